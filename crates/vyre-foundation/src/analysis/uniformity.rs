@@ -1,0 +1,256 @@
+//! Uniformity: which values are the same for all active invocations of a workgroup, and which blocks are executed by all of
+//! them together.
+//!
+//! The analysis starts by assuming that everything is uniform and takes back what it cannot keep, until nothing changes.
+//! For each value and block that is not uniform it remembers one cause, so that a message can show the way back to the
+//! operation that tells invocations apart.
+//!
+//! `return` and `trap` do not make control flow divergent: an invocation that has ended counts as present at barriers.
+//! `break` and `continue` do: after one that only some invocations take, the others go on alone.
+
+use rustc_hash::FxHashMap;
+
+use crate::ir::entity::Arena;
+use crate::ir::{Axis, BlockId, InstId, MemId, Op, Program, Space, ValueId};
+
+/// Why a value is not uniform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Its own definition tells invocations apart.
+    Origin,
+    /// It is computed from this value.
+    Operand(ValueId),
+    /// Which of several values it is depends on this condition.
+    Choice(ValueId),
+}
+
+/// The result of the analysis.
+#[derive(Clone, Debug)]
+pub struct Uniformity {
+    values: Arena<ValueId, Option<Cause>>,
+    control: Arena<BlockId, Option<ValueId>>,
+}
+
+impl Uniformity {
+    /// Analyses a program whose structure, scopes and types are in order.
+    pub fn of(program: &Program) -> Uniformity {
+        let mut written = Arena::filled(program.memory.len(), false);
+        program.walk(|inst, _| {
+            let op = &program.insts[inst].op;
+            if let (Some(memory), true) = (op.memory(), !matches!(op, Op::Load(_) | Op::Length(_))) {
+                written[memory] = true;
+            }
+        });
+        let mut analysis = Analysis {
+            program,
+            written,
+            facts: Uniformity {
+                values: Arena::filled(program.values.len(), None),
+                control: Arena::filled(program.blocks.len(), None),
+            },
+            exits: FxHashMap::default(),
+            changed: true,
+        };
+        // A single invocation agrees with itself.
+        if program.workgroup_size != [1, 1, 1] {
+            while std::mem::take(&mut analysis.changed) {
+                analysis.block(program.body, Control { absolute: None, in_loop: None }, None);
+            }
+        }
+        analysis.facts
+    }
+
+    /// Whether all active invocations of a workgroup have the same value.
+    pub fn is_uniform(&self, value: ValueId) -> bool {
+        self.values[value].is_none()
+    }
+
+    /// Why a value is not uniform.
+    pub fn cause(&self, value: ValueId) -> Option<Cause> {
+        self.values[value]
+    }
+
+    /// The condition because of which only some invocations may be executing a block.
+    pub fn divergence(&self, block: BlockId) -> Option<ValueId> {
+        self.control[block]
+    }
+
+    /// The way from a value that is not uniform back to the one that tells invocations apart, both included.
+    pub fn trace(&self, value: ValueId) -> Vec<ValueId> {
+        let mut trace = vec![value];
+        let mut at = value;
+        while let Some(Cause::Operand(next) | Cause::Choice(next)) = self.values[at] {
+            // Values that a loop carries can be causes of each other.
+            if trace.contains(&next) {
+                break;
+            }
+            trace.push(next);
+            at = next;
+        }
+        trace
+    }
+}
+
+/// The conditions that decide who executes a block.
+#[derive(Clone, Copy)]
+struct Control {
+    /// Of all invocations of the workgroup, only some may be here because of this condition.
+    absolute: Option<ValueId>,
+    /// Of the invocations that entered the innermost loop.
+    in_loop: Option<ValueId>,
+}
+
+struct Analysis<'p> {
+    program: &'p Program,
+    /// Objects that the program stores to.
+    written: Arena<MemId, bool>,
+    facts: Uniformity,
+    /// For each loop that some invocations may leave or continue while others do not, the condition.
+    exits: FxHashMap<InstId, ValueId>,
+    changed: bool,
+}
+
+impl Analysis<'_> {
+    fn diverges(&mut self, value: ValueId, cause: Cause) {
+        let fact = &mut self.facts.values[value];
+        if fact.is_none() {
+            *fact = Some(cause);
+            self.changed = true;
+        }
+    }
+
+    /// `value` is not uniform if `from` is not.
+    fn follows(&mut self, value: ValueId, from: ValueId) {
+        if !self.facts.is_uniform(from) {
+            self.diverges(value, Cause::Operand(from));
+        }
+    }
+
+    fn divergent_operand(&self, operands: &[ValueId]) -> Option<ValueId> {
+        operands.iter().copied().find(|&operand| !self.facts.is_uniform(operand))
+    }
+
+    fn block(&mut self, block: BlockId, control: Control, enclosing_loop: Option<InstId>) {
+        let program = self.program;
+        if self.facts.control[block].is_none() && control.absolute.is_some() {
+            self.facts.control[block] = control.absolute;
+            self.changed = true;
+        }
+        for &id in &program.blocks[block].insts {
+            let inst = &program.insts[id];
+            match &inst.op {
+                Op::If | Op::Switch(_) | Op::Region(_) => {
+                    let condition = self.divergent_operand(&inst.operands);
+                    let nested =
+                        Control { absolute: control.absolute.or(condition), in_loop: control.in_loop.or(condition) };
+                    for &arm in &inst.blocks {
+                        self.block(arm, nested, enclosing_loop);
+                    }
+                    for (position, &result) in inst.results.iter().enumerate() {
+                        self.merge(result, &self.given(&inst.blocks, &Op::Yield, position), condition);
+                    }
+                }
+                Op::Loop => self.loop_inst(id, control),
+                Op::Break | Op::Continue => {
+                    if let (Some(target), Some(condition)) = (enclosing_loop, control.in_loop)
+                        && self.exits.insert(target, condition).is_none()
+                    {
+                        self.changed = true;
+                    }
+                }
+                op => {
+                    let cause = match self.divergent_operand(&inst.operands) {
+                        // Whatever was given, all invocations get the same.
+                        _ if *op == Op::Broadcast => None,
+                        Some(operand) => Some(Cause::Operand(operand)),
+                        None => self.tells_invocations_apart(op).then_some(Cause::Origin),
+                    };
+                    if let Some(cause) = cause {
+                        for &result in &inst.results {
+                            self.diverges(result, cause);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn loop_inst(&mut self, id: InstId, control: Control) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let body = inst.blocks[0];
+        let exits = self.exits.get(&id).copied();
+        self.block(body, Control { absolute: control.absolute.or(exits), in_loop: exits }, Some(id));
+
+        let mut breaks = Vec::new();
+        let mut continues = Vec::new();
+        self.exits_of(body, &mut breaks, &mut continues);
+        for (position, &param) in program.blocks[body].params.iter().enumerate() {
+            self.follows(param, inst.operands[position]);
+            let given: Vec<ValueId> = continues.iter().map(|exit| program.insts[*exit].operands[position]).collect();
+            self.merge(param, &given, exits);
+        }
+        for (position, &result) in inst.results.iter().enumerate() {
+            let given: Vec<ValueId> = breaks.iter().map(|exit| program.insts[*exit].operands[position]).collect();
+            self.merge(result, &given, exits);
+            // Invocations that leave in different trips take different values along, unless no trip changes them.
+            if let Some(condition) = exits
+                && given.iter().any(|&value| program.known(value).is_none())
+            {
+                self.diverges(result, Cause::Choice(condition));
+            }
+        }
+    }
+
+    /// A value that is one of several, depending on a condition that may not be uniform.
+    fn merge(&mut self, value: ValueId, given: &[ValueId], condition: Option<ValueId>) {
+        for &from in given {
+            self.follows(value, from);
+        }
+        if let Some(condition) = condition
+            && given.iter().any(|from| *from != given[0])
+        {
+            self.diverges(value, Cause::Choice(condition));
+        }
+    }
+
+    /// What the blocks that end in `terminator` give at a position.
+    fn given(&self, blocks: &[BlockId], terminator: &Op, position: usize) -> Vec<ValueId> {
+        let ends = blocks.iter().filter_map(|&block| self.program.blocks[block].insts.last());
+        let ends = ends.map(|&end| &self.program.insts[end]).filter(|end| end.op == *terminator);
+        ends.map(|end| end.operands[position]).collect()
+    }
+
+    /// The exits of the loop with this body, not those of loops inside it.
+    fn exits_of(&self, block: BlockId, breaks: &mut Vec<InstId>, continues: &mut Vec<InstId>) {
+        for &id in &self.program.blocks[block].insts {
+            match &self.program.insts[id].op {
+                Op::Break => breaks.push(id),
+                Op::Continue => continues.push(id),
+                Op::If | Op::Switch(_) | Op::Region(_) => {
+                    for &nested in &self.program.insts[id].blocks {
+                        self.exits_of(nested, breaks, continues);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether an operation on uniform operands can give invocations different results.
+    fn tells_invocations_apart(&self, op: &Op) -> bool {
+        let size = |axis: &Axis| self.program.workgroup_size[*axis as usize];
+        match op {
+            Op::GlobalIndex | Op::LocalIndex | Op::SubgroupId | Op::SubgroupLane => true,
+            Op::GlobalId(axis) | Op::LocalId(axis) => size(axis) > 1,
+            // Another invocation may write between the loads of two invocations.
+            Op::Load(memory) => match self.program.memory[*memory].space {
+                Space::Uniform => false,
+                Space::Storage(_) => self.written[*memory],
+                Space::Workgroup | Space::Private => true,
+            },
+            // Subgroups of one workgroup differ, and so do the turns of atomics.
+            _ => (op.is_collective() && *op != Op::Broadcast) || op.atomic().is_some(),
+        }
+    }
+}

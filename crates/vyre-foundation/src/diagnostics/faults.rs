@@ -1,0 +1,484 @@
+//! The fault table: every mistake that the parser or the validator can report, one row each.
+
+use crate::ir::{Element, Type};
+
+/// The documentation of one row, for `vyre check --explain`.
+#[derive(Clone, Copy, Debug)]
+pub struct FaultInfo {
+    /// The stable code.
+    pub code: &'static str,
+    /// What the rule is.
+    pub doc: &'static str,
+    /// A text that breaks this rule, and no other. Rules about ids and links inside the IR, which no text can break, have
+    /// none.
+    pub example: Option<&'static str>,
+}
+
+macro_rules! fault_table {
+    ($(
+        $(#[doc = $doc:literal])+
+        $code:ident $fault:ident { $($(#[doc = $field_doc:literal])+ $field:ident: $ty:ty),* $(,)? }
+        $message:literal, help $help:expr $(, example $example:literal)?;
+    )*) => {
+        /// A mistake in a text or program, with the data that describes it.
+        #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+        #[non_exhaustive]
+        pub enum Fault { $(
+            $(#[doc = $doc])+
+            #[error($message)]
+            $fault { $($(#[doc = $field_doc])+ $field: $ty),* },
+        )* }
+
+        impl Fault {
+            /// The stable code.
+            pub fn code(&self) -> &'static str {
+                match self { $( Fault::$fault { .. } => stringify!($code), )* }
+            }
+
+            /// How to fix it.
+            pub fn help(&self) -> String {
+                match self { $(
+                    #[allow(unused_variables)] // Most help lines need only some of the data.
+                    Fault::$fault { $($field),* } => String::from($help),
+                )* }
+            }
+        }
+
+        /// The documentation of every row, in the order of the codes.
+        pub static FAULTS: &[FaultInfo] = &[ $( FaultInfo {
+            code: stringify!($code),
+            doc: concat!($($doc),+),
+            example: fault_table!(@example $($example)?),
+        }, )* ];
+    };
+    (@example) => { None };
+    (@example $example:literal) => { Some($example) };
+}
+
+/// How a program's arenas can contradict each other. Text cannot express these; a builder or a decoder with a bug can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformation {
+    /// An id that its arena does not have.
+    DanglingId,
+    /// A block that is nested in two instructions, or in none but is not the body.
+    SharedBlock,
+    /// An instruction that stands in two places.
+    SharedInstruction,
+    /// A value whose definition does not list it.
+    DetachedValue,
+    /// An instruction whose results are not what its operation gives.
+    WrongResults,
+    /// An instruction with too few or too many nested blocks.
+    WrongBlocks,
+    /// Parameters on a block that is not a loop's, or loop parameters that do not match the initial values.
+    WrongParams,
+    /// A block without a terminator.
+    Unterminated,
+    /// A literal with bits that its type does not have.
+    BadLiteral,
+    /// A uniform whose length is not 1, or a default on something else.
+    BadUniform,
+}
+
+fault_table! {
+    /// Text consists of names, numbers, strings and punctuation.
+    P001 UnexpectedCharacter {
+        /// The character.
+        found: char,
+    } "unexpected character `{found}`", help "remove it",
+    example "program p workgroup(1) {\n    ? = global_index\n}";
+
+    /// A string ends on the line it starts on.
+    P002 UnterminatedString {} "this string does not end", help "close it with `\"` on the same line",
+    example "program p workgroup(1) {\n    print \"no end\n}";
+
+    /// A number has a suffix that names its type, or none (u32 without a point, f32 with one), and fits its type.
+    P003 BadNumber {
+        /// The text of the number.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    } "`{text}` is not a number: {reason}",
+    help "write 7 (u32), 7i32, 0xffu64, 1.5 (f32), 1.5f64, or f32(0x7f800000) for an infinity or NaN",
+    example "program p workgroup(1) {\n    %a = add 1, 4294967296\n}";
+
+    /// The grammar wants something else here.
+    P004 Expected {
+        /// What may stand here.
+        expected: String,
+        /// What does.
+        found: String,
+    } "expected {expected}, found {found}", help "see the grammar at the top of the `text` module, or `vyre print` of a program",
+    example "program p workgroup(1) {\n    read x [f32]\n}";
+
+    /// Operations are those of the op table.
+    P005 UnknownOp {
+        /// The name.
+        name: String,
+        /// The operation with the most similar name.
+        nearest: Option<&'static str>,
+    } "there is no operation `{name}`",
+    help nearest.map_or_else(|| "`vyre check --explain ops` lists the operations".into(), |nearest| format!("did you mean `{nearest}`?")),
+    example "program p workgroup(1) {\n    %a = plus 1, 2\n}";
+
+    /// A value is defined before it is used.
+    P006 UnknownValue {
+        /// The name.
+        name: String,
+    } "there is no value `%{name}` before this", help "define it earlier; a loop hands values to its next trip by `continue`",
+    example "program p workgroup(1) {\n    %b = add %a, 1\n}";
+
+    /// An access names a declared memory object.
+    P007 UnknownMemory {
+        /// The name.
+        name: String,
+    } "there is no memory object `{name}`", help "declare it at the top of the program, for example `read x: [f32]`",
+    example "program p workgroup(1) {\n    %a = load x[0]\n}";
+
+    /// A bare name as an operand is a declared constant.
+    P008 UnknownConstant {
+        /// The name.
+        name: String,
+    } "there is no constant `{name}`", help "declare it (`const N: u32 = 4`), or write `%name` for a value",
+    example "program p workgroup(1) {\n    %a = add 1, N\n}";
+
+    /// A name stands for one value wherever it can be seen.
+    P009 Redefined {
+        /// The name.
+        name: String,
+    } "`%{name}` is already defined here", help "values never change: give the new one another name",
+    example "program p workgroup(1) {\n    %a = global_index\n    %a = add %a, 1\n}";
+
+    /// As many values are named as the operation gives, or none.
+    P010 ResultCount {
+        /// The operation.
+        op: &'static str,
+        /// How many it gives.
+        expected: usize,
+        /// How many are named.
+        found: usize,
+    } "`{op}` gives {expected} results, but {found} are named", help "name each result, or none",
+    example "program p workgroup(1) {\n    %a, %b = add 1, 2\n}";
+
+    /// Types of values are bool, i32, u32, f32, i64, u64, f64 and f16.
+    P011 UnknownType {
+        /// The name.
+        name: String,
+    } "there is no type `{name}`", help "value types are bool, i32, u32, f32, i64, u64, f64, f16",
+    example "program p workgroup(1) {\n    %a = cast 1 to float\n}";
+
+    /// Elements of memory are the number types, and integers of 8 and 16 bits.
+    P012 UnknownElement {
+        /// The name.
+        name: String,
+    } "memory has no element type `{name}`",
+    help "elements are i8, u8, i16, u16, i32, u32, f32, i64, u64, f64, f16; keep a bool as a u8 of 0 or 1",
+    example "program p workgroup(1) {\n    read flags: [bool]\n}";
+
+    /// Blocks nest only so deep that a reader can still follow.
+    P013 TooDeep {
+        /// The deepest nesting that is read.
+        limit: usize,
+    } "blocks are nested more than {limit} deep", help "split the program";
+
+    /// A program says how large its workgroups are.
+    P014 NoWorkgroupSize {} "the program does not say how large a workgroup is",
+    help "write `workgroup(64)`, `workgroup(8, 8)` or `workgroup(4, 4, 4)` after the name",
+    example "program p {\n}";
+
+    /// Offsets into a text are 32-bit.
+    P015 SourceTooLarge {
+        /// The size of the text.
+        bytes: usize,
+    } "a text of {bytes} bytes is too large", help "split it into several files, each below 4 GiB";
+
+    /// The arenas of a program agree with each other.
+    V001 Malformed {
+        /// What does not agree.
+        what: Malformation,
+        /// The entity where it was seen.
+        entity: String,
+    } "the program is malformed: {what:?} at {entity}", help "this is a bug in the tool that made the program";
+
+    /// An operation has as many operands as its row of the op table says.
+    V002 OperandCount {
+        /// The operation.
+        op: &'static str,
+        /// How many it takes, in words.
+        expected: &'static str,
+        /// How many it has.
+        found: usize,
+    } "`{op}` takes {expected} operands, but has {found}", help format!("give it {expected}"),
+    example "program p workgroup(1) {\n    %a = add 1\n}";
+
+    /// Operands have the types that the operation is defined for, and agree with each other.
+    V003 OperandType {
+        /// The operation.
+        op: &'static str,
+        /// Which operand, from 0.
+        position: usize,
+        /// What it should be, in words.
+        expected: String,
+        /// What it is.
+        found: Type,
+    } "operand {position} of `{op}` is {found}, but must be {expected}",
+    help "convert it with `cast`; a literal takes a suffix, as in 1i32 or 1.0f64",
+    example "program p workgroup(1) {\n    %i = global_index\n    %a = add %i, 1.0\n}";
+
+    /// A bitcast keeps the width.
+    V004 BitcastWidth {
+        /// The operand's type.
+        from: Type,
+        /// The type asked for.
+        to: Type,
+    } "{from} and {to} have different widths", help "`cast` converts the number; `bitcast` only reinterprets its bits",
+    example "program p workgroup(1) {\n    %a = bitcast 1.0 to u64\n}";
+
+    /// A value is used only where its definition has been executed: after it, in its block or in blocks nested there.
+    V005 OutOfScope {
+        /// The value.
+        value: String,
+    } "{value} is not visible here", help "yield it from the block that defines it",
+    example "program p workgroup(1) {\n    if true {\n        %a = global_index\n    }\n    %b = add %a, 1\n}";
+
+    /// Nothing follows the terminator of a block.
+    V006 AfterTerminator {
+        /// The terminator.
+        op: &'static str,
+    } "nothing can follow `{op}` in its block", help "remove what follows, or put the terminator into an `if`",
+    example "program p workgroup(1) {\n    return\n    %a = global_index\n}";
+
+    /// `yield` ends blocks of `if`, `switch` and `region`; `break` and `continue` need a loop around them.
+    V007 MisplacedTerminator {
+        /// The terminator.
+        op: &'static str,
+        /// Where it stands, in words.
+        place: &'static str,
+    } "`{op}` cannot end {place}",
+    help "the body ends in `return`, a loop in `continue` or `break`, other blocks in `yield`; `return` and `trap` may end any",
+    example "program p workgroup(1) {\n    break\n}";
+
+    /// An exit gives as many values as its target takes.
+    V008 ExitCount {
+        /// The terminator.
+        op: &'static str,
+        /// How many the target takes.
+        expected: usize,
+        /// How many are given.
+        found: usize,
+    } "`{op}` gives {found} values, but {expected} are expected",
+    help "`yield` and `break` give the results written after `->`, `continue` the parameters of the loop",
+    example "program p workgroup(1) {\n    %a = if true -> u32 {\n        yield\n    } else {\n        yield 1\n    }\n}";
+
+    /// The values an exit gives have the types its target takes.
+    V009 ExitType {
+        /// The terminator.
+        op: &'static str,
+        /// Which value, from 0.
+        position: usize,
+        /// The type the target takes.
+        expected: Type,
+        /// The type that is given.
+        found: Type,
+    } "value {position} of `{op}` is {found}, but {expected} is expected", help "convert it with `cast`",
+    example "program p workgroup(1) {\n    %a = if true -> u32 {\n        yield 1.0\n    } else {\n        yield 1\n    }\n}";
+
+    /// The cases of a switch are distinct.
+    V010 DuplicateCase {
+        /// The case that stands twice.
+        case: u32,
+    } "case {case} stands twice", help "remove one of the two",
+    example "program p workgroup(1) {\n    switch 1 {\n        case 0 {\n        }\n        case 0 {\n        }\n        default {\n        }\n    }\n}";
+
+    /// Only writable objects are stored to.
+    V011 NotWritable {
+        /// The object.
+        memory: String,
+    } "`{memory}` can only be read", help "declare it `read_write` or `write`",
+    example "program p workgroup(1) {\n    read x: [f32]\n    store x[0], 1.0\n}";
+
+    /// Only readable objects are loaded from.
+    V012 NotReadable {
+        /// The object.
+        memory: String,
+    } "`{memory}` can only be written", help "declare it `read_write`",
+    example "program p workgroup(1) {\n    write x: [f32]\n    %a = load x[0]\n}";
+
+    /// Atomic operations are for atomic objects.
+    V013 NotAtomic {
+        /// The operation.
+        op: &'static str,
+        /// The object.
+        memory: String,
+    } "`{op}` needs an atomic object, and `{memory}` is not one", help format!("declare it `atomic {memory}: …`"),
+    example "program p workgroup(1) {\n    read_write x: [u32]\n    %a = atomic_add x[0], 1\n}";
+
+    /// Objects that several invocations can write can be atomic: workgroup arrays and read_write storage.
+    V014 AtomicSpace {
+        /// The object.
+        memory: String,
+    } "`{memory}` cannot be atomic", help "only `read_write` storage and `workgroup` arrays can be",
+    example "program p workgroup(1) {\n    private atomic x: [u32; 4]\n}";
+
+    /// Atomic objects are made of integers of 32 or 64 bits.
+    V015 AtomicElement {
+        /// The object.
+        memory: String,
+        /// Its element type.
+        element: Element,
+    } "`{memory}` cannot be atomic: its elements are {element}", help "atomic elements are i32, u32, i64 and u64",
+    example "program p workgroup(1) {\n    read_write atomic x: [f32]\n}";
+
+    /// An atomic access touches one element.
+    V016 WideAtomic {
+        /// The object.
+        memory: String,
+    } "`{memory}` is atomic and is accessed one element at a time", help "write one access for each element",
+    example "program p workgroup(1) {\n    read_write atomic x: [u32]\n    %a, %b = load x[0]\n}";
+
+    /// A uniform is one scalar.
+    V017 IndexedUniform {
+        /// The object.
+        memory: String,
+    } "`{memory}` is a uniform scalar and has no index", help format!("write `load {memory}`"),
+    example "program p workgroup(1) {\n    uniform a: f32\n    %a = load a[0]\n}";
+
+    /// An access to an array has an index.
+    V018 MissingIndex {
+        /// The object.
+        memory: String,
+    } "an access to `{memory}` needs an index", help format!("write `{memory}[index]`"),
+    example "program p workgroup(1) {\n    read x: [f32]\n    %a = load x\n}";
+
+    /// A wide access touches two to four elements.
+    V019 TooWide {
+        /// How many elements it touches.
+        width: usize,
+    } "an access touches at most 4 elements, not {width}", help "write several accesses",
+    example "program p workgroup(1) {\n    read x: [f32]\n    %a, %b, %c, %d, %e = load x[0]\n}";
+
+    /// An index that is known lies inside an object whose length is known.
+    V020 OutOfBounds {
+        /// The object.
+        memory: String,
+        /// The last element that is touched.
+        index: u64,
+        /// The number of elements there are.
+        length: u32,
+    } "element {index} of `{memory}` does not exist: it has {length}", help "it would read as 0, and a store would be dropped; use a smaller index",
+    example "program p workgroup(1) {\n    workgroup x: [f32; 4]\n    %a = load x[4]\n}";
+
+    /// Only storage can have a length that is known at dispatch.
+    V021 NeedsLength {
+        /// The object.
+        memory: String,
+    } "`{memory}` needs a length", help "workgroup and private arrays have a fixed length, as in `[f32; 64]`",
+    example "program p workgroup(1) {\n    workgroup x: [f32]\n}";
+
+    /// Objects are not empty.
+    V022 ZeroLength {
+        /// The object.
+        memory: String,
+    } "`{memory}` has no elements", help "give it a length of at least 1",
+    example "program p workgroup(1) {\n    workgroup x: [f32; 0]\n}";
+
+    /// A workgroup has a size in each dimension that devices can run.
+    V023 WorkgroupSize {
+        /// The size.
+        size: [u32; 3],
+        /// The largest in each dimension.
+        limit: [u32; 3],
+    } "a workgroup of {size:?} is not possible", help format!("use 1 to {limit:?} in the three dimensions"),
+    example "program p workgroup(0) {\n}";
+
+    /// A workgroup has no more invocations than devices can run.
+    V024 WorkgroupInvocations {
+        /// How many it has.
+        count: u64,
+        /// How many it can have.
+        limit: u32,
+    } "a workgroup of {count} invocations is too large", help format!("the product of the sizes is at most {limit}"),
+    example "program p workgroup(64, 64) {\n}";
+
+    /// The workgroup arrays of a program fit into the memory of a workgroup.
+    V025 WorkgroupMemory {
+        /// Bytes of all workgroup arrays.
+        bytes: u64,
+        /// Bytes there are.
+        limit: u64,
+    } "the workgroup arrays take {bytes} bytes", help format!("there are {limit}; use smaller tiles"),
+    example "program p workgroup(1) {\n    workgroup x: [f32; 100000]\n}";
+
+    /// The private arrays of a program fit into the memory of an invocation.
+    V026 PrivateMemory {
+        /// Bytes of all private arrays.
+        bytes: u64,
+        /// Bytes there are.
+        limit: u64,
+    } "the private arrays take {bytes} bytes", help format!("there are {limit} for an invocation; use storage"),
+    example "program p workgroup(1) {\n    private x: [f32; 100000]\n}";
+
+    /// Blocks nest only so deep that every device can compile them.
+    V027 NestingDepth {
+        /// How deep the program is.
+        depth: usize,
+        /// How deep it can be.
+        limit: usize,
+    } "blocks are nested {depth} deep", help format!("at most {limit} are possible; split the program");
+
+    /// Memory objects and constants of a program have distinct names.
+    V028 DuplicateName {
+        /// The name.
+        name: String,
+    } "`{name}` is declared twice", help "rename one of the two",
+    example "program p workgroup(1) {\n    read x: [f32]\n    read x: [u32]\n}";
+
+    /// Names are identifiers, and not `true` or `false`.
+    V029 BadName {
+        /// The name.
+        name: String,
+    } "`{name}` cannot be a name", help "use letters, digits and `_`, not starting with a digit, and not `true` or `false`",
+    example "program p workgroup(1) {\n    const true: u32 = 1\n}";
+
+    /// Barriers, broadcasts and subgroup operations are executed by all invocations of a workgroup together.
+    V030 Divergent {
+        /// The operation.
+        op: &'static str,
+    } "`{op}` may be reached by some invocations of a workgroup and not by others",
+    help "move it out of the divergent branch or loop, or make the condition uniform with `broadcast`",
+    example "program p workgroup(64) {\n    %i = local_index\n    %c = lt %i, 32\n    if %c {\n        workgroup_barrier\n    }\n}";
+
+    /// The default of a uniform has the type of the uniform.
+    V031 DefaultType {
+        /// The uniform or constant.
+        name: String,
+        /// Its type.
+        expected: Type,
+        /// The type of the default.
+        found: Type,
+    } "the default of `{name}` is {found}, but must be {expected}", help "give the literal a suffix, as in 1i32 or 1.0f64",
+    example "program p workgroup(1) {\n    uniform a: f32 = 1\n}";
+
+    /// A print has as many `{}` as operands.
+    V032 PrintPlaceholders {
+        /// How many `{}` there are.
+        placeholders: usize,
+        /// How many operands there are.
+        operands: usize,
+    } "the text has {placeholders} `{{}}`, but there are {operands} operands", help "write one `{}` for each operand",
+    example "program p workgroup(1) {\n    print \"i = {}\"\n}";
+
+    /// A suggested grid has at least one invocation in each dimension and fewer than 2³² in all.
+    V033 LaunchSize {
+        /// The grid, in invocations.
+        elements: [u32; 3],
+    } "a launch of {elements:?} is not possible", help "each dimension is at least 1, and whole workgroups make fewer than 2^32 invocations",
+    example "program p workgroup(1) launch(65536, 65536) {\n}";
+
+    /// Programs of a module have distinct names.
+    V034 DuplicateProgram {
+        /// The name.
+        name: String,
+    } "there are two programs named `{name}`", help "rename one of the two",
+    example "program p workgroup(1) {\n}\nprogram p workgroup(1) {\n}";
+}

@@ -1,0 +1,138 @@
+//! Typed ids and the arenas they index.
+//!
+//! Everything inside a [`Program`](super::Program) refers to everything else by id, never by reference and never by a
+//! bare integer: an id of one kind cannot be used where another is meant.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+
+/// A typed index into an [`Arena`].
+pub trait Entity: Copy + Eq {
+    /// The id of the `index`-th entity.
+    fn from_index(index: usize) -> Self;
+    /// The position of this entity in its arena.
+    fn index(self) -> usize;
+}
+
+macro_rules! entity {
+    ($(#[doc = $doc:literal])+ $name:ident, $prefix:literal) => {
+        $(#[doc = $doc])+
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u32);
+
+        impl Entity for $name {
+            fn from_index(index: usize) -> Self {
+                $name(u32::try_from(index).expect("an arena holds fewer than 2^32 entities"))
+            }
+            fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
+}
+
+entity! {
+    /// A value: the result of an instruction, a block parameter, a literal or a specialization constant.
+    ValueId, "v"
+}
+entity! {
+    /// A memory object of a program.
+    MemId, "mem"
+}
+entity! {
+    /// An instruction.
+    InstId, "inst"
+}
+entity! {
+    /// A block: a list of instructions that ends in a terminator.
+    BlockId, "block"
+}
+entity! {
+    /// A specialization constant.
+    ConstantId, "const"
+}
+
+/// A growing list of `V`, indexed by `K`. Entities are never removed, so ids stay good.
+#[derive(Clone)]
+pub struct Arena<K, V> {
+    items: Vec<V>,
+    key: PhantomData<fn(K) -> K>,
+}
+
+impl<K: Entity, V> Arena<K, V> {
+    /// An arena that holds `value` for each of the first `len` keys: a dense side table for another arena.
+    pub fn filled(len: usize, value: V) -> Self
+    where
+        V: Clone,
+    {
+        Arena { items: vec![value; len], key: PhantomData }
+    }
+
+    /// Adds an entity and returns its id.
+    pub fn push(&mut self, value: V) -> K {
+        self.items.push(value);
+        K::from_index(self.items.len() - 1)
+    }
+
+    /// The entity with this id, if the arena has it.
+    pub fn get(&self, key: K) -> Option<&V> {
+        self.items.get(key.index())
+    }
+
+    /// How many entities there are.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// All ids, in the order in which the entities were added.
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = K> + use<K, V> {
+        (0..self.items.len()).map(K::from_index)
+    }
+
+    /// All entities with their ids, in the order in which they were added.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
+        self.items.iter().enumerate().map(|(index, value)| (K::from_index(index), value))
+    }
+
+    /// All entities, in the order in which they were added.
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> {
+        self.items.iter()
+    }
+}
+
+impl<K, V> Default for Arena<K, V> {
+    fn default() -> Self {
+        Arena { items: Vec::new(), key: PhantomData }
+    }
+}
+
+impl<K: Entity, V> Index<K> for Arena<K, V> {
+    type Output = V;
+    fn index(&self, key: K) -> &V {
+        &self.items[key.index()]
+    }
+}
+
+impl<K: Entity, V> IndexMut<K> for Arena<K, V> {
+    fn index_mut(&mut self, key: K) -> &mut V {
+        &mut self.items[key.index()]
+    }
+}
+
+impl<K: Entity + fmt::Debug, V: fmt::Debug> fmt::Debug for Arena<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}

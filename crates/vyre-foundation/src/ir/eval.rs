@@ -1,0 +1,228 @@
+//! What the evaluators of the op table are made of, where Rust's own operators do not say it already.
+
+use half::f16;
+
+use super::ops::Eval;
+use super::types::{Scalar, Type};
+
+/// The smaller of two floats: a number rather than a NaN, and −0 rather than +0.
+macro_rules! lesser {
+    ($a:expr, $b:expr) => {{
+        let (a, b) = ($a, $b);
+        if b.is_nan() || a < b || (a == b && a.is_sign_negative()) { a } else { b }
+    }};
+}
+pub(super) use lesser;
+
+/// Cuts a bit field to the width of the integer it is taken from.
+pub(super) fn field(offset: u32, count: u32, width: u32) -> (u32, u32) {
+    let offset = offset.min(width);
+    (offset, count.min(width - offset))
+}
+
+/// A shift to the right that fills with zeros whatever the signedness.
+pub(super) trait UnsignedShift {
+    fn unsigned_shr(self, count: u32) -> Self;
+}
+
+macro_rules! unsigned_shift {
+    ($($ty:ty, $unsigned:ty;)*) => { $(
+        impl UnsignedShift for $ty {
+            fn unsigned_shr(self, count: u32) -> Self {
+                (self as $unsigned >> count) as $ty
+            }
+        }
+    )* };
+}
+unsigned_shift! { i32, u32; u32, u32; i64, u64; u64, u64; }
+
+/// The float functions that `f32` and `f64` have as methods, for `f16`.
+///
+/// All but `mul_add` go through f32: it is wide enough (24 ≥ 2 × 11 + 2 bits) for the second rounding to do no harm.
+pub(super) trait F16Math {
+    fn abs(self) -> Self;
+    fn sqrt(self) -> Self;
+    fn floor(self) -> Self;
+    fn ceil(self) -> Self;
+    fn trunc(self) -> Self;
+    fn round_ties_even(self) -> Self;
+    fn mul_add(self, b: Self, c: Self) -> Self;
+}
+
+impl F16Math for f16 {
+    fn abs(self) -> f16 {
+        f16::from_bits(self.to_bits() & 0x7fff)
+    }
+    fn sqrt(self) -> f16 {
+        f16::from_f32(self.to_f32().sqrt())
+    }
+    fn floor(self) -> f16 {
+        f16::from_f32(self.to_f32().floor())
+    }
+    fn ceil(self) -> f16 {
+        f16::from_f32(self.to_f32().ceil())
+    }
+    fn trunc(self) -> f16 {
+        f16::from_f32(self.to_f32().trunc())
+    }
+    fn round_ties_even(self) -> f16 {
+        f16::from_f32(self.to_f32().round_ties_even())
+    }
+    fn mul_add(self, b: f16, c: f16) -> f16 {
+        // The product is exact in f64. The sum may not be; its error (Knuth's two-sum) is kept as a sticky last bit, so
+        // that the rounding to f16 sees on which side of a tie the exact sum lies.
+        let (product, c) = (self.to_f64() * b.to_f64(), c.to_f64());
+        let sum = product + c;
+        let from_c = sum - product;
+        let error = (product - (sum - from_c)) + (c - from_c);
+        f16_from_f64(if sum.is_finite() && error != 0.0 { round_to_odd_f64(sum, error) } else { sum })
+    }
+}
+
+/// `value`, a sum rounded to nearest whose error was `error`, as if it had been rounded to the neighbour with an odd last
+/// bit instead.
+fn round_to_odd_f64(value: f64, error: f64) -> f64 {
+    let bits = value.to_bits();
+    if bits & 1 == 1 {
+        return value;
+    }
+    let away_from_zero = (error > 0.0) == (value > 0.0);
+    f64::from_bits(if away_from_zero { bits + 1 } else { bits - 1 })
+}
+
+/// Rounds once, to nearest even. (Going through a rounded f32 would round twice.)
+fn f16_from_f64(value: f64) -> f16 {
+    let nearest = value as f32;
+    if !nearest.is_finite() || f64::from(nearest) == value {
+        return f16::from_f32(nearest);
+    }
+    // Round to odd in f32 first: truncate, then set the last bit.
+    let bits = nearest.to_bits();
+    let truncated = if f64::from(nearest).abs() > value.abs() { bits - 1 } else { bits };
+    f16::from_f32(f32::from_bits(truncated | 1))
+}
+
+/// A number as another type.
+trait CastFrom<F> {
+    fn cast_from(from: F) -> Self;
+}
+
+// Rust's `as` is what the semantics ask for: wrapping between integers, rounding to nearest even towards floats,
+// saturating from floats to integers with 0 for NaN.
+macro_rules! casts {
+    ($($from:ident => $($to:ident)*;)*) => { $( $(
+        impl CastFrom<$from> for $to {
+            fn cast_from(from: $from) -> $to {
+                from as $to
+            }
+        }
+    )* )* };
+}
+casts! {
+    i32 => i32 u32 i64 u64 f32 f64;
+    u32 => i32 u32 i64 u64 f32 f64;
+    i64 => i32 u32 i64 u64 f32 f64;
+    u64 => i32 u32 i64 u64 f32 f64;
+    f32 => i32 u32 i64 u64 f32 f64;
+    f64 => i32 u32 i64 u64 f32 f64;
+}
+
+macro_rules! casts_of_bool_and_f16 {
+    ($($ty:ident)*) => { $(
+        impl CastFrom<bool> for $ty {
+            fn cast_from(from: bool) -> $ty {
+                u8::from(from) as $ty
+            }
+        }
+        impl CastFrom<$ty> for bool {
+            fn cast_from(from: $ty) -> bool {
+                from != 0 as $ty
+            }
+        }
+        impl CastFrom<f16> for $ty {
+            fn cast_from(from: f16) -> $ty {
+                from.to_f64() as $ty
+            }
+        }
+        impl CastFrom<$ty> for f16 {
+            // An integer that f64 cannot hold is far above the largest f16, so this rounds once.
+            fn cast_from(from: $ty) -> f16 {
+                f16_from_f64(from as f64)
+            }
+        }
+    )* };
+}
+casts_of_bool_and_f16! { i32 u32 i64 u64 f32 f64 }
+
+impl CastFrom<bool> for bool {
+    fn cast_from(from: bool) -> bool {
+        from
+    }
+}
+impl CastFrom<f16> for f16 {
+    fn cast_from(from: f16) -> f16 {
+        from
+    }
+}
+impl CastFrom<bool> for f16 {
+    fn cast_from(from: bool) -> f16 {
+        if from { f16::ONE } else { f16::ZERO }
+    }
+}
+impl CastFrom<f16> for bool {
+    fn cast_from(from: f16) -> bool {
+        from != f16::ZERO
+    }
+}
+
+macro_rules! with_rust_type {
+    ($ty:expr, $name:ident => $body:expr) => {
+        match $ty {
+            Type::Bool => {
+                type $name = bool;
+                $body
+            }
+            Type::I32 => {
+                type $name = i32;
+                $body
+            }
+            Type::U32 => {
+                type $name = u32;
+                $body
+            }
+            Type::F32 => {
+                type $name = f32;
+                $body
+            }
+            Type::I64 => {
+                type $name = i64;
+                $body
+            }
+            Type::U64 => {
+                type $name = u64;
+                $body
+            }
+            Type::F64 => {
+                type $name = f64;
+                $body
+            }
+            Type::F16 => {
+                type $name = f16;
+                $body
+            }
+        }
+    };
+}
+
+/// The evaluator of `cast`.
+pub(super) fn cast(from: Type, to: Type) -> Option<Eval> {
+    fn eval<F: Scalar, T: Scalar + CastFrom<F>>(operands: &[u64]) -> u64 {
+        T::cast_from(F::from_bits(operands[0])).to_bits()
+    }
+    Some(with_rust_type!(from, From => with_rust_type!(to, To => eval::<From, To> as Eval)))
+}
+
+/// The evaluator of `bitcast`.
+pub(super) fn bitcast(from: Type, to: Type) -> Option<Eval> {
+    (from.bits() == to.bits()).then_some(|operands: &[u64]| operands[0])
+}

@@ -1,0 +1,54 @@
+//! The intermediate representation: structured SSA in arenas.
+//!
+//! A [`Module`] holds programs; a [`Program`] is one kernel. It has memory objects, a workgroup size, and a body: a
+//! [`Block`] of [`Inst`]s. There is one instruction type. An instruction applies an [`Op`] to operand values and defines
+//! result values; `if`, `switch`, `loop` and `region` also own nested blocks. Every block ends in exactly one terminator:
+//! `yield`, `break`, `continue`, `return` or `trap`. Values that a loop carries from trip to trip are parameters of its
+//! block; there are no mutable variables, and no jumps but those.
+//!
+//! # What a program means
+//!
+//! A *dispatch* runs a program over a grid of workgroups. Each workgroup has `workgroup_size` *invocations*, and each
+//! invocation executes the body. The meaning is total: no program that passes validation has undefined behaviour.
+//!
+//! **Values** are scalars: bool, i32, u32, f32 everywhere; i64, u64, f64 and f16 where the device can. What each operation
+//! computes is said at the top of [`ops`].
+//!
+//! **Memory** is a set of objects that never overlap. *Storage* outlives the dispatch and is bound by the caller;
+//! *uniform* scalars are given by the caller and never change; *workgroup* arrays belong to one workgroup, *private* arrays
+//! to one invocation, and both start as zeros. A load outside its object gives 0, a store or atomic outside is dropped.
+//! Elements of 8 and 16 bits are extended when loaded and truncated when stored.
+//!
+//! **Order.** An invocation sees its own accesses in program order. Between the invocations of a workgroup, a barrier
+//! orders accesses to workgroup memory (`workgroup_barrier`), to storage (`storage_barrier`), or both (`broadcast`). Between
+//! workgroups there is no order within a dispatch; everything a dispatch wrote is seen by the next. Atomic objects are
+//! accessed atomically and relaxed, with plain `load` and `store` too. A racy 32-bit load of an object that is not atomic
+//! gives some value that was written to that place in this dispatch, or the one before it, never a mixture.
+//!
+//! **Uniform control flow.** Barriers, `broadcast` and subgroup operations must be executed by all invocations of a workgroup
+//! together, and the validator accepts a program only if it can prove that they are. `return` and `trap` end an invocation;
+//! it counts as present at every later barrier, contributes nothing to subgroup operations, and has no other effect.
+//!
+//! **Traps** make the dispatch fail with the code of the lowest invocation that trapped; the others run to their end.
+//! **Fuel** is a resource limit, not part of the meaning: a dispatch that exceeds its budget of loop trips or its deadline is
+//! an error that names the loop. **Prints** append to a bounded trace, ordered by invocation and then by sequence.
+//!
+//! **Specialization constants** are values that are fixed when a program is compiled; [`Program::specialize`] replaces their
+//! defaults.
+
+pub mod entity;
+mod equality;
+mod eval;
+pub mod ops;
+mod program;
+mod stats;
+mod types;
+
+pub use entity::{BlockId, ConstantId, InstId, MemId, ValueId};
+pub use ops::{Axis, Op};
+pub use program::{
+    Access, Block, Constant, Def, Inst, Memory, Module, Program, ResultTypes, Space, Span, TypeError, Value, Values,
+    total_invocations,
+};
+pub use stats::Stats;
+pub use types::{Element, Literal, Scalar, Type, TypeSet};

@@ -1,0 +1,630 @@
+//! The op table: every operation is one row, and everything that must know about operations reads the rows.
+//!
+//! A row gives the operation's name, its [`Form`] (how it is written and typed), its evaluator (for operations that are
+//! functions of their operands), its [`Exactness`], its weight in generated programs, and a sentence that says what it
+//! means. The parser, the printer, the validator, the oracle, constant folding, the program generator and the semantics
+//! chapter of the documentation are driven by the table. Adding an operation is a row here plus its lowerings, and the
+//! compiler's exhaustiveness errors lead to those.
+//!
+//! # What operations mean
+//!
+//! Every operation is total: there is no input for which its result is undefined.
+//!
+//! * Integers wrap. Shift and rotate counts are taken modulo the width. `x / 0 = x`, `x % 0 = 0`, `MIN / -1 = MIN`,
+//!   `MIN % -1 = 0`.
+//! * `add`, `sub`, `mul`, `div`, `fma`, `sqrt` and conversions of floats are IEEE 754, rounded to nearest, ties to
+//!   even, never contracted or reassociated. Which NaN an operation gives is unspecified; where results are compared,
+//!   all NaNs are equal.
+//! * `min` and `max` of floats prefer a number to a NaN and order −0 below +0, so they are commutative and associative
+//!   and a reduction with them has one result in whatever order it is done.
+//! * Comparisons with a NaN are false, except `ne`, which is true.
+//! * A float converted to an integer is truncated and saturates; NaN gives 0. Integers convert to integers by keeping
+//!   the low bits. A number converted to bool asks whether it differs from zero.
+//! * A load outside its object gives 0. A store or atomic outside is dropped, and the atomic gives 0. In a wide access
+//!   each element is checked on its own, and its index is not wrapped.
+//! * `load` and `store` on an atomic object *are* the relaxed atomic load and store: atomicity belongs to the object.
+
+use half::f16;
+
+use super::entity::MemId;
+use super::eval::{F16Math, UnsignedShift, field, lesser};
+use super::types::{Scalar, Type, TypeSet};
+
+/// A dimension of the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Axis {
+    /// The fastest-varying dimension.
+    X,
+    /// The second dimension.
+    Y,
+    /// The slowest-varying dimension.
+    Z,
+}
+
+impl Axis {
+    /// Every axis, in order.
+    pub const ALL: [Axis; 3] = [Axis::X, Axis::Y, Axis::Z];
+
+    /// The name in the text format.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Axis::X => "x",
+            Axis::Y => "y",
+            Axis::Z => "z",
+        }
+    }
+}
+
+/// A position in the signature of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// The type for which the operation is used; all such positions agree.
+    T,
+    /// Always this type.
+    Is(Type),
+}
+
+/// Operand and result types of an operation whose operands are all values.
+#[derive(Clone, Copy, Debug)]
+pub struct Signature {
+    /// The types that `T` may stand for.
+    pub class: TypeSet,
+    /// One slot per operand.
+    pub operands: &'static [Slot],
+    /// One slot per result.
+    pub results: &'static [Slot],
+}
+
+/// How an operation is written in the text format, and with that, how it is typed.
+#[derive(Clone, Copy, Debug)]
+pub enum Form {
+    /// `name a, b`: values in, values out.
+    Plain(Signature),
+    /// `name a to type`: one value in, one value of the named type out. `same_size` asks for types of equal width.
+    Convert {
+        /// Whether both types must have the same width.
+        same_size: bool,
+    },
+    /// `name.x`: a u32 for each dimension.
+    PerAxis,
+    /// `load m[i]`: one to four results.
+    Load,
+    /// `store m[i], a, …`: one to four values.
+    Store,
+    /// `length m`.
+    Length,
+    /// `name m[i], a`: the old value out.
+    Atomic,
+    /// `name m[i], expected, new`: the old value, and whether the exchange happened.
+    CompareExchange,
+    /// `print "…", a, …`.
+    Print,
+    /// `if c { … } else { … }`.
+    If,
+    /// `switch s { case 0 { … } default { … } }`.
+    Switch,
+    /// `loop (p = a, …) { … }`.
+    Loop,
+    /// `region "op" { … }`.
+    Region,
+    /// Ends a block and hands `a, …` to what comes next.
+    Exit,
+    /// Ends a block with a code.
+    Trap,
+}
+
+/// How far results may differ between devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exactness {
+    /// The same bits everywhere.
+    Exact,
+    /// Correctly rounded on the oracle, on the CPU and on devices with exact floats; elsewhere floats may be off by this
+    /// many units in the last place.
+    Rounded {
+        /// The bound on devices without exact floats.
+        ulp: u32,
+    },
+    /// Float results depend on the order of accumulation, which is fixed on the oracle and the CPU only.
+    Ordered,
+}
+
+/// Computes the bits of a result from the bits of the operands.
+pub type Eval = fn(&[u64]) -> u64;
+
+/// What an operation of one form needs besides its operands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// Nothing.
+    None,
+    /// The dimension.
+    Axis(Axis),
+    /// The object that is accessed.
+    Memory(MemId),
+    /// The format of a `print`, or the operation a `region` came from.
+    Text(Box<str>),
+    /// The selector values of a `switch`, as bits, in the order of its blocks.
+    Cases(Box<[u32]>),
+}
+
+macro_rules! payload {
+    ($($ty:ty, $variant:ident;)*) => { $(
+        impl TryFrom<Payload> for $ty {
+            type Error = ();
+            fn try_from(payload: Payload) -> Result<Self, ()> {
+                match payload {
+                    Payload::$variant(value) => Ok(value),
+                    _ => Err(()),
+                }
+            }
+        }
+    )* };
+}
+payload! {
+    Axis, Axis;
+    MemId, Memory;
+    Box<str>, Text;
+    Box<[u32]>, Cases;
+}
+
+/// One row of the op table.
+pub struct Row {
+    /// The name in the text format.
+    pub name: &'static str,
+    /// What the operation means.
+    pub doc: &'static str,
+    /// How it is written and typed.
+    pub form: Form,
+    /// How far its results may differ between devices.
+    pub exactness: Exactness,
+    /// How often generated programs use it, relative to others.
+    pub weight: u32,
+    evaluator: fn(Type, Type) -> Option<Eval>,
+    make: fn(Payload) -> Option<Op>,
+}
+
+impl Row {
+    /// The evaluator for operands of type `class` (what `T` stands for) and a result of type `result`. There is one
+    /// exactly for the operations that are functions of their operands alone.
+    pub fn evaluator(&self, class: Type, result: Type) -> Option<Eval> {
+        (self.evaluator)(class, result)
+    }
+
+    /// The operation of this row, if the payload is of the kind it takes.
+    pub fn op(&self, payload: Payload) -> Option<Op> {
+        (self.make)(payload)
+    }
+
+    /// The row with this name.
+    pub fn named(name: &str) -> Option<&'static Row> {
+        TABLE.iter().find(|row| row.name == name)
+    }
+}
+
+impl std::fmt::Debug for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+use Exactness::{Exact, Ordered};
+use Slot::{Is, T};
+
+const BOOL: Slot = Is(Type::Bool);
+const U32: Slot = Is(Type::U32);
+const F32: Slot = Is(Type::F32);
+
+/// Correctly rounded where floats are exact; otherwise within this many units in the last place.
+const fn ulp(ulp: u32) -> Exactness {
+    Exactness::Rounded { ulp }
+}
+
+const fn plain(class: TypeSet, operands: &'static [Slot], results: &'static [Slot]) -> Form {
+    Form::Plain(Signature { class, operands, results })
+}
+
+const fn unary(class: TypeSet) -> Form {
+    plain(class, &[T], &[T])
+}
+
+const fn binary(class: TypeSet) -> Form {
+    plain(class, &[T, T], &[T])
+}
+
+const fn compare(class: TypeSet) -> Form {
+    plain(class, &[T, T], &[BOOL])
+}
+
+const fn shift() -> Form {
+    plain(INTEGERS, &[T, U32], &[T])
+}
+
+const fn count() -> Form {
+    plain(INTEGERS, &[T], &[U32])
+}
+
+/// An operation on fixed types: `T` stands for nothing.
+const fn fixed(operands: &'static [Slot], results: &'static [Slot]) -> Form {
+    plain(ALL, operands, results)
+}
+
+const NUMBERS: TypeSet = TypeSet::NUMBERS;
+const INTEGERS: TypeSet = TypeSet::INTEGERS;
+const FLOATS: TypeSet = TypeSet::FLOATS;
+const SIGNED: TypeSet = TypeSet::SIGNED;
+const LOGIC: TypeSet = TypeSet::LOGIC;
+const ALL: TypeSet = TypeSet::ALL;
+
+/// Turns `group: |a: T, b: T| body, …` into a function that picks the evaluator for a type. `T` is the Rust type that
+/// stands for the operation's class.
+macro_rules! evaluator {
+    () => { |_, _| None };
+    (by_types $function:path) => { $function };
+    ($($group:ident: |$($arg:ident: $ty:ty),*| $body:expr),+ $(,)?) => {
+        |class, _| { $( evaluator!(@group $group class (($($arg: $ty),*) $body)); )+ None }
+    };
+    (@group integer $class:ident $f:tt) => { evaluator!(@types $class $f I32 i32, U32 u32, I64 i64, U64 u64) };
+    (@group float $class:ident $f:tt) => { evaluator!(@types $class $f F32 f32, F64 f64, F16 f16) };
+    (@group signed_integer $class:ident $f:tt) => { evaluator!(@types $class $f I32 i32, I64 i64) };
+    (@group bool $class:ident $f:tt) => { evaluator!(@types $class $f Bool bool) };
+    (@group any $class:ident $f:tt) => {
+        evaluator!(@types $class $f
+            Bool bool, I32 i32, U32 u32, F32 f32, I64 i64, U64 u64, F64 f64, F16 f16)
+    };
+    (@types $class:ident $f:tt $($variant:ident $rust:ty),*) => {
+        $( if $class == Type::$variant { return Some(evaluator!(@function $rust, $f)); } )*
+    };
+    (@function $rust:ty, (($($arg:ident: $ty:ty),*) $body:expr)) => {{
+        fn eval(operands: &[u64]) -> u64 {
+            #[allow(dead_code)] // Operations on fixed types do not mention it.
+            type T = $rust;
+            let [$($arg),*] = *operands else { unreachable!("the number of operands is validated") };
+            $( let $arg = <$ty as Scalar>::from_bits($arg); )*
+            Scalar::to_bits($body)
+        }
+        eval as Eval
+    }};
+}
+
+macro_rules! op_table {
+    ($(
+        $(#[doc = $doc:literal])+
+        $op:ident $(($payload:ty))? = $name:literal, $form:expr, $exactness:expr, $weight:literal
+        $(, eval { $($eval:tt)* })?;
+    )*) => {
+        /// An operation, with what it needs besides its operands. Its meaning stands in its row of the op table.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Op { $( $(#[doc = $doc])+ $op $(($payload))?, )* }
+
+        /// The op table, in the order of the [`Op`] variants.
+        pub static TABLE: &[Row] = &[ $( Row {
+            name: $name,
+            doc: concat!($($doc),+),
+            form: $form,
+            exactness: $exactness,
+            weight: $weight,
+            evaluator: evaluator!($($($eval)*)?),
+            make: op_table!(@make $op $($payload)?),
+        }, )* ];
+
+        impl Op {
+            /// The row of the op table that defines this operation.
+            pub fn row(&self) -> &'static Row {
+                enum Position { $( $op, )* }
+                let position = match self { $( Op::$op { .. } => Position::$op, )* };
+                &TABLE[position as usize]
+            }
+        }
+    };
+    (@make $op:ident) => { |payload| (payload == Payload::None).then_some(Op::$op) };
+    (@make $op:ident $payload:ty) => { |payload| <$payload>::try_from(payload).ok().map(Op::$op) };
+}
+
+op_table! {
+    // Arithmetic.
+
+    /// Sum.
+    Add = "add", binary(NUMBERS), ulp(0), 10,
+        eval { integer: |a: T, b: T| a.wrapping_add(b), float: |a: T, b: T| a + b };
+    /// Difference.
+    Sub = "sub", binary(NUMBERS), ulp(0), 10,
+        eval { integer: |a: T, b: T| a.wrapping_sub(b), float: |a: T, b: T| a - b };
+    /// Product; integers keep the low half.
+    Mul = "mul", binary(NUMBERS), ulp(0), 10,
+        eval { integer: |a: T, b: T| a.wrapping_mul(b), float: |a: T, b: T| a * b };
+    /// High half of the product of integers, taken at twice the width.
+    MulHigh = "mul_high", binary(INTEGERS), Exact, 3,
+        eval { integer: |a: T, b: T| (i128::from(a).wrapping_mul(i128::from(b)) >> T::BITS) as T };
+    /// Quotient, truncated for integers; `x / 0 = x` and `MIN / -1 = MIN`.
+    Div = "div", binary(NUMBERS), ulp(3), 5, eval {
+        integer: |a: T, b: T| if b == 0 { a } else { a.wrapping_div(b) },
+        float: |a: T, b: T| a / b,
+    };
+    /// Remainder of the truncated quotient; it has the sign of the dividend, and `x % 0 = 0`.
+    Rem = "rem", binary(INTEGERS), Exact, 5,
+        eval { integer: |a: T, b: T| if b == 0 { 0 } else { a.wrapping_rem(b) } };
+    /// Negation; of a float, a flip of its sign bit.
+    Neg = "neg", unary(SIGNED), Exact, 3,
+        eval { signed_integer: |a: T| a.wrapping_neg(), float: |a: T| -a };
+    /// Absolute value; `abs(MIN) = MIN`.
+    Abs = "abs", unary(SIGNED), Exact, 3,
+        eval { signed_integer: |a: T| a.wrapping_abs(), float: |a: T| a.abs() };
+    /// The smaller value. Of a float and a NaN, the float; −0 is below +0.
+    Min = "min", binary(NUMBERS), Exact, 4,
+        eval { integer: |a: T, b: T| a.min(b), float: |a: T, b: T| lesser!(a, b) };
+    /// The larger value. Of a float and a NaN, the float; −0 is below +0.
+    Max = "max", binary(NUMBERS), Exact, 4,
+        eval { integer: |a: T, b: T| a.max(b), float: |a: T, b: T| -lesser!(-a, -b) };
+    /// `a × b + c`, rounded once.
+    Fma = "fma", plain(FLOATS, &[T, T, T], &[T]), ulp(1), 4,
+        eval { float: |a: T, b: T, c: T| a.mul_add(b, c) };
+    /// Square root; of a negative number, NaN.
+    Sqrt = "sqrt", unary(FLOATS), ulp(3), 3, eval { float: |a: T| a.sqrt() };
+    /// Largest integral float not above the operand.
+    Floor = "floor", unary(FLOATS), Exact, 2, eval { float: |a: T| a.floor() };
+    /// Smallest integral float not below the operand.
+    Ceil = "ceil", unary(FLOATS), Exact, 2, eval { float: |a: T| a.ceil() };
+    /// The operand without its fraction.
+    Trunc = "trunc", unary(FLOATS), Exact, 2, eval { float: |a: T| a.trunc() };
+    /// Nearest integral float, ties to even.
+    Round = "round", unary(FLOATS), Exact, 2, eval { float: |a: T| a.round_ties_even() };
+
+    // Bits.
+
+    /// Bitwise and; of bools, logical and.
+    And = "and", binary(LOGIC), Exact, 5,
+        eval { integer: |a: T, b: T| a & b, bool: |a: T, b: T| a & b };
+    /// Bitwise or; of bools, logical or.
+    Or = "or", binary(LOGIC), Exact, 5,
+        eval { integer: |a: T, b: T| a | b, bool: |a: T, b: T| a | b };
+    /// Bitwise exclusive or.
+    Xor = "xor", binary(LOGIC), Exact, 5,
+        eval { integer: |a: T, b: T| a ^ b, bool: |a: T, b: T| a ^ b };
+    /// Bitwise complement; of a bool, negation.
+    Not = "not", unary(LOGIC), Exact, 3,
+        eval { integer: |a: T| !a, bool: |a: T| !a };
+    /// Shift to the left; the count is taken modulo the width.
+    Shl = "shl", shift(), Exact, 4,
+        eval { integer: |a: T, count: u32| a.wrapping_shl(count) };
+    /// Shift to the right, keeping the sign of signed integers; the count is taken modulo the width.
+    Shr = "shr", shift(), Exact, 4,
+        eval { integer: |a: T, count: u32| a.wrapping_shr(count) };
+    /// Rotation to the left; the count is taken modulo the width.
+    RotateLeft = "rotate_left", shift(), Exact, 2,
+        eval { integer: |a: T, count: u32| a.rotate_left(count % T::BITS) };
+    /// Number of one bits.
+    CountOnes = "count_ones", count(), Exact, 2, eval { integer: |a: T| a.count_ones() };
+    /// Number of zero bits above the highest one; of 0, the width.
+    LeadingZeros = "leading_zeros", count(), Exact, 2, eval { integer: |a: T| a.leading_zeros() };
+    /// Number of zero bits below the lowest one; of 0, the width.
+    TrailingZeros = "trailing_zeros", count(), Exact, 2, eval { integer: |a: T| a.trailing_zeros() };
+    /// The bits in reverse order.
+    ReverseBits = "reverse_bits", unary(INTEGERS), Exact, 2, eval { integer: |a: T| a.reverse_bits() };
+    /// `count` bits of `a` from bit `offset` up, sign-extended for signed integers. What lies beyond the width is cut
+    /// off, and no bits give 0.
+    ExtractBits = "extract_bits", plain(INTEGERS, &[T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, offset: u32, count: u32| {
+        let (offset, count) = field(offset, count, T::BITS);
+        if count == 0 { 0 } else { (a << (T::BITS - offset - count)) >> (T::BITS - count) }
+    } };
+    /// `a` with its `count` bits from bit `offset` up replaced by the low bits of `b`. What lies beyond the width is
+    /// cut off.
+    InsertBits = "insert_bits", plain(INTEGERS, &[T, T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, b: T, offset: u32, count: u32| {
+        let (offset, count) = field(offset, count, T::BITS);
+        if count == 0 { a } else {
+            let mask = (!0 as T).unsigned_shr(T::BITS - count) << offset;
+            (a & !mask) | ((b << offset) & mask)
+        }
+    } };
+    /// Two floats rounded to f16, the first in the low half of the word.
+    PackF16 = "pack_f16", fixed(&[F32, F32], &[U32]), Exact, 1, eval { any: |low: f32, high: f32| {
+        u32::from(f16::from_f32(low).to_bits()) | u32::from(f16::from_f32(high).to_bits()) << 16
+    } };
+    /// The f16 in the low half of a word, as f32.
+    UnpackF16Low = "unpack_f16_low", fixed(&[U32], &[F32]), Exact, 1,
+        eval { any: |word: u32| f16::from_bits(word as u16).to_f32() };
+    /// The f16 in the high half of a word, as f32.
+    UnpackF16High = "unpack_f16_high", fixed(&[U32], &[F32]), Exact, 1,
+        eval { any: |word: u32| f16::from_bits((word >> 16) as u16).to_f32() };
+
+    // Comparison, choice, conversion.
+
+    /// Equal. A NaN equals nothing; −0 equals +0.
+    Eq = "eq", compare(ALL), Exact, 4, eval { any: |a: T, b: T| a == b };
+    /// Not equal.
+    Ne = "ne", compare(ALL), Exact, 4, eval { any: |a: T, b: T| a != b };
+    /// Less.
+    Lt = "lt", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a < b, float: |a: T, b: T| a < b };
+    /// Less or equal.
+    Le = "le", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a <= b, float: |a: T, b: T| a <= b };
+    /// Greater.
+    Gt = "gt", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a > b, float: |a: T, b: T| a > b };
+    /// Greater or equal.
+    Ge = "ge", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a >= b, float: |a: T, b: T| a >= b };
+    /// The second operand where the first is true, else the third. Both are computed.
+    Select = "select", plain(ALL, &[BOOL, T, T], &[T]), Exact, 6,
+        eval { any: |condition: bool, a: T, b: T| if condition { a } else { b } };
+    /// The number as another type: integers wrap, floats round to nearest even, a float to an integer truncates and
+    /// saturates (NaN gives 0), and to bool asks whether it differs from zero.
+    Cast = "cast", Form::Convert { same_size: false }, Exact, 6, eval { by_types super::eval::cast };
+    /// The same bits as another type of the same width.
+    Bitcast = "bitcast", Form::Convert { same_size: true }, Exact, 3, eval { by_types super::eval::bitcast };
+
+    // Where an invocation stands.
+
+    /// Linear index of the invocation: `group_index × invocations per group + local_index`.
+    GlobalIndex = "global_index", fixed(&[], &[U32]), Exact, 4;
+    /// Position of the invocation in the grid: `group_id × group_size + local_id`.
+    GlobalId(Axis) = "global_id", Form::PerAxis, Exact, 2;
+    /// Position of the invocation in its workgroup.
+    LocalId(Axis) = "local_id", Form::PerAxis, Exact, 2;
+    /// Linear index of the invocation in its workgroup, x fastest.
+    LocalIndex = "local_index", fixed(&[], &[U32]), Exact, 2;
+    /// Position of the workgroup in the grid.
+    GroupId(Axis) = "group_id", Form::PerAxis, Exact, 2;
+    /// Linear index of the workgroup, x fastest.
+    GroupIndex = "group_index", fixed(&[], &[U32]), Exact, 1;
+    /// Number of workgroups.
+    GroupCount(Axis) = "group_count", Form::PerAxis, Exact, 1;
+    /// Number of invocations of a workgroup.
+    GroupSize(Axis) = "group_size", Form::PerAxis, Exact, 1;
+
+    // Memory.
+
+    /// One to four consecutive elements from an index up; 0 for those outside. A uniform scalar has no index.
+    Load(MemId) = "load", Form::Load, Exact, 10;
+    /// Writes one to four consecutive elements from an index up; those outside are dropped.
+    Store(MemId) = "store", Form::Store, Exact, 8;
+    /// Number of elements of an object.
+    Length(MemId) = "length", Form::Length, Exact, 3;
+    /// Adds to an element of an atomic object and gives the old value.
+    AtomicAdd(MemId) = "atomic_add", Form::Atomic, Exact, 2;
+    /// Subtracts from an element of an atomic object and gives the old value.
+    AtomicSub(MemId) = "atomic_sub", Form::Atomic, Exact, 1;
+    /// Lowers an element of an atomic object to the operand, if that is smaller, and gives the old value.
+    AtomicMin(MemId) = "atomic_min", Form::Atomic, Exact, 1;
+    /// Raises an element of an atomic object to the operand, if that is larger, and gives the old value.
+    AtomicMax(MemId) = "atomic_max", Form::Atomic, Exact, 1;
+    /// Bitwise and with an element of an atomic object; gives the old value.
+    AtomicAnd(MemId) = "atomic_and", Form::Atomic, Exact, 1;
+    /// Bitwise or with an element of an atomic object; gives the old value.
+    AtomicOr(MemId) = "atomic_or", Form::Atomic, Exact, 1;
+    /// Bitwise exclusive or with an element of an atomic object; gives the old value.
+    AtomicXor(MemId) = "atomic_xor", Form::Atomic, Exact, 1;
+    /// Replaces an element of an atomic object and gives the old value.
+    AtomicExchange(MemId) = "atomic_exchange", Form::Atomic, Exact, 1;
+    /// Replaces an element of an atomic object if it equals the first operand; gives the old value and whether it was
+    /// replaced. It never fails spuriously.
+    AtomicCompareExchange(MemId) = "atomic_compare_exchange", Form::CompareExchange, Exact, 1;
+
+    // Between the invocations of a workgroup. All of these must stand in uniform control flow.
+
+    /// Waits for the whole workgroup; what was written to workgroup memory before is seen after.
+    WorkgroupBarrier = "workgroup_barrier", fixed(&[], &[]), Exact, 2;
+    /// Waits for the whole workgroup; what the workgroup wrote to storage before is seen by it after.
+    StorageBarrier = "storage_barrier", fixed(&[], &[]), Exact, 1;
+    /// The value that invocation 0 of the workgroup has, or 0 if it has ended. It is uniform; a barrier for both kinds of
+    /// memory is included.
+    Broadcast = "broadcast", unary(ALL), Exact, 1;
+
+    // Between the invocations of a subgroup. All of these must stand in uniform control flow.
+
+    /// Number of lanes of a subgroup: a power of two that the device chooses, from 1 to 128.
+    SubgroupSize = "subgroup_size", fixed(&[], &[U32]), Exact, 1;
+    /// Index of the subgroup in its workgroup.
+    SubgroupId = "subgroup_id", fixed(&[], &[U32]), Exact, 1;
+    /// Lane of the invocation in its subgroup.
+    SubgroupLane = "subgroup_lane", fixed(&[], &[U32]), Exact, 1;
+    /// A bit for each lane: whether it is active and its operand true; lanes 0–31 in the first word, and so on.
+    SubgroupBallot = "subgroup_ballot", fixed(&[BOOL], &[U32, U32, U32, U32]), Exact, 1;
+    /// The value that another lane of the subgroup has; 0 if that lane does not exist or has ended.
+    SubgroupShuffle = "subgroup_shuffle", plain(ALL, &[T, U32], &[T]), Exact, 1;
+    /// Sum over the active lanes. Floats are added in a tree that halves the subgroup: lane k takes lane k + size/2,
+    /// then k + size/4, …, and −0 stands for lanes that are not there.
+    SubgroupAdd = "subgroup_add", unary(NUMBERS), Ordered, 1;
+    /// Product over the active lanes, in the same order as `subgroup_add`.
+    SubgroupMul = "subgroup_mul", unary(NUMBERS), Ordered, 1;
+    /// Smallest value of the active lanes.
+    SubgroupMin = "subgroup_min", unary(NUMBERS), Exact, 1;
+    /// Largest value of the active lanes.
+    SubgroupMax = "subgroup_max", unary(NUMBERS), Exact, 1;
+    /// Bitwise and over the active lanes.
+    SubgroupAnd = "subgroup_and", unary(LOGIC), Exact, 1;
+    /// Bitwise or over the active lanes.
+    SubgroupOr = "subgroup_or", unary(LOGIC), Exact, 1;
+    /// Bitwise exclusive or over the active lanes.
+    SubgroupXor = "subgroup_xor", unary(LOGIC), Exact, 1;
+    /// Sum over the active lanes up to and including this one. Floats are added in doubling steps: lane k takes lane
+    /// k − 1, then k − 2, k − 4, ….
+    SubgroupInclusiveAdd = "subgroup_inclusive_add", unary(NUMBERS), Ordered, 1;
+    /// The inclusive sum of the lane before; of lane 0, zero (−0 for floats).
+    SubgroupExclusiveAdd = "subgroup_exclusive_add", unary(NUMBERS), Ordered, 1;
+    /// Product over the active lanes up to and including this one, in the same order as `subgroup_inclusive_add`.
+    SubgroupInclusiveMul = "subgroup_inclusive_mul", unary(NUMBERS), Ordered, 1;
+    /// The inclusive product of the lane before; of lane 0, one.
+    SubgroupExclusiveMul = "subgroup_exclusive_mul", unary(NUMBERS), Ordered, 1;
+
+    // Effects that are reported.
+
+    /// Appends a line to the bounded trace of the dispatch; each `{}` of the text is replaced by an operand.
+    Print(Box<str>) = "print", Form::Print, Exact, 1;
+
+    // Control flow.
+
+    /// Runs the first block where the condition is true, else the second; the results are what that block yields.
+    If = "if", Form::If, Exact, 5;
+    /// Runs the block of the case that equals the selector, or the last block; the results are what it yields.
+    Switch(Box<[u32]>) = "switch", Form::Switch, Exact, 2;
+    /// Runs its block until it breaks. The block's parameters start as the operands and are replaced by what
+    /// `continue` gives; the results are what `break` gives.
+    Loop = "loop", Form::Loop, Exact, 4;
+    /// Runs its block, which came from the named operation; the results are what it yields.
+    Region(Box<str>) = "region", Form::Region, Exact, 2;
+    /// Ends a block of an `if`, `switch` or `region` and gives its results.
+    Yield = "yield", Form::Exit, Exact, 0;
+    /// Leaves the innermost loop and gives its results.
+    Break = "break", Form::Exit, Exact, 1;
+    /// Goes on with the next trip of the innermost loop and gives its parameters.
+    Continue = "continue", Form::Exit, Exact, 1;
+    /// Ends the invocation. It counts as present at later barriers, and does nothing else.
+    Return = "return", Form::Exit, Exact, 1;
+    /// Ends the invocation as `return` does, and makes the dispatch fail with the code.
+    Trap = "trap", Form::Trap, Exact, 1;
+}
+
+impl Op {
+    /// Whether this ends a block.
+    pub fn is_terminator(&self) -> bool {
+        matches!(self.row().form, Form::Exit | Form::Trap)
+    }
+
+    /// Whether this is control flow: it has nested blocks or ends a block.
+    pub fn is_control_flow(&self) -> bool {
+        self.is_terminator() || matches!(self.row().form, Form::If | Form::Switch | Form::Loop | Form::Region)
+    }
+
+    /// The object this reads, writes or measures.
+    pub fn memory(&self) -> Option<MemId> {
+        match self {
+            Op::Load(memory) | Op::Store(memory) | Op::Length(memory) => Some(*memory),
+            _ => self.atomic(),
+        }
+    }
+
+    /// The object of an atomic read-modify-write.
+    pub fn atomic(&self) -> Option<MemId> {
+        match self {
+            Op::AtomicAdd(memory)
+            | Op::AtomicSub(memory)
+            | Op::AtomicMin(memory)
+            | Op::AtomicMax(memory)
+            | Op::AtomicAnd(memory)
+            | Op::AtomicOr(memory)
+            | Op::AtomicXor(memory)
+            | Op::AtomicExchange(memory)
+            | Op::AtomicCompareExchange(memory) => Some(*memory),
+            _ => None,
+        }
+    }
+
+    /// Whether all invocations of the workgroup must execute this together.
+    pub fn is_collective(&self) -> bool {
+        matches!(
+            self,
+            Op::WorkgroupBarrier
+                | Op::StorageBarrier
+                | Op::Broadcast
+                | Op::SubgroupBallot
+                | Op::SubgroupShuffle
+                | Op::SubgroupAdd
+                | Op::SubgroupMul
+                | Op::SubgroupMin
+                | Op::SubgroupMax
+                | Op::SubgroupAnd
+                | Op::SubgroupOr
+                | Op::SubgroupXor
+                | Op::SubgroupInclusiveAdd
+                | Op::SubgroupExclusiveAdd
+                | Op::SubgroupInclusiveMul
+                | Op::SubgroupExclusiveMul
+        )
+    }
+}

@@ -1,0 +1,446 @@
+//! Modules, programs, and what they are made of.
+
+use std::fmt;
+
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
+
+use super::entity::{Arena, BlockId, ConstantId, InstId, MemId, ValueId};
+use super::ops::{Form, Op, Slot};
+use super::types::{Element, Literal, Type};
+use crate::Error;
+
+/// A file of programs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Module {
+    /// The programs, in the order of the file. Their names are distinct.
+    pub programs: Vec<Program>,
+}
+
+/// One kernel.
+///
+/// The arenas may hold entities that nothing refers to any more: what counts is what is reachable from `body`. Equality is
+/// [structural](Program#impl-PartialEq-for-Program).
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The name, an identifier.
+    pub name: String,
+    /// Invocations of a workgroup in each dimension.
+    pub workgroup_size: [u32; 3],
+    /// The grid, in invocations, that the author suggests for a caller who names none.
+    pub launch: Option<[u32; 3]>,
+    /// Specialization constants.
+    pub constants: Arena<ConstantId, Constant>,
+    /// Memory objects.
+    pub memory: Arena<MemId, Memory>,
+    /// Everything an operand can refer to.
+    pub values: Arena<ValueId, Value>,
+    /// Instructions.
+    pub insts: Arena<InstId, Inst>,
+    /// Blocks.
+    pub blocks: Arena<BlockId, Block>,
+    /// What every invocation executes. It has no parameters and ends in `return` or `trap`.
+    pub body: BlockId,
+    /// Names of values, for people; they mean nothing.
+    pub names: FxHashMap<ValueId, Box<str>>,
+    literals: FxHashMap<Literal, ValueId>,
+}
+
+/// A named value that is fixed when the program is compiled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Constant {
+    /// The name, an identifier.
+    pub name: String,
+    /// The value unless [`Program::specialize`] gives another; its type is the constant's.
+    pub default: Literal,
+    /// Where it was declared.
+    pub span: Span,
+}
+
+/// A memory object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Memory {
+    /// The name, an identifier: the caller binds storage and uniforms by it.
+    pub name: String,
+    /// Where it lives, and for how long.
+    pub space: Space,
+    /// What it is made of.
+    pub element: Element,
+    /// How many elements it has; `None` is known only when the program is dispatched. A uniform has one.
+    pub length: Option<u32>,
+    /// Whether all accesses to it are atomic.
+    pub atomic: bool,
+    /// The value of a uniform for which the caller gives none.
+    pub default: Option<Literal>,
+    /// Where it was declared.
+    pub span: Span,
+}
+
+/// Where a memory object lives, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Space {
+    /// Bound by the caller; outlives the dispatch.
+    Storage(Access),
+    /// One scalar, given by the caller, the same for all invocations.
+    Uniform,
+    /// One array for each workgroup.
+    Workgroup,
+    /// One array for each invocation.
+    Private,
+}
+
+/// What a program may do with a storage object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Load only.
+    Read,
+    /// Store only.
+    Write,
+    /// Both, and atomics.
+    ReadWrite,
+}
+
+impl Memory {
+    /// Whether a program may load from it.
+    pub fn readable(&self) -> bool {
+        self.space != Space::Storage(Access::Write)
+    }
+
+    /// Whether a program may store to it.
+    pub fn writable(&self) -> bool {
+        !matches!(self.space, Space::Storage(Access::Read) | Space::Uniform)
+    }
+
+    /// Size in bytes, if the length is known before dispatch.
+    pub fn static_bytes(&self) -> Option<u64> {
+        self.length.map(|length| u64::from(length) * self.element.size() as u64)
+    }
+}
+
+/// Something an operand can refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The type.
+    pub ty: Type,
+    /// Where it comes from.
+    pub def: Def,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Def {
+    /// A result of an instruction, and which one.
+    Result(InstId, u32),
+    /// A parameter of a block, and which one.
+    Param(BlockId, u32),
+    /// A literal, by its bits. Literals are visible everywhere and stand in no block.
+    Literal(u64),
+    /// A specialization constant, visible everywhere.
+    Constant(ConstantId),
+}
+
+/// A short list of values.
+pub type Values = SmallVec<[ValueId; 4]>;
+
+/// The types of an instruction's results.
+pub type ResultTypes = SmallVec<[Type; 4]>;
+
+/// An instruction.
+#[derive(Clone, Debug)]
+pub struct Inst {
+    /// What it does.
+    pub op: Op,
+    /// What it does it to. For an access the index comes first.
+    pub operands: Values,
+    /// The values it defines.
+    pub results: Values,
+    /// Nested blocks: `if` has two, `switch` one for each case and one for the default, `loop` and `region` one.
+    pub blocks: SmallVec<[BlockId; 2]>,
+    /// Where it was written.
+    pub span: Span,
+}
+
+/// A list of instructions, the last of which is the only terminator.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    /// The values a loop carries; other blocks have none.
+    pub params: Values,
+    /// The instructions.
+    pub insts: Vec<InstId>,
+}
+
+/// A range of bytes in the source text. What was not read from text has the empty span.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// The span of what was not read from text.
+    pub const NONE: Span = Span { start: 0, end: 0 };
+
+    /// The smallest span that covers both.
+    pub fn to(self, end: Span) -> Span {
+        Span { start: self.start, end: end.end.max(self.start) }
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..{}", self.start, self.end)
+    }
+}
+
+/// Why an operation cannot be applied to operands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TypeError {
+    /// An operand has the wrong type.
+    Operand {
+        /// Which one.
+        position: usize,
+        /// What would fit, in words.
+        expected: String,
+        /// What it has.
+        found: Type,
+    },
+    /// There are too few or too many operands.
+    Count {
+        /// How many fit, in words.
+        expected: &'static str,
+        /// How many there are.
+        found: usize,
+    },
+    /// Types of different widths cannot be reinterpreted as each other.
+    Width {
+        /// The operand's type.
+        from: Type,
+        /// The type asked for.
+        to: Type,
+    },
+}
+
+impl Program {
+    /// A program without memory whose body is an empty block (without its terminator yet).
+    pub fn new(name: impl Into<String>, workgroup_size: [u32; 3]) -> Program {
+        let mut blocks = Arena::default();
+        let body = blocks.push(Block::default());
+        Program {
+            name: name.into(),
+            workgroup_size,
+            launch: None,
+            constants: Arena::default(),
+            memory: Arena::default(),
+            values: Arena::default(),
+            insts: Arena::default(),
+            blocks,
+            body,
+            names: FxHashMap::default(),
+            literals: FxHashMap::default(),
+        }
+    }
+
+    /// The value of a literal. Equal literals are one value.
+    pub fn literal(&mut self, literal: impl Into<Literal>) -> ValueId {
+        let literal = literal.into();
+        let values = &mut self.values;
+        *self
+            .literals
+            .entry(literal)
+            .or_insert_with(|| values.push(Value { ty: literal.ty, def: Def::Literal(literal.bits) }))
+    }
+
+    /// Declares a specialization constant and returns its value.
+    pub fn constant(&mut self, name: impl Into<String>, default: Literal, span: Span) -> ValueId {
+        let constant = self.constants.push(Constant { name: name.into(), default, span });
+        self.values.push(Value { ty: default.ty, def: Def::Constant(constant) })
+    }
+
+    /// Adds a parameter to a block.
+    pub fn param(&mut self, block: BlockId, ty: Type) -> ValueId {
+        let position = self.blocks[block].params.len() as u32;
+        let value = self.values.push(Value { ty, def: Def::Param(block, position) });
+        self.blocks[block].params.push(value);
+        value
+    }
+
+    /// Adds an empty block, to be nested in an instruction.
+    pub fn block(&mut self) -> BlockId {
+        self.blocks.push(Block::default())
+    }
+
+    /// Appends an instruction to a block, with one new value for each result type.
+    pub fn push(
+        &mut self,
+        block: BlockId,
+        op: Op,
+        operands: impl IntoIterator<Item = ValueId>,
+        results: &[Type],
+        blocks: impl IntoIterator<Item = BlockId>,
+        span: Span,
+    ) -> InstId {
+        let inst = self.insts.push(Inst {
+            op,
+            operands: operands.into_iter().collect(),
+            results: smallvec![],
+            blocks: blocks.into_iter().collect(),
+            span,
+        });
+        for (position, &ty) in results.iter().enumerate() {
+            let value = self.values.push(Value { ty, def: Def::Result(inst, position as u32) });
+            self.insts[inst].results.push(value);
+        }
+        self.blocks[block].insts.push(inst);
+        inst
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, value: ValueId) -> Type {
+        self.values[value].ty
+    }
+
+    /// The literal or default that a value stands for, if it is known before the program runs.
+    pub fn known(&self, value: ValueId) -> Option<Literal> {
+        let Value { ty, def } = self.values[value];
+        match def {
+            Def::Literal(bits) => Some(Literal { ty, bits }),
+            Def::Constant(constant) => Some(self.constants[constant].default),
+            Def::Result(..) | Def::Param(..) => None,
+        }
+    }
+
+    /// The memory object with this name.
+    pub fn memory_named(&self, name: &str) -> Option<MemId> {
+        self.memory.iter().find(|(_, memory)| memory.name == name).map(|(id, _)| id)
+    }
+
+    /// Gives a specialization constant another value.
+    ///
+    /// # Errors
+    /// The program has no such constant, or it has another type.
+    pub fn specialize(&mut self, name: &str, value: Literal) -> Result<(), Error> {
+        let Some((id, constant)) = self.constants.iter().find(|(_, constant)| constant.name == name) else {
+            let known = self.constants.values().map(|constant| constant.name.clone()).collect();
+            return Err(Error::UnknownConstant { name: name.into(), known });
+        };
+        let declared = constant.default.ty;
+        if declared != value.ty {
+            return Err(Error::ConstantType { name: name.into(), declared, given: value.ty });
+        }
+        self.constants[id].default = value;
+        Ok(())
+    }
+
+    /// The types of the results that `op` gives for these operands. `named` are the types that are written with the
+    /// operation: the target of a conversion, the results of control flow, the width of a load.
+    ///
+    /// # Errors
+    /// The operands do not fit. Control flow is not checked here: its blocks decide.
+    pub fn result_types(&self, op: &Op, operands: &[ValueId], named: &[Type]) -> Result<ResultTypes, TypeError> {
+        let found: SmallVec<[Type; 4]> = operands.iter().map(|&value| self.ty(value)).collect();
+        let element = |memory: MemId| self.memory[memory].element.value_type();
+        // A uniform is one scalar and has no index.
+        let indices = |memory: MemId| usize::from(self.memory[memory].space != Space::Uniform);
+        match op.row().form {
+            Form::Plain(signature) => {
+                let class = signature.operands.iter().zip(&found).find(|(slot, _)| **slot == Slot::T);
+                let class = class.map_or(Type::U32, |(_, &ty)| ty);
+                let resolve = |slot: &Slot| match *slot {
+                    Slot::T => class,
+                    Slot::Is(ty) => ty,
+                };
+                if let Some(position) = signature.operands.iter().position(|slot| *slot == Slot::T)
+                    && !signature.class.contains(class)
+                {
+                    let expected = format!("one of {}", signature.class);
+                    return Err(TypeError::Operand { position, expected, found: class });
+                }
+                check(&found, signature.operands.iter().map(resolve))?;
+                Ok(signature.results.iter().map(resolve).collect())
+            }
+            Form::Convert { same_size } => {
+                let (&[from], &[to]) = (found.as_slice(), named) else {
+                    return Err(TypeError::Count { expected: "1", found: found.len() });
+                };
+                if same_size && from.bits() != to.bits() {
+                    return Err(TypeError::Width { from, to });
+                }
+                Ok(smallvec![to])
+            }
+            Form::PerAxis => check(&found, []).map(|()| smallvec![Type::U32]),
+            Form::Load => {
+                let memory = op.memory().expect("a load names an object");
+                check(&found, std::iter::repeat_n(Type::U32, indices(memory)))?;
+                Ok(smallvec![element(memory); named.len().max(1)])
+            }
+            Form::Store => {
+                let memory = op.memory().expect("a store names an object");
+                let indices = indices(memory);
+                let values = found.len().saturating_sub(indices);
+                let index = std::iter::repeat_n(Type::U32, indices);
+                check(&found, index.chain(std::iter::repeat_n(element(memory), values)))?;
+                if !(1..=4).contains(&values) {
+                    return Err(TypeError::Count { expected: "an index and 1 to 4", found: found.len() });
+                }
+                Ok(smallvec![])
+            }
+            Form::Length => check(&found, []).map(|()| smallvec![Type::U32]),
+            Form::Atomic => {
+                let element = element(op.memory().expect("an atomic names an object"));
+                check(&found, [Type::U32, element]).map(|()| smallvec![element])
+            }
+            Form::CompareExchange => {
+                let element = element(op.memory().expect("an atomic names an object"));
+                check(&found, [Type::U32, element, element]).map(|()| smallvec![element, Type::Bool])
+            }
+            Form::If => check(&found, [Type::Bool]).map(|()| named.into()),
+            Form::Switch => match found.as_slice() {
+                [Type::I32 | Type::U32] => Ok(named.into()),
+                &[found] => Err(TypeError::Operand { position: 0, expected: "i32 or u32".into(), found }),
+                _ => Err(TypeError::Count { expected: "1", found: found.len() }),
+            },
+            Form::Region => check(&found, []).map(|()| named.into()),
+            Form::Loop => Ok(named.into()),
+            Form::Print | Form::Exit => Ok(smallvec![]),
+            Form::Trap => check(&found, [Type::U32]).map(|()| smallvec![]),
+        }
+    }
+
+    /// Calls `visit` with every instruction that is reachable from the body, outer ones before nested ones, in the order
+    /// of the text; with each, how deep it is nested.
+    pub fn walk(&self, mut visit: impl FnMut(InstId, usize)) {
+        // Nested blocks are kept on an explicit stack: the depth of a program that has not been validated is unbounded.
+        let mut stack = vec![(self.body, 0, 0)];
+        while let Some((block, next, depth)) = stack.pop() {
+            let Some(&inst) = self.blocks[block].insts.get(next) else { continue };
+            visit(inst, depth);
+            stack.push((block, next + 1, depth));
+            stack.extend(self.insts[inst].blocks.iter().rev().map(|&nested| (nested, 0, depth + 1)));
+        }
+    }
+}
+
+/// The number of invocations of a grid, if it is one that can be dispatched: fewer than 2³², so that `global_index` is
+/// unique.
+pub fn total_invocations(groups: [u32; 3], workgroup_size: [u32; 3]) -> Option<u32> {
+    if groups.contains(&0) {
+        return Some(0);
+    }
+    groups.into_iter().chain(workgroup_size).try_fold(1u32, u32::checked_mul)
+}
+
+fn check(found: &[Type], expected: impl IntoIterator<Item = Type>) -> Result<(), TypeError> {
+    let expected: SmallVec<[Type; 4]> = expected.into_iter().collect();
+    if found.len() != expected.len() {
+        const NUMBERS: [&str; 6] = ["no", "1", "2", "3", "4", "5"];
+        return Err(TypeError::Count { expected: NUMBERS[expected.len().min(5)], found: found.len() });
+    }
+    match found.iter().zip(&expected).position(|(found, expected)| found != expected) {
+        Some(position) => {
+            Err(TypeError::Operand { position, expected: expected[position].to_string(), found: found[position] })
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,17 @@
+//! The core of vyre: programs, their text format, and the validator.
+//!
+//! Data goes one way. Text is [parsed](text::parse) or a [`build::Kernel`] builds an [`ir::Program`]; the program is
+//! [validated](validate::program), and everything after that (oracle, optimizer, backends) takes only what is
+//! [`Validated`]. This crate does no I/O and knows no device.
+
+pub mod analysis;
+pub mod build;
+pub mod diagnostics;
+mod error;
+pub mod fill;
+pub mod ir;
+pub mod text;
+pub mod validate;
+
+pub use error::Error;
+pub use validate::Validated;

@@ -1,0 +1,56 @@
+//! The text format, `.vyre`.
+//!
+//! ```text
+//! module    = { program }
+//! program   = "program" NAME attribute* "{" { declaration | statement } "}"
+//! attribute = "workgroup" "(" sizes ")" | "launch" "(" sizes ")"          sizes: one to three integers
+//!
+//! declaration = ( "read" | "write" | "read_write" ) [ "atomic" ] NAME ":" "[" ELEMENT [ ";" LENGTH ] "]"
+//!             | ( "workgroup" | "private" ) [ "atomic" ] NAME ":" "[" ELEMENT ";" LENGTH "]"
+//!             | "uniform" NAME ":" ELEMENT [ "=" literal ]
+//!             | "const" NAME ":" TYPE "=" literal
+//!
+//! statement = [ %a "," … "=" ] operation
+//! operation = OP operand "," …                                            most operations
+//!           | ( "cast" | "bitcast" ) operand "to" TYPE
+//!           | OP "." ( "x" | "y" | "z" )                                  global_id.x
+//!           | OP NAME [ "[" operand "]" ] "," operand "," …               load, store, length, atomics
+//!           | "print" STRING "," operand "," …
+//!           | "if" operand [ results ] block [ "else" block ]
+//!           | "switch" operand [ results ] "{" { "case" literal block } "default" block "}"
+//!           | "loop" [ "(" %p "=" operand "," … ")" ] [ results ] block
+//!           | "region" STRING [ results ] block
+//! results   = "->" TYPE "," …
+//! block     = "{" { statement } "}"
+//! operand   = %name | literal | NAME                                      NAME: a constant
+//! literal   = 7 (u32) | -7i32 | 0xffu64 | 1.5 (f32) | 1.5f64 | true | f32(0x7fc00000)
+//! ```
+//!
+//! A statement ends with its line, or at `;` or `}`; a line may be continued after a comma. `//` starts a comment. A block
+//! whose terminator is left out ends in `return` (the body), `continue` (a loop) or `yield` (all others), without values.
+//! A value without a name of its own is printed with a number.
+//!
+//! `parse(print(m)) == m` for every module that is valid.
+//!
+//! # Compatibility
+//!
+//! A file that is valid stays valid and keeps its meaning within a major version. New operations, attributes and
+//! declarations may be added in minor versions; names of operations are not reserved words, so adding one breaks no file.
+
+mod lexer;
+mod number;
+mod parser;
+mod printer;
+
+pub(crate) use number::parse_as as parse_digits;
+pub use number::parse_literal;
+pub use parser::parse;
+pub use printer::print;
+
+/// Whether a text is a name: letters, digits and `_`, not starting with a digit, and not a literal.
+pub fn is_name(text: &str) -> bool {
+    let mut characters = text.chars();
+    characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+        && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !matches!(text, "true" | "false")
+}

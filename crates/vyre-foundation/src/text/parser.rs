@@ -1,0 +1,738 @@
+//! Reads the text format. Every mistake is reported: after one, reading goes on with the next statement.
+
+use rustc_hash::FxHashMap;
+
+use super::lexer::{Token, tokens};
+use super::number::parse_literal;
+use crate::Error;
+use crate::diagnostics::{Diagnostic, Diagnostics, Fault};
+use crate::ir::ops::{Form, Payload, Row, TABLE};
+use crate::ir::{
+    Access, Axis, BlockId, Element, Literal, MemId, Memory, Module, Op, Program, Space, Span, Type, ValueId, Values,
+};
+
+/// Reads a module.
+///
+/// # Errors
+/// [`Error::Text`] with every mistake that was found.
+pub fn parse(source: &str) -> Result<Module, Error> {
+    let mut diagnostics = Vec::new();
+    if u32::try_from(source.len()).is_err() {
+        diagnostics.push(Diagnostic::new(Fault::SourceTooLarge { bytes: source.len() }, Span::NONE));
+    } else {
+        let tokens = tokens(source, &mut diagnostics);
+        let mut parser = Parser { tokens, at: 0, depth: 0, diagnostics };
+        let module = parser.module();
+        diagnostics = parser.diagnostics;
+        if diagnostics.is_empty() {
+            return Ok(module);
+        }
+    }
+    Err(Error::Text(Diagnostics::from_list(diagnostics).expect("a mistake was found")))
+}
+
+/// How deep blocks may be nested before reading stops. More than the validator allows, so that its message is the one that
+/// is usually seen, and little enough for the stack.
+const MAX_DEPTH: usize = 128;
+
+/// A mistake was reported; the statement it is in cannot be read.
+struct Failed;
+
+type Parsed<T> = Result<T, Failed>;
+
+/// What a block belongs to: it decides the terminator that may be left out.
+#[derive(Clone, Copy, PartialEq)]
+enum Owner {
+    Body,
+    Loop,
+    Other,
+}
+
+/// The program that is being read, and the names that can be seen.
+struct Scope<'s> {
+    program: Program,
+    /// Innermost last.
+    visible: Vec<FxHashMap<&'s str, ValueId>>,
+    /// The latest value of each name, visible or not. A use of one that is out of scope is left to the validator, which can
+    /// say more about it.
+    latest: FxHashMap<&'s str, ValueId>,
+    constants: FxHashMap<&'s str, ValueId>,
+    memory: FxHashMap<&'s str, MemId>,
+}
+
+impl<'s> Scope<'s> {
+    fn new(program: Program) -> Self {
+        Scope {
+            program,
+            visible: vec![FxHashMap::default()],
+            latest: FxHashMap::default(),
+            constants: FxHashMap::default(),
+            memory: FxHashMap::default(),
+        }
+    }
+
+    fn lookup(&self, name: &str) -> Option<ValueId> {
+        self.visible.iter().rev().find_map(|names| names.get(name)).copied()
+    }
+
+    fn bind(&mut self, name: &'s str, value: ValueId) {
+        self.visible.last_mut().expect("the body has a scope").insert(name, value);
+        self.latest.insert(name, value);
+    }
+}
+
+struct Parser<'s> {
+    tokens: Vec<(Token<'s>, Span)>,
+    at: usize,
+    depth: usize,
+    diagnostics: Vec<Diagnostic>,
+}
+
+/// A name with its place.
+type Name<'s> = (&'s str, Span);
+
+impl<'s> Parser<'s> {
+    // Tokens.
+
+    fn peek(&self) -> Token<'s> {
+        self.tokens[self.at].0
+    }
+
+    fn span(&self) -> Span {
+        self.tokens[self.at].1
+    }
+
+    fn previous_span(&self) -> Span {
+        self.tokens[self.at.saturating_sub(1)].1
+    }
+
+    fn advance(&mut self) -> Token<'s> {
+        let token = self.peek();
+        if token != Token::EndOfText {
+            self.at += 1;
+        }
+        token
+    }
+
+    fn eat(&mut self, token: Token<'_>) -> bool {
+        let found = self.peek() == token;
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    fn eat_punctuation(&mut self, text: &'static str) -> bool {
+        self.eat(Token::Punctuation(text))
+    }
+
+    fn skip_line_ends(&mut self) {
+        while self.eat(Token::EndOfStatement) {}
+    }
+
+    // Mistakes.
+
+    fn report(&mut self, fault: Fault, span: Span) -> Failed {
+        self.diagnostics.push(Diagnostic::new(fault, span));
+        Failed
+    }
+
+    fn expected(&mut self, expected: impl Into<String>) -> Failed {
+        if self.peek() == Token::Invalid {
+            return Failed;
+        }
+        let fault = Fault::Expected { expected: expected.into(), found: self.peek().describe() };
+        self.report(fault, self.span())
+    }
+
+    fn expect(&mut self, text: &'static str) -> Parsed<()> {
+        if self.eat_punctuation(text) { Ok(()) } else { Err(self.expected(format!("`{text}`"))) }
+    }
+
+    /// Goes to the end of the statement, past any blocks it has.
+    fn skip_statement(&mut self) {
+        let mut depth = 0;
+        loop {
+            match self.peek() {
+                Token::EndOfText => return,
+                Token::EndOfStatement if depth == 0 => return,
+                Token::Punctuation("}") if depth == 0 => return,
+                Token::Punctuation("{") => depth += 1,
+                Token::Punctuation("}") => depth -= 1,
+                _ => {}
+            }
+            self.advance();
+        }
+    }
+
+    // Pieces.
+
+    fn name(&mut self, what: &str) -> Parsed<Name<'s>> {
+        let span = self.span();
+        match self.peek() {
+            Token::Name(name) => {
+                self.advance();
+                Ok((name, span))
+            }
+            _ => Err(self.expected(what)),
+        }
+    }
+
+    fn size(&mut self) -> Parsed<u32> {
+        let span = self.span();
+        match self.peek() {
+            Token::Number(text) => {
+                self.advance();
+                let literal = parse_literal(text).map_err(|fault| self.report(fault, span))?;
+                literal
+                    .value::<u32>()
+                    .ok_or_else(|| self.report(Fault::BadNumber { text: text.into(), reason: "a size is a u32" }, span))
+            }
+            _ => Err(self.expected("a size")),
+        }
+    }
+
+    fn literal(&mut self) -> Parsed<Literal> {
+        let span = self.span();
+        match self.peek() {
+            Token::Number(text) | Token::Name(text @ ("true" | "false")) => {
+                self.advance();
+                parse_literal(text).map_err(|fault| self.report(fault, span))
+            }
+            // `f32(0x7fc00000)`: any type by its bits.
+            Token::Name(name) if Type::from_name(name).is_some() => {
+                let ty = Type::from_name(name).expect("checked by the guard");
+                self.advance();
+                self.expect("(")?;
+                let span = self.span();
+                let Token::Number(text) = self.peek() else { return Err(self.expected("bits, such as 0x7fc00000")) };
+                self.advance();
+                let digits = text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+                let mask = u64::MAX >> (64 - ty.bits());
+                let Some(bits) = digits.filter(|bits| *bits <= mask) else {
+                    let reason = "these are not hexadecimal bits of the type";
+                    return Err(self.report(Fault::BadNumber { text: text.into(), reason }, span));
+                };
+                self.expect(")")?;
+                Ok(Literal { ty, bits })
+            }
+            _ => Err(self.expected("a literal")),
+        }
+    }
+
+    fn ty(&mut self) -> Parsed<Type> {
+        let (name, span) = self.name("a type")?;
+        Type::from_name(name).ok_or_else(|| self.report(Fault::UnknownType { name: name.into() }, span))
+    }
+
+    fn element(&mut self) -> Parsed<Element> {
+        let (name, span) = self.name("an element type")?;
+        Element::from_name(name).ok_or_else(|| self.report(Fault::UnknownElement { name: name.into() }, span))
+    }
+
+    fn string(&mut self) -> Parsed<Box<str>> {
+        let Token::String(raw) = self.peek() else { return Err(self.expected("a string")) };
+        self.advance();
+        let mut text = String::new();
+        let mut characters = raw.chars();
+        while let Some(c) = characters.next() {
+            match c {
+                '\\' => match characters.next() {
+                    Some('n') => text.push('\n'),
+                    Some('t') => text.push('\t'),
+                    Some(other) => text.push(other),
+                    None => {}
+                },
+                _ => text.push(c),
+            }
+        }
+        Ok(text.into())
+    }
+
+    fn operand(&mut self, scope: &mut Scope<'s>) -> Parsed<ValueId> {
+        let span = self.span();
+        match self.peek() {
+            Token::Value(name) => {
+                self.advance();
+                match scope.lookup(name).or_else(|| scope.latest.get(name).copied()) {
+                    Some(value) => Ok(value),
+                    None => {
+                        self.report(Fault::UnknownValue { name: name.into() }, span);
+                        // One report for each name is enough.
+                        let stand_in = scope.program.literal(0u32);
+                        scope.latest.insert(name, stand_in);
+                        Ok(stand_in)
+                    }
+                }
+            }
+            Token::Name(name) if !matches!(name, "true" | "false") && Type::from_name(name).is_none() => {
+                self.advance();
+                match scope.constants.get(name) {
+                    Some(value) => Ok(*value),
+                    None => Err(self.report(Fault::UnknownConstant { name: name.into() }, span)),
+                }
+            }
+            Token::Number(_) | Token::Name(_) => {
+                let literal = self.literal()?;
+                Ok(scope.program.literal(literal))
+            }
+            _ => Err(self.expected("an operand")),
+        }
+    }
+
+    /// Operands separated by commas, as many as there are.
+    fn operands(&mut self, scope: &mut Scope<'s>) -> Parsed<Values> {
+        let mut operands = Values::new();
+        if !matches!(self.peek(), Token::Value(_) | Token::Number(_) | Token::Name(_)) {
+            return Ok(operands);
+        }
+        loop {
+            operands.push(self.operand(scope)?);
+            if !self.eat_punctuation(",") {
+                return Ok(operands);
+            }
+            self.skip_line_ends();
+        }
+    }
+
+    fn more_operands(&mut self, scope: &mut Scope<'s>, operands: &mut Values) -> Parsed<()> {
+        while self.eat_punctuation(",") {
+            self.skip_line_ends();
+            operands.push(self.operand(scope)?);
+        }
+        Ok(())
+    }
+
+    // Modules and programs.
+
+    fn module(&mut self) -> Module {
+        let mut module = Module::default();
+        loop {
+            self.skip_line_ends();
+            match self.peek() {
+                Token::EndOfText => return module,
+                Token::Name("program") => {
+                    if let Ok(program) = self.program() {
+                        module.programs.push(program);
+                    } else {
+                        self.skip_to_program();
+                    }
+                }
+                _ => {
+                    self.expected("`program`");
+                    self.advance();
+                    self.skip_to_program();
+                }
+            }
+        }
+    }
+
+    /// After a mistake outside any body: go on with the next program.
+    fn skip_to_program(&mut self) {
+        let mut depth = 0usize;
+        loop {
+            match self.peek() {
+                Token::EndOfText => return,
+                Token::Name("program") if depth == 0 => return,
+                Token::Punctuation("{") => depth += 1,
+                Token::Punctuation("}") => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            self.advance();
+        }
+    }
+
+    fn program(&mut self) -> Parsed<Program> {
+        self.advance();
+        let (name, name_span) = self.name("the name of the program")?;
+        let mut workgroup_size = None;
+        let mut launch = None;
+        while let Token::Name(attribute) = self.peek() {
+            let target = match attribute {
+                "workgroup" => &mut workgroup_size,
+                "launch" => &mut launch,
+                _ => return Err(self.expected("`workgroup`, `launch` or `{`")),
+            };
+            self.at += 1;
+            *target = Some(self.sizes()?);
+        }
+        let Some(workgroup_size) = workgroup_size else {
+            return Err(self.report(Fault::NoWorkgroupSize {}, name_span));
+        };
+        let mut scope = Scope::new(Program::new(name, workgroup_size));
+        scope.program.launch = launch;
+        let body = scope.program.body;
+        self.block(&mut scope, body, Owner::Body)?;
+        Ok(scope.program)
+    }
+
+    fn sizes(&mut self) -> Parsed<[u32; 3]> {
+        let mut sizes = [1; 3];
+        self.expect("(")?;
+        for (position, size) in sizes.iter_mut().enumerate() {
+            if position > 0 && !self.eat_punctuation(",") {
+                break;
+            }
+            *size = self.size()?;
+        }
+        self.expect(")")?;
+        Ok(sizes)
+    }
+
+    /// Reads a declaration, if this is one.
+    fn declaration(&mut self, scope: &mut Scope<'s>) -> Parsed<bool> {
+        let start = self.span();
+        let Token::Name(keyword) = self.peek() else { return Ok(false) };
+        let space = match keyword {
+            "read" => Space::Storage(Access::Read),
+            "write" => Space::Storage(Access::Write),
+            "read_write" => Space::Storage(Access::ReadWrite),
+            "uniform" => Space::Uniform,
+            "workgroup" => Space::Workgroup,
+            "private" => Space::Private,
+            "const" => {
+                self.advance();
+                self.constant(scope, start)?;
+                return Ok(true);
+            }
+            _ => return Ok(false),
+        };
+        self.advance();
+        let mut atomic = false;
+        let (mut name, _) = self.name("a name")?;
+        if name == "atomic" && !matches!(self.peek(), Token::Punctuation(":")) {
+            atomic = true;
+            (name, _) = self.name("a name")?;
+        }
+        self.expect(":")?;
+        let (element, length, default);
+        if space == Space::Uniform {
+            element = self.element()?;
+            length = Some(1);
+            default = if self.eat_punctuation("=") { Some(self.literal()?) } else { None };
+        } else {
+            self.expect("[")?;
+            element = self.element()?;
+            length = if self.eat(Token::EndOfStatement) { Some(self.size()?) } else { None };
+            default = None;
+            self.expect("]")?;
+        }
+        let span = start.to(self.previous_span());
+        let memory = Memory { name: name.into(), space, element, length, atomic, default, span };
+        let id = scope.program.memory.push(memory);
+        scope.memory.entry(name).or_insert(id);
+        Ok(true)
+    }
+
+    fn constant(&mut self, scope: &mut Scope<'s>, start: Span) -> Parsed<()> {
+        let (name, _) = self.name("a name")?;
+        self.expect(":")?;
+        let ty = self.ty()?;
+        self.expect("=")?;
+        let literal_span = self.span();
+        let default = self.literal()?;
+        if default.ty != ty {
+            let fault = Fault::DefaultType { name: name.into(), expected: ty, found: default.ty };
+            return Err(self.report(fault, literal_span));
+        }
+        let value = scope.program.constant(name, default, start.to(self.previous_span()));
+        scope.constants.entry(name).or_insert(value);
+        Ok(())
+    }
+
+    // Blocks and statements.
+
+    /// Reads `{ … }` into a block, and adds the terminator if it was left out.
+    fn block(&mut self, scope: &mut Scope<'s>, block: BlockId, owner: Owner) -> Parsed<()> {
+        self.skip_line_ends();
+        self.expect("{")?;
+        if self.depth == MAX_DEPTH {
+            return Err(self.report(Fault::TooDeep { limit: MAX_DEPTH }, self.previous_span()));
+        }
+        self.depth += 1;
+        scope.visible.push(FxHashMap::default());
+        loop {
+            self.skip_line_ends();
+            match self.peek() {
+                Token::Punctuation("}") | Token::EndOfText => break,
+                _ => {}
+            }
+            let declared = if owner == Owner::Body { self.declaration(scope) } else { Ok(false) };
+            let read = match declared {
+                Ok(false) => self.statement(scope, block),
+                Ok(true) => Ok(()),
+                Err(failed) => Err(failed),
+            };
+            let ended = matches!(self.peek(), Token::EndOfStatement | Token::Punctuation("}") | Token::EndOfText);
+            if read.is_err() {
+                self.skip_statement();
+            } else if !ended {
+                self.expected("the end of the line");
+                self.skip_statement();
+            }
+        }
+        scope.visible.pop();
+        self.depth -= 1;
+        let end = self.span();
+        self.expect("}")?;
+        let last = scope.program.blocks[block].insts.last();
+        if last.is_none_or(|&last| !scope.program.insts[last].op.is_terminator()) {
+            let op = match owner {
+                Owner::Body => Op::Return,
+                Owner::Loop => Op::Continue,
+                Owner::Other => Op::Yield,
+            };
+            scope.program.push(block, op, [], &[], [], end);
+        }
+        Ok(())
+    }
+
+    fn statement(&mut self, scope: &mut Scope<'s>, block: BlockId) -> Parsed<()> {
+        let start = self.span();
+        let mut results: Vec<Name<'s>> = Vec::new();
+        while let Token::Value(name) = self.peek() {
+            results.push((name, self.span()));
+            self.advance();
+            if !self.eat_punctuation(",") {
+                break;
+            }
+        }
+        let read = if results.is_empty() { Ok(()) } else { self.expect("=") };
+        let values = read.and_then(|()| self.operation(scope, block, start, results.len()));
+        // Names are defined even if the statement could not be read, so that their uses are not reported too.
+        for (position, &(name, span)) in results.iter().enumerate() {
+            if scope.lookup(name).is_some() {
+                self.report(Fault::Redefined { name: name.into() }, span);
+            }
+            let value = match &values {
+                Ok(values) if position < values.len() => values[position],
+                _ => scope.program.literal(0u32),
+            };
+            if !name.bytes().all(|c| c.is_ascii_digit()) {
+                scope.program.names.insert(value, name.into());
+            }
+            scope.bind(name, value);
+        }
+        values.map(|_| ())
+    }
+
+    /// Reads an operation, appends its instruction and returns its results.
+    fn operation(
+        &mut self,
+        scope: &mut Scope<'s>,
+        block: BlockId,
+        start: Span,
+        named_results: usize,
+    ) -> Parsed<Values> {
+        let (name, name_span) = self.name("an operation")?;
+        let Some(row) = Row::named(name) else {
+            return Err(self.report(Fault::UnknownOp { name: name.into(), nearest: nearest_op(name) }, name_span));
+        };
+
+        let mut payload = Payload::None;
+        let mut named_types: Vec<Type> = Vec::new();
+        let mut operands = Values::new();
+        let mut blocks = Vec::new();
+        let mut header = name_span;
+        match row.form {
+            Form::Plain(_) | Form::Exit | Form::Trap => operands = self.operands(scope)?,
+            Form::Convert { .. } => {
+                operands = self.operands(scope)?;
+                if !self.eat(Token::Name("to")) {
+                    return Err(self.expected("`to` and a type"));
+                }
+                named_types.push(self.ty()?);
+            }
+            Form::PerAxis => {
+                self.expect(".")?;
+                let (name, _) = self.name("`x`, `y` or `z`")?;
+                let Some(axis) = Axis::ALL.into_iter().find(|axis| axis.name() == name) else {
+                    self.at -= 1;
+                    return Err(self.expected("`x`, `y` or `z`"));
+                };
+                payload = Payload::Axis(axis);
+            }
+            Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => {
+                let (name, span) = self.name("a memory object")?;
+                let Some(&memory) = scope.memory.get(name) else {
+                    return Err(self.report(Fault::UnknownMemory { name: name.into() }, span));
+                };
+                payload = Payload::Memory(memory);
+                if self.eat_punctuation("[") {
+                    operands.push(self.operand(scope)?);
+                    self.expect("]")?;
+                }
+                self.more_operands(scope, &mut operands)?;
+                if matches!(row.form, Form::Load) {
+                    named_types = vec![scope.program.memory[memory].element.value_type(); named_results.max(1)];
+                }
+            }
+            Form::Print => {
+                payload = Payload::Text(self.string()?);
+                self.more_operands(scope, &mut operands)?;
+            }
+            Form::If => {
+                operands.push(self.operand(scope)?);
+                named_types = self.result_types()?;
+                header = self.previous_span();
+                blocks.push(self.nested(scope, Owner::Other)?);
+                blocks.push(self.else_block(scope)?);
+            }
+            Form::Switch => {
+                operands.push(self.operand(scope)?);
+                named_types = self.result_types()?;
+                header = self.previous_span();
+                let selector = scope.program.ty(operands[0]);
+                payload = Payload::Cases(self.cases(scope, selector, &mut blocks)?);
+            }
+            Form::Loop => {
+                let body = scope.program.block();
+                scope.visible.push(FxHashMap::default());
+                operands = self.loop_params(scope, body)?;
+                named_types = self.result_types()?;
+                header = self.previous_span();
+                self.block(scope, body, Owner::Loop)?;
+                scope.visible.pop();
+                blocks.push(body);
+            }
+            Form::Region => {
+                payload = Payload::Text(self.string()?);
+                named_types = self.result_types()?;
+                header = self.previous_span();
+                blocks.push(self.nested(scope, Owner::Other)?);
+            }
+        }
+
+        // The span of control flow is its header: an excerpt of the whole block would hide the mistake.
+        let end = if blocks.is_empty() { self.previous_span() } else { header };
+        let op = row.op(payload).expect("the form decides the payload");
+        // Operands that do not fit are left to the validator; the results only have to exist.
+        let types = scope.program.result_types(&op, &operands, &named_types).unwrap_or_else(|_| match row.form {
+            Form::Plain(signature) => {
+                let first = operands.first().map_or(Type::U32, |&operand| scope.program.ty(operand));
+                std::iter::repeat_n(first, signature.results.len()).collect()
+            }
+            _ if named_types.is_empty() => std::iter::repeat_n(Type::U32, named_results).collect(),
+            _ => named_types.into(),
+        });
+        if named_results > 0 && named_results != types.len() {
+            let fault = Fault::ResultCount { op: row.name, expected: types.len(), found: named_results };
+            return Err(self.report(fault, start.to(name_span)));
+        }
+        let inst = scope.program.push(block, op, operands, &types, blocks, start.to(end));
+        Ok(scope.program.insts[inst].results.clone())
+    }
+
+    /// `-> f32, u32`
+    fn result_types(&mut self) -> Parsed<Vec<Type>> {
+        let mut types = Vec::new();
+        if self.eat_punctuation("->") {
+            types.push(self.ty()?);
+            while self.eat_punctuation(",") {
+                types.push(self.ty()?);
+            }
+        }
+        Ok(types)
+    }
+
+    fn nested(&mut self, scope: &mut Scope<'s>, owner: Owner) -> Parsed<BlockId> {
+        let block = scope.program.block();
+        self.block(scope, block, owner)?;
+        Ok(block)
+    }
+
+    /// An `else` with its block; a missing one is an empty block.
+    fn else_block(&mut self, scope: &mut Scope<'s>) -> Parsed<BlockId> {
+        let end = self.previous_span();
+        let before = self.at;
+        self.skip_line_ends();
+        if self.eat(Token::Name("else")) {
+            return self.nested(scope, Owner::Other);
+        }
+        self.at = before;
+        let block = scope.program.block();
+        scope.program.push(block, Op::Yield, [], &[], [], end);
+        Ok(block)
+    }
+
+    /// `(%p = a, %q = b)`: defines the parameters of a loop and returns their initial values.
+    fn loop_params(&mut self, scope: &mut Scope<'s>, body: BlockId) -> Parsed<Values> {
+        let mut initial = Values::new();
+        if !self.eat_punctuation("(") {
+            return Ok(initial);
+        }
+        let mut params = Vec::new();
+        loop {
+            self.skip_line_ends();
+            let span = self.span();
+            let Token::Value(name) = self.peek() else { return Err(self.expected("a parameter, such as `%i = 0`")) };
+            self.advance();
+            self.expect("=")?;
+            initial.push(self.operand(scope)?);
+            params.push((name, span));
+            if !self.eat_punctuation(",") {
+                break;
+            }
+        }
+        self.skip_line_ends();
+        self.expect(")")?;
+        for ((name, span), &value) in params.into_iter().zip(&initial) {
+            if scope.lookup(name).is_some() {
+                self.report(Fault::Redefined { name: name.into() }, span);
+            }
+            let param = scope.program.param(body, scope.program.ty(value));
+            if !name.bytes().all(|c| c.is_ascii_digit()) {
+                scope.program.names.insert(param, name.into());
+            }
+            scope.bind(name, param);
+        }
+        Ok(initial)
+    }
+
+    /// `{ case 0 { … } default { … } }`
+    fn cases(&mut self, scope: &mut Scope<'s>, selector: Type, blocks: &mut Vec<BlockId>) -> Parsed<Box<[u32]>> {
+        let mut cases = Vec::new();
+        self.expect("{")?;
+        loop {
+            self.skip_line_ends();
+            if self.eat(Token::Name("default")) {
+                blocks.push(self.nested(scope, Owner::Other)?);
+                self.skip_line_ends();
+                self.expect("}")?;
+                return Ok(cases.into());
+            }
+            if !self.eat(Token::Name("case")) {
+                return Err(self.expected("`case` or `default`"));
+            }
+            let span = self.span();
+            let literal = self.literal()?;
+            // A selector that is not an integer is left to the validator.
+            if literal.ty != selector && matches!(selector, Type::I32 | Type::U32) {
+                let expected = format!("a case of type {selector}");
+                return Err(self.report(Fault::Expected { expected, found: format!("`{literal}`") }, span));
+            }
+            cases.push(literal.bits as u32);
+            blocks.push(self.nested(scope, Owner::Other)?);
+        }
+    }
+}
+
+/// The operation whose name takes the fewest edits, if they are few.
+fn nearest_op(name: &str) -> Option<&'static str> {
+    let distances = TABLE.iter().map(|row| (edit_distance(name, row.name), row.name));
+    distances.min().filter(|(distance, _)| *distance <= 1 + name.len() / 4).map(|(_, name)| name)
+}
+
+fn edit_distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

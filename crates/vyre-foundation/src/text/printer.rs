@@ -1,0 +1,269 @@
+//! Writes the text format.
+
+use std::fmt::Write;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::ir::ops::Form;
+use crate::ir::{Access, Block, BlockId, Def, Inst, Literal, Memory, Module, Op, Program, Space, Type, ValueId};
+
+/// The module as text.
+pub fn print(module: &Module) -> String {
+    let programs: Vec<String> = module.programs.iter().map(|program| Printer::new(program).program()).collect();
+    programs.join("\n")
+}
+
+struct Printer<'p> {
+    program: &'p Program,
+    text: String,
+    indent: usize,
+    names: FxHashMap<ValueId, String>,
+    taken: FxHashSet<String>,
+    numbered: usize,
+}
+
+impl<'p> Printer<'p> {
+    fn new(program: &'p Program) -> Self {
+        Printer {
+            program,
+            text: String::new(),
+            indent: 0,
+            names: FxHashMap::default(),
+            taken: FxHashSet::default(),
+            numbered: 0,
+        }
+    }
+
+    fn program(mut self) -> String {
+        let program = self.program;
+        let mut header = format!("program {} workgroup({})", program.name, sizes(program.workgroup_size));
+        if let Some(launch) = program.launch {
+            let _ = write!(header, " launch({})", sizes(launch));
+        }
+        self.line(&format!("{header} {{"));
+        self.indent += 1;
+        for constant in program.constants.values() {
+            self.line(&format!("const {}: {} = {}", constant.name, constant.default.ty, constant.default));
+        }
+        for memory in program.memory.values() {
+            self.line(&declaration(memory));
+        }
+        if !program.memory.is_empty() || !program.constants.is_empty() {
+            self.text.push('\n');
+        }
+        self.insts(&program.blocks[program.body], &Op::Return);
+        self.indent -= 1;
+        self.line("}");
+        self.text
+    }
+
+    fn line(&mut self, line: &str) {
+        for _ in 0..self.indent {
+            self.text.push_str("    ");
+        }
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    /// The instructions of a block, without the terminator that reading would add.
+    fn insts(&mut self, block: &Block, implied: &Op) {
+        for (position, &id) in block.insts.iter().enumerate() {
+            let inst = &self.program.insts[id];
+            let last = position + 1 == block.insts.len();
+            if !(last && inst.op == *implied && inst.operands.is_empty()) {
+                self.inst(inst);
+            }
+        }
+    }
+
+    fn inst(&mut self, inst: &Inst) {
+        let row = inst.op.row();
+        let operands = |printer: &mut Self, operands: &[ValueId]| {
+            operands.iter().map(|&value| printer.value(value)).collect::<Vec<_>>().join(", ")
+        };
+        let joined = |text: String| if text.is_empty() { text } else { format!(" {text}") };
+        let results: Vec<Type> = inst.results.iter().map(|&value| self.program.ty(value)).collect();
+
+        let mut head = match row.form {
+            Form::Plain(_) | Form::Exit | Form::Trap => {
+                format!("{}{}", row.name, joined(operands(self, &inst.operands)))
+            }
+            Form::Convert { .. } => format!("{} {} to {}", row.name, operands(self, &inst.operands), results[0]),
+            Form::PerAxis => match &inst.op {
+                Op::GlobalId(axis)
+                | Op::LocalId(axis)
+                | Op::GroupId(axis)
+                | Op::GroupCount(axis)
+                | Op::GroupSize(axis) => format!("{}.{}", row.name, axis.name()),
+                _ => unreachable!("operations of this form carry an axis"),
+            },
+            Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => {
+                let memory = &self.program.memory[inst.op.memory().expect("accesses name an object")];
+                let indexed = memory.space != Space::Uniform && !matches!(row.form, Form::Length);
+                let (index, rest) = inst.operands.split_at(usize::from(indexed).min(inst.operands.len()));
+                let index = index.iter().map(|&index| format!("[{}]", self.value(index))).collect::<String>();
+                let rest: String = rest.iter().map(|&value| format!(", {}", self.value(value))).collect();
+                format!("{} {}{index}{rest}", row.name, memory.name)
+            }
+            Form::Print => {
+                let Op::Print(text) = &inst.op else { unreachable!("the only operation of this form") };
+                let rest: String = inst.operands.iter().map(|&value| format!(", {}", self.value(value))).collect();
+                format!("print {}{rest}", quoted(text))
+            }
+            Form::If | Form::Switch => format!("{} {}", row.name, operands(self, &inst.operands)),
+            Form::Loop => {
+                let params = self.program.blocks[inst.blocks[0]].params.clone();
+                let pairs: Vec<String> = params
+                    .into_iter()
+                    .zip(inst.operands.clone())
+                    .map(|(param, initial)| {
+                        let initial = self.value(initial);
+                        format!("{} = {initial}", self.define(param))
+                    })
+                    .collect();
+                if pairs.is_empty() { row.name.into() } else { format!("{} ({})", row.name, pairs.join(", ")) }
+            }
+            Form::Region => {
+                let Op::Region(name) = &inst.op else { unreachable!("the only operation of this form") };
+                format!("region {}", quoted(name))
+            }
+        };
+
+        if inst.blocks.is_empty() {
+            let names = self.results(inst);
+            self.line(&format!("{names}{head}"));
+            return;
+        }
+        if !results.is_empty() {
+            let types: Vec<&str> = results.iter().map(|ty| ty.name()).collect();
+            let _ = write!(head, " -> {}", types.join(", "));
+        }
+        // Results are not visible inside, but naming them first gives them the numbers a reader expects.
+        let names = self.results(inst);
+        self.line(&format!("{names}{head} {{"));
+        match &inst.op {
+            Op::If => {
+                self.nested(inst.blocks[0], &Op::Yield);
+                let otherwise = &self.program.blocks[inst.blocks[1]];
+                let empty = match otherwise.insts.as_slice() {
+                    [only] => {
+                        let only = &self.program.insts[*only];
+                        only.op == Op::Yield && only.operands.is_empty()
+                    }
+                    _ => false,
+                };
+                if !empty {
+                    self.line("} else {");
+                    self.nested(inst.blocks[1], &Op::Yield);
+                }
+            }
+            Op::Switch(cases) => {
+                let ty = self.program.ty(inst.operands[0]);
+                self.indent += 1;
+                for (position, &block) in inst.blocks.iter().enumerate() {
+                    let label = match cases.get(position) {
+                        Some(&bits) => format!("case {}", Literal { ty, bits: u64::from(bits) }),
+                        None => "default".into(),
+                    };
+                    self.line(&format!("{label} {{"));
+                    self.nested(block, &Op::Yield);
+                    self.line("}");
+                }
+                self.indent -= 1;
+            }
+            Op::Loop => self.nested(inst.blocks[0], &Op::Continue),
+            _ => self.nested(inst.blocks[0], &Op::Yield),
+        }
+        self.line("}");
+    }
+
+    fn nested(&mut self, block: BlockId, implied: &Op) {
+        self.indent += 1;
+        self.insts(&self.program.blocks[block], implied);
+        self.indent -= 1;
+    }
+
+    /// `%a, %b = `
+    fn results(&mut self, inst: &Inst) -> String {
+        let names: Vec<String> = inst.results.iter().map(|&value| self.define(value)).collect();
+        if names.is_empty() { String::new() } else { format!("{} = ", names.join(", ")) }
+    }
+
+    /// Gives a value a name that no other value of the program has.
+    fn define(&mut self, value: ValueId) -> String {
+        let name = match self.program.names.get(&value) {
+            Some(hint) => {
+                let mut name = hint.to_string();
+                let mut copy = 1;
+                while !self.taken.insert(name.clone()) {
+                    name = format!("{hint}.{copy}");
+                    copy += 1;
+                }
+                name
+            }
+            None => {
+                self.numbered += 1;
+                (self.numbered - 1).to_string()
+            }
+        };
+        let name = format!("%{name}");
+        self.names.insert(value, name.clone());
+        name
+    }
+
+    fn value(&self, value: ValueId) -> String {
+        let ty = self.program.ty(value);
+        match self.program.values[value].def {
+            Def::Literal(bits) => Literal { ty, bits }.to_string(),
+            Def::Constant(constant) => self.program.constants[constant].name.clone(),
+            // A value that is used before its definition is printed all the same, for messages.
+            Def::Result(..) | Def::Param(..) => {
+                self.names.get(&value).cloned().unwrap_or_else(|| format!("%undefined.{value:?}"))
+            }
+        }
+    }
+}
+
+fn sizes(sizes: [u32; 3]) -> String {
+    match sizes {
+        [x, 1, 1] => format!("{x}"),
+        [x, y, 1] => format!("{x}, {y}"),
+        [x, y, z] => format!("{x}, {y}, {z}"),
+    }
+}
+
+fn declaration(memory: &Memory) -> String {
+    let keyword = match memory.space {
+        Space::Storage(Access::Read) => "read",
+        Space::Storage(Access::Write) => "write",
+        Space::Storage(Access::ReadWrite) => "read_write",
+        Space::Uniform => "uniform",
+        Space::Workgroup => "workgroup",
+        Space::Private => "private",
+    };
+    let atomic = if memory.atomic { "atomic " } else { "" };
+    let ty = match (memory.space, memory.length) {
+        (Space::Uniform, _) => memory.element.to_string(),
+        (_, Some(length)) => format!("[{}; {length}]", memory.element),
+        (_, None) => format!("[{}]", memory.element),
+    };
+    let default = memory.default.map(|default| format!(" = {default}")).unwrap_or_default();
+    format!("{keyword} {atomic}{}: {ty}{default}", memory.name)
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '\n' => quoted.push_str("\\n"),
+            '\t' => quoted.push_str("\\t"),
+            '"' | '\\' => {
+                quoted.push('\\');
+                quoted.push(c);
+            }
+            _ => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,231 @@
+//! The validator, and the promise that comes with it.
+//!
+//! [`program`] checks every rule of the [fault table](crate::diagnostics::Fault) and reports all violations. What passes is
+//! wrapped as [`Validated`], and only that can be run, optimized or lowered. The promise: *no later stage panics on a
+//! validated program*, and all of them agree on what it means. In particular:
+//!
+//! * ids are in range, each block and instruction stands in one place, and each value links to its definition;
+//! * every block ends in exactly one terminator, which gives its target what that takes;
+//! * a value is used only where its definition has been executed;
+//! * operands and results have the types of the op table;
+//! * accesses respect the mode, the atomicity and, where it is known, the length of their object;
+//! * barriers, broadcasts and subgroup operations stand in control flow that is proved uniform;
+//! * sizes and nesting are within the [`limits`].
+
+mod structure;
+mod typing;
+
+use std::ops::Deref;
+
+use crate::Error;
+use crate::analysis::Uniformity;
+use crate::diagnostics::{Diagnostic, Diagnostics, Fault};
+use crate::ir::{Element, Module, Op, Program, Space, Span, ValueId, total_invocations};
+use crate::text::is_name;
+
+/// What no program may exceed. A device can allow less, and says so when it compiles.
+pub mod limits {
+    /// Invocations of a workgroup in each dimension: what desktop GPUs run.
+    pub const WORKGROUP_SIZE: [u32; 3] = [1024, 1024, 64];
+    /// Invocations of a workgroup: what desktop GPUs run.
+    pub const WORKGROUP_INVOCATIONS: u32 = 1024;
+    /// Bytes of workgroup arrays: what desktop GPUs have.
+    pub const WORKGROUP_BYTES: u64 = 32 * 1024;
+    /// Bytes of private arrays of one invocation. More would not fit into caches for a thousand invocations.
+    pub const PRIVATE_BYTES: u64 = 16 * 1024;
+    /// Nesting of blocks: enough for any kernel, and little enough for recursion over blocks everywhere.
+    pub const NESTING: usize = 64;
+}
+
+/// Something that passed validation. It can be looked at but not changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Validated<T>(T);
+
+impl<T> Validated<T> {
+    /// Gives the value back, to be changed and validated again.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T> Deref for Validated<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// Validates every program of a module, and that their names are distinct.
+///
+/// # Errors
+/// [`Error::Invalid`] with all violations of all programs.
+pub fn module(module: Module) -> Result<Vec<Validated<Program>>, Error> {
+    let mut diagnostics = Vec::new();
+    for (position, program) in module.programs.iter().enumerate() {
+        if module.programs[..position].iter().any(|earlier| earlier.name == program.name) {
+            diagnostics.push(Diagnostic::new(Fault::DuplicateProgram { name: program.name.clone() }, Span::NONE));
+        }
+        diagnostics.extend(check(program));
+    }
+    match Diagnostics::from_list(diagnostics) {
+        None => Ok(module.programs.into_iter().map(Validated).collect()),
+        Some(diagnostics) => Err(Error::Invalid(diagnostics)),
+    }
+}
+
+/// Validates a program.
+///
+/// # Errors
+/// [`Error::Invalid`] with all violations.
+pub fn program(program: Program) -> Result<Validated<Program>, Error> {
+    match Diagnostics::from_list(check(&program)) {
+        None => Ok(Validated(program)),
+        Some(diagnostics) => Err(Error::Invalid(diagnostics)),
+    }
+}
+
+/// Each stage relies on the ones before it, so a stage that finds something is the last.
+fn check(program: &Program) -> Vec<Diagnostic> {
+    let mut diagnostics = structure::check(program);
+    if diagnostics.is_empty() {
+        declarations(program, &mut diagnostics);
+        typing::check(program, &mut diagnostics);
+    }
+    if diagnostics.is_empty() {
+        uniform_control_flow(program, &mut diagnostics);
+    }
+    diagnostics
+}
+
+fn declarations(program: &Program, diagnostics: &mut Vec<Diagnostic>) {
+    let mut report = |fault, span| diagnostics.push(Diagnostic::new(fault, span));
+    if !is_name(&program.name) {
+        report(Fault::BadName { name: program.name.clone() }, Span::NONE);
+    }
+    workgroup_size(program, &mut report);
+
+    let constants = program.constants.values().map(|constant| (&constant.name, constant.span));
+    let objects = program.memory.values().map(|memory| (&memory.name, memory.span));
+    let declared: Vec<(&String, Span)> = constants.chain(objects).collect();
+    for (position, &(name, span)) in declared.iter().enumerate() {
+        if !is_name(name) {
+            report(Fault::BadName { name: name.clone() }, span);
+        }
+        if declared[..position].iter().any(|(earlier, _)| *earlier == name) {
+            report(Fault::DuplicateName { name: name.clone() }, span);
+        }
+    }
+
+    for memory in program.memory.values() {
+        let name = || memory.name.clone();
+        if memory.length.is_none() && !matches!(memory.space, Space::Storage(_)) {
+            report(Fault::NeedsLength { memory: name() }, memory.span);
+        }
+        if memory.length == Some(0) {
+            report(Fault::ZeroLength { memory: name() }, memory.span);
+        }
+        if memory.atomic {
+            let shared = memory.space == Space::Workgroup || (memory.readable() && memory.writable());
+            if memory.space == Space::Private || !shared {
+                report(Fault::AtomicSpace { memory: name() }, memory.span);
+            }
+            if !matches!(memory.element, Element::I32 | Element::U32 | Element::I64 | Element::U64) {
+                report(Fault::AtomicElement { memory: name(), element: memory.element }, memory.span);
+            }
+        }
+        if let Some(default) = memory.default
+            && default.ty != memory.element.value_type()
+        {
+            let expected = memory.element.value_type();
+            report(Fault::DefaultType { name: name(), expected, found: default.ty }, memory.span);
+        }
+    }
+
+    let last_in = |space| program.memory.values().rfind(|memory| memory.space == space).map(|memory| memory.span);
+    let bytes = program.static_bytes_in(Space::Workgroup);
+    if bytes > limits::WORKGROUP_BYTES {
+        let span = last_in(Space::Workgroup).unwrap_or_default();
+        report(Fault::WorkgroupMemory { bytes, limit: limits::WORKGROUP_BYTES }, span);
+    }
+    let bytes = program.static_bytes_in(Space::Private);
+    if bytes > limits::PRIVATE_BYTES {
+        let span = last_in(Space::Private).unwrap_or_default();
+        report(Fault::PrivateMemory { bytes, limit: limits::PRIVATE_BYTES }, span);
+    }
+}
+
+fn workgroup_size(program: &Program, report: &mut impl FnMut(Fault, Span)) {
+    let size = program.workgroup_size;
+    let limit = limits::WORKGROUP_SIZE;
+    if size.iter().zip(limit).any(|(&size, limit)| !(1..=limit).contains(&size)) {
+        report(Fault::WorkgroupSize { size, limit }, Span::NONE);
+        return;
+    }
+    let count = size.iter().map(|&size| u64::from(size)).product();
+    if count > u64::from(limits::WORKGROUP_INVOCATIONS) {
+        report(Fault::WorkgroupInvocations { count, limit: limits::WORKGROUP_INVOCATIONS }, Span::NONE);
+    }
+    if let Some(elements) = program.launch {
+        let groups = std::array::from_fn(|axis| elements[axis].div_ceil(size[axis]));
+        if elements.contains(&0) || total_invocations(groups, size).is_none() {
+            report(Fault::LaunchSize { elements }, Span::NONE);
+        }
+    }
+}
+
+/// Rejects collective operations that not all invocations may reach together, and shows the way back to the operation that
+/// tells invocations apart.
+fn uniform_control_flow(program: &Program, diagnostics: &mut Vec<Diagnostic>) {
+    let uniformity = Uniformity::of(program);
+    for (block, contents) in program.blocks.iter() {
+        let Some(condition) = uniformity.divergence(block) else { continue };
+        for &id in &contents.insts {
+            let inst = &program.insts[id];
+            if !inst.op.is_collective() {
+                continue;
+            }
+            let fault = Fault::Divergent { op: inst.op.row().name };
+            let mut diagnostic = Diagnostic::new(fault, inst.span);
+            let trace = uniformity.trace(condition);
+            for (position, &value) in trace.iter().enumerate() {
+                let name = value_name(program, value);
+                let text = match (position, position + 1 == trace.len()) {
+                    (_, true) if is_load(program, value) => {
+                        format!("{name} may differ between invocations: others may write in between")
+                    }
+                    (_, true) => format!("{name} differs between invocations"),
+                    (0, false) => format!("control flow depends on {name}"),
+                    (_, false) => format!("which depends on {name}"),
+                };
+                diagnostic = diagnostic.label(definition_span(program, value), text);
+            }
+            diagnostics.push(diagnostic);
+        }
+    }
+}
+
+fn is_load(program: &Program, value: ValueId) -> bool {
+    match program.values[value].def {
+        crate::ir::Def::Result(inst, _) => matches!(program.insts[inst].op, Op::Load(_)),
+        _ => false,
+    }
+}
+
+fn definition_span(program: &Program, value: ValueId) -> Span {
+    match program.values[value].def {
+        crate::ir::Def::Result(inst, _) => program.insts[inst].span,
+        crate::ir::Def::Param(block, _) => {
+            let owner = program.insts.values().find(|inst| inst.blocks.contains(&block));
+            owner.map_or(Span::NONE, |inst| inst.span)
+        }
+        crate::ir::Def::Literal(_) | crate::ir::Def::Constant(_) => Span::NONE,
+    }
+}
+
+/// The name of a value, for messages.
+fn value_name(program: &Program, value: ValueId) -> String {
+    match program.names.get(&value) {
+        Some(name) => format!("`%{name}`"),
+        None => "this value".into(),
+    }
+}

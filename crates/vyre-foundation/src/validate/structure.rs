@@ -1,0 +1,192 @@
+//! Rule V001 and the nesting limit: the arenas agree with each other, so that everything after can index them freely.
+
+use super::limits;
+use crate::diagnostics::{Diagnostic, Fault, Malformation};
+use crate::ir::entity::Arena;
+use crate::ir::ops::{Form, Op};
+use crate::ir::{BlockId, Def, InstId, Program, Space, Span, Type, ValueId};
+
+pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
+    let mut structure = Structure {
+        program,
+        diagnostics: Vec::new(),
+        seen_insts: Arena::filled(program.insts.len(), false),
+        seen_blocks: Arena::filled(program.blocks.len(), false),
+    };
+    structure.values();
+    structure.memory();
+    structure.blocks();
+    structure.diagnostics
+}
+
+struct Structure<'p> {
+    program: &'p Program,
+    diagnostics: Vec<Diagnostic>,
+    seen_insts: Arena<InstId, bool>,
+    seen_blocks: Arena<BlockId, bool>,
+}
+
+impl Structure<'_> {
+    fn report(&mut self, what: Malformation, entity: impl std::fmt::Debug, span: Span) {
+        let fault = Fault::Malformed { what, entity: format!("{entity:?}") };
+        self.diagnostics.push(Diagnostic::new(fault, span));
+    }
+
+    fn values(&mut self) {
+        let program = self.program;
+        for (id, value) in program.values.iter() {
+            match value.def {
+                Def::Literal(bits) => {
+                    let fits = bits <= u64::MAX >> (64 - value.ty.bits());
+                    if !fits {
+                        self.report(Malformation::BadLiteral, id, Span::NONE);
+                    }
+                }
+                Def::Constant(constant) => match program.constants.get(constant) {
+                    None => self.report(Malformation::DanglingId, id, Span::NONE),
+                    Some(constant) if constant.default.ty != value.ty => {
+                        self.report(Malformation::DetachedValue, id, constant.span);
+                    }
+                    Some(_) => {}
+                },
+                // Checked from the side of the instruction or block, for those that are reachable.
+                Def::Result(..) | Def::Param(..) => {}
+            }
+        }
+    }
+
+    fn memory(&mut self) {
+        let program = self.program;
+        for (id, memory) in program.memory.iter() {
+            let uniform = memory.space == Space::Uniform;
+            if (uniform && memory.length != Some(1)) || (!uniform && memory.default.is_some()) {
+                self.report(Malformation::BadUniform, id, memory.span);
+            }
+        }
+    }
+
+    fn blocks(&mut self) {
+        let program = self.program;
+        // An explicit stack: the nesting is not known to be bounded yet, nor to be free of cycles.
+        let mut pending = vec![(program.body, 0, None)];
+        let mut deepest = (0, Span::NONE);
+        while let Some((block, depth, owner)) = pending.pop() {
+            let span = owner.map_or(Span::NONE, |owner: InstId| program.insts[owner].span);
+            match self.seen_blocks.get(block) {
+                None => {
+                    self.report(Malformation::DanglingId, block, span);
+                    continue;
+                }
+                Some(true) => {
+                    self.report(Malformation::SharedBlock, block, span);
+                    continue;
+                }
+                Some(false) => self.seen_blocks[block] = true,
+            }
+            if depth > deepest.0 {
+                deepest = (depth, span);
+            }
+            self.params(block, owner);
+            self.ends_in_terminator(block, span);
+            for &id in &program.blocks[block].insts {
+                match self.seen_insts.get(id) {
+                    None => {
+                        self.report(Malformation::DanglingId, id, span);
+                        continue;
+                    }
+                    Some(true) => {
+                        self.report(Malformation::SharedInstruction, id, program.insts[id].span);
+                        continue;
+                    }
+                    Some(false) => self.seen_insts[id] = true,
+                }
+                self.inst(id);
+                pending.extend(program.insts[id].blocks.iter().map(|&nested| (nested, depth + 1, Some(id))));
+            }
+        }
+        if self.diagnostics.is_empty() && deepest.0 > limits::NESTING {
+            let fault = Fault::NestingDepth { depth: deepest.0, limit: limits::NESTING };
+            self.diagnostics.push(Diagnostic::new(fault, deepest.1));
+        }
+    }
+
+    fn params(&mut self, block: BlockId, owner: Option<InstId>) {
+        let program = self.program;
+        let params = &program.blocks[block].params;
+        for (position, &param) in params.iter().enumerate() {
+            let expected = Def::Param(block, position as u32);
+            if program.values.get(param).is_none_or(|value| value.def != expected) {
+                self.report(Malformation::DetachedValue, param, Span::NONE);
+                return;
+            }
+        }
+        let initial: Vec<Option<Type>> = match owner.map(|owner| &program.insts[owner]) {
+            Some(inst) if inst.op == Op::Loop => {
+                inst.operands.iter().map(|&value| program.values.get(value).map(|value| value.ty)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let types: Vec<Option<Type>> = params.iter().map(|&param| Some(program.ty(param))).collect();
+        if types != initial {
+            let span = owner.map_or(Span::NONE, |owner| program.insts[owner].span);
+            self.report(Malformation::WrongParams, block, span);
+        }
+    }
+
+    fn ends_in_terminator(&mut self, block: BlockId, span: Span) {
+        let program = self.program;
+        let last = program.blocks[block].insts.last().and_then(|&last| program.insts.get(last));
+        if last.is_none_or(|last| !last.op.is_terminator()) {
+            self.report(Malformation::Unterminated, block, span);
+        }
+    }
+
+    fn inst(&mut self, id: InstId) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let dangling_operand = inst.operands.iter().any(|&operand| program.values.get(operand).is_none());
+        let dangling_memory = inst.op.memory().is_some_and(|memory| program.memory.get(memory).is_none());
+        if dangling_operand || dangling_memory {
+            self.report(Malformation::DanglingId, id, inst.span);
+        }
+        for (position, &result) in inst.results.iter().enumerate() {
+            let expected = Def::Result(id, position as u32);
+            if program.values.get(result).is_none_or(|value| value.def != expected) {
+                self.report(Malformation::DetachedValue, id, inst.span);
+                return;
+            }
+        }
+        let blocks = match inst.op.row().form {
+            Form::If => 2,
+            Form::Switch => match &inst.op {
+                Op::Switch(cases) => cases.len() + 1,
+                _ => unreachable!("the only operation of this form"),
+            },
+            Form::Loop | Form::Region => 1,
+            Form::Plain(_)
+            | Form::Convert { .. }
+            | Form::PerAxis
+            | Form::Load
+            | Form::Store
+            | Form::Length
+            | Form::Atomic
+            | Form::CompareExchange
+            | Form::Print
+            | Form::Exit
+            | Form::Trap => 0,
+        };
+        if inst.blocks.len() != blocks {
+            self.report(Malformation::WrongBlocks, id, inst.span);
+        }
+    }
+}
+
+/// Whether the values an instruction defines have the types that its operation gives. Operands are in order.
+pub(super) fn wrong_results(program: &Program, id: InstId, expected: &[Type]) -> Option<Diagnostic> {
+    let inst = &program.insts[id];
+    let types: Vec<Type> = inst.results.iter().map(|&result: &ValueId| program.ty(result)).collect();
+    (types != expected).then(|| {
+        let fault = Fault::Malformed { what: Malformation::WrongResults, entity: format!("{id:?}") };
+        Diagnostic::new(fault, inst.span)
+    })
+}

@@ -1,0 +1,214 @@
+//! Rules about single instructions: types, scopes, terminators and accesses.
+
+use super::{definition_span, structure, value_name};
+use crate::diagnostics::{Diagnostic, Fault};
+use crate::ir::entity::Arena;
+use crate::ir::ops::{Form, Op};
+use crate::ir::{BlockId, Def, Inst, InstId, Literal, Memory, Program, Space, Span, Type, TypeError, ValueId};
+
+/// Checks everything that is reachable. The structure of the program is in order.
+pub(super) fn check(program: &Program, diagnostics: &mut Vec<Diagnostic>) {
+    let visible = Arena::filled(program.values.len(), false);
+    Checker { program, diagnostics, visible }.block(program.body, Owner::Body, None);
+}
+
+/// What the block that is being checked belongs to.
+#[derive(Clone, Copy)]
+enum Owner {
+    Body,
+    Loop,
+    /// An `if`, `switch` or `region`.
+    Other(InstId),
+}
+
+struct Checker<'p> {
+    program: &'p Program,
+    diagnostics: &'p mut Vec<Diagnostic>,
+    visible: Arena<ValueId, bool>,
+}
+
+impl Checker<'_> {
+    fn report(&mut self, fault: Fault, span: Span) {
+        self.diagnostics.push(Diagnostic::new(fault, span));
+    }
+
+    fn block(&mut self, block: BlockId, owner: Owner, enclosing_loop: Option<InstId>) {
+        let program = self.program;
+        let contents = &program.blocks[block];
+        let mut defined: Vec<ValueId> = contents.params.to_vec();
+        for &param in &contents.params {
+            self.visible[param] = true;
+        }
+        for (position, &id) in contents.insts.iter().enumerate() {
+            let inst = &program.insts[id];
+            self.scopes(inst);
+            if inst.op.is_terminator() {
+                self.terminator(inst, owner, enclosing_loop);
+                if position + 1 < contents.insts.len() {
+                    self.report(Fault::AfterTerminator { op: inst.op.row().name }, inst.span);
+                }
+            } else {
+                self.inst(id);
+                for &nested in &inst.blocks {
+                    match inst.op {
+                        Op::Loop => self.block(nested, Owner::Loop, Some(id)),
+                        _ => self.block(nested, Owner::Other(id), enclosing_loop),
+                    }
+                }
+            }
+            for &result in &inst.results {
+                self.visible[result] = true;
+                defined.push(result);
+            }
+        }
+        for value in defined {
+            self.visible[value] = false;
+        }
+    }
+
+    fn scopes(&mut self, inst: &Inst) {
+        for &operand in &inst.operands {
+            let everywhere = matches!(self.program.values[operand].def, Def::Literal(_) | Def::Constant(_));
+            if !everywhere && !self.visible[operand] {
+                let fault = Fault::OutOfScope { value: value_name(self.program, operand) };
+                let definition = definition_span(self.program, operand);
+                self.diagnostics.push(Diagnostic::new(fault, inst.span).label(definition, "it is defined here"));
+            }
+        }
+    }
+
+    fn terminator(&mut self, inst: &Inst, owner: Owner, enclosing_loop: Option<InstId>) {
+        let op = inst.op.row().name;
+        let program = self.program;
+        let place = match owner {
+            Owner::Body => "the body of a program",
+            Owner::Loop => "the block of a loop",
+            Owner::Other(_) => "this block, which has no loop around it",
+        };
+        // What the exit hands over, and to what.
+        let targets: Option<&[ValueId]> = match (&inst.op, owner, enclosing_loop) {
+            (Op::Return, ..) => Some(&[]),
+            (Op::Trap, ..) => {
+                self.types(inst);
+                return;
+            }
+            (Op::Yield, Owner::Other(target), _) | (Op::Break, _, Some(target)) => Some(&program.insts[target].results),
+            (Op::Continue, _, Some(target)) => Some(&program.blocks[program.insts[target].blocks[0]].params),
+            _ => None,
+        };
+        let Some(targets) = targets else {
+            self.report(Fault::MisplacedTerminator { op, place }, inst.span);
+            return;
+        };
+        if targets.len() != inst.operands.len() {
+            let fault = Fault::ExitCount { op, expected: targets.len(), found: inst.operands.len() };
+            self.report(fault, inst.span);
+            return;
+        }
+        for (position, (&target, &operand)) in targets.iter().zip(&inst.operands).enumerate() {
+            let (expected, found) = (program.ty(target), program.ty(operand));
+            if expected != found {
+                self.report(Fault::ExitType { op, position, expected, found }, inst.span);
+            }
+        }
+    }
+
+    fn inst(&mut self, id: InstId) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        if let Some(memory) = inst.op.memory()
+            && !self.access(inst, &program.memory[memory])
+        {
+            return;
+        }
+        if let Some(types) = self.types(inst) {
+            self.diagnostics.extend(structure::wrong_results(program, id, &types));
+        }
+        match &inst.op {
+            Op::Switch(cases) => {
+                for (position, &case) in cases.iter().enumerate() {
+                    if cases[..position].contains(&case) {
+                        self.report(Fault::DuplicateCase { case }, inst.span);
+                    }
+                }
+            }
+            Op::Print(text) => {
+                let placeholders = text.matches("{}").count();
+                if placeholders != inst.operands.len() {
+                    let fault = Fault::PrintPlaceholders { placeholders, operands: inst.operands.len() };
+                    self.report(fault, inst.span);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks the operands against the op table and returns the types the results must have.
+    fn types(&mut self, inst: &Inst) -> Option<Vec<Type>> {
+        let op = inst.op.row().name;
+        let results: Vec<Type> = inst.results.iter().map(|&result| self.program.ty(result)).collect();
+        let fault = match self.program.result_types(&inst.op, &inst.operands, &results) {
+            Ok(types) => return Some(types.to_vec()),
+            Err(TypeError::Count { expected, found }) => Fault::OperandCount { op, expected, found },
+            Err(TypeError::Operand { position, expected, found }) => {
+                Fault::OperandType { op, position, expected, found }
+            }
+            Err(TypeError::Width { from, to }) => Fault::BitcastWidth { from, to },
+        };
+        self.report(fault, inst.span);
+        None
+    }
+
+    /// Checks what an access does to its object. Says whether its operands can be looked at.
+    fn access(&mut self, inst: &Inst, memory: &Memory) -> bool {
+        let op = inst.op.row().name;
+        let name = || memory.name.clone();
+        let reads = matches!(inst.op, Op::Load(_)) || inst.op.atomic().is_some();
+        let writes = matches!(inst.op, Op::Store(_)) || inst.op.atomic().is_some();
+        if writes && !memory.writable() {
+            self.report(Fault::NotWritable { memory: name() }, inst.span);
+        }
+        if reads && !memory.readable() {
+            self.report(Fault::NotReadable { memory: name() }, inst.span);
+        }
+        if inst.op.atomic().is_some() && !memory.atomic {
+            self.report(Fault::NotAtomic { op, memory: name() }, inst.span);
+        }
+        // How many elements a load or store touches, and how many operands that takes besides the index.
+        let (width, values) = match inst.op.row().form {
+            Form::Length => return true,
+            Form::Load => (inst.results.len(), 0),
+            Form::Store => {
+                let values = inst.operands.len().saturating_sub(usize::from(memory.space != Space::Uniform));
+                (values, values)
+            }
+            _ => (1, inst.operands.len().saturating_sub(1)),
+        };
+        let indexed = inst.operands.len() > values;
+        if memory.space == Space::Uniform {
+            if indexed {
+                self.report(Fault::IndexedUniform { memory: name() }, inst.span);
+            }
+            return !indexed && writes == memory.writable();
+        }
+        if !indexed {
+            self.report(Fault::MissingIndex { memory: name() }, inst.span);
+            return false;
+        }
+        if width > 4 {
+            self.report(Fault::TooWide { width }, inst.span);
+            return false;
+        }
+        if width > 1 && memory.atomic {
+            self.report(Fault::WideAtomic { memory: name() }, inst.span);
+        }
+        let index = self.program.known(inst.operands[0]).and_then(Literal::value::<u32>);
+        if let (Some(index), Some(length)) = (index, memory.length) {
+            let last = u64::from(index) + width.max(1) as u64 - 1;
+            if last >= u64::from(length) {
+                self.report(Fault::OutOfBounds { memory: name(), index: last, length }, inst.span);
+            }
+        }
+        true
+    }
+}
