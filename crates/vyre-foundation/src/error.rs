@@ -63,6 +63,94 @@ pub enum Error {
         /// Their type.
         element: Element,
     },
+    /// A grid with 2³² invocations or more.
+    #[error("a grid of {groups:?} workgroups of {workgroup_size:?} has too many invocations")]
+    GridTooLarge {
+        /// Workgroups in each dimension.
+        groups: [u32; 3],
+        /// Invocations of a workgroup.
+        workgroup_size: [u32; 3],
+    },
+    /// An argument for an object that the program does not have.
+    #[error("the program has nothing named `{name}` to bind")]
+    UnknownBinding {
+        /// The name that was given.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// Two arguments for one object.
+    #[error("`{name}` is bound twice")]
+    BoundTwice {
+        /// The object.
+        name: String,
+    },
+    /// No argument for an object that needs one.
+    #[error("`{name}` is not bound")]
+    MissingBinding {
+        /// The object.
+        name: String,
+    },
+    /// A buffer for a uniform.
+    #[error("`{name}` is a uniform scalar, but a buffer is bound to it")]
+    ScalarExpected {
+        /// The uniform.
+        name: String,
+    },
+    /// A scalar for a storage object.
+    #[error("`{name}` is a storage object, but a scalar is bound to it")]
+    BufferExpected {
+        /// The object.
+        name: String,
+    },
+    /// A scalar of another type.
+    #[error("uniform `{name}` is {declared}, but the value given is {given}")]
+    ScalarType {
+        /// The uniform.
+        name: String,
+        /// Its type.
+        declared: Type,
+        /// The type of the value.
+        given: Type,
+    },
+    /// A buffer of another element type.
+    #[error("`{name}` has elements of type {declared}, but the buffer has {given}")]
+    ElementType {
+        /// The object.
+        name: String,
+        /// Its element type.
+        declared: Element,
+        /// The buffer's.
+        given: Element,
+    },
+    /// A buffer that does not consist of whole elements.
+    #[error("`{name}` is bound to {bytes} bytes, which are not whole elements of type {element}")]
+    PartialElement {
+        /// The object.
+        name: String,
+        /// The size of the buffer.
+        bytes: u64,
+        /// The element type.
+        element: Element,
+    },
+    /// A buffer of another length than the program declares.
+    #[error("`{name}` has {declared} elements, but the buffer has {given}")]
+    LengthMismatch {
+        /// The object.
+        name: String,
+        /// The length that is declared.
+        declared: u32,
+        /// The length of the buffer.
+        given: u64,
+    },
+    /// Two objects share memory, and one of them is written.
+    #[error("`{first}` and `{second}` overlap, and the program writes at least one of them")]
+    Overlap {
+        /// One object.
+        first: String,
+        /// The other.
+        second: String,
+    },
 }
 
 impl Error {
@@ -76,6 +164,17 @@ impl Error {
             Error::NotAValue { .. } => "F004",
             Error::Fill { .. } => "F005",
             Error::TooLarge { .. } => "F006",
+            Error::GridTooLarge { .. } => "L001",
+            Error::UnknownBinding { .. } => "L002",
+            Error::BoundTwice { .. } => "L003",
+            Error::MissingBinding { .. } => "L004",
+            Error::ScalarExpected { .. } => "L005",
+            Error::BufferExpected { .. } => "L006",
+            Error::ScalarType { .. } => "L007",
+            Error::ElementType { .. } => "L008",
+            Error::PartialElement { .. } => "L009",
+            Error::LengthMismatch { .. } => "L010",
+            Error::Overlap { .. } => "L011",
         }
     }
 
@@ -93,6 +192,20 @@ impl Error {
             }
             Error::Fill { .. } => "write 1,2,3 or zeros:N, iota:N, random:N:SEED".into(),
             Error::TooLarge { .. } => "an object holds fewer than 2^32 elements; bind less".into(),
+            Error::GridTooLarge { .. } => "run fewer than 2^32 invocations at a time".into(),
+            Error::UnknownBinding { known, .. } if known.is_empty() => "the program takes no arguments".into(),
+            Error::UnknownBinding { known, .. } => format!("the program takes: {}", known.join(", ")),
+            Error::BoundTwice { .. } => "bind it once".into(),
+            Error::MissingBinding { name } => format!("bind it, for example {name}=zeros:1024"),
+            Error::ScalarExpected { .. } => "give a single value".into(),
+            Error::BufferExpected { .. } => "give a buffer".into(),
+            Error::ScalarType { declared, .. } => format!("give a {declared}"),
+            Error::ElementType { declared, .. } => format!("give a buffer of {declared}"),
+            Error::PartialElement { element, .. } => {
+                format!("start at, and bind, a multiple of {} bytes", element.size())
+            }
+            Error::LengthMismatch { declared, .. } => format!("bind exactly {declared} elements"),
+            Error::Overlap { .. } => "bind them to separate buffers, or to parts that do not overlap".into(),
         }
     }
 }

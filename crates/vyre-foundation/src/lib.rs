@@ -9,7 +9,9 @@ pub mod build;
 pub mod diagnostics;
 mod error;
 pub mod fill;
+pub mod inputs;
 pub mod ir;
+pub mod launch;
 pub mod text;
 pub mod validate;
 

@@ -1,1 +1,3 @@
-//! placeholder
+//! What vyre is tested with: [file tests](files) and a [generator](generate) of programs.
+
+pub mod files;

@@ -535,7 +535,7 @@ op_table! {
     /// Sum over the active lanes up to and including this one. Floats are added in doubling steps: lane k takes lane
     /// k − 1, then k − 2, k − 4, ….
     SubgroupInclusiveAdd = "subgroup_inclusive_add", unary(NUMBERS), Ordered, 1;
-    /// The inclusive sum of the lane before; of lane 0, zero (−0 for floats).
+    /// The inclusive sum of the lane before; of lane 0, zero.
     SubgroupExclusiveAdd = "subgroup_exclusive_add", unary(NUMBERS), Ordered, 1;
     /// Product over the active lanes up to and including this one, in the same order as `subgroup_inclusive_add`.
     SubgroupInclusiveMul = "subgroup_inclusive_mul", unary(NUMBERS), Ordered, 1;

@@ -300,6 +300,21 @@ impl Literal {
     pub fn value<T: Scalar>(self) -> Option<T> {
         (self.ty == T::TYPE).then(|| T::from_bits(self.bits))
     }
+
+    /// The value as people read it: without the suffix that the text format needs, and with `inf` and `NaN`.
+    pub fn plain(self) -> String {
+        let bits = self.bits;
+        match self.ty {
+            Type::Bool => (bits != 0).to_string(),
+            Type::I32 => (bits as i32).to_string(),
+            Type::U32 => (bits as u32).to_string(),
+            Type::I64 => (bits as i64).to_string(),
+            Type::U64 => bits.to_string(),
+            Type::F32 => format!("{:?}", f32::from_bits(bits as u32)),
+            Type::F64 => format!("{:?}", f64::from_bits(bits)),
+            Type::F16 => format!("{:?}", f16::from_bits(bits as u16).to_f32()),
+        }
+    }
 }
 
 /// Prints the literal as the text format spells it: `7`, `-7i32`, `1.5`, `1.5f64`, `true`, `f32(0x7fc00000)`.

@@ -1,0 +1,99 @@
+//! The contents that a host gives to the memory objects of a program, before there is a device.
+//!
+//! The command line, file tests and the oracle's tests collect their data here; [`Inputs::complete`] adds what may be left
+//! out, and [`launch::bind`](crate::launch::bind) takes it from there.
+
+use crate::fill::{Fill, parse_value};
+use crate::ir::{Memory, Program, Space};
+use crate::launch::{Argument, Slice};
+use crate::{Error, Validated};
+
+/// Named arguments, with one buffer for each storage object.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    arguments: Vec<(String, Argument)>,
+    /// The contents of the buffers; the `buffer` of a [`Slice`] is a position in this list.
+    pub buffers: Vec<Vec<u8>>,
+}
+
+impl Inputs {
+    /// Gives an object what a notation such as `1,2,3` or `zeros:N` says. A uniform takes a single value.
+    ///
+    /// # Errors
+    /// The notation cannot be read or does not fit the type. Unknown names are left to `bind`.
+    pub fn notation(&mut self, program: &Program, name: &str, text: &str) -> Result<(), Error> {
+        match object(program, name) {
+            Some(memory) if memory.space == Space::Uniform => {
+                let literal = parse_value(text, memory.element)?;
+                self.arguments.push((name.into(), Argument::Scalar(literal)));
+                Ok(())
+            }
+            Some(memory) => {
+                let bytes = Fill::parse(text)?.bytes(memory.element)?;
+                self.bytes(program, name, bytes)
+            }
+            None => Err(unknown(program, name)),
+        }
+    }
+
+    /// Gives an object these bytes. A uniform takes the bytes of one value.
+    ///
+    /// # Errors
+    /// The program has no such object, or a uniform is given another number of bytes than it has.
+    pub fn bytes(&mut self, program: &Program, name: &str, bytes: Vec<u8>) -> Result<(), Error> {
+        let Some(memory) = object(program, name) else { return Err(unknown(program, name)) };
+        let argument = if memory.space == Space::Uniform {
+            if bytes.len() != memory.element.size() {
+                return Err(Error::PartialElement {
+                    name: name.into(),
+                    bytes: bytes.len() as u64,
+                    element: memory.element,
+                });
+            }
+            let ty = memory.element.value_type();
+            Argument::Scalar(crate::ir::Literal { ty, bits: memory.element.read(&bytes) })
+        } else {
+            let slice =
+                Slice { buffer: self.buffers.len() as u64, element: memory.element, start: 0, bytes: bytes.len() as u64 };
+            self.buffers.push(bytes);
+            Argument::Slice(slice)
+        };
+        self.arguments.push((name.into(), argument));
+        Ok(())
+    }
+
+    /// Gives zeros to every object that is not bound, can be written and has a known length: its contents are a result.
+    pub fn complete(&mut self, program: &Validated<Program>) {
+        for memory in program.memory.values() {
+            let bound = self.arguments.iter().any(|(name, _)| *name == memory.name);
+            let result = matches!(memory.space, Space::Storage(_)) && memory.writable();
+            if let (false, true, Some(bytes)) = (bound, result, memory.static_bytes()) {
+                self.bytes(program, &memory.name, vec![0; bytes as usize]).expect("the object exists");
+            }
+        }
+    }
+
+    /// The arguments, in the form that [`launch::bind`](crate::launch::bind) takes.
+    pub fn arguments(&self) -> Vec<(&str, Argument)> {
+        self.arguments.iter().map(|(name, argument)| (name.as_str(), *argument)).collect()
+    }
+
+    /// The contents of a storage object, after a run its results.
+    pub fn contents(&self, name: &str) -> Option<&[u8]> {
+        let (_, argument) = self.arguments.iter().find(|(bound, _)| bound == name)?;
+        match argument {
+            Argument::Slice(slice) => Some(&self.buffers[slice.buffer as usize]),
+            Argument::Scalar(_) => None,
+        }
+    }
+}
+
+fn object<'p>(program: &'p Program, name: &str) -> Option<&'p Memory> {
+    let memory = &program.memory[program.memory_named(name)?];
+    matches!(memory.space, Space::Storage(_) | Space::Uniform).then_some(memory)
+}
+
+fn unknown(program: &Program, name: &str) -> Error {
+    let bindable = program.memory.values().filter(|memory| object(program, &memory.name).is_some());
+    Error::UnknownBinding { name: name.into(), known: bindable.map(|memory| memory.name.clone()).collect() }
+}

@@ -1,0 +1,157 @@
+//! What a caller says when a program is dispatched: the grid, and what each memory object is bound to.
+//!
+//! Every device takes its dispatches through [`Grid::groups`] and [`bind`], so that a mistake is the same typed error
+//! everywhere, before anything runs.
+
+use crate::ir::entity::Arena;
+use crate::ir::{Element, Literal, MemId, Program, Space, total_invocations};
+use crate::{Error, Validated};
+
+/// How many invocations to run. It is always said, never guessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grid {
+    /// At least this many invocations in each dimension, rounded up to whole workgroups.
+    Elements([u32; 3]),
+    /// This many workgroups in each dimension.
+    Groups([u32; 3]),
+}
+
+impl Grid {
+    /// The number of workgroups in each dimension.
+    ///
+    /// # Errors
+    /// [`Error::GridTooLarge`] if there would be 2³² invocations or more.
+    pub fn groups(self, workgroup_size: [u32; 3]) -> Result<[u32; 3], Error> {
+        let groups = match self {
+            Grid::Elements(elements) => std::array::from_fn(|axis| elements[axis].div_ceil(workgroup_size[axis])),
+            Grid::Groups(groups) => groups,
+        };
+        match total_invocations(groups, workgroup_size) {
+            Some(_) => Ok(groups),
+            None => Err(Error::GridTooLarge { groups, workgroup_size }),
+        }
+    }
+}
+
+/// What a memory object is bound to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Argument {
+    /// The value of a uniform.
+    Scalar(Literal),
+    /// The memory of a storage object.
+    Slice(Slice),
+}
+
+/// A part of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Which buffer; the caller decides what the number means.
+    pub buffer: u64,
+    /// What it is made of.
+    pub element: Element,
+    /// Where the part starts, in bytes.
+    pub start: u64,
+    /// How many bytes it has.
+    pub bytes: u64,
+}
+
+/// The arguments of a dispatch: one for each storage object and uniform of the program.
+#[derive(Clone, Debug)]
+pub struct Arguments(Arena<MemId, Option<Argument>>);
+
+impl Arguments {
+    /// What an object is bound to; workgroup and private arrays are not bound.
+    pub fn get(&self, memory: MemId) -> Option<Argument> {
+        self.0[memory]
+    }
+}
+
+/// Matches named arguments with the objects of a program.
+///
+/// # Errors
+/// A name is unknown, bound twice or missing; an argument is of the wrong kind, type or length; or two arguments overlap and
+/// the program writes one of them.
+pub fn bind(program: &Validated<Program>, given: &[(&str, Argument)]) -> Result<Arguments, Error> {
+    let mut arguments = Arena::filled(program.memory.len(), None);
+    for &(name, argument) in given {
+        let bindable = |memory: &MemId| is_bound(program, *memory);
+        let Some(memory) = program.memory_named(name).filter(bindable) else {
+            let known = program.memory.keys().filter(bindable).map(|id| program.memory[id].name.clone()).collect();
+            return Err(Error::UnknownBinding { name: name.into(), known });
+        };
+        if arguments[memory].is_some() {
+            return Err(Error::BoundTwice { name: name.into() });
+        }
+        fits(program, memory, argument)?;
+        arguments[memory] = Some(argument);
+    }
+    for (id, memory) in program.memory.iter().filter(|(id, _)| is_bound(program, *id)) {
+        if arguments[id].is_none() {
+            let Some(default) = memory.default else {
+                return Err(Error::MissingBinding { name: memory.name.clone() });
+            };
+            arguments[id] = Some(Argument::Scalar(default));
+        }
+    }
+    disjoint(program, &arguments)?;
+    Ok(Arguments(arguments))
+}
+
+fn is_bound(program: &Program, memory: MemId) -> bool {
+    matches!(program.memory[memory].space, Space::Storage(_) | Space::Uniform)
+}
+
+fn fits(program: &Program, id: MemId, argument: Argument) -> Result<(), Error> {
+    let memory = &program.memory[id];
+    let name = || memory.name.clone();
+    match (memory.space, argument) {
+        (Space::Uniform, Argument::Scalar(literal)) => {
+            let declared = memory.element.value_type();
+            if literal.ty == declared {
+                Ok(())
+            } else {
+                Err(Error::ScalarType { name: name(), declared, given: literal.ty })
+            }
+        }
+        (Space::Uniform, Argument::Slice(_)) => Err(Error::ScalarExpected { name: name() }),
+        (_, Argument::Scalar(_)) => Err(Error::BufferExpected { name: name() }),
+        (_, Argument::Slice(slice)) => {
+            let size = memory.element.size() as u64;
+            let length = slice.bytes / size;
+            if slice.element != memory.element {
+                return Err(Error::ElementType { name: name(), declared: memory.element, given: slice.element });
+            }
+            if slice.bytes % size != 0 || slice.start % size != 0 {
+                return Err(Error::PartialElement { name: name(), bytes: slice.bytes, element: memory.element });
+            }
+            if u32::try_from(length).is_err() {
+                return Err(Error::TooLarge { elements: length, element: memory.element });
+            }
+            match memory.length {
+                Some(declared) if u64::from(declared) != length => {
+                    Err(Error::LengthMismatch { name: name(), declared, given: length })
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+/// Objects never overlap where one of them is written.
+fn disjoint(program: &Program, arguments: &Arena<MemId, Option<Argument>>) -> Result<(), Error> {
+    let mut slices: Vec<(Slice, MemId)> = Vec::new();
+    for (id, argument) in arguments.iter() {
+        let Some(Argument::Slice(slice)) = argument else { continue };
+        for &(other, other_id) in &slices {
+            let overlap = slice.buffer == other.buffer
+                && slice.start < other.start.saturating_add(other.bytes)
+                && other.start < slice.start.saturating_add(slice.bytes);
+            let (first, second) = (&program.memory[other_id], &program.memory[id]);
+            if overlap && (first.writable() || second.writable()) {
+                return Err(Error::Overlap { first: first.name.clone(), second: second.name.clone() });
+            }
+        }
+        slices.push((*slice, id));
+    }
+    Ok(())
+}

@@ -1,0 +1,528 @@
+//! Execution: the invocations of one workgroup, in step.
+
+use std::time::{Duration, Instant};
+
+use vyre_foundation::ir::entity::{Arena, Entity};
+use vyre_foundation::ir::ops::{Eval, Op};
+use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemId, Program, Span, Type, ValueId};
+
+use crate::memory::Memory;
+use crate::{Options, Outcome, Report, TraceLine};
+
+/// Invocations of the workgroup, by their `local_index`, ascending.
+type Lanes = Vec<usize>;
+
+/// Why execution ends before its time.
+enum Stop {
+    OutOfFuel(InstId),
+    /// In this loop, or between two workgroups.
+    DeadlinePassed(Option<InstId>),
+}
+
+/// How many loop trips pass between two looks at the clock.
+const TRIPS_PER_CLOCK: u64 = 1 << 16;
+
+pub(crate) struct Machine<'p> {
+    program: &'p Program,
+    groups: [u32; 3],
+    memory: Memory<'p>,
+    options: &'p Options,
+    deadline: Option<(Instant, Duration)>,
+
+    /// The evaluator of each instruction that has one.
+    evaluators: Arena<InstId, Option<Eval>>,
+    /// Invocations of a workgroup.
+    width: usize,
+    /// The bits of each value, `width` of them.
+    registers: Vec<u64>,
+    group: [u32; 3],
+    /// The loops that are being executed, innermost last.
+    loops: Vec<Exits>,
+
+    fuel: u64,
+    clock_fuel: u64,
+    instructions: u64,
+    trap: Option<Outcome>,
+    trace: Vec<TraceLine>,
+    dropped_lines: u64,
+}
+
+/// The invocations that have left a trip of a loop.
+struct Exits {
+    inst: InstId,
+    broken: Lanes,
+    continued: Lanes,
+}
+
+impl<'p> Machine<'p> {
+    pub(crate) fn new(program: &'p Program, groups: [u32; 3], memory: Memory<'p>, options: &'p Options) -> Self {
+        let width = program.workgroup_size.iter().product::<u32>() as usize;
+        let mut registers = vec![0; program.values.len() * width];
+        for value in program.values.keys() {
+            if let Some(literal) = program.known(value) {
+                registers[value.index() * width..][..width].fill(literal.bits);
+            }
+        }
+        let mut evaluators = Arena::filled(program.insts.len(), None);
+        program.walk(|id, _| evaluators[id] = evaluator(program, &program.insts[id]));
+        Machine {
+            program,
+            groups,
+            memory,
+            options,
+            deadline: options.deadline.map(|limit| (Instant::now(), limit)),
+            evaluators,
+            width,
+            registers,
+            group: [0; 3],
+            loops: Vec::new(),
+            fuel: options.fuel,
+            clock_fuel: options.fuel,
+            instructions: 0,
+            trap: None,
+            trace: Vec::new(),
+            dropped_lines: 0,
+        }
+    }
+
+    pub(crate) fn run(mut self) -> Report {
+        let [groups_x, groups_y, groups_z] = self.groups;
+        let mut stopped = None;
+        'grid: for z in 0..groups_z {
+            for y in 0..groups_y {
+                for x in 0..groups_x {
+                    self.group = [x, y, z];
+                    if let Err(stop) = self.workgroup() {
+                        stopped = Some(stop);
+                        break 'grid;
+                    }
+                }
+            }
+        }
+        let span = |id: InstId| self.program.insts[id].span;
+        let outcome = match stopped {
+            Some(Stop::OutOfFuel(id)) => Outcome::OutOfFuel { span: span(id) },
+            Some(Stop::DeadlinePassed(id)) => Outcome::DeadlinePassed { span: id.map_or(Span::NONE, span) },
+            None => self.trap.unwrap_or(Outcome::Completed),
+        };
+        // Lines of one invocation are in order already.
+        self.trace.sort_by_key(|line| line.invocation);
+        Report { outcome, trace: self.trace, dropped_lines: self.dropped_lines, instructions: self.instructions }
+    }
+
+    // Registers.
+
+    fn get(&self, value: ValueId, lane: usize) -> u64 {
+        self.registers[value.index() * self.width + lane]
+    }
+
+    fn set(&mut self, value: ValueId, lane: usize, bits: u64) {
+        self.registers[value.index() * self.width + lane] = bits;
+    }
+
+    /// Gives `to` the values of `from`, all at once: a loop may hand its parameters on in another order.
+    fn assign(&mut self, to: &[ValueId], from: &[ValueId], lanes: &[usize]) {
+        let mut given = Vec::with_capacity(from.len());
+        for &lane in lanes {
+            given.clear();
+            given.extend(from.iter().map(|&value| self.get(value, lane)));
+            for (&value, &bits) in to.iter().zip(&given) {
+                self.set(value, lane, bits);
+            }
+        }
+    }
+
+    // Control flow.
+
+    fn workgroup(&mut self) -> Result<(), Stop> {
+        self.check_deadline(None)?;
+        self.memory.begin_workgroup();
+        self.block(self.program.body, None, (0..self.width).collect()).map(|_| ())
+    }
+
+    /// Executes a block for some invocations and returns those that yield. `owner` is the instruction that takes what is
+    /// yielded.
+    fn block(&mut self, block: BlockId, owner: Option<InstId>, mut lanes: Lanes) -> Result<Lanes, Stop> {
+        let program = self.program;
+        for &id in &program.blocks[block].insts {
+            if lanes.is_empty() {
+                break;
+            }
+            let inst = &program.insts[id];
+            self.instructions += lanes.len() as u64;
+            if let Some(evaluate) = self.evaluators[id] {
+                self.pure(inst, evaluate, &lanes);
+                continue;
+            }
+            match &inst.op {
+                Op::If => {
+                    let condition = inst.operands[0];
+                    let (then, otherwise) = lanes.iter().partition(|&&lane| self.get(condition, lane) != 0);
+                    lanes = self.arms(id, vec![then, otherwise])?;
+                }
+                Op::Switch(cases) => {
+                    let mut arms = vec![Lanes::new(); cases.len() + 1];
+                    for &lane in &lanes {
+                        let selector = self.get(inst.operands[0], lane) as u32;
+                        let arm = cases.iter().position(|&case| case == selector).unwrap_or(cases.len());
+                        arms[arm].push(lane);
+                    }
+                    lanes = self.arms(id, arms)?;
+                }
+                Op::Region(_) => lanes = self.arms(id, vec![lanes])?,
+                Op::Loop => lanes = self.loop_inst(id, lanes)?,
+                Op::Yield => {
+                    let owner = owner.expect("the body does not yield");
+                    self.assign(&program.insts[owner].results, &inst.operands, &lanes);
+                    return Ok(lanes);
+                }
+                Op::Break => {
+                    let target = self.loops.last().expect("a break stands in a loop").inst;
+                    self.assign(&program.insts[target].results, &inst.operands, &lanes);
+                    self.loops.last_mut().expect("as above").broken.append(&mut lanes);
+                }
+                Op::Continue => {
+                    let target = self.loops.last().expect("a continue stands in a loop").inst;
+                    let params = &program.blocks[program.insts[target].blocks[0]].params;
+                    self.assign(params, &inst.operands, &lanes);
+                    self.loops.last_mut().expect("as above").continued.append(&mut lanes);
+                }
+                Op::Return => lanes.clear(),
+                Op::Trap => {
+                    for &lane in &lanes {
+                        self.trap(self.get(inst.operands[0], lane) as u32, lane, inst.span);
+                    }
+                    lanes.clear();
+                }
+                _ => self.effect(inst, &lanes),
+            }
+        }
+        Ok(Lanes::new())
+    }
+
+    /// Executes each nested block for its invocations; what comes together again goes on.
+    fn arms(&mut self, id: InstId, arms: Vec<Lanes>) -> Result<Lanes, Stop> {
+        let mut joined = Lanes::new();
+        for (&block, lanes) in self.program.insts[id].blocks.iter().zip(arms) {
+            if !lanes.is_empty() {
+                joined.append(&mut self.block(block, Some(id), lanes)?);
+            }
+        }
+        joined.sort_unstable();
+        Ok(joined)
+    }
+
+    fn loop_inst(&mut self, id: InstId, mut lanes: Lanes) -> Result<Lanes, Stop> {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let body = inst.blocks[0];
+        self.assign(&program.blocks[body].params, &inst.operands, &lanes);
+        self.loops.push(Exits { inst: id, broken: Lanes::new(), continued: Lanes::new() });
+        while !lanes.is_empty() {
+            self.burn(id, lanes.len() as u64)?;
+            self.block(body, None, lanes)?;
+            lanes = std::mem::take(&mut self.loops.last_mut().expect("pushed above").continued);
+            lanes.sort_unstable();
+        }
+        let mut broken = self.loops.pop().expect("pushed above").broken;
+        broken.sort_unstable();
+        Ok(broken)
+    }
+
+    /// Pays for the trips of a loop.
+    fn burn(&mut self, id: InstId, trips: u64) -> Result<(), Stop> {
+        self.fuel = self.fuel.checked_sub(trips).ok_or(Stop::OutOfFuel(id))?;
+        if self.clock_fuel - self.fuel >= TRIPS_PER_CLOCK {
+            self.clock_fuel = self.fuel;
+            self.check_deadline(Some(id))?;
+        }
+        Ok(())
+    }
+
+    fn check_deadline(&self, place: Option<InstId>) -> Result<(), Stop> {
+        match self.deadline {
+            Some((start, limit)) if start.elapsed() > limit => Err(Stop::DeadlinePassed(place)),
+            _ => Ok(()),
+        }
+    }
+
+    fn trap(&mut self, code: u32, lane: usize, span: Span) {
+        let invocation = self.global_index(lane);
+        let (earlier, count) = match self.trap {
+            Some(Outcome::Trapped { invocation, count, .. }) => (Some(invocation), count),
+            _ => (None, 0),
+        };
+        if earlier.is_none_or(|earlier| invocation < earlier) {
+            self.trap = Some(Outcome::Trapped { code, invocation, span, count });
+        }
+        if let Some(Outcome::Trapped { count: total, .. }) = &mut self.trap {
+            *total = count + 1;
+        }
+    }
+
+    // Instructions.
+
+    fn pure(&mut self, inst: &Inst, evaluate: Eval, lanes: &[usize]) {
+        let mut operands = [0; 4];
+        let count = inst.operands.len();
+        for &lane in lanes {
+            for (bits, &operand) in operands.iter_mut().zip(&inst.operands) {
+                *bits = self.get(operand, lane);
+            }
+            self.set(inst.results[0], lane, evaluate(&operands[..count]));
+        }
+    }
+
+    /// Everything that is neither a function of its operands nor control flow.
+    fn effect(&mut self, inst: &Inst, lanes: &[usize]) {
+        if inst.op.is_collective() {
+            self.collective(inst, lanes);
+            return;
+        }
+        for &lane in lanes {
+            match &inst.op {
+                Op::Load(memory) => {
+                    let index = inst.operands.first().map_or(0, |&index| self.get(index, lane));
+                    for (offset, &result) in inst.results.iter().enumerate() {
+                        let bits = self.memory.load(*memory, lane, index + offset as u64);
+                        self.set(result, lane, bits);
+                    }
+                }
+                Op::Store(memory) => {
+                    let index = self.get(inst.operands[0], lane);
+                    for (offset, &value) in inst.operands[1..].iter().enumerate() {
+                        let bits = self.get(value, lane);
+                        self.memory.store(*memory, lane, index + offset as u64, bits);
+                    }
+                }
+                Op::AtomicCompareExchange(memory) => {
+                    let index = self.get(inst.operands[0], lane);
+                    let inside = index < u64::from(self.memory.length(*memory));
+                    let old = self.memory.load(*memory, lane, index);
+                    let equal = inside && old == self.get(inst.operands[1], lane);
+                    if equal {
+                        self.memory.store(*memory, lane, index, self.get(inst.operands[2], lane));
+                    }
+                    self.set(inst.results[0], lane, old);
+                    self.set(inst.results[1], lane, u64::from(equal));
+                }
+                Op::Print(text) => self.print(text, &inst.operands, lane),
+                op => match op.atomic() {
+                    Some(memory) => self.atomic(inst, memory, lane),
+                    None => {
+                        let value = self.place(op, lane);
+                        self.set(inst.results[0], lane, u64::from(value));
+                    }
+                },
+            }
+        }
+    }
+
+    fn atomic(&mut self, inst: &Inst, memory: MemId, lane: usize) {
+        let index = self.get(inst.operands[0], lane);
+        let operand = self.get(inst.operands[1], lane);
+        let old = self.memory.load(memory, lane, index);
+        let combine = match inst.op {
+            Op::AtomicAdd(_) => Some(Op::Add),
+            Op::AtomicSub(_) => Some(Op::Sub),
+            Op::AtomicMin(_) => Some(Op::Min),
+            Op::AtomicMax(_) => Some(Op::Max),
+            Op::AtomicAnd(_) => Some(Op::And),
+            Op::AtomicOr(_) => Some(Op::Or),
+            Op::AtomicXor(_) => Some(Op::Xor),
+            _ => None,
+        };
+        let new = match combine {
+            Some(op) => combiner(&op, self.program.ty(inst.operands[1]))(&[old, operand]),
+            // An exchange.
+            None => operand,
+        };
+        self.memory.store(memory, lane, index, new);
+        self.set(inst.results[0], lane, old);
+    }
+
+    /// Operations that say where an invocation is, or how large something is.
+    fn place(&self, op: &Op, lane: usize) -> u32 {
+        let size = self.program.workgroup_size;
+        let local = |axis: Axis| match axis {
+            Axis::X => lane as u32 % size[0],
+            Axis::Y => lane as u32 / size[0] % size[1],
+            Axis::Z => lane as u32 / size[0] / size[1],
+        };
+        let group = |axis: Axis| self.group[axis as usize];
+        match op {
+            Op::GlobalIndex => self.global_index(lane),
+            Op::GlobalId(axis) => group(*axis).wrapping_mul(size[*axis as usize]).wrapping_add(local(*axis)),
+            Op::LocalId(axis) => local(*axis),
+            Op::LocalIndex => lane as u32,
+            Op::GroupId(axis) => group(*axis),
+            Op::GroupIndex => self.group_index(),
+            Op::GroupCount(axis) => self.groups[*axis as usize],
+            Op::GroupSize(axis) => size[*axis as usize],
+            Op::SubgroupSize => self.options.subgroup_size,
+            Op::SubgroupId => lane as u32 / self.options.subgroup_size,
+            Op::SubgroupLane => lane as u32 % self.options.subgroup_size,
+            Op::Length(memory) => self.memory.length(*memory),
+            _ => unreachable!("`{}` is executed elsewhere", op.row().name),
+        }
+    }
+
+    fn group_index(&self) -> u32 {
+        let [x, y, z] = self.group;
+        (z * self.groups[1] + y) * self.groups[0] + x
+    }
+
+    fn global_index(&self, lane: usize) -> u32 {
+        self.group_index() * self.width as u32 + lane as u32
+    }
+
+    fn print(&mut self, text: &str, operands: &[ValueId], lane: usize) {
+        if self.trace.len() == self.options.trace_capacity {
+            self.dropped_lines += 1;
+            return;
+        }
+        let mut line = String::new();
+        let mut values = operands.iter();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("{}") {
+            line += before;
+            if let Some(&value) = values.next() {
+                let literal = Literal { ty: self.program.ty(value), bits: self.get(value, lane) };
+                line += &literal.plain();
+            }
+            rest = after;
+        }
+        line += rest;
+        self.trace.push(TraceLine { invocation: self.global_index(lane), text: line });
+    }
+
+    // Operations between invocations. Those that are not in `lanes` have ended.
+
+    fn collective(&mut self, inst: &Inst, lanes: &[usize]) {
+        match &inst.op {
+            // Everybody has arrived, and all earlier accesses are done.
+            Op::WorkgroupBarrier | Op::StorageBarrier => {}
+            Op::Broadcast => {
+                let bits = if lanes[0] == 0 { self.get(inst.operands[0], 0) } else { 0 };
+                for &lane in lanes {
+                    self.set(inst.results[0], lane, bits);
+                }
+            }
+            _ => {
+                let size = self.options.subgroup_size as usize;
+                for subgroup in lanes.chunk_by(|a, b| a / size == b / size) {
+                    self.subgroup(inst, subgroup, size);
+                }
+            }
+        }
+    }
+
+    fn subgroup(&mut self, inst: &Inst, lanes: &[usize], size: usize) {
+        let operand = inst.operands[0];
+        let ty = self.program.ty(operand);
+        let first = lanes[0] / size * size;
+        // What each lane of the subgroup gives, if it is there.
+        let mut given = vec![None; size];
+        for &lane in lanes {
+            given[lane - first] = Some(self.get(operand, lane));
+        }
+        let filled = |identity: u64| -> Vec<u64> { given.iter().map(|bits| bits.unwrap_or(identity)).collect() };
+        let sum_identity = if ty.is_float() { negative_zero(ty) } else { 0 };
+        let all = |bits: u64| vec![bits; size];
+        let results: Vec<u64> = match &inst.op {
+            Op::SubgroupBallot => {
+                let mut words = [0u64; 4];
+                for (lane, bits) in given.iter().enumerate() {
+                    words[lane / 32] |= bits.unwrap_or(0) << (lane % 32);
+                }
+                for &lane in lanes {
+                    for (&result, word) in inst.results.iter().zip(words) {
+                        self.set(result, lane, word);
+                    }
+                }
+                return;
+            }
+            Op::SubgroupShuffle => {
+                let source = |lane: usize| self.get(inst.operands[1], first + lane) as usize;
+                let taken = |lane: usize| given.get(source(lane)).copied().flatten().unwrap_or(0);
+                (0..size).map(|lane| if given[lane].is_some() { taken(lane) } else { 0 }).collect()
+            }
+            Op::SubgroupAdd => all(tree(combiner(&Op::Add, ty), filled(sum_identity))),
+            Op::SubgroupMul => all(tree(combiner(&Op::Mul, ty), filled(one(ty)))),
+            Op::SubgroupMin => all(fold(combiner(&Op::Min, ty), &given)),
+            Op::SubgroupMax => all(fold(combiner(&Op::Max, ty), &given)),
+            Op::SubgroupAnd => all(fold(combiner(&Op::And, ty), &given)),
+            Op::SubgroupOr => all(fold(combiner(&Op::Or, ty), &given)),
+            Op::SubgroupXor => all(fold(combiner(&Op::Xor, ty), &given)),
+            Op::SubgroupInclusiveAdd => scan(combiner(&Op::Add, ty), filled(sum_identity)),
+            Op::SubgroupInclusiveMul => scan(combiner(&Op::Mul, ty), filled(one(ty))),
+            Op::SubgroupExclusiveAdd => shifted(0, scan(combiner(&Op::Add, ty), filled(sum_identity))),
+            Op::SubgroupExclusiveMul => shifted(one(ty), scan(combiner(&Op::Mul, ty), filled(one(ty)))),
+            op => unreachable!("`{}` is not a subgroup operation", op.row().name),
+        };
+        for &lane in lanes {
+            self.set(inst.results[0], lane, results[lane - first]);
+        }
+    }
+}
+
+/// The evaluator of an instruction, if it is a function of its operands.
+fn evaluator(program: &Program, inst: &Inst) -> Option<Eval> {
+    let result = program.ty(*inst.results.first()?);
+    let row = inst.op.row();
+    // What `T` stands for: the type of the operands in such a place, which for a selection is not the first one.
+    let class = match inst.op {
+        Op::Select => program.ty(inst.operands[1]),
+        _ => inst.operands.first().map_or(result, |&operand| program.ty(operand)),
+    };
+    row.evaluator(class, result)
+}
+
+/// The evaluator of a binary operation whose operands and result have one type.
+fn combiner(op: &Op, ty: Type) -> Eval {
+    op.row().evaluator(ty, ty).expect("validated for this type")
+}
+
+/// Combines in a tree that halves the subgroup.
+fn tree(combine: Eval, mut lanes: Vec<u64>) -> u64 {
+    let mut half = lanes.len() / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] = combine(&[lanes[lane], lanes[lane + half]]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// Combines in whatever order: the operation does not care.
+fn fold(combine: Eval, given: &[Option<u64>]) -> u64 {
+    let present = given.iter().copied().flatten();
+    present.reduce(|a, b| combine(&[a, b])).expect("an operation is executed by somebody")
+}
+
+/// Inclusive scan in doubling steps.
+fn scan(combine: Eval, mut lanes: Vec<u64>) -> Vec<u64> {
+    let mut distance = 1;
+    while distance < lanes.len() {
+        for lane in (distance..lanes.len()).rev() {
+            lanes[lane] = combine(&[lanes[lane - distance], lanes[lane]]);
+        }
+        distance *= 2;
+    }
+    lanes
+}
+
+/// Every lane gets the value of the lane before, and lane 0 gets `first`.
+fn shifted(first: u64, lanes: Vec<u64>) -> Vec<u64> {
+    std::iter::once(first).chain(lanes).collect()
+}
+
+fn negative_zero(ty: Type) -> u64 {
+    1 << (ty.bits() - 1)
+}
+
+fn one(ty: Type) -> u64 {
+    let cast = Op::Cast.row().evaluator(Type::U32, ty).expect("every number can be cast to");
+    cast(&[1])
+}

@@ -1,0 +1,118 @@
+//! The memory of a dispatch: every object of the program, wherever it lives.
+
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::{Element, MemId, Program, Space};
+use vyre_foundation::launch::{Argument, Arguments};
+
+use crate::Error;
+
+/// All objects, with the arrays of the workgroup that is being executed.
+pub(crate) struct Memory<'b> {
+    objects: Arena<MemId, Object>,
+    buffers: &'b mut [Vec<u8>],
+    workgroup: Vec<u8>,
+    /// One after the other for each invocation.
+    private: Vec<u8>,
+    private_bytes: usize,
+}
+
+struct Object {
+    element: Element,
+    length: u32,
+    place: Place,
+}
+
+/// Where the first element is.
+enum Place {
+    Buffer { buffer: usize, start: usize },
+    Uniform { bits: u64 },
+    Workgroup { start: usize },
+    Private { start: usize },
+}
+
+impl<'b> Memory<'b> {
+    pub(crate) fn new(program: &Program, arguments: &Arguments, buffers: &'b mut [Vec<u8>]) -> Result<Self, Error> {
+        let mut objects = Arena::default();
+        let (mut workgroup_bytes, mut private_bytes) = (0, 0);
+        let reserve = |total: &mut usize, bytes: usize| {
+            let start = *total;
+            *total += bytes;
+            start
+        };
+        for (id, memory) in program.memory.iter() {
+            let bytes = memory.static_bytes().unwrap_or(0) as usize;
+            let mut length = memory.length.unwrap_or(0);
+            let place = match (memory.space, arguments.get(id)) {
+                (Space::Workgroup, _) => Place::Workgroup { start: reserve(&mut workgroup_bytes, bytes) },
+                (Space::Private, _) => Place::Private { start: reserve(&mut private_bytes, bytes) },
+                (_, Some(Argument::Scalar(literal))) => Place::Uniform { bits: literal.bits },
+                (_, Some(Argument::Slice(slice))) => {
+                    let name = || memory.name.clone();
+                    let end = slice.start.saturating_add(slice.bytes);
+                    let Some(buffer) = usize::try_from(slice.buffer).ok().filter(|&buffer| buffer < buffers.len())
+                    else {
+                        return Err(Error::NoSuchBuffer { name: name(), buffer: slice.buffer, count: buffers.len() });
+                    };
+                    let size = buffers[buffer].len();
+                    if end > size as u64 {
+                        return Err(Error::BeyondBuffer { name: name(), start: slice.start, end, size });
+                    }
+                    length = (slice.bytes / memory.element.size() as u64) as u32;
+                    Place::Buffer { buffer, start: slice.start as usize }
+                }
+                (Space::Storage(_) | Space::Uniform, None) => unreachable!("binding leaves nothing unbound"),
+            };
+            objects.push(Object { element: memory.element, length, place });
+        }
+        let invocations = program.workgroup_size.iter().product::<u32>() as usize;
+        Ok(Memory {
+            objects,
+            buffers,
+            workgroup: vec![0; workgroup_bytes],
+            private: vec![0; private_bytes * invocations],
+            private_bytes,
+        })
+    }
+
+    /// Workgroup and private arrays start as zeros in every workgroup.
+    pub(crate) fn begin_workgroup(&mut self) {
+        self.workgroup.fill(0);
+        self.private.fill(0);
+    }
+
+    pub(crate) fn length(&self, memory: MemId) -> u32 {
+        self.objects[memory].length
+    }
+
+    /// The bits at an index, or 0 outside. The index may be beyond 32 bits: those of a wide access do not wrap.
+    pub(crate) fn load(&self, memory: MemId, lane: usize, index: u64) -> u64 {
+        let object = &self.objects[memory];
+        if index >= u64::from(object.length) {
+            return 0;
+        }
+        let offset = index as usize * object.element.size();
+        let bytes = match object.place {
+            Place::Uniform { bits } => return bits,
+            Place::Buffer { buffer, start } => &self.buffers[buffer][start + offset..],
+            Place::Workgroup { start } => &self.workgroup[start + offset..],
+            Place::Private { start } => &self.private[lane * self.private_bytes + start + offset..],
+        };
+        object.element.read(bytes)
+    }
+
+    /// Writes the bits at an index; outside, nothing happens.
+    pub(crate) fn store(&mut self, memory: MemId, lane: usize, index: u64, bits: u64) {
+        let object = &self.objects[memory];
+        if index >= u64::from(object.length) {
+            return;
+        }
+        let offset = index as usize * object.element.size();
+        let bytes = match object.place {
+            Place::Uniform { .. } => unreachable!("the validator rejects stores to uniforms"),
+            Place::Buffer { buffer, start } => &mut self.buffers[buffer][start + offset..],
+            Place::Workgroup { start } => &mut self.workgroup[start + offset..],
+            Place::Private { start } => &mut self.private[lane * self.private_bytes + start + offset..],
+        };
+        object.element.write(bits, bytes);
+    }
+}

@@ -1,0 +1,257 @@
+//! File tests: `.vyre` files that say in comments what is expected of them.
+//!
+//! A line `//@ DIRECTIVE` asks for something, and the lines `//| …` after it are what must come out:
+//!
+//! ```text
+//! //@ run --elements 4 a=2 x=1,2,3,4 y=10,20,30,40
+//! //| y = 12.0, 24.0, 36.0, 48.0
+//! ```
+//!
+//! | directive | what comes out |
+//! |---|---|
+//! | `diagnostics` | every error of the parser or the validator, with its excerpt |
+//! | `print` | the module as `vyre print` shows it |
+//! | `stats` | the counts of each program |
+//! | `run ARGS` | prints, traps and the contents of every object the program may write |
+//!
+//! The arguments of `run` are those of `vyre run`: bindings `NAME=VALUE`, `--elements` or `--grid`, `--set`, `--program`, and
+//! here also `--subgroup-size`, `--fuel` and `--trace`. A file without a `diagnostics` directive must be valid. With
+//! `UPDATE=1` in the environment, what comes out is written into the file instead.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::{Element, Literal, Module, Program, Space};
+use vyre_foundation::launch::{Grid, bind};
+use vyre_foundation::text::parse_literal;
+use vyre_foundation::{Error, Validated, text, validate};
+use vyre_reference::{Options, Outcome, run};
+
+/// All `.vyre` files below a folder, in order.
+///
+/// # Panics
+/// The folder cannot be read.
+pub fn in_folder(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut pending = vec![folder.to_owned()];
+    while let Some(folder) = pending.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+            let path = entry.expect("a folder that can be listed").path();
+            if path.is_dir() {
+                pending.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "vyre") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Tests one file, or updates it.
+///
+/// # Errors
+/// What differs, for people.
+pub fn check(path: &Path, update: bool) -> Result<(), String> {
+    let source = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let actual = annotate(&source)?;
+    if actual == source {
+        return Ok(());
+    }
+    if update {
+        return std::fs::write(path, actual).map_err(|error| error.to_string());
+    }
+    Err(difference(&source, &actual))
+}
+
+/// The source with the lines after each directive replaced by what comes out.
+fn annotate(source: &str) -> Result<String, String> {
+    let subject = Subject::new(source);
+    let mut annotated = String::new();
+    let mut expects_faults = false;
+    for line in source.lines() {
+        if line.trim_start().starts_with("//|") {
+            continue;
+        }
+        let _ = writeln!(annotated, "{line}");
+        let Some(directive) = line.strip_prefix("//@ ") else { continue };
+        expects_faults |= directive == "diagnostics";
+        for line in subject.answer(directive)?.lines() {
+            let _ = writeln!(annotated, "{}", format!("//| {line}").trim_end());
+        }
+    }
+    match &subject.read {
+        Err(error) if !expects_faults => Err(render(error, source)),
+        Ok(_) if expects_faults => Err("the file is valid, but has a `diagnostics` directive".into()),
+        _ => Ok(annotated),
+    }
+}
+
+fn difference(expected: &str, actual: &str) -> String {
+    let mut text = String::from("what comes out differs (UPDATE=1 accepts it):\n");
+    let (expected, actual): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), actual.lines().collect());
+    let same = expected.iter().zip(&actual).take_while(|(a, b)| a == b).count();
+    let same_end = expected.iter().rev().zip(actual.iter().rev()).take_while(|(a, b)| a == b).count();
+    let shown = |lines: &[&str], sign: char, text: &mut String| {
+        let end = (lines.len() - same_end.min(lines.len() - same)).max(same);
+        for line in lines[same..end].iter().take(40) {
+            let _ = writeln!(text, "{sign} {line}");
+        }
+    };
+    let _ = writeln!(text, "at line {}", same + 1);
+    shown(&expected, '-', &mut text);
+    shown(&actual, '+', &mut text);
+    text
+}
+
+fn render(error: &Error, source: &str) -> String {
+    match error {
+        Error::Text(diagnostics) | Error::Invalid(diagnostics) => diagnostics.render("test", source),
+        other => format!("error[{}]: {other}\n  = help: {}\n", other.code(), other.help()),
+    }
+}
+
+/// The module of a file, if it is valid.
+struct Subject<'s> {
+    source: &'s str,
+    read: Result<Module, Error>,
+}
+
+impl<'s> Subject<'s> {
+    fn new(source: &'s str) -> Self {
+        let read = text::parse(source).and_then(|module| validate::module(module.clone()).map(|_| module));
+        Subject { source, read }
+    }
+
+    fn answer(&self, directive: &str) -> Result<String, String> {
+        let (verb, rest) = directive.split_once(' ').unwrap_or((directive, ""));
+        match (verb, &self.read) {
+            ("diagnostics", Err(error)) => Ok(render(error, self.source)),
+            ("diagnostics", Ok(_)) => Ok(String::new()),
+            (_, Err(error)) => Err(render(error, self.source)),
+            ("print", Ok(module)) => Ok(text::print(module)),
+            ("stats", Ok(module)) => {
+                let lines = module.programs.iter().map(|program| format!("{}: {:?}", program.name, program.stats()));
+                Ok(lines.collect::<Vec<_>>().join("\n"))
+            }
+            ("run", Ok(module)) => {
+                let case = Case::parse(module, rest).map_err(|error| format!("{directive}: {error}"))?;
+                Ok(case.run().unwrap_or_else(|error| render(&error, self.source)))
+            }
+            _ => Err(format!("unknown directive `{directive}`")),
+        }
+    }
+}
+
+/// One dispatch, as a `run` directive describes it.
+struct Case {
+    program: Program,
+    grid: Option<Grid>,
+    bindings: Vec<(String, String)>,
+    options: Options,
+}
+
+impl Case {
+    fn parse(module: &Module, arguments: &str) -> Result<Case, String> {
+        let mut words = arguments.split_whitespace();
+        let mut name = None;
+        let mut grid = None;
+        let mut constants = Vec::new();
+        let mut bindings = Vec::new();
+        let mut options = Options::default();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word {
+                "--program" => name = Some(value()?),
+                "--elements" => grid = Some(Grid::Elements(sizes(value()?)?)),
+                "--grid" => grid = Some(Grid::Groups(sizes(value()?)?)),
+                "--set" => constants.push(assignment(value()?)?),
+                "--subgroup-size" => options.subgroup_size = number(value()?)?,
+                "--fuel" => options.fuel = u64::from(number(value()?)?),
+                "--trace" => options.trace_capacity = number(value()?)? as usize,
+                _ => bindings.push(assignment(word)?),
+            }
+        }
+        let program = match name {
+            Some(name) => module.programs.iter().find(|program| program.name == name),
+            None => module.programs.first(),
+        };
+        let mut program = program.ok_or("there is no such program")?.clone();
+        for (name, value) in constants {
+            let value = parse_literal(&value).map_err(|fault| fault.to_string())?;
+            program.specialize(&name, value).map_err(|error| error.to_string())?;
+        }
+        Ok(Case { program, grid, bindings, options })
+    }
+
+    fn run(&self) -> Result<String, Error> {
+        let program = validate::program(self.program.clone())?;
+        let elements = program.launch.map(Grid::Elements);
+        let grid = self.grid.or(elements).unwrap_or(Grid::Groups([1, 1, 1]));
+        let groups = grid.groups(program.workgroup_size)?;
+        let mut inputs = Inputs::default();
+        for (name, value) in &self.bindings {
+            inputs.notation(&program, name, value)?;
+        }
+        inputs.complete(&program);
+        let arguments = bind(&program, &inputs.arguments())?;
+        let report = match run(&program, groups, &arguments, &mut inputs.buffers, &self.options) {
+            Ok(report) => report,
+            Err(error) => return Ok(format!("error[{}]: {error}", error.code())),
+        };
+        let mut text = String::new();
+        for line in &report.trace {
+            let _ = writeln!(text, "{}: {}", line.invocation, line.text);
+        }
+        if report.dropped_lines > 0 {
+            let _ = writeln!(text, "{} more lines", report.dropped_lines);
+        }
+        match report.outcome {
+            Outcome::Completed => {}
+            Outcome::Trapped { code, invocation, count, .. } => {
+                let _ = writeln!(text, "trap {code} in invocation {invocation}, {count} in all");
+            }
+            Outcome::OutOfFuel { .. } => text += "out of fuel\n",
+            Outcome::DeadlinePassed { .. } => text += "deadline passed\n",
+        }
+        text += &results(&program, &inputs);
+        Ok(text)
+    }
+}
+
+/// `y = 1.0, 2.0` for every storage object that the program may write.
+fn results(program: &Validated<Program>, inputs: &Inputs) -> String {
+    let mut text = String::new();
+    for memory in program.memory.values() {
+        if matches!(memory.space, Space::Storage(_)) && memory.writable() {
+            let bytes = inputs.contents(&memory.name).unwrap_or_default();
+            let _ = writeln!(text, "{} = {}", memory.name, elements(bytes, memory.element));
+        }
+    }
+    text
+}
+
+/// The elements of a buffer as a list.
+fn elements(bytes: &[u8], element: Element) -> String {
+    let ty = element.value_type();
+    let values = bytes.chunks_exact(element.size()).map(|bytes| Literal { ty, bits: element.read(bytes) }.plain());
+    values.collect::<Vec<_>>().join(", ")
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a number"))
+}
+
+fn sizes(text: &str) -> Result<[u32; 3], String> {
+    let mut sizes = [1; 3];
+    for (position, part) in text.split(',').enumerate() {
+        *sizes.get_mut(position).ok_or("there are three dimensions")? = number(part)?;
+    }
+    Ok(sizes)
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or(format!("`{text}` is not NAME=VALUE"))?;
+    Ok((name.into(), value.into()))
+}
