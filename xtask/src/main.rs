@@ -1,1 +1,40 @@
-fn main() {}
+//! Developer tasks, run as `cargo xtask <command>`. Only the standard library is used, so that building this costs next
+//! to nothing before the real work starts.
+
+mod test;
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Developer tasks of the vyre repository
+
+Usage: cargo xtask <command>
+
+Commands:
+  test   Run everything that must pass: formatting, lints, tests, documentation, tidy
+  tidy   Check the rules of the repository: crate dependencies, names, files, links";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let passed = match args[..] {
+        [] | ["help" | "-h" | "--help"] => {
+            println!("{USAGE}");
+            true
+        }
+        ["test"] => test::run(),
+        ["tidy"] => tidy::run(),
+        _ => {
+            eprintln!("error: `cargo xtask {}` is not a task\n\n{USAGE}", args.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The root of the workspace.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace")
+}

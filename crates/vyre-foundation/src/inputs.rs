@@ -53,8 +53,12 @@ impl Inputs {
             let ty = memory.element.value_type();
             Argument::Scalar(crate::ir::Literal { ty, bits: memory.element.read(&bytes) })
         } else {
-            let slice =
-                Slice { buffer: self.buffers.len() as u64, element: memory.element, start: 0, bytes: bytes.len() as u64 };
+            let slice = Slice {
+                buffer: self.buffers.len() as u64,
+                element: memory.element,
+                start: 0,
+                bytes: bytes.len() as u64,
+            };
             self.buffers.push(bytes);
             Argument::Slice(slice)
         };

@@ -11,7 +11,8 @@
 use rustc_hash::FxHashMap;
 
 use crate::ir::entity::Arena;
-use crate::ir::{Axis, BlockId, InstId, MemId, Op, Program, Space, ValueId};
+use crate::ir::ops::Kind;
+use crate::ir::{BlockId, InstId, MemId, Op, Program, Space, ValueId};
 
 /// Why a value is not uniform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,18 +240,23 @@ impl Analysis<'_> {
 
     /// Whether an operation on uniform operands can give invocations different results.
     fn tells_invocations_apart(&self, op: &Op) -> bool {
-        let size = |axis: &Axis| self.program.workgroup_size[*axis as usize];
-        match op {
-            Op::GlobalIndex | Op::LocalIndex | Op::SubgroupId | Op::SubgroupLane => true,
-            Op::GlobalId(axis) | Op::LocalId(axis) => size(axis) > 1,
-            // Another invocation may write between the loads of two invocations.
-            Op::Load(memory) => match self.program.memory[*memory].space {
-                Space::Uniform => false,
-                Space::Storage(_) => self.written[*memory],
-                Space::Workgroup | Space::Private => true,
+        match op.row().kind {
+            Kind::Pure | Kind::PerGroup | Kind::Effect | Kind::Control => false,
+            // There is only one position along an axis of size 1.
+            Kind::PerInvocation => match op {
+                Op::GlobalId(axis) | Op::LocalId(axis) => self.program.workgroup_size[*axis as usize] > 1,
+                _ => true,
             },
-            // Subgroups of one workgroup differ, and so do the turns of atomics.
-            _ => (op.is_collective() && *op != Op::Broadcast) || op.atomic().is_some(),
+            // Another invocation may write between the loads of two invocations.
+            Kind::Access => op.memory().is_some_and(|memory| match self.program.memory[memory].space {
+                Space::Uniform => false,
+                Space::Storage(_) => self.written[memory],
+                Space::Workgroup | Space::Private => true,
+            }),
+            // Atomics take turns.
+            Kind::Atomic => true,
+            // The subgroups of a workgroup differ.
+            Kind::Collective => *op != Op::Broadcast,
         }
     }
 }

@@ -433,11 +433,11 @@ fault_table! {
     } "`{name}` is declared twice", help "rename one of the two",
     example "program p workgroup(1) {\n    read x: [f32]\n    read x: [u32]\n}";
 
-    /// Names are identifiers, and not `true` or `false`.
+    /// Names are identifiers, and not `true`, `false` or a type.
     V029 BadName {
         /// The name.
         name: String,
-    } "`{name}` cannot be a name", help "use letters, digits and `_`, not starting with a digit, and not `true` or `false`",
+    } "`{name}` cannot be a name", help "use letters, digits and `_`, not starting with a digit, and not `true`, `false` or a type",
     example "program p workgroup(1) {\n    const true: u32 = 1\n}";
 
     /// Barriers, broadcasts and subgroup operations are executed by all invocations of a workgroup together.

@@ -113,6 +113,27 @@ pub enum Form {
     Trap,
 }
 
+/// What part of the meaning of programs an operation belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A function of its operands; it has an evaluator.
+    Pure,
+    /// Says something that differs between the invocations of a workgroup.
+    PerInvocation,
+    /// Says something that is the same for all invocations of a workgroup.
+    PerGroup,
+    /// Loads or stores.
+    Access,
+    /// Reads, changes and writes an element of an atomic object.
+    Atomic,
+    /// Is executed by all invocations of a workgroup together.
+    Collective,
+    /// Does something that only the report of the dispatch shows.
+    Effect,
+    /// Decides what is executed.
+    Control,
+}
+
 /// How far results may differ between devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exactness {
@@ -131,9 +152,9 @@ pub enum Exactness {
 /// Computes the bits of a result from the bits of the operands.
 pub type Eval = fn(&[u64]) -> u64;
 
-/// What an operation of one form needs besides its operands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Payload {
+/// What an operation needs besides its operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
     /// Nothing.
     None,
     /// The dimension.
@@ -141,18 +162,24 @@ pub enum Payload {
     /// The object that is accessed.
     Memory(MemId),
     /// The format of a `print`, or the operation a `region` came from.
-    Text(Box<str>),
+    Text(&'a str),
     /// The selector values of a `switch`, as bits, in the order of its blocks.
-    Cases(Box<[u32]>),
+    Cases(&'a [u32]),
 }
 
 macro_rules! payload {
-    ($($ty:ty, $variant:ident;)*) => { $(
-        impl TryFrom<Payload> for $ty {
+    ($($ty:ty, $variant:ident, $value:ident => $borrowed:expr;)*) => { $(
+        impl<'a> From<&'a $ty> for Payload<'a> {
+            fn from($value: &'a $ty) -> Self {
+                Payload::$variant($borrowed)
+            }
+        }
+
+        impl TryFrom<Payload<'_>> for $ty {
             type Error = ();
-            fn try_from(payload: Payload) -> Result<Self, ()> {
+            fn try_from(payload: Payload<'_>) -> Result<Self, ()> {
                 match payload {
-                    Payload::$variant(value) => Ok(value),
+                    Payload::$variant(value) => Ok(value.into()),
                     _ => Err(()),
                 }
             }
@@ -160,10 +187,10 @@ macro_rules! payload {
     )* };
 }
 payload! {
-    Axis, Axis;
-    MemId, Memory;
-    Box<str>, Text;
-    Box<[u32]>, Cases;
+    Axis, Axis, axis => *axis;
+    MemId, Memory, memory => *memory;
+    Box<str>, Text, text => text;
+    Box<[u32]>, Cases, cases => cases;
 }
 
 /// One row of the op table.
@@ -174,12 +201,14 @@ pub struct Row {
     pub doc: &'static str,
     /// How it is written and typed.
     pub form: Form,
+    /// What part of the meaning it belongs to.
+    pub kind: Kind,
     /// How far its results may differ between devices.
     pub exactness: Exactness,
     /// How often generated programs use it, relative to others.
     pub weight: u32,
     evaluator: fn(Type, Type) -> Option<Eval>,
-    make: fn(Payload) -> Option<Op>,
+    make: fn(Payload<'_>) -> Option<Op>,
 }
 
 impl Row {
@@ -190,7 +219,7 @@ impl Row {
     }
 
     /// The operation of this row, if the payload is of the kind it takes.
-    pub fn op(&self, payload: Payload) -> Option<Op> {
+    pub fn op(&self, payload: Payload<'_>) -> Option<Op> {
         (self.make)(payload)
     }
 
@@ -207,6 +236,7 @@ impl std::fmt::Debug for Row {
 }
 
 use Exactness::{Exact, Ordered};
+use Kind::{Access, Atomic, Collective, Control, Effect, PerGroup, PerInvocation, Pure};
 use Slot::{Is, T};
 
 const BOOL: Slot = Is(Type::Bool);
@@ -288,7 +318,7 @@ macro_rules! evaluator {
 macro_rules! op_table {
     ($(
         $(#[doc = $doc:literal])+
-        $op:ident $(($payload:ty))? = $name:literal, $form:expr, $exactness:expr, $weight:literal
+        $op:ident $(($payload:ty))? = $name:literal, $kind:expr, $form:expr, $exactness:expr, $weight:literal
         $(, eval { $($eval:tt)* })?;
     )*) => {
         /// An operation, with what it needs besides its operands. Its meaning stands in its row of the op table.
@@ -300,6 +330,7 @@ macro_rules! op_table {
             name: $name,
             doc: concat!($($doc),+),
             form: $form,
+            kind: $kind,
             exactness: $exactness,
             weight: $weight,
             evaluator: evaluator!($($($eval)*)?),
@@ -313,6 +344,18 @@ macro_rules! op_table {
                 let position = match self { $( Op::$op { .. } => Position::$op, )* };
                 &TABLE[position as usize]
             }
+
+            /// What the operation needs besides its operands.
+            pub fn payload(&self) -> Payload<'_> {
+                $( op_table!(@payload self, $op $($payload)?); )*
+                Payload::None
+            }
+        }
+    };
+    (@payload $self:ident, $op:ident) => {};
+    (@payload $self:ident, $op:ident $payload:ty) => {
+        if let Op::$op(payload) = $self {
+            return payload.into();
         }
     };
     (@make $op:ident) => { |payload| (payload == Payload::None).then_some(Op::$op) };
@@ -323,91 +366,91 @@ op_table! {
     // Arithmetic.
 
     /// Sum.
-    Add = "add", binary(NUMBERS), ulp(0), 10,
+    Add = "add", Pure, binary(NUMBERS), ulp(0), 10,
         eval { integer: |a: T, b: T| a.wrapping_add(b), float: |a: T, b: T| a + b };
     /// Difference.
-    Sub = "sub", binary(NUMBERS), ulp(0), 10,
+    Sub = "sub", Pure, binary(NUMBERS), ulp(0), 10,
         eval { integer: |a: T, b: T| a.wrapping_sub(b), float: |a: T, b: T| a - b };
     /// Product; integers keep the low half.
-    Mul = "mul", binary(NUMBERS), ulp(0), 10,
+    Mul = "mul", Pure, binary(NUMBERS), ulp(0), 10,
         eval { integer: |a: T, b: T| a.wrapping_mul(b), float: |a: T, b: T| a * b };
     /// High half of the product of integers, taken at twice the width.
-    MulHigh = "mul_high", binary(INTEGERS), Exact, 3,
+    MulHigh = "mul_high", Pure, binary(INTEGERS), Exact, 3,
         eval { integer: |a: T, b: T| (i128::from(a).wrapping_mul(i128::from(b)) >> T::BITS) as T };
     /// Quotient, truncated for integers; `x / 0 = x` and `MIN / -1 = MIN`.
-    Div = "div", binary(NUMBERS), ulp(3), 5, eval {
+    Div = "div", Pure, binary(NUMBERS), ulp(3), 5, eval {
         integer: |a: T, b: T| if b == 0 { a } else { a.wrapping_div(b) },
         float: |a: T, b: T| a / b,
     };
     /// Remainder of the truncated quotient; it has the sign of the dividend, and `x % 0 = 0`.
-    Rem = "rem", binary(INTEGERS), Exact, 5,
+    Rem = "rem", Pure, binary(INTEGERS), Exact, 5,
         eval { integer: |a: T, b: T| if b == 0 { 0 } else { a.wrapping_rem(b) } };
     /// Negation; of a float, a flip of its sign bit.
-    Neg = "neg", unary(SIGNED), Exact, 3,
+    Neg = "neg", Pure, unary(SIGNED), Exact, 3,
         eval { signed_integer: |a: T| a.wrapping_neg(), float: |a: T| -a };
     /// Absolute value; `abs(MIN) = MIN`.
-    Abs = "abs", unary(SIGNED), Exact, 3,
+    Abs = "abs", Pure, unary(SIGNED), Exact, 3,
         eval { signed_integer: |a: T| a.wrapping_abs(), float: |a: T| a.abs() };
     /// The smaller value. Of a float and a NaN, the float; −0 is below +0.
-    Min = "min", binary(NUMBERS), Exact, 4,
+    Min = "min", Pure, binary(NUMBERS), Exact, 4,
         eval { integer: |a: T, b: T| a.min(b), float: |a: T, b: T| lesser!(a, b) };
     /// The larger value. Of a float and a NaN, the float; −0 is below +0.
-    Max = "max", binary(NUMBERS), Exact, 4,
+    Max = "max", Pure, binary(NUMBERS), Exact, 4,
         eval { integer: |a: T, b: T| a.max(b), float: |a: T, b: T| -lesser!(-a, -b) };
     /// `a × b + c`, rounded once.
-    Fma = "fma", plain(FLOATS, &[T, T, T], &[T]), ulp(1), 4,
+    Fma = "fma", Pure, plain(FLOATS, &[T, T, T], &[T]), ulp(1), 4,
         eval { float: |a: T, b: T, c: T| a.mul_add(b, c) };
     /// Square root; of a negative number, NaN.
-    Sqrt = "sqrt", unary(FLOATS), ulp(3), 3, eval { float: |a: T| a.sqrt() };
+    Sqrt = "sqrt", Pure, unary(FLOATS), ulp(3), 3, eval { float: |a: T| a.sqrt() };
     /// Largest integral float not above the operand.
-    Floor = "floor", unary(FLOATS), Exact, 2, eval { float: |a: T| a.floor() };
+    Floor = "floor", Pure, unary(FLOATS), Exact, 2, eval { float: |a: T| a.floor() };
     /// Smallest integral float not below the operand.
-    Ceil = "ceil", unary(FLOATS), Exact, 2, eval { float: |a: T| a.ceil() };
+    Ceil = "ceil", Pure, unary(FLOATS), Exact, 2, eval { float: |a: T| a.ceil() };
     /// The operand without its fraction.
-    Trunc = "trunc", unary(FLOATS), Exact, 2, eval { float: |a: T| a.trunc() };
+    Trunc = "trunc", Pure, unary(FLOATS), Exact, 2, eval { float: |a: T| a.trunc() };
     /// Nearest integral float, ties to even.
-    Round = "round", unary(FLOATS), Exact, 2, eval { float: |a: T| a.round_ties_even() };
+    Round = "round", Pure, unary(FLOATS), Exact, 2, eval { float: |a: T| a.round_ties_even() };
 
     // Bits.
 
     /// Bitwise and; of bools, logical and.
-    And = "and", binary(LOGIC), Exact, 5,
+    And = "and", Pure, binary(LOGIC), Exact, 5,
         eval { integer: |a: T, b: T| a & b, bool: |a: T, b: T| a & b };
     /// Bitwise or; of bools, logical or.
-    Or = "or", binary(LOGIC), Exact, 5,
+    Or = "or", Pure, binary(LOGIC), Exact, 5,
         eval { integer: |a: T, b: T| a | b, bool: |a: T, b: T| a | b };
     /// Bitwise exclusive or.
-    Xor = "xor", binary(LOGIC), Exact, 5,
+    Xor = "xor", Pure, binary(LOGIC), Exact, 5,
         eval { integer: |a: T, b: T| a ^ b, bool: |a: T, b: T| a ^ b };
     /// Bitwise complement; of a bool, negation.
-    Not = "not", unary(LOGIC), Exact, 3,
+    Not = "not", Pure, unary(LOGIC), Exact, 3,
         eval { integer: |a: T| !a, bool: |a: T| !a };
     /// Shift to the left; the count is taken modulo the width.
-    Shl = "shl", shift(), Exact, 4,
+    Shl = "shl", Pure, shift(), Exact, 4,
         eval { integer: |a: T, count: u32| a.wrapping_shl(count) };
     /// Shift to the right, keeping the sign of signed integers; the count is taken modulo the width.
-    Shr = "shr", shift(), Exact, 4,
+    Shr = "shr", Pure, shift(), Exact, 4,
         eval { integer: |a: T, count: u32| a.wrapping_shr(count) };
     /// Rotation to the left; the count is taken modulo the width.
-    RotateLeft = "rotate_left", shift(), Exact, 2,
+    RotateLeft = "rotate_left", Pure, shift(), Exact, 2,
         eval { integer: |a: T, count: u32| a.rotate_left(count % T::BITS) };
     /// Number of one bits.
-    CountOnes = "count_ones", count(), Exact, 2, eval { integer: |a: T| a.count_ones() };
+    CountOnes = "count_ones", Pure, count(), Exact, 2, eval { integer: |a: T| a.count_ones() };
     /// Number of zero bits above the highest one; of 0, the width.
-    LeadingZeros = "leading_zeros", count(), Exact, 2, eval { integer: |a: T| a.leading_zeros() };
+    LeadingZeros = "leading_zeros", Pure, count(), Exact, 2, eval { integer: |a: T| a.leading_zeros() };
     /// Number of zero bits below the lowest one; of 0, the width.
-    TrailingZeros = "trailing_zeros", count(), Exact, 2, eval { integer: |a: T| a.trailing_zeros() };
+    TrailingZeros = "trailing_zeros", Pure, count(), Exact, 2, eval { integer: |a: T| a.trailing_zeros() };
     /// The bits in reverse order.
-    ReverseBits = "reverse_bits", unary(INTEGERS), Exact, 2, eval { integer: |a: T| a.reverse_bits() };
+    ReverseBits = "reverse_bits", Pure, unary(INTEGERS), Exact, 2, eval { integer: |a: T| a.reverse_bits() };
     /// `count` bits of `a` from bit `offset` up, sign-extended for signed integers. What lies beyond the width is cut
     /// off, and no bits give 0.
-    ExtractBits = "extract_bits", plain(INTEGERS, &[T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, offset: u32, count: u32| {
+    ExtractBits = "extract_bits", Pure, plain(INTEGERS, &[T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, offset: u32, count: u32| {
         let (offset, count) = field(offset, count, T::BITS);
         if count == 0 { 0 } else { (a << (T::BITS - offset - count)) >> (T::BITS - count) }
     } };
     /// `a` with its `count` bits from bit `offset` up replaced by the low bits of `b`. What lies beyond the width is
     /// cut off.
-    InsertBits = "insert_bits", plain(INTEGERS, &[T, T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, b: T, offset: u32, count: u32| {
+    InsertBits = "insert_bits", Pure, plain(INTEGERS, &[T, T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, b: T, offset: u32, count: u32| {
         let (offset, count) = field(offset, count, T::BITS);
         if count == 0 { a } else {
             let mask = (!0 as T).unsigned_shr(T::BITS - count) << offset;
@@ -415,159 +458,159 @@ op_table! {
         }
     } };
     /// Two floats rounded to f16, the first in the low half of the word.
-    PackF16 = "pack_f16", fixed(&[F32, F32], &[U32]), Exact, 1, eval { any: |low: f32, high: f32| {
+    PackF16 = "pack_f16", Pure, fixed(&[F32, F32], &[U32]), Exact, 1, eval { any: |low: f32, high: f32| {
         u32::from(f16::from_f32(low).to_bits()) | u32::from(f16::from_f32(high).to_bits()) << 16
     } };
     /// The f16 in the low half of a word, as f32.
-    UnpackF16Low = "unpack_f16_low", fixed(&[U32], &[F32]), Exact, 1,
+    UnpackF16Low = "unpack_f16_low", Pure, fixed(&[U32], &[F32]), Exact, 1,
         eval { any: |word: u32| f16::from_bits(word as u16).to_f32() };
     /// The f16 in the high half of a word, as f32.
-    UnpackF16High = "unpack_f16_high", fixed(&[U32], &[F32]), Exact, 1,
+    UnpackF16High = "unpack_f16_high", Pure, fixed(&[U32], &[F32]), Exact, 1,
         eval { any: |word: u32| f16::from_bits((word >> 16) as u16).to_f32() };
 
     // Comparison, choice, conversion.
 
     /// Equal. A NaN equals nothing; −0 equals +0.
-    Eq = "eq", compare(ALL), Exact, 4, eval { any: |a: T, b: T| a == b };
+    Eq = "eq", Pure, compare(ALL), Exact, 4, eval { any: |a: T, b: T| a == b };
     /// Not equal.
-    Ne = "ne", compare(ALL), Exact, 4, eval { any: |a: T, b: T| a != b };
+    Ne = "ne", Pure, compare(ALL), Exact, 4, eval { any: |a: T, b: T| a != b };
     /// Less.
-    Lt = "lt", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a < b, float: |a: T, b: T| a < b };
+    Lt = "lt", Pure, compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a < b, float: |a: T, b: T| a < b };
     /// Less or equal.
-    Le = "le", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a <= b, float: |a: T, b: T| a <= b };
+    Le = "le", Pure, compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a <= b, float: |a: T, b: T| a <= b };
     /// Greater.
-    Gt = "gt", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a > b, float: |a: T, b: T| a > b };
+    Gt = "gt", Pure, compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a > b, float: |a: T, b: T| a > b };
     /// Greater or equal.
-    Ge = "ge", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a >= b, float: |a: T, b: T| a >= b };
+    Ge = "ge", Pure, compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a >= b, float: |a: T, b: T| a >= b };
     /// The second operand where the first is true, else the third. Both are computed.
-    Select = "select", plain(ALL, &[BOOL, T, T], &[T]), Exact, 6,
+    Select = "select", Pure, plain(ALL, &[BOOL, T, T], &[T]), Exact, 6,
         eval { any: |condition: bool, a: T, b: T| if condition { a } else { b } };
     /// The number as another type: integers wrap, floats round to nearest even, a float to an integer truncates and
     /// saturates (NaN gives 0), and to bool asks whether it differs from zero.
-    Cast = "cast", Form::Convert { same_size: false }, Exact, 6, eval { by_types super::eval::cast };
+    Cast = "cast", Pure, Form::Convert { same_size: false }, Exact, 6, eval { by_types super::eval::cast };
     /// The same bits as another type of the same width.
-    Bitcast = "bitcast", Form::Convert { same_size: true }, Exact, 3, eval { by_types super::eval::bitcast };
+    Bitcast = "bitcast", Pure, Form::Convert { same_size: true }, Exact, 3, eval { by_types super::eval::bitcast };
 
     // Where an invocation stands.
 
     /// Linear index of the invocation: `group_index × invocations per group + local_index`.
-    GlobalIndex = "global_index", fixed(&[], &[U32]), Exact, 4;
+    GlobalIndex = "global_index", PerInvocation, fixed(&[], &[U32]), Exact, 4;
     /// Position of the invocation in the grid: `group_id × group_size + local_id`.
-    GlobalId(Axis) = "global_id", Form::PerAxis, Exact, 2;
+    GlobalId(Axis) = "global_id", PerInvocation, Form::PerAxis, Exact, 2;
     /// Position of the invocation in its workgroup.
-    LocalId(Axis) = "local_id", Form::PerAxis, Exact, 2;
+    LocalId(Axis) = "local_id", PerInvocation, Form::PerAxis, Exact, 2;
     /// Linear index of the invocation in its workgroup, x fastest.
-    LocalIndex = "local_index", fixed(&[], &[U32]), Exact, 2;
+    LocalIndex = "local_index", PerInvocation, fixed(&[], &[U32]), Exact, 2;
     /// Position of the workgroup in the grid.
-    GroupId(Axis) = "group_id", Form::PerAxis, Exact, 2;
+    GroupId(Axis) = "group_id", PerGroup, Form::PerAxis, Exact, 2;
     /// Linear index of the workgroup, x fastest.
-    GroupIndex = "group_index", fixed(&[], &[U32]), Exact, 1;
+    GroupIndex = "group_index", PerGroup, fixed(&[], &[U32]), Exact, 1;
     /// Number of workgroups.
-    GroupCount(Axis) = "group_count", Form::PerAxis, Exact, 1;
+    GroupCount(Axis) = "group_count", PerGroup, Form::PerAxis, Exact, 1;
     /// Number of invocations of a workgroup.
-    GroupSize(Axis) = "group_size", Form::PerAxis, Exact, 1;
+    GroupSize(Axis) = "group_size", PerGroup, Form::PerAxis, Exact, 1;
 
     // Memory.
 
     /// One to four consecutive elements from an index up; 0 for those outside. A uniform scalar has no index.
-    Load(MemId) = "load", Form::Load, Exact, 10;
+    Load(MemId) = "load", Access, Form::Load, Exact, 10;
     /// Writes one to four consecutive elements from an index up; those outside are dropped.
-    Store(MemId) = "store", Form::Store, Exact, 8;
+    Store(MemId) = "store", Access, Form::Store, Exact, 8;
     /// Number of elements of an object.
-    Length(MemId) = "length", Form::Length, Exact, 3;
+    Length(MemId) = "length", PerGroup, Form::Length, Exact, 3;
     /// Adds to an element of an atomic object and gives the old value.
-    AtomicAdd(MemId) = "atomic_add", Form::Atomic, Exact, 2;
+    AtomicAdd(MemId) = "atomic_add", Atomic, Form::Atomic, Exact, 2;
     /// Subtracts from an element of an atomic object and gives the old value.
-    AtomicSub(MemId) = "atomic_sub", Form::Atomic, Exact, 1;
+    AtomicSub(MemId) = "atomic_sub", Atomic, Form::Atomic, Exact, 1;
     /// Lowers an element of an atomic object to the operand, if that is smaller, and gives the old value.
-    AtomicMin(MemId) = "atomic_min", Form::Atomic, Exact, 1;
+    AtomicMin(MemId) = "atomic_min", Atomic, Form::Atomic, Exact, 1;
     /// Raises an element of an atomic object to the operand, if that is larger, and gives the old value.
-    AtomicMax(MemId) = "atomic_max", Form::Atomic, Exact, 1;
+    AtomicMax(MemId) = "atomic_max", Atomic, Form::Atomic, Exact, 1;
     /// Bitwise and with an element of an atomic object; gives the old value.
-    AtomicAnd(MemId) = "atomic_and", Form::Atomic, Exact, 1;
+    AtomicAnd(MemId) = "atomic_and", Atomic, Form::Atomic, Exact, 1;
     /// Bitwise or with an element of an atomic object; gives the old value.
-    AtomicOr(MemId) = "atomic_or", Form::Atomic, Exact, 1;
+    AtomicOr(MemId) = "atomic_or", Atomic, Form::Atomic, Exact, 1;
     /// Bitwise exclusive or with an element of an atomic object; gives the old value.
-    AtomicXor(MemId) = "atomic_xor", Form::Atomic, Exact, 1;
+    AtomicXor(MemId) = "atomic_xor", Atomic, Form::Atomic, Exact, 1;
     /// Replaces an element of an atomic object and gives the old value.
-    AtomicExchange(MemId) = "atomic_exchange", Form::Atomic, Exact, 1;
+    AtomicExchange(MemId) = "atomic_exchange", Atomic, Form::Atomic, Exact, 1;
     /// Replaces an element of an atomic object if it equals the first operand; gives the old value and whether it was
     /// replaced. It never fails spuriously.
-    AtomicCompareExchange(MemId) = "atomic_compare_exchange", Form::CompareExchange, Exact, 1;
+    AtomicCompareExchange(MemId) = "atomic_compare_exchange", Atomic, Form::CompareExchange, Exact, 1;
 
     // Between the invocations of a workgroup. All of these must stand in uniform control flow.
 
     /// Waits for the whole workgroup; what was written to workgroup memory before is seen after.
-    WorkgroupBarrier = "workgroup_barrier", fixed(&[], &[]), Exact, 2;
+    WorkgroupBarrier = "workgroup_barrier", Collective, fixed(&[], &[]), Exact, 2;
     /// Waits for the whole workgroup; what the workgroup wrote to storage before is seen by it after.
-    StorageBarrier = "storage_barrier", fixed(&[], &[]), Exact, 1;
+    StorageBarrier = "storage_barrier", Collective, fixed(&[], &[]), Exact, 1;
     /// The value that invocation 0 of the workgroup has, or 0 if it has ended. It is uniform; a barrier for both kinds of
     /// memory is included.
-    Broadcast = "broadcast", unary(ALL), Exact, 1;
+    Broadcast = "broadcast", Collective, unary(ALL), Exact, 1;
 
     // Between the invocations of a subgroup. All of these must stand in uniform control flow.
 
     /// Number of lanes of a subgroup: a power of two that the device chooses, from 1 to 128.
-    SubgroupSize = "subgroup_size", fixed(&[], &[U32]), Exact, 1;
+    SubgroupSize = "subgroup_size", PerGroup, fixed(&[], &[U32]), Exact, 1;
     /// Index of the subgroup in its workgroup.
-    SubgroupId = "subgroup_id", fixed(&[], &[U32]), Exact, 1;
+    SubgroupId = "subgroup_id", PerInvocation, fixed(&[], &[U32]), Exact, 1;
     /// Lane of the invocation in its subgroup.
-    SubgroupLane = "subgroup_lane", fixed(&[], &[U32]), Exact, 1;
+    SubgroupLane = "subgroup_lane", PerInvocation, fixed(&[], &[U32]), Exact, 1;
     /// A bit for each lane: whether it is active and its operand true; lanes 0–31 in the first word, and so on.
-    SubgroupBallot = "subgroup_ballot", fixed(&[BOOL], &[U32, U32, U32, U32]), Exact, 1;
+    SubgroupBallot = "subgroup_ballot", Collective, fixed(&[BOOL], &[U32, U32, U32, U32]), Exact, 1;
     /// The value that another lane of the subgroup has; 0 if that lane does not exist or has ended.
-    SubgroupShuffle = "subgroup_shuffle", plain(ALL, &[T, U32], &[T]), Exact, 1;
+    SubgroupShuffle = "subgroup_shuffle", Collective, plain(ALL, &[T, U32], &[T]), Exact, 1;
     /// Sum over the active lanes. Floats are added in a tree that halves the subgroup: lane k takes lane k + size/2,
     /// then k + size/4, …, and −0 stands for lanes that are not there.
-    SubgroupAdd = "subgroup_add", unary(NUMBERS), Ordered, 1;
+    SubgroupAdd = "subgroup_add", Collective, unary(NUMBERS), Ordered, 1;
     /// Product over the active lanes, in the same order as `subgroup_add`.
-    SubgroupMul = "subgroup_mul", unary(NUMBERS), Ordered, 1;
+    SubgroupMul = "subgroup_mul", Collective, unary(NUMBERS), Ordered, 1;
     /// Smallest value of the active lanes.
-    SubgroupMin = "subgroup_min", unary(NUMBERS), Exact, 1;
+    SubgroupMin = "subgroup_min", Collective, unary(NUMBERS), Exact, 1;
     /// Largest value of the active lanes.
-    SubgroupMax = "subgroup_max", unary(NUMBERS), Exact, 1;
+    SubgroupMax = "subgroup_max", Collective, unary(NUMBERS), Exact, 1;
     /// Bitwise and over the active lanes.
-    SubgroupAnd = "subgroup_and", unary(LOGIC), Exact, 1;
+    SubgroupAnd = "subgroup_and", Collective, unary(LOGIC), Exact, 1;
     /// Bitwise or over the active lanes.
-    SubgroupOr = "subgroup_or", unary(LOGIC), Exact, 1;
+    SubgroupOr = "subgroup_or", Collective, unary(LOGIC), Exact, 1;
     /// Bitwise exclusive or over the active lanes.
-    SubgroupXor = "subgroup_xor", unary(LOGIC), Exact, 1;
+    SubgroupXor = "subgroup_xor", Collective, unary(LOGIC), Exact, 1;
     /// Sum over the active lanes up to and including this one. Floats are added in doubling steps: lane k takes lane
     /// k − 1, then k − 2, k − 4, ….
-    SubgroupInclusiveAdd = "subgroup_inclusive_add", unary(NUMBERS), Ordered, 1;
+    SubgroupInclusiveAdd = "subgroup_inclusive_add", Collective, unary(NUMBERS), Ordered, 1;
     /// The inclusive sum of the lane before; of lane 0, zero.
-    SubgroupExclusiveAdd = "subgroup_exclusive_add", unary(NUMBERS), Ordered, 1;
+    SubgroupExclusiveAdd = "subgroup_exclusive_add", Collective, unary(NUMBERS), Ordered, 1;
     /// Product over the active lanes up to and including this one, in the same order as `subgroup_inclusive_add`.
-    SubgroupInclusiveMul = "subgroup_inclusive_mul", unary(NUMBERS), Ordered, 1;
+    SubgroupInclusiveMul = "subgroup_inclusive_mul", Collective, unary(NUMBERS), Ordered, 1;
     /// The inclusive product of the lane before; of lane 0, one.
-    SubgroupExclusiveMul = "subgroup_exclusive_mul", unary(NUMBERS), Ordered, 1;
+    SubgroupExclusiveMul = "subgroup_exclusive_mul", Collective, unary(NUMBERS), Ordered, 1;
 
     // Effects that are reported.
 
     /// Appends a line to the bounded trace of the dispatch; each `{}` of the text is replaced by an operand.
-    Print(Box<str>) = "print", Form::Print, Exact, 1;
+    Print(Box<str>) = "print", Effect, Form::Print, Exact, 1;
 
     // Control flow.
 
     /// Runs the first block where the condition is true, else the second; the results are what that block yields.
-    If = "if", Form::If, Exact, 5;
+    If = "if", Control, Form::If, Exact, 5;
     /// Runs the block of the case that equals the selector, or the last block; the results are what it yields.
-    Switch(Box<[u32]>) = "switch", Form::Switch, Exact, 2;
+    Switch(Box<[u32]>) = "switch", Control, Form::Switch, Exact, 2;
     /// Runs its block until it breaks. The block's parameters start as the operands and are replaced by what
     /// `continue` gives; the results are what `break` gives.
-    Loop = "loop", Form::Loop, Exact, 4;
+    Loop = "loop", Control, Form::Loop, Exact, 4;
     /// Runs its block, which came from the named operation; the results are what it yields.
-    Region(Box<str>) = "region", Form::Region, Exact, 2;
+    Region(Box<str>) = "region", Control, Form::Region, Exact, 2;
     /// Ends a block of an `if`, `switch` or `region` and gives its results.
-    Yield = "yield", Form::Exit, Exact, 0;
+    Yield = "yield", Control, Form::Exit, Exact, 0;
     /// Leaves the innermost loop and gives its results.
-    Break = "break", Form::Exit, Exact, 1;
+    Break = "break", Control, Form::Exit, Exact, 1;
     /// Goes on with the next trip of the innermost loop and gives its parameters.
-    Continue = "continue", Form::Exit, Exact, 1;
+    Continue = "continue", Control, Form::Exit, Exact, 1;
     /// Ends the invocation. It counts as present at later barriers, and does nothing else.
-    Return = "return", Form::Exit, Exact, 1;
+    Return = "return", Control, Form::Exit, Exact, 1;
     /// Ends the invocation as `return` does, and makes the dispatch fail with the code.
-    Trap = "trap", Form::Trap, Exact, 1;
+    Trap = "trap", Control, Form::Trap, Exact, 1;
 }
 
 impl Op {
@@ -576,55 +619,21 @@ impl Op {
         matches!(self.row().form, Form::Exit | Form::Trap)
     }
 
-    /// Whether this is control flow: it has nested blocks or ends a block.
-    pub fn is_control_flow(&self) -> bool {
-        self.is_terminator() || matches!(self.row().form, Form::If | Form::Switch | Form::Loop | Form::Region)
-    }
-
     /// The object this reads, writes or measures.
     pub fn memory(&self) -> Option<MemId> {
-        match self {
-            Op::Load(memory) | Op::Store(memory) | Op::Length(memory) => Some(*memory),
-            _ => self.atomic(),
+        match self.payload() {
+            Payload::Memory(memory) => Some(memory),
+            Payload::None | Payload::Axis(_) | Payload::Text(_) | Payload::Cases(_) => None,
         }
     }
 
     /// The object of an atomic read-modify-write.
     pub fn atomic(&self) -> Option<MemId> {
-        match self {
-            Op::AtomicAdd(memory)
-            | Op::AtomicSub(memory)
-            | Op::AtomicMin(memory)
-            | Op::AtomicMax(memory)
-            | Op::AtomicAnd(memory)
-            | Op::AtomicOr(memory)
-            | Op::AtomicXor(memory)
-            | Op::AtomicExchange(memory)
-            | Op::AtomicCompareExchange(memory) => Some(*memory),
-            _ => None,
-        }
+        self.memory().filter(|_| self.row().kind == Atomic)
     }
 
     /// Whether all invocations of the workgroup must execute this together.
     pub fn is_collective(&self) -> bool {
-        matches!(
-            self,
-            Op::WorkgroupBarrier
-                | Op::StorageBarrier
-                | Op::Broadcast
-                | Op::SubgroupBallot
-                | Op::SubgroupShuffle
-                | Op::SubgroupAdd
-                | Op::SubgroupMul
-                | Op::SubgroupMin
-                | Op::SubgroupMax
-                | Op::SubgroupAnd
-                | Op::SubgroupOr
-                | Op::SubgroupXor
-                | Op::SubgroupInclusiveAdd
-                | Op::SubgroupExclusiveAdd
-                | Op::SubgroupInclusiveMul
-                | Op::SubgroupExclusiveMul
-        )
+        self.row().kind == Collective
     }
 }

@@ -1,7 +1,7 @@
 //! What can be counted in a program without running it.
 
 use super::entity::{Arena, BlockId, MemId, ValueId};
-use super::ops::{Form, Op};
+use super::ops::{Form, Kind, Op};
 use super::program::{Def, Program, Space};
 
 /// Counts over the instructions that are reachable from the body, nested ones included.
@@ -49,7 +49,7 @@ impl Program {
                 stats.memory_ops += 1;
                 stats.atomic_ops += usize::from(self.memory[memory].atomic);
             }
-            if op.is_control_flow() && !matches!(op, Op::Region(_) | Op::Yield) {
+            if op.row().kind == Kind::Control && !matches!(op, Op::Region(_) | Op::Yield) {
                 stats.control_flow_ops += 1;
             }
             if depth == 0 && matches!(op, Op::Region(_)) {

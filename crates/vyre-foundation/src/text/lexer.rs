@@ -12,8 +12,7 @@ pub(super) enum Token<'s> {
     /// The text between the quotes, escapes not yet replaced.
     String(&'s str),
     Punctuation(&'static str),
-    /// End of a line, or `;`.
-    EndOfStatement,
+    EndOfLine,
     EndOfText,
     /// Something that is no token, and has been reported.
     Invalid,
@@ -28,7 +27,7 @@ impl Token<'_> {
             Token::Number(text) => format!("`{text}`"),
             Token::String(_) => "a string".into(),
             Token::Punctuation(text) => format!("`{text}`"),
-            Token::EndOfStatement => "the end of the line".into(),
+            Token::EndOfLine => "the end of the line".into(),
             Token::EndOfText => "the end of the text".into(),
             Token::Invalid => "an invalid token".into(),
         }
@@ -84,19 +83,14 @@ impl<'s> Lexer<'s> {
     }
 
     fn token(&mut self) -> Result<Token<'s>, Fault> {
-        const PUNCTUATION: [&str; 11] = ["->", "{", "}", "(", ")", "[", "]", ",", ":", "=", "."];
+        const PUNCTUATION: [&str; 12] = ["->", "{", "}", "(", ")", "[", "]", ",", ":", ";", "=", "."];
         let rest = self.rest();
         let Some(first) = rest.chars().next() else { return Ok(Token::EndOfText) };
         let after = rest[first.len_utf8()..].chars().next();
         match first {
             '\n' => {
                 self.at += 1;
-                Ok(Token::EndOfStatement)
-            }
-            ';' => {
-                // `[f32; 4]` uses the same character; the parser accepts an end of statement there.
-                self.at += 1;
-                Ok(Token::EndOfStatement)
+                Ok(Token::EndOfLine)
             }
             '%' => {
                 self.at += 1;

@@ -47,10 +47,11 @@ pub use number::parse_literal;
 pub use parser::parse;
 pub use printer::print;
 
-/// Whether a text is a name: letters, digits and `_`, not starting with a digit, and not a literal.
+/// Whether a text is a name: letters, digits and `_`, not starting with a digit, and nothing that begins a literal.
 pub fn is_name(text: &str) -> bool {
     let mut characters = text.chars();
     characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
         && characters.all(|c| c.is_ascii_alphanumeric() || c == '_')
         && !matches!(text, "true" | "false")
+        && crate::ir::Type::from_name(text).is_none()
 }

@@ -127,7 +127,20 @@ impl<'s> Parser<'s> {
     }
 
     fn skip_line_ends(&mut self) {
-        while self.eat(Token::EndOfStatement) {}
+        while self.eat(Token::EndOfLine) {}
+    }
+
+    /// A comma, after which a line may be continued.
+    fn eat_comma(&mut self) -> bool {
+        let found = self.eat_punctuation(",");
+        if found {
+            self.skip_line_ends();
+        }
+        found
+    }
+
+    fn at_end_of_statement(&self) -> bool {
+        matches!(self.peek(), Token::EndOfLine | Token::Punctuation(";" | "}") | Token::EndOfText)
     }
 
     // Mistakes.
@@ -155,8 +168,7 @@ impl<'s> Parser<'s> {
         loop {
             match self.peek() {
                 Token::EndOfText => return,
-                Token::EndOfStatement if depth == 0 => return,
-                Token::Punctuation("}") if depth == 0 => return,
+                _ if depth == 0 && self.at_end_of_statement() => return,
                 Token::Punctuation("{") => depth += 1,
                 Token::Punctuation("}") => depth -= 1,
                 _ => {}
@@ -230,7 +242,7 @@ impl<'s> Parser<'s> {
         Element::from_name(name).ok_or_else(|| self.report(Fault::UnknownElement { name: name.into() }, span))
     }
 
-    fn string(&mut self) -> Parsed<Box<str>> {
+    fn string(&mut self) -> Parsed<String> {
         let Token::String(raw) = self.peek() else { return Err(self.expected("a string")) };
         self.advance();
         let mut text = String::new();
@@ -246,7 +258,7 @@ impl<'s> Parser<'s> {
                 _ => text.push(c),
             }
         }
-        Ok(text.into())
+        Ok(text)
     }
 
     fn operand(&mut self, scope: &mut Scope<'s>) -> Parsed<ValueId> {
@@ -288,16 +300,14 @@ impl<'s> Parser<'s> {
         }
         loop {
             operands.push(self.operand(scope)?);
-            if !self.eat_punctuation(",") {
+            if !self.eat_comma() {
                 return Ok(operands);
             }
-            self.skip_line_ends();
         }
     }
 
     fn more_operands(&mut self, scope: &mut Scope<'s>, operands: &mut Values) -> Parsed<()> {
-        while self.eat_punctuation(",") {
-            self.skip_line_ends();
+        while self.eat_comma() {
             operands.push(self.operand(scope)?);
         }
         Ok(())
@@ -370,7 +380,7 @@ impl<'s> Parser<'s> {
         let mut sizes = [1; 3];
         self.expect("(")?;
         for (position, size) in sizes.iter_mut().enumerate() {
-            if position > 0 && !self.eat_punctuation(",") {
+            if position > 0 && !self.eat_comma() {
                 break;
             }
             *size = self.size()?;
@@ -413,7 +423,7 @@ impl<'s> Parser<'s> {
         } else {
             self.expect("[")?;
             element = self.element()?;
-            length = if self.eat(Token::EndOfStatement) { Some(self.size()?) } else { None };
+            length = if self.eat_punctuation(";") { Some(self.size()?) } else { None };
             default = None;
             self.expect("]")?;
         }
@@ -463,13 +473,11 @@ impl<'s> Parser<'s> {
                 Ok(true) => Ok(()),
                 Err(failed) => Err(failed),
             };
-            let ended = matches!(self.peek(), Token::EndOfStatement | Token::Punctuation("}") | Token::EndOfText);
-            if read.is_err() {
-                self.skip_statement();
-            } else if !ended {
+            if read.is_ok() && !self.at_end_of_statement() {
                 self.expected("the end of the line");
-                self.skip_statement();
             }
+            self.skip_statement();
+            self.eat_punctuation(";");
         }
         scope.visible.pop();
         self.depth -= 1;
@@ -493,7 +501,7 @@ impl<'s> Parser<'s> {
         while let Token::Value(name) = self.peek() {
             results.push((name, self.span()));
             self.advance();
-            if !self.eat_punctuation(",") {
+            if !self.eat_comma() {
                 break;
             }
         }
@@ -529,6 +537,7 @@ impl<'s> Parser<'s> {
             return Err(self.report(Fault::UnknownOp { name: name.into(), nearest: nearest_op(name) }, name_span));
         };
 
+        let (text, cases);
         let mut payload = Payload::None;
         let mut named_types: Vec<Type> = Vec::new();
         let mut operands = Values::new();
@@ -568,7 +577,8 @@ impl<'s> Parser<'s> {
                 }
             }
             Form::Print => {
-                payload = Payload::Text(self.string()?);
+                text = self.string()?;
+                payload = Payload::Text(&text);
                 self.more_operands(scope, &mut operands)?;
             }
             Form::If => {
@@ -583,7 +593,8 @@ impl<'s> Parser<'s> {
                 named_types = self.result_types()?;
                 header = self.previous_span();
                 let selector = scope.program.ty(operands[0]);
-                payload = Payload::Cases(self.cases(scope, selector, &mut blocks)?);
+                cases = self.cases(scope, selector, &mut blocks)?;
+                payload = Payload::Cases(&cases);
             }
             Form::Loop => {
                 let body = scope.program.block();
@@ -596,7 +607,8 @@ impl<'s> Parser<'s> {
                 blocks.push(body);
             }
             Form::Region => {
-                payload = Payload::Text(self.string()?);
+                text = self.string()?;
+                payload = Payload::Text(&text);
                 named_types = self.result_types()?;
                 header = self.previous_span();
                 blocks.push(self.nested(scope, Owner::Other)?);
@@ -628,7 +640,7 @@ impl<'s> Parser<'s> {
         let mut types = Vec::new();
         if self.eat_punctuation("->") {
             types.push(self.ty()?);
-            while self.eat_punctuation(",") {
+            while self.eat_comma() {
                 types.push(self.ty()?);
             }
         }
@@ -670,7 +682,7 @@ impl<'s> Parser<'s> {
             self.expect("=")?;
             initial.push(self.operand(scope)?);
             params.push((name, span));
-            if !self.eat_punctuation(",") {
+            if !self.eat_comma() {
                 break;
             }
         }
@@ -690,7 +702,7 @@ impl<'s> Parser<'s> {
     }
 
     /// `{ case 0 { … } default { … } }`
-    fn cases(&mut self, scope: &mut Scope<'s>, selector: Type, blocks: &mut Vec<BlockId>) -> Parsed<Box<[u32]>> {
+    fn cases(&mut self, scope: &mut Scope<'s>, selector: Type, blocks: &mut Vec<BlockId>) -> Parsed<Vec<u32>> {
         let mut cases = Vec::new();
         self.expect("{")?;
         loop {
@@ -699,7 +711,7 @@ impl<'s> Parser<'s> {
                 blocks.push(self.nested(scope, Owner::Other)?);
                 self.skip_line_ends();
                 self.expect("}")?;
-                return Ok(cases.into());
+                return Ok(cases);
             }
             if !self.eat(Token::Name("case")) {
                 return Err(self.expected("`case` or `default`"));

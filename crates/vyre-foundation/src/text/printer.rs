@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ir::ops::Form;
+use crate::ir::ops::{Form, Payload};
 use crate::ir::{Access, Block, BlockId, Def, Inst, Literal, Memory, Module, Op, Program, Space, Type, ValueId};
 
 /// The module as text.
@@ -78,6 +78,7 @@ impl<'p> Printer<'p> {
 
     fn inst(&mut self, inst: &Inst) {
         let row = inst.op.row();
+        let payload = inst.op.payload();
         let operands = |printer: &mut Self, operands: &[ValueId]| {
             operands.iter().map(|&value| printer.value(value)).collect::<Vec<_>>().join(", ")
         };
@@ -89,14 +90,10 @@ impl<'p> Printer<'p> {
                 format!("{}{}", row.name, joined(operands(self, &inst.operands)))
             }
             Form::Convert { .. } => format!("{} {} to {}", row.name, operands(self, &inst.operands), results[0]),
-            Form::PerAxis => match &inst.op {
-                Op::GlobalId(axis)
-                | Op::LocalId(axis)
-                | Op::GroupId(axis)
-                | Op::GroupCount(axis)
-                | Op::GroupSize(axis) => format!("{}.{}", row.name, axis.name()),
-                _ => unreachable!("operations of this form carry an axis"),
-            },
+            Form::PerAxis => {
+                let Payload::Axis(axis) = payload else { unreachable!("operations of this form carry an axis") };
+                format!("{}.{}", row.name, axis.name())
+            }
             Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => {
                 let memory = &self.program.memory[inst.op.memory().expect("accesses name an object")];
                 let indexed = memory.space != Space::Uniform && !matches!(row.form, Form::Length);
@@ -106,7 +103,7 @@ impl<'p> Printer<'p> {
                 format!("{} {}{index}{rest}", row.name, memory.name)
             }
             Form::Print => {
-                let Op::Print(text) = &inst.op else { unreachable!("the only operation of this form") };
+                let Payload::Text(text) = payload else { unreachable!("a print carries a text") };
                 let rest: String = inst.operands.iter().map(|&value| format!(", {}", self.value(value))).collect();
                 format!("print {}{rest}", quoted(text))
             }
@@ -124,7 +121,7 @@ impl<'p> Printer<'p> {
                 if pairs.is_empty() { row.name.into() } else { format!("{} ({})", row.name, pairs.join(", ")) }
             }
             Form::Region => {
-                let Op::Region(name) = &inst.op else { unreachable!("the only operation of this form") };
+                let Payload::Text(name) = payload else { unreachable!("a region carries a text") };
                 format!("region {}", quoted(name))
             }
         };

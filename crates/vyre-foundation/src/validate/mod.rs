@@ -20,7 +20,7 @@ use std::ops::Deref;
 use crate::Error;
 use crate::analysis::Uniformity;
 use crate::diagnostics::{Diagnostic, Diagnostics, Fault};
-use crate::ir::{Element, Module, Op, Program, Space, Span, ValueId, total_invocations};
+use crate::ir::{Element, InstId, Module, Op, Program, Space, Span, ValueId, total_invocations};
 use crate::text::is_name;
 
 /// What no program may exceed. A device can allow less, and says so when it compiles.
@@ -84,6 +84,12 @@ pub fn program(program: Program) -> Result<Validated<Program>, Error> {
     }
 }
 
+/// The first rule about single instructions that this one breaks. The builder asks after each, while it knows the place in
+/// the caller's source.
+pub(crate) fn instruction(program: &Program, inst: InstId) -> Option<Fault> {
+    typing::check_inst(program, inst).into_iter().next().map(|diagnostic| diagnostic.fault)
+}
+
 /// Each stage relies on the ones before it, so a stage that finds something is the last.
 fn check(program: &Program) -> Vec<Diagnostic> {
     let mut diagnostics = structure::check(program);
@@ -97,7 +103,8 @@ fn check(program: &Program) -> Vec<Diagnostic> {
     diagnostics
 }
 
-fn declarations(program: &Program, diagnostics: &mut Vec<Diagnostic>) {
+/// Names, sizes and memory. The builder asks for this, too, after each declaration.
+pub(crate) fn declarations(program: &Program, diagnostics: &mut Vec<Diagnostic>) {
     let mut report = |fault, span| diagnostics.push(Diagnostic::new(fault, span));
     if !is_name(&program.name) {
         report(Fault::BadName { name: program.name.clone() }, Span::NONE);

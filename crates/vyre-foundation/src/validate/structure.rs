@@ -3,7 +3,7 @@
 use super::limits;
 use crate::diagnostics::{Diagnostic, Fault, Malformation};
 use crate::ir::entity::Arena;
-use crate::ir::ops::{Form, Op};
+use crate::ir::ops::{Form, Op, Payload};
 use crate::ir::{BlockId, Def, InstId, Program, Space, Span, Type, ValueId};
 
 pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
@@ -158,9 +158,9 @@ impl Structure<'_> {
         }
         let blocks = match inst.op.row().form {
             Form::If => 2,
-            Form::Switch => match &inst.op {
-                Op::Switch(cases) => cases.len() + 1,
-                _ => unreachable!("the only operation of this form"),
+            Form::Switch => match inst.op.payload() {
+                Payload::Cases(cases) => cases.len() + 1,
+                _ => unreachable!("a switch carries its cases"),
             },
             Form::Loop | Form::Region => 1,
             Form::Plain(_)

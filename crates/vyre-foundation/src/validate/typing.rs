@@ -12,6 +12,13 @@ pub(super) fn check(program: &Program, diagnostics: &mut Vec<Diagnostic>) {
     Checker { program, diagnostics, visible }.block(program.body, Owner::Body, None);
 }
 
+/// Checks the operands, results and access of one instruction, but not where it stands.
+pub(super) fn check_inst(program: &Program, inst: InstId) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
+    Checker { program, diagnostics: &mut diagnostics, visible: Arena::default() }.inst(inst);
+    diagnostics
+}
+
 /// What the block that is being checked belongs to.
 #[derive(Clone, Copy)]
 enum Owner {

@@ -1,0 +1,454 @@
+//! `cargo xtask tidy`: the rules of the repository that no other tool checks.
+//!
+//! The files that git tracks, or would track, are read once; every rule is a function from these files to violations.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::process::Command;
+
+use crate::root;
+
+/// Which crates of the workspace a crate may depend on, in the order of the flow of data. ARCHITECTURE.md has the reasons.
+/// Tests are free to use any crate.
+const CRATES: &[(&str, &[&str])] = &[
+    ("vyre-foundation", &[]),
+    ("vyre-reference", &["vyre-foundation"]),
+    ("vyre-driver", &["vyre-foundation", "vyre-reference"]),
+    ("vyre-cpu", &["vyre-foundation", "vyre-driver"]),
+    ("vyre-wgpu", &["vyre-foundation", "vyre-driver"]),
+    ("vyre-runtime", &["vyre-foundation", "vyre-driver"]),
+    ("vyre-macros", &["vyre-foundation"]),
+    (
+        "vyre",
+        &["vyre-foundation", "vyre-reference", "vyre-driver", "vyre-cpu", "vyre-wgpu", "vyre-runtime", "vyre-macros"],
+    ),
+    ("vyre-testkit", &["vyre-foundation", "vyre-reference", "vyre-driver"]),
+    (
+        "vyre-cli",
+        &[
+            "vyre-foundation",
+            "vyre-reference",
+            "vyre-driver",
+            "vyre-cpu",
+            "vyre-wgpu",
+            "vyre-runtime",
+            "vyre-macros",
+            "vyre",
+            "vyre-testkit",
+        ],
+    ),
+];
+
+/// Names that say nothing about what a module is for.
+const EMPTY_NAMES: &[&str] = &["utils", "common", "helpers", "base", "misc"];
+
+const REQUIRED_FILES: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "LICENSE-MIT",
+    "LICENSE-APACHE",
+    ".ci/run",
+    "Cargo.lock",
+];
+
+const MAX_BYTES: usize = 1 << 20;
+
+/// Files without tabs, by how their names end.
+const WITHOUT_TABS: &[&str] = &[".rs", ".vyre", ".md", ".toml"];
+
+/// Prints every violation. Says whether there was none.
+pub(crate) fn run() -> bool {
+    let files = match read_files() {
+        Ok(files) => files,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return false;
+        }
+    };
+    let violations = check(&files);
+    for violation in &violations {
+        println!("{violation}");
+    }
+    violations.is_empty()
+}
+
+struct File {
+    /// Relative to the root, with `/` on every system.
+    path: String,
+    bytes: Vec<u8>,
+}
+
+impl File {
+    /// The content, unless it is binary.
+    fn text(&self) -> Option<&str> {
+        std::str::from_utf8(&self.bytes).ok().filter(|text| !text.contains('\0'))
+    }
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Violation {
+    path: String,
+    line: usize,
+    message: String,
+}
+
+impl Violation {
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Violation {
+        Violation { path: path.into(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.message)
+    }
+}
+
+/// What git tracks, or would track: everything but ignored files.
+fn read_files() -> Result<Vec<File>, String> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .map_err(|error| format!("cannot run git: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("git cannot list the files: {}", String::from_utf8_lossy(&output.stderr).trim_end()));
+    }
+    let listed = String::from_utf8(output.stdout).map_err(|_| "the name of a file is not UTF-8")?;
+    // A file in conflict is listed more than once.
+    let paths: BTreeSet<&str> = listed.split_terminator('\0').collect();
+    paths
+        .into_iter()
+        // Git also lists files that have just been deleted.
+        .filter(|path| root().join(path).is_file())
+        .map(|path| {
+            let bytes = std::fs::read(root().join(path)).map_err(|error| format!("cannot read {path}: {error}"))?;
+            Ok(File { path: path.into(), bytes })
+        })
+        .collect()
+}
+
+/// Every violation, in the order of the files.
+fn check(files: &[File]) -> Vec<Violation> {
+    let mut violations = required_files(files);
+    for file in files {
+        violations.extend(size(file));
+        let Some(text) = file.text() else { continue };
+        violations.extend(whitespace(&file.path, text));
+        violations.extend(names(&file.path, text));
+        violations.extend(crate_dependencies(&file.path, text));
+        violations.extend(markdown_links(&file.path, text, files));
+    }
+    violations.sort();
+    violations
+}
+
+fn required_files(files: &[File]) -> Vec<Violation> {
+    let missing = REQUIRED_FILES.iter().filter(|required| files.iter().all(|file| file.path != **required));
+    missing.map(|path| Violation::new(path, 1, "this file is required")).collect()
+}
+
+fn size(file: &File) -> Option<Violation> {
+    (file.bytes.len() > MAX_BYTES).then(|| Violation::new(&file.path, 1, "the file is larger than 1 MiB"))
+}
+
+fn whitespace(path: &str, text: &str) -> Vec<Violation> {
+    let without_tabs = WITHOUT_TABS.iter().any(|end| path.ends_with(end));
+    let mut violations = Vec::new();
+    for (line, content) in numbered(text) {
+        if content.trim_end() != content {
+            violations.push(Violation::new(path, line, "trailing whitespace"));
+        }
+        if without_tabs && content.contains('\t') {
+            violations.push(Violation::new(path, line, "a tab; use spaces"));
+        }
+    }
+    if !text.is_empty() && (!text.ends_with('\n') || text.ends_with("\n\n")) {
+        violations.push(Violation::new(path, text.lines().count(), "the file must end in exactly one newline"));
+    }
+    violations
+}
+
+/// No module has an empty name, in a file of its own or inside another.
+fn names(path: &str, text: &str) -> Vec<Violation> {
+    let Some(module_path) = path.strip_suffix(".rs") else { return Vec::new() };
+    let message = |name| format!("`{name}` says nothing; name the module after what it is for");
+    let of_files = module_path.split('/').map(|name| (1, name));
+    let inline = numbered(text).filter_map(|(line, content)| Some((line, inline_module(content)?)));
+    let empty = of_files.chain(inline).filter(|(_, name)| EMPTY_NAMES.contains(name));
+    empty.map(|(line, name)| Violation::new(path, line, message(name))).collect()
+}
+
+/// The name of the module that starts on this line. A module in a file of its own ends in `;` and is not meant.
+fn inline_module(line: &str) -> Option<&str> {
+    let (declaration, _) = line.split_once('{')?;
+    let mut words = declaration.split_whitespace().skip_while(|word| word.starts_with("pub"));
+    (words.next()? == "mod").then(|| words.next())?
+}
+
+/// Crates depend on each other in one direction.
+fn crate_dependencies(path: &str, manifest: &str) -> Vec<Violation> {
+    let name = path.strip_prefix("crates/").and_then(|path| path.strip_suffix("/Cargo.toml"));
+    let Some(name) = name.filter(|name| !name.contains('/')) else { return Vec::new() };
+    let unknown = |name: &str| {
+        format!(
+            "the crate `{name}` is unknown: add it to the table in xtask/src/tidy.rs and give its reason in ARCHITECTURE.md"
+        )
+    };
+    let Some((_, allowed)) = CRATES.iter().find(|(known, _)| *known == name) else {
+        return vec![Violation::new(path, 1, unknown(name))];
+    };
+    let mut violations = Vec::new();
+    for (line, dependency) in vyre_dependencies(manifest) {
+        if allowed.contains(&dependency) {
+            continue;
+        }
+        let known = CRATES.iter().any(|(known, _)| *known == dependency);
+        let forbidden = || format!("`{name}` must not depend on `{dependency}`, see ARCHITECTURE.md");
+        violations.push(Violation::new(path, line, if known { forbidden() } else { unknown(dependency) }));
+    }
+    violations
+}
+
+/// The vyre crates among the dependencies in a manifest, with their lines. Dependencies of tests are left out.
+fn vyre_dependencies(manifest: &str) -> Vec<(usize, &str)> {
+    /// The table that a line belongs to.
+    enum Table {
+        /// A key is the name of a dependency.
+        Dependencies,
+        /// The keys describe one dependency.
+        Dependency,
+        Other,
+    }
+    // Tables for one kind of target end the same way.
+    let lists_dependencies = |header: &str| {
+        let last = header.rsplit('.').next().unwrap_or(header);
+        matches!(last, "dependencies" | "build-dependencies")
+    };
+
+    let mut table = Table::Other;
+    let mut names = Vec::new();
+    for (line, content) in numbered(manifest) {
+        let content = content.trim();
+        if let Some(header) = content.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            table = match header.rsplit_once('.') {
+                _ if lists_dependencies(header) => Table::Dependencies,
+                Some((list, name)) if lists_dependencies(list) => {
+                    names.push((line, unquoted(name)));
+                    Table::Dependency
+                }
+                _ => Table::Other,
+            };
+            continue;
+        }
+        match table {
+            Table::Dependencies => {
+                names.extend(content.split(['=', '.']).next().map(|key| (line, unquoted(key))));
+                names.extend(package(content).map(|name| (line, name)));
+            }
+            Table::Dependency => names.extend(package(content).map(|name| (line, name))),
+            Table::Other => {}
+        }
+    }
+    names.retain(|(_, name)| *name == "vyre" || name.starts_with("vyre-"));
+    names
+}
+
+/// The name in `package = "name"`, which a renamed dependency has.
+fn package(line: &str) -> Option<&str> {
+    let value = line.split_once("package")?.1.trim_start().strip_prefix('=')?;
+    value.split(['"', '\'']).nth(1)
+}
+
+fn unquoted(key: &str) -> &str {
+    key.trim().trim_matches(['"', '\''])
+}
+
+/// Links in Markdown files point at files and folders of the repository.
+fn markdown_links(path: &str, text: &str, files: &[File]) -> Vec<Violation> {
+    if !path.ends_with(".md") {
+        return Vec::new();
+    }
+    let exists = |target: &str| {
+        files.iter().any(|file| {
+            file.path.strip_prefix(target).is_some_and(|rest| {
+                // The file itself, a folder around it, or the root.
+                rest.is_empty() || rest.starts_with('/') || target.is_empty()
+            })
+        })
+    };
+    relative_links(text)
+        .into_iter()
+        .filter(|(_, link)| !resolve(path, link).is_some_and(|target| exists(&target)))
+        .map(|(line, link)| Violation::new(path, line, format!("`{link}` is not a file of this repository")))
+        .collect()
+}
+
+/// The targets of relative links in a Markdown text, without fragments, and their lines. Code is left out.
+fn relative_links(markdown: &str) -> Vec<(usize, String)> {
+    let mut links = Vec::new();
+    let mut in_code = false;
+    for (line, content) in numbered(markdown) {
+        if content.trim_start().starts_with("```") {
+            in_code = !in_code;
+        }
+        if in_code {
+            continue;
+        }
+        let prose: String = content.split('`').step_by(2).collect();
+        let inline = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let definition = prose.strip_prefix('[').filter(|rest| !rest.starts_with('^'));
+        let definition = definition.and_then(|rest| rest.split_once("]:")).map(|(_, target)| target);
+        for target in inline.chain(definition) {
+            // A title may follow the target.
+            let target = target.split_whitespace().next().unwrap_or("").trim_matches(['<', '>']);
+            let file = target.split('#').next().unwrap_or(target);
+            let has_scheme = file.split('/').next().is_some_and(|start| start.contains(':'));
+            if !file.is_empty() && !has_scheme {
+                links.push((line, file.to_owned()));
+            }
+        }
+    }
+    links
+}
+
+/// The path that a link in a file means, unless that is outside of the repository.
+fn resolve(file: &str, link: &str) -> Option<String> {
+    if link.starts_with('/') {
+        return None;
+    }
+    let mut parts: Vec<&str> = file.split('/').collect();
+    parts.pop();
+    for part in link.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            _ => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Lines with their numbers. A carriage return stays, unlike with `str::lines`.
+fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.split('\n').enumerate().map(|(index, line)| (index + 1, line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks a repository that has the required files and these, and compares what is reported.
+    #[track_caller]
+    fn reports(files: &[(&str, &str)], expected: &[&str]) {
+        let required = REQUIRED_FILES.iter().map(|path| (*path, ""));
+        let files = required.chain(files.iter().copied());
+        let files: Vec<File> = files.map(|(path, text)| File { path: path.into(), bytes: text.into() }).collect();
+        let found: Vec<String> = check(&files).iter().map(ToString::to_string).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn required_files_are_missed() {
+        let missing: Vec<String> = check(&[]).into_iter().map(|violation| violation.path).collect();
+        assert_eq!(missing.len(), REQUIRED_FILES.len());
+        reports(&[], &[]);
+    }
+
+    #[test]
+    fn large_files() {
+        let mut large = "x".repeat(MAX_BYTES - 1) + "\n";
+        reports(&[("a", &large)], &[]);
+        large.insert(0, 'x');
+        reports(&[("a", &large)], &["a:1: the file is larger than 1 MiB"]);
+    }
+
+    #[test]
+    fn whitespace_in_text() {
+        reports(&[("a.txt", "a\n\tb\n")], &[]);
+        reports(&[("a.rs", "a\n\tb\n")], &["a.rs:2: a tab; use spaces"]);
+        reports(&[("a", "a \nb\r\n")], &["a:1: trailing whitespace", "a:2: trailing whitespace"]);
+        reports(&[("a", "a\nb")], &["a:2: the file must end in exactly one newline"]);
+        reports(&[("a", "a\n\n")], &["a:2: the file must end in exactly one newline"]);
+        reports(&[("binary", "\0 \n\n")], &[]);
+    }
+
+    #[test]
+    fn empty_names() {
+        let of_file = "`utils` says nothing; name the module after what it is for";
+        reports(&[("crates/vyre-cpu/src/utils.rs", "")], &[&format!("crates/vyre-cpu/src/utils.rs:1: {of_file}")]);
+        reports(&[("src/utils/mod.rs", "")], &[&format!("src/utils/mod.rs:1: {of_file}")]);
+        reports(&[("src/a.rs", "\npub(crate) mod utils {}\n")], &[&format!("src/a.rs:2: {of_file}")]);
+        reports(&[("src/my_utils.rs", "mod base_types {}\nlet utils = {};\n"), ("utils.md", "")], &[]);
+    }
+
+    #[test]
+    fn dependencies_of_crates() {
+        let manifest = "crates/vyre-cpu/Cargo.toml";
+        let allowed = "[dependencies]\nvyre-driver.workspace = true\n[dev-dependencies]\nvyre-testkit = {}\n";
+        reports(&[(manifest, allowed)], &[]);
+        reports(
+            &[(manifest, "[dependencies]\nvyre-runtime.workspace = true\nvyre-extra = \"1\"\n")],
+            &[
+                "crates/vyre-cpu/Cargo.toml:2: `vyre-cpu` must not depend on `vyre-runtime`, see ARCHITECTURE.md",
+                "crates/vyre-cpu/Cargo.toml:3: the crate `vyre-extra` is unknown: add it to the table in \
+                 xtask/src/tidy.rs and give its reason in ARCHITECTURE.md",
+            ],
+        );
+        reports(
+            &[("crates/extra/Cargo.toml", "")],
+            &["crates/extra/Cargo.toml:1: the crate `extra` is unknown: add it to the table in \
+               xtask/src/tidy.rs and give its reason in ARCHITECTURE.md"],
+        );
+    }
+
+    #[test]
+    fn dependencies_in_every_form() {
+        let manifest = r#"
+[package]
+name = "vyre-none"
+[dependencies]
+vyre = { path = "../vyre" }
+"vyre-a" = "1"
+# vyre-none = "1"
+renamed = { version = "1", package = "vyre-b" }
+[dependencies.vyre-c]
+path = "vyre-none"
+[dependencies.renamed]
+package = "vyre-d"
+[target.'cfg(target_feature = "sse4.1")'.dependencies]
+vyre-e.workspace = true
+[build-dependencies]
+vyre-f = "1"
+[features]
+vyre-none = []
+"#;
+        let names: Vec<&str> = vyre_dependencies(manifest).into_iter().map(|(_, name)| name).collect();
+        assert_eq!(names, ["vyre", "vyre-a", "vyre-b", "vyre-c", "vyre-d", "vyre-e", "vyre-f"]);
+    }
+
+    #[test]
+    fn links_to_files() {
+        let text = "[a](b.md) [`code`](../x/y.rs#L3 \"title\")\n\n[up]: ..\n[root](../../)\n";
+        reports(
+            &[("docs/a.md", text), ("docs/b.md", "")],
+            &[
+                "docs/a.md:1: `../x/y.rs` is not a file of this repository",
+                "docs/a.md:4: `../../` is not a file of this repository",
+            ],
+        );
+        reports(&[("a.md", "[x](docs/) [x](docs/b.txt)\n"), ("docs/b.txt", "")], &[]);
+        reports(&[("a.md", "[x](doc)\n"), ("docs/b.txt", "")], &["a.md:1: `doc` is not a file of this repository"]);
+    }
+
+    #[test]
+    fn text_that_is_no_relative_link() {
+        let text = "[x](https://example.com/a) [x](mailto:a@example.com) [x](#here) `[x](code)`\n```\n[x](code)\n```\n";
+        assert_eq!(relative_links(text), []);
+    }
+}
