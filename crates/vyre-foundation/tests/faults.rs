@@ -1,6 +1,10 @@
-//! Every rule with an example is broken by it, and only that rule.
+//! The rules: every example breaks its rule, every code has a file test, and broken links inside the IR are found.
 
-use vyre_foundation::diagnostics::{Diagnostics, FAULTS};
+use std::path::Path;
+
+use vyre_foundation::diagnostics::{Diagnostics, FAULTS, Fault, Malformation};
+use vyre_foundation::ir::entity::Entity;
+use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Op, Program, Type, Value, ValueId};
 use vyre_foundation::{Error, text, validate};
 
 fn faults_of(source: &str) -> Option<Diagnostics> {
@@ -24,4 +28,116 @@ fn every_example_breaks_its_rule_and_no_other() {
 #[test]
 fn codes_are_distinct_and_in_order() {
     assert!(FAULTS.is_sorted_by(|a, b| a.code < b.code));
+}
+
+/// The rules whose mistakes a file cannot hold: V001 is about links inside the IR, P015 about texts above 4 GiB.
+const WITHOUT_FILE: [&str; 2] = ["P015", "V001"];
+
+#[test]
+fn every_code_has_a_file_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/files");
+    for info in FAULTS.iter().filter(|info| !WITHOUT_FILE.contains(&info.code)) {
+        let folder = root.join(if info.code.starts_with('P') { "text" } else { "validate" });
+        let prefix = info.code.to_lowercase();
+        let mut names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(names.any(|name| name.to_string_lossy().starts_with(&prefix)), "{} has no file test", info.code);
+    }
+}
+
+/// A program with one branch and one loop, to be broken.
+fn program() -> Program {
+    let source = "program p workgroup(4) {
+        uniform u: u32
+        write out: [u32; 4]
+        %i = local_index
+        %r = if true -> u32 {
+            yield %i
+        } else {
+            yield 1
+        }
+        %s = loop (%k = 0) -> u32 {
+            break %k
+        }
+        store out[%i], %r
+    }";
+    text::parse(source).unwrap().programs.remove(0)
+}
+
+#[track_caller]
+fn malformed(expected: Malformation, change: impl FnOnce(&mut Program)) {
+    let mut program = program();
+    change(&mut program);
+    let Err(Error::Invalid(diagnostics)) = validate::program(program) else { panic!("accepted") };
+    let found = diagnostics
+        .iter()
+        .any(|diagnostic| matches!(diagnostic.fault, Fault::Malformed { what, .. } if what == expected));
+    assert!(found, "{diagnostics}");
+}
+
+/// The instruction of the body with this operation.
+fn find(program: &Program, name: &str) -> InstId {
+    let insts = &program.blocks[program.body].insts;
+    *insts.iter().find(|&&inst| program.insts[inst].op.row().name == name).unwrap()
+}
+
+#[test]
+fn contradictions_between_arenas_are_found() {
+    use Malformation as M;
+    malformed(M::DanglingId, |p| {
+        let inst = find(p, "store");
+        p.insts[inst].operands[0] = ValueId::from_index(1000);
+    });
+    malformed(M::DanglingId, |p| {
+        let inst = find(p, "store");
+        p.insts[inst].op = Op::Store(MemId::from_index(1000));
+    });
+    malformed(M::DanglingId, |p| {
+        let inst = find(p, "if");
+        p.insts[inst].blocks[0] = BlockId::from_index(1000);
+    });
+    malformed(M::DanglingId, |p| p.blocks[p.body].insts.insert(0, InstId::from_index(1000)));
+    malformed(M::SharedBlock, |p| {
+        let inst = find(p, "if");
+        p.insts[inst].blocks[1] = p.insts[inst].blocks[0];
+    });
+    // A block that contains itself.
+    malformed(M::SharedBlock, |p| {
+        let inst = find(p, "if");
+        p.insts[inst].blocks[0] = p.body;
+    });
+    malformed(M::SharedInstruction, |p| {
+        let inst = find(p, "local_index");
+        p.blocks[p.body].insts.insert(0, inst);
+    });
+    malformed(M::DetachedValue, |p| {
+        let (index, branch) = (find(p, "local_index"), find(p, "if"));
+        p.insts[branch].results[0] = p.insts[index].results[0];
+    });
+    malformed(M::WrongResults, |p| {
+        let index = find(p, "local_index");
+        let result = p.insts[index].results[0];
+        p.values[result].ty = Type::F32;
+    });
+    malformed(M::WrongBlocks, |p| {
+        let inst = find(p, "if");
+        p.insts[inst].blocks.pop();
+    });
+    malformed(M::WrongParams, |p| {
+        let inst = find(p, "loop");
+        p.insts[inst].operands.clear();
+    });
+    malformed(M::WrongParams, |p| {
+        let inst = find(p, "if");
+        p.param(p.insts[inst].blocks[0], Type::U32);
+    });
+    malformed(M::Unterminated, |p| {
+        p.blocks[p.body].insts.pop();
+    });
+    malformed(M::BadLiteral, |p| {
+        p.values.push(Value { ty: Type::U32, def: Def::Literal(1 << 40) });
+    });
+    malformed(M::BadUniform, |p| {
+        let id = p.memory_named("u").unwrap();
+        p.memory[id].length = Some(2);
+    });
 }

@@ -23,10 +23,12 @@ use std::path::{Path, PathBuf};
 
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Element, Literal, Module, Program, Space};
-use vyre_foundation::launch::{Grid, bind};
+use vyre_foundation::launch::Grid;
 use vyre_foundation::text::parse_literal;
 use vyre_foundation::{Error, Validated, text, validate};
-use vyre_reference::{Options, Outcome, run};
+use vyre_reference::{Options, Outcome};
+
+use crate::on_oracle;
 
 /// All `.vyre` files below a folder, in order.
 ///
@@ -189,17 +191,11 @@ impl Case {
         let program = validate::program(self.program.clone())?;
         let elements = program.launch.map(Grid::Elements);
         let grid = self.grid.or(elements).unwrap_or(Grid::Groups([1, 1, 1]));
-        let groups = grid.groups(program.workgroup_size)?;
         let mut inputs = Inputs::default();
         for (name, value) in &self.bindings {
             inputs.notation(&program, name, value)?;
         }
-        inputs.complete(&program);
-        let arguments = bind(&program, &inputs.arguments())?;
-        let report = match run(&program, groups, &arguments, &mut inputs.buffers, &self.options) {
-            Ok(report) => report,
-            Err(error) => return Ok(format!("error[{}]: {error}", error.code())),
-        };
+        let report = on_oracle(&program, grid, &mut inputs, &self.options)?;
         let mut text = String::new();
         for line in &report.trace {
             let _ = writeln!(text, "{}: {}", line.invocation, line.text);

@@ -180,7 +180,8 @@ impl Generator<'_> {
             inputs.bytes(&self.program, &format!("out{number}"), bytes).expect("declared above");
         }
         let atomics = [Element::I32, Element::U32, Element::I64, Element::U64];
-        let operations = ["atomic_add", "atomic_sub", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor"];
+        let operations =
+            ["atomic_add", "atomic_sub", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor"];
         for number in 0..2 {
             let element = *self.random.choose(&atomics);
             if !self.features.types.contains(element.value_type()) {
@@ -349,12 +350,8 @@ impl Generator<'_> {
         let operands: Vec<Available> = match row.form {
             Form::Convert { same_size } => {
                 let from = self.ty();
-                let to: Vec<Type> = self
-                    .features
-                    .types
-                    .iter()
-                    .filter(|to| !same_size || to.bits() == from.bits())
-                    .collect();
+                let to: Vec<Type> =
+                    self.features.types.iter().filter(|to| !same_size || to.bits() == from.bits()).collect();
                 if !self.features.types.contains(from) {
                     return;
                 }
@@ -362,8 +359,7 @@ impl Generator<'_> {
                 vec![self.value(from, true)]
             }
             Form::Plain(signature) => {
-                let class: Vec<Type> =
-                    signature.class.iter().filter(|ty| self.features.types.contains(*ty)).collect();
+                let class: Vec<Type> = signature.class.iter().filter(|ty| self.features.types.contains(*ty)).collect();
                 let class = *self.random.choose(&class);
                 // Comparing and packing look at every bit.
                 let exact = !class.is_float() || signature.results != [Slot::T];
@@ -502,8 +498,7 @@ impl Generator<'_> {
                 if !self.features.subgroups && name != "broadcast" {
                     return;
                 }
-                let class: Vec<Type> =
-                    signature.class.iter().filter(|ty| self.features.types.contains(*ty)).collect();
+                let class: Vec<Type> = signature.class.iter().filter(|ty| self.features.types.contains(*ty)).collect();
                 let class = *self.random.choose(&class);
                 let slots = signature.operands.iter();
                 let types: Vec<Type> = slots.map(|slot| if let Slot::Is(ty) = slot { *ty } else { class }).collect();
@@ -575,10 +570,9 @@ impl Generator<'_> {
     ) {
         let uniform = operand.uniform;
         // A loop in which the workgroup stays together is not left where it does not; others may be left from anywhere.
-        let enclosing = place.enclosing.map(|enclosing| Enclosing {
-            may_leave: enclosing.may_leave && (uniform || !place.uniform),
-            ..enclosing
-        });
+        let enclosing = place
+            .enclosing
+            .map(|enclosing| Enclosing { may_leave: enclosing.may_leave && (uniform || !place.uniform), ..enclosing });
         let place = Place { uniform: place.uniform && uniform, enclosing, ..place };
         let mut given = vec![(uniform, true); results.len()];
         for &arm in arms {
@@ -603,7 +597,8 @@ impl Generator<'_> {
     fn bounded_loop(&mut self, block: BlockId, results: &[Type], place: Place<'_>) {
         let body = self.program.block();
         let bound = 1 + self.random.below(5);
-        let carried: Vec<Type> = std::iter::once(Type::U32).chain((0..self.random.below(3)).map(|_| self.ty())).collect();
+        let carried: Vec<Type> =
+            std::iter::once(Type::U32).chain((0..self.random.below(3)).map(|_| self.ty())).collect();
         let carried: Vec<Type> = carried.into_iter().filter(|ty| self.features.types.contains(*ty)).collect();
         let mut initial = vec![Available { id: self.program.literal(0u32), ty: Type::U32, uniform: true, exact: true }];
         for &ty in &carried[1..] {
@@ -657,7 +652,9 @@ impl Generator<'_> {
                 true => self.uniform_value(Type::Bool),
                 false => self.value(Type::Bool, true),
             },
-            (Op::Return | Op::Trap, _) if self.features.effects && self.random.chance(3) => self.value(Type::Bool, true),
+            (Op::Return | Op::Trap, _) if self.features.effects && self.random.chance(3) => {
+                self.value(Type::Bool, true)
+            }
             _ => return,
         };
         let given: Vec<ValueId> = match (&op, place.enclosing) {

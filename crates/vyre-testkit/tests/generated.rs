@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use vyre_foundation::ir::Module;
-use vyre_foundation::launch::bind;
+use vyre_foundation::launch::Grid;
 use vyre_foundation::{Error, text, validate};
-use vyre_reference::{Options, Outcome, run};
-use vyre_testkit::{Features, generate};
+use vyre_reference::{Options, Outcome};
+use vyre_testkit::{Features, generate, on_oracle};
 
 fn explain(error: &Error, printed: &str) -> String {
     match error {
@@ -35,9 +35,8 @@ proptest! {
         let program = text::parse(&printed).and_then(|mut module| validate::program(module.programs.remove(0)));
         let program = program.map_err(|error| TestCaseError::fail(explain(&error, &printed)))?;
         let mut inputs = generated.inputs;
-        let arguments = bind(&program, &inputs.arguments()).unwrap();
         let options = Options { fuel: 1 << 24, ..Options::default() };
-        let report = run(&program, generated.groups, &arguments, &mut inputs.buffers, &options).unwrap();
+        let report = on_oracle(&program, Grid::Groups(generated.groups), &mut inputs, &options).unwrap();
         let ended = matches!(report.outcome, Outcome::Completed | Outcome::Trapped { .. });
         prop_assert!(ended, "{:?}\n{printed}", report.outcome);
     }

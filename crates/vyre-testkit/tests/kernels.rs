@@ -1,0 +1,304 @@
+//! The example kernels against plain Rust, on sizes that fill workgroups and sizes that do not.
+
+use std::path::Path;
+
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::Program;
+use vyre_foundation::launch::Grid;
+use vyre_foundation::{Validated, text, validate};
+use vyre_reference::{Options, Outcome};
+use vyre_testkit::on_oracle;
+
+/// A program of an example file.
+fn kernel(file: &str, name: &str) -> Validated<Program> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kernels").join(file);
+    let source = std::fs::read_to_string(path).unwrap();
+    let programs = validate::module(text::parse(&source).unwrap()).unwrap();
+    programs.into_iter().find(|program| program.name == name).unwrap()
+}
+
+/// A number from 0 to 2^32 − 1 that is as good as random.
+fn scrambled(index: usize) -> u32 {
+    (index as u32).wrapping_mul(2_654_435_761).rotate_left(13) ^ 0x9e37_79b9
+}
+
+/// Floats between −4 and 4 with few bits, so that sums of many are exact.
+fn coarse_floats(count: usize) -> Vec<f32> {
+    (0..count).map(|index| (scrambled(index) % 33) as f32 / 4.0 - 4.0).collect()
+}
+
+trait Bytes {
+    fn bytes(&self) -> Vec<u8>;
+}
+impl Bytes for [f32] {
+    fn bytes(&self) -> Vec<u8> {
+        self.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+}
+impl Bytes for [u32] {
+    fn bytes(&self) -> Vec<u8> {
+        self.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+}
+impl Bytes for [u8] {
+    fn bytes(&self) -> Vec<u8> {
+        self.to_vec()
+    }
+}
+
+/// Runs a kernel and returns the contents of its objects by name.
+fn run(program: &Validated<Program>, elements: [u32; 3], given: &[(&str, Vec<u8>)]) -> Inputs {
+    let mut inputs = Inputs::default();
+    for (name, bytes) in given {
+        inputs.bytes(program, name, bytes.clone()).unwrap();
+    }
+    let report = on_oracle(program, Grid::Elements(elements), &mut inputs, &Options::default()).unwrap();
+    assert_eq!(report.outcome, Outcome::Completed);
+    inputs
+}
+
+fn words(inputs: &Inputs, name: &str) -> Vec<u32> {
+    let words = inputs.contents(name).unwrap().chunks_exact(4);
+    words.map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+fn floats(inputs: &Inputs, name: &str) -> Vec<f32> {
+    words(inputs, name).into_iter().map(f32::from_bits).collect()
+}
+
+#[test]
+fn saxpy() {
+    let program = kernel("saxpy.vyre", "saxpy");
+    for count in [1, 255, 1000] {
+        let (x, y) = (coarse_floats(count), coarse_floats(2 * count)[count..].to_vec());
+        let given = [("a", 1.5f32.to_le_bytes().to_vec()), ("x", x.bytes()), ("y", y.bytes())];
+        let result = run(&program, [count as u32, 1, 1], &given);
+        let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| 1.5 * x + y).collect();
+        assert_eq!(floats(&result, "y"), expected);
+    }
+}
+
+#[test]
+fn mandelbrot() {
+    let mut program = kernel("mandelbrot.vyre", "mandelbrot").into_inner();
+    program.specialize("MAX_TRIPS", 50u32.into()).unwrap();
+    let program = validate::program(program).unwrap();
+    // A part of the picture that has points of all kinds; the rest of the image stays 0.
+    let (columns, rows) = (400, 48);
+    let result = run(&program, [columns, rows, 1], &[]);
+    let image = result.contents("image").unwrap();
+    for row in 0..rows {
+        for column in (0..columns).step_by(3) {
+            let at = |pixel: u32, center: f32| ((pixel as f32 + 0.5) / 1024.0 - 0.5).mul_add(2.5, center);
+            let (cx, cy) = (at(column, -0.75), at(row, 0.0));
+            let (mut x, mut y, mut trips) = (0f32, 0f32, 0u32);
+            while trips < 50 && x * x + y * y <= 4.0 {
+                (x, y) = (x * x - y * y + cx, (x * y).mul_add(2.0, cy));
+                trips += 1;
+            }
+            let expected = if trips == 50 { 0 } else { (trips * 5).min(255) };
+            assert_eq!(u32::from(image[(row * 1024 + column) as usize]), expected, "pixel {column}, {row}");
+        }
+    }
+}
+
+#[test]
+fn reduce() {
+    let program = kernel("reduce.vyre", "reduce");
+    for (count, groups) in [(1, 1), (1000, 2), (4096, 3)] {
+        let data = coarse_floats(count);
+        let given = [("data", data.bytes()), ("sums", vec![0; 4 * groups])];
+        let result = run(&program, [256 * groups as u32, 1, 1], &given);
+        let mut expected = vec![0.0; groups];
+        for (index, value) in data.iter().enumerate() {
+            expected[index / 256 % groups] += value;
+        }
+        assert_eq!(floats(&result, "sums"), expected);
+    }
+}
+
+#[test]
+fn scan_of_several_blocks() {
+    let blocks = kernel("scan.vyre", "scan_blocks");
+    let offsets = kernel("scan.vyre", "add_offsets");
+    let count = 1234;
+    let groups = 5;
+    let data: Vec<u32> = (0..count).map(scrambled).collect();
+    let scanned = run(
+        &blocks,
+        [count as u32, 1, 1],
+        &[("data", data.bytes()), ("sums", vec![0; 4 * count]), ("totals", vec![0; 4 * groups])],
+    );
+    let totals = words(&scanned, "totals");
+    let totals = run(
+        &blocks,
+        [groups as u32, 1, 1],
+        &[("data", totals.bytes()), ("sums", vec![0; 4 * groups]), ("totals", vec![0; 4])],
+    );
+    let result = run(
+        &offsets,
+        [count as u32, 1, 1],
+        &[("offsets", words(&totals, "sums").bytes()), ("sums", words(&scanned, "sums").bytes())],
+    );
+    let mut sum = 0u32;
+    let expected: Vec<u32> = data
+        .iter()
+        .map(|value| {
+            sum = sum.wrapping_add(*value);
+            sum
+        })
+        .collect();
+    assert_eq!(words(&result, "sums"), expected);
+}
+
+#[test]
+fn histogram() {
+    let program = kernel("histogram.vyre", "histogram");
+    let data: Vec<u8> = (0..5000).map(|index| (scrambled(index) >> 24) as u8).collect();
+    // Both fewer invocations than elements, and more.
+    for invocations in [512, 8192] {
+        let given = [("data", data.clone()), ("bins", vec![0; 1024])];
+        let result = run(&program, [invocations, 1, 1], &given);
+        let mut expected = vec![0; 256];
+        for &value in &data {
+            expected[usize::from(value)] += 1;
+        }
+        assert_eq!(words(&result, "bins"), expected);
+    }
+}
+
+#[test]
+fn matrix_products() {
+    for name in ["matmul", "matmul_tiled"] {
+        let program = kernel(&format!("{name}.vyre"), name);
+        for (m, n, k) in [(1usize, 1usize, 1usize), (16, 16, 16), (17, 33, 20)] {
+            let (a, b) = (coarse_floats(m * k), coarse_floats(k * n));
+            let size = |size: usize| (size as u32).to_le_bytes().to_vec();
+            let given = [
+                ("m", size(m)),
+                ("n", size(n)),
+                ("k", size(k)),
+                ("a", a.bytes()),
+                ("b", b.bytes()),
+                ("c", vec![0; 4 * m * n]),
+            ];
+            let result = run(&program, [n as u32, m as u32, 1], &given);
+            // The inputs have few bits, so the sums are exact in whatever order.
+            let dot = |row: usize, column: usize| -> f32 { (0..k).map(|p| a[row * k + p] * b[p * n + column]).sum() };
+            let expected: Vec<f32> = (0..m * n).map(|index| dot(index / n, index % n)).collect();
+            assert_eq!(floats(&result, "c"), expected, "{name} {m} × {n} × {k}");
+        }
+    }
+}
+
+#[test]
+fn nbody() {
+    let program = kernel("nbody.vyre", "nbody");
+    let count = 300;
+    let (dt, softening) = (0.01f32, 0.5f32);
+    let body = |index: usize, part: usize| scrambled(4 * index + part) as f32 / 4e9;
+    let bodies: Vec<f32> = (0..4 * count).map(|index| body(index / 4, index % 4)).collect();
+    let velocities: Vec<f32> = (0..3 * count).map(|index| body(index, 7) - 0.5).collect();
+    let given = [
+        ("dt", dt.to_le_bytes().to_vec()),
+        ("softening", softening.to_le_bytes().to_vec()),
+        ("bodies", bodies.bytes()),
+        ("velocities", velocities.bytes()),
+        ("moved", vec![0; 16 * count]),
+    ];
+    let result = run(&program, [count as u32, 1, 1], &given);
+    let (moved, faster) = (floats(&result, "moved"), floats(&result, "velocities"));
+    for i in 0..count {
+        for axis in 0..3 {
+            let pull = |j: usize| {
+                let delta = |axis: usize| f64::from(bodies[4 * j + axis]) - f64::from(bodies[4 * i + axis]);
+                let distance = (0..3).map(|axis| delta(axis).powi(2)).sum::<f64>() + f64::from(softening).powi(2);
+                f64::from(bodies[4 * j + 3]) * delta(axis) / distance.powf(1.5)
+            };
+            let pull: f64 = (0..count).map(pull).sum();
+            let velocity = f64::from(velocities[3 * i + axis]) + pull * f64::from(dt);
+            let position = f64::from(bodies[4 * i + axis]) + velocity * f64::from(dt);
+            // Rounding in f32 adds up over the sum.
+            assert!((f64::from(faster[3 * i + axis]) - velocity).abs() < 1e-4, "velocity of {i}");
+            assert!((f64::from(moved[4 * i + axis]) - position).abs() < 1e-5, "position of {i}");
+        }
+        assert_eq!(moved[4 * i + 3], bodies[4 * i + 3], "mass of {i}");
+    }
+}
+
+#[test]
+fn life() {
+    let program = kernel("life.vyre", "life");
+    let (width, height) = (37usize, 21usize);
+    let cells: Vec<u8> = (0..width * height).map(|index| u8::from(scrambled(index) % 3 == 0)).collect();
+    let given = [
+        ("width", (width as u32).to_le_bytes().to_vec()),
+        ("height", (height as u32).to_le_bytes().to_vec()),
+        ("cells", cells.clone()),
+        ("next", vec![0; width * height]),
+    ];
+    let result = run(&program, [width as u32, height as u32, 1], &given);
+    let expected: Vec<u8> = (0..width * height)
+        .map(|index| {
+            let (x, y) = (index % width, index / width);
+            let mut neighbours = 0;
+            for dy in [height - 1, 0, 1] {
+                for dx in [width - 1, 0, 1] {
+                    if (dx, dy) != (0, 0) {
+                        neighbours += cells[(y + dy) % height * width + (x + dx) % width];
+                    }
+                }
+            }
+            u8::from(neighbours == 3 || (neighbours == 2 && cells[index] == 1))
+        })
+        .collect();
+    assert_eq!(result.contents("next").unwrap(), expected);
+}
+
+#[test]
+fn bitonic_steps_sort() {
+    let program = kernel("bitonic.vyre", "bitonic");
+    let count = 1024u32;
+    let mut keys: Vec<u32> = (0..count as usize).map(scrambled).collect();
+    let mut expected = keys.clone();
+    expected.sort_unstable();
+    let mut k = 2;
+    while k <= count {
+        let mut j = k / 2;
+        while j > 0 {
+            let given = [("k", k.to_le_bytes().to_vec()), ("j", j.to_le_bytes().to_vec()), ("keys", keys.bytes())];
+            keys = words(&run(&program, [count / 2, 1, 1], &given), "keys");
+            j /= 2;
+        }
+        k *= 2;
+    }
+    assert_eq!(keys, expected);
+}
+
+#[test]
+fn gather() {
+    let program = kernel("gather.vyre", "gather");
+    let table = coarse_floats(100);
+    let index: Vec<u32> = (0..700).map(|position| scrambled(position) % 120).collect();
+    let given = [("table", table.bytes()), ("index", index.bytes()), ("out", vec![1; 2800])];
+    let result = run(&program, [700, 1, 1], &given);
+    let expected: Vec<f32> = index.iter().map(|&index| table.get(index as usize).copied().unwrap_or(0.0)).collect();
+    assert_eq!(floats(&result, "out"), expected);
+}
+
+#[test]
+fn hash() {
+    let program = kernel("hash.vyre", "hash");
+    let keys: Vec<u32> = (0..1000).map(scrambled).collect();
+    let result = run(&program, [1000, 1, 1], &[("keys", keys.bytes()), ("hashes", vec![0; 4000])]);
+    let expected: Vec<u32> = keys
+        .iter()
+        .map(|&key| {
+            let mut hash = key;
+            hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
+            hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
+            hash ^ (hash >> 16)
+        })
+        .collect();
+    assert_eq!(words(&result, "hashes"), expected);
+}
