@@ -1,10 +1,13 @@
-//! What a caller says when a program is dispatched: the grid, and what each memory object is bound to.
+//! What a caller says when a program is dispatched, and what it hears back: the grid, what each memory object is bound to,
+//! the limits, and the report.
 //!
 //! Every device takes its dispatches through [`Grid::groups`] and [`bind`], so that a mistake is the same typed error
-//! everywhere, before anything runs.
+//! everywhere, before anything runs; and every device answers with a [`Report`].
+
+use std::time::Duration;
 
 use crate::ir::entity::Arena;
-use crate::ir::{Element, Literal, MemId, Program, Space, total_invocations};
+use crate::ir::{Element, Literal, MemId, Program, Space, Span, total_invocations};
 use crate::{Error, Validated};
 
 /// How many invocations to run. It is always said, never guessed.
@@ -60,6 +63,11 @@ pub struct Slice {
 pub struct Arguments(Arena<MemId, Option<Argument>>);
 
 impl Arguments {
+    /// Arguments that [`bind`] has accepted before, perhaps with other numbers for their buffers.
+    pub fn checked(arguments: Arena<MemId, Option<Argument>>) -> Arguments {
+        Arguments(arguments)
+    }
+
     /// What an object is bound to; workgroup and private arrays are not bound.
     pub fn get(&self, memory: MemId) -> Option<Argument> {
         self.0[memory]
@@ -154,4 +162,72 @@ fn disjoint(program: &Program, arguments: &Arena<MemId, Option<Argument>>) -> Re
         slices.push((*slice, id));
     }
     Ok(())
+}
+
+/// What a dispatch may use up. Limits are not part of the meaning of a program: running into one is an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many loop trips all invocations together may take.
+    pub fuel: u64,
+    /// How long the dispatch may take.
+    pub deadline: Option<Duration>,
+    /// How many printed lines are kept.
+    pub trace_capacity: usize,
+}
+
+impl Default for Limits {
+    /// Fuel for minutes of work, no deadline, and a trace that a person can still read.
+    fn default() -> Self {
+        Limits { fuel: 1 << 40, deadline: None, trace_capacity: 4096 }
+    }
+}
+
+/// What a dispatch did, besides writing to buffers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was printed, ordered by invocation and then by time.
+    pub trace: Vec<TraceLine>,
+    /// How many lines did not fit into the trace.
+    pub dropped_lines: u64,
+    /// How many instructions were executed by all invocations together, where that is counted.
+    pub instructions: Option<u64>,
+}
+
+/// A printed line.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TraceLine {
+    /// The `global_index` of the invocation.
+    pub invocation: u32,
+    /// The line.
+    pub text: String,
+}
+
+/// How a dispatch ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All invocations ran to their end.
+    Completed,
+    /// At least one invocation trapped; the others ran to their end.
+    Trapped {
+        /// The code of the lowest invocation that trapped.
+        code: u32,
+        /// Its `global_index`.
+        invocation: u32,
+        /// Where it trapped.
+        span: Span,
+        /// How many invocations trapped.
+        count: u64,
+    },
+    /// The budget of loop trips was used up in this loop. Buffers hold what was written until then.
+    OutOfFuel {
+        /// The loop.
+        span: Span,
+    },
+    /// The deadline passed. Buffers hold what was written until then.
+    DeadlinePassed {
+        /// The loop that was running, if it was one.
+        span: Span,
+    },
 }

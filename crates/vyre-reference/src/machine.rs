@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use vyre_foundation::ir::entity::{Arena, Entity};
 use vyre_foundation::ir::ops::{Eval, Op};
 use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemId, Program, Span, Type, ValueId};
+use vyre_foundation::launch::{Outcome, Report, TraceLine};
 
+use crate::Options;
 use crate::memory::Memory;
-use crate::{Options, Outcome, Report, TraceLine};
 
 /// Invocations of the workgroup, by their `local_index`, ascending.
 type Lanes = Vec<usize>;
@@ -70,14 +71,14 @@ impl<'p> Machine<'p> {
             groups,
             memory,
             options,
-            deadline: options.deadline.map(|limit| (Instant::now(), limit)),
+            deadline: options.limits.deadline.map(|limit| (Instant::now(), limit)),
             evaluators,
             width,
             registers,
             group: [0; 3],
             loops: Vec::new(),
-            fuel: options.fuel,
-            clock_fuel: options.fuel,
+            fuel: options.limits.fuel,
+            clock_fuel: options.limits.fuel,
             instructions: 0,
             trap: None,
             trace: Vec::new(),
@@ -107,7 +108,7 @@ impl<'p> Machine<'p> {
         };
         // Lines of one invocation are in order already.
         self.trace.sort_by_key(|line| line.invocation);
-        Report { outcome, trace: self.trace, dropped_lines: self.dropped_lines, instructions: self.instructions }
+        Report { outcome, trace: self.trace, dropped_lines: self.dropped_lines, instructions: Some(self.instructions) }
     }
 
     // Registers.
@@ -377,7 +378,7 @@ impl<'p> Machine<'p> {
     }
 
     fn print(&mut self, text: &str, operands: &[ValueId], lane: usize) {
-        if self.trace.len() == self.options.trace_capacity {
+        if self.trace.len() == self.options.limits.trace_capacity {
             self.dropped_lines += 1;
             return;
         }

@@ -23,10 +23,10 @@ use std::path::{Path, PathBuf};
 
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Element, Literal, Module, Program, Space};
-use vyre_foundation::launch::Grid;
+use vyre_foundation::launch::{Grid, Outcome};
 use vyre_foundation::text::parse_literal;
 use vyre_foundation::{Error, Validated, text, validate};
-use vyre_reference::{Options, Outcome};
+use vyre_reference::Options;
 
 use crate::on_oracle;
 
@@ -170,8 +170,8 @@ impl Case {
                 "--grid" => grid = Some(Grid::Groups(sizes(value()?)?)),
                 "--set" => constants.push(assignment(value()?)?),
                 "--subgroup-size" => options.subgroup_size = number(value()?)?,
-                "--fuel" => options.fuel = u64::from(number(value()?)?),
-                "--trace" => options.trace_capacity = number(value()?)? as usize,
+                "--fuel" => options.limits.fuel = u64::from(number(value()?)?),
+                "--trace" => options.limits.trace_capacity = number(value()?)? as usize,
                 _ => bindings.push(assignment(word)?),
             }
         }

@@ -7,9 +7,9 @@ pub use generate::{Features, Generated, generate};
 
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::Program;
-use vyre_foundation::launch::{Grid, bind};
+use vyre_foundation::launch::{Grid, Report, bind};
 use vyre_foundation::{Error, Validated};
-use vyre_reference::{Options, Report, run};
+use vyre_reference::{Options, run};
 
 /// Runs a program on the oracle; its results are in `inputs` afterwards.
 ///
@@ -25,7 +25,7 @@ pub fn on_oracle(
     options: &Options,
 ) -> Result<Report, Error> {
     let groups = grid.groups(program.workgroup_size)?;
-    inputs.complete(program);
+    inputs.complete(program)?;
     let arguments = bind(program, &inputs.arguments())?;
     Ok(run(program, groups, &arguments, &mut inputs.buffers, options)
         .expect("possible options, and buffers that exist"))

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::Program;
-use vyre_foundation::launch::Grid;
+use vyre_foundation::launch::{Grid, Outcome};
 use vyre_foundation::{Validated, text, validate};
-use vyre_reference::{Options, Outcome};
+use vyre_reference::Options;
 use vyre_testkit::on_oracle;
 
 /// A program of an example file.

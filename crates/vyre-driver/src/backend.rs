@@ -1,0 +1,135 @@
+//! What a backend implements.
+//!
+//! A device executes [`Command`]s in the order in which they were submitted, as if one after the other: whatever an earlier
+//! command wrote, a later one sees. What reaches a backend has been checked: arguments fit the program, ranges lie inside
+//! their memory, memory and kernels are the device's own.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vyre_foundation::Validated;
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::{Literal, MemId, Program};
+use vyre_foundation::launch::{Limits, Report};
+
+use crate::{Capabilities, Error};
+
+/// A way to get a device.
+pub trait Backend: Send + Sync {
+    /// The name by which it is asked for: `cpu`, `wgpu`, `reference`.
+    fn name(&self) -> &'static str;
+
+    /// One line on what it is.
+    fn description(&self) -> &'static str;
+
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used.
+    fn open(&self) -> Result<Box<dyn Device>, Error>;
+}
+
+/// An open device.
+pub trait Device: Send + Sync {
+    /// What it can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Prepares a program. It uses only types that the device has, and keeps to its limits.
+    ///
+    /// # Errors
+    /// The device cannot express something in it.
+    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error>;
+
+    /// Memory of this size, filled with zeros. The size is a multiple of 16 and not zero.
+    ///
+    /// # Errors
+    /// There is not that much.
+    fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error>;
+
+    /// Takes commands, to be executed in order. It does not wait for them.
+    ///
+    /// # Errors
+    /// Nothing of the batch is executed.
+    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error>;
+}
+
+/// A program prepared for a device.
+pub trait Kernel: Any + Send + Sync {}
+
+/// Memory of a device. It is freed when the last reference goes away and no command uses it any more.
+pub trait Memory: Any + Send + Sync {}
+
+/// A part of a device's memory.
+#[derive(Clone)]
+pub struct Range {
+    /// The memory.
+    pub memory: Arc<dyn Memory>,
+    /// First byte; a multiple of the element size of whatever uses it.
+    pub start: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+/// Something to be done.
+pub enum Command {
+    /// Runs a kernel.
+    Launch(Launch),
+    /// Writes bytes.
+    Write(Range, Vec<u8>),
+    /// Fills with zeros.
+    Clear(Range),
+    /// Reads bytes, into the [`Completion`].
+    Read(Range),
+}
+
+/// A kernel with everything it is run with.
+pub struct Launch {
+    /// The kernel.
+    pub kernel: Arc<dyn Kernel>,
+    /// How many workgroups.
+    pub groups: Groups,
+    /// What each storage object and uniform is bound to; `None` for workgroup and private arrays.
+    pub arguments: Arena<MemId, Option<Bound>>,
+    /// What it may use up.
+    pub limits: Limits,
+}
+
+/// How many workgroups are launched.
+pub enum Groups {
+    /// These.
+    Fixed([u32; 3]),
+    /// Three u32 that an earlier command may have written. If they make too many invocations, nothing is launched and the
+    /// ticket gives [`vyre_foundation::Error::GridTooLarge`].
+    Indirect(Range),
+}
+
+/// What an object is bound to.
+#[derive(Clone)]
+pub enum Bound {
+    /// The value of a uniform.
+    Scalar(Literal),
+    /// The memory of a storage object; it may be empty.
+    Range(Range),
+}
+
+/// What a batch of commands gave.
+#[derive(Debug, Default)]
+pub struct Completion {
+    /// One for each launch, in order.
+    pub reports: Vec<Report>,
+    /// One for each read, in order.
+    pub data: Vec<Vec<u8>>,
+}
+
+/// A batch that has been submitted.
+pub trait Ticket: Send {
+    /// Waits until the batch is done, or for a time; `None` if it is not done by then. The completion is given once.
+    ///
+    /// # Errors
+    /// The device was lost, or the batch was cancelled before it was done.
+    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<Completion, Error>>;
+
+    /// Asks for the batch to be given up. Commands that have not begun are not executed; one that has may stop early.
+    fn cancel(&mut self);
+}

@@ -1,0 +1,249 @@
+//! Buffers: typed parts of device memory, taken from a pool and given back when they are dropped.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use vyre_foundation::ir::Element;
+use vyre_foundation::launch;
+
+use crate::backend::{self, Command, Ticket};
+use crate::device::Core;
+use crate::{Device, Error};
+
+/// A typed part of the memory of a device. Clones share the memory; it goes back to the device's pool with the last of them.
+#[derive(Clone)]
+pub struct Buffer {
+    allocation: Arc<Allocation>,
+    element: Element,
+    /// In bytes.
+    start: u64,
+    /// In elements.
+    length: u32,
+}
+
+/// Memory that was taken from the pool.
+struct Allocation {
+    /// Never used twice, so that overlapping can be decided by it.
+    id: u64,
+    memory: Arc<dyn backend::Memory>,
+    bytes: u64,
+    core: Arc<Core>,
+    generation: u64,
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if self.generation == self.core.generation() {
+            self.core.pool.lock().put(self.bytes, self.memory.clone());
+        }
+        self.core.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// Memory that is not in use, by size.
+#[derive(Default)]
+pub(crate) struct Pool {
+    free: BTreeMap<u64, Vec<Arc<dyn backend::Memory>>>,
+    pub(crate) bytes: u64,
+}
+
+impl Pool {
+    /// More than this is given back to the device at once.
+    const CAPACITY: u64 = 256 << 20;
+
+    fn take(&mut self, bytes: u64) -> Option<Arc<dyn backend::Memory>> {
+        let memory = self.free.get_mut(&bytes)?.pop()?;
+        self.bytes -= bytes;
+        Some(memory)
+    }
+
+    fn put(&mut self, bytes: u64, memory: Arc<dyn backend::Memory>) {
+        if self.bytes.saturating_add(bytes) <= Pool::CAPACITY {
+            self.bytes += bytes;
+            self.free.entry(bytes).or_default().push(memory);
+        }
+    }
+
+    /// Gives everything back to the device.
+    pub(crate) fn clear(&mut self) {
+        *self = Pool::default();
+    }
+}
+
+/// The size that is allocated for a request: a quarter of a power of two, so that at most a fifth is wasted and buffers of
+/// similar sizes can take each other's place.
+fn size_class(bytes: u64) -> Option<u64> {
+    const SMALLEST: u64 = 256;
+    if bytes <= SMALLEST {
+        return Some(SMALLEST);
+    }
+    let step = (bytes.checked_next_power_of_two()? / 8).max(16);
+    bytes.checked_next_multiple_of(step)
+}
+
+impl Buffer {
+    /// Memory for `length` elements. Unless it is about to be overwritten, it is filled with zeros.
+    pub(crate) fn new(core: &Arc<Core>, element: Element, length: u64, overwritten: bool) -> Result<Buffer, Error> {
+        let capabilities = core.backend.capabilities();
+        let requested = length.saturating_mul(element.size() as u64);
+        let Ok(length) = u32::try_from(length) else {
+            return Err(vyre_foundation::Error::TooLarge { elements: length, element }.into());
+        };
+        let used = core.used.load(Ordering::Relaxed);
+        let left = capabilities.memory_bytes.map_or(u64::MAX, |memory| memory.saturating_sub(used));
+        let available = left.min(capabilities.max_buffer_bytes);
+        let out_of_memory = Error::OutOfMemory { requested, available };
+        let bytes = size_class(requested).filter(|_| requested <= available).ok_or(out_of_memory)?;
+
+        let pooled = core.pool.lock().take(bytes);
+        let reused = pooled.is_some();
+        let memory = match pooled {
+            Some(memory) => memory,
+            None => core.backend.allocate(bytes).or_else(|_| {
+                // What the pool holds back may be what is missing.
+                core.pool.lock().clear();
+                core.backend.allocate(bytes)
+            })?,
+        };
+        core.used.fetch_add(bytes, Ordering::Relaxed);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let allocation = Allocation { id, memory, bytes, core: core.clone(), generation: core.generation() };
+        let buffer = Buffer { allocation: Arc::new(allocation), element, start: 0, length };
+        if reused && !overwritten && requested > 0 {
+            core.submit(vec![Command::Clear(buffer.range())])?;
+        }
+        Ok(buffer)
+    }
+
+    /// What it is made of.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// How many elements it has.
+    pub fn len(&self) -> u32 {
+        self.length
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// A part of the buffer, by elements. It shares the memory.
+    ///
+    /// # Errors
+    /// The part is not inside.
+    pub fn slice(&self, elements: Range<u32>) -> Result<Buffer, Error> {
+        if elements.start > elements.end || elements.end > self.length {
+            let (start, end) = (u64::from(elements.start), u64::from(elements.end));
+            return Err(Error::OutOfRange { start, end, length: u64::from(self.length) });
+        }
+        let start = self.start + u64::from(elements.start) * self.element.size() as u64;
+        Ok(Buffer { start, length: elements.end - elements.start, ..self.clone() })
+    }
+
+    /// Replaces the contents. What was submitted before still sees the old ones.
+    ///
+    /// # Errors
+    /// There are not as many bytes as the buffer has, or the device was lost.
+    pub fn write(&self, bytes: &[u8]) -> Result<(), Error> {
+        let range = self.live("buffer")?;
+        if bytes.len() as u64 != range.bytes {
+            let (end, length) = (bytes.len() as u64, range.bytes);
+            return Err(Error::OutOfRange { start: 0, end, length });
+        }
+        if range.bytes > 0 {
+            self.allocation.core.submit(vec![Command::Write(range, bytes.to_vec())])?;
+        }
+        Ok(())
+    }
+
+    /// Reads the contents, after everything that was submitted before.
+    ///
+    /// # Errors
+    /// The device was lost.
+    pub fn read(&self) -> Result<Vec<u8>, Error> {
+        self.download()?.wait()
+    }
+
+    /// Begins to read the contents, as they are after everything that was submitted before.
+    ///
+    /// # Errors
+    /// The device was lost.
+    pub fn download(&self) -> Result<Download, Error> {
+        let range = self.live("buffer")?;
+        let ticket =
+            if range.bytes == 0 { None } else { Some(self.allocation.core.submit(vec![Command::Read(range)])?) };
+        Ok(Download { ticket })
+    }
+
+    /// The buffer as an argument, for checks.
+    pub(crate) fn as_slice(&self) -> launch::Slice {
+        launch::Slice {
+            buffer: self.allocation.id,
+            element: self.element,
+            start: self.start,
+            bytes: u64::from(self.length) * self.element.size() as u64,
+        }
+    }
+
+    fn range(&self) -> backend::Range {
+        let bytes = u64::from(self.length) * self.element.size() as u64;
+        backend::Range { memory: self.allocation.memory.clone(), start: self.start, bytes }
+    }
+
+    fn live(&self, name: &str) -> Result<backend::Range, Error> {
+        if self.allocation.generation != self.allocation.core.generation() {
+            return Err(Error::Stale { name: name.into() });
+        }
+        Ok(self.range())
+    }
+
+    /// The memory, if it belongs to this device and the device still has it.
+    pub(crate) fn on(&self, device: &Device, name: &str) -> Result<backend::Range, Error> {
+        if !Arc::ptr_eq(&self.allocation.core, device.core()) {
+            return Err(Error::Foreign { name: name.into() });
+        }
+        self.live(name)
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer [{}; {}]", self.element, self.length)
+    }
+}
+
+/// Contents that are on their way.
+pub struct Download {
+    /// `None` if there is nothing to read.
+    ticket: Option<Box<dyn Ticket>>,
+}
+
+impl Download {
+    /// Waits for the contents.
+    ///
+    /// # Errors
+    /// The device was lost.
+    pub fn wait(mut self) -> Result<Vec<u8>, Error> {
+        loop {
+            if let Some(result) = self.poll(Duration::MAX) {
+                return result;
+            }
+        }
+    }
+
+    /// Waits for a time; `None` if the contents are not there by then. They are given once.
+    pub fn poll(&mut self, timeout: Duration) -> Option<Result<Vec<u8>, Error>> {
+        let Some(ticket) = &mut self.ticket else { return Some(Ok(Vec::new())) };
+        let timeout = (timeout != Duration::MAX).then_some(timeout);
+        let completion = ticket.wait(timeout)?;
+        Some(completion.map(|mut completion| completion.data.pop().unwrap_or_default()))
+    }
+}

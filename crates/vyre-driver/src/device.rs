@@ -1,0 +1,308 @@
+//! Devices as callers see them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use vyre_foundation::Validated;
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::{Element, Literal, Program};
+use vyre_foundation::launch::{self, Limits, Report};
+
+use crate::backend::{self, Bound, Command, Groups, Launch, Ticket};
+use crate::buffer::{Buffer, Pool};
+use crate::{Capabilities, Error};
+
+/// An open device. Clones are the same device; several threads may use it at once.
+#[derive(Clone)]
+pub struct Device(Arc<Core>);
+
+/// What the clones of a device and its buffers share.
+pub(crate) struct Core {
+    pub(crate) backend: Box<dyn backend::Device>,
+    pub(crate) pool: Lock<Pool>,
+    /// Bytes of all buffers.
+    pub(crate) used: AtomicU64,
+    /// How often the device was lost.
+    generation: AtomicU64,
+}
+
+/// A mutex that does not care whether somebody panicked: what it guards is consistent between any two statements.
+pub(crate) struct Lock<T>(Mutex<T>);
+
+impl<T> Lock<T> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Core {
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Every buffer of the device is gone.
+    pub(crate) fn invalidate(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.pool.lock().clear();
+    }
+
+    pub(crate) fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
+        let submitted = self.backend.submit(commands);
+        if let Err(Error::DeviceLost { .. }) = &submitted {
+            self.invalidate();
+        }
+        submitted
+    }
+}
+
+/// A program prepared for a device.
+#[derive(Clone)]
+pub struct Kernel {
+    core: Arc<Core>,
+    program: Arc<Validated<Program>>,
+    kernel: Arc<dyn backend::Kernel>,
+}
+
+impl Kernel {
+    /// The program it was made from.
+    pub fn program(&self) -> &Validated<Program> {
+        &self.program
+    }
+}
+
+/// What a memory object is bound to.
+#[derive(Clone, Debug)]
+pub enum Argument {
+    /// The value of a uniform.
+    Scalar(Literal),
+    /// The memory of a storage object.
+    Buffer(Buffer),
+}
+
+impl<T: Into<Literal>> From<T> for Argument {
+    fn from(value: T) -> Self {
+        Argument::Scalar(value.into())
+    }
+}
+
+impl From<&Buffer> for Argument {
+    fn from(buffer: &Buffer) -> Self {
+        Argument::Buffer(buffer.clone())
+    }
+}
+
+/// How many invocations to run.
+#[derive(Clone, Debug)]
+pub enum Grid {
+    /// Known now.
+    Fixed(launch::Grid),
+    /// Three u32, the numbers of workgroups, as they are in this buffer when the dispatch begins.
+    Indirect(Buffer),
+}
+
+impl Grid {
+    /// At least this many invocations, rounded up to whole workgroups.
+    pub fn elements(elements: u32) -> Grid {
+        Grid::Fixed(launch::Grid::Elements([elements, 1, 1]))
+    }
+
+    /// This many workgroups.
+    pub fn groups(groups: [u32; 3]) -> Grid {
+        Grid::Fixed(launch::Grid::Groups(groups))
+    }
+}
+
+/// One run of a kernel.
+#[derive(Clone)]
+pub struct Dispatch<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// How many invocations.
+    pub grid: Grid,
+    /// What its objects are bound to, by name.
+    pub arguments: Vec<(&'a str, Argument)>,
+    /// What it may use up.
+    pub limits: Limits,
+}
+
+/// Bytes on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryFigures {
+    /// In buffers.
+    pub used: u64,
+    /// Kept for buffers to come.
+    pub pooled: u64,
+    /// In all, if that is known.
+    pub total: Option<u64>,
+}
+
+impl Device {
+    pub(crate) fn new(backend: Box<dyn backend::Device>) -> Device {
+        Device(Arc::new(Core {
+            backend,
+            pool: Lock(Mutex::new(Pool::default())),
+            used: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+        }))
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0
+    }
+
+    /// What the device can do.
+    pub fn capabilities(&self) -> &Capabilities {
+        self.0.backend.capabilities()
+    }
+
+    /// Bytes in use and in all.
+    pub fn memory(&self) -> MemoryFigures {
+        MemoryFigures {
+            used: self.0.used.load(Ordering::Relaxed),
+            pooled: self.0.pool.lock().bytes,
+            total: self.capabilities().memory_bytes,
+        }
+    }
+
+    /// Prepares a program.
+    ///
+    /// # Errors
+    /// The device lacks something that it needs.
+    pub fn compile(&self, program: &Validated<Program>) -> Result<Kernel, Error> {
+        self.capabilities().check(program)?;
+        let program = Arc::new(program.clone());
+        let kernel = self.0.backend.compile(&program)?;
+        Ok(Kernel { core: self.0.clone(), program, kernel })
+    }
+
+    /// A buffer of zeros.
+    ///
+    /// # Errors
+    /// There is not that much memory.
+    pub fn allocate(&self, element: Element, length: u64) -> Result<Buffer, Error> {
+        Buffer::new(&self.0, element, length, false)
+    }
+
+    /// A buffer with these contents, which are whole elements.
+    ///
+    /// # Errors
+    /// They are not, or there is not that much memory.
+    pub fn upload(&self, element: Element, bytes: &[u8]) -> Result<Buffer, Error> {
+        let size = element.size();
+        if !bytes.len().is_multiple_of(size) {
+            let name = "upload".into();
+            return Err(vyre_foundation::Error::PartialElement { name, bytes: bytes.len() as u64, element }.into());
+        }
+        let buffer = Buffer::new(&self.0, element, (bytes.len() / size) as u64, true)?;
+        buffer.write(bytes)?;
+        Ok(buffer)
+    }
+
+    /// Submits dispatches, to be executed one after the other. It does not wait for them.
+    ///
+    /// # Errors
+    /// A dispatch is not possible; then none of them is executed.
+    pub fn submit(&self, dispatches: &[Dispatch<'_>]) -> Result<Submission, Error> {
+        let launches = dispatches.iter().map(|dispatch| self.launch(dispatch).map(Command::Launch));
+        let commands = launches.collect::<Result<Vec<Command>, Error>>()?;
+        Ok(Submission { core: self.0.clone(), ticket: self.0.submit(commands)? })
+    }
+
+    /// Runs one dispatch and waits for it.
+    ///
+    /// # Errors
+    /// The dispatch is not possible, or the device was lost.
+    pub fn run(&self, dispatch: &Dispatch<'_>) -> Result<Report, Error> {
+        let mut reports = self.submit(std::slice::from_ref(dispatch))?.wait()?;
+        reports.pop().ok_or(Error::Backend { backend: "device", reason: "a dispatch gave no report".into() })
+    }
+
+    /// Checks a dispatch and turns it into what the backend takes.
+    fn launch(&self, dispatch: &Dispatch<'_>) -> Result<Launch, Error> {
+        let kernel = dispatch.kernel;
+        if !Arc::ptr_eq(&kernel.core, &self.0) {
+            return Err(Error::Foreign { name: kernel.program.name.clone() });
+        }
+        let given: Vec<(&str, launch::Argument)> = dispatch
+            .arguments
+            .iter()
+            .map(|(name, argument)| {
+                let argument = match argument {
+                    Argument::Scalar(literal) => launch::Argument::Scalar(*literal),
+                    Argument::Buffer(buffer) => launch::Argument::Slice(buffer.as_slice()),
+                };
+                (*name, argument)
+            })
+            .collect();
+        let checked = launch::bind(&kernel.program, &given)?;
+        let mut arguments = Arena::filled(kernel.program.memory.len(), None);
+        for (id, memory) in kernel.program.memory.iter() {
+            arguments[id] = match checked.get(id) {
+                None => None,
+                Some(launch::Argument::Scalar(literal)) => Some(Bound::Scalar(literal)),
+                Some(launch::Argument::Slice(slice)) => {
+                    let limit = self.capabilities().max_binding_bytes;
+                    if slice.bytes > limit {
+                        let needed = format!("{} bytes bound to `{}`", slice.bytes, memory.name);
+                        return Err(Error::Unsupported { needed, available: format!("bindings of {limit} bytes") });
+                    }
+                    let buffer = dispatch.arguments.iter().find_map(|(name, argument)| match argument {
+                        Argument::Buffer(buffer) if *name == memory.name => Some(buffer),
+                        _ => None,
+                    });
+                    let buffer = buffer.expect("a slice was made from a buffer of that name");
+                    Some(Bound::Range(buffer.on(self, &memory.name)?))
+                }
+            };
+        }
+        let groups = match &dispatch.grid {
+            Grid::Fixed(grid) => Groups::Fixed(grid.groups(kernel.program.workgroup_size)?),
+            Grid::Indirect(buffer) => {
+                if (buffer.element(), buffer.len()) != (Element::U32, 3) {
+                    return Err(Error::IndirectGrid { found: format!("{buffer:?}") });
+                }
+                Groups::Indirect(buffer.on(self, "grid")?)
+            }
+        };
+        Ok(Launch { kernel: kernel.kernel.clone(), groups, arguments, limits: dispatch.limits })
+    }
+}
+
+/// Dispatches that were submitted.
+pub struct Submission {
+    core: Arc<Core>,
+    ticket: Box<dyn Ticket>,
+}
+
+impl Submission {
+    /// Waits until all dispatches are done, and returns a report for each.
+    ///
+    /// # Errors
+    /// The submission was cancelled, or the device was lost.
+    pub fn wait(mut self) -> Result<Vec<Report>, Error> {
+        loop {
+            if let Some(result) = self.settle(None) {
+                return result;
+            }
+        }
+    }
+
+    /// Waits for a time; `None` if the dispatches are not done by then. The reports are given once.
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<Vec<Report>, Error>> {
+        self.settle(Some(timeout))
+    }
+
+    /// Asks for the submission to be given up. Waiting then gives [`Error::Cancelled`], unless it was done already.
+    pub fn cancel(&mut self) {
+        self.ticket.cancel();
+    }
+
+    fn settle(&mut self, timeout: Option<Duration>) -> Option<Result<Vec<Report>, Error>> {
+        let result = self.ticket.wait(timeout)?;
+        if let Err(Error::DeviceLost { .. }) = &result {
+            self.core.invalidate();
+        }
+        Some(result.map(|completion| completion.reports))
+    }
+}

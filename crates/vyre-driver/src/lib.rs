@@ -1,0 +1,26 @@
+//! Devices: what a backend implements, and what a caller uses.
+//!
+//! A [`Registry`] knows the [`backend::Backend`]s that a program was linked with; [`Registry::open`] turns one into a
+//! [`Device`]. The caller compiles [`Kernel`]s, allocates [`Buffer`]s and submits [`Dispatch`]es; a [`Submission`] is waited
+//! for and gives a report for each dispatch.
+//!
+//! Everything a caller can get wrong is checked here, once for all devices, before a backend sees it: names, types and lengths
+//! of arguments, overlaps, grids, buffers of other or lost devices, types that a device does not have. A backend implements
+//! the five functions of [`backend::Device`] and may rely on all of that.
+
+pub mod backend;
+mod buffer;
+mod capabilities;
+mod device;
+mod error;
+mod null;
+mod oracle;
+mod registry;
+
+pub use buffer::{Buffer, Download};
+pub use capabilities::{Capabilities, DeviceKind, Floats};
+pub use device::{Argument, Device, Dispatch, Grid, Kernel, MemoryFigures, Submission};
+pub use error::Error;
+pub use null::Null;
+pub use oracle::Oracle;
+pub use registry::{Choice, Registry};

@@ -1,0 +1,99 @@
+//! A device that does nothing: policies are tested with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vyre_foundation::Validated;
+use vyre_foundation::ir::{Program, TypeSet};
+use vyre_foundation::launch::{Outcome, Report};
+use vyre_foundation::validate::limits;
+
+use crate::backend::{Backend, Command, Completion, Device, Kernel, Memory, Ticket};
+use crate::{Capabilities, DeviceKind, Error, Floats};
+
+/// The null backend. Its kernels complete at once and write nothing; its memory reads as zeros.
+#[derive(Clone, Debug, Default)]
+pub struct Null {
+    /// How much memory the device claims to have.
+    pub memory_bytes: Option<u64>,
+}
+
+impl Backend for Null {
+    fn name(&self) -> &'static str {
+        "null"
+    }
+
+    fn description(&self) -> &'static str {
+        "does nothing, for testing policies"
+    }
+
+    fn open(&self) -> Result<Box<dyn Device>, Error> {
+        let capabilities = Capabilities {
+            name: "null".into(),
+            kind: DeviceKind::Null,
+            types: TypeSet::ALL,
+            atomics_64: true,
+            subgroup_size: Some(1),
+            max_workgroup_size: limits::WORKGROUP_SIZE,
+            max_workgroup_invocations: limits::WORKGROUP_INVOCATIONS,
+            max_workgroup_bytes: limits::WORKGROUP_BYTES,
+            max_storage_objects: u32::MAX,
+            max_binding_bytes: u64::MAX,
+            max_buffer_bytes: u64::MAX,
+            memory_bytes: self.memory_bytes,
+            max_loop_trips: None,
+            threads: None,
+            floats: Floats::EXACT,
+        };
+        Ok(Box::new(NullDevice(capabilities)))
+    }
+}
+
+struct NullDevice(Capabilities);
+struct NullKernel;
+struct NullMemory;
+
+impl Kernel for NullKernel {}
+impl Memory for NullMemory {}
+
+impl Device for NullDevice {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0
+    }
+
+    fn compile(&self, _: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
+        Ok(Arc::new(NullKernel))
+    }
+
+    fn allocate(&self, _: u64) -> Result<Arc<dyn Memory>, Error> {
+        Ok(Arc::new(NullMemory))
+    }
+
+    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
+        let mut completion = Completion::default();
+        for command in commands {
+            match command {
+                Command::Launch(_) => completion.reports.push(Report {
+                    outcome: Outcome::Completed,
+                    trace: Vec::new(),
+                    dropped_lines: 0,
+                    instructions: None,
+                }),
+                Command::Read(range) => completion.data.push(vec![0; range.bytes as usize]),
+                Command::Write(..) | Command::Clear(_) => {}
+            }
+        }
+        Ok(Box::new(Done(Some(Ok(completion)))))
+    }
+}
+
+/// A batch that was done before its ticket was made.
+pub(crate) struct Done(pub(crate) Option<Result<Completion, Error>>);
+
+impl Ticket for Done {
+    fn wait(&mut self, _: Option<Duration>) -> Option<Result<Completion, Error>> {
+        self.0.take()
+    }
+
+    fn cancel(&mut self) {}
+}

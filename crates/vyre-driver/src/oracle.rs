@@ -1,0 +1,173 @@
+//! The oracle as a device: what other devices are compared with.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vyre_foundation::Validated;
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::{Program, TypeSet};
+use vyre_foundation::launch::{self, Arguments, Report, Slice};
+use vyre_foundation::validate::limits;
+
+use crate::backend::{Backend, Bound, Command, Completion, Device, Groups, Kernel, Launch, Memory, Range, Ticket};
+use crate::null::Done;
+use crate::{Capabilities, DeviceKind, Error, Floats};
+
+/// The oracle backend. It is slow, has every feature, and is right by definition.
+#[derive(Clone, Copy, Debug)]
+pub struct Oracle {
+    /// Lanes of a subgroup. To compare a device with the oracle, give it the device's size.
+    pub subgroup_size: u32,
+}
+
+impl Default for Oracle {
+    fn default() -> Self {
+        Oracle { subgroup_size: vyre_reference::Options::default().subgroup_size }
+    }
+}
+
+impl Backend for Oracle {
+    fn name(&self) -> &'static str {
+        "reference"
+    }
+
+    fn description(&self) -> &'static str {
+        "the interpreter that defines what programs mean"
+    }
+
+    fn open(&self) -> Result<Box<dyn Device>, Error> {
+        let capabilities = Capabilities {
+            name: "vyre reference interpreter".into(),
+            kind: DeviceKind::Oracle,
+            types: TypeSet::ALL,
+            atomics_64: true,
+            subgroup_size: Some(self.subgroup_size),
+            max_workgroup_size: limits::WORKGROUP_SIZE,
+            max_workgroup_invocations: limits::WORKGROUP_INVOCATIONS,
+            max_workgroup_bytes: limits::WORKGROUP_BYTES,
+            max_storage_objects: u32::MAX,
+            max_binding_bytes: u64::MAX,
+            max_buffer_bytes: isize::MAX as u64,
+            memory_bytes: None,
+            max_loop_trips: None,
+            threads: Some(1),
+            floats: Floats::EXACT,
+        };
+        Ok(Box::new(OracleDevice { capabilities, executing: Mutex::new(()) }))
+    }
+}
+
+struct OracleDevice {
+    capabilities: Capabilities,
+    /// Commands of different threads take turns.
+    executing: Mutex<()>,
+}
+
+struct OracleKernel(Arc<Validated<Program>>);
+struct OracleMemory(Mutex<Vec<u8>>);
+
+impl Kernel for OracleKernel {}
+impl Memory for OracleMemory {}
+
+impl OracleMemory {
+    fn of(memory: &Arc<dyn Memory>) -> &OracleMemory {
+        (&**memory as &dyn Any).downcast_ref().expect("the driver keeps devices apart")
+    }
+
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Device for OracleDevice {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
+        Ok(Arc::new(OracleKernel(program.clone())))
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
+        let mut memory = Vec::new();
+        let out_of_memory = |_| Error::OutOfMemory { requested: bytes, available: 0 };
+        memory.try_reserve_exact(bytes as usize).map_err(out_of_memory)?;
+        memory.resize(bytes as usize, 0);
+        Ok(Arc::new(OracleMemory(Mutex::new(memory))))
+    }
+
+    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
+        let _turn = self.executing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut completion = Completion::default();
+        for command in commands {
+            match command {
+                Command::Launch(launch) => match self.launch(&launch) {
+                    Ok(report) => completion.reports.push(report),
+                    Err(error) => return Ok(Box::new(Done(Some(Err(error))))),
+                },
+                Command::Write(range, data) => {
+                    OracleMemory::of(&range.memory).bytes()[bytes_of(&range)].copy_from_slice(&data);
+                }
+                Command::Clear(range) => OracleMemory::of(&range.memory).bytes()[bytes_of(&range)].fill(0),
+                Command::Read(range) => {
+                    completion.data.push(OracleMemory::of(&range.memory).bytes()[bytes_of(&range)].to_vec());
+                }
+            }
+        }
+        Ok(Box::new(Done(Some(Ok(completion)))))
+    }
+}
+
+fn bytes_of(range: &Range) -> std::ops::Range<usize> {
+    range.start as usize..(range.start + range.bytes) as usize
+}
+
+impl OracleDevice {
+    fn launch(&self, launch: &Launch) -> Result<Report, Error> {
+        let kernel: &OracleKernel =
+            (&*launch.kernel as &dyn Any).downcast_ref().expect("the driver keeps devices apart");
+        let program = &kernel.0;
+        let groups = match &launch.groups {
+            Groups::Fixed(groups) => *groups,
+            Groups::Indirect(range) => {
+                let bytes = OracleMemory::of(&range.memory).bytes()[bytes_of(range)].to_vec();
+                let word = |axis: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[4 * axis + byte]));
+                launch::Grid::Groups(std::array::from_fn(word)).groups(program.workgroup_size)?
+            }
+        };
+        // The interpreter wants its buffers in one list. Objects may be parts of the same memory.
+        let mut memories: Vec<&Arc<dyn Memory>> = Vec::new();
+        let mut arguments = Arena::filled(program.memory.len(), None);
+        for (id, memory) in program.memory.iter() {
+            arguments[id] = match &launch.arguments[id] {
+                None => None,
+                Some(Bound::Scalar(literal)) => Some(launch::Argument::Scalar(*literal)),
+                Some(Bound::Range(range)) => {
+                    let known = memories.iter().position(|known| Arc::ptr_eq(known, &range.memory));
+                    let buffer = known.unwrap_or_else(|| {
+                        memories.push(&range.memory);
+                        memories.len() - 1
+                    });
+                    Some(launch::Argument::Slice(Slice {
+                        buffer: buffer as u64,
+                        element: memory.element,
+                        start: range.start,
+                        bytes: range.bytes,
+                    }))
+                }
+            };
+        }
+        let mut buffers: Vec<Vec<u8>> =
+            memories.iter().map(|memory| std::mem::take(&mut *OracleMemory::of(memory).bytes())).collect();
+        let options = vyre_reference::Options { limits: launch.limits, subgroup_size: self.subgroup_size() };
+        let result = vyre_reference::run(program, groups, &Arguments::checked(arguments), &mut buffers, &options);
+        for (memory, buffer) in memories.into_iter().zip(buffers) {
+            *OracleMemory::of(memory).bytes() = buffer;
+        }
+        result.map_err(|error| Error::Backend { backend: "reference", reason: error.to_string() })
+    }
+
+    fn subgroup_size(&self) -> u32 {
+        self.capabilities.subgroup_size.unwrap_or(1)
+    }
+}

@@ -1,0 +1,248 @@
+//! Which devices there are, and which one is used when the caller does not care.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use vyre_foundation::ir::{Element, Program};
+use vyre_foundation::launch::Limits;
+use vyre_foundation::{Validated, text, validate};
+
+use crate::backend::Backend;
+use crate::{Device, DeviceKind, Dispatch, Error, Grid};
+
+/// The backends a program was linked with, in the order in which they were registered. Registration is explicit.
+#[derive(Default)]
+pub struct Registry {
+    backends: Vec<Box<dyn Backend>>,
+    record: Option<PathBuf>,
+}
+
+/// The device that was chosen, and why.
+pub struct Choice {
+    /// The name of its backend.
+    pub name: &'static str,
+    /// The device.
+    pub device: Device,
+    /// What was said of each backend, in the order of registration.
+    pub reasons: Vec<(&'static str, String)>,
+}
+
+/// The name that asks for the best device.
+const AUTO: &str = "auto";
+
+/// The environment variable that names the device if the caller does not.
+const VARIABLE: &str = "VYRE_DEVICE";
+
+impl Registry {
+    /// Adds a backend.
+    #[must_use]
+    pub fn with(mut self, backend: impl Backend + 'static) -> Registry {
+        self.backends.push(Box::new(backend));
+        self
+    }
+
+    /// Keeps measured throughputs in a file, so that another process need not measure again within a day.
+    #[must_use]
+    pub fn remember(mut self, record: impl Into<PathBuf>) -> Registry {
+        self.record = Some(record.into());
+        self
+    }
+
+    /// The backends.
+    pub fn backends(&self) -> impl Iterator<Item = &dyn Backend> {
+        self.backends.iter().map(|backend| &**backend)
+    }
+
+    /// Opens the device that the caller names, else the one that the environment variable `VYRE_DEVICE` names, else the
+    /// best one for the program. `auto` asks for the best one explicitly.
+    ///
+    /// # Errors
+    /// There is no such device, or it cannot be opened.
+    pub fn choose(&self, name: Option<&str>, program: Option<&Validated<Program>>) -> Result<Choice, Error> {
+        let variable = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
+        let (name, by) = match (name, &variable) {
+            (Some(name), _) => (name, "it was asked for"),
+            (None, Some(name)) => (name.as_str(), "VYRE_DEVICE names it"),
+            (None, None) => (AUTO, ""),
+        };
+        if name == AUTO {
+            return self.best(program);
+        }
+        let Some(backend) = self.backends().find(|backend| backend.name() == name) else {
+            let known = self.backends().map(|backend| backend.name().to_owned()).collect();
+            return Err(Error::NoSuchDevice { name: name.into(), known });
+        };
+        let device = Device::new(backend.open()?);
+        Ok(Choice { name: backend.name(), device, reasons: vec![(backend.name(), by.into())] })
+    }
+
+    /// Opens a device by name.
+    ///
+    /// # Errors
+    /// There is no such device, or it cannot be opened.
+    pub fn open(&self, name: &str) -> Result<Device, Error> {
+        self.choose(Some(name), None).map(|choice| choice.device)
+    }
+
+    /// The device with the highest measured throughput of those that can run the program.
+    fn best(&self, program: Option<&Validated<Program>>) -> Result<Choice, Error> {
+        let mut record = Record::load(self.record.as_deref());
+        let mut reasons = Vec::new();
+        let mut candidates = Vec::new();
+        for backend in self.backends() {
+            let name = backend.name();
+            match record.get(name) {
+                Some(0.0) => reasons.push((name, "could not be opened when last tried".into())),
+                Some(throughput) => candidates.push((throughput, backend, None)),
+                None => match measured(backend) {
+                    Ok(Some((device, throughput))) => {
+                        record.set(name, throughput);
+                        candidates.push((throughput, backend, Some(device)));
+                    }
+                    Ok(None) => reasons.push((name, "is used only when asked for".into())),
+                    Err(error) => {
+                        record.set(name, 0.0);
+                        reasons.push((name, error.to_string()));
+                    }
+                },
+            }
+        }
+        record.save(self.record.as_deref());
+        candidates.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut chosen = None;
+        for (throughput, backend, device) in candidates {
+            let speed = format!("{:.0} million steps per second", throughput / 1e6);
+            if chosen.is_some() {
+                reasons.push((backend.name(), format!("slower: {speed}")));
+                continue;
+            }
+            let opened = device.map_or_else(|| backend.open().map(Device::new), Ok);
+            let usable = opened.and_then(|device| match program {
+                Some(program) => device.capabilities().check(program).map(|()| device),
+                None => Ok(device),
+            });
+            match usable {
+                Ok(device) => {
+                    reasons.push((backend.name(), format!("the fastest: {speed}")));
+                    chosen = Some((backend.name(), device));
+                }
+                Err(error) => reasons.push((backend.name(), error.to_string())),
+            }
+        }
+        let order = |name: &str| self.backends().position(|backend| backend.name() == name);
+        reasons.sort_by_key(|(name, _)| order(name));
+        match chosen {
+            Some((name, device)) => Ok(Choice { name, device, reasons }),
+            None => {
+                let reason = reasons.iter().map(|(name, reason)| format!("{name}: {reason}"));
+                Err(Error::NoAdapter { backend: AUTO, reason: reason.collect::<Vec<_>>().join("; ") })
+            }
+        }
+    }
+}
+
+/// Opens a backend and measures it, unless it is of a kind that nobody runs for speed.
+fn measured(backend: &dyn Backend) -> Result<Option<(Device, f64)>, Error> {
+    let device = Device::new(backend.open()?);
+    match device.capabilities().kind {
+        DeviceKind::Null | DeviceKind::Oracle => Ok(None),
+        DeviceKind::Cpu | DeviceKind::Gpu | DeviceKind::SoftwareGpu => {
+            let throughput = throughput(&device)?;
+            Ok(Some((device, throughput)))
+        }
+    }
+}
+
+/// Steps of integer arithmetic per second, in a small kernel that takes a few milliseconds.
+fn throughput(device: &Device) -> Result<f64, Error> {
+    const ELEMENTS: u32 = 1 << 16;
+    const ROUNDS: u32 = 64;
+    const PROGRAM: &str = "program measure workgroup(64) {
+        read_write data: [u32]
+        %i = global_index
+        %x = load data[%i]
+        %r = loop (%k = 0, %h = %x) -> u32 {
+            %done = ge %k, 64
+            if %done {
+                break %h
+            }
+            %s = shr %h, 15
+            %a = xor %h, %s
+            %b = mul %a, 2246822519
+            %next = add %k, 1
+            continue %next, %b
+        }
+        store data[%i], %r
+    }";
+    let program = validate::program(text::parse(PROGRAM)?.programs.remove(0))?;
+    let kernel = device.compile(&program)?;
+    let data = device.allocate(Element::U32, u64::from(ELEMENTS))?;
+    let dispatch = Dispatch {
+        kernel: &kernel,
+        grid: Grid::elements(ELEMENTS),
+        arguments: vec![("data", (&data).into())],
+        limits: Limits { deadline: Some(Duration::from_secs(5)), ..Limits::default() },
+    };
+    let mut best = Duration::MAX;
+    for _ in 0..3 {
+        let start = Instant::now();
+        device.run(&dispatch)?;
+        best = best.min(start.elapsed());
+    }
+    Ok(f64::from(ELEMENTS * ROUNDS) / best.as_secs_f64().max(1e-9))
+}
+
+/// Measured throughputs by backend name, in a small text file. Anything unreadable counts as nothing known.
+struct Record(Vec<(String, f64)>);
+
+impl Record {
+    /// After this time a driver may have been installed or updated.
+    const LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+    fn load(path: Option<&Path>) -> Record {
+        let fresh = |path: &&Path| {
+            let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+            modified
+                .and_then(|time| SystemTime::now().duration_since(time).ok())
+                .is_some_and(|age| age < Self::LIFETIME)
+        };
+        let text = path.filter(fresh).and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+        let mut lines = text.lines();
+        if lines.next() != Some(Record::header()) {
+            return Record(Vec::new());
+        }
+        let entries = lines.filter_map(|line| {
+            let (name, value) = line.split_once(' ')?;
+            Some((name.to_owned(), value.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)?))
+        });
+        Record(entries.collect())
+    }
+
+    const fn header() -> &'static str {
+        concat!("vyre throughput ", env!("CARGO_PKG_VERSION"))
+    }
+
+    fn get(&self, name: &str) -> Option<f64> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    fn set(&mut self, name: &str, value: f64) {
+        self.0.push((name.into(), value));
+    }
+
+    /// Replaces the file in one step. That it cannot be written only means measuring again.
+    fn save(&self, path: Option<&Path>) {
+        let Some(path) = path else { return };
+        let lines = self.0.iter().map(|(name, value)| format!("{name} {value:.0}\n"));
+        let text = format!("{}\n{}", Record::header(), lines.collect::<String>());
+        let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+        let written = path
+            .parent()
+            .map_or(Ok(()), std::fs::create_dir_all)
+            .and_then(|()| std::fs::write(&temporary, text))
+            .and_then(|()| std::fs::rename(&temporary, path));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+    }
+}
