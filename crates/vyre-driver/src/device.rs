@@ -138,13 +138,17 @@ pub struct MemoryFigures {
 }
 
 impl Device {
-    pub(crate) fn new(backend: Box<dyn backend::Device>) -> Device {
-        Device(Arc::new(Core {
-            backend,
+    /// Opens the device of a backend.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used.
+    pub fn open(backend: &dyn backend::Backend) -> Result<Device, Error> {
+        Ok(Device(Arc::new(Core {
+            backend: backend.open()?,
             pool: Lock(Mutex::new(Pool::default())),
             used: AtomicU64::new(0),
             generation: AtomicU64::new(0),
-        }))
+        })))
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

@@ -72,7 +72,7 @@ impl Registry {
             let known = self.backends().map(|backend| backend.name().to_owned()).collect();
             return Err(Error::NoSuchDevice { name: name.into(), known });
         };
-        let device = Device::new(backend.open()?);
+        let device = Device::open(backend)?;
         Ok(Choice { name: backend.name(), device, reasons: vec![(backend.name(), by.into())] })
     }
 
@@ -116,7 +116,7 @@ impl Registry {
                 reasons.push((backend.name(), format!("slower: {speed}")));
                 continue;
             }
-            let opened = device.map_or_else(|| backend.open().map(Device::new), Ok);
+            let opened = device.map_or_else(|| Device::open(backend), Ok);
             let usable = opened.and_then(|device| match program {
                 Some(program) => device.capabilities().check(program).map(|()| device),
                 None => Ok(device),
@@ -143,7 +143,7 @@ impl Registry {
 
 /// Opens a backend and measures it, unless it is of a kind that nobody runs for speed.
 fn measured(backend: &dyn Backend) -> Result<Option<(Device, f64)>, Error> {
-    let device = Device::new(backend.open()?);
+    let device = Device::open(backend)?;
     match device.capabilities().kind {
         DeviceKind::Null | DeviceKind::Oracle => Ok(None),
         DeviceKind::Cpu | DeviceKind::Gpu | DeviceKind::SoftwareGpu => {

@@ -67,14 +67,19 @@ impl Inputs {
     }
 
     /// Gives zeros to every object that is not bound, can be written and has a known length: its contents are a result.
-    pub fn complete(&mut self, program: &Validated<Program>) {
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] if there is not enough memory.
+    pub fn complete(&mut self, program: &Validated<Program>) -> Result<(), Error> {
         for memory in program.memory.values() {
             let bound = self.arguments.iter().any(|(name, _)| *name == memory.name);
             let result = matches!(memory.space, Space::Storage(_)) && memory.writable();
-            if let (false, true, Some(bytes)) = (bound, result, memory.static_bytes()) {
-                self.bytes(program, &memory.name, vec![0; bytes as usize]).expect("the object exists");
+            if let (false, true, Some(length)) = (bound, result, memory.length) {
+                let zeros = Fill::Zeros(u64::from(length)).bytes(memory.element)?;
+                self.bytes(program, &memory.name, zeros)?;
             }
         }
+        Ok(())
     }
 
     /// The arguments, in the form that [`launch::bind`](crate::launch::bind) takes.

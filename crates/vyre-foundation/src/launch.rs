@@ -204,6 +204,22 @@ pub struct TraceLine {
     pub text: String,
 }
 
+impl TraceLine {
+    /// The line of a `print` with these operands.
+    pub fn new(invocation: u32, format: &str, operands: impl IntoIterator<Item = Literal>) -> TraceLine {
+        let mut operands = operands.into_iter();
+        let mut text = String::new();
+        let mut rest = format;
+        while let Some((before, after)) = rest.split_once("{}") {
+            text += before;
+            text += &operands.next().map(Literal::plain).unwrap_or_default();
+            rest = after;
+        }
+        text += rest;
+        TraceLine { invocation, text }
+    }
+}
+
 /// How a dispatch ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {

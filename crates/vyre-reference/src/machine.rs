@@ -382,19 +382,8 @@ impl<'p> Machine<'p> {
             self.dropped_lines += 1;
             return;
         }
-        let mut line = String::new();
-        let mut values = operands.iter();
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once("{}") {
-            line += before;
-            if let Some(&value) = values.next() {
-                let literal = Literal { ty: self.program.ty(value), bits: self.get(value, lane) };
-                line += &literal.plain();
-            }
-            rest = after;
-        }
-        line += rest;
-        self.trace.push(TraceLine { invocation: self.global_index(lane), text: line });
+        let literals = operands.iter().map(|&value| Literal { ty: self.program.ty(value), bits: self.get(value, lane) });
+        self.trace.push(TraceLine::new(self.global_index(lane), text, literals));
     }
 
     // Operations between invocations. Those that are not in `lanes` have ended.

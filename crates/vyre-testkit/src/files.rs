@@ -23,12 +23,11 @@ use std::path::{Path, PathBuf};
 
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Element, Literal, Module, Program, Space};
-use vyre_foundation::launch::{Grid, Outcome};
+use vyre_foundation::launch::{Grid, Limits, Outcome};
 use vyre_foundation::text::parse_literal;
 use vyre_foundation::{Error, Validated, text, validate};
-use vyre_reference::Options;
 
-use crate::on_oracle;
+use crate::{oracle, run};
 
 /// All `.vyre` files below a folder, in order.
 ///
@@ -138,8 +137,8 @@ impl<'s> Subject<'s> {
                 Ok(lines.collect::<Vec<_>>().join("\n"))
             }
             ("run", Ok(module)) => {
-                let case = Case::parse(module, rest).map_err(|error| format!("{directive}: {error}"))?;
-                Ok(case.run().unwrap_or_else(|error| render(&error, self.source)))
+                let described = Case::parse(module, rest).and_then(Case::describe);
+                described.map_err(|error| format!("{directive}: {error}"))
             }
             _ => Err(format!("unknown directive `{directive}`")),
         }
@@ -147,11 +146,28 @@ impl<'s> Subject<'s> {
 }
 
 /// One dispatch, as a `run` directive describes it.
-struct Case {
-    program: Program,
-    grid: Option<Grid>,
-    bindings: Vec<(String, String)>,
-    options: Options,
+pub struct Case {
+    /// The program, specialized and validated.
+    pub program: Validated<Program>,
+    /// The grid.
+    pub grid: Grid,
+    /// What its objects are bound to.
+    pub inputs: Inputs,
+    /// Fuel and trace.
+    pub limits: Limits,
+    /// Lanes of a subgroup, if the expectation depends on it.
+    pub subgroup_size: Option<u32>,
+}
+
+/// The cases of a file.
+///
+/// # Errors
+/// The file cannot be read, or has a mistake that is not expected.
+pub fn cases(path: &Path) -> Result<Vec<Case>, String> {
+    let source = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let Ok(module) = text::parse(&source) else { return Ok(Vec::new()) };
+    let directives = source.lines().filter_map(|line| line.strip_prefix("//@ run"));
+    directives.map(|arguments| Case::parse(&module, arguments)).collect()
 }
 
 impl Case {
@@ -161,7 +177,8 @@ impl Case {
         let mut grid = None;
         let mut constants = Vec::new();
         let mut bindings = Vec::new();
-        let mut options = Options::default();
+        let mut limits = Limits::default();
+        let mut subgroup_size = None;
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(format!("{word} needs a value"));
             match word {
@@ -169,9 +186,9 @@ impl Case {
                 "--elements" => grid = Some(Grid::Elements(sizes(value()?)?)),
                 "--grid" => grid = Some(Grid::Groups(sizes(value()?)?)),
                 "--set" => constants.push(assignment(value()?)?),
-                "--subgroup-size" => options.subgroup_size = number(value()?)?,
-                "--fuel" => options.limits.fuel = u64::from(number(value()?)?),
-                "--trace" => options.limits.trace_capacity = number(value()?)? as usize,
+                "--subgroup-size" => subgroup_size = Some(number(value()?)?),
+                "--fuel" => limits.fuel = u64::from(number(value()?)?),
+                "--trace" => limits.trace_capacity = number(value()?)? as usize,
                 _ => bindings.push(assignment(word)?),
             }
         }
@@ -184,18 +201,21 @@ impl Case {
             let value = parse_literal(&value).map_err(|fault| fault.to_string())?;
             program.specialize(&name, value).map_err(|error| error.to_string())?;
         }
-        Ok(Case { program, grid, bindings, options })
+        let program = validate::program(program).map_err(|error| error.to_string())?;
+        let mut inputs = Inputs::default();
+        for (name, value) in bindings {
+            inputs.notation(&program, &name, &value).map_err(|error| error.to_string())?;
+        }
+        inputs.complete(&program).map_err(|error| error.to_string())?;
+        let grid = grid.or(program.launch.map(Grid::Elements)).unwrap_or(Grid::Groups([1, 1, 1]));
+        Ok(Case { program, grid, inputs, limits, subgroup_size })
     }
 
-    fn run(&self) -> Result<String, Error> {
-        let program = validate::program(self.program.clone())?;
-        let elements = program.launch.map(Grid::Elements);
-        let grid = self.grid.or(elements).unwrap_or(Grid::Groups([1, 1, 1]));
-        let mut inputs = Inputs::default();
-        for (name, value) in &self.bindings {
-            inputs.notation(&program, name, value)?;
-        }
-        let report = on_oracle(&program, grid, &mut inputs, &self.options)?;
+    /// What comes out on the oracle, as text.
+    fn describe(mut self) -> Result<String, String> {
+        let oracle = oracle(self.subgroup_size.unwrap_or(16));
+        let report = run(&oracle, &self.program, self.grid, &mut self.inputs, self.limits);
+        let report = report.map_err(|error| error.to_string())?;
         let mut text = String::new();
         for line in &report.trace {
             let _ = writeln!(text, "{}: {}", line.invocation, line.text);
@@ -211,7 +231,7 @@ impl Case {
             Outcome::OutOfFuel { .. } => text += "out of fuel\n",
             Outcome::DeadlinePassed { .. } => text += "deadline passed\n",
         }
-        text += &results(&program, &inputs);
+        text += &results(&self.program, &self.inputs);
         Ok(text)
     }
 }

@@ -4,8 +4,7 @@ use proptest::prelude::*;
 use vyre_foundation::ir::Module;
 use vyre_foundation::launch::{Grid, Limits, Outcome};
 use vyre_foundation::{Error, text, validate};
-use vyre_reference::Options;
-use vyre_testkit::{Features, generate, on_oracle};
+use vyre_testkit::{Features, generate, oracle, run};
 
 fn explain(error: &Error, printed: &str) -> String {
     match error {
@@ -35,8 +34,8 @@ proptest! {
         let program = text::parse(&printed).and_then(|mut module| validate::program(module.programs.remove(0)));
         let program = program.map_err(|error| TestCaseError::fail(explain(&error, &printed)))?;
         let mut inputs = generated.inputs;
-        let options = Options { limits: Limits { fuel: 1 << 24, ..Limits::default() }, ..Options::default() };
-        let report = on_oracle(&program, Grid::Groups(generated.groups), &mut inputs, &options).unwrap();
+        let limits = Limits { fuel: 1 << 24, ..Limits::default() };
+        let report = run(&oracle(16), &program, Grid::Groups(generated.groups), &mut inputs, limits).unwrap();
         let ended = matches!(report.outcome, Outcome::Completed | Outcome::Trapped { .. });
         prop_assert!(ended, "{:?}\n{printed}", report.outcome);
     }

@@ -2,4 +2,4 @@
 
 mod uniformity;
 
-pub use uniformity::{Cause, Uniformity};
+pub use uniformity::{Cause, Scope, Uniformity};

@@ -1,5 +1,5 @@
-//! Uniformity: which values are the same for all active invocations of a workgroup, and which blocks are executed by all of
-//! them together.
+//! Uniformity: which values are the same for all active invocations of a workgroup (or of the whole dispatch), and which
+//! blocks are executed by all of them together.
 //!
 //! The analysis starts by assuming that everything is uniform and takes back what it cannot keep, until nothing changes.
 //! For each value and block that is not uniform it remembers one cause, so that a message can show the way back to the
@@ -13,6 +13,15 @@ use rustc_hash::FxHashMap;
 use crate::ir::entity::Arena;
 use crate::ir::ops::Kind;
 use crate::ir::{BlockId, InstId, MemId, Op, Program, Space, ValueId};
+
+/// Among whom values are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The invocations of one workgroup: what barriers are about.
+    Workgroup,
+    /// All invocations of a dispatch: for backends that execute several workgroups in one go.
+    Dispatch,
+}
 
 /// Why a value is not uniform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +43,7 @@ pub struct Uniformity {
 
 impl Uniformity {
     /// Analyses a program whose structure, scopes and types are in order.
-    pub fn of(program: &Program) -> Uniformity {
+    pub fn of(program: &Program, scope: Scope) -> Uniformity {
         let mut written = Arena::filled(program.memory.len(), false);
         program.walk(|inst, _| {
             let op = &program.insts[inst].op;
@@ -44,6 +53,7 @@ impl Uniformity {
         });
         let mut analysis = Analysis {
             program,
+            scope,
             written,
             facts: Uniformity {
                 values: Arena::filled(program.values.len(), None),
@@ -53,7 +63,7 @@ impl Uniformity {
             changed: true,
         };
         // A single invocation agrees with itself.
-        if program.workgroup_size != [1, 1, 1] {
+        if scope == Scope::Dispatch || program.workgroup_size != [1, 1, 1] {
             while std::mem::take(&mut analysis.changed) {
                 analysis.block(program.body, Control { absolute: None, in_loop: None }, None);
             }
@@ -103,6 +113,7 @@ struct Control {
 
 struct Analysis<'p> {
     program: &'p Program,
+    scope: Scope,
     /// Objects that the program stores to.
     written: Arena<MemId, bool>,
     facts: Uniformity,
@@ -161,8 +172,8 @@ impl Analysis<'_> {
                 }
                 op => {
                     let cause = match self.divergent_operand(&inst.operands) {
-                        // Whatever was given, all invocations get the same.
-                        _ if *op == Op::Broadcast => None,
+                        // Whatever was given, all invocations of a workgroup get the same.
+                        _ if *op == Op::Broadcast && self.scope == Scope::Workgroup => None,
                         Some(operand) => Some(Cause::Operand(operand)),
                         None => self.tells_invocations_apart(op).then_some(Cause::Origin),
                     };
@@ -241,10 +252,14 @@ impl Analysis<'_> {
     /// Whether an operation on uniform operands can give invocations different results.
     fn tells_invocations_apart(&self, op: &Op) -> bool {
         match op.row().kind {
-            Kind::Pure | Kind::PerGroup | Kind::Effect | Kind::Control => false,
+            Kind::Pure | Kind::Effect | Kind::Control => false,
+            Kind::PerGroup => self.scope == Scope::Dispatch && matches!(op, Op::GroupId(_) | Op::GroupIndex),
             // There is only one position along an axis of size 1.
             Kind::PerInvocation => match op {
-                Op::GlobalId(axis) | Op::LocalId(axis) => self.program.workgroup_size[*axis as usize] > 1,
+                Op::LocalId(axis) => self.program.workgroup_size[*axis as usize] > 1,
+                Op::GlobalId(axis) => {
+                    self.scope == Scope::Dispatch || self.program.workgroup_size[*axis as usize] > 1
+                }
                 _ => true,
             },
             // Another invocation may write between the loads of two invocations.
@@ -256,7 +271,7 @@ impl Analysis<'_> {
             // Atomics take turns.
             Kind::Atomic => true,
             // The subgroups of a workgroup differ.
-            Kind::Collective => *op != Op::Broadcast,
+            Kind::Collective => self.scope == Scope::Dispatch || *op != Op::Broadcast,
         }
     }
 }

@@ -18,7 +18,7 @@ mod typing;
 use std::ops::Deref;
 
 use crate::Error;
-use crate::analysis::Uniformity;
+use crate::analysis::{Scope, Uniformity};
 use crate::diagnostics::{Diagnostic, Diagnostics, Fault};
 use crate::ir::{Element, InstId, Module, Op, Program, Space, Span, ValueId, total_invocations};
 use crate::text::is_name;
@@ -183,7 +183,7 @@ fn workgroup_size(program: &Program, report: &mut impl FnMut(Fault, Span)) {
 /// Rejects collective operations that not all invocations may reach together, and shows the way back to the operation that
 /// tells invocations apart.
 fn uniform_control_flow(program: &Program, diagnostics: &mut Vec<Diagnostic>) {
-    let uniformity = Uniformity::of(program);
+    let uniformity = Uniformity::of(program, Scope::Workgroup);
     for (block, contents) in program.blocks.iter() {
         let Some(condition) = uniformity.divergence(block) else { continue };
         for &id in &contents.insts {

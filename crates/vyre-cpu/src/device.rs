@@ -1,0 +1,320 @@
+//! The CPU as a device: a queue of commands, executed in order.
+//!
+//! Commands are executed by a thread of the device, or by whoever waits for them, whichever comes first: waiting for a small
+//! kernel usually means running it, without waking anybody.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use vyre_driver::backend::{
+    Backend, Bound, Command, Completion, Device, Groups, Kernel, Launch, Memory, Range, Ticket,
+};
+use vyre_driver::{Capabilities, DeviceKind, Error, Floats};
+use vyre_foundation::Validated;
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::{Program, TypeSet};
+use vyre_foundation::launch::{self, Report};
+use vyre_foundation::validate::limits;
+
+use crate::memory::{Block, View};
+use crate::pool::Pool;
+use crate::{portable, spmd};
+
+/// The CPU backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cpu {
+    /// How many threads execute workgroups; as many as there are cores if not given.
+    pub threads: Option<usize>,
+}
+
+impl Backend for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn description(&self) -> &'static str {
+        "this machine's processor, all cores"
+    }
+
+    fn open(&self) -> Result<Box<dyn Device>, Error> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let pool = Pool::new(self.threads.unwrap_or(cores).max(1));
+        let capabilities = Capabilities {
+            name: processor_name(),
+            kind: DeviceKind::Cpu,
+            types: TypeSet::ALL,
+            atomics_64: true,
+            subgroup_size: Some(portable::SUBGROUP_SIZE),
+            max_workgroup_size: limits::WORKGROUP_SIZE,
+            max_workgroup_invocations: limits::WORKGROUP_INVOCATIONS,
+            max_workgroup_bytes: limits::WORKGROUP_BYTES,
+            max_storage_objects: u32::MAX,
+            max_binding_bytes: u64::MAX,
+            max_buffer_bytes: isize::MAX as u64,
+            memory_bytes: physical_memory(),
+            max_loop_trips: None,
+            threads: Some(pool.threads() as u32),
+            floats: Floats::EXACT,
+        };
+        let queue = Arc::new(Queue {
+            pool,
+            waiting: Mutex::new(Waiting::default()),
+            arrived: Condvar::new(),
+            executing: Mutex::new(()),
+        });
+        let server = {
+            let queue = queue.clone();
+            std::thread::Builder::new().name("vyre-cpu".into()).spawn(move || queue.serve())
+        };
+        let server = server.map_err(|error| Error::Backend { backend: "cpu", reason: error.to_string() })?;
+        Ok(Box::new(CpuDevice { capabilities, queue, server: Some(server) }))
+    }
+}
+
+fn processor_name() -> String {
+    let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+/// The memory of the machine, where the system tells.
+fn physical_memory() -> Option<u64> {
+    let information = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = information.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+struct CpuDevice {
+    capabilities: Capabilities,
+    queue: Arc<Queue>,
+    server: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for CpuDevice {
+    fn drop(&mut self) {
+        lock(&self.queue.waiting).closed = true;
+        self.queue.arrived.notify_all();
+        if let Some(server) = self.server.take() {
+            let _ = server.join();
+        }
+    }
+}
+
+struct CpuKernel(portable::Kernel);
+
+impl Kernel for CpuKernel {}
+
+impl Device for CpuDevice {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
+        Ok(Arc::new(CpuKernel(portable::Kernel::new(spmd::lower(program)))))
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
+        Ok(Arc::new(Block::new(bytes)?))
+    }
+
+    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
+        let batch = Arc::new(Batch {
+            commands: Mutex::new(commands),
+            cancelled: AtomicBool::new(false),
+            result: Mutex::new(None),
+            settled: Condvar::new(),
+        });
+        let asleep = {
+            let mut waiting = lock(&self.queue.waiting);
+            waiting.batches.push_back(batch.clone());
+            waiting.asleep
+        };
+        if asleep {
+            self.queue.arrived.notify_one();
+        }
+        Ok(Box::new(CpuTicket { batch, queue: self.queue.clone() }))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Commands that were submitted together.
+struct Batch {
+    commands: Mutex<Vec<Command>>,
+    cancelled: AtomicBool,
+    result: Mutex<Option<Result<Completion, Error>>>,
+    settled: Condvar,
+}
+
+/// The batches of a device, and what executes them.
+struct Queue {
+    pool: Pool,
+    waiting: Mutex<Waiting>,
+    /// Something was added, or the device was closed.
+    arrived: Condvar,
+    /// Held by whoever takes batches from the queue, until they are done: batches are executed in order.
+    executing: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    batches: VecDeque<Arc<Batch>>,
+    /// Whether the device's own thread sleeps.
+    asleep: bool,
+    closed: bool,
+}
+
+impl Queue {
+    /// How often the device's own thread looks for work before it sleeps: some tens of microseconds.
+    const SPINS: u32 = 2_000;
+
+    /// Executes batches until the device is closed.
+    fn serve(&self) {
+        loop {
+            self.execute_all();
+            for _ in 0..Queue::SPINS {
+                std::hint::spin_loop();
+                let waiting = lock(&self.waiting);
+                if !waiting.batches.is_empty() || waiting.closed {
+                    break;
+                }
+            }
+            let mut waiting = lock(&self.waiting);
+            while waiting.batches.is_empty() {
+                if waiting.closed {
+                    return;
+                }
+                waiting.asleep = true;
+                waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                waiting.asleep = false;
+            }
+        }
+    }
+
+    fn execute_all(&self) {
+        let _turn = lock(&self.executing);
+        while self.execute_next() {}
+    }
+
+    /// Executes the batch that came first. The caller has the turn.
+    fn execute_next(&self) -> bool {
+        let Some(batch) = lock(&self.waiting).batches.pop_front() else { return false };
+        let commands = std::mem::take(&mut *lock(&batch.commands));
+        // A bug in the executor must not take the device with it: the batch fails, and the next one goes on.
+        let result = catch_unwind(AssertUnwindSafe(|| self.execute(commands, &batch.cancelled)));
+        let result = result.unwrap_or_else(|panic| {
+            let reason = panic.downcast_ref::<&str>().copied().unwrap_or("a panic while executing a program");
+            Err(Error::Backend { backend: "cpu", reason: reason.into() })
+        });
+        *lock(&batch.result) = Some(result);
+        batch.settled.notify_all();
+        true
+    }
+
+    fn execute(&self, commands: Vec<Command>, cancelled: &AtomicBool) -> Result<Completion, Error> {
+        let mut completion = Completion::default();
+        for command in commands {
+            if cancelled.load(Relaxed) {
+                return Err(Error::Cancelled);
+            }
+            match command {
+                Command::Launch(launch) => completion.reports.push(self.launch(&launch, cancelled)?),
+                Command::Write(range, data) => {
+                    // SAFETY: the range lies inside its memory and has as many bytes as the data.
+                    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), start_of(&range), data.len()) };
+                }
+                Command::Clear(range) => {
+                    // SAFETY: the range lies inside its memory.
+                    unsafe { std::ptr::write_bytes(start_of(&range), 0, range.bytes as usize) };
+                }
+                Command::Read(range) => {
+                    let mut data = vec![0; range.bytes as usize];
+                    // SAFETY: the range lies inside its memory and has as many bytes as the data.
+                    unsafe { std::ptr::copy_nonoverlapping(start_of(&range), data.as_mut_ptr(), data.len()) };
+                    completion.data.push(data);
+                }
+            }
+        }
+        Ok(completion)
+    }
+
+    fn launch(&self, launch: &Launch, cancelled: &AtomicBool) -> Result<Report, Error> {
+        let kernel: &CpuKernel = (&*launch.kernel as &dyn Any).downcast_ref().expect("the driver keeps devices apart");
+        let program = &kernel.0.form().program;
+        let groups = match &launch.groups {
+            Groups::Fixed(groups) => *groups,
+            Groups::Indirect(range) => {
+                // SAFETY: the driver has checked that the range holds three aligned u32.
+                let groups = unsafe { start_of(range).cast::<[u32; 3]>().read() };
+                launch::Grid::Groups(groups).groups(program.workgroup_size)?
+            }
+        };
+        let mut storage = Arena::filled(program.memory.len(), None);
+        let mut scalars = Arena::filled(program.memory.len(), 0);
+        for (id, memory) in program.memory.iter() {
+            match &launch.arguments[id] {
+                None => {}
+                Some(Bound::Scalar(literal)) => scalars[id] = literal.bits,
+                Some(Bound::Range(range)) => {
+                    let length = (range.bytes / memory.element.size() as u64) as u32;
+                    let view = View { start: start_of(range), length, element: memory.element, lane_stride: 0 };
+                    storage[id] = Some(view);
+                }
+            }
+        }
+        let limits = launch.limits;
+        let dispatch = portable::Launch { kernel: &kernel.0, groups, storage, scalars, limits, cancelled };
+        let report = portable::run(&dispatch, &self.pool);
+        if cancelled.load(Relaxed) { Err(Error::Cancelled) } else { Ok(report) }
+    }
+}
+
+fn start_of(range: &Range) -> *mut u8 {
+    let block: &Block = (&*range.memory as &dyn Any).downcast_ref().expect("the driver keeps devices apart");
+    block.at(range.start)
+}
+
+struct CpuTicket {
+    batch: Arc<Batch>,
+    queue: Arc<Queue>,
+}
+
+impl Ticket for CpuTicket {
+    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<Completion, Error>> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        // Whoever waits without a limit may as well work. With a limit, a batch could take longer than that.
+        if timeout.is_none() {
+            while lock(&self.batch.result).is_none() {
+                let Ok(_turn) = self.queue.executing.try_lock() else { break };
+                if !self.queue.execute_next() {
+                    break;
+                }
+            }
+        }
+        let mut result = lock(&self.batch.result);
+        loop {
+            if let Some(result) = result.take() {
+                return Some(result);
+            }
+            result = match deadline {
+                None => self.batch.settled.wait(result).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.checked_duration_since(Instant::now())?;
+                    let waited = self.batch.settled.wait_timeout(result, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    fn cancel(&mut self) {
+        self.batch.cancelled.store(true, Relaxed);
+    }
+}

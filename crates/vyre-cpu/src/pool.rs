@@ -1,0 +1,193 @@
+//! A pool of threads that spin for a while before they sleep.
+//!
+//! Waking a sleeping thread costs more than a small kernel takes, so workers stay awake for some microseconds after each
+//! loop, in which the next one usually comes. The thread that asks for a loop takes part in it.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// How often a worker looks for work before it sleeps: some tens of microseconds.
+const SPINS: u32 = 20_000;
+
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// Loops of different threads take turns.
+    turn: Mutex<()>,
+}
+
+struct Shared {
+    /// The loop that is being executed; null between loops.
+    current: AtomicPtr<Loop<'static>>,
+    /// How many workers may be looking at it.
+    inside: AtomicUsize,
+    /// Counts loops, so that a worker sees that there is a new one.
+    epoch: AtomicU32,
+    shutdown: AtomicBool,
+    sleeping: Mutex<usize>,
+    wake: Condvar,
+}
+
+/// A loop over `0..end`, whose iterations are taken one by one.
+struct Loop<'a> {
+    body: &'a (dyn Fn(u32) + Sync),
+    next: AtomicU32,
+    end: u32,
+}
+
+impl Loop<'_> {
+    fn work(&self) {
+        loop {
+            let index = self.next.fetch_add(1, SeqCst);
+            // Every thread overshoots once, and there are few threads.
+            if index >= self.end {
+                return;
+            }
+            (self.body)(index);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    /// A pool in which `threads` work on a loop, the caller included.
+    pub(crate) fn new(threads: usize) -> Pool {
+        let shared = Arc::new(Shared {
+            current: AtomicPtr::new(std::ptr::null_mut()),
+            inside: AtomicUsize::new(0),
+            epoch: AtomicU32::new(0),
+            shutdown: AtomicBool::new(false),
+            sleeping: Mutex::new(0),
+            wake: Condvar::new(),
+        });
+        let workers = (1..threads).filter_map(|number| {
+            let shared = shared.clone();
+            // A system that gives no more threads gets fewer workers.
+            std::thread::Builder::new().name(format!("vyre-cpu-{number}")).spawn(move || shared.worker()).ok()
+        });
+        let workers = workers.collect();
+        Pool { shared, workers, turn: Mutex::new(()) }
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `body` with every number below `end`, on all threads, and returns when all calls have. The body must not
+    /// panic: it would take the worker with it.
+    pub(crate) fn for_each(&self, end: u32, body: &(dyn Fn(u32) + Sync)) {
+        if end <= 1 || self.workers.is_empty() {
+            (0..end).for_each(body);
+            return;
+        }
+        let _turn = lock(&self.turn);
+        let mut task = Loop { body, next: AtomicU32::new(0), end };
+        let shared = &*self.shared;
+        shared.current.store((&raw mut task).cast(), SeqCst);
+        shared.epoch.fetch_add(1, SeqCst);
+        if *lock(&shared.sleeping) > 0 {
+            shared.wake.notify_all();
+        }
+        task.work();
+        // From here on no worker begins to look at the loop. One that was looking when this was stored has counted itself
+        // before it read the pointer, so it is seen here; all accesses are in one total order.
+        shared.current.store(std::ptr::null_mut(), SeqCst);
+        while shared.inside.load(SeqCst) != 0 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.shutdown.store(true, SeqCst);
+        self.shared.epoch.fetch_add(1, SeqCst);
+        {
+            let _asleep = lock(&self.shared.sleeping);
+            self.shared.wake.notify_all();
+        }
+        for worker in self.workers.drain(..) {
+            // A worker that panicked has nothing to say any more.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    fn worker(&self) {
+        let mut seen = 0;
+        while !self.shutdown.load(SeqCst) {
+            seen = self.next_epoch(seen);
+            self.inside.fetch_add(1, SeqCst);
+            let current = self.current.load(SeqCst);
+            if !current.is_null() {
+                // SAFETY: the loop lives until its caller has seen `inside` at 0 after taking the pointer back, and this
+                // worker had counted itself before it read the pointer.
+                unsafe { (*current).work() };
+            }
+            self.inside.fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// Waits for another epoch: spins, then sleeps.
+    fn next_epoch(&self, seen: u32) -> u32 {
+        for _ in 0..SPINS {
+            let epoch = self.epoch.load(SeqCst);
+            if epoch != seen {
+                return epoch;
+            }
+            std::hint::spin_loop();
+        }
+        let mut sleeping = lock(&self.sleeping);
+        loop {
+            let epoch = self.epoch.load(SeqCst);
+            if epoch != seen {
+                return epoch;
+            }
+            *sleeping += 1;
+            sleeping = self.wake.wait(sleeping).unwrap_or_else(PoisonError::into_inner);
+            *sleeping -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    #[test]
+    fn every_index_is_visited_once() {
+        let pool = Pool::new(3);
+        for end in [0, 1, 2, 7, 1000, 3] {
+            let visits: Vec<AtomicU32> = (0..end).map(|_| AtomicU32::new(0)).collect();
+            pool.for_each(end, &|index| {
+                visits[index as usize].fetch_add(1, SeqCst);
+            });
+            assert!(visits.iter().all(|visits| visits.load(SeqCst) == 1));
+        }
+    }
+
+    #[test]
+    fn callers_take_turns() {
+        let pool = Pool::new(2);
+        let sum = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        pool.for_each(10, &|index| {
+                            sum.fetch_add(u64::from(index), SeqCst);
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(sum.into_inner(), 4 * 200 * 45);
+    }
+}

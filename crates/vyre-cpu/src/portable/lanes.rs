@@ -1,0 +1,222 @@
+//! One operation over all lanes: plain loops that the compiler turns into vector code.
+//!
+//! Each loop is compiled twice, for any processor of the architecture and for those with AVX2 and FMA; which one is used is
+//! decided when a kernel is prepared.
+
+use vyre_foundation::ir::Type;
+use vyre_foundation::ir::ops::Op;
+
+/// Computes `lanes` elements of a result from as many elements of each operand.
+///
+/// # Safety
+/// The result and all operands that the operation has point to that many elements, of 4 or 8 bytes according to their types;
+/// the result overlaps none of the operands; and the processor has what the function was compiled for.
+pub(super) type LaneFn = unsafe fn(result: *mut u8, operands: &[*const u8; 4], lanes: usize);
+
+/// A Rust type as it lies in a lane: 4 bytes for everything up to 32 bits, a bool as 0 or 1.
+trait Lane: Copy {
+    type Storage: Copy;
+    fn get(stored: Self::Storage) -> Self;
+    fn put(self) -> Self::Storage;
+}
+
+macro_rules! lane {
+    ($($ty:ty as $storage:ty: $stored:ident => $get:expr, $value:ident => $put:expr;)*) => { $(
+        impl Lane for $ty {
+            type Storage = $storage;
+            #[inline(always)]
+            fn get($stored: $storage) -> $ty {
+                $get
+            }
+            #[inline(always)]
+            fn put(self) -> $storage {
+                let $value = self;
+                $put
+            }
+        }
+    )* };
+}
+lane! {
+    bool as u32: stored => stored != 0, value => u32::from(value);
+    i32 as u32: stored => stored as i32, value => value as u32;
+    u32 as u32: stored => stored, value => value;
+    f32 as u32: stored => f32::from_bits(stored), value => value.to_bits();
+    i64 as u64: stored => stored as i64, value => value as u64;
+    u64 as u64: stored => stored, value => value;
+    f64 as u64: stored => f64::from_bits(stored), value => value.to_bits();
+}
+
+/// Writes the result of a lane.
+///
+/// # Safety
+/// The lane is inside.
+#[inline(always)]
+unsafe fn put<R: Lane>(result: *mut u8, lane: usize, value: R) {
+    // SAFETY: promised by the caller.
+    unsafe { result.cast::<R::Storage>().add(lane).write(value.put()) };
+}
+
+/// Whether the processor has what the fast versions are compiled for.
+pub(super) fn has_fast_versions() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::is_x86_feature_detected as has;
+        has!("avx2") && has!("fma") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("popcnt")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// The loop for a function, in the version for this processor.
+macro_rules! lane_fn {
+    ($fast:expr, ($($function:tt)+)) => { lane_fn!($fast, $($function)+) };
+    ($fast:expr, |$($arg:ident: $ty:ty),+| $body:expr) => {{
+        #[inline(always)]
+        unsafe fn each(result: *mut u8, operands: &[*const u8; 4], lanes: usize) {
+            let [$($arg,)+ ..] = *operands;
+            // SAFETY: promised by the caller.
+            $( let $arg = unsafe { std::slice::from_raw_parts($arg.cast::<<$ty as Lane>::Storage>(), lanes) }; )+
+            for lane in 0..lanes {
+                $( let $arg = <$ty as Lane>::get($arg[lane]); )+
+                // SAFETY: promised by the caller.
+                unsafe { put(result, lane, $body) };
+            }
+        }
+        unsafe fn plain(result: *mut u8, operands: &[*const u8; 4], lanes: usize) {
+            // SAFETY: promised by the caller.
+            unsafe { each(result, operands, lanes) };
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+        unsafe fn with_avx2(result: *mut u8, operands: &[*const u8; 4], lanes: usize) {
+            // SAFETY: promised by the caller.
+            unsafe { each(result, operands, lanes) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        use plain as with_avx2;
+        Some(if $fast { with_avx2 as LaneFn } else { plain as LaneFn })
+    }};
+}
+
+/// The loop for each type of a group; `T` stands for the type.
+macro_rules! by_type {
+    ($fast:expr, $class:expr, [$($variant:ident $rust:ty),+], $function:tt) => {
+        match $class {
+            $( Type::$variant => {
+                #[allow(dead_code)] // Some functions do not mention it.
+                type T = $rust;
+                lane_fn!($fast, $function)
+            } )+
+            _ => None,
+        }
+    };
+}
+
+macro_rules! integers {
+    ($fast:expr, $class:expr, $($f:tt)+) => { by_type!($fast, $class, [I32 i32, U32 u32, I64 i64, U64 u64], ($($f)+)) };
+}
+macro_rules! signed {
+    ($fast:expr, $class:expr, $($f:tt)+) => { by_type!($fast, $class, [I32 i32, I64 i64], ($($f)+)) };
+}
+macro_rules! floats {
+    ($fast:expr, $class:expr, $($f:tt)+) => { by_type!($fast, $class, [F32 f32, F64 f64], ($($f)+)) };
+}
+macro_rules! numbers {
+    ($fast:expr, $class:expr, $($f:tt)+) => {
+        by_type!($fast, $class, [I32 i32, U32 u32, I64 i64, U64 u64, F32 f32, F64 f64], ($($f)+))
+    };
+}
+macro_rules! all {
+    ($fast:expr, $class:expr, $($f:tt)+) => {
+        by_type!($fast, $class, [Bool bool, I32 i32, U32 u32, I64 i64, U64 u64, F32 f32, F64 f64], ($($f)+))
+    };
+}
+macro_rules! casts {
+    ($fast:expr, $from:expr, $to:expr, $($variant:ident $target:ty),+) => {
+        match $to {
+            $( Type::$variant => numbers!($fast, $from, |a: T| a as $target), )+
+            Type::Bool => numbers!($fast, $from, |a: T| a != 0 as T),
+            Type::F16 => None,
+        }
+    };
+}
+
+/// The loop for a pure operation on a type, if there is one. Those that are rare (all of f16, and what is not worth a loop)
+/// have none: they are evaluated lane by lane with the evaluator of the op table.
+pub(super) fn select(op: &Op, class: Type, result: Type, fast: bool) -> Option<LaneFn> {
+    match op {
+        Op::Add => {
+            integers!(fast, class, |a: T, b: T| a.wrapping_add(b)).or_else(|| floats!(fast, class, |a: T, b: T| a + b))
+        }
+        Op::Sub => {
+            integers!(fast, class, |a: T, b: T| a.wrapping_sub(b)).or_else(|| floats!(fast, class, |a: T, b: T| a - b))
+        }
+        Op::Mul => {
+            integers!(fast, class, |a: T, b: T| a.wrapping_mul(b)).or_else(|| floats!(fast, class, |a: T, b: T| a * b))
+        }
+        Op::MulHigh => match class {
+            Type::I32 => lane_fn!(fast, |a: i32, b: i32| ((i64::from(a) * i64::from(b)) >> 32) as i32),
+            Type::U32 => lane_fn!(fast, |a: u32, b: u32| ((u64::from(a) * u64::from(b)) >> 32) as u32),
+            _ => None,
+        },
+        Op::Div => integers!(fast, class, |a: T, b: T| if b == 0 { a } else { a.wrapping_div(b) })
+            .or_else(|| floats!(fast, class, |a: T, b: T| a / b)),
+        Op::Rem => integers!(fast, class, |a: T, b: T| if b == 0 { 0 } else { a.wrapping_rem(b) }),
+        Op::Neg => signed!(fast, class, |a: T| a.wrapping_neg()).or_else(|| floats!(fast, class, |a: T| -a)),
+        Op::Abs => signed!(fast, class, |a: T| a.wrapping_abs()).or_else(|| floats!(fast, class, |a: T| a.abs())),
+        Op::Min => integers!(fast, class, |a: T, b: T| if a < b { a } else { b }).or_else(|| {
+            // Written as two choices without a branch: the first orders numbers and zeros, the second avoids a NaN.
+            floats!(fast, class, |a: T, b: T| {
+                let lower = if (a < b) | ((a == b) & a.is_sign_negative()) { a } else { b };
+                if b.is_nan() { a } else { lower }
+            })
+        }),
+        Op::Max => integers!(fast, class, |a: T, b: T| if a > b { a } else { b }).or_else(|| {
+            floats!(fast, class, |a: T, b: T| {
+                let higher = if (a > b) | ((a == b) & b.is_sign_negative()) { a } else { b };
+                if b.is_nan() { a } else { higher }
+            })
+        }),
+        Op::Fma => floats!(fast, class, |a: T, b: T, c: T| a.mul_add(b, c)),
+        Op::Sqrt => floats!(fast, class, |a: T| a.sqrt()),
+        Op::Floor => floats!(fast, class, |a: T| a.floor()),
+        Op::Ceil => floats!(fast, class, |a: T| a.ceil()),
+        Op::Trunc => floats!(fast, class, |a: T| a.trunc()),
+        Op::Round => floats!(fast, class, |a: T| a.round_ties_even()),
+        Op::And => integers!(fast, class, |a: T, b: T| a & b).or_else(|| lane_fn!(fast, |a: u32, b: u32| a & b)),
+        Op::Or => integers!(fast, class, |a: T, b: T| a | b).or_else(|| lane_fn!(fast, |a: u32, b: u32| a | b)),
+        Op::Xor => integers!(fast, class, |a: T, b: T| a ^ b).or_else(|| lane_fn!(fast, |a: u32, b: u32| a ^ b)),
+        Op::Not => integers!(fast, class, |a: T| !a).or_else(|| lane_fn!(fast, |a: u32| a ^ 1)),
+        Op::Shl => integers!(fast, class, |a: T, count: u32| a.wrapping_shl(count)),
+        Op::Shr => integers!(fast, class, |a: T, count: u32| a.wrapping_shr(count)),
+        Op::RotateLeft => integers!(fast, class, |a: T, count: u32| a.rotate_left(count % T::BITS)),
+        Op::CountOnes => integers!(fast, class, |a: T| a.count_ones()),
+        Op::LeadingZeros => integers!(fast, class, |a: T| a.leading_zeros()),
+        Op::TrailingZeros => integers!(fast, class, |a: T| a.trailing_zeros()),
+        Op::ReverseBits => integers!(fast, class, |a: T| a.reverse_bits()),
+        Op::Eq => all!(fast, class, |a: T, b: T| a == b),
+        Op::Ne => all!(fast, class, |a: T, b: T| a != b),
+        Op::Lt => numbers!(fast, class, |a: T, b: T| a < b),
+        Op::Le => numbers!(fast, class, |a: T, b: T| a <= b),
+        Op::Gt => numbers!(fast, class, |a: T, b: T| a > b),
+        Op::Ge => numbers!(fast, class, |a: T, b: T| a >= b),
+        // Any two words of the same width can be chosen from as bits.
+        Op::Select if class.bits() == 64 => {
+            lane_fn!(fast, |condition: bool, a: u64, b: u64| if condition { a } else { b })
+        }
+        Op::Select => lane_fn!(fast, |condition: bool, a: u32, b: u32| if condition { a } else { b }),
+        Op::Cast => match class {
+            Type::Bool => match result {
+                Type::Bool | Type::I32 | Type::U32 => lane_fn!(fast, |a: u32| a),
+                Type::F32 => lane_fn!(fast, |a: u32| a as f32),
+                Type::I64 | Type::U64 => lane_fn!(fast, |a: u32| u64::from(a)),
+                Type::F64 => lane_fn!(fast, |a: u32| f64::from(a)),
+                Type::F16 => None,
+            },
+            _ => casts!(fast, class, result, I32 i32, U32 u32, I64 i64, U64 u64, F32 f32, F64 f64),
+        },
+        Op::Bitcast if class.bits() == 64 => lane_fn!(fast, |a: u64| a),
+        Op::Bitcast => lane_fn!(fast, |a: u32| a),
+        _ => None,
+    }
+}

@@ -1,0 +1,869 @@
+//! The executor: blocks of lanes, step by step.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::ops::Op;
+use vyre_foundation::ir::{Element, Literal, MemId, Space, Span, Type};
+use vyre_foundation::launch::{Limits, Outcome, Report, TraceLine};
+
+use super::{Function, Kernel};
+use crate::memory::View;
+use crate::pool::Pool;
+use crate::spmd::{Moves, Sequence, Slot, Step, Stride};
+
+/// Lanes of a subgroup.
+pub(crate) const SUBGROUP: usize = 16;
+
+/// How many loop trips a worker takes between two looks at the clock and at what others do.
+const TRIPS_PER_CHECK: u64 = 1 << 12;
+
+/// One dispatch.
+pub(crate) struct Launch<'a> {
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) groups: [u32; 3],
+    /// Storage objects, and nothing for the others.
+    pub(crate) storage: Arena<MemId, Option<View>>,
+    /// Uniforms.
+    pub(crate) scalars: Arena<MemId, u64>,
+    pub(crate) limits: Limits,
+    pub(crate) cancelled: &'a AtomicBool,
+}
+
+// SAFETY: views point to memory that threads share, as `memory::Block` describes.
+unsafe impl Sync for Launch<'_> {}
+
+/// What workers of a dispatch share.
+struct Shared {
+    start: Instant,
+    fuel: AtomicI64,
+    /// Somebody ran out of something: all stop.
+    stopped: AtomicBool,
+    stop: Mutex<Option<Outcome>>,
+    lines: AtomicUsize,
+    dropped_lines: AtomicU64,
+    trace: Mutex<Vec<TraceLine>>,
+    trap: Mutex<Option<Outcome>>,
+}
+
+/// Everything is given up; why is in [`Shared::stop`].
+struct Stopped;
+
+/// Executes a dispatch on all threads of the pool.
+pub(crate) fn run(launch: &Launch<'_>, pool: &Pool) -> Report {
+    let shared = Shared {
+        start: Instant::now(),
+        fuel: AtomicI64::new(i64::try_from(launch.limits.fuel).unwrap_or(i64::MAX)),
+        stopped: AtomicBool::new(false),
+        stop: Mutex::new(None),
+        lines: AtomicUsize::new(0),
+        dropped_lines: AtomicU64::new(0),
+        trace: Mutex::new(Vec::new()),
+        trap: Mutex::new(None),
+    };
+    let form = launch.kernel.form();
+    let groups = launch.groups.iter().map(|&groups| u64::from(groups)).product::<u64>();
+    let blocks = groups.div_ceil(u64::from(form.groups));
+    // Few enough pieces that taking one costs nothing, many enough that threads end together.
+    let per_piece = (blocks / (8 * pool.threads() as u64)).max(1);
+    let pieces = blocks.div_ceil(per_piece) as u32;
+    pool.for_each(pieces, &|piece| {
+        let mut frame = launch.kernel.frame();
+        let first = u64::from(piece) * per_piece;
+        for block in first..(first + per_piece).min(blocks) {
+            let first_group = block * u64::from(form.groups);
+            let count = u64::from(form.groups).min(groups - first_group) as u32;
+            let mut worker = Worker::new(launch, &shared, &mut frame, first_group as u32, count);
+            if worker.block().is_err() {
+                break;
+            }
+        }
+        launch.kernel.give_back(frame);
+    });
+
+    let mut trace = into_inner(shared.trace);
+    // Lines of one invocation come from one worker, in order.
+    trace.sort_by_key(|line| line.invocation);
+    let outcome = into_inner(shared.stop).or(into_inner(shared.trap)).unwrap_or(Outcome::Completed);
+    Report { outcome, trace, dropped_lines: shared.dropped_lines.into_inner(), instructions: None }
+}
+
+fn into_inner<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The memory of a worker: slots, masks, and arrays of the block.
+pub(super) struct Frame {
+    narrow: Vec<u32>,
+    wide: Vec<u64>,
+    masks: Vec<Vec<u32>>,
+    /// Workgroup arrays, in 64-bit words so that every element is aligned.
+    workgroup: Vec<u64>,
+    /// Private arrays, lane after lane.
+    private: Vec<u64>,
+    /// Position of each lane in its workgroup.
+    local: Vec<[u32; 3]>,
+}
+
+impl Kernel {
+    fn frame(&self) -> Frame {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.unwrap_or_else(|| self.new_frame())
+    }
+
+    fn give_back(&self, frame: Frame) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
+    }
+
+    fn new_frame(&self) -> Frame {
+        let form = self.form();
+        let lanes = form.lanes;
+        let program = &form.program;
+        let [size_x, size_y, _] = program.workgroup_size;
+        let size = program.workgroup_size.iter().product::<u32>();
+        let local = (0..lanes as u32).map(|lane| {
+            let lane = lane % size;
+            [lane % size_x, lane / size_x % size_y, lane / size_x / size_y]
+        });
+        let words = |space: Space| {
+            let objects = program.memory.values().filter(|memory| memory.space == space);
+            objects.map(|memory| words_of(memory.element, memory.length.unwrap_or(0))).sum::<usize>()
+        };
+        let mut frame = Frame {
+            narrow: vec![0; form.slots.narrow * lanes],
+            wide: vec![0; form.slots.wide * lanes],
+            masks: Vec::new(),
+            workgroup: vec![0; words(Space::Workgroup)],
+            private: vec![0; words(Space::Private) * lanes],
+            local: local.collect(),
+        };
+        for &(slot, bits) in &form.literals {
+            let start = slot.index as usize * lanes;
+            if slot.is_wide() {
+                frame.wide[start..start + lanes].fill(bits);
+            } else {
+                frame.narrow[start..start + lanes].fill(bits as u32);
+            }
+        }
+        frame
+    }
+}
+
+fn words_of(element: Element, length: u32) -> usize {
+    (length as usize * element.size()).div_ceil(8)
+}
+
+/// The lanes that execute something: all bits of a lane are set or none.
+struct Mask {
+    lanes: Vec<u32>,
+    active: usize,
+}
+
+/// The lanes that have left a trip of a loop.
+struct Exits {
+    broken: Mask,
+    continued: Mask,
+}
+
+/// One block of lanes.
+struct Worker<'a> {
+    launch: &'a Launch<'a>,
+    shared: &'a Shared,
+    frame: &'a mut Frame,
+    /// How many lanes of the block there are: the last block of a grid may have fewer.
+    lanes: usize,
+    /// The distance of slots: how many lanes a full block has.
+    stride: usize,
+    first_group: u32,
+    objects: Arena<MemId, Option<View>>,
+    loops: Vec<Exits>,
+    trips: u64,
+}
+
+impl<'a> Worker<'a> {
+    fn new(launch: &'a Launch<'a>, shared: &'a Shared, frame: &'a mut Frame, first_group: u32, groups: u32) -> Self {
+        let form = launch.kernel.form();
+        let program = &form.program;
+        let size = program.workgroup_size.iter().product::<u32>() as usize;
+        frame.workgroup.fill(0);
+        frame.private.fill(0);
+        let mut objects = launch.storage.clone();
+        let (mut workgroup, mut private) = (0, 0);
+        let private_words = frame.private.len() / form.lanes;
+        for (id, memory) in program.memory.iter() {
+            let length = memory.length.unwrap_or(0);
+            let words = words_of(memory.element, length);
+            let view = |start: *mut u64, lane_stride: usize| {
+                Some(View { start: start.cast(), length, element: memory.element, lane_stride })
+            };
+            match memory.space {
+                Space::Workgroup => {
+                    objects[id] = view(frame.workgroup[workgroup..].as_mut_ptr(), 0);
+                    workgroup += words;
+                }
+                Space::Private => {
+                    objects[id] = view(frame.private[private..].as_mut_ptr(), private_words * 8);
+                    private += words;
+                }
+                Space::Storage(_) | Space::Uniform => {}
+            }
+        }
+        let lanes = groups as usize * size;
+        Worker { launch, shared, frame, lanes, stride: form.lanes, first_group, objects, loops: Vec::new(), trips: 0 }
+    }
+
+    fn block(&mut self) -> Result<(), Stopped> {
+        self.check(None)?;
+        let mut mask = self.new_mask(u32::MAX, self.lanes);
+        let ended = self.sequence(0, &mut mask);
+        self.free_mask(mask);
+        // Lanes may have taken loop trips that were not paid for yet.
+        let paid = self.pay(None);
+        for exits in std::mem::take(&mut self.loops) {
+            self.free_mask(exits.broken);
+            self.free_mask(exits.continued);
+        }
+        ended.and(paid)
+    }
+
+    // Limits.
+
+    fn stop(&self, outcome: Outcome) -> Stopped {
+        let mut stop = self.shared.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        stop.get_or_insert(outcome);
+        self.shared.stopped.store(true, Relaxed);
+        Stopped
+    }
+
+    /// Looks at the clock and at what others do.
+    fn check(&self, place: Option<Span>) -> Result<(), Stopped> {
+        if self.shared.stopped.load(Relaxed) || self.launch.cancelled.load(Relaxed) {
+            return Err(Stopped);
+        }
+        match self.launch.limits.deadline {
+            Some(limit) if self.shared.start.elapsed() > limit => {
+                Err(self.stop(Outcome::DeadlinePassed { span: place.unwrap_or_default() }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the fuel for the trips since the last time.
+    fn pay(&mut self, place: Option<Span>) -> Result<(), Stopped> {
+        let trips = std::mem::take(&mut self.trips) as i64;
+        if trips > 0 && self.shared.fuel.fetch_sub(trips, Relaxed) < trips {
+            return Err(self.stop(Outcome::OutOfFuel { span: place.unwrap_or_default() }));
+        }
+        Ok(())
+    }
+
+    fn burn(&mut self, trips: usize, span: Span) -> Result<(), Stopped> {
+        self.trips += trips as u64;
+        if self.trips >= TRIPS_PER_CHECK {
+            self.pay(Some(span))?;
+            self.check(Some(span))?;
+        }
+        Ok(())
+    }
+
+    // Slots.
+
+    fn pointer(&mut self, slot: Slot) -> *mut u8 {
+        let start = slot.index as usize * self.stride;
+        // The slices check that the slot exists.
+        if slot.is_wide() {
+            self.frame.wide[start..start + self.stride].as_mut_ptr().cast()
+        } else {
+            self.frame.narrow[start..start + self.stride].as_mut_ptr().cast()
+        }
+    }
+
+    fn get(&self, slot: Slot, lane: usize) -> u64 {
+        let position = slot.index as usize * self.stride + lane;
+        if slot.is_wide() { self.frame.wide[position] } else { u64::from(self.frame.narrow[position]) }
+    }
+
+    fn set(&mut self, slot: Slot, lane: usize, bits: u64) {
+        let position = slot.index as usize * self.stride + lane;
+        if slot.is_wide() {
+            self.frame.wide[position] = bits;
+        } else {
+            self.frame.narrow[position] = bits as u32;
+        }
+    }
+
+    /// Gives all lanes the same bits.
+    fn fill(&mut self, slot: Slot, bits: u64) {
+        let (start, lanes) = (slot.index as usize * self.stride, self.lanes);
+        if slot.is_wide() {
+            self.frame.wide[start..start + lanes].fill(bits);
+        } else {
+            self.frame.narrow[start..start + lanes].fill(bits as u32);
+        }
+    }
+
+    fn narrow(&self, slot: Slot) -> &[u32] {
+        let start = slot.index as usize * self.stride;
+        &self.frame.narrow[start..start + self.lanes]
+    }
+
+    /// Copies lanes. Uniform values are copied in all lanes, so that they stay the same everywhere.
+    fn moves(&mut self, moves: &Moves, mask: &Mask) {
+        for &(to, from) in moves {
+            let all = to.uniform || mask.active == self.lanes;
+            let (start, source, lanes) =
+                (to.index as usize * self.stride, from.index as usize * self.stride, self.lanes);
+            if to.is_wide() {
+                if all {
+                    self.frame.wide.copy_within(source..source + lanes, start);
+                } else {
+                    for lane in 0..lanes {
+                        if mask.lanes[lane] != 0 {
+                            self.frame.wide[start + lane] = self.frame.wide[source + lane];
+                        }
+                    }
+                }
+            } else if all {
+                self.frame.narrow.copy_within(source..source + lanes, start);
+            } else {
+                blend(&mut self.frame.narrow, start, source, &mask.lanes[..lanes]);
+            }
+        }
+    }
+
+    fn moves_of_all(&mut self, moves: &Moves) {
+        for &(to, from) in moves {
+            let (start, source, lanes) =
+                (to.index as usize * self.stride, from.index as usize * self.stride, self.lanes);
+            if to.is_wide() {
+                self.frame.wide.copy_within(source..source + lanes, start);
+            } else {
+                self.frame.narrow.copy_within(source..source + lanes, start);
+            }
+        }
+    }
+
+    // Masks.
+
+    fn new_mask(&mut self, lanes: u32, active: usize) -> Mask {
+        let mut mask = self.frame.masks.pop().unwrap_or_default();
+        mask.clear();
+        mask.resize(self.lanes, lanes);
+        Mask { lanes: mask, active }
+    }
+
+    fn free_mask(&mut self, mask: Mask) {
+        self.frame.masks.push(mask.lanes);
+    }
+
+    /// The lanes of a mask where a condition holds, and the others.
+    fn split(&mut self, mask: &Mask, condition: Slot) -> (Mask, Mask) {
+        let (mut yes, mut no) = (self.new_mask(0, 0), self.new_mask(0, 0));
+        let condition = self.narrow(condition);
+        let mut count = 0;
+        for (((yes, no), mask), condition) in yes.lanes.iter_mut().zip(&mut no.lanes).zip(&mask.lanes).zip(condition) {
+            let holds = condition.wrapping_neg();
+            *yes = mask & holds;
+            *no = mask & !holds;
+            count += *yes & 1;
+        }
+        yes.active = count as usize;
+        no.active = mask.active - yes.active;
+        (yes, no)
+    }
+
+    // Control flow.
+
+    /// Executes a sequence for the lanes of a mask; afterwards it holds those that go on behind the sequence.
+    fn sequence(&mut self, sequence: Sequence, mask: &mut Mask) -> Result<(), Stopped> {
+        let kernel = self.launch.kernel;
+        let steps = &kernel.form.sequences[sequence];
+        for (step, function) in steps.iter().zip(&kernel.functions[sequence]) {
+            if mask.active == 0 {
+                return Ok(());
+            }
+            match step {
+                Step::Compute { result, operands, .. } => {
+                    let function = function.expect("every computation has a function");
+                    self.compute(function, *result, operands);
+                }
+                Step::Place { op, result } => self.place(op, *result),
+                Step::Load { memory, index, results } => self.load(*memory, *index, results, mask),
+                Step::Store { memory, index, values } => self.store(*memory, *index, values, mask),
+                Step::Atomic { op, memory, index, operands, results } => {
+                    self.atomic(op, *memory, *index, operands, results, mask);
+                }
+                Step::Collective { op, operands, results } => self.collective(op, operands, results, mask),
+                Step::Print { format, operands } => self.print(format, operands, mask),
+                Step::Branch { condition, then, otherwise } => self.branch(*condition, *then, *otherwise, mask)?,
+                Step::Switch { selector, cases, arms } => self.switch(*selector, cases, arms, mask)?,
+                Step::Region(nested) => self.sequence(*nested, mask)?,
+                Step::Loop { entry, body, staged, span } => self.repeat(entry, *body, staged, *span, mask)?,
+                Step::Yield(moves) => {
+                    self.moves(moves, mask);
+                    return Ok(());
+                }
+                Step::Break(moves) => {
+                    self.moves(moves, mask);
+                    join(&mut self.loops.last_mut().expect("there is a loop around a break").broken, mask);
+                }
+                Step::Continue(saved, moves) => {
+                    self.moves(saved, mask);
+                    self.moves(moves, mask);
+                    join(&mut self.loops.last_mut().expect("there is a loop around a continue").continued, mask);
+                }
+                Step::Return => clear(mask),
+                Step::Trap { code, span } => {
+                    self.trap(*code, *span, mask);
+                    clear(mask);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn branch(&mut self, condition: Slot, then: Sequence, otherwise: Sequence, mask: &mut Mask) -> Result<(), Stopped> {
+        if condition.uniform {
+            let taken = if self.get(condition, 0) != 0 { then } else { otherwise };
+            return self.sequence(taken, mask);
+        }
+        let (mut yes, mut no) = self.split(mask, condition);
+        clear(mask);
+        if yes.active > 0 {
+            self.sequence(then, &mut yes)?;
+        }
+        if no.active > 0 {
+            self.sequence(otherwise, &mut no)?;
+        }
+        join(mask, &mut yes);
+        join(mask, &mut no);
+        self.free_mask(yes);
+        self.free_mask(no);
+        Ok(())
+    }
+
+    fn switch(&mut self, selector: Slot, cases: &[u32], arms: &[Sequence], mask: &mut Mask) -> Result<(), Stopped> {
+        let default = cases.len();
+        let arm_of = |selector: u32| cases.iter().position(|&case| case == selector).unwrap_or(default);
+        if selector.uniform {
+            return self.sequence(arms[arm_of(self.get(selector, 0) as u32)], mask);
+        }
+        let chosen: Vec<usize> = self.narrow(selector).iter().map(|&selector| arm_of(selector)).collect();
+        let mut rejoined = self.new_mask(0, 0);
+        for (arm, &sequence) in arms.iter().enumerate() {
+            let mut taken = self.new_mask(0, 0);
+            for (lane, &chosen) in chosen.iter().enumerate() {
+                if chosen == arm && mask.lanes[lane] != 0 {
+                    taken.lanes[lane] = u32::MAX;
+                    taken.active += 1;
+                }
+            }
+            if taken.active > 0 {
+                self.sequence(sequence, &mut taken)?;
+                join(&mut rejoined, &mut taken);
+            }
+            self.free_mask(taken);
+        }
+        std::mem::swap(mask, &mut rejoined);
+        self.free_mask(rejoined);
+        Ok(())
+    }
+
+    fn repeat(
+        &mut self,
+        entry: &Moves,
+        body: Sequence,
+        staged: &Moves,
+        span: Span,
+        mask: &mut Mask,
+    ) -> Result<(), Stopped> {
+        // Lanes that do not enter the loop do not look at its parameters.
+        self.moves_of_all(entry);
+        let (broken, continued) = (self.new_mask(0, 0), self.new_mask(0, 0));
+        self.loops.push(Exits { broken, continued });
+        let mut live = self.new_mask(0, 0);
+        join(&mut live, mask);
+        while live.active > 0 {
+            self.burn(live.active, span)?;
+            self.sequence(body, &mut live)?;
+            let exits = self.loops.last_mut().expect("pushed above");
+            // The mask of the finished trip is empty and becomes the one that collects the next.
+            std::mem::swap(&mut live, &mut exits.continued);
+            self.moves_of_all(staged);
+        }
+        let mut exits = self.loops.pop().expect("pushed above");
+        std::mem::swap(mask, &mut exits.broken);
+        self.free_mask(exits.broken);
+        self.free_mask(exits.continued);
+        self.free_mask(live);
+        Ok(())
+    }
+
+    // Steps.
+
+    fn compute(&mut self, function: Function, result: Slot, operands: &[Slot]) {
+        // Lane 0 speaks for all.
+        let lanes = if result.uniform { 1 } else { self.lanes };
+        match function {
+            Function::Lanes(function) => {
+                let mut pointers = [std::ptr::null::<u8>(); 4];
+                for (pointer, &operand) in pointers.iter_mut().zip(operands) {
+                    *pointer = self.pointer(operand);
+                }
+                let target = self.pointer(result);
+                // SAFETY: slots have room for all lanes, an operation's result has another slot than its operands, and
+                // the function was chosen for this processor.
+                unsafe { function(target, &pointers, lanes) };
+            }
+            Function::Evaluator(evaluate) => {
+                let mut bits = [0; 4];
+                for lane in 0..lanes {
+                    for (bits, &operand) in bits.iter_mut().zip(operands) {
+                        *bits = self.get(operand, lane);
+                    }
+                    self.set(result, lane, evaluate(&bits[..operands.len()]));
+                }
+            }
+        }
+        if result.uniform {
+            self.fill(result, self.get(result, 0));
+        }
+    }
+
+    fn place(&mut self, op: &Op, result: Slot) {
+        let launch = self.launch;
+        let size = launch.kernel.form.program.workgroup_size;
+        let per_group = size.iter().product::<u32>();
+        let groups = launch.groups;
+        let group_of = |index: u32| {
+            [
+                index % groups[0].max(1),
+                index / groups[0].max(1) % groups[1].max(1),
+                index / groups[0].max(1) / groups[1].max(1),
+            ]
+        };
+        let first = self.first_group;
+        match op {
+            Op::GlobalIndex => {
+                let start = first * per_group;
+                self.each(result, |lane, _| start + lane);
+            }
+            Op::LocalIndex => self.each(result, |lane, _| lane % per_group),
+            Op::LocalId(axis) => self.each(result, |_, local| local[*axis as usize]),
+            Op::GlobalId(axis) => {
+                self.each_group(result, |group, local| {
+                    group_of(group)[*axis as usize] * size[*axis as usize] + local[*axis as usize]
+                });
+            }
+            Op::GroupId(axis) => self.each_group(result, |group, _| group_of(group)[*axis as usize]),
+            Op::GroupIndex => self.each_group(result, |group, _| group),
+            Op::GroupCount(axis) => self.fill(result, u64::from(groups[*axis as usize])),
+            Op::GroupSize(axis) => self.fill(result, u64::from(size[*axis as usize])),
+            Op::SubgroupSize => self.fill(result, SUBGROUP as u64),
+            Op::SubgroupId => self.each(result, |lane, _| lane % per_group / SUBGROUP as u32),
+            Op::SubgroupLane => self.each(result, |lane, _| lane % per_group % SUBGROUP as u32),
+            Op::Length(memory) => {
+                let length = self.objects[*memory].map_or(1, |view| view.length);
+                self.fill(result, u64::from(length));
+            }
+            _ => unreachable!("`{}` does not ask for a place", op.row().name),
+        }
+    }
+
+    /// Computes a u32 for each lane from its number in the block and its position in its workgroup.
+    fn each(&mut self, result: Slot, value: impl Fn(u32, [u32; 3]) -> u32) {
+        let start = result.index as usize * self.stride;
+        let result = &mut self.frame.narrow[start..start + self.lanes];
+        for (lane, (result, &local)) in result.iter_mut().zip(&self.frame.local).enumerate() {
+            *result = value(lane as u32, local);
+        }
+    }
+
+    /// Computes a u32 for each lane from its workgroup's linear index and its position there.
+    fn each_group(&mut self, result: Slot, value: impl Fn(u32, [u32; 3]) -> u32) {
+        let per_group = self.launch.kernel.form.program.workgroup_size.iter().product::<u32>() as usize;
+        let start = result.index as usize * self.stride;
+        let result = &mut self.frame.narrow[start..start + self.lanes];
+        for (group, lanes) in result.chunks_mut(per_group).enumerate() {
+            let group = self.first_group + group as u32;
+            for (result, &local) in lanes.iter_mut().zip(&self.frame.local) {
+                *result = value(group, local);
+            }
+        }
+    }
+
+    fn load(&mut self, memory: MemId, index: Option<(Slot, Stride)>, results: &[Slot], mask: &Mask) {
+        let Some((index, stride)) = index else {
+            self.fill(results[0], self.launch.scalars[memory]);
+            return;
+        };
+        let view = self.view(memory);
+        let atomic = self.launch.kernel.form.program.memory[memory].atomic;
+        for (offset, &result) in results.iter().enumerate() {
+            if stride == Stride::Uniform && result.uniform {
+                self.fill(result, view.load(0, self.get(index, 0) + offset as u64));
+                continue;
+            }
+            let first = self.get(index, 0) + offset as u64;
+            let run = stride == Stride::Contiguous && view.lane_stride == 0 && !atomic && view.holds(first, self.lanes);
+            if run && view.element.size() == 4 {
+                let target = self.pointer(result);
+                // SAFETY: the elements are inside, and so are the lanes. Other threads may write to the elements: see
+                // `memory::Block`.
+                unsafe {
+                    let source = view.start.cast::<u32>().add(first as usize);
+                    std::ptr::copy_nonoverlapping(source, target.cast::<u32>(), self.lanes);
+                }
+                continue;
+            }
+            let all = mask.active == self.lanes;
+            for lane in 0..self.lanes {
+                // What inactive lanes would load is not needed, and their index may be anything.
+                if all || mask.lanes[lane] != 0 {
+                    let at = self.get(index, lane) + offset as u64;
+                    let bits = if atomic { view.load_atomic(at) } else { view.load(lane, at) };
+                    self.set(result, lane, bits);
+                }
+            }
+        }
+    }
+
+    fn store(&mut self, memory: MemId, index: (Slot, Stride), values: &[Slot], mask: &Mask) {
+        let (index, stride) = index;
+        let view = self.view(memory);
+        let atomic = self.launch.kernel.form.program.memory[memory].atomic;
+        let all = mask.active == self.lanes;
+        if let &[value] = values {
+            let first = self.get(index, 0);
+            let run = all && stride == Stride::Contiguous && view.lane_stride == 0 && view.holds(first, self.lanes);
+            if run && !atomic && view.element.size() == 4 {
+                let source = self.pointer(value);
+                // SAFETY: as for loads.
+                unsafe {
+                    let target = view.start.cast::<u32>().add(first as usize);
+                    std::ptr::copy_nonoverlapping(source.cast::<u32>(), target, self.lanes);
+                }
+                return;
+            }
+        }
+        // Lane by lane, so that of overlapping wide stores the last lane's counts, as on the oracle.
+        for lane in 0..self.lanes {
+            if all || mask.lanes[lane] != 0 {
+                let at = self.get(index, lane);
+                for (offset, &value) in values.iter().enumerate() {
+                    let bits = self.get(value, lane);
+                    if atomic {
+                        view.update(at + offset as u64, |_| Some(bits));
+                    } else {
+                        view.store(lane, at + offset as u64, bits);
+                    }
+                }
+            }
+        }
+    }
+
+    fn atomic(&mut self, op: &Op, memory: MemId, index: Slot, operands: &[Slot], results: &[Slot], mask: &Mask) {
+        let view = self.view(memory);
+        let ty = operands[0].ty;
+        for lane in 0..self.lanes {
+            if mask.lanes[lane] == 0 {
+                continue;
+            }
+            let (at, operand) = (self.get(index, lane), self.get(operands[0], lane));
+            if let Op::AtomicCompareExchange(_) = op {
+                let new = self.get(operands[1], lane);
+                let inside = at < u64::from(view.length);
+                let old = view.update(at, |old| (old == operand).then_some(new));
+                self.set(results[0], lane, old);
+                self.set(results[1], lane, u64::from(inside && old == operand));
+                continue;
+            }
+            let old = view.update(at, |old| {
+                Some(match op {
+                    Op::AtomicAdd(_) => combine(&Op::Add, ty, old, operand),
+                    Op::AtomicSub(_) => combine(&Op::Sub, ty, old, operand),
+                    Op::AtomicMin(_) => combine(&Op::Min, ty, old, operand),
+                    Op::AtomicMax(_) => combine(&Op::Max, ty, old, operand),
+                    Op::AtomicAnd(_) => old & operand,
+                    Op::AtomicOr(_) => old | operand,
+                    Op::AtomicXor(_) => old ^ operand,
+                    _ => operand,
+                })
+            });
+            self.set(results[0], lane, old);
+        }
+    }
+
+    fn view(&self, memory: MemId) -> View {
+        self.objects[memory].expect("an indexed object has memory")
+    }
+
+    fn global_index(&self, lane: usize) -> u32 {
+        let per_group = self.launch.kernel.form.program.workgroup_size.iter().product::<u32>();
+        self.first_group * per_group + lane as u32
+    }
+
+    fn print(&mut self, format: &str, operands: &[Slot], mask: &Mask) {
+        let mut lines = Vec::new();
+        for lane in 0..self.lanes {
+            if mask.lanes[lane] == 0 {
+                continue;
+            }
+            if self.shared.lines.fetch_add(1, Relaxed) >= self.launch.limits.trace_capacity {
+                self.shared.dropped_lines.fetch_add(1, Relaxed);
+                continue;
+            }
+            let literals = operands.iter().map(|&slot| Literal { ty: slot.ty, bits: self.get(slot, lane) });
+            lines.push(TraceLine::new(self.global_index(lane), format, literals));
+        }
+        self.shared.trace.lock().unwrap_or_else(PoisonError::into_inner).append(&mut lines);
+    }
+
+    fn trap(&mut self, code: Slot, span: Span, mask: &Mask) {
+        let Some(lane) = mask.lanes.iter().position(|&lane| lane != 0) else { return };
+        let mut trap = self.shared.trap.lock().unwrap_or_else(PoisonError::into_inner);
+        let invocation = self.global_index(lane);
+        let (earlier, others) = match &*trap {
+            Some(Outcome::Trapped { invocation, count, .. }) => (*invocation, *count),
+            _ => (u32::MAX, 0),
+        };
+        let count = others + mask.active as u64;
+        if invocation < earlier || others == 0 {
+            *trap = Some(Outcome::Trapped { code: self.get(code, lane) as u32, invocation, span, count });
+        } else if let Some(Outcome::Trapped { count: total, .. }) = &mut *trap {
+            *total = count;
+        }
+    }
+
+    // Operations between lanes. The block is one workgroup, and lanes that are not active have ended.
+
+    fn collective(&mut self, op: &Op, operands: &[Slot], results: &[Slot], mask: &Mask) {
+        match op {
+            // Everybody is here.
+            Op::WorkgroupBarrier | Op::StorageBarrier => {}
+            Op::Broadcast => {
+                let bits = if mask.lanes[0] != 0 { self.get(operands[0], 0) } else { 0 };
+                self.fill(results[0], bits);
+            }
+            _ => {
+                for first in (0..self.lanes).step_by(SUBGROUP) {
+                    self.subgroup(op, operands, results, mask, first);
+                }
+            }
+        }
+    }
+
+    fn subgroup(&mut self, op: &Op, operands: &[Slot], results: &[Slot], mask: &Mask, first: usize) {
+        let ty = operands[0].ty;
+        let present = |lane: usize| first + lane < self.lanes && mask.lanes[first + lane] != 0;
+        let given: [Option<u64>; SUBGROUP] =
+            std::array::from_fn(|lane| present(lane).then(|| self.get(operands[0], first + lane)));
+        let or = |identity: u64| -> [u64; SUBGROUP] { given.map(|bits| bits.unwrap_or(identity)) };
+        let minus_zero = if ty.is_float() { 1 << (ty.bits() - 1) } else { 0 };
+        let one = one(ty);
+        let fold = |op: Op| {
+            let lanes = given.iter().copied().flatten();
+            [lanes.reduce(|a, b| combine(&op, ty, a, b)).unwrap_or(0); SUBGROUP]
+        };
+        let gives: [u64; SUBGROUP] = match op {
+            Op::SubgroupBallot => {
+                let word = given.iter().enumerate().fold(0, |word, (lane, bits)| word | bits.unwrap_or(0) << lane);
+                for lane in (0..SUBGROUP).filter(|&lane| given[lane].is_some()) {
+                    for (position, &result) in results.iter().enumerate() {
+                        self.set(result, first + lane, if position == 0 { word } else { 0 });
+                    }
+                }
+                return;
+            }
+            Op::SubgroupShuffle => std::array::from_fn(|lane| {
+                if given[lane].is_none() {
+                    return 0;
+                }
+                let source = self.get(operands[1], first + lane) as usize;
+                given.get(source).copied().flatten().unwrap_or(0)
+            }),
+            Op::SubgroupAdd => [tree(&Op::Add, ty, or(minus_zero)); SUBGROUP],
+            Op::SubgroupMul => [tree(&Op::Mul, ty, or(one)); SUBGROUP],
+            Op::SubgroupMin => fold(Op::Min),
+            Op::SubgroupMax => fold(Op::Max),
+            Op::SubgroupAnd => fold(Op::And),
+            Op::SubgroupOr => fold(Op::Or),
+            Op::SubgroupXor => fold(Op::Xor),
+            Op::SubgroupInclusiveAdd => scan(&Op::Add, ty, or(minus_zero)),
+            Op::SubgroupInclusiveMul => scan(&Op::Mul, ty, or(one)),
+            Op::SubgroupExclusiveAdd => shifted(0, scan(&Op::Add, ty, or(minus_zero))),
+            Op::SubgroupExclusiveMul => shifted(one, scan(&Op::Mul, ty, or(one))),
+            op => unreachable!("`{}` is not a subgroup operation", op.row().name),
+        };
+        for lane in (0..SUBGROUP).filter(|&lane| given[lane].is_some()) {
+            self.set(results[0], first + lane, gives[lane]);
+        }
+    }
+}
+
+/// Where the mask is set, `start…` gets what is at `source…`.
+fn blend(words: &mut [u32], start: usize, source: usize, mask: &[u32]) {
+    let lanes = mask.len();
+    let Ok([to, from]) = words.get_disjoint_mut([start..start + lanes, source..source + lanes]) else {
+        // A value that keeps its place.
+        return;
+    };
+    for ((to, from), mask) in to.iter_mut().zip(from).zip(mask) {
+        *to = (*from & mask) | (*to & !mask);
+    }
+}
+
+/// Moves the lanes of `from` to `to`.
+fn join(to: &mut Mask, from: &mut Mask) {
+    if from.active == 0 {
+        return;
+    }
+    for (to, from) in to.lanes.iter_mut().zip(&mut from.lanes) {
+        *to |= std::mem::take(from);
+    }
+    to.active += std::mem::take(&mut from.active);
+}
+
+fn clear(mask: &mut Mask) {
+    mask.lanes.fill(0);
+    mask.active = 0;
+}
+
+/// A binary operation of the op table on one pair of values.
+fn combine(op: &Op, ty: Type, a: u64, b: u64) -> u64 {
+    op.row().evaluator(ty, ty).expect("validated for this type")(&[a, b])
+}
+
+fn one(ty: Type) -> u64 {
+    Op::Cast.row().evaluator(Type::U32, ty).expect("every type can be cast to")(&[1])
+}
+
+/// Combines in a tree that halves the subgroup.
+fn tree(op: &Op, ty: Type, mut lanes: [u64; SUBGROUP]) -> u64 {
+    let mut half = SUBGROUP / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] = combine(op, ty, lanes[lane], lanes[lane + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// Inclusive scan in doubling steps.
+fn scan(op: &Op, ty: Type, mut lanes: [u64; SUBGROUP]) -> [u64; SUBGROUP] {
+    let mut distance = 1;
+    while distance < SUBGROUP {
+        for lane in (distance..SUBGROUP).rev() {
+            lanes[lane] = combine(op, ty, lanes[lane - distance], lanes[lane]);
+        }
+        distance *= 2;
+    }
+    lanes
+}
+
+fn shifted(first: u64, lanes: [u64; SUBGROUP]) -> [u64; SUBGROUP] {
+    std::array::from_fn(|lane| if lane == 0 { first } else { lanes[lane - 1] })
+}

@@ -1,0 +1,186 @@
+//! Removes results of control flow and parameters of loops that are not needed.
+//!
+//! Both are *joins*: one of several values, depending on the way that was taken. A join is not needed if nothing uses it but
+//! other joins of that kind, or if all ways give the same value (or, around a loop, the join itself) and that value is
+//! visible without it. Removing one can make another unnecessary, so this goes on until nothing changes.
+
+use rustc_hash::FxHashMap;
+
+use crate::ir::entity::Arena;
+use crate::ir::{BlockId, Def, InstId, Op, Program, ValueId, Values};
+
+pub(super) fn remove_redundant(program: &mut Program) {
+    let collector = Collector::of(program);
+    let joins: Vec<Join> = collector.groups.iter().flat_map(|group| group.joins(program)).collect();
+
+    let mut same: Same = Arena::filled(program.values.len(), None);
+    let mut changed = true;
+    while std::mem::take(&mut changed) {
+        for join in &joins {
+            let given = join.given.iter().map(|&value| resolve(&same, value));
+            let mut others = given.filter(|&value| value != join.value);
+            if same[join.value].is_none()
+                && let Some(value) = others.next()
+                && others.all(|other| other == value)
+                && collector.depths[value] < join.inside
+            {
+                same[join.value] = Some(value);
+                changed = true;
+            }
+        }
+    }
+
+    let used = used(program, &joins, &same);
+    for group in &collector.groups {
+        let values = group.target.values(program);
+        let kept: Vec<bool> = values.iter().map(|&value| same[value].is_none() && used[value]).collect();
+        retain(values, &kept);
+        for (position, value) in values.clone().into_iter().enumerate() {
+            program.values[value].def = group.target.def(position as u32);
+        }
+        for &giver in &group.givers {
+            retain(&mut program.insts[giver].operands, &kept);
+        }
+    }
+    for inst in reachable(program) {
+        for operand in &mut program.insts[inst].operands {
+            *operand = resolve(&same, *operand);
+        }
+    }
+}
+
+/// What stands for a value that is removed.
+type Same = Arena<ValueId, Option<ValueId>>;
+
+fn resolve(same: &Same, mut value: ValueId) -> ValueId {
+    while let Some(next) = same[value] {
+        value = next;
+    }
+    value
+}
+
+struct Join {
+    value: ValueId,
+    given: Values,
+    inside: usize,
+}
+
+/// The joins of one place.
+struct Group {
+    target: Target,
+    /// The instructions whose operands are the values: for results, `yield` or `break`; for parameters, the loop, and
+    /// `continue`.
+    givers: Vec<InstId>,
+    /// Depth of the blocks that are joined; what is defined outside of them has less.
+    inside: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Target {
+    Results(InstId),
+    Params(BlockId),
+}
+
+impl Target {
+    fn values(self, program: &mut Program) -> &mut Values {
+        match self {
+            Target::Results(inst) => &mut program.insts[inst].results,
+            Target::Params(block) => &mut program.blocks[block].params,
+        }
+    }
+
+    fn def(self, position: u32) -> Def {
+        match self {
+            Target::Results(inst) => Def::Result(inst, position),
+            Target::Params(block) => Def::Param(block, position),
+        }
+    }
+}
+
+impl Group {
+    fn joins(&self, program: &mut Program) -> Vec<Join> {
+        let values = self.target.values(program).clone();
+        let given = |position| self.givers.iter().map(|&giver| program.insts[giver].operands[position]).collect();
+        let joins = values.into_iter().enumerate();
+        joins.map(|(position, value)| Join { value, given: given(position), inside: self.inside }).collect()
+    }
+}
+
+struct Collector {
+    groups: Vec<Group>,
+    /// How deep the block is nested in which a value is defined; 0 for what is visible everywhere.
+    depths: Arena<ValueId, usize>,
+}
+
+impl Collector {
+    fn of(program: &Program) -> Collector {
+        let mut collector = Collector { groups: Vec::new(), depths: Arena::filled(program.values.len(), 0) };
+        collector.block(program, program.body, 0, None);
+        collector
+    }
+
+    /// `innermost` is the position of the results of the innermost loop in the list; its parameters are the next.
+    fn block(&mut self, program: &Program, block: BlockId, depth: usize, innermost: Option<usize>) {
+        for &param in &program.blocks[block].params {
+            self.depths[param] = depth;
+        }
+        for &id in &program.blocks[block].insts {
+            let inst = &program.insts[id];
+            for &result in &inst.results {
+                self.depths[result] = depth;
+            }
+            match (&inst.op, innermost) {
+                (Op::Break, Some(results)) => self.groups[results].givers.push(id),
+                (Op::Continue, Some(results)) => self.groups[results + 1].givers.push(id),
+                _ => {}
+            }
+            let mut innermost = innermost;
+            if !inst.blocks.is_empty() {
+                let ends = inst.blocks.iter().filter_map(|&block| program.blocks[block].insts.last().copied());
+                let yields = ends.filter(|&end| program.insts[end].op == Op::Yield).collect();
+                self.groups.push(Group { target: Target::Results(id), givers: yields, inside: depth + 1 });
+            }
+            if inst.op == Op::Loop {
+                innermost = Some(self.groups.len() - 1);
+                let target = Target::Params(inst.blocks[0]);
+                self.groups.push(Group { target, givers: vec![id], inside: depth + 1 });
+            }
+            for &nested in &inst.blocks {
+                self.block(program, nested, depth + 1, innermost);
+            }
+        }
+    }
+}
+
+/// The values that something other than a join needs, and the joins that lead to them.
+fn used(program: &Program, joins: &[Join], same: &Same) -> Arena<ValueId, bool> {
+    let joins: FxHashMap<ValueId, &Join> = joins.iter().map(|join| (join.value, join)).collect();
+    let mut used = Arena::filled(program.values.len(), false);
+    let mut pending = Vec::new();
+    for inst in reachable(program) {
+        let inst = &program.insts[inst];
+        if !matches!(inst.op, Op::Yield | Op::Break | Op::Continue | Op::Loop) {
+            pending.extend(&inst.operands);
+        }
+    }
+    while let Some(value) = pending.pop() {
+        let value = resolve(same, value);
+        if !std::mem::replace(&mut used[value], true)
+            && let Some(join) = joins.get(&value)
+        {
+            pending.extend(&join.given);
+        }
+    }
+    used
+}
+
+fn reachable(program: &Program) -> Vec<InstId> {
+    let mut insts = Vec::new();
+    program.walk(|inst, _| insts.push(inst));
+    insts
+}
+
+fn retain(values: &mut Values, kept: &[bool]) {
+    let mut kept = kept.iter();
+    values.retain(|_| *kept.next().expect("an exit gives as many values as its target takes"));
+}

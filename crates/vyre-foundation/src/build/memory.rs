@@ -1,0 +1,206 @@
+//! Memory objects: their declarations and accesses.
+
+use std::marker::PhantomData;
+
+use half::f16;
+
+use super::{Arg, Integer, Kernel, Val};
+use crate::ir::{Access, Element, Literal, MemId, Memory, Op, Scalar, Space, Span, Values};
+
+/// A memory object with elements `E`. `A` says what can be done with it: [`Read`], [`Write`], [`ReadWrite`], [`Atomic`] or
+/// [`Uniform`].
+#[derive(Clone, Copy)]
+pub struct Object<'k, E, A> {
+    kernel: &'k Kernel,
+    id: MemId,
+    types: PhantomData<(E, A)>,
+}
+
+/// A Rust type that names an element of memory.
+pub trait Stored: Copy {
+    /// The element.
+    const ELEMENT: Element;
+    /// What is loaded and stored: integers of 8 and 16 bits are seen as 32-bit ones.
+    type Value: Scalar;
+}
+
+macro_rules! stored {
+    ($($ty:ident $element:ident as $value:ident;)*) => { $(
+        impl Stored for $ty {
+            const ELEMENT: Element = Element::$element;
+            type Value = $value;
+        }
+    )* };
+}
+stored! {
+    i8 I8 as i32; u8 U8 as u32; i16 I16 as i32; u16 U16 as u32; i32 I32 as i32; u32 U32 as u32;
+    f32 F32 as f32; i64 I64 as i64; u64 U64 as u64; f64 F64 as f64; f16 F16 as f16;
+}
+
+/// Objects with an index: all but uniforms.
+pub trait Indexed {}
+/// Objects with an index that can be loaded from.
+pub trait Loads: Indexed {}
+/// Objects that can be stored to.
+pub trait Stores: Indexed {}
+
+macro_rules! accesses {
+    ($($(#[doc = $doc:literal])+ $access:ident: $($can:ident)*;)*) => { $(
+        $(#[doc = $doc])+
+        #[derive(Clone, Copy)]
+        pub enum $access {}
+        $( impl $can for $access {} )*
+    )* };
+}
+accesses! {
+    /// The object can be loaded from.
+    Read: Indexed Loads;
+    /// The object can be stored to.
+    Write: Indexed Stores;
+    /// The object can be loaded from and stored to.
+    ReadWrite: Indexed Loads Stores;
+    /// The object can be loaded from and stored to, and changed atomically. All accesses to it are atomic.
+    Atomic: Indexed Loads Stores;
+    /// The object is a scalar that the caller gives, the same for all invocations.
+    Uniform: ;
+}
+
+macro_rules! declarations {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident($($argument:ident)?) -> $access:ident of $($bound:ident)+ = $space:expr, $length:expr, $atomic:expr;
+    )*) => { $(
+        $(#[doc = $doc])+
+        #[track_caller]
+        pub fn $name<E: $($bound +)+>(&self, name: &str $(, $argument: u32)?) -> Object<'_, E, $access> {
+            self.declare(name, $space, $length, $atomic)
+        }
+    )* };
+}
+
+/// Declarations of memory. They may stand anywhere; the objects are those of the whole program.
+impl Kernel {
+    declarations! {
+        /// Declares storage that the caller binds and the program only reads.
+        read() -> Read of Stored = Space::Storage(Access::Read), None, false;
+        /// Declares storage that the caller binds and the program only writes.
+        write() -> Write of Stored = Space::Storage(Access::Write), None, false;
+        /// Declares storage that the caller binds.
+        read_write() -> ReadWrite of Stored = Space::Storage(Access::ReadWrite), None, false;
+        /// Declares atomic storage that the caller binds.
+        atomic() -> Atomic of Stored Integer = Space::Storage(Access::ReadWrite), None, true;
+        /// Declares a scalar that the caller gives.
+        uniform() -> Uniform of Stored = Space::Uniform, Some(1), false;
+        /// Declares an array for each workgroup.
+        workgroup(length) -> ReadWrite of Stored = Space::Workgroup, Some(length), false;
+        /// Declares an atomic array for each workgroup.
+        workgroup_atomic(length) -> Atomic of Stored Integer = Space::Workgroup, Some(length), true;
+        /// Declares an array for each invocation.
+        private(length) -> ReadWrite of Stored = Space::Private, Some(length), false;
+    }
+
+    #[track_caller]
+    fn declare<E: Stored, A>(&self, name: &str, space: Space, length: Option<u32>, atomic: bool) -> Object<'_, E, A> {
+        let (name, element) = (name.into(), E::ELEMENT);
+        let memory = Memory { name, space, element, length, atomic, default: None, span: Span::NONE };
+        let mut state = self.state.borrow_mut();
+        let id = state.program.memory.push(memory);
+        state.check_declarations();
+        Object { kernel: self, id, types: PhantomData }
+    }
+}
+
+impl<'k, E: Stored, A: Indexed> Object<'k, E, A> {
+    /// Fixes the number of elements.
+    #[track_caller]
+    #[must_use]
+    pub fn with_length(self, length: u32) -> Self {
+        let mut state = self.kernel.state.borrow_mut();
+        state.program.memory[self.id].length = Some(length);
+        state.check_declarations();
+        self
+    }
+
+    /// The number of elements.
+    #[track_caller]
+    pub fn len(self) -> Val<'k, u32> {
+        self.kernel.apply(Op::Length(self.id), &[])
+    }
+}
+
+impl<'k, E: Stored, A: Loads> Object<'k, E, A> {
+    /// The element at an index; 0 outside.
+    #[track_caller]
+    pub fn load(self, index: impl Arg<'k, u32>) -> Val<'k, E::Value> {
+        let [value] = self.load_wide(index);
+        value
+    }
+
+    /// One to four consecutive elements in one access; 0 for those outside. Atomic objects take only one.
+    #[track_caller]
+    pub fn load_wide<const N: usize>(self, index: impl Arg<'k, u32>) -> [Val<'k, E::Value>; N] {
+        const { assert!(N >= 1 && N <= 4, "an access touches 1 to 4 elements") };
+        self.kernel.apply(Op::Load(self.id), &[index.operand(self.kernel)])
+    }
+}
+
+impl<'k, E: Stored, A: Stores> Object<'k, E, A> {
+    /// Writes the element at an index; outside, nothing.
+    #[track_caller]
+    pub fn store(self, index: impl Arg<'k, u32>, value: impl Arg<'k, E::Value>) {
+        self.store_wide(index, [value]);
+    }
+
+    /// Writes one to four consecutive elements in one access, but none outside. Atomic objects take only one.
+    #[track_caller]
+    pub fn store_wide<const N: usize>(self, index: impl Arg<'k, u32>, values: [impl Arg<'k, E::Value>; N]) {
+        const { assert!(N >= 1 && N <= 4, "an access touches 1 to 4 elements") };
+        let mut operands = Values::new();
+        operands.push(index.operand(self.kernel));
+        for value in values {
+            operands.push(value.operand(self.kernel));
+        }
+        self.kernel.apply::<()>(Op::Store(self.id), &operands);
+    }
+}
+
+impl<'k, E: Stored> Object<'k, E, Uniform> {
+    /// Gives the scalar a value for callers who give none.
+    #[must_use]
+    pub fn with_default(self, default: E::Value) -> Self {
+        let default = Literal { ty: E::Value::TYPE, bits: default.to_bits() };
+        self.kernel.state.borrow_mut().program.memory[self.id].default = Some(default);
+        self
+    }
+
+    /// The value.
+    #[track_caller]
+    pub fn load(self) -> Val<'k, E::Value> {
+        self.kernel.apply(Op::Load(self.id), &[])
+    }
+}
+
+macro_rules! atomic_methods {
+    ($($name:ident($($arg:ident),*) -> $result:ty = $op:ident;)*) => { $(
+        #[doc = concat!("[`", stringify!($op), "`](Op::", stringify!($op), ")")]
+        #[track_caller]
+        pub fn $name(self, index: impl Arg<'k, u32> $(, $arg: impl Arg<'k, E>)*) -> $result {
+            let operands = [index.operand(self.kernel) $(, $arg.operand(self.kernel))*];
+            self.kernel.apply(Op::$op(self.id), &operands)
+        }
+    )* };
+}
+
+impl<'k, E: Stored + Integer> Object<'k, E, Atomic> {
+    atomic_methods! {
+        add(value) -> Val<'k, E> = AtomicAdd;
+        sub(value) -> Val<'k, E> = AtomicSub;
+        min(value) -> Val<'k, E> = AtomicMin;
+        max(value) -> Val<'k, E> = AtomicMax;
+        and(value) -> Val<'k, E> = AtomicAnd;
+        or(value) -> Val<'k, E> = AtomicOr;
+        xor(value) -> Val<'k, E> = AtomicXor;
+        exchange(value) -> Val<'k, E> = AtomicExchange;
+        compare_exchange(expected, new) -> (Val<'k, E>, Val<'k, bool>) = AtomicCompareExchange;
+    }
+}

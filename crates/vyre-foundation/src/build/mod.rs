@@ -1,0 +1,131 @@
+//! The builder: programs written as Rust.
+//!
+//! [`kernel`] hands a [`Kernel`] to a closure, and what the closure calls on it becomes a [`Program`]. Values ([`Val`]) carry
+//! their type, so that rustc finds type errors; operators and methods apply the operations of the op table. Mutable
+//! variables ([`Var`]) become values that loops carry and branches yield, and those that turn out not to be needed do not
+//! appear in the program.
+//!
+//! ```
+//! use vyre_foundation::build::kernel;
+//!
+//! let saxpy = kernel("saxpy", [256, 1, 1], |k| {
+//!     let a = k.uniform::<f32>("a");
+//!     let x = k.read::<f32>("x");
+//!     let y = k.read_write::<f32>("y");
+//!     let i = k.global_index();
+//!     k.if_(i.lt(y.len()), || y.store(i, a.load() * x.load(i) + y.load(i)));
+//! })?;
+//! # assert_eq!(saxpy.name, "saxpy");
+//! # Ok::<(), vyre_foundation::Error>(())
+//! ```
+//!
+//! # Mistakes
+//!
+//! What rustc cannot see is found while the closure runs: a value, variable or object that is used where it does not exist,
+//! code after an exit, a bad name, an index that is known to be out of bounds, and every other rule of the validator about
+//! declarations and single instructions. The first mistake is kept with the place of the call and becomes
+//! [`Error::Build`]; calls after it do nothing. What is left to the validator is whether barriers, broadcasts and subgroup
+//! operations stand in uniform control flow.
+
+mod flow;
+mod joins;
+mod memory;
+mod state;
+mod value;
+
+use std::cell::RefCell;
+
+pub use flow::{Selector, Var};
+pub use memory::{Atomic, Indexed, Loads, Object, Read, ReadWrite, Stored, Stores, Uniform, Write};
+pub use value::{Arg, Bundle, Float, Integer, Logic, Number, Signed, Val};
+
+use crate::Error;
+use crate::ir::{Axis, Literal, Op, Program, Scalar, Span, ValueId};
+use state::State;
+
+/// Builds a program: `body` is called once, and what it does with the [`Kernel`] is what every invocation executes.
+///
+/// # Errors
+/// [`Error::Build`] with the place of the first mistake.
+#[track_caller]
+pub fn kernel(name: impl Into<String>, workgroup_size: [u32; 3], body: impl FnOnce(&Kernel)) -> Result<Program, Error> {
+    let kernel = Kernel { state: RefCell::new(State::new(Program::new(name, workgroup_size))) };
+    kernel.state.borrow_mut().check_declarations();
+    body(&kernel);
+    kernel.state.into_inner().finish()
+}
+
+/// The program that is being built: declares its memory and constants, and appends instructions and control flow.
+pub struct Kernel {
+    state: RefCell<State>,
+}
+
+macro_rules! operations {
+    ($($name:ident($($axis:ident)?) -> $result:ty = $op:ident;)*) => { $(
+        #[doc = concat!("[`", stringify!($op), "`](Op::", stringify!($op), ")")]
+        #[track_caller]
+        pub fn $name(&self $(, $axis: Axis)?) -> $result {
+            self.apply(Op::$op $(($axis))?, &[])
+        }
+    )* };
+}
+
+/// Where an invocation stands, and barriers.
+impl Kernel {
+    operations! {
+        global_index() -> Val<'_, u32> = GlobalIndex;
+        global_id(axis) -> Val<'_, u32> = GlobalId;
+        local_index() -> Val<'_, u32> = LocalIndex;
+        local_id(axis) -> Val<'_, u32> = LocalId;
+        group_index() -> Val<'_, u32> = GroupIndex;
+        group_id(axis) -> Val<'_, u32> = GroupId;
+        group_count(axis) -> Val<'_, u32> = GroupCount;
+        group_size(axis) -> Val<'_, u32> = GroupSize;
+        subgroup_size() -> Val<'_, u32> = SubgroupSize;
+        subgroup_id() -> Val<'_, u32> = SubgroupId;
+        subgroup_lane() -> Val<'_, u32> = SubgroupLane;
+        workgroup_barrier() -> () = WorkgroupBarrier;
+        storage_barrier() -> () = StorageBarrier;
+    }
+}
+
+/// Literals, constants, and what is printed.
+impl Kernel {
+    /// A literal as a value. Where a value is an argument, a Rust literal can be given as it is.
+    pub fn lit<T: Scalar>(&self, value: T) -> Val<'_, T> {
+        let literal = Literal { ty: T::TYPE, bits: value.to_bits() };
+        Val::new(self, self.state.borrow_mut().program.literal(literal))
+    }
+
+    /// Declares a specialization constant.
+    #[track_caller]
+    pub fn constant<T: Scalar>(&self, name: &str, default: T) -> Val<'_, T> {
+        let default = Literal { ty: T::TYPE, bits: default.to_bits() };
+        let mut state = self.state.borrow_mut();
+        let value = state.program.constant(name, default, Span::NONE);
+        state.check_declarations();
+        Val::new(self, value)
+    }
+
+    /// Suggests a grid, in invocations, for a caller who names none.
+    #[track_caller]
+    pub fn launch(&self, invocations: [u32; 3]) {
+        let mut state = self.state.borrow_mut();
+        state.program.launch = Some(invocations);
+        state.check_declarations();
+    }
+
+    /// [`Print`](Op::Print): each `{}` of the text is replaced by a value, as in `k.print("{} of {}", (i, n))`.
+    #[track_caller]
+    pub fn print<'k>(&'k self, text: &str, values: impl Bundle<'k>) {
+        let operands = self.operands_of(values);
+        self.apply::<()>(Op::Print(text.into()), &operands);
+    }
+
+    /// Appends an instruction whose results are of the types of `R`.
+    #[track_caller]
+    fn apply<'k, R: Bundle<'k>>(&'k self, op: Op, operands: &[ValueId]) -> R {
+        let results = self.state.borrow_mut().emit(op, operands, &R::result_types(), &[]);
+        R::from_values(self, &mut results.into_iter())
+    }
+}

@@ -1,0 +1,348 @@
+//! The program under construction: the blocks that are open, the variables that are alive, the first mistake.
+//!
+//! Every entry point is `#[track_caller]` from the public call down to [`State::misuse`], which takes the place from there.
+//! No closure may stand in between: it would be the caller.
+
+use std::panic::Location;
+
+use super::joins;
+use crate::Error;
+use crate::diagnostics::Fault;
+use crate::ir::entity::Arena;
+use crate::ir::{BlockId, Def, InstId, Literal, Op, Program, Span, Type, ValueId, Values};
+use crate::text::is_name;
+use crate::validate;
+
+pub(super) struct State {
+    pub(super) program: Program,
+    /// The block each instruction stands in.
+    homes: Arena<InstId, BlockId>,
+    /// The blocks that are open, from the body to the innermost.
+    frames: Vec<Frame>,
+    variables: Vec<Variable>,
+    /// Those whose block is open, in the order in which they were made.
+    alive: Vec<usize>,
+    mistake: Option<Error>,
+}
+
+struct Frame {
+    block: BlockId,
+    /// What the variables were outside when the block was opened.
+    before: Values,
+    /// The operation after which nothing can follow.
+    ended: Option<&'static str>,
+    looping: Option<Loop>,
+}
+
+struct Loop {
+    counter: Option<Counter>,
+    has_break: bool,
+}
+
+/// A parameter of a loop that counts, where it starts, and what is added for each trip.
+#[derive(Clone, Copy)]
+struct Counter {
+    param: ValueId,
+    first: ValueId,
+    step: ValueId,
+}
+
+struct Variable {
+    value: ValueId,
+    home: BlockId,
+    name: Option<Box<str>>,
+}
+
+/// A finished block of a branch, still without its `yield`.
+pub(super) struct Arm {
+    block: BlockId,
+    /// Whether its end is reached.
+    completes: bool,
+    /// What its closure returned.
+    returned: Values,
+    /// What the variables are at its end.
+    variables: Values,
+}
+
+impl State {
+    pub(super) fn new(program: Program) -> State {
+        let body = Frame { block: program.body, before: Values::new(), ended: None, looping: None };
+        State {
+            program,
+            homes: Arena::default(),
+            frames: vec![body],
+            variables: Vec::new(),
+            alive: Vec::new(),
+            mistake: None,
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Result<Program, Error> {
+        if let Some(mistake) = self.mistake {
+            return Err(mistake);
+        }
+        self.terminate(self.program.body);
+        joins::remove_redundant(&mut self.program);
+        Ok(self.program)
+    }
+
+    // Mistakes.
+
+    /// The first mistake counts: later ones may follow from it.
+    #[track_caller]
+    pub(super) fn misuse(&mut self, mistake: impl Into<String>) {
+        let location = Location::caller();
+        self.mistake.get_or_insert_with(|| Error::Build { location, mistake: mistake.into() });
+    }
+
+    #[track_caller]
+    pub(super) fn check_declarations(&mut self) {
+        let mut faults = Vec::new();
+        validate::declarations(&self.program, &mut faults);
+        if let Some(first) = faults.first() {
+            self.misuse(first.fault.to_string());
+        }
+    }
+
+    /// Whether an instruction can be appended here.
+    #[track_caller]
+    pub(super) fn reachable(&mut self) -> bool {
+        if let Some(op) = self.innermost().ended {
+            self.misuse(format!("this is never reached: nothing can follow the `{op}` before it"));
+        }
+        self.mistake.is_none()
+    }
+
+    pub(super) fn ended(&mut self) -> bool {
+        self.innermost().ended.is_some()
+    }
+
+    #[track_caller]
+    pub(super) fn check_visible(&mut self, value: ValueId) {
+        let visible = match self.program.values[value].def {
+            Def::Literal(_) | Def::Constant(_) => true,
+            Def::Result(inst, _) => self.is_open(self.homes[inst]),
+            Def::Param(block, _) => self.is_open(block),
+        };
+        if !visible {
+            self.misuse("this value belongs to a block that has ended: return it from the closure, or use a variable");
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn check_name(&mut self, name: &str) {
+        if !is_name(name) {
+            self.misuse(Fault::BadName { name: name.into() }.to_string());
+        }
+    }
+
+    // Instructions.
+
+    /// Appends an instruction to the innermost block. After a mistake nothing is appended, and the results stand for nothing.
+    #[track_caller]
+    pub(super) fn emit(&mut self, op: Op, operands: &[ValueId], types: &[Type], blocks: &[BlockId]) -> Values {
+        if !self.reachable() {
+            return types.iter().map(|&ty| self.program.literal(Literal::zero(ty))).collect();
+        }
+        let inst = self.push(self.frames[self.frames.len() - 1].block, op, operands, types, blocks);
+        if let Some(fault) = validate::instruction(&self.program, inst) {
+            self.misuse(fault.to_string());
+        }
+        self.program.insts[inst].results.clone()
+    }
+
+    fn push(&mut self, block: BlockId, op: Op, operands: &[ValueId], types: &[Type], blocks: &[BlockId]) -> InstId {
+        self.homes.push(block);
+        self.program.push(block, op, operands.iter().copied(), types, blocks.iter().copied(), Span::NONE)
+    }
+
+    /// Appends a terminator that leaves the innermost block.
+    #[track_caller]
+    pub(super) fn exit(&mut self, op: Op, operands: &[ValueId]) {
+        let name = op.row().name;
+        self.emit(op, operands, &[], &[]);
+        self.innermost().ended = Some(name);
+    }
+
+    // Blocks.
+
+    fn innermost(&mut self) -> &mut Frame {
+        self.frames.last_mut().expect("the body is open until the end")
+    }
+
+    fn is_open(&self, block: BlockId) -> bool {
+        self.frames.iter().any(|frame| frame.block == block)
+    }
+
+    /// Opens a block in the innermost one.
+    #[track_caller]
+    pub(super) fn open(&mut self) {
+        self.reachable();
+        let (depth, limit) = (self.frames.len(), validate::limits::NESTING);
+        if depth > limit {
+            self.misuse(Fault::NestingDepth { depth, limit }.to_string());
+        }
+        let block = self.program.block();
+        let before = self.variable_values(self.alive.len());
+        self.frames.push(Frame { block, before, ended: None, looping: None });
+    }
+
+    /// Closes the innermost block: the variables made in it end, and the others are again what they were before it.
+    fn close(&mut self) -> Frame {
+        let frame = self.frames.pop().expect("every block that is closed was opened");
+        self.alive.truncate(frame.before.len());
+        for (&variable, &value) in self.alive.iter().zip(&frame.before) {
+            self.variables[variable].value = value;
+        }
+        if frame.ended.is_some() {
+            self.terminate(frame.block);
+        }
+        frame
+    }
+
+    /// Gives a block its terminator if it has none: `return`, which fits the body and any end that is never reached.
+    fn terminate(&mut self, block: BlockId) {
+        let last = self.program.blocks[block].insts.last();
+        if last.is_none_or(|&last| !self.program.insts[last].op.is_terminator()) {
+            self.push(block, Op::Return, &[], &[], &[]);
+        }
+    }
+
+    /// Closes a block of a branch; `returned` is what its closure returned.
+    pub(super) fn close_arm(&mut self, returned: Values) -> Arm {
+        let outer = self.innermost().before.len();
+        let variables = self.variable_values(outer);
+        let Frame { block, ended, .. } = self.close();
+        Arm { block, completes: ended.is_none(), returned, variables }
+    }
+
+    /// Appends a branch. Its results are what its closures returned, of the given types, and the variables that an arm has
+    /// changed. If no arm reaches its end, neither does the block around it.
+    #[track_caller]
+    pub(super) fn branch(&mut self, op: Op, operands: &[ValueId], types: &[Type], arms: &[Arm]) -> Values {
+        let before = self.variable_values(self.alive.len());
+        let complete: Vec<&Arm> = arms.iter().filter(|arm| arm.completes).collect();
+        let mut changed: Vec<usize> = (0..before.len()).collect();
+        changed.retain(|&index| complete.iter().any(|arm| arm.variables[index] != before[index]));
+        for arm in &complete {
+            let variables = changed.iter().map(|&index| arm.variables[index]);
+            let yielded: Values = arm.returned.iter().copied().chain(variables).collect();
+            self.push(arm.block, Op::Yield, &yielded, &[], &[]);
+        }
+
+        let variable_types = changed.iter().map(|&index| self.program.ty(before[index]));
+        let all_types: Vec<Type> = types.iter().copied().chain(variable_types).collect();
+        let blocks: Vec<BlockId> = arms.iter().map(|arm| arm.block).collect();
+        let name = op.row().name;
+        let mut results = self.emit(op, operands, &all_types, &blocks);
+        for (&index, &result) in changed.iter().zip(&results[types.len()..]) {
+            self.assign(self.alive[index], result);
+        }
+        if complete.is_empty() {
+            self.innermost().ended = Some(name);
+        }
+        results.truncate(types.len());
+        results
+    }
+
+    // Loops. A loop starts with a parameter for every variable; those that it does not change are removed at the end.
+
+    /// Opens the block of a loop. `counter` is where it starts to count and by which steps; the parameter is returned.
+    #[track_caller]
+    pub(super) fn open_loop(&mut self, counter: Option<(ValueId, ValueId)>) -> Option<ValueId> {
+        self.open();
+        let (block, before) = (self.innermost().block, self.innermost().before.clone());
+        let program = &mut self.program;
+        let mut param = |initial| program.param(block, program.ty(initial));
+        let counter = counter.map(|(first, step)| Counter { param: param(first), first, step });
+        let params: Values = before.into_iter().map(param).collect();
+        for (position, param) in params.into_iter().enumerate() {
+            self.assign(self.alive[position], param);
+        }
+        self.innermost().looping = Some(Loop { counter, has_break: false });
+        counter.map(|counter| counter.param)
+    }
+
+    #[track_caller]
+    pub(super) fn close_loop(&mut self) {
+        if !self.ended() {
+            self.exit_loop(Op::Continue);
+        }
+        let Frame { block, before, looping, .. } = self.close();
+        let Loop { counter, has_break } = looping.expect("the block of a loop");
+        let types: Vec<Type> = before.iter().map(|&value| self.program.ty(value)).collect();
+        let initial: Values = counter.iter().map(|counter| counter.first).chain(before).collect();
+        let results = self.emit(Op::Loop, &initial, if has_break { &types } else { &[] }, &[block]);
+        for (position, result) in results.into_iter().enumerate() {
+            self.assign(self.alive[position], result);
+        }
+        if !has_break {
+            self.innermost().ended = Some("loop");
+        }
+    }
+
+    /// Appends a `break` or `continue`.
+    #[track_caller]
+    pub(super) fn exit_loop(&mut self, op: Op) {
+        let Some(frame) = self.frames.iter().rposition(|frame| frame.looping.is_some()) else {
+            self.misuse(format!("there is no loop around this `{}`", op.row().name));
+            return;
+        };
+        let Frame { before, looping: Some(looping), .. } = &mut self.frames[frame] else { unreachable!("found above") };
+        looping.has_break |= op == Op::Break;
+        let (variables, counter) = (before.len(), looping.counter.filter(|_| op == Op::Continue));
+        let mut given = Values::new();
+        if let Some(Counter { param, step, .. }) = counter {
+            given = self.emit(Op::Add, &[param, step], &[self.program.ty(param)], &[]);
+        }
+        given.extend(self.variable_values(variables));
+        self.exit(op, &given);
+    }
+
+    // Variables.
+
+    #[track_caller]
+    pub(super) fn variable(&mut self, value: ValueId) -> usize {
+        self.reachable();
+        let home = self.innermost().block;
+        self.variables.push(Variable { value, home, name: None });
+        self.alive.push(self.variables.len() - 1);
+        self.variables.len() - 1
+    }
+
+    #[track_caller]
+    pub(super) fn name_variable(&mut self, variable: usize, name: &str) {
+        self.check_name(name);
+        self.variables[variable].name = Some(name.into());
+    }
+
+    #[track_caller]
+    pub(super) fn get(&mut self, variable: usize) -> ValueId {
+        let Variable { value, home, .. } = self.variables[variable];
+        if !self.is_open(home) {
+            self.misuse("this variable belongs to a block that has ended: make it outside of that block");
+        }
+        value
+    }
+
+    #[track_caller]
+    pub(super) fn set(&mut self, variable: usize, value: ValueId) {
+        self.reachable();
+        self.get(variable);
+        self.variables[variable].value = value;
+    }
+
+    /// Makes a parameter or result the value of a variable.
+    fn assign(&mut self, variable: usize, value: ValueId) {
+        let variable = &mut self.variables[variable];
+        variable.value = value;
+        if let Some(name) = &variable.name {
+            self.program.names.insert(value, name.clone());
+        }
+    }
+
+    /// What the first `count` of the variables that are alive are now.
+    fn variable_values(&self, count: usize) -> Values {
+        self.alive[..count].iter().map(|&variable| self.variables[variable].value).collect()
+    }
+}

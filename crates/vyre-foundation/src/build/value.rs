@@ -1,0 +1,283 @@
+//! Values, and the operations on them.
+
+use std::marker::PhantomData;
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
+
+use half::f16;
+
+use super::Kernel;
+use crate::ir::{Literal, Op, ResultTypes, Scalar, ValueId, Values};
+
+/// A value of the program, of a type that rustc knows. It can be used until the block it was made in ends.
+#[derive(Clone, Copy)]
+pub struct Val<'k, T> {
+    kernel: &'k Kernel,
+    id: ValueId,
+    ty: PhantomData<T>,
+}
+
+impl<'k, T: Scalar> Val<'k, T> {
+    pub(super) fn new(kernel: &'k Kernel, id: ValueId) -> Self {
+        Val { kernel, id, ty: PhantomData }
+    }
+
+    /// Gives the value a name, which the program's text shows.
+    #[track_caller]
+    pub fn named(self, name: &str) -> Self {
+        let id = self.operand(self.kernel);
+        let mut state = self.kernel.state.borrow_mut();
+        state.check_name(name);
+        state.program.names.insert(id, name.into());
+        self
+    }
+}
+
+/// What can be given where a value of type `T` is wanted: a [`Val`], or a Rust literal.
+pub trait Arg<'k, T> {
+    /// The value, checked to be visible where `kernel` is now.
+    #[doc(hidden)]
+    #[track_caller]
+    fn operand(self, kernel: &'k Kernel) -> ValueId;
+}
+
+impl<'k, T: Scalar> Arg<'k, T> for T {
+    fn operand(self, kernel: &'k Kernel) -> ValueId {
+        kernel.lit(self).id
+    }
+}
+
+impl<'k, T: Scalar> Arg<'k, T> for Val<'k, T> {
+    fn operand(self, kernel: &'k Kernel) -> ValueId {
+        let mut state = kernel.state.borrow_mut();
+        if std::ptr::eq(self.kernel, kernel) {
+            state.check_visible(self.id);
+            return self.id;
+        }
+        state.misuse("this value belongs to another kernel");
+        state.program.literal(Literal::zero(T::TYPE))
+    }
+}
+
+/// Any number of values together: `()`, a [`Val`], or tuples and arrays of these. Closures of branches return them.
+pub trait Bundle<'k>: Sized {
+    #[doc(hidden)]
+    fn types(into: &mut ResultTypes);
+    #[doc(hidden)]
+    #[track_caller]
+    fn operands(self, kernel: &'k Kernel, into: &mut Values);
+    #[doc(hidden)]
+    fn from_values(kernel: &'k Kernel, values: &mut dyn Iterator<Item = ValueId>) -> Self;
+
+    #[doc(hidden)]
+    fn result_types() -> ResultTypes {
+        let mut types = ResultTypes::new();
+        Self::types(&mut types);
+        types
+    }
+}
+
+impl Kernel {
+    #[track_caller]
+    pub(super) fn operands_of<'k>(&'k self, values: impl Bundle<'k>) -> Values {
+        let mut operands = Values::new();
+        values.operands(self, &mut operands);
+        operands
+    }
+}
+
+impl<'k, T: Scalar> Bundle<'k> for Val<'k, T> {
+    fn types(into: &mut ResultTypes) {
+        into.push(T::TYPE);
+    }
+    fn operands(self, kernel: &'k Kernel, into: &mut Values) {
+        into.push(self.operand(kernel));
+    }
+    fn from_values(kernel: &'k Kernel, values: &mut dyn Iterator<Item = ValueId>) -> Self {
+        Val::new(kernel, values.next().expect("there is a value for each type"))
+    }
+}
+
+impl<'k, B: Bundle<'k>, const N: usize> Bundle<'k> for [B; N] {
+    fn types(into: &mut ResultTypes) {
+        (0..N).for_each(|_| B::types(into));
+    }
+    fn operands(self, kernel: &'k Kernel, into: &mut Values) {
+        for part in self {
+            part.operands(kernel, into);
+        }
+    }
+    fn from_values(kernel: &'k Kernel, values: &mut dyn Iterator<Item = ValueId>) -> Self {
+        std::array::from_fn(|_| B::from_values(kernel, values))
+    }
+}
+
+macro_rules! bundle_of_tuples {
+    ($(($($part:ident)*);)*) => { $(
+        #[allow(unused_variables, clippy::unused_unit)] // `()` has no parts.
+        impl<'k, $($part: Bundle<'k>),*> Bundle<'k> for ($($part,)*) {
+            fn types(into: &mut ResultTypes) {
+                $( $part::types(into); )*
+            }
+            #[allow(non_snake_case)]
+            fn operands(self, kernel: &'k Kernel, into: &mut Values) {
+                let ($($part,)*) = self;
+                $( $part.operands(kernel, into); )*
+            }
+            fn from_values(kernel: &'k Kernel, values: &mut dyn Iterator<Item = ValueId>) -> Self {
+                ($($part::from_values(kernel, values),)*)
+            }
+        }
+    )* };
+}
+bundle_of_tuples! { (); (A B); (A B C); (A B C D); (A B C D E); (A B C D E F); (A B C D E F G); (A B C D E F G H); }
+
+macro_rules! classes {
+    ($($(#[doc = $doc:literal])+ $class:ident($($super:ident)+): $($ty:ident)*;)*) => { $(
+        $(#[doc = $doc])+
+        pub trait $class: $($super +)+ {}
+        $( impl $class for $ty {} )*
+    )* };
+}
+classes! {
+    /// Types that can be added and compared: all but bool.
+    Number(Scalar): i32 u32 f32 i64 u64 f64 f16;
+    /// Numbers with a sign.
+    Signed(Number): i32 f32 i64 f64 f16;
+    /// Floats.
+    Float(Signed): f32 f64 f16;
+    /// Types made of bits that mean something one by one: integers and bool.
+    Logic(Scalar): bool i32 u32 i64 u64;
+    /// Integers.
+    Integer(Number Logic): i32 u32 i64 u64;
+}
+
+/// Operators between values, and between a value and a literal on either side.
+macro_rules! binary_operators {
+    ($($trait:ident $method:ident($class:ident, $right:tt) = $op:ident, $($ty:ident)*;)*) => { $(
+        impl<'k, T: $class, R: Arg<'k, $right>> $trait<R> for Val<'k, T> {
+            type Output = Val<'k, T>;
+            #[track_caller]
+            fn $method(self, right: R) -> Val<'k, T> {
+                let kernel = self.kernel;
+                kernel.apply(Op::$op, &[self.operand(kernel), right.operand(kernel)])
+            }
+        }
+        $( impl<'k> $trait<Val<'k, binary_operators!(@right $right $ty)>> for $ty {
+            type Output = Val<'k, $ty>;
+            #[track_caller]
+            fn $method(self, right: Val<'k, binary_operators!(@right $right $ty)>) -> Val<'k, $ty> {
+                right.kernel.lit(self).$method(right)
+            }
+        } )*
+    )* };
+    (@right T $ty:ident) => { $ty };
+    (@right u32 $ty:ident) => { u32 };
+}
+binary_operators! {
+    Add add(Number, T) = Add, i32 u32 f32 i64 u64 f64 f16;
+    Sub sub(Number, T) = Sub, i32 u32 f32 i64 u64 f64 f16;
+    Mul mul(Number, T) = Mul, i32 u32 f32 i64 u64 f64 f16;
+    Div div(Number, T) = Div, i32 u32 f32 i64 u64 f64 f16;
+    Rem rem(Integer, T) = Rem, i32 u32 i64 u64;
+    BitAnd bitand(Logic, T) = And, bool i32 u32 i64 u64;
+    BitOr bitor(Logic, T) = Or, bool i32 u32 i64 u64;
+    BitXor bitxor(Logic, T) = Xor, bool i32 u32 i64 u64;
+    Shl shl(Integer, u32) = Shl, i32 u32 i64 u64;
+    Shr shr(Integer, u32) = Shr, i32 u32 i64 u64;
+}
+
+macro_rules! unary_operators {
+    ($($trait:ident $method:ident($class:ident) = $op:ident;)*) => { $(
+        impl<'k, T: $class> $trait for Val<'k, T> {
+            type Output = Val<'k, T>;
+            #[track_caller]
+            fn $method(self) -> Val<'k, T> {
+                self.kernel.apply(Op::$op, &[self.operand(self.kernel)])
+            }
+        }
+    )* };
+}
+unary_operators! {
+    Neg neg(Signed) = Neg;
+    Not not(Logic) = Not;
+}
+
+/// Methods that apply an operation to a value, of a class of types or of one type, and to further arguments.
+macro_rules! methods {
+    ($(impl $([$class:ident])? $self:ident {
+        $($name:ident$(<$generic:ident>)?($($arg:ident: $arg_ty:ty),*) -> $result:ty = $op:ident;)*
+    })*) => { $(
+        impl<'k $(, T: $class)?> Val<'k, $self> { $(
+            #[doc = concat!("[`", stringify!($op), "`](Op::", stringify!($op), ")")]
+            #[track_caller]
+            #[must_use]
+            pub fn $name$(<$generic: Scalar>)?(self $(, $arg: impl Arg<'k, $arg_ty>)*) -> $result {
+                let kernel = self.kernel;
+                kernel.apply(Op::$op, &[self.operand(kernel) $(, $arg.operand(kernel))*])
+            }
+        )* }
+    )* };
+}
+methods! {
+    impl[Number] T {
+        min(other: T) -> Val<'k, T> = Min;
+        max(other: T) -> Val<'k, T> = Max;
+        lt(other: T) -> Val<'k, bool> = Lt;
+        le(other: T) -> Val<'k, bool> = Le;
+        gt(other: T) -> Val<'k, bool> = Gt;
+        ge(other: T) -> Val<'k, bool> = Ge;
+        subgroup_add() -> Val<'k, T> = SubgroupAdd;
+        subgroup_mul() -> Val<'k, T> = SubgroupMul;
+        subgroup_min() -> Val<'k, T> = SubgroupMin;
+        subgroup_max() -> Val<'k, T> = SubgroupMax;
+        subgroup_inclusive_add() -> Val<'k, T> = SubgroupInclusiveAdd;
+        subgroup_exclusive_add() -> Val<'k, T> = SubgroupExclusiveAdd;
+        subgroup_inclusive_mul() -> Val<'k, T> = SubgroupInclusiveMul;
+        subgroup_exclusive_mul() -> Val<'k, T> = SubgroupExclusiveMul;
+    }
+    impl[Signed] T {
+        abs() -> Val<'k, T> = Abs;
+    }
+    impl[Float] T {
+        fma(factor: T, summand: T) -> Val<'k, T> = Fma;
+        sqrt() -> Val<'k, T> = Sqrt;
+        floor() -> Val<'k, T> = Floor;
+        ceil() -> Val<'k, T> = Ceil;
+        trunc() -> Val<'k, T> = Trunc;
+        round() -> Val<'k, T> = Round;
+    }
+    impl[Integer] T {
+        mul_high(other: T) -> Val<'k, T> = MulHigh;
+        rotate_left(count: u32) -> Val<'k, T> = RotateLeft;
+        count_ones() -> Val<'k, u32> = CountOnes;
+        leading_zeros() -> Val<'k, u32> = LeadingZeros;
+        trailing_zeros() -> Val<'k, u32> = TrailingZeros;
+        reverse_bits() -> Val<'k, T> = ReverseBits;
+        extract_bits(offset: u32, count: u32) -> Val<'k, T> = ExtractBits;
+        insert_bits(bits: T, offset: u32, count: u32) -> Val<'k, T> = InsertBits;
+    }
+    impl[Logic] T {
+        subgroup_and() -> Val<'k, T> = SubgroupAnd;
+        subgroup_or() -> Val<'k, T> = SubgroupOr;
+        subgroup_xor() -> Val<'k, T> = SubgroupXor;
+    }
+    impl[Scalar] T {
+        eq(other: T) -> Val<'k, bool> = Eq;
+        ne(other: T) -> Val<'k, bool> = Ne;
+        cast<U>() -> Val<'k, U> = Cast;
+        bitcast<U>() -> Val<'k, U> = Bitcast;
+        broadcast() -> Val<'k, T> = Broadcast;
+        subgroup_shuffle(lane: u32) -> Val<'k, T> = SubgroupShuffle;
+    }
+    impl bool {
+        select<U>(yes: U, no: U) -> Val<'k, U> = Select;
+        subgroup_ballot() -> [Val<'k, u32>; 4] = SubgroupBallot;
+    }
+    impl f32 {
+        pack_f16(high: f32) -> Val<'k, u32> = PackF16;
+    }
+    impl u32 {
+        unpack_f16_low() -> Val<'k, f32> = UnpackF16Low;
+        unpack_f16_high() -> Val<'k, f32> = UnpackF16High;
+    }
+}

@@ -1,0 +1,531 @@
+//! The suite that every backend must pass. A backend joins with one line in a test file:
+//!
+//! ```ignore
+//! vyre_testkit::conformance!(vyre_cpu::Cpu::default());
+//! ```
+//!
+//! Results are compared with the oracle, run with the device's own subgroup size: integers bit by bit, floats according to the
+//! exactness of the operation and what the device promises, NaNs as equal.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use vyre_driver::backend::Backend;
+use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Floats, Grid, Kernel, Null};
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::ops::{Exactness, Op};
+use vyre_foundation::ir::{Element, Module, Program, Type};
+use vyre_foundation::launch::{self, Limits, Outcome, Report};
+use vyre_foundation::{Validated, text, validate};
+
+use crate::{Features, files, generate, kernels, op_programs, oracle, run};
+
+/// Makes a test of each part of the suite.
+#[macro_export]
+macro_rules! conformance {
+    ($backend:expr) => {
+        $crate::conformance!(@tests $backend;
+            example_kernels, file_tests, operations, generated_programs, wrong_dispatches, canaries, endless_programs,
+            long_loops, large_grids, indirect_grids, parts_of_buffers, concurrent_submissions, cancellation);
+    };
+    (@tests $backend:expr; $($test:ident),*) => { $(
+        #[test]
+        fn $test() {
+            $crate::conformance::$test(&$backend);
+        }
+    )* };
+}
+
+/// How many generated programs a run of the suite compares, unless `VYRE_PROGRAMS` says otherwise.
+const PROGRAMS: u64 = 1000;
+
+fn open(backend: &dyn Backend) -> Device {
+    match Device::open(backend) {
+        Ok(device) => device,
+        Err(error) => panic!("{}: {error}\n  = help: {}", backend.name(), error.help()),
+    }
+}
+
+fn oracle_for(device: &Device) -> Device {
+    oracle(device.capabilities().subgroup_size.unwrap_or(16))
+}
+
+fn read(source: &str) -> Validated<Program> {
+    let module = text::parse(source).unwrap_or_else(|error| panic!("{error}\n{source}"));
+    validate::program(module.programs.into_iter().next().expect("a program")).expect("a valid program")
+}
+
+/// Limits that end a test that has gone wrong.
+fn limits() -> Limits {
+    Limits { deadline: Some(Duration::from_secs(60)), ..Limits::default() }
+}
+
+// Comparison.
+
+/// How floats are compared.
+#[derive(Clone, Copy, PartialEq)]
+enum Tolerance {
+    Bits,
+    Ulp(u64),
+    Unchecked,
+}
+
+/// What a device may do to the floats of an operation.
+fn tolerance(floats: Floats, exactness: Exactness) -> Tolerance {
+    match exactness {
+        _ if floats == Floats::EXACT => Tolerance::Bits,
+        Exactness::Exact => Tolerance::Bits,
+        Exactness::Rounded { ulp } => Tolerance::Ulp(u64::from(ulp).max(1)),
+        Exactness::Ordered => Tolerance::Unchecked,
+    }
+}
+
+/// Where two results differ, if they do.
+fn difference(
+    program: &Program,
+    expected: &Inputs,
+    actual: &Inputs,
+    tolerance: Tolerance,
+    floats: Floats,
+) -> Option<String> {
+    for memory in program.memory.values() {
+        let (Some(a), Some(b)) = (expected.contents(&memory.name), actual.contents(&memory.name)) else { continue };
+        let (size, ty) = (memory.element.size(), memory.element.value_type());
+        for (index, (a, b)) in a.chunks_exact(size).zip(b.chunks_exact(size)).enumerate() {
+            let (a, b) = (memory.element.read(a), memory.element.read(b));
+            if !same(ty, a, b, tolerance, floats) {
+                let (a, b) = (op_programs::shown(ty, a), op_programs::shown(ty, b));
+                return Some(format!("{}[{index}] is {b}, should be {a}", memory.name));
+            }
+        }
+    }
+    None
+}
+
+fn same(ty: Type, a: u64, b: u64, tolerance: Tolerance, floats: Floats) -> bool {
+    if a == b {
+        return true;
+    }
+    if !ty.is_float() {
+        return false;
+    }
+    let as_f64 = Op::Cast.row().evaluator(ty, Type::F64).expect("floats can be cast to each other");
+    let number = |bits: u64| f64::from_bits(as_f64(&[bits]));
+    let (x, y) = (number(a), number(b));
+    if x.is_nan() && y.is_nan() {
+        return true;
+    }
+    let special = !x.is_finite() || !y.is_finite();
+    let smallest = match ty {
+        Type::F16 => f64::from(half_min_positive()),
+        Type::F32 => f64::from(f32::MIN_POSITIVE),
+        _ => f64::MIN_POSITIVE,
+    };
+    let tiny = x.abs() < smallest && y.abs() <= smallest;
+    if special && !floats.infinities_and_nans || tiny && !floats.subnormals {
+        return true;
+    }
+    match tolerance {
+        Tolerance::Bits => false,
+        Tolerance::Unchecked => true,
+        Tolerance::Ulp(ulp) => {
+            // Bits of floats of one sign are ordered like the numbers.
+            let sign = 1u64 << (ty.bits() - 1);
+            (x == 0.0 && y == 0.0) || (a & sign == b & sign && a.abs_diff(b) <= ulp)
+        }
+    }
+}
+
+fn half_min_positive() -> f32 {
+    // 2^-14
+    1.0 / 16384.0
+}
+
+/// Reports must agree, except in what is not part of the meaning: how much was counted, and spans that a device cannot know.
+fn same_report(expected: &Report, actual: &Report) -> bool {
+    expected.outcome == actual.outcome
+        && expected.trace == actual.trace
+        && expected.dropped_lines == actual.dropped_lines
+}
+
+// Results.
+
+/// The example kernels give what plain Rust gives.
+pub fn example_kernels(backend: &dyn Backend) {
+    kernels::check(&open(backend));
+}
+
+/// What the file tests run gives the same as on the oracle.
+pub fn file_tests(backend: &dyn Backend) {
+    let device = open(backend);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folders = [root.join("tests/files"), root.join("examples/kernels")];
+    let mut count = 0;
+    for path in folders.iter().flat_map(|folder| files::in_folder(folder)) {
+        for case in files::cases(&path).unwrap_or_default() {
+            let own_size = case.subgroup_size.is_none() || case.subgroup_size == device.capabilities().subgroup_size;
+            // How fuel is counted and which lines are dropped is a device's own business.
+            let own_limits = case.limits == Limits::default();
+            if own_size && own_limits && device.capabilities().check(&case.program).is_ok() {
+                compare(&device, &case.program, case.grid, &case.inputs, Exactness::Exact, &path.display().to_string());
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 10, "only {count} file tests were run");
+}
+
+fn compare(
+    device: &Device,
+    program: &Validated<Program>,
+    grid: launch::Grid,
+    inputs: &Inputs,
+    exactness: Exactness,
+    name: &str,
+) {
+    let (mut expected, mut actual) = (inputs.clone(), inputs.clone());
+    let source = || text::print(&Module { programs: vec![(**program).clone()] });
+    let right = run(&oracle_for(device), program, grid, &mut expected, limits()).expect("the oracle runs everything");
+    let report = run(device, program, grid, &mut actual, limits())
+        .unwrap_or_else(|error| panic!("{name}: {error}\n{}", source()));
+    assert!(same_report(&right, &report), "{name}: {report:?}, should be {right:?}\n{}", source());
+    let floats = device.capabilities().floats;
+    let wrong = difference(program, &expected, &actual, tolerance(floats, exactness), floats);
+    assert!(wrong.is_none(), "{name}: {}\n{}", wrong.unwrap_or_default(), source());
+}
+
+/// Every operation on every type, on edge values, in uniform and divergent control flow, and every access to every memory.
+pub fn operations(backend: &dyn Backend) {
+    let device = open(backend);
+    let mut count = 0;
+    for op in op_programs::all(device.capabilities().types) {
+        if device.capabilities().check(&op.program).is_ok() {
+            compare(&device, &op.program, op.grid, &op.inputs, op.row.exactness, &op.name);
+            count += 1;
+        }
+    }
+    assert!(count > 300, "only {count} programs were run");
+}
+
+/// Random programs. The seeds move on from run to run; a failure names its seed.
+pub fn generated_programs(backend: &dyn Backend) {
+    let device = open(backend);
+    let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let first = variable("VYRE_SEED").unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        now.as_secs().wrapping_mul(PROGRAMS)
+    });
+    let count: u64 = variable("VYRE_PROGRAMS").unwrap_or(PROGRAMS);
+    println!("seeds {first} to {}", first.wrapping_add(count));
+    let capabilities = device.capabilities();
+    let features =
+        Features { types: capabilities.types, subgroups: capabilities.subgroup_size.is_some(), ..Features::default() };
+    for seed in first..first.wrapping_add(count) {
+        let generated = generate(seed, &features);
+        let program = validate::program(generated.program).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        if capabilities.check(&program).is_ok() {
+            let grid = launch::Grid::Groups(generated.groups);
+            // Roundings add up along a program, so that without exact floats only what does not depend on them is compared.
+            compare(&device, &program, grid, &generated.inputs, Exactness::Ordered, &format!("VYRE_SEED={seed}"));
+        }
+    }
+}
+
+// Wrong dispatches.
+
+const COPY: &str = "program copy workgroup(4) {
+    uniform scale: f32 = 1.0
+    read x: [f32]
+    read_write y: [f32]
+    %i = global_index
+    %s = load scale
+    %x = load x[%i]
+    %v = mul %s, %x
+    store y[%i], %v
+}";
+
+fn dispatch<'a>(kernel: &'a Kernel, arguments: Vec<(&'a str, Argument)>) -> Dispatch<'a> {
+    Dispatch { kernel, grid: Grid::elements(4), arguments, limits: limits() }
+}
+
+fn floats(device: &Device, values: &[f32]) -> Buffer {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    device.upload(Element::F32, &bytes).expect("a few bytes")
+}
+
+/// Everything a caller can get wrong is a typed error, and the device goes on working.
+pub fn wrong_dispatches(backend: &dyn Backend) {
+    let device = open(backend);
+    let kernel = device.compile(&read(COPY)).expect("a simple kernel");
+    let (x, y) = (floats(&device, &[1.0, 2.0, 3.0, 4.0]), floats(&device, &[0.0; 4]));
+    let words = device.upload(Element::U32, &[0; 16]).expect("a few bytes");
+    let code = |arguments: Vec<(&'static str, Argument)>| device.run(&dispatch(&kernel, arguments)).unwrap_err().code();
+    assert_eq!(code(vec![("x", (&x).into())]), "L004", "missing");
+    assert_eq!(code(vec![("x", (&x).into()), ("y", (&y).into()), ("z", (&y).into())]), "L002", "unknown");
+    assert_eq!(code(vec![("x", (&x).into()), ("x", (&x).into()), ("y", (&y).into())]), "L003", "twice");
+    assert_eq!(code(vec![("x", (&words).into()), ("y", (&y).into())]), "L008", "element type");
+    assert_eq!(code(vec![("x", 1.0f32.into()), ("y", (&y).into())]), "L006", "scalar for a buffer");
+    assert_eq!(
+        code(vec![("scale", (&x).into()), ("x", (&x).into()), ("y", (&y).into())]),
+        "L005",
+        "buffer for a scalar"
+    );
+    assert_eq!(code(vec![("scale", 1u32.into()), ("x", (&x).into()), ("y", (&y).into())]), "L007", "scalar type");
+    assert_eq!(code(vec![("x", (&y).into()), ("y", (&y).into())]), "L011", "overlap");
+    let part = |from: u32, to: u32| y.slice(from..to).expect("inside");
+    assert_eq!(code(vec![("x", (&part(0, 3)).into()), ("y", (&part(2, 4)).into())]), "L011", "overlapping parts");
+
+    let other = open(backend);
+    let foreign = floats(&other, &[1.0; 4]);
+    assert_eq!(code(vec![("x", (&foreign).into()), ("y", (&y).into())]), "D004", "foreign buffer");
+    let null = Device::open(&Null::default()).expect("the null device opens");
+    let foreign = null.compile(&read(COPY)).expect("the null device compiles anything");
+    let error = device.run(&dispatch(&foreign, vec![("x", (&x).into()), ("y", (&y).into())])).unwrap_err();
+    assert_eq!(error.code(), "D004", "foreign kernel");
+
+    let mut large = dispatch(&kernel, vec![("x", (&x).into()), ("y", (&y).into())]);
+    large.grid = Grid::groups([1 << 20, 1 << 20, 1]);
+    assert_eq!(device.run(&large).unwrap_err().code(), "L001", "grid");
+    large.grid = Grid::Indirect(words.clone());
+    assert_eq!(device.run(&large).unwrap_err().code(), "D008", "indirect grid of four words");
+    assert_eq!(device.allocate(Element::F64, u64::from(u32::MAX) + 1).unwrap_err().code(), "F006", "elements");
+    assert!(matches!(y.slice(2..5), Err(Error::OutOfRange { .. })));
+    assert!(matches!(y.write(&[0; 3]), Err(Error::OutOfRange { .. })));
+
+    device.run(&dispatch(&kernel, vec![("x", (&x).into()), ("y", (&y).into())])).expect("the device still works");
+    assert_eq!(y.read().expect("and its buffers"), x.read().expect("too"));
+}
+
+/// Programs that access far outside of their objects change nothing outside.
+pub fn canaries(backend: &dyn Backend) {
+    const GUARD: usize = 256;
+    let device = open(backend);
+    let elements = [Element::U8, Element::I16, Element::U32, Element::U64];
+    for element in elements.into_iter().filter(|element| device.capabilities().types.contains(element.value_type())) {
+        let source = format!(
+            "program outside workgroup(32) {{
+    read_write x: [{element}]
+    uniform from: u32
+    %i = global_index
+    %base = load from
+    %at = add %base, %i
+    %v0, %v1, %v2 = load x[%at]
+    store x[%at], %v0, %v1, %v2
+    %wide = mul %at, 977
+    %w = load x[%wide]
+    store x[%wide], %w
+}}"
+        );
+        let kernel = device.compile(&read(&source)).expect("a simple kernel");
+        let size = element.size();
+        let contents: Vec<u8> = (0..(2 * GUARD + 40) * size).map(|byte| (byte * 37 + 11) as u8).collect();
+        for from in [0u32, 30, 38, 40, 1000, 0x3fff_fff0, 0x7fff_fff0, 0xffff_ffe0, 0u32.wrapping_sub(GUARD as u32)] {
+            let whole = device.upload(element, &contents).expect("a few bytes");
+            let middle = whole.slice(GUARD as u32..GUARD as u32 + 40).expect("inside");
+            let arguments = vec![("x", (&middle).into()), ("from", from.into())];
+            let report = device.run(&Dispatch { grid: Grid::elements(64), ..dispatch(&kernel, arguments) });
+            assert_eq!(report.expect("runs").outcome, Outcome::Completed);
+            let after = whole.read().expect("a few bytes");
+            assert_eq!(after[..GUARD * size], contents[..GUARD * size], "before {element} at {from}");
+            let end = (GUARD + 40) * size;
+            assert_eq!(after[end..], contents[end..], "behind {element} at {from}");
+        }
+    }
+}
+
+/// Programs that do not end are ended, and the next one runs.
+pub fn endless_programs(backend: &dyn Backend) {
+    let device = open(backend);
+    let simple = device.compile(&read(COPY)).expect("a simple kernel");
+    let (x, y) = (floats(&device, &[1.0; 4]), floats(&device, &[0.0; 4]));
+    let kinds = [
+        "loop {\n}",
+        "loop {\n    %i = local_index\n    %never = gt %i, 5000\n    if %never {\n        break\n    }\n}",
+        "loop (%k = 0) {\n    %next = add %k, 2\n    %done = eq %k, 7\n    if %done {\n        break\n    }\n    continue %next\n}",
+        "loop {\n    loop {\n        break\n    }\n}",
+        "%i = local_index\n%one = eq %i, 3\nif %one {\n    loop {\n    }\n}",
+    ];
+    for number in 0..200 {
+        let size = [1, 16, 64, 256][number % 4];
+        let program = read(&format!("program endless workgroup({size}) {{\n{}\n}}", kinds[number % kinds.len()]));
+        let kernel = device.compile(&program).expect("a simple kernel");
+        let limits = if number % 2 == 0 {
+            Limits { deadline: Some(Duration::from_millis(10)), ..Limits::default() }
+        } else {
+            Limits { fuel: 100_000, ..Limits::default() }
+        };
+        let start = Instant::now();
+        let grid = Grid::groups([1 + number as u32 % 5, 1, 1]);
+        let report = device.run(&Dispatch { kernel: &kernel, grid, arguments: vec![], limits }).expect("a report");
+        let ended = matches!(report.outcome, Outcome::OutOfFuel { .. } | Outcome::DeadlinePassed { .. });
+        assert!(ended, "{:?}", report.outcome);
+        assert!(start.elapsed() < Duration::from_secs(20), "it took {:?}", start.elapsed());
+        if number % 20 == 0 {
+            let report = device.run(&dispatch(&simple, vec![("x", (&x).into()), ("y", (&y).into())]));
+            assert_eq!(report.expect("the next job runs").outcome, Outcome::Completed);
+            assert_eq!(y.read().expect("a few bytes"), x.read().expect("a few bytes"));
+        }
+    }
+}
+
+/// Loops with more trips than some drivers silently allow.
+pub fn long_loops(backend: &dyn Backend) {
+    let device = open(backend);
+    let source = "program long workgroup(4) {
+    write out: [u32; 4]
+    %i = global_index
+    %s = loop (%k = 0, %sum = %i) -> u32 {
+        %done = eq %k, 200000
+        if %done {
+            break %sum
+        }
+        %product = mul %sum, 1664525
+        %next_sum = add %product, 1013904223
+        %next = add %k, 1
+        continue %next, %next_sum
+    }
+    store out[%i], %s
+}";
+    compare(&device, &read(source), launch::Grid::Groups([1, 1, 1]), &Inputs::default(), Exactness::Exact, "long loop");
+}
+
+/// Grids beyond what a device can launch in one dimension.
+pub fn large_grids(backend: &dyn Backend) {
+    let device = open(backend);
+    let source = "program large workgroup(32) {
+    write out: [u32]
+    %i = global_index
+    %g = group_id.x
+    %l = local_id.x
+    %start = mul %g, 32
+    %same = add %start, %l
+    %both = xor %same, 2863311530
+    store out[%i], %both
+}";
+    let kernel = device.compile(&read(source)).expect("a simple kernel");
+    // 70 000 workgroups, and three dimensions with a product that large.
+    let count = 70_000 * 32;
+    let out = device.allocate(Element::U32, count).expect("some megabytes");
+    let grid = Grid::elements(count as u32);
+    let arguments = vec![("out", (&out).into())];
+    device.run(&Dispatch { kernel: &kernel, grid, arguments, limits: limits() }).expect("it runs");
+    let bytes = out.read().expect("some megabytes");
+    for (index, word) in bytes.chunks_exact(4).enumerate() {
+        let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        assert_eq!(word, index as u32 ^ 2_863_311_530, "at {index}");
+    }
+}
+
+/// Grids that an earlier dispatch has computed.
+pub fn indirect_grids(backend: &dyn Backend) {
+    let device = open(backend);
+    let prepare = "program prepare workgroup(1) {\n    write grid: [u32; 3]\n    store grid[0], 3, 2, 1\n}";
+    let count = "program count workgroup(4) {
+    read_write atomic total: [u32; 1]
+    write sizes: [u32; 3]
+    atomic_add total[0], 1
+    %x = group_count.x
+    %y = group_count.y
+    %z = group_count.z
+    store sizes[0], %x, %y, %z
+}";
+    let (prepare, count) =
+        (device.compile(&read(prepare)).expect("simple"), device.compile(&read(count)).expect("simple"));
+    let grid = device.allocate(Element::U32, 3).expect("a few bytes");
+    let total = device.allocate(Element::U32, 1).expect("a few bytes");
+    let sizes = device.allocate(Element::U32, 3).expect("a few bytes");
+    let first = Dispatch { grid: Grid::elements(1), ..dispatch(&prepare, vec![("grid", (&grid).into())]) };
+    let arguments = vec![("total", (&total).into()), ("sizes", (&sizes).into())];
+    let second = Dispatch { grid: Grid::Indirect(grid.clone()), ..dispatch(&count, arguments) };
+    let submission = device.submit(&[first, second.clone()]).expect("two dispatches");
+    assert_eq!(submission.wait().expect("two reports").len(), 2);
+    assert_eq!(total.read().expect("four bytes"), 24u32.to_le_bytes());
+    assert_eq!(sizes.read().expect("a few bytes"), [3u32, 2, 1].map(u32::to_le_bytes).concat());
+
+    // None, and too many.
+    grid.write(&[0; 12]).expect("three words");
+    device.run(&second).expect("nothing to do");
+    assert_eq!(total.read().expect("four bytes"), 24u32.to_le_bytes());
+    grid.write(&[0xff; 12]).expect("three words");
+    assert_eq!(device.run(&second).unwrap_err().code(), "L001");
+    assert_eq!(total.read().expect("four bytes"), 24u32.to_le_bytes());
+}
+
+/// Parts of one buffer as separate objects, at any element.
+pub fn parts_of_buffers(backend: &dyn Backend) {
+    let device = open(backend);
+    let kernel = device.compile(&read(COPY)).expect("a simple kernel");
+    let whole = floats(&device, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+    let part = |from: u32, to: u32| whole.slice(from..to).expect("inside");
+    let arguments = vec![("scale", 10.0f32.into()), ("x", (&part(1, 4)).into()), ("y", (&part(5, 8)).into())];
+    device.run(&dispatch(&kernel, arguments)).expect("it runs");
+    let expected = floats(&device, &[1.0, 2.0, 3.0, 4.0, 5.0, 20.0, 30.0, 40.0, 9.0]);
+    assert_eq!(whole.read().expect("a few bytes"), expected.read().expect("a few bytes"));
+
+    // Nothing at all.
+    let empty = part(3, 3);
+    let report = device.run(&dispatch(&kernel, vec![("x", (&empty).into()), ("y", (&empty).into())]));
+    assert_eq!(report.expect("it runs").outcome, Outcome::Completed);
+    assert!(empty.read().expect("nothing").is_empty());
+    // A buffer that was freed and comes back is zeros again.
+    drop(floats(&device, &[7.0; 64]));
+    let fresh = device.allocate(Element::F32, 64).expect("a few bytes");
+    assert!(fresh.read().expect("a few bytes").iter().all(|&byte| byte == 0));
+}
+
+/// Several threads submit to one device at once.
+pub fn concurrent_submissions(backend: &dyn Backend) {
+    let device = open(backend);
+    let kernel = device.compile(&read(COPY)).expect("a simple kernel");
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (device, kernel) = (device.clone(), kernel.clone());
+            scope.spawn(move || {
+                let values: Vec<f32> = (0..1000).map(|index| (index * (thread + 1)) as f32).collect();
+                let (x, y) = (floats(&device, &values), floats(&device, &[0.0; 1000]));
+                for round in 1..=10 {
+                    let arguments = vec![("scale", (round as f32).into()), ("x", (&x).into()), ("y", (&y).into())];
+                    let dispatch = Dispatch { grid: Grid::elements(1000), ..dispatch(&kernel, arguments) };
+                    let submission = device.submit(&[dispatch.clone(), dispatch]).expect("submits");
+                    let download = y.download().expect("begins");
+                    assert_eq!(submission.wait().expect("reports").len(), 2);
+                    let scaled: Vec<u8> = values.iter().flat_map(|v| (v * round as f32).to_le_bytes()).collect();
+                    assert_eq!(download.wait().expect("contents"), scaled);
+                }
+            });
+        }
+    });
+}
+
+/// A submission that is given up ends, exactly once, and the device goes on working.
+pub fn cancellation(backend: &dyn Backend) {
+    let device = open(backend);
+    let source = "program slow workgroup(1) {
+    write out: [u32; 1]
+    %k = loop (%k = 0) -> u32 {
+        %done = eq %k, 30000000
+        if %done {
+            break %k
+        }
+        %next = add %k, 1
+        continue %next
+    }
+    store out[0], %k
+}";
+    let kernel = device.compile(&read(source)).expect("a simple kernel");
+    let out = device.allocate(Element::U32, 1).expect("four bytes");
+    let limits = Limits { deadline: Some(Duration::from_secs(30)), ..Limits::default() };
+    let dispatch =
+        Dispatch { kernel: &kernel, grid: Grid::elements(1), arguments: vec![("out", (&out).into())], limits };
+    let mut submission = device.submit(&[dispatch.clone(), dispatch]).expect("submits");
+    let early = submission.wait_timeout(Duration::from_millis(1));
+    submission.cancel();
+    // Devices that were done at once, or that cannot stop, may complete.
+    let result = early.unwrap_or_else(|| submission.wait());
+    assert!(matches!(result, Ok(_) | Err(Error::Cancelled)), "{result:?}");
+    let simple = device.compile(&read(COPY)).expect("a simple kernel");
+    let (x, y) = (floats(&device, &[1.0; 4]), floats(&device, &[0.0; 4]));
+    let arguments = vec![("x", (&x).into()), ("y", (&y).into())];
+    device.run(&self::dispatch(&simple, arguments)).expect("the next job runs");
+    assert_eq!(y.read().expect("a few bytes"), x.read().expect("a few bytes"));
+}

@@ -1,0 +1,383 @@
+//! Small programs that cover the op table: every operation on every type, on edge values, in uniform and in divergent control
+//! flow, and every kind of access to every kind of memory.
+
+use vyre_foundation::Validated;
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::ops::{Form, Kind, Row, Slot, TABLE};
+use vyre_foundation::ir::{Element, Literal, Program, Type, TypeSet};
+use vyre_foundation::launch::Grid;
+use vyre_foundation::{text, validate};
+
+/// A program with inputs.
+pub(crate) struct OpProgram {
+    /// What it covers.
+    pub(crate) name: String,
+    pub(crate) program: Validated<Program>,
+    pub(crate) grid: Grid,
+    pub(crate) inputs: Inputs,
+    /// The operation whose exactness decides how float results are compared.
+    pub(crate) row: &'static Row,
+}
+
+/// All of them, for a device with these types.
+pub(crate) fn all(types: TypeSet) -> Vec<OpProgram> {
+    let mut programs = Vec::new();
+    for row in TABLE.iter().filter(|row| row.kind == Kind::Pure) {
+        for (class, result) in instances(row).into_iter().filter(|(a, b)| types.contains(*a) && types.contains(*b)) {
+            let operands = operand_types(row, class);
+            if operands.iter().all(|ty| types.contains(*ty)) {
+                programs.extend(pure(row, class, result, &operands));
+            }
+        }
+    }
+    for element in Element::ALL.into_iter().filter(|element| types.contains(element.value_type())) {
+        programs.extend(copies(element));
+    }
+    for row in TABLE.iter().filter(|row| row.kind == Kind::Atomic) {
+        for element in [Element::I32, Element::U32, Element::I64, Element::U64] {
+            if types.contains(element.value_type()) {
+                programs.extend(atomics(row, element));
+            }
+        }
+    }
+    programs
+}
+
+/// The types an operation is defined for: what `T` stands for, and the result.
+fn instances(row: &Row) -> Vec<(Type, Type)> {
+    match row.form {
+        Form::Plain(signature) if signature.operands.contains(&Slot::T) => {
+            let result = |class| if let Slot::Is(ty) = signature.results[0] { ty } else { class };
+            signature.class.iter().map(|class| (class, result(class))).collect()
+        }
+        Form::Plain(signature) => {
+            let ty = |slot: Slot| if let Slot::Is(ty) = slot { ty } else { Type::U32 };
+            vec![(ty(signature.operands[0]), ty(signature.results[0]))]
+        }
+        Form::Convert { same_size } => {
+            let pairs = Type::ALL.into_iter().flat_map(|from| Type::ALL.into_iter().map(move |to| (from, to)));
+            pairs.filter(|(from, to)| !same_size || from.bits() == to.bits()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn operand_types(row: &Row, class: Type) -> Vec<Type> {
+    match row.form {
+        Form::Plain(signature) => {
+            signature.operands.iter().map(|slot| if let Slot::Is(ty) = slot { *ty } else { class }).collect()
+        }
+        _ => vec![class],
+    }
+}
+
+/// Values at which operations go wrong.
+fn edge_values(ty: Type) -> Vec<u64> {
+    let integer = |value: i128| (value as u64) & (u64::MAX >> (64 - ty.bits()));
+    let top = 1i128 << (ty.bits() - 1);
+    match ty {
+        Type::Bool => vec![0, 1],
+        Type::I32 | Type::U32 | Type::I64 | Type::U64 => {
+            [0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 255, 0x1234_5678, top - 1, top, top + 1, -1, -2, -7]
+                .map(integer)
+                .to_vec()
+        }
+        Type::F32 | Type::F64 | Type::F16 => {
+            let cast = row_of("cast").evaluator(Type::F64, ty).expect("floats can be cast to each other");
+            let numbers = [
+                0.0,
+                -0.0,
+                1.0,
+                -1.0,
+                0.5,
+                -0.5,
+                1.5,
+                2.5,
+                -2.5,
+                0.1,
+                3.75,
+                100.25,
+                -7.0,
+                65504.0,
+                1e-5,
+                6e-8,
+                1e-40,
+                1e10,
+                -3e9,
+                2_147_483_648.0,
+                4_294_967_296.0,
+                1e20,
+                3e38,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                f64::NAN,
+            ];
+            numbers.iter().map(|number| cast(&[number.to_bits()])).collect()
+        }
+    }
+}
+
+fn row_of(name: &str) -> &'static Row {
+    Row::named(name).expect("an operation of the table")
+}
+
+/// The element in which values of a type are kept: bools as words.
+fn element_of(ty: Type) -> Element {
+    Element::from_name(ty.name()).unwrap_or(Element::U32)
+}
+
+/// Text that turns what was loaded from such an element into a value of the type.
+fn unpacked(name: &str, ty: Type) -> String {
+    match ty {
+        Type::Bool => format!("    %{name} = ne %{name}_word, 0\n"),
+        _ => String::new(),
+    }
+}
+
+fn loaded(name: &str, ty: Type) -> String {
+    if ty == Type::Bool { format!("%{name}_word") } else { format!("%{name}") }
+}
+
+/// An operation on edge values: plainly, where only some invocations take part, and on values that are the same for all.
+fn pure(row: &'static Row, class: Type, result: Type, operands: &[Type]) -> Vec<OpProgram> {
+    let names = ["a", "b", "c", "d"];
+    let list = names[..operands.len()].iter().map(|name| format!("%{name}")).collect::<Vec<_>>().join(", ");
+    let convert = if matches!(row.form, Form::Convert { .. }) { format!(" to {result}") } else { String::new() };
+    let operation = format!("{} {list}{convert}", row.name);
+    let packed = if result == Type::Bool { "    %word = cast %r to u32\n" } else { "" };
+    let stored = if result == Type::Bool { "%word" } else { "%r" };
+
+    // Every operand runs through its values at its own pace, so that many combinations meet.
+    let counts: Vec<usize> = operands.iter().map(|ty| edge_values(*ty).len()).collect();
+    let cases = counts.iter().product::<usize>().min(700) as u32;
+    let contents: Vec<Vec<u8>> = operands
+        .iter()
+        .enumerate()
+        .map(|(position, ty)| {
+            let (values, element) = (edge_values(*ty), element_of(*ty));
+            let pace: usize = counts[..position].iter().product();
+            let mut bytes = vec![0; cases as usize * element.size()];
+            for (case, bytes) in bytes.chunks_exact_mut(element.size()).enumerate() {
+                // A step that shares no factor with the usual counts, where not all combinations fit.
+                let case =
+                    if counts.iter().product::<usize>() > 700 { case * 7919 + position * case / 3 } else { case };
+                element.write(values[case / pace % values.len()], bytes);
+            }
+            bytes
+        })
+        .collect();
+
+    let declare = |keyword: &str, array: bool| {
+        let mut text = String::new();
+        for (name, ty) in names.iter().zip(operands) {
+            let element = element_of(*ty);
+            text += &if array {
+                format!("    {keyword} {name}: [{element}]\n")
+            } else {
+                format!("    {keyword} {name}: {element}\n")
+            };
+        }
+        text + &format!("    write out: [{}]\n", element_of(result))
+    };
+    let load = |index: &str| {
+        let mut text = String::new();
+        for (name, ty) in names.iter().zip(operands) {
+            text += &format!("    {} = load {name}{index}\n{}", loaded(name, *ty), unpacked(name, *ty));
+        }
+        text
+    };
+    let label = format!("{} {class} {result}", row.name);
+    let plain = format!(
+        "program plain workgroup(64) {{\n{}    %i = global_index\n{}    %r = {operation}\n{packed}    store out[%i], {stored}\n}}\n",
+        declare("read", true),
+        load("[%i]"),
+    );
+    let divergent = format!(
+        "program divergent workgroup(64) {{\n{}    %i = global_index\n    %bit = and %i, 5\n    %odd = ne %bit, 0\n    if %odd {{\n{}    %r = {operation}\n{packed}    store out[%i], {stored}\n    }}\n}}\n",
+        declare("read", true),
+        load("[%i]"),
+    );
+    let uniform = format!(
+        "program uniform workgroup(8) {{\n{}    %i = global_index\n{}    %r = {operation}\n{packed}    store out[%i], {stored}\n}}\n",
+        declare("uniform", false),
+        load(""),
+    );
+    let mut programs = Vec::new();
+    for (way, source) in [("plain", plain), ("divergent", divergent)] {
+        let program = read(&source);
+        let mut inputs = Inputs::default();
+        for (name, bytes) in names.iter().zip(&contents) {
+            inputs.bytes(&program, name, bytes.clone()).expect("declared above");
+        }
+        inputs.bytes(&program, "out", vec![0; cases as usize * element_of(result).size()]).expect("declared above");
+        programs.push(OpProgram {
+            name: format!("{label}, {way}"),
+            program,
+            grid: Grid::Elements([cases, 1, 1]),
+            inputs,
+            row,
+        });
+    }
+    let program = read(&uniform);
+    for case in 0..4 {
+        let mut inputs = Inputs::default();
+        for ((name, ty), bytes) in names.iter().zip(operands).zip(&contents) {
+            let size = element_of(*ty).size();
+            let at = (case * 5 + 2) % cases as usize * size;
+            inputs.bytes(&program, name, bytes[at..at + size].to_vec()).expect("declared above");
+        }
+        inputs.bytes(&program, "out", vec![0; 16 * element_of(result).size()]).expect("declared above");
+        programs.push(OpProgram {
+            name: format!("{label}, uniform {case}"),
+            program: program.clone(),
+            grid: Grid::Elements([16, 1, 1]),
+            inputs,
+            row,
+        });
+    }
+    programs
+}
+
+/// Elements go through every kind of memory, one to four at a time, inside and outside.
+fn copies(element: Element) -> Vec<OpProgram> {
+    let mut programs = Vec::new();
+    for width in 1..=4u32 {
+        let values = (0..width).map(|k| format!("%v{k}")).collect::<Vec<_>>().join(", ");
+        let moved = (0..width).map(|k| format!("%m{k}")).collect::<Vec<_>>().join(", ");
+        let source = format!(
+            "program copies workgroup(16) {{
+    read x: [{element}]
+    read_write y: [{element}]
+    workgroup tile: [{element}; 64]
+    private own: [{element}; 7]
+
+    %i = global_index
+    %at = mul %i, {width}
+    {values} = load x[%at]
+    %local = local_index
+    %slot = mul %local, {width}
+    store tile[%slot], {values}
+    workgroup_barrier
+    %other = xor %local, 1
+    %other_slot = mul %other, {width}
+    {moved} = load tile[%other_slot]
+    %place = rem %i, 9
+    store own[%place], {moved}
+    %w0 = load own[%place]
+    %last = add %place, {last}
+    %w1 = load own[%last]
+    %end = add %at, {last}
+    %odd_bit = and %i, 1
+    %odd = eq %odd_bit, 1
+    if %odd {{
+        store y[%at], {moved}
+    }} else {{
+        store y[%at], %w0
+        store y[%end], %w1
+    }}
+}}",
+            last = width - 1,
+        );
+        let program = read(&source);
+        let mut inputs = Inputs::default();
+        let values = edge_values(element.value_type());
+        let mut bytes = vec![0; 150 * element.size()];
+        for (position, bytes) in bytes.chunks_exact_mut(element.size()).enumerate() {
+            element.write(values[position % values.len()], bytes);
+        }
+        inputs.bytes(&program, "x", bytes.clone()).expect("declared above");
+        inputs.bytes(&program, "y", bytes).expect("declared above");
+        programs.push(OpProgram {
+            name: format!("copies of {width} {element}"),
+            program,
+            grid: Grid::Elements([48, 1, 1]),
+            inputs,
+            row: row_of("load"),
+        });
+    }
+    programs
+}
+
+/// Read-modify-writes in storage and workgroup memory, from all invocations at once, in divergent control flow too.
+fn atomics(row: &'static Row, element: Element) -> Vec<OpProgram> {
+    let ty = element.value_type();
+    let (operands, results) = match row.form {
+        Form::CompareExchange => ("%old_guess, %value", "%seen, %done"),
+        _ => ("%value", "%seen"),
+    };
+    // One invocation per element, so that what it gets back is known; then all on one element, where only the sum of all is.
+    let commutes = !matches!(row.name, "atomic_exchange" | "atomic_compare_exchange");
+    let together = if commutes {
+        format!("    {0} all[0], %value\n        {0} shared[0], %value", row.name)
+    } else {
+        String::new()
+    };
+    let source = format!(
+        "program atomics workgroup(16) {{
+    read values: [{element}]
+    read_write atomic own: [{element}]
+    read_write atomic all: [{element}; 1]
+    write seen: [{element}]
+    write shared_result: [{element}]
+    workgroup atomic shared: [{element}; 1]
+
+    %i = global_index
+    %value = load values[%i]
+    %old_guess = load own[%i]
+    {results} = {name} own[%i], {operands}
+    store seen[%i], %seen
+    %third = rem %i, 3
+    %divergent = ne %third, 0
+    if %divergent {{
+    {together}
+    }}
+    workgroup_barrier
+    %total = load shared[0]
+    store shared_result[%i], %total
+}}",
+        name = row.name,
+    );
+    let program = read(&source);
+    let mut inputs = Inputs::default();
+    let values = edge_values(ty);
+    let contents = |step: usize| {
+        let mut bytes = vec![0; 48 * element.size()];
+        for (position, bytes) in bytes.chunks_exact_mut(element.size()).enumerate() {
+            element.write(values[position * step % values.len()], bytes);
+        }
+        bytes
+    };
+    inputs.bytes(&program, "values", contents(1)).expect("declared above");
+    inputs.bytes(&program, "own", contents(5)).expect("declared above");
+    inputs.bytes(&program, "all", contents(1)[..element.size()].to_vec()).expect("declared above");
+    inputs.bytes(&program, "seen", contents(1)).expect("declared above");
+    inputs.bytes(&program, "shared_result", contents(1)).expect("declared above");
+    vec![OpProgram { name: format!("{} {element}", row.name), program, grid: Grid::Elements([48, 1, 1]), inputs, row }]
+}
+
+fn read(source: &str) -> Validated<Program> {
+    let module = text::parse(source).unwrap_or_else(|error| panic!("{error}\n{source}"));
+    let program = module.programs.into_iter().next().expect("one program was written");
+    validate::program(program).unwrap_or_else(|error| panic!("{error}\n{source}"))
+}
+
+/// A literal for messages.
+pub(crate) fn shown(ty: Type, bits: u64) -> String {
+    format!("{} (0x{bits:x})", Literal { ty, bits }.plain())
+}
+
+#[cfg(test)]
+mod tests {
+    use vyre_foundation::ir::ops::Payload;
+
+    use super::*;
+
+    #[test]
+    fn every_pure_operation_is_covered() {
+        let programs = all(TypeSet::ALL);
+        for row in TABLE.iter().filter(|row| row.kind == Kind::Pure) {
+            assert!(row.op(Payload::None).is_some(), "{} carries something", row.name);
+            assert!(programs.iter().any(|program| std::ptr::eq(program.row, row)), "{} has no program", row.name);
+        }
+    }
+}
