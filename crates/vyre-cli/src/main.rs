@@ -1,1 +1,104 @@
-fn main() {}
+//! The `vyre` command.
+//!
+//! Every verb is a module with its arguments and one function. A verb writes its results to standard output; what goes
+//! wrong is an [`Error`], which is reported here, on standard error, and decides the exit code.
+
+mod check;
+mod data;
+mod devices;
+mod error;
+mod outputs;
+mod print;
+mod run;
+mod source;
+mod stdout;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::Error;
+use crate::stdout::Stdout;
+
+/// The exit code of a bug in this command.
+const INTERNAL: u8 = 70;
+
+/// Check, print and run GPU kernels.
+#[derive(Parser)]
+#[command(name = "vyre", version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+   0  it worked
+   1  the kernel trapped
+   2  the command line, a binding or a data file is wrong
+   3  the .vyre file is wrong
+   4  there is no such device
+   5  the kernel ran out of fuel or time
+  70  a bug in vyre";
+
+#[derive(Subcommand)]
+enum Verb {
+    Check(check::Args),
+    Print(print::Args),
+    Run(Box<run::Args>),
+    Devices(devices::Args),
+}
+
+fn main() -> ExitCode {
+    ExitCode::from(guard(command))
+}
+
+/// Turns a panic into a request to report it.
+fn guard(body: impl FnOnce() -> u8 + std::panic::UnwindSafe) -> u8 {
+    std::panic::set_hook(Box::new(|panic| {
+        let _ = writeln!(
+            std::io::stderr(),
+            "error: a bug in vyre: {panic}\n  = help: please report it, with this message, the command and its files"
+        );
+    }));
+    std::panic::catch_unwind(body).unwrap_or(INTERNAL)
+}
+
+fn command() -> u8 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version come this way too.
+        Err(message) => {
+            let _ = message.print();
+            return u8::try_from(message.exit_code()).unwrap_or(INTERNAL);
+        }
+    };
+    let mut stdout = Stdout::default();
+    let result = match &cli.verb {
+        Verb::Check(args) => check::run(args, &mut stdout),
+        Verb::Print(args) => print::run(args, &mut stdout).map(|()| 0),
+        Verb::Run(args) => run::run(args, &mut stdout).map(|()| 0),
+        Verb::Devices(args) => devices::run(args, &mut stdout).map(|()| 0),
+    };
+    // What was written before an error stands before it, and is complete.
+    let flushed = stdout.flush().map_err(Error::Stdout);
+    match result.and_then(|code| flushed.map(|()| code)) {
+        Ok(code) => code,
+        Err(error) => {
+            error.report();
+            error.exit_code()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{INTERNAL, guard};
+
+    #[test]
+    fn a_panic_is_exit_code_70() {
+        assert_eq!(guard(|| panic!("on purpose")), INTERNAL);
+        assert_eq!(guard(|| 3), 3);
+    }
+}

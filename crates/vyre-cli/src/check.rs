@@ -1,0 +1,202 @@
+//! `vyre check`: what is wrong with files, and what the rules are.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use vyre_foundation::diagnostics::{FAULTS, FaultInfo};
+use vyre_foundation::ir::ops::{Form, Row, Signature, Slot, TABLE};
+use vyre_foundation::ir::{Program, Stats};
+use vyre_foundation::{Validated, text, validate};
+
+use crate::error::Error;
+use crate::source::Source;
+use crate::stdout::Stdout;
+
+/// Check that files are valid
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The .vyre files
+    #[arg(required_unless_present = "explain")]
+    files: Vec<PathBuf>,
+    /// Print one JSON object for each file instead of text
+    #[arg(long)]
+    json: bool,
+    /// Explain a rule, such as V030, instead: `codes` lists all rules, `ops` all operations
+    #[arg(long, value_name = "CODE", conflicts_with_all = ["files", "json"])]
+    explain: Option<String>,
+}
+
+/// Checks every file, whatever is wrong with the others. The exit code is that of the worst error.
+pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
+    if let Some(subject) = &args.explain {
+        return explain(subject).and_then(|text| stdout.write_all(text.as_bytes()).map_err(Error::Stdout)).map(|()| 0);
+    }
+    let mut exit_code = 0;
+    for path in &args.files {
+        let result = programs(path);
+        if args.json {
+            writeln!(stdout, "{}", object(path, &result)).map_err(Error::Stdout)?;
+        }
+        match result {
+            Ok(programs) if !args.json => {
+                for program in &programs {
+                    writeln!(stdout, "{}: {}", path.display(), summary(program)).map_err(Error::Stdout)?;
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                if !args.json {
+                    stdout.flush().map_err(Error::Stdout)?;
+                    error.report();
+                }
+                exit_code = exit_code.max(error.exit_code());
+            }
+        }
+    }
+    Ok(exit_code)
+}
+
+fn programs(path: &Path) -> Result<Vec<Validated<Program>>, Error> {
+    let source = Source::read(path)?;
+    let programs = source.validate(source.parse()?)?;
+    if programs.is_empty() {
+        return Err(Error::NoPrograms { file: source.file });
+    }
+    Ok(programs)
+}
+
+/// `saxpy, workgroup 256 x 1 x 1: 11 instructions, …`
+fn summary(program: &Program) -> String {
+    let [x, y, z] = program.workgroup_size;
+    let mut text = format!("{}, workgroup {x} x {y} x {z}", program.name);
+    if let Some([x, y, z]) = program.launch {
+        let _ = write!(text, ", launch {x} x {y} x {z}");
+    }
+    let Stats {
+        nodes: _,
+        instructions,
+        memory_ops,
+        atomic_ops,
+        control_flow_ops,
+        top_level_regions,
+        static_storage_bytes,
+        register_pressure,
+    } = program.stats();
+    let _ = write!(
+        text,
+        ": {instructions} instructions ({memory_ops} memory, {atomic_ops} atomic, {control_flow_ops} control flow), \
+         {top_level_regions} regions, {static_storage_bytes} static bytes, {register_pressure} live values"
+    );
+    text
+}
+
+fn object(path: &Path, result: &Result<Vec<Validated<Program>>, Error>) -> Value {
+    let program = |program: &Validated<Program>| {
+        let stats = program.stats();
+        json!({
+            "name": program.name,
+            "workgroup_size": program.workgroup_size,
+            "launch": program.launch,
+            "stats": {
+                "nodes": stats.nodes,
+                "instructions": stats.instructions,
+                "memory_ops": stats.memory_ops,
+                "atomic_ops": stats.atomic_ops,
+                "control_flow_ops": stats.control_flow_ops,
+                "top_level_regions": stats.top_level_regions,
+                "static_storage_bytes": stats.static_storage_bytes,
+                "register_pressure": stats.register_pressure,
+            },
+        })
+    };
+    json!({
+        "file": path.display().to_string(),
+        "ok": result.is_ok(),
+        "programs": result.iter().flatten().map(program).collect::<Vec<_>>(),
+        "errors": result.as_ref().err().map(Error::objects).unwrap_or_default(),
+    })
+}
+
+// The rules and the operations.
+
+fn explain(subject: &str) -> Result<String, Error> {
+    match subject {
+        "ops" => Ok(TABLE.iter().map(operation).collect()),
+        "codes" => Ok(FAULTS.iter().map(|fault| format!("{}  {}\n", fault.code, fault.doc.trim())).collect()),
+        code => match FAULTS.iter().find(|fault| fault.code.eq_ignore_ascii_case(code)) {
+            Some(fault) => Ok(rule(fault)),
+            None => Err(Error::UnknownRule { code: code.into() }),
+        },
+    }
+}
+
+fn rule(fault: &FaultInfo) -> String {
+    let mut explained = format!("{}: {}\n", fault.code, fault.doc.trim());
+    let Some(example) = fault.example else { return explained };
+    explained += "\nThis breaks the rule:\n\n";
+    for line in example.lines() {
+        let _ = writeln!(explained, "    {line}");
+    }
+    explained += "\nWhat `vyre check` says about it:\n\n";
+    let result = text::parse(example).and_then(validate::module);
+    if let Err(vyre_foundation::Error::Text(diagnostics) | vyre_foundation::Error::Invalid(diagnostics)) = result {
+        for line in diagnostics.render("example.vyre", example).trim_end().lines() {
+            let _ = writeln!(explained, "{}", format!("    {line}").trim_end());
+        }
+    }
+    explained
+}
+
+/// How an operation is written, the types it is for, and what it means.
+fn operation(row: &Row) -> String {
+    let (written, types) = form(row);
+    let types = if types.is_empty() { types } else { format!("  ({types})") };
+    format!("{written}{types}\n    {}\n", row.doc.trim())
+}
+
+fn form(row: &Row) -> (String, String) {
+    let name = row.name;
+    let (written, types) = match row.form {
+        Form::Plain(signature) => return plain(name, &signature),
+        Form::Convert { same_size: false } => ("value to TYPE -> TYPE", "any two types"),
+        Form::Convert { same_size: true } => ("value to TYPE -> TYPE", "two types of the same width"),
+        Form::PerAxis => return (format!("{name}.x -> u32"), "also .y and .z".into()),
+        Form::Load => ("m[u32] -> T, …", "T: the elements of m; 1 to 4 results"),
+        Form::Store => ("m[u32], T, …", "T: the elements of m; 1 to 4 values"),
+        Form::Length => ("m -> u32", ""),
+        Form::Atomic => ("m[u32], T -> T", "T: the elements of m, which is atomic"),
+        Form::CompareExchange => ("m[u32], T, T -> T, bool", "T: the elements of m, which is atomic"),
+        Form::Print => ("\"text with {}\", value, …", "any types"),
+        Form::If => ("bool -> TYPE, … { … } else { … }", ""),
+        Form::Switch => ("T -> TYPE, … { case 0 { … } default { … } }", "T: i32, u32"),
+        Form::Loop => ("(%name = value, …) -> TYPE, … { … }", ""),
+        Form::Region => ("\"operation\" -> TYPE, … { … }", ""),
+        Form::Exit => ("[value, …]", "what its target takes"),
+        Form::Trap => ("u32", ""),
+    };
+    (format!("{name} {written}"), types.into())
+}
+
+fn plain(name: &str, signature: &Signature) -> (String, String) {
+    let slots = |slots: &[Slot]| {
+        let names: Vec<&str> = slots
+            .iter()
+            .map(|slot| match slot {
+                Slot::T => "T",
+                Slot::Is(ty) => ty.name(),
+            })
+            .collect();
+        names.join(", ")
+    };
+    let mut written = name.to_owned();
+    if !signature.operands.is_empty() {
+        let _ = write!(written, " {}", slots(signature.operands));
+    }
+    if !signature.results.is_empty() {
+        let _ = write!(written, " -> {}", slots(signature.results));
+    }
+    let generic = signature.operands.iter().chain(signature.results).any(|slot| *slot == Slot::T);
+    (written, if generic { format!("T: {}", signature.class) } else { String::new() })
+}

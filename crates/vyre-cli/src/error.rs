@@ -1,0 +1,275 @@
+//! The one error of this command: what to say, how to fix it, and the exit code.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use vyre_foundation::diagnostics::Diagnostics;
+use vyre_foundation::ir::{Element, Type};
+
+use crate::source::{Place, Source};
+
+/// Why a command did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum Error {
+    #[error("cannot read `{}`: {error}", path.display())]
+    Read { path: PathBuf, error: io::Error },
+    #[error("`{}` is not text: byte {offset} is not UTF-8", path.display())]
+    NotText { path: PathBuf, offset: usize },
+    #[error("`{}` is larger than {limit} bytes", path.display())]
+    SourceTooLarge { path: PathBuf, limit: u64 },
+    #[error("there is no rule `{code}`")]
+    UnknownRule { code: String },
+    #[error("`{file}` has no programs")]
+    NoPrograms { file: String },
+    #[error("there is no program named `{name}`")]
+    UnknownProgram { name: String, known: Vec<String> },
+    #[error("the file has several programs")]
+    SeveralPrograms { known: Vec<String> },
+    #[error("constant `{name}` is {ty}, and `{text}` is not a value of that type")]
+    ConstantValue { name: String, ty: Type, text: String },
+    #[error("`{program}` does not say how many invocations to run, and neither does the command")]
+    NoGrid { program: String },
+
+    #[error("`{}` is not a kind of file that can be {}", path.display(), if *reading { "bound" } else { "written" })]
+    Format { path: PathBuf, reading: bool },
+    #[error("`{}` is not a valid npy file: {reason}", path.display())]
+    Npy { path: PathBuf, reason: String },
+    #[error("`{}` has elements of type {found}, but `{name}` needs '{needed}', which is {element}", path.display())]
+    NpyType { path: PathBuf, found: String, name: String, needed: &'static str, element: Element },
+    #[error("`{}` is in Fortran order (column by column), but C order (row by row) is needed", path.display())]
+    NpyOrder { path: PathBuf },
+    #[error("the header of `{}` describes {described} bytes of data, but {found} follow it", path.display())]
+    NpyLength { path: PathBuf, described: u64, found: u64 },
+    #[error("`{}` does not hold exactly one {element}, and `{name}` is a uniform scalar", path.display())]
+    NotScalar { path: PathBuf, name: String, element: Element },
+
+    #[error("`{text}` does not say where to write `{name}`")]
+    OutTarget { name: String, text: String },
+    #[error("the program has nothing named `{name}` to write")]
+    UnknownOut { name: String, known: Vec<String> },
+    #[error("`{name}` is {what}, not a result")]
+    NotAResult { name: String, what: &'static str, known: Vec<String> },
+    #[error("`{}` is to be written twice", target.display())]
+    OutTwice { target: PathBuf },
+    #[error("cannot write `{}`: {reason}", path.display())]
+    Unwritable { path: PathBuf, reason: String },
+    #[error("`{name}`, {length} elements of type {element}, is not an image of {width} x {height}")]
+    NotAnImage { name: String, element: Element, length: u64, width: u32, height: u32 },
+
+    #[error("there is no device `{name}`")]
+    UnknownDevice { name: String, known: Vec<String> },
+    #[error("trap {code} in invocation {invocation}, {}", first_of(*count))]
+    Trapped { code: u32, invocation: u32, count: u64, place: Option<Place> },
+    #[error("the kernel ran out of fuel after {fuel} loop trips")]
+    OutOfFuel { fuel: u64, place: Option<Place> },
+    #[error("the kernel did not end within {timeout:?}")]
+    TimedOut { timeout: Duration, place: Option<Place> },
+
+    #[error("cannot write to standard output: {0}")]
+    Stdout(io::Error),
+    #[error("{}", .0.diagnostics)]
+    Faults(Box<Faults>),
+    #[error("`{name}`: {error}")]
+    Binding { name: String, error: vyre_foundation::Error },
+    #[error(transparent)]
+    Foundation(#[from] vyre_foundation::Error),
+    #[error(transparent)]
+    Reference(#[from] vyre_reference::Error),
+}
+
+/// What is wrong with a `.vyre` file.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    pub(crate) source: Source,
+    pub(crate) diagnostics: Diagnostics,
+}
+
+impl Error {
+    /// The stable code. What comes from other crates keeps the code it has there.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Error::Read { .. } => "C001",
+            Error::NotText { .. } => "C002",
+            Error::SourceTooLarge { .. } => "C003",
+            Error::UnknownRule { .. } => "C004",
+            Error::NoPrograms { .. } => "C005",
+            Error::UnknownProgram { .. } => "C006",
+            Error::SeveralPrograms { .. } => "C007",
+            Error::ConstantValue { .. } => "C008",
+            Error::NoGrid { .. } => "C009",
+            Error::Format { .. } => "C010",
+            Error::Npy { .. } => "C011",
+            Error::NpyType { .. } => "C012",
+            Error::NpyOrder { .. } => "C013",
+            Error::NpyLength { .. } => "C014",
+            Error::NotScalar { .. } => "C015",
+            Error::OutTarget { .. } => "C016",
+            Error::UnknownOut { .. } => "C017",
+            Error::NotAResult { .. } => "C018",
+            Error::OutTwice { .. } => "C019",
+            Error::Unwritable { .. } => "C020",
+            Error::NotAnImage { .. } => "C021",
+            Error::UnknownDevice { .. } => "C022",
+            Error::Trapped { .. } => "C023",
+            Error::OutOfFuel { .. } => "C024",
+            Error::TimedOut { .. } => "C025",
+            Error::Stdout(_) => "C026",
+            Error::Faults(faults) => faults.diagnostics.first_code(),
+            Error::Binding { error, .. } | Error::Foundation(error) => error.code(),
+            Error::Reference(error) => error.code(),
+        }
+    }
+
+    /// How to fix it.
+    pub(crate) fn help(&self) -> String {
+        match self {
+            Error::Read { .. } => "name a file that exists and can be read".into(),
+            Error::NotText { .. } => "a .vyre file is UTF-8 text; is this the right file?".into(),
+            Error::SourceTooLarge { .. } => "split it into several files; is this the right one?".into(),
+            Error::UnknownRule { .. } => {
+                "`vyre check --explain codes` lists the rules, `vyre check --explain ops` the operations".into()
+            }
+            Error::NoPrograms { .. } => "write `program NAME workgroup(64) { … }`".into(),
+            Error::UnknownProgram { known, .. } => format!("the file has: {}", known.join(", ")),
+            Error::SeveralPrograms { known } => format!("say which with --program: {}", known.join(", ")),
+            Error::ConstantValue { ty: Type::Bool, .. } => "write true or false".into(),
+            Error::ConstantValue { ty, .. } if ty.is_float() => "write a number such as 1.5".into(),
+            Error::ConstantValue { .. } => "write an integer that fits, such as 7 or 0xff".into(),
+            Error::NoGrid { .. } => {
+                "name the grid: --elements X[,Y[,Z]] in invocations, or --grid X[,Y[,Z]] in workgroups".into()
+            }
+            Error::Format { reading: true, .. } => {
+                "bind @file.npy, or @file.bin with the little-endian bytes of the elements".into()
+            }
+            Error::Format { reading: false, .. } => "write @file.npy, @file.bin, @file.png, or - for the screen".into(),
+            Error::Npy { .. } => "save it again with numpy.save".into(),
+            Error::NpyType { path, needed, .. } => {
+                format!("convert it: numpy.save({:?}, array.astype('{needed}'))", path.display().to_string())
+            }
+            Error::NpyOrder { path } => {
+                format!("convert it: numpy.save({:?}, numpy.ascontiguousarray(array))", path.display().to_string())
+            }
+            Error::NpyLength { .. } => "the file is cut off or damaged; save it again".into(),
+            Error::NotScalar { name, .. } => {
+                format!("give a file with a single value, or write the value: {name}=1")
+            }
+            Error::OutTarget { name, .. } => {
+                format!("write {name}=@file.npy, {name}=@file.bin, {name}=@file.png or {name}=-")
+            }
+            Error::UnknownOut { known, .. } | Error::NotAResult { known, .. } => match known.as_slice() {
+                [] => "the program has no results".into(),
+                known => format!("the results are: {}", known.join(", ")),
+            },
+            Error::OutTwice { .. } => "write each result to a file of its own".into(),
+            Error::Unwritable { .. } => "name a file in a folder that exists and can be written".into(),
+            Error::NotAnImage { width, height, .. } => {
+                let pixels = u64::from(*width) * u64::from(*height);
+                format!(
+                    "for this grid an image is {pixels} u8 (grey), {} u8 (RGB), {} u8 (RGBA), \
+                     {pixels} u32 (0xAABBGGRR) or {pixels} f32 (grey, 0 to 1)",
+                    pixels.saturating_mul(3),
+                    pixels.saturating_mul(4),
+                )
+            }
+            Error::UnknownDevice { known, .. } => format!("the devices are: {}", known.join(", ")),
+            Error::Trapped { .. } => "look at what leads to this `trap`; nothing was written".into(),
+            Error::OutOfFuel { .. } => {
+                "does the loop end? if so, give it more trips with --fuel N; nothing was written".into()
+            }
+            Error::TimedOut { .. } => {
+                "does the kernel end? if so, give it more time with --timeout SECONDS; nothing was written".into()
+            }
+            Error::Stdout(_) => "is the disk full?".into(),
+            Error::Faults(_) => "each error above says how to fix it".into(),
+            Error::Binding { error, .. } | Error::Foundation(error) => error.help(),
+            Error::Reference(error) => error.help().into(),
+        }
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Error::Trapped { .. } => 1,
+            Error::Read { .. }
+            | Error::UnknownRule { .. }
+            | Error::UnknownProgram { .. }
+            | Error::SeveralPrograms { .. }
+            | Error::ConstantValue { .. }
+            | Error::NoGrid { .. }
+            | Error::Format { .. }
+            | Error::Npy { .. }
+            | Error::NpyType { .. }
+            | Error::NpyOrder { .. }
+            | Error::NpyLength { .. }
+            | Error::NotScalar { .. }
+            | Error::OutTarget { .. }
+            | Error::UnknownOut { .. }
+            | Error::NotAResult { .. }
+            | Error::OutTwice { .. }
+            | Error::Unwritable { .. }
+            | Error::NotAnImage { .. }
+            | Error::Stdout(_)
+            | Error::Binding { .. }
+            | Error::Foundation(_)
+            | Error::Reference(_) => 2,
+            Error::NotText { .. } | Error::SourceTooLarge { .. } | Error::NoPrograms { .. } | Error::Faults(_) => 3,
+            Error::UnknownDevice { .. } => 4,
+            Error::OutOfFuel { .. } | Error::TimedOut { .. } => 5,
+        }
+    }
+
+    /// Shows the error on standard error. That nobody may be reading there is no reason to fail in another way.
+    pub(crate) fn report(&self) {
+        let _ = io::Write::write_all(&mut io::stderr(), self.text().as_bytes());
+    }
+
+    fn text(&self) -> String {
+        if let Error::Faults(faults) = self {
+            return faults.diagnostics.render(&faults.source.file, &faults.source.text);
+        }
+        let mut text = format!("error[{}]: {self}\n", self.code());
+        if let Some(Place { file, line, column, excerpt }) = self.place() {
+            let _ = writeln!(text, "  --> {file}:{line}:{column}\n  |   {excerpt}");
+        }
+        let _ = writeln!(text, "  = help: {}", self.help());
+        text
+    }
+
+    /// The error, or each of the errors in a file, for `--json`.
+    pub(crate) fn objects(&self) -> Vec<Value> {
+        let object = |code: &str, message: String, place: Option<&Place>, help: String| {
+            json!({
+                "code": code,
+                "message": message,
+                "line": place.map(|place| place.line),
+                "column": place.map(|place| place.column),
+                "help": help,
+            })
+        };
+        let Error::Faults(faults) = self else {
+            return vec![object(self.code(), self.to_string(), self.place(), self.help())];
+        };
+        let diagnostics = faults.diagnostics.iter().map(|diagnostic| {
+            let place = faults.source.place(diagnostic.span);
+            let fault = &diagnostic.fault;
+            object(fault.code(), fault.to_string(), place.as_ref(), fault.help())
+        });
+        diagnostics.collect()
+    }
+
+    fn place(&self) -> Option<&Place> {
+        match self {
+            Error::Trapped { place, .. } | Error::OutOfFuel { place, .. } | Error::TimedOut { place, .. } => {
+                place.as_ref()
+            }
+            _ => None,
+        }
+    }
+}
+
+fn first_of(count: u64) -> String {
+    if count == 1 { "the only one that trapped".into() } else { format!("the first of {count} that trapped") }
+}

@@ -1,0 +1,173 @@
+//! Where the results of a run go: the `--out` flags.
+//!
+//! Everything that can be known to fail is found by [`Outputs::plan`], before the kernel runs. Files are written by
+//! [`Outputs::save`] after it has succeeded: beside their targets first, then all of them are renamed, so that no target is
+//! ever half-written.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use vyre_foundation::Validated;
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::{Access, Memory, Program, Space};
+
+use crate::data::{Encoding, Format};
+use crate::error::Error;
+
+/// What is done with the results.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs<'p> {
+    files: Vec<Output<'p>>,
+    /// The objects that are printed.
+    pub(crate) printed: Vec<&'p Memory>,
+}
+
+/// One object that is written to a file.
+#[derive(Debug)]
+struct Output<'p> {
+    memory: &'p Memory,
+    encoding: Encoding,
+    target: Target,
+}
+
+impl<'p> Outputs<'p> {
+    /// Looks at the `NAME=TARGET` pairs. `launched` are the elements of the grid.
+    pub(crate) fn plan(
+        pairs: &[(String, String)],
+        program: &'p Validated<Program>,
+        inputs: &Inputs,
+        launched: [u32; 3],
+    ) -> Result<Outputs<'p>, Error> {
+        let mut outputs = Outputs::default();
+        for (name, text) in pairs {
+            let memory = result(program, name)?;
+            if text == "-" {
+                if outputs.printed.iter().any(|printed| printed.name == *name) {
+                    return Err(Error::OutTwice { target: name.into() });
+                }
+                outputs.printed.push(memory);
+                continue;
+            }
+            let Some(path) = text.strip_prefix('@').map(Path::new) else {
+                return Err(Error::OutTarget { name: name.clone(), text: text.clone() });
+            };
+            let Some(format) = Format::of(path) else {
+                return Err(Error::Format { path: path.into(), reading: false });
+            };
+            let bytes = inputs.contents(name).map_or(0, <[u8]>::len);
+            let length = (bytes / memory.element.size()) as u64;
+            let encoding = Encoding::plan(format, name, memory.element, length, launched)?;
+            let target = Target::find(path)?;
+            if outputs.files.iter().any(|output| output.target.place == target.place) {
+                return Err(Error::OutTwice { target: path.into() });
+            }
+            outputs.files.push(Output { memory, encoding, target });
+        }
+        Ok(outputs)
+    }
+
+    /// Writes the files.
+    pub(crate) fn save(&self, inputs: &Inputs) -> Result<(), Error> {
+        let mut written = Vec::new();
+        for Output { memory, encoding, target } in &self.files {
+            let contents = inputs.contents(&memory.name).unwrap_or_default();
+            let write = |temporary: &Temporary| {
+                encoding.write(memory.element, contents, BufWriter::new(&temporary.file))?;
+                match fs::metadata(&target.place) {
+                    Ok(replaced) => temporary.file.set_permissions(replaced.permissions()),
+                    Err(_) => Ok(()),
+                }
+            };
+            let temporary = target.temporary().map_err(|error| target.unwritable(error))?;
+            write(&temporary).map_err(|error| target.unwritable(error))?;
+            written.push((temporary, target));
+        }
+        for (temporary, target) in written {
+            fs::rename(&temporary.path, &target.place).map_err(|error| target.unwritable(error))?;
+        }
+        Ok(())
+    }
+}
+
+/// The objects that hold the results of a program.
+pub(crate) fn results(program: &Program) -> impl Iterator<Item = &Memory> {
+    program.memory.values().filter(|memory| matches!(memory.space, Space::Storage(_)) && memory.writable())
+}
+
+/// The result with this name.
+fn result<'p>(program: &'p Program, name: &str) -> Result<&'p Memory, Error> {
+    let known = || results(program).map(|memory| memory.name.clone()).collect();
+    let Some(id) = program.memory_named(name) else {
+        return Err(Error::UnknownOut { name: name.into(), known: known() });
+    };
+    let memory = &program.memory[id];
+    let what = match memory.space {
+        Space::Storage(Access::Write | Access::ReadWrite) => return Ok(memory),
+        Space::Storage(Access::Read) => "only read",
+        Space::Uniform => "a uniform",
+        Space::Workgroup => "an array of a workgroup",
+        Space::Private => "an array of an invocation",
+    };
+    Err(Error::NotAResult { name: name.into(), what, known: known() })
+}
+
+/// A file that can be written.
+#[derive(Debug)]
+struct Target {
+    /// The path, as it was given.
+    given: PathBuf,
+    /// The path without links: equal for equal files.
+    place: PathBuf,
+}
+
+/// A file beside its target. It is removed again unless it has been renamed.
+struct Temporary {
+    path: PathBuf,
+    file: File,
+}
+
+impl Target {
+    /// Finds out whether a file can be written, by writing an empty one beside it.
+    fn find(path: &Path) -> Result<Target, Error> {
+        let unwritable = |reason: String| Error::Unwritable { path: path.into(), reason };
+        let place = match fs::metadata(path) {
+            Ok(existing) if !existing.is_file() => return Err(unwritable("it exists and is not a plain file".into())),
+            Ok(existing) if existing.permissions().readonly() => return Err(unwritable("it is read-only".into())),
+            Ok(_) => path.canonicalize(),
+            Err(_) => beside(path),
+        };
+        let place = place.map_err(|error| unwritable(error.to_string()))?;
+        let target = Target { given: path.into(), place };
+        target.temporary().map_err(|error| target.unwritable(error))?;
+        Ok(target)
+    }
+
+    fn temporary(&self) -> io::Result<Temporary> {
+        let mut name = self.place.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let path = self.place.with_file_name(name);
+        File::create_new(&path).map(|file| Temporary { path, file })
+    }
+
+    #[allow(clippy::needless_pass_by_value)] // It is made for `map_err`.
+    fn unwritable(&self, error: io::Error) -> Error {
+        Error::Unwritable { path: self.given.clone(), reason: error.to_string() }
+    }
+}
+
+/// The path of a new file, with the links in its folder resolved.
+fn beside(path: &Path) -> io::Result<PathBuf> {
+    let Some(name) = path.file_name() else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not the name of a file"));
+    };
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    Ok(folder.canonicalize()?.join(name))
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // After the rename there is nothing left to remove.
+        let _ = fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,361 @@
+//! `vyre run`: one dispatch, from files to files.
+
+use std::fmt;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+use vyre_foundation::Validated;
+use vyre_foundation::fill::parse_value;
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::{Element, Literal, Memory, Module, Program, Space, Type};
+use vyre_foundation::launch::{Grid, Limits, Outcome, Report, bind};
+use vyre_foundation::text::parse_literal;
+
+use crate::data;
+use crate::devices::{self, Device};
+use crate::error::Error;
+use crate::outputs::{Outputs, results};
+use crate::source::Source;
+use crate::stdout::Stdout;
+
+/// How many values of a result are shown when nothing is said about it.
+const SHOWN_VALUES: usize = 8;
+
+/// Run a kernel
+#[derive(clap::Args)]
+#[command(after_help = NOTATIONS)]
+pub(crate) struct Args {
+    /// The .vyre file
+    file: PathBuf,
+    /// What a memory object of the kernel starts with; a result of known length starts with zeros
+    #[arg(value_name = "NAME=VALUE", value_parser = assignment)]
+    bindings: Vec<(String, String)>,
+    /// Where a result goes; without this flag, the beginning of each result is shown
+    #[arg(long, value_name = "NAME=TARGET", value_parser = assignment)]
+    out: Vec<(String, String)>,
+    /// How many invocations to run in each dimension, instead of the kernel's own `launch`
+    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes, conflicts_with = "grid")]
+    elements: Option<[u32; 3]>,
+    /// How many workgroups to run in each dimension
+    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes)]
+    grid: Option<[u32; 3]>,
+    /// Give a constant of the kernel another value
+    #[arg(long, value_name = "CONST=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
+    /// Which program of the file to run, if it has several
+    #[arg(long, value_name = "NAME")]
+    program: Option<String>,
+    /// Where to run it: `vyre devices` lists the devices
+    #[arg(long, value_name = "NAME", default_value = devices::DEFAULT)]
+    device: String,
+    /// How many loop trips all invocations together may take
+    #[arg(long, value_name = "N")]
+    fuel: Option<u64>,
+    /// How long the kernel may run
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+    /// Lanes of a subgroup, on a device that lets you choose
+    #[arg(long, value_name = "N")]
+    subgroup_size: Option<u32>,
+    /// Print one JSON object about the run instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+const NOTATIONS: &str = "\
+Values:
+  1.5             the value of a uniform
+  1,2,3           these elements
+  zeros:N         N zeros
+  iota:N          0, 1, 2, …
+  random:N:SEED   a fixed pseudo-random sequence: all bits of integers, floats from 0 to 1
+  @file.npy       an array that numpy saved: little-endian, C order, exactly the type of the object
+  @file.bin       the little-endian bytes of the elements
+
+Targets:
+  @file.npy       an array; it has the shape of the grid if that has as many elements
+  @file.bin       the little-endian bytes of the elements
+  @file.png       an image, as wide and high as the grid: u8 (grey, RGB or RGBA), u32 (0xAABBGGRR) or f32 (grey, 0 to 1)
+  -               the values, on standard output
+
+Example:
+  vyre run examples/kernels/saxpy.vyre a=2 x=iota:8 y=1,1,1,1,1,1,1,1 --elements 8 --out y=-";
+
+pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let device = devices::find(&args.device)?;
+    let source = Source::read(&args.file)?;
+    let program = program(args, &source)?;
+    let mut inputs = inputs(&args.bindings, &program)?;
+    let (groups, launched) = grid(args, &program)?;
+    let arguments = bind(&program, &inputs.arguments())?;
+    let outputs = Outputs::plan(&args.out, &program, &inputs, launched)?;
+
+    let defaults = Limits::default();
+    let limits = Limits { fuel: args.fuel.unwrap_or(defaults.fuel), deadline: args.timeout, ..defaults };
+    let start = Instant::now();
+    let report =
+        devices::execute(device, &program, groups, &arguments, &mut inputs.buffers, limits, args.subgroup_size)?;
+    let run = Run { source, program: &program, device, groups, launched, elapsed: start.elapsed(), report };
+
+    let failure = run.failure(limits);
+    if !args.json {
+        run.show_trace(stdout)?;
+    }
+    if failure.is_none() {
+        outputs.save(&inputs)?;
+    }
+    match (args.json, failure) {
+        (true, failure) => {
+            let printed = if failure.is_none() { outputs.printed.as_slice() } else { &[] };
+            writeln!(stdout, "{}", run.object(printed, &inputs)).map_err(Error::Stdout)?;
+            failure.map_or(Ok(()), Err)
+        }
+        (false, Some(failure)) => Err(failure),
+        (false, None) if args.out.is_empty() => show_summary(&program, &inputs, stdout),
+        (false, None) => show_results(&outputs.printed, &inputs, stdout),
+    }
+}
+
+// What is run.
+
+/// The program that is meant, with its constants as they are set.
+fn program(args: &Args, source: &Source) -> Result<Validated<Program>, Error> {
+    let mut module = source.parse()?;
+    let position = position(&module, args.program.as_deref(), source)?;
+    for (name, text) in &args.set {
+        specialize(&mut module.programs[position], name, text)?;
+    }
+    Ok(source.validate(module)?.swap_remove(position))
+}
+
+fn position(module: &Module, name: Option<&str>, source: &Source) -> Result<usize, Error> {
+    let known = || module.programs.iter().map(|program| program.name.clone()).collect();
+    match (name, module.programs.len()) {
+        (_, 0) => Err(Error::NoPrograms { file: source.file.clone() }),
+        (None, 1) => Ok(0),
+        (None, _) => Err(Error::SeveralPrograms { known: known() }),
+        (Some(name), _) => {
+            let position = module.programs.iter().position(|program| program.name == name);
+            position.ok_or_else(|| Error::UnknownProgram { name: name.into(), known: known() })
+        }
+    }
+}
+
+/// Gives a constant the value that a text means for its type.
+fn specialize(program: &mut Program, name: &str, text: &str) -> Result<(), Error> {
+    let declared =
+        program.constants.values().find(|constant| constant.name == name).map(|constant| constant.default.ty);
+    let value = match declared {
+        None => None,
+        Some(Type::Bool) => parse_literal(text).ok().filter(|literal| literal.ty == Type::Bool),
+        Some(ty) => Element::from_name(ty.name()).and_then(|element| parse_value(text, element).ok()),
+    };
+    match (declared, value) {
+        (Some(ty), None) => Err(Error::ConstantValue { name: name.into(), ty, text: text.into() }),
+        // For a constant that does not exist any value does: the name is the error.
+        (_, value) => Ok(program.specialize(name, value.unwrap_or(Literal::zero(Type::U32)))?),
+    }
+}
+
+fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Inputs, Error> {
+    let mut inputs = Inputs::default();
+    for (name, text) in bindings {
+        let memory = program.memory_named(name).map(|id| &program.memory[id]);
+        let bindable = memory.filter(|memory| matches!(memory.space, Space::Storage(_) | Space::Uniform));
+        match (bindable, text.strip_prefix('@')) {
+            (Some(memory), Some(path)) => inputs.bytes(program, name, data::read(Path::new(path), memory)?)?,
+            (Some(_), None) => {
+                let result = inputs.notation(program, name, text);
+                result.map_err(|error| Error::Binding { name: name.clone(), error })?;
+            }
+            // Here the name is the error, whatever it is bound to.
+            (None, _) => inputs.notation(program, name, text)?,
+        }
+    }
+    inputs.complete(program)?;
+    Ok(inputs)
+}
+
+/// The workgroups to run, and how many elements they were asked for.
+fn grid(args: &Args, program: &Program) -> Result<([u32; 3], [u32; 3]), Error> {
+    let grid = match (args.elements.or(program.launch), args.grid) {
+        (_, Some(groups)) => Grid::Groups(groups),
+        (Some(elements), None) => Grid::Elements(elements),
+        (None, None) => return Err(Error::NoGrid { program: program.name.clone() }),
+    };
+    let groups = grid.groups(program.workgroup_size)?;
+    let launched = match grid {
+        Grid::Elements(elements) => elements,
+        // Sizes that do not fit belong to a grid that is empty in another dimension.
+        Grid::Groups(groups) => std::array::from_fn(|axis| groups[axis].saturating_mul(program.workgroup_size[axis])),
+    };
+    Ok((groups, launched))
+}
+
+// What came of it.
+
+struct Run<'p> {
+    source: Source,
+    program: &'p Validated<Program>,
+    device: Device,
+    groups: [u32; 3],
+    launched: [u32; 3],
+    elapsed: Duration,
+    report: Report,
+}
+
+impl Run<'_> {
+    fn failure(&self, limits: Limits) -> Option<Error> {
+        let place = |span| self.source.place(span);
+        match self.report.outcome {
+            Outcome::Completed => None,
+            Outcome::Trapped { code, invocation, span, count } => {
+                Some(Error::Trapped { code, invocation, count, place: place(span) })
+            }
+            Outcome::OutOfFuel { span } => Some(Error::OutOfFuel { fuel: limits.fuel, place: place(span) }),
+            Outcome::DeadlinePassed { span } => {
+                Some(Error::TimedOut { timeout: limits.deadline.unwrap_or_default(), place: place(span) })
+            }
+        }
+    }
+
+    fn show_trace(&self, stdout: &mut Stdout) -> Result<(), Error> {
+        for line in &self.report.trace {
+            writeln!(stdout, "[{}] {}", line.invocation, line.text).map_err(Error::Stdout)?;
+        }
+        match self.report.dropped_lines {
+            0 => Ok(()),
+            1 => writeln!(stdout, "(1 more line was dropped)").map_err(Error::Stdout),
+            dropped => writeln!(stdout, "({dropped} more lines were dropped)").map_err(Error::Stdout),
+        }
+    }
+
+    fn object(&self, printed: &[&Memory], inputs: &Inputs) -> Value {
+        let trace: Vec<Value> =
+            self.report.trace.iter().map(|line| json!({ "invocation": line.invocation, "text": line.text })).collect();
+        let outputs: Map<String, Value> =
+            printed.iter().map(|memory| (memory.name.clone(), values(memory, inputs).map(number).collect())).collect();
+        json!({
+            "program": self.program.name,
+            "device": self.device.name(),
+            "grid": {
+                "groups": self.groups,
+                "workgroup_size": self.program.workgroup_size,
+                "elements": self.launched,
+            },
+            "milliseconds": self.elapsed.as_secs_f64() * 1e3,
+            "instructions": self.report.instructions,
+            "outcome": self.outcome(),
+            "trace": trace,
+            "dropped_lines": self.report.dropped_lines,
+            "outputs": outputs,
+        })
+    }
+
+    fn outcome(&self) -> Value {
+        let (kind, span) = match self.report.outcome {
+            Outcome::Completed => return json!({ "kind": "completed" }),
+            Outcome::Trapped { span, .. } => ("trapped", span),
+            Outcome::OutOfFuel { span } => ("out_of_fuel", span),
+            Outcome::DeadlinePassed { span } => ("timed_out", span),
+        };
+        let place = self.source.place(span);
+        let mut object = json!({
+            "kind": kind,
+            "line": place.as_ref().map(|place| place.line),
+            "column": place.as_ref().map(|place| place.column),
+        });
+        if let Outcome::Trapped { code, invocation, count, .. } = self.report.outcome {
+            object["code"] = code.into();
+            object["invocation"] = invocation.into();
+            object["count"] = count.into();
+        }
+        object
+    }
+}
+
+/// `y: [f32; 1024] = 1.0, 2.0, …` for every result.
+fn show_summary(program: &Program, inputs: &Inputs, stdout: &mut Stdout) -> Result<(), Error> {
+    for memory in results(program) {
+        let values = values(memory, inputs);
+        let length = values.len();
+        let is = if length == 0 { "" } else { " = " };
+        let more = if length > SHOWN_VALUES { ", …" } else { "" };
+        let shown = List(values.take(SHOWN_VALUES));
+        writeln!(stdout, "{}: [{}; {length}]{is}{shown}{more}", memory.name, memory.element).map_err(Error::Stdout)?;
+    }
+    Ok(())
+}
+
+fn show_results(printed: &[&Memory], inputs: &Inputs, stdout: &mut Stdout) -> Result<(), Error> {
+    for memory in printed {
+        if printed.len() > 1 {
+            write!(stdout, "{} = ", memory.name).map_err(Error::Stdout)?;
+        }
+        writeln!(stdout, "{}", List(values(memory, inputs))).map_err(Error::Stdout)?;
+    }
+    Ok(())
+}
+
+fn values(memory: &Memory, inputs: &Inputs) -> impl ExactSizeIterator<Item = Literal> + Clone {
+    let element = memory.element;
+    let contents = inputs.contents(&memory.name).unwrap_or_default();
+    let elements = contents.chunks_exact(element.size());
+    elements.map(move |bytes| Literal { ty: element.value_type(), bits: element.read(bytes) })
+}
+
+/// Values with commas between them.
+struct List<I>(I);
+
+impl<I: Iterator<Item = Literal> + Clone> fmt::Display for List<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, value) in self.0.clone().enumerate() {
+            if position > 0 {
+                f.write_str(", ")?;
+            }
+            f.write_str(&value.plain())?;
+        }
+        Ok(())
+    }
+}
+
+/// A value in JSON, which has no infinities and NaNs: these become strings.
+fn number(value: Literal) -> Value {
+    let plain = value.plain();
+    match value.ty {
+        Type::Bool => (value.bits != 0).into(),
+        Type::I32 => (value.bits as i32).into(),
+        Type::U32 | Type::U64 => value.bits.into(),
+        Type::I64 => (value.bits as i64).into(),
+        // The shortest decimal, read as f64, is written with the same digits.
+        Type::F32 | Type::F64 | Type::F16 => match plain.parse::<f64>() {
+            Ok(number) if number.is_finite() => number.into(),
+            _ => plain.into(),
+        },
+    }
+}
+
+// Notations of the command line.
+
+fn assignment(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("it is not a name, `=` and a value"),
+    }
+}
+
+fn sizes(text: &str) -> Result<[u32; 3], String> {
+    let mut sizes = [1; 3];
+    for (axis, part) in text.split(',').enumerate() {
+        let size = sizes.get_mut(axis).ok_or("there are at most three dimensions")?;
+        *size = part.trim().parse().map_err(|_| format!("`{part}` is not a size: sizes are integers below 2^32"))?;
+    }
+    Ok(sizes)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}

@@ -1,0 +1,46 @@
+//! Standard output.
+
+use std::io::{self, BufWriter, Write};
+
+/// Standard output, buffered. That its reader goes away, as in `vyre print … | head`, is not a failure: what is written
+/// after that is dropped.
+pub(crate) struct Stdout {
+    inner: BufWriter<io::Stdout>,
+    closed: bool,
+}
+
+impl Default for Stdout {
+    fn default() -> Self {
+        Stdout { inner: BufWriter::new(io::stdout()), closed: false }
+    }
+}
+
+impl Stdout {
+    /// `dropped` is what to answer when nobody reads any more.
+    fn unless_closed<T>(
+        &mut self,
+        dropped: T,
+        write: impl FnOnce(&mut BufWriter<io::Stdout>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if self.closed {
+            return Ok(dropped);
+        }
+        match write(&mut self.inner) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(dropped)
+            }
+            result => result,
+        }
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.unless_closed(bytes.len(), |inner| inner.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.unless_closed((), Write::flush)
+    }
+}

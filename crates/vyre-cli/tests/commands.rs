@@ -1,0 +1,11 @@
+//! Calls of the command with all that they print, in `cmd/*.trycmd`. `TRYCMD=overwrite` accepts what comes out.
+
+use std::path::Path;
+
+#[test]
+fn commands() {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // Calls name files as somebody would at the root of the repository.
+    std::env::set_current_dir(crate_folder.join("../..")).expect("the root of the workspace");
+    trycmd::TestCases::new().case(crate_folder.join("tests/cmd/*.trycmd"));
+}
