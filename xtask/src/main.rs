@@ -13,8 +13,11 @@ Developer tasks of the vyre repository
 Usage: cargo xtask <command>
 
 Commands:
-  test   Run everything that must pass: formatting, lints, tests, documentation, tidy
-  tidy   Check the rules of the repository: crate dependencies, names, files, links";
+  test [--no-gpu]   Install what the tests need, and run everything that must pass: formatting, lints, tests,
+                    documentation, tidy. --no-gpu leaves out the tests that need a Vulkan driver
+  tidy              Check the rules of the repository: crate dependencies, names, files, links
+  bench SUITE [NAME] [--json] [--quick]
+                    Measure a suite, or the lines of it whose name contains NAME, against baselines";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
@@ -24,7 +27,9 @@ fn main() -> ExitCode {
             println!("{USAGE}");
             true
         }
-        ["test"] => test::run(),
+        ["test"] => test::run(test::Options { gpu: true }),
+        ["test", "--no-gpu"] => test::run(test::Options { gpu: false }),
+        ["bench", ..] => test::bench(&args[1..]),
         ["tidy"] => tidy::run(),
         _ => {
             eprintln!("error: `cargo xtask {}` is not a task\n\n{USAGE}", args.join(" "));

@@ -6,26 +6,40 @@ use std::time::{Duration, Instant};
 use crate::{root, tidy};
 
 /// Says whether the step passed. What went wrong has been printed by then.
-type Step = fn() -> bool;
+type Step = fn(Options) -> bool;
+
+/// What is tested.
+#[derive(Clone, Copy)]
+pub(crate) struct Options {
+    /// Whether the tests that need a GPU, or a driver that plays one, are run.
+    pub(crate) gpu: bool,
+}
 
 const STEPS: &[(&str, Step)] = &[
-    ("toolchain", toolchain),
-    ("format", || passes(cargo("fmt").args(["--all", "--", "--check"]))),
-    ("lint", || passes(cargo("clippy").args(["--workspace", "--all-targets", "--", "-D", "warnings"]))),
+    ("toolchain", |_| toolchain()),
+    ("packages", packages),
+    ("format", |_| passes(cargo("fmt").args(["--all", "--", "--check"]))),
+    ("lint", |_| passes(cargo("clippy").args(["--workspace", "--all-targets", "--", "-D", "warnings"]))),
     // Documentation tests are included.
-    ("test", || passes(cargo("test").args(["--workspace", "--no-fail-fast"]))),
-    ("doc", || passes(cargo("doc").args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
-    ("tidy", tidy::run),
+    ("test", |options| {
+        let without_gpu: &[&str] = if options.gpu { &[] } else { &["--exclude", GPU_CRATE] };
+        passes(cargo("test").args(["--workspace", "--no-fail-fast"]).args(without_gpu))
+    }),
+    ("doc", |_| passes(cargo("doc").args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
+    ("tidy", |_| tidy::run()),
 ];
 
+/// The crate whose tests need a GPU.
+const GPU_CRATE: &str = "vyre-wgpu";
+
 /// Runs the steps and prints a summary. Says whether all passed.
-pub(crate) fn run() -> bool {
+pub(crate) fn run(options: Options) -> bool {
     let outcomes: Vec<(&str, bool, Duration)> = STEPS
         .iter()
         .map(|&(name, step)| {
             println!("\n=== {name} ===");
             let start = Instant::now();
-            let passed = step();
+            let passed = step(options);
             (name, passed, start.elapsed())
         })
         .collect();
@@ -35,7 +49,53 @@ pub(crate) fn run() -> bool {
         let result = if *passed { "ok" } else { "FAILED" };
         println!("{name:<10} {result:<6} {:>7.1} s", time.as_secs_f64());
     }
+    if !options.gpu {
+        println!("not run: the tests of {GPU_CRATE}, because of --no-gpu");
+    }
     outcomes.iter().all(|(_, passed, _)| *passed)
+}
+
+/// What the tests need from the system: a Vulkan driver and a validator of SPIR-V.
+fn packages(options: Options) -> bool {
+    if !options.gpu {
+        return true;
+    }
+    let missing = || -> Vec<&str> {
+        let driver = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"].iter().any(|folder| {
+            std::fs::read_dir(folder).is_ok_and(|entries| {
+                entries.flatten().any(|entry| entry.path().extension().is_some_and(|extension| extension == "json"))
+            })
+        });
+        let validator = quiet(Command::new("spirv-val").arg("--version"));
+        let driver = (!driver && cfg!(target_os = "linux")).then_some("mesa-vulkan-drivers");
+        driver.into_iter().chain((!validator).then_some("spirv-tools")).collect()
+    };
+    let needed = missing();
+    if needed.is_empty() {
+        return true;
+    }
+    println!("missing: {}", needed.join(", "));
+    // Only root can install; anybody else is told what to do.
+    if quiet(Command::new("apt-get").arg("--version")) {
+        let environment = ("DEBIAN_FRONTEND", "noninteractive");
+        passes(Command::new("apt-get").arg("update").env(environment.0, environment.1));
+        passes(Command::new("apt-get").args(["install", "-y"]).args(&needed).env(environment.0, environment.1));
+    }
+    let still = missing();
+    if !still.is_empty() {
+        eprintln!(
+            "error: the GPU tests need a Vulkan driver (Mesa's software driver will do) and spirv-val.\n\
+             Debian, Ubuntu: sudo apt-get install mesa-vulkan-drivers spirv-tools\n\
+             Fedora: sudo dnf install mesa-vulkan-drivers spirv-tools\n\
+             elsewhere: the driver of your GPU, and the SPIRV-Tools of the Vulkan SDK\n\
+             or leave the GPU tests out with `cargo xtask test --no-gpu`"
+        );
+    }
+    still.is_empty()
+}
+
+fn quiet(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 /// A minimal toolchain comes without rustfmt and clippy.
@@ -49,6 +109,11 @@ fn toolchain() -> bool {
         );
     }
     passed
+}
+
+/// `cargo xtask bench SUITE …`: builds in release and runs a suite.
+pub(crate) fn bench(arguments: &[&str]) -> bool {
+    passes(cargo("run").args(["--quiet", "--release", "--package", "vyre-bench", "--"]).args(arguments))
 }
 
 /// A command of the cargo that runs this.

@@ -1,80 +1,67 @@
 //! The devices that kernels run on, and `vyre devices`.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use vyre_cpu::Cpu;
+use vyre_driver::{Argument, Capabilities, Choice, Device, DeviceKind, Dispatch, Grid, Oracle, Registry};
 use vyre_foundation::Validated;
-use vyre_foundation::ir::{Element, Program};
-use vyre_foundation::launch::{Arguments, Limits, Report};
-use vyre_reference::Options;
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::{Program, Type};
+use vyre_foundation::launch::{self, Limits, Report};
 
 use crate::error::Error;
 use crate::stdout::Stdout;
 
-/// The device of a command that names none.
-pub(crate) const DEFAULT: &str = "reference";
-
-/// Something that runs kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Device {
-    /// The oracle.
-    Reference,
-}
-
-impl Device {
-    const ALL: [Device; 1] = [Device::Reference];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Device::Reference => "reference",
-        }
-    }
-
-    fn description(self) -> &'static str {
-        match self {
-            Device::Reference => "the oracle: a plain interpreter that defines what a program means",
-        }
-    }
-
-    fn subgroup_sizes(self) -> &'static [u32] {
-        match self {
-            Device::Reference => &[1, 2, 4, 8, 16, 32, 64, 128],
-        }
-    }
-
-    fn elements(self) -> &'static [Element] {
-        match self {
-            Device::Reference => &Element::ALL,
-        }
+/// All devices this command was built with. The oracle lets the caller choose the size of its subgroups.
+pub(crate) fn registry(subgroup_size: Option<u32>) -> Registry {
+    let oracle = subgroup_size.map_or(Oracle::default(), |subgroup_size| Oracle { subgroup_size });
+    let registry = Registry::default().with(Cpu::default());
+    #[cfg(feature = "wgpu")]
+    let registry = registry.with(vyre_wgpu::Wgpu);
+    let registry = registry.with(oracle);
+    match cache_folder() {
+        Some(folder) => registry.remember(folder.join("throughput")),
+        None => registry,
     }
 }
 
-/// The device with this name.
-pub(crate) fn find(name: &str) -> Result<Device, Error> {
-    Device::ALL.into_iter().find(|device| device.name() == name).ok_or_else(|| Error::UnknownDevice {
-        name: name.into(),
-        known: Device::ALL.iter().map(|device| device.name().into()).collect(),
-    })
+/// `$XDG_CACHE_HOME/vyre`, or `~/.cache/vyre`.
+fn cache_folder() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
+    folder.map(|folder| folder.join("vyre"))
 }
 
-/// Runs a program on a device. The buffers hold its results afterwards. The device chooses the size of its subgroups if the
-/// caller does not.
+/// Runs a program on a device. The inputs hold its results afterwards.
 pub(crate) fn execute(
-    device: Device,
+    device: &Device,
     program: &Validated<Program>,
-    groups: [u32; 3],
-    arguments: &Arguments,
-    buffers: &mut [Vec<u8>],
+    grid: launch::Grid,
+    inputs: &mut Inputs,
     limits: Limits,
-    subgroup_size: Option<u32>,
 ) -> Result<Report, Error> {
-    match device {
-        Device::Reference => {
-            let subgroup_size = subgroup_size.unwrap_or(Options::default().subgroup_size);
-            let options = Options { limits, subgroup_size };
-            Ok(vyre_reference::run(program, groups, arguments, buffers, &options)?)
-        }
+    let kernel = device.compile(program)?;
+    let mut buffers = Vec::new();
+    let mut arguments = Vec::new();
+    for (name, argument) in inputs.arguments() {
+        let argument = match argument {
+            launch::Argument::Scalar(literal) => Argument::Scalar(literal),
+            launch::Argument::Slice(slice) => {
+                let position = slice.buffer as usize;
+                let buffer = device.upload(slice.element, &inputs.buffers[position])?;
+                buffers.push((position, buffer.clone()));
+                Argument::Buffer(buffer)
+            }
+        };
+        arguments.push((name, argument));
     }
+    let report = device.run(&Dispatch { kernel: &kernel, grid: Grid::Fixed(grid), arguments, limits })?;
+    for (position, buffer) in buffers {
+        inputs.buffers[position] = buffer.read()?;
+    }
+    Ok(report)
 }
 
 /// List the devices that kernels can run on
@@ -86,33 +73,106 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    if args.json {
-        let devices: Vec<Value> = Device::ALL.into_iter().map(object).collect();
-        return writeln!(stdout, "{}", json!({ "default": DEFAULT, "devices": devices })).map_err(Error::Stdout);
+    let registry = registry(None);
+    let choice = registry.choose(None, None)?;
+    let mut objects = Vec::new();
+    for backend in registry.backends() {
+        let (name, reason) = (backend.name(), reason(&choice, backend.name()));
+        let opened = if name == choice.name { Ok(choice.device.clone()) } else { Device::open(backend) };
+        let default = name == choice.name;
+        if args.json {
+            let mut object =
+                json!({ "name": name, "description": backend.description(), "default": default, "reason": reason });
+            match opened {
+                Ok(device) => object["capabilities"] = capabilities(device.capabilities()),
+                Err(error) => {
+                    object["error"] =
+                        json!({ "code": error.code(), "message": error.to_string(), "help": error.help() });
+                }
+            }
+            objects.push(object);
+            continue;
+        }
+        let mark = if default { " (default)" } else { "" };
+        let verdict = if default { "chosen" } else { "not chosen" };
+        let because = reason.map(|reason| format!("\n    {verdict}: {reason}")).unwrap_or_default();
+        let details = match opened {
+            Ok(device) => description(device.capabilities()),
+            Err(error) => format!("\n    not available: {error}\n    help: {}", error.help()),
+        };
+        writeln!(stdout, "{name}{mark}\n    {}{details}{because}", backend.description()).map_err(Error::Stdout)?;
     }
-    for device in Device::ALL {
-        let mark = if device.name() == DEFAULT { " (default)" } else { "" };
-        let sizes: Vec<String> = device.subgroup_sizes().iter().map(u32::to_string).collect();
-        let elements: Vec<&str> = device.elements().iter().map(|element| element.name()).collect();
-        writeln!(
-            stdout,
-            "{}{mark}\n    {}\n    subgroup sizes: {}\n    element types: {}",
-            device.name(),
-            device.description(),
-            sizes.join(", "),
-            elements.join(", "),
-        )
-        .map_err(Error::Stdout)?;
+    if args.json {
+        writeln!(stdout, "{}", json!({ "default": choice.name, "devices": objects })).map_err(Error::Stdout)?;
     }
     Ok(())
 }
 
-fn object(device: Device) -> Value {
+/// What was said of a device when one was chosen.
+fn reason<'c>(choice: &'c Choice, name: &str) -> Option<&'c str> {
+    choice.reasons.iter().find(|(backend, _)| *backend == name).map(|(_, reason)| reason.as_str())
+}
+
+fn kind(kind: DeviceKind) -> &'static str {
+    match kind {
+        DeviceKind::Null => "null",
+        DeviceKind::Oracle => "interpreter",
+        DeviceKind::Cpu => "processor",
+        DeviceKind::Gpu => "GPU",
+        DeviceKind::SoftwareGpu => "GPU driver in software",
+    }
+}
+
+fn types(capabilities: &Capabilities) -> Vec<&'static str> {
+    capabilities.types.iter().map(Type::name).collect()
+}
+
+fn description(capabilities: &Capabilities) -> String {
+    let Capabilities { name, floats, .. } = capabilities;
+    let threads = capabilities.threads.map(|threads| format!(", {threads} threads")).unwrap_or_default();
+    let memory = capabilities.memory_bytes.map_or("unknown".into(), |bytes| format!("{} MiB", bytes >> 20));
+    let subgroup = capabilities.subgroup_size.map_or("none".into(), |size| size.to_string());
+    let trips = capabilities.max_loop_trips.map(|trips| format!("\n    loops: longer than {trips} trips are nested"));
+    let yes = |flag: bool| if flag { "yes" } else { "no" };
+    format!(
+        "\n    {name} ({}{threads})\n    types: {}\n    64-bit atomics: {}, subgroup size: {subgroup}\n    \
+         workgroups: up to {} invocations, {} bytes\n    bindings: up to {} bytes, memory: {memory}{}\n    \
+         floats: exact f32 {}, fused fma {}, subnormals {}, infinities and NaNs {}",
+        kind(capabilities.kind),
+        types(capabilities).join(", "),
+        yes(capabilities.atomics_64),
+        capabilities.max_workgroup_invocations,
+        capabilities.max_workgroup_bytes,
+        capabilities.max_binding_bytes,
+        trips.unwrap_or_default(),
+        yes(floats.exact_f32),
+        yes(floats.fused_fma),
+        yes(floats.subnormals),
+        yes(floats.infinities_and_nans),
+    )
+}
+
+fn capabilities(capabilities: &Capabilities) -> Value {
     json!({
-        "name": device.name(),
-        "description": device.description(),
-        "default": device.name() == DEFAULT,
-        "subgroup_sizes": device.subgroup_sizes(),
-        "element_types": device.elements().iter().map(|element| element.name()).collect::<Vec<_>>(),
+        "name": capabilities.name,
+        "kind": kind(capabilities.kind),
+        "types": types(capabilities),
+        "atomics_64": capabilities.atomics_64,
+        "subgroup_size": capabilities.subgroup_size,
+        "max_workgroup_size": capabilities.max_workgroup_size,
+        "max_workgroup_invocations": capabilities.max_workgroup_invocations,
+        "max_workgroup_bytes": capabilities.max_workgroup_bytes,
+        "max_storage_objects": capabilities.max_storage_objects,
+        "max_binding_bytes": capabilities.max_binding_bytes,
+        "max_buffer_bytes": capabilities.max_buffer_bytes,
+        "memory_bytes": capabilities.memory_bytes,
+        "max_loop_trips": capabilities.max_loop_trips,
+        "threads": capabilities.threads,
+        "floats": {
+            "exact_f32": capabilities.floats.exact_f32,
+            "fused_fma": capabilities.floats.fused_fma,
+            "subnormals": capabilities.floats.subnormals,
+            "infinities_and_nans": capabilities.floats.infinities_and_nans,
+        },
     })
 }

@@ -60,8 +60,8 @@ pub(crate) enum Error {
     #[error("`{name}`, {length} elements of type {element}, is not an image of {width} x {height}")]
     NotAnImage { name: String, element: Element, length: u64, width: u32, height: u32 },
 
-    #[error("there is no device `{name}`")]
-    UnknownDevice { name: String, known: Vec<String> },
+    #[error("`{device}` does not run with subgroups of {given} lanes")]
+    SubgroupSize { device: &'static str, given: u32 },
     #[error("trap {code} in invocation {invocation}, {}", first_of(*count))]
     Trapped { code: u32, invocation: u32, count: u64, place: Option<Place> },
     #[error("the kernel ran out of fuel after {fuel} loop trips")]
@@ -78,7 +78,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     Foundation(#[from] vyre_foundation::Error),
     #[error(transparent)]
-    Reference(#[from] vyre_reference::Error),
+    Driver(#[from] vyre_driver::Error),
 }
 
 /// What is wrong with a `.vyre` file.
@@ -113,14 +113,14 @@ impl Error {
             Error::OutTwice { .. } => "C019",
             Error::Unwritable { .. } => "C020",
             Error::NotAnImage { .. } => "C021",
-            Error::UnknownDevice { .. } => "C022",
+            Error::SubgroupSize { .. } => "C022",
             Error::Trapped { .. } => "C023",
             Error::OutOfFuel { .. } => "C024",
             Error::TimedOut { .. } => "C025",
             Error::Stdout(_) => "C026",
             Error::Faults(faults) => faults.diagnostics.first_code(),
             Error::Binding { error, .. } | Error::Foundation(error) => error.code(),
-            Error::Reference(error) => error.code(),
+            Error::Driver(error) => error.code(),
         }
     }
 
@@ -175,7 +175,10 @@ impl Error {
                     pixels.saturating_mul(4),
                 )
             }
-            Error::UnknownDevice { known, .. } => format!("the devices are: {}", known.join(", ")),
+            Error::SubgroupSize { .. } => {
+                "`--device reference` runs with any power of two up to 128; other devices have a size of their own"
+                    .into()
+            }
             Error::Trapped { .. } => "look at what leads to this `trap`; nothing was written".into(),
             Error::OutOfFuel { .. } => {
                 "does the loop end? if so, give it more trips with --fuel N; nothing was written".into()
@@ -186,7 +189,7 @@ impl Error {
             Error::Stdout(_) => "is the disk full?".into(),
             Error::Faults(_) => "each error above says how to fix it".into(),
             Error::Binding { error, .. } | Error::Foundation(error) => error.help(),
-            Error::Reference(error) => error.help().into(),
+            Error::Driver(error) => error.help(),
         }
     }
 
@@ -214,10 +217,17 @@ impl Error {
             | Error::Stdout(_)
             | Error::Binding { .. }
             | Error::Foundation(_)
-            | Error::Reference(_) => 2,
+            | Error::SubgroupSize { .. } => 2,
             Error::NotText { .. } | Error::SourceTooLarge { .. } | Error::NoPrograms { .. } | Error::Faults(_) => 3,
-            Error::UnknownDevice { .. } => 4,
             Error::OutOfFuel { .. } | Error::TimedOut { .. } => 5,
+            Error::Driver(error) => match error {
+                vyre_driver::Error::NoSuchDevice { .. }
+                | vyre_driver::Error::NoAdapter { .. }
+                | vyre_driver::Error::Unsupported { .. } => 4,
+                vyre_driver::Error::DeviceLost { .. } | vyre_driver::Error::Cancelled => 5,
+                vyre_driver::Error::Backend { .. } => 70,
+                _ => 2,
+            },
         }
     }
 

@@ -14,7 +14,7 @@ use vyre_foundation::launch::{Grid, Limits, Outcome, Report, bind};
 use vyre_foundation::text::parse_literal;
 
 use crate::data;
-use crate::devices::{self, Device};
+use crate::devices;
 use crate::error::Error;
 use crate::outputs::{Outputs, results};
 use crate::source::Source;
@@ -47,16 +47,16 @@ pub(crate) struct Args {
     /// Which program of the file to run, if it has several
     #[arg(long, value_name = "NAME")]
     program: Option<String>,
-    /// Where to run it: `vyre devices` lists the devices
-    #[arg(long, value_name = "NAME", default_value = devices::DEFAULT)]
-    device: String,
+    /// Where to run it: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
     /// How many loop trips all invocations together may take
     #[arg(long, value_name = "N")]
     fuel: Option<u64>,
     /// How long the kernel may run
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
-    /// Lanes of a subgroup, on a device that lets you choose
+    /// Lanes of a subgroup, on the device `reference`
     #[arg(long, value_name = "N")]
     subgroup_size: Option<u32>,
     /// Print one JSON object about the run instead of text
@@ -84,19 +84,27 @@ Example:
   vyre run examples/kernels/saxpy.vyre a=2 x=iota:8 y=1,1,1,1,1,1,1,1 --elements 8 --out y=-";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    let device = devices::find(&args.device)?;
+    let registry = devices::registry(args.subgroup_size);
+    registry.knows(args.device.as_deref())?;
     let source = Source::read(&args.file)?;
     let program = program(args, &source)?;
     let mut inputs = inputs(&args.bindings, &program)?;
     let (groups, launched) = grid(args, &program)?;
-    let arguments = bind(&program, &inputs.arguments())?;
+    // The device checks this too, but need not be opened for nothing.
+    bind(&program, &inputs.arguments())?;
     let outputs = Outputs::plan(&args.out, &program, &inputs, launched)?;
 
     let defaults = Limits::default();
     let limits = Limits { fuel: args.fuel.unwrap_or(defaults.fuel), deadline: args.timeout, ..defaults };
+    let choice = registry.choose(args.device.as_deref(), Some(&program))?;
+    if let Some(given) = args.subgroup_size
+        && choice.device.capabilities().subgroup_size != Some(given)
+    {
+        return Err(Error::SubgroupSize { device: choice.name, given });
+    }
     let start = Instant::now();
-    let report =
-        devices::execute(device, &program, groups, &arguments, &mut inputs.buffers, limits, args.subgroup_size)?;
+    let report = devices::execute(&choice.device, &program, Grid::Groups(groups), &mut inputs, limits)?;
+    let device = choice.name;
     let run = Run { source, program: &program, device, groups, launched, elapsed: start.elapsed(), report };
 
     let failure = run.failure(limits);
@@ -199,7 +207,7 @@ fn grid(args: &Args, program: &Program) -> Result<([u32; 3], [u32; 3]), Error> {
 struct Run<'p> {
     source: Source,
     program: &'p Validated<Program>,
-    device: Device,
+    device: &'static str,
     groups: [u32; 3],
     launched: [u32; 3],
     elapsed: Duration,
@@ -239,7 +247,7 @@ impl Run<'_> {
             printed.iter().map(|memory| (memory.name.clone(), values(memory, inputs).map(number).collect())).collect();
         json!({
             "program": self.program.name,
-            "device": self.device.name(),
+            "device": self.device,
             "grid": {
                 "groups": self.groups,
                 "workgroup_size": self.program.workgroup_size,

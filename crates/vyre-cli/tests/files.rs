@@ -56,7 +56,8 @@ impl Folder {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vyre"));
-        command.current_dir(&self.0).args(arguments);
+        // What comes out does not depend on the devices of the machine.
+        command.current_dir(&self.0).args(arguments).env("VYRE_DEVICE", "reference");
         command
     }
 

@@ -2,10 +2,10 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use vyre_driver::{Error, backend};
-use vyre_foundation::ir::Element;
+use vyre_foundation::ir::{Element, Op, Type};
 
 /// Zeroed memory that several threads access at once.
 ///
@@ -101,8 +101,18 @@ impl View {
         }
     }
 
-    /// Changes an element atomically and returns the old bits; outside, nothing happens and the old bits are 0.
-    pub(crate) fn update(&self, index: u64, change: impl Fn(u64) -> Option<u64>) -> u64 {
+    /// Changes an element and returns the old bits; outside, nothing happens and the old bits are 0.
+    pub(crate) fn update(&self, index: u64, operand: u64, update: Update) -> u64 {
+        if index >= u64::from(self.length) {
+            return 0;
+        }
+        // SAFETY: the index is inside, elements are aligned, and the function was chosen for their type.
+        unsafe { update(self.pointer(0, index), operand) }
+    }
+
+    /// Replaces an element atomically if a function of its old bits gives new ones; outside, nothing happens and the old
+    /// bits are 0.
+    pub(crate) fn replace(&self, index: u64, change: impl Fn(u64) -> Option<u64>) -> u64 {
         if index >= u64::from(self.length) {
             return 0;
         }
@@ -122,7 +132,140 @@ impl View {
 
     /// Loads atomically.
     pub(crate) fn load_atomic(&self, index: u64) -> u64 {
-        self.update(index, |_| None)
+        self.replace(index, |_| None)
+    }
+
+    /// Loads one element for each lane of a mask: the one at its index plus an offset, or 0 outside.
+    ///
+    /// # Safety
+    /// `target` has a lane, of 4 or 8 bytes according to the element, for each index and each element of the mask. It is not
+    /// memory of an object.
+    pub(crate) unsafe fn gather(&self, indices: &[u32], offset: u64, mask: &[u32], target: *mut u8) {
+        /// The loop for elements of one type.
+        #[inline(always)]
+        unsafe fn each<E: Copy, L>(
+            view: &View,
+            indices: &[u32],
+            offset: u64,
+            mask: &[u32],
+            target: *mut L,
+            widen: impl Fn(E) -> L,
+            zero: impl Fn() -> L,
+        ) {
+            let length = u64::from(view.length);
+            for (lane, (&index, &mask)) in indices.iter().zip(mask).enumerate() {
+                let at = u64::from(index) + offset;
+                // What inactive lanes would load is not needed, and their index may be anything.
+                if mask != 0 {
+                    // SAFETY: the index is checked here; the rest is promised by the caller.
+                    unsafe {
+                        let value = if at < length {
+                            widen(view.start.add(lane * view.lane_stride).cast::<E>().add(at as usize).read())
+                        } else {
+                            zero()
+                        };
+                        target.add(lane).write(value);
+                    }
+                }
+            }
+        }
+        let narrow = target.cast::<u32>();
+        // SAFETY: promised by the caller. Other threads may write to the elements: see `Block`.
+        unsafe {
+            match self.element {
+                Element::I8 => each(self, indices, offset, mask, narrow, |e: i8| e as i32 as u32, || 0),
+                Element::U8 => each(self, indices, offset, mask, narrow, |e: u8| u32::from(e), || 0),
+                Element::I16 => each(self, indices, offset, mask, narrow, |e: i16| e as i32 as u32, || 0),
+                Element::U16 | Element::F16 => each(self, indices, offset, mask, narrow, |e: u16| u32::from(e), || 0),
+                Element::I32 | Element::U32 | Element::F32 => {
+                    each(self, indices, offset, mask, narrow, |e: u32| e, || 0);
+                }
+                Element::I64 | Element::U64 | Element::F64 => {
+                    each(self, indices, offset, mask, target.cast::<u64>(), |e: u64| e, || 0);
+                }
+            }
+        }
+    }
+
+    /// Stores one element for each lane of a mask at its index, in the order of the lanes; outside, nothing happens.
+    ///
+    /// # Safety
+    /// `source` has a lane, of 4 or 8 bytes according to the element, for each index and each element of the mask. It is not
+    /// memory of an object.
+    pub(crate) unsafe fn scatter(&self, indices: &[u32], mask: &[u32], source: *const u8) {
+        /// The loop for elements of one type.
+        #[inline(always)]
+        unsafe fn each<E, L: Copy>(
+            view: &View,
+            indices: &[u32],
+            mask: &[u32],
+            source: *const L,
+            narrowed: impl Fn(L) -> E,
+        ) {
+            for (lane, (&index, &mask)) in indices.iter().zip(mask).enumerate() {
+                if mask != 0 && index < view.length {
+                    // SAFETY: the index is checked here; the rest is promised by the caller.
+                    unsafe {
+                        let target = view.start.add(lane * view.lane_stride).cast::<E>().add(index as usize);
+                        target.write(narrowed(source.add(lane).read()));
+                    }
+                }
+            }
+        }
+        // SAFETY: promised by the caller. Other threads may access the elements: see `Block`.
+        unsafe {
+            match self.element.size() {
+                1 => each(self, indices, mask, source.cast::<u32>(), |bits| bits as u8),
+                2 => each(self, indices, mask, source.cast::<u32>(), |bits| bits as u16),
+                4 => each(self, indices, mask, source.cast::<u32>(), |bits| bits),
+                _ => each(self, indices, mask, source.cast::<u64>(), |bits| bits),
+            }
+        }
+    }
+
+    /// Loads consecutive elements of at most 4 bytes into lanes of 4 bytes.
+    ///
+    /// # Safety
+    /// All of them are inside, and `target` has room for so many. It is not memory of an object.
+    pub(crate) unsafe fn load_run(&self, first: usize, target: *mut u32, count: usize) {
+        /// Widens every element.
+        unsafe fn widen<E: Copy>(source: *const E, target: *mut u32, count: usize, wide: impl Fn(E) -> u32) {
+            for k in 0..count {
+                // SAFETY: promised by the caller.
+                unsafe { target.add(k).write(wide(source.add(k).read())) };
+            }
+        }
+        // SAFETY: promised by the caller. Other threads may write to the elements: see `Block`.
+        unsafe {
+            match self.element {
+                Element::I8 => widen(self.start.cast::<i8>().add(first), target, count, |e| e as i32 as u32),
+                Element::U8 => widen(self.start.add(first), target, count, u32::from),
+                Element::I16 => widen(self.start.cast::<i16>().add(first), target, count, |e| e as i32 as u32),
+                Element::U16 | Element::F16 => widen(self.start.cast::<u16>().add(first), target, count, u32::from),
+                Element::I32 | Element::U32 | Element::F32 => {
+                    std::ptr::copy_nonoverlapping(self.start.cast::<u32>().add(first), target, count);
+                }
+                Element::I64 | Element::U64 | Element::F64 => unreachable!("lanes of 8 bytes"),
+            }
+        }
+    }
+
+    /// Stores consecutive elements of at most 4 bytes from lanes of 4 bytes.
+    ///
+    /// # Safety
+    /// All of them are inside, and `source` has so many. It is not memory of an object.
+    pub(crate) unsafe fn store_run(&self, first: usize, source: *const u32, count: usize) {
+        // SAFETY: promised by the caller. Other threads may access the elements: see `Block`.
+        unsafe {
+            match self.element.size() {
+                1 => (0..count).for_each(|k| self.start.add(first + k).write(source.add(k).read() as u8)),
+                2 => {
+                    let target = self.start.cast::<u16>().add(first);
+                    (0..count).for_each(|k| target.add(k).write(source.add(k).read() as u16));
+                }
+                _ => std::ptr::copy_nonoverlapping(source, self.start.cast::<u32>().add(first), count),
+            }
+        }
     }
 
     fn pointer(&self, lane: usize, index: u64) -> *mut u8 {
@@ -134,5 +277,56 @@ impl View {
     /// Whether `count` elements from an index up are all inside.
     pub(crate) fn holds(&self, index: u64, count: usize) -> bool {
         index + count as u64 <= u64::from(self.length)
+    }
+}
+
+/// Changes an element with an operand and returns the old bits.
+///
+/// # Safety
+/// The element is there, aligned, and of the type the function is for.
+pub(crate) type Update = unsafe fn(*mut u8, u64) -> u64;
+
+/// The function of an atomic operation on elements of a type. Arrays of a workgroup belong to one thread: they are not
+/// `shared`, and need no atomic instructions.
+pub(crate) fn update_function(op: &Op, ty: Type, shared: bool) -> Update {
+    macro_rules! functions {
+        ($atomic:ty, $plain:ty, $bits:ty) => {{
+            macro_rules! function {
+                ($method:ident, |$old:ident, $operand:ident| $new:expr) => {
+                    if shared {
+                        // SAFETY: promised by the caller.
+                        |at, bits| unsafe {
+                            <$atomic>::from_ptr(at.cast()).$method(bits as $plain, Relaxed) as $bits as u64
+                        }
+                    } else {
+                        // SAFETY: promised by the caller.
+                        |at, bits| unsafe {
+                            let at = at.cast::<$plain>();
+                            let ($old, $operand) = (at.read(), bits as $plain);
+                            at.write($new);
+                            $old as $bits as u64
+                        }
+                    }
+                };
+            }
+            match op {
+                Op::AtomicAdd(_) => function!(fetch_add, |old, operand| old.wrapping_add(operand)),
+                Op::AtomicSub(_) => function!(fetch_sub, |old, operand| old.wrapping_sub(operand)),
+                Op::AtomicMin(_) => function!(fetch_min, |old, operand| old.min(operand)),
+                Op::AtomicMax(_) => function!(fetch_max, |old, operand| old.max(operand)),
+                Op::AtomicAnd(_) => function!(fetch_and, |old, operand| old & operand),
+                Op::AtomicOr(_) => function!(fetch_or, |old, operand| old | operand),
+                Op::AtomicXor(_) => function!(fetch_xor, |old, operand| old ^ operand),
+                Op::AtomicExchange(_) => function!(swap, |old, operand| operand),
+                op => unreachable!("`{}` has no operand to change with", op.row().name),
+            }
+        }};
+    }
+    match ty {
+        Type::I32 => functions!(AtomicI32, i32, u32),
+        Type::U32 => functions!(AtomicU32, u32, u32),
+        Type::I64 => functions!(AtomicI64, i64, u64),
+        Type::U64 => functions!(AtomicU64, u64, u64),
+        ty => unreachable!("validated: {ty} has no atomics"),
     }
 }

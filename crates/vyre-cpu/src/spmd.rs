@@ -197,7 +197,7 @@ pub enum Step {
 }
 
 /// About how many lanes make the cost of finding the next step small, while slots still fit into the first-level cache.
-const PREFERRED_LANES: usize = 256;
+const PREFERRED_LANES: usize = 1024;
 
 /// Lowers a program.
 pub fn lower(program: &Arc<Validated<Program>>) -> Form {

@@ -53,25 +53,33 @@ impl Registry {
         self.backends.iter().map(|backend| &**backend)
     }
 
+    /// Whether there is a device of the name that the caller or the environment gives.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`] if there is not.
+    pub fn knows(&self, name: Option<&str>) -> Result<(), Error> {
+        let (name, _) = wanted(name);
+        if name == AUTO { Ok(()) } else { self.backend(&name).map(|_| ()) }
+    }
+
+    fn backend(&self, name: &str) -> Result<&dyn Backend, Error> {
+        self.backends().find(|backend| backend.name() == name).ok_or_else(|| {
+            let known = self.backends().map(|backend| backend.name().to_owned()).collect();
+            Error::NoSuchDevice { name: name.into(), known }
+        })
+    }
+
     /// Opens the device that the caller names, else the one that the environment variable `VYRE_DEVICE` names, else the
     /// best one for the program. `auto` asks for the best one explicitly.
     ///
     /// # Errors
     /// There is no such device, or it cannot be opened.
     pub fn choose(&self, name: Option<&str>, program: Option<&Validated<Program>>) -> Result<Choice, Error> {
-        let variable = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
-        let (name, by) = match (name, &variable) {
-            (Some(name), _) => (name, "it was asked for"),
-            (None, Some(name)) => (name.as_str(), "VYRE_DEVICE names it"),
-            (None, None) => (AUTO, ""),
-        };
+        let (name, by) = wanted(name);
         if name == AUTO {
             return self.best(program);
         }
-        let Some(backend) = self.backends().find(|backend| backend.name() == name) else {
-            let known = self.backends().map(|backend| backend.name().to_owned()).collect();
-            return Err(Error::NoSuchDevice { name: name.into(), known });
-        };
+        let backend = self.backend(&name)?;
         let device = Device::open(backend)?;
         Ok(Choice { name: backend.name(), device, reasons: vec![(backend.name(), by.into())] })
     }
@@ -138,6 +146,15 @@ impl Registry {
                 Err(Error::NoAdapter { backend: AUTO, reason: reason.collect::<Vec<_>>().join("; ") })
             }
         }
+    }
+}
+
+/// The name of the device that is asked for, and who asks.
+fn wanted(name: Option<&str>) -> (String, &'static str) {
+    let variable = || std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
+    match name {
+        Some(name) => (name.into(), "it was asked for"),
+        None => variable().map_or_else(|| (AUTO.into(), ""), |name| (name, "VYRE_DEVICE names it")),
     }
 }
 

@@ -343,7 +343,7 @@ pub fn endless_programs(backend: &dyn Backend) {
         "loop {\n    %i = local_index\n    %never = gt %i, 5000\n    if %never {\n        break\n    }\n}",
         "loop (%k = 0) {\n    %next = add %k, 2\n    %done = eq %k, 7\n    if %done {\n        break\n    }\n    continue %next\n}",
         "loop {\n    loop {\n        break\n    }\n}",
-        "%i = local_index\n%one = eq %i, 3\nif %one {\n    loop {\n    }\n}",
+        "%i = local_index\n%one = eq %i, 0\nif %one {\n    loop {\n    }\n}",
     ];
     for number in 0..200 {
         let size = [1, 16, 64, 256][number % 4];

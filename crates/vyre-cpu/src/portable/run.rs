@@ -10,7 +10,7 @@ use vyre_foundation::ir::{Element, Literal, MemId, Space, Span, Type};
 use vyre_foundation::launch::{Limits, Outcome, Report, TraceLine};
 
 use super::{Function, Kernel};
-use crate::memory::View;
+use crate::memory::{View, update_function};
 use crate::pool::Pool;
 use crate::spmd::{Moves, Sequence, Slot, Step, Stride};
 
@@ -71,12 +71,12 @@ pub(crate) fn run(launch: &Launch<'_>, pool: &Pool) -> Report {
     let pieces = blocks.div_ceil(per_piece) as u32;
     pool.for_each(pieces, &|piece| {
         let mut frame = launch.kernel.frame();
+        let mut worker = Worker::new(launch, &shared, &mut frame);
         let first = u64::from(piece) * per_piece;
         for block in first..(first + per_piece).min(blocks) {
             let first_group = block * u64::from(form.groups);
             let count = u64::from(form.groups).min(groups - first_group) as u32;
-            let mut worker = Worker::new(launch, &shared, &mut frame, first_group as u32, count);
-            if worker.block().is_err() {
+            if worker.block(first_group as u32, count).is_err() {
                 break;
             }
         }
@@ -176,6 +176,8 @@ struct Worker<'a> {
     lanes: usize,
     /// The distance of slots: how many lanes a full block has.
     stride: usize,
+    /// How many lanes a workgroup has.
+    per_group: usize,
     first_group: u32,
     objects: Arena<MemId, Option<View>>,
     loops: Vec<Exits>,
@@ -183,12 +185,9 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(launch: &'a Launch<'a>, shared: &'a Shared, frame: &'a mut Frame, first_group: u32, groups: u32) -> Self {
+    fn new(launch: &'a Launch<'a>, shared: &'a Shared, frame: &'a mut Frame) -> Self {
         let form = launch.kernel.form();
         let program = &form.program;
-        let size = program.workgroup_size.iter().product::<u32>() as usize;
-        frame.workgroup.fill(0);
-        frame.private.fill(0);
         let mut objects = launch.storage.clone();
         let (mut workgroup, mut private) = (0, 0);
         let private_words = frame.private.len() / form.lanes;
@@ -210,12 +209,27 @@ impl<'a> Worker<'a> {
                 Space::Storage(_) | Space::Uniform => {}
             }
         }
-        let lanes = groups as usize * size;
-        Worker { launch, shared, frame, lanes, stride: form.lanes, first_group, objects, loops: Vec::new(), trips: 0 }
+        Worker {
+            launch,
+            shared,
+            frame,
+            lanes: 0,
+            stride: form.lanes,
+            per_group: form.lanes / form.groups as usize,
+            first_group: 0,
+            objects,
+            loops: Vec::new(),
+            trips: 0,
+        }
     }
 
-    fn block(&mut self) -> Result<(), Stopped> {
+    /// Executes some workgroups.
+    fn block(&mut self, first_group: u32, groups: u32) -> Result<(), Stopped> {
         self.check(None)?;
+        self.first_group = first_group;
+        self.lanes = groups as usize * self.per_group;
+        self.frame.workgroup.fill(0);
+        self.frame.private.fill(0);
         let mut mask = self.new_mask(u32::MAX, self.lanes);
         let ended = self.sequence(0, &mut mask);
         self.free_mask(mask);
@@ -358,19 +372,20 @@ impl<'a> Worker<'a> {
         self.frame.masks.push(mask.lanes);
     }
 
-    /// The lanes of a mask where a condition holds, and the others.
-    fn split(&mut self, mask: &Mask, condition: Slot) -> (Mask, Mask) {
-        let (mut yes, mut no) = (self.new_mask(0, 0), self.new_mask(0, 0));
+    /// In how many lanes of a mask a condition holds.
+    fn count(&self, mask: &Mask, condition: Slot) -> usize {
+        self.narrow(condition).iter().zip(&mask.lanes).map(|(condition, mask)| condition & mask).sum::<u32>() as usize
+    }
+
+    /// The lanes of a mask where a condition holds, which are so many, and the others.
+    fn split(&mut self, mask: &Mask, condition: Slot, count: usize) -> (Mask, Mask) {
+        let (mut yes, mut no) = (self.new_mask(0, count), self.new_mask(0, mask.active - count));
         let condition = self.narrow(condition);
-        let mut count = 0;
         for (((yes, no), mask), condition) in yes.lanes.iter_mut().zip(&mut no.lanes).zip(&mask.lanes).zip(condition) {
             let holds = condition.wrapping_neg();
             *yes = mask & holds;
             *no = mask & !holds;
-            count += *yes & 1;
         }
-        yes.active = count as usize;
-        no.active = mask.active - yes.active;
         (yes, no)
     }
 
@@ -429,7 +444,15 @@ impl<'a> Worker<'a> {
             let taken = if self.get(condition, 0) != 0 { then } else { otherwise };
             return self.sequence(taken, mask);
         }
-        let (mut yes, mut no) = self.split(mask, condition);
+        // Often all lanes agree although nobody could prove it, as at the bound of an array.
+        let count = self.count(mask, condition);
+        if count == mask.active {
+            return self.sequence(then, mask);
+        }
+        if count == 0 {
+            return self.sequence(otherwise, mask);
+        }
+        let (mut yes, mut no) = self.split(mask, condition, count);
         clear(mask);
         if yes.active > 0 {
             self.sequence(then, &mut yes)?;
@@ -535,7 +558,7 @@ impl<'a> Worker<'a> {
     fn place(&mut self, op: &Op, result: Slot) {
         let launch = self.launch;
         let size = launch.kernel.form.program.workgroup_size;
-        let per_group = size.iter().product::<u32>();
+        let per_group = self.per_group as u32;
         let groups = launch.groups;
         let group_of = |index: u32| {
             [
@@ -547,8 +570,9 @@ impl<'a> Worker<'a> {
         let first = self.first_group;
         match op {
             Op::GlobalIndex => {
-                let start = first * per_group;
-                self.each(result, |lane, _| start + lane);
+                let (start, slot) = (first * per_group, result.index as usize * self.stride);
+                let lanes = &mut self.frame.narrow[slot..slot + self.lanes];
+                lanes.iter_mut().zip(start..).for_each(|(lane, index)| *lane = index);
             }
             Op::LocalIndex => self.each(result, |lane, _| lane % per_group),
             Op::LocalId(axis) => self.each(result, |_, local| local[*axis as usize]),
@@ -583,10 +607,9 @@ impl<'a> Worker<'a> {
 
     /// Computes a u32 for each lane from its workgroup's linear index and its position there.
     fn each_group(&mut self, result: Slot, value: impl Fn(u32, [u32; 3]) -> u32) {
-        let per_group = self.launch.kernel.form.program.workgroup_size.iter().product::<u32>() as usize;
         let start = result.index as usize * self.stride;
         let result = &mut self.frame.narrow[start..start + self.lanes];
-        for (group, lanes) in result.chunks_mut(per_group).enumerate() {
+        for (group, lanes) in result.chunks_mut(self.per_group).enumerate() {
             let group = self.first_group + group as u32;
             for (result, &local) in lanes.iter_mut().zip(&self.frame.local) {
                 *result = value(group, local);
@@ -601,33 +624,37 @@ impl<'a> Worker<'a> {
         };
         let view = self.view(memory);
         let atomic = self.launch.kernel.form.program.memory[memory].atomic;
+        let contiguous = stride == Stride::Contiguous || (stride == Stride::Any && self.is_contiguous(index));
         for (offset, &result) in results.iter().enumerate() {
-            if stride == Stride::Uniform && result.uniform {
-                self.fill(result, view.load(0, self.get(index, 0) + offset as u64));
-                continue;
-            }
-            let first = self.get(index, 0) + offset as u64;
-            let run = stride == Stride::Contiguous && view.lane_stride == 0 && !atomic && view.holds(first, self.lanes);
-            if run && view.element.size() == 4 {
-                let target = self.pointer(result);
-                // SAFETY: the elements are inside, and so are the lanes. Other threads may write to the elements: see
-                // `memory::Block`.
-                unsafe {
-                    let source = view.start.cast::<u32>().add(first as usize);
-                    std::ptr::copy_nonoverlapping(source, target.cast::<u32>(), self.lanes);
-                }
-                continue;
-            }
-            let all = mask.active == self.lanes;
-            for lane in 0..self.lanes {
-                // What inactive lanes would load is not needed, and their index may be anything.
-                if all || mask.lanes[lane] != 0 {
-                    let at = self.get(index, lane) + offset as u64;
-                    let bits = if atomic { view.load_atomic(at) } else { view.load(lane, at) };
+            let offset = offset as u64;
+            let first = self.get(index, 0) + offset;
+            if stride == Stride::Uniform && view.lane_stride == 0 {
+                self.fill(result, if atomic { view.load_atomic(first) } else { view.load(0, first) });
+            } else if atomic {
+                for lane in (0..self.lanes).filter(|&lane| mask.lanes[lane] != 0) {
+                    let bits = view.load_atomic(self.get(index, lane) + offset);
                     self.set(result, lane, bits);
                 }
+            } else if contiguous && view.lane_stride == 0 && view.holds(first, self.lanes) && !result.is_wide() {
+                // Inactive lanes load too: it is inside, and nobody looks.
+                let target = self.pointer(result).cast::<u32>();
+                // SAFETY: the elements are inside, and so are the lanes.
+                unsafe { view.load_run(first as usize, target, self.lanes) };
+            } else {
+                let target = self.pointer(result);
+                // SAFETY: the result has a slot of its own, with all lanes.
+                unsafe { view.gather(self.narrow(index), offset, &mask.lanes, target) };
             }
         }
+    }
+
+    /// Whether an index happens to go up by one from lane to lane.
+    fn is_contiguous(&self, index: Slot) -> bool {
+        let lanes = self.narrow(index);
+        let first = lanes[0];
+        // The last lane tells nearly always, so that the full look is rarely in vain.
+        lanes[lanes.len() - 1].wrapping_sub(first) as usize == lanes.len() - 1
+            && lanes.iter().zip(0u32..).fold(true, |run, (&lane, k)| run & (lane.wrapping_sub(first) == k))
     }
 
     fn store(&mut self, memory: MemId, index: (Slot, Stride), values: &[Slot], mask: &Mask) {
@@ -635,27 +662,31 @@ impl<'a> Worker<'a> {
         let view = self.view(memory);
         let atomic = self.launch.kernel.form.program.memory[memory].atomic;
         let all = mask.active == self.lanes;
-        if let &[value] = values {
-            let first = self.get(index, 0);
-            let run = all && stride == Stride::Contiguous && view.lane_stride == 0 && view.holds(first, self.lanes);
-            if run && !atomic && view.element.size() == 4 {
-                let source = self.pointer(value);
-                // SAFETY: as for loads.
-                unsafe {
-                    let target = view.start.cast::<u32>().add(first as usize);
-                    std::ptr::copy_nonoverlapping(source.cast::<u32>(), target, self.lanes);
-                }
-                return;
-            }
+        if let (&[value], true, false, 0) = (values, all, atomic, view.lane_stride)
+            && !value.is_wide()
+            && (stride == Stride::Contiguous || (stride == Stride::Any && self.is_contiguous(index)))
+            && view.holds(self.get(index, 0), self.lanes)
+        {
+            let first = self.get(index, 0) as usize;
+            let source = self.pointer(value).cast::<u32>();
+            // SAFETY: the elements are inside, and so are the lanes.
+            unsafe { view.store_run(first, source, self.lanes) };
+            return;
         }
-        // Lane by lane, so that of overlapping wide stores the last lane's counts, as on the oracle.
+        if let (&[value], false) = (values, atomic) {
+            let source = self.pointer(value);
+            // SAFETY: the value has a slot with all lanes.
+            unsafe { view.scatter(self.narrow(index), &mask.lanes, source) };
+            return;
+        }
+        // Lane by lane, so that of overlapping stores the last lane's counts, as on the oracle.
         for lane in 0..self.lanes {
-            if all || mask.lanes[lane] != 0 {
+            if mask.lanes[lane] != 0 {
                 let at = self.get(index, lane);
                 for (offset, &value) in values.iter().enumerate() {
                     let bits = self.get(value, lane);
                     if atomic {
-                        view.update(at + offset as u64, |_| Some(bits));
+                        view.replace(at + offset as u64, |_| Some(bits));
                     } else {
                         view.store(lane, at + offset as u64, bits);
                     }
@@ -666,32 +697,22 @@ impl<'a> Worker<'a> {
 
     fn atomic(&mut self, op: &Op, memory: MemId, index: Slot, operands: &[Slot], results: &[Slot], mask: &Mask) {
         let view = self.view(memory);
-        let ty = operands[0].ty;
-        for lane in 0..self.lanes {
-            if mask.lanes[lane] == 0 {
-                continue;
-            }
-            let (at, operand) = (self.get(index, lane), self.get(operands[0], lane));
-            if let Op::AtomicCompareExchange(_) = op {
+        let active = |lane: &usize| mask.lanes[*lane] != 0;
+        if let Op::AtomicCompareExchange(_) = op {
+            for lane in (0..self.lanes).filter(active) {
+                let (at, expected) = (self.get(index, lane), self.get(operands[0], lane));
                 let new = self.get(operands[1], lane);
                 let inside = at < u64::from(view.length);
-                let old = view.update(at, |old| (old == operand).then_some(new));
+                let old = view.replace(at, |old| (old == expected).then_some(new));
                 self.set(results[0], lane, old);
-                self.set(results[1], lane, u64::from(inside && old == operand));
-                continue;
+                self.set(results[1], lane, u64::from(inside && old == expected));
             }
-            let old = view.update(at, |old| {
-                Some(match op {
-                    Op::AtomicAdd(_) => combine(&Op::Add, ty, old, operand),
-                    Op::AtomicSub(_) => combine(&Op::Sub, ty, old, operand),
-                    Op::AtomicMin(_) => combine(&Op::Min, ty, old, operand),
-                    Op::AtomicMax(_) => combine(&Op::Max, ty, old, operand),
-                    Op::AtomicAnd(_) => old & operand,
-                    Op::AtomicOr(_) => old | operand,
-                    Op::AtomicXor(_) => old ^ operand,
-                    _ => operand,
-                })
-            });
+            return;
+        }
+        let shared = self.launch.kernel.form.program.memory[memory].space != Space::Workgroup;
+        let update = update_function(op, operands[0].ty, shared);
+        for lane in (0..self.lanes).filter(active) {
+            let old = view.update(self.get(index, lane), self.get(operands[0], lane), update);
             self.set(results[0], lane, old);
         }
     }
@@ -701,8 +722,7 @@ impl<'a> Worker<'a> {
     }
 
     fn global_index(&self, lane: usize) -> u32 {
-        let per_group = self.launch.kernel.form.program.workgroup_size.iter().product::<u32>();
-        self.first_group * per_group + lane as u32
+        self.first_group * self.per_group as u32 + lane as u32
     }
 
     fn print(&mut self, format: &str, operands: &[Slot], mask: &Mask) {
