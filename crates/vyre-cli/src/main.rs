@@ -6,10 +6,13 @@
 mod check;
 mod data;
 mod devices;
+#[cfg(feature = "wgpu")]
+mod emit;
 mod error;
 mod outputs;
 mod print;
 mod run;
+mod selection;
 mod source;
 mod stdout;
 
@@ -47,6 +50,8 @@ enum Verb {
     Check(check::Args),
     Print(print::Args),
     Run(Box<run::Args>),
+    #[cfg(feature = "wgpu")]
+    Emit(emit::Args),
     Devices(devices::Args),
 }
 
@@ -79,6 +84,8 @@ fn command() -> u8 {
         Verb::Check(args) => check::run(args, &mut stdout),
         Verb::Print(args) => print::run(args, &mut stdout).map(|()| 0),
         Verb::Run(args) => run::run(args, &mut stdout).map(|()| 0),
+        #[cfg(feature = "wgpu")]
+        Verb::Emit(args) => emit::run(args, &mut stdout).map(|()| 0),
         Verb::Devices(args) => devices::run(args, &mut stdout).map(|()| 0),
     };
     // What was written before an error stands before it, and is complete.

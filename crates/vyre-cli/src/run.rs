@@ -2,21 +2,20 @@
 
 use std::fmt;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use vyre_foundation::Validated;
-use vyre_foundation::fill::parse_value;
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Element, Literal, Memory, Module, Program, Space, Type};
+use vyre_foundation::ir::{Literal, Memory, Program, Space, Type};
 use vyre_foundation::launch::{Grid, Limits, Outcome, Report, bind};
-use vyre_foundation::text::parse_literal;
 
 use crate::data;
 use crate::devices;
 use crate::error::Error;
 use crate::outputs::{Outputs, results};
+use crate::selection::{Selection, assignment};
 use crate::source::Source;
 use crate::stdout::Stdout;
 
@@ -27,8 +26,8 @@ const SHOWN_VALUES: usize = 8;
 #[derive(clap::Args)]
 #[command(after_help = NOTATIONS)]
 pub(crate) struct Args {
-    /// The .vyre file
-    file: PathBuf,
+    #[command(flatten)]
+    selection: Selection,
     /// What a memory object of the kernel starts with; a result of known length starts with zeros
     #[arg(value_name = "NAME=VALUE", value_parser = assignment)]
     bindings: Vec<(String, String)>,
@@ -41,12 +40,6 @@ pub(crate) struct Args {
     /// How many workgroups to run in each dimension
     #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes)]
     grid: Option<[u32; 3]>,
-    /// Give a constant of the kernel another value
-    #[arg(long, value_name = "CONST=VALUE", value_parser = assignment)]
-    set: Vec<(String, String)>,
-    /// Which program of the file to run, if it has several
-    #[arg(long, value_name = "NAME")]
-    program: Option<String>,
     /// Where to run it: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
@@ -56,8 +49,8 @@ pub(crate) struct Args {
     /// How long the kernel may run
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
-    /// Lanes of a subgroup, on the device `reference`
-    #[arg(long, value_name = "N")]
+    /// Lanes of a subgroup, on the device `reference`: a power of two up to 128
+    #[arg(long, value_name = "N", value_parser = subgroup_size)]
     subgroup_size: Option<u32>,
     /// Print one JSON object about the run instead of text
     #[arg(long)]
@@ -86,8 +79,7 @@ Example:
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let registry = devices::registry(args.subgroup_size);
     registry.knows(args.device.as_deref())?;
-    let source = Source::read(&args.file)?;
-    let program = program(args, &source)?;
+    let (source, program) = args.selection.read()?;
     let mut inputs = inputs(&args.bindings, &program)?;
     let (groups, launched) = grid(args, &program)?;
     // The device checks this too, but need not be opened for nothing.
@@ -127,45 +119,6 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 }
 
 // What is run.
-
-/// The program that is meant, with its constants as they are set.
-fn program(args: &Args, source: &Source) -> Result<Validated<Program>, Error> {
-    let mut module = source.parse()?;
-    let position = position(&module, args.program.as_deref(), source)?;
-    for (name, text) in &args.set {
-        specialize(&mut module.programs[position], name, text)?;
-    }
-    Ok(source.validate(module)?.swap_remove(position))
-}
-
-fn position(module: &Module, name: Option<&str>, source: &Source) -> Result<usize, Error> {
-    let known = || module.programs.iter().map(|program| program.name.clone()).collect();
-    match (name, module.programs.len()) {
-        (_, 0) => Err(Error::NoPrograms { file: source.file.clone() }),
-        (None, 1) => Ok(0),
-        (None, _) => Err(Error::SeveralPrograms { known: known() }),
-        (Some(name), _) => {
-            let position = module.programs.iter().position(|program| program.name == name);
-            position.ok_or_else(|| Error::UnknownProgram { name: name.into(), known: known() })
-        }
-    }
-}
-
-/// Gives a constant the value that a text means for its type.
-fn specialize(program: &mut Program, name: &str, text: &str) -> Result<(), Error> {
-    let declared =
-        program.constants.values().find(|constant| constant.name == name).map(|constant| constant.default.ty);
-    let value = match declared {
-        None => None,
-        Some(Type::Bool) => parse_literal(text).ok().filter(|literal| literal.ty == Type::Bool),
-        Some(ty) => Element::from_name(ty.name()).and_then(|element| parse_value(text, element).ok()),
-    };
-    match (declared, value) {
-        (Some(ty), None) => Err(Error::ConstantValue { name: name.into(), ty, text: text.into() }),
-        // For a constant that does not exist any value does: the name is the error.
-        (_, value) => Ok(program.specialize(name, value.unwrap_or(Literal::zero(Type::U32)))?),
-    }
-}
 
 fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Inputs, Error> {
     let mut inputs = Inputs::default();
@@ -347,13 +300,6 @@ fn number(value: Literal) -> Value {
 
 // Notations of the command line.
 
-fn assignment(text: &str) -> Result<(String, String), &'static str> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
-        _ => Err("it is not a name, `=` and a value"),
-    }
-}
-
 fn sizes(text: &str) -> Result<[u32; 3], String> {
     let mut sizes = [1; 3];
     for (axis, part) in text.split(',').enumerate() {
@@ -361,6 +307,11 @@ fn sizes(text: &str) -> Result<[u32; 3], String> {
         *size = part.trim().parse().map_err(|_| format!("`{part}` is not a size: sizes are integers below 2^32"))?;
     }
     Ok(sizes)
+}
+
+fn subgroup_size(text: &str) -> Result<u32, &'static str> {
+    let size: u32 = text.parse().map_err(|_| "it is not a number")?;
+    if size.is_power_of_two() && size <= 128 { Ok(size) } else { Err("it is not a power of two from 1 to 128") }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -3,6 +3,7 @@
 //! Waking a sleeping thread costs more than a small kernel takes, so workers stay awake for some microseconds after each
 //! loop, in which the next one usually comes. The thread that asks for a loop takes part in it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -34,6 +35,8 @@ struct Loop<'a> {
     body: &'a (dyn Fn(u32) + Sync),
     next: AtomicU32,
     end: u32,
+    /// Some call panicked, on whatever thread.
+    panicked: AtomicBool,
 }
 
 impl Loop<'_> {
@@ -44,7 +47,10 @@ impl Loop<'_> {
             if index >= self.end {
                 return;
             }
-            (self.body)(index);
+            // A worker must survive, and the caller must not leave while others still use the loop.
+            if catch_unwind(AssertUnwindSafe(|| (self.body)(index))).is_err() {
+                self.panicked.store(true, SeqCst);
+            }
         }
     }
 }
@@ -77,15 +83,15 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `body` with every number below `end`, on all threads, and returns when all calls have. The body must not
-    /// panic: it would take the worker with it.
+    /// Calls `body` with every number below `end`, on all threads, and returns when all calls have. If one of them panics,
+    /// so does this, after the others are done.
     pub(crate) fn for_each(&self, end: u32, body: &(dyn Fn(u32) + Sync)) {
         if end <= 1 || self.workers.is_empty() {
             (0..end).for_each(body);
             return;
         }
         let _turn = lock(&self.turn);
-        let mut task = Loop { body, next: AtomicU32::new(0), end };
+        let mut task = Loop { body, next: AtomicU32::new(0), end, panicked: AtomicBool::new(false) };
         let shared = &*self.shared;
         shared.current.store((&raw mut task).cast(), SeqCst);
         shared.epoch.fetch_add(1, SeqCst);
@@ -99,6 +105,7 @@ impl Pool {
         while shared.inside.load(SeqCst) != 0 {
             std::hint::spin_loop();
         }
+        assert!(!task.panicked.load(SeqCst), "a panic while executing a program");
     }
 }
 
@@ -171,6 +178,18 @@ mod tests {
             });
             assert!(visits.iter().all(|visits| visits.load(SeqCst) == 1));
         }
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
+        let pool = Pool::new(3);
+        let broken = catch_unwind(AssertUnwindSafe(|| pool.for_each(100, &|index| assert_ne!(index, 50))));
+        assert!(broken.is_err());
+        let sum = AtomicU64::new(0);
+        pool.for_each(100, &|index| {
+            sum.fetch_add(u64::from(index), SeqCst);
+        });
+        assert_eq!(sum.into_inner(), 4950);
     }
 
     #[test]

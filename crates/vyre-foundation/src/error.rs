@@ -55,8 +55,8 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// More data than can be addressed.
-    #[error("{elements} elements of type {element} are more than an object can hold")]
+    /// More data than fits into an object, or into memory.
+    #[error("{elements} elements of type {element} are too many")]
     TooLarge {
         /// How many were asked for.
         elements: u64,
@@ -191,7 +191,9 @@ impl Error {
                 format!("write a value that {element} can hold, such as {example}")
             }
             Error::Fill { .. } => "write 1,2,3 or zeros:N, iota:N, random:N:SEED".into(),
-            Error::TooLarge { .. } => "an object holds fewer than 2^32 elements; bind less".into(),
+            Error::TooLarge { .. } => {
+                "an object holds fewer than 2^32 elements, and memory must have room for them".into()
+            }
             Error::GridTooLarge { .. } => "run fewer than 2^32 invocations at a time".into(),
             Error::UnknownBinding { known, .. } if known.is_empty() => "the program takes no arguments".into(),
             Error::UnknownBinding { known, .. } => format!("the program takes: {}", known.join(", ")),

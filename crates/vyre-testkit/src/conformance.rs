@@ -8,7 +8,7 @@
 //! exactness of the operation and what the device promises, NaNs as equal.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vyre_driver::backend::Backend;
 use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Floats, Grid, Kernel, Null};
@@ -354,12 +354,10 @@ pub fn endless_programs(backend: &dyn Backend) {
         } else {
             Limits { fuel: 100_000, ..Limits::default() }
         };
-        let start = Instant::now();
         let grid = Grid::groups([1 + number as u32 % 5, 1, 1]);
         let report = device.run(&Dispatch { kernel: &kernel, grid, arguments: vec![], limits }).expect("a report");
         let ended = matches!(report.outcome, Outcome::OutOfFuel { .. } | Outcome::DeadlinePassed { .. });
         assert!(ended, "{:?}", report.outcome);
-        assert!(start.elapsed() < Duration::from_secs(20), "it took {:?}", start.elapsed());
         if number % 20 == 0 {
             let report = device.run(&dispatch(&simple, vec![("x", (&x).into()), ("y", (&y).into())]));
             assert_eq!(report.expect("the next job runs").outcome, Outcome::Completed);

@@ -138,7 +138,7 @@ fn loaded(name: &str, ty: Type) -> String {
     if ty == Type::Bool { format!("%{name}_word") } else { format!("%{name}") }
 }
 
-/// An operation on edge values: plainly, where only some invocations take part, and on values that are the same for all.
+/// An operation on edge values from every kind of memory, where all invocations take part and where only some do.
 fn pure(row: &'static Row, class: Type, result: Type, operands: &[Type]) -> Vec<OpProgram> {
     let names = ["a", "b", "c", "d"];
     let list = names[..operands.len()].iter().map(|name| format!("%{name}")).collect::<Vec<_>>().join(", ");
@@ -167,59 +167,54 @@ fn pure(row: &'static Row, class: Type, result: Type, operands: &[Type]) -> Vec<
         })
         .collect();
 
-    let declare = |keyword: &str, array: bool| {
-        let mut text = String::new();
+    let label = format!("{} {class} {result}", row.name);
+    let out = format!("    write out: [{}]\n", element_of(result));
+    let compute = format!("    %r = {operation}\n{packed}    store out[%i], {stored}\n");
+    let mut programs = Vec::new();
+    for space in ["storage", "workgroup", "private"] {
+        let (mut declared, mut staged, mut loaded_text) = (String::new(), String::new(), String::new());
         for (name, ty) in names.iter().zip(operands) {
             let element = element_of(*ty);
-            text += &if array {
-                format!("    {keyword} {name}: [{element}]\n")
-            } else {
-                format!("    {keyword} {name}: {element}\n")
-            };
+            declared += &format!("    read {name}: [{element}]\n");
+            let mut from = format!("{name}[%i]");
+            if space != "storage" {
+                let (length, slot) = if space == "workgroup" { (64, "%l") } else { (3, "2") };
+                declared += &format!("    {space} {name}_{space}: [{element}; {length}]\n");
+                staged += &format!("    %{name}_in = load {from}\n    store {name}_{space}[{slot}], %{name}_in\n");
+                from = format!("{name}_{space}[{slot}]");
+            }
+            loaded_text += &format!("    {} = load {from}\n{}", loaded(name, *ty), unpacked(name, *ty));
         }
-        text + &format!("    write out: [{}]\n", element_of(result))
-    };
-    let load = |index: &str| {
-        let mut text = String::new();
-        for (name, ty) in names.iter().zip(operands) {
-            text += &format!("    {} = load {name}{index}\n{}", loaded(name, *ty), unpacked(name, *ty));
+        if space == "workgroup" {
+            staged = format!("    %l = local_index\n{staged}    workgroup_barrier\n");
         }
-        text
-    };
-    let label = format!("{} {class} {result}", row.name);
-    let plain = format!(
-        "program plain workgroup(64) {{\n{}    %i = global_index\n{}    %r = {operation}\n{packed}    store out[%i], {stored}\n}}\n",
-        declare("read", true),
-        load("[%i]"),
-    );
-    let divergent = format!(
-        "program divergent workgroup(64) {{\n{}    %i = global_index\n    %bit = and %i, 5\n    %odd = ne %bit, 0\n    if %odd {{\n{}    %r = {operation}\n{packed}    store out[%i], {stored}\n    }}\n}}\n",
-        declare("read", true),
-        load("[%i]"),
-    );
-    let uniform = format!(
-        "program uniform workgroup(8) {{\n{}    %i = global_index\n{}    %r = {operation}\n{packed}    store out[%i], {stored}\n}}\n",
-        declare("uniform", false),
-        load(""),
-    );
-    let mut programs = Vec::new();
-    for (way, source) in [("plain", plain), ("divergent", divergent)] {
-        let program = read(&source);
-        let mut inputs = Inputs::default();
-        for (name, bytes) in names.iter().zip(&contents) {
-            inputs.bytes(&program, name, bytes.clone()).expect("declared above");
+        let head = format!("program p workgroup(64) {{\n{declared}{out}    %i = global_index\n{staged}");
+        let uniformly = format!("{head}{loaded_text}{compute}}}\n");
+        let divergently = format!(
+            "{head}    %bit = and %i, 5\n    %odd = ne %bit, 0\n    if %odd {{\n{loaded_text}{compute}    }}\n}}\n"
+        );
+        for (flow, source) in [("uniform", uniformly), ("divergent", divergently)] {
+            let program = read(&source);
+            let mut inputs = Inputs::default();
+            for (name, bytes) in names.iter().zip(&contents) {
+                inputs.bytes(&program, name, bytes.clone()).expect("declared above");
+            }
+            let results = vec![0; cases as usize * element_of(result).size()];
+            inputs.bytes(&program, "out", results).expect("declared above");
+            let grid = Grid::Elements([cases, 1, 1]);
+            let name = format!("{label}, {space}, {flow} control flow");
+            programs.push(OpProgram { name, program, grid, inputs, row });
         }
-        inputs.bytes(&program, "out", vec![0; cases as usize * element_of(result).size()]).expect("declared above");
-        programs.push(OpProgram {
-            name: format!("{label}, {way}"),
-            program,
-            grid: Grid::Elements([cases, 1, 1]),
-            inputs,
-            row,
-        });
     }
+    let (mut declared, mut loaded_text) = (String::new(), String::new());
+    for (name, ty) in names.iter().zip(operands) {
+        declared += &format!("    uniform {name}: {}\n", element_of(*ty));
+        loaded_text += &format!("    {} = load {name}\n{}", loaded(name, *ty), unpacked(name, *ty));
+    }
+    let uniform =
+        format!("program p workgroup(8) {{\n{declared}{out}    %i = global_index\n{loaded_text}{compute}}}\n");
     let program = read(&uniform);
-    for case in 0..4 {
+    for case in 0..2 {
         let mut inputs = Inputs::default();
         for ((name, ty), bytes) in names.iter().zip(operands).zip(&contents) {
             let size = element_of(*ty).size();
@@ -228,7 +223,7 @@ fn pure(row: &'static Row, class: Type, result: Type, operands: &[Type]) -> Vec<
         }
         inputs.bytes(&program, "out", vec![0; 16 * element_of(result).size()]).expect("declared above");
         programs.push(OpProgram {
-            name: format!("{label}, uniform {case}"),
+            name: format!("{label}, uniform scalars {case}"),
             program: program.clone(),
             grid: Grid::Elements([16, 1, 1]),
             inputs,

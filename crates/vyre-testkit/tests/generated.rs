@@ -40,3 +40,47 @@ proptest! {
         prop_assert!(ended, "{:?}\n{printed}", report.outcome);
     }
 }
+
+/// Changes a text in a few places: characters, lines, pieces of other lines.
+fn mutated(text: &str, changes: &[(u32, u32, u8)]) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for &(at, from, kind) in changes {
+        if bytes.is_empty() {
+            break;
+        }
+        let (at, from) = (at as usize % bytes.len(), from as usize % bytes.len());
+        match kind % 5 {
+            0 => bytes[at] = b" \n%@{}[]()=,.;\"-0aefzu_\\"[from % 24],
+            1 => {
+                bytes.remove(at);
+            }
+            2 => bytes.insert(at, bytes[from]),
+            3 => {
+                let end = (from + 20).min(bytes.len());
+                let piece: Vec<u8> = bytes[from..end].to_vec();
+                bytes.splice(at..at, piece);
+            }
+            _ => {
+                let end = (at + 1 + from % 30).min(bytes.len());
+                bytes.drain(at..end);
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A wrong text gives errors, never a panic; and errors can always be shown.
+    #[test]
+    fn hostile_sourceis_an_error(seed: u64, changes in proptest::collection::vec(any::<(u32, u32, u8)>(), 1..6)) {
+        let features = Features { size: 25, ..Features::default() };
+        let source = text::print(&Module { programs: vec![generate(seed, &features).program] });
+        let source = mutated(&source, &changes);
+        match text::parse(&source).and_then(validate::module) {
+            Ok(programs) => prop_assert!(programs.len() <= 2),
+            Err(error) => prop_assert!(!explain(&error, &source).is_empty()),
+        }
+    }
+}

@@ -257,9 +257,7 @@ impl Analysis<'_> {
             // There is only one position along an axis of size 1.
             Kind::PerInvocation => match op {
                 Op::LocalId(axis) => self.program.workgroup_size[*axis as usize] > 1,
-                Op::GlobalId(axis) => {
-                    self.scope == Scope::Dispatch || self.program.workgroup_size[*axis as usize] > 1
-                }
+                Op::GlobalId(axis) => self.scope == Scope::Dispatch || self.program.workgroup_size[*axis as usize] > 1,
                 _ => true,
             },
             // Another invocation may write between the loads of two invocations.

@@ -69,25 +69,10 @@ impl F16Math for f16 {
         f16::from_f32(self.to_f32().round_ties_even())
     }
     fn mul_add(self, b: f16, c: f16) -> f16 {
-        // The product is exact in f64. The sum may not be; its error (Knuth's two-sum) is kept as a sticky last bit, so
-        // that the rounding to f16 sees on which side of a tie the exact sum lies.
-        let (product, c) = (self.to_f64() * b.to_f64(), c.to_f64());
-        let sum = product + c;
-        let from_c = sum - product;
-        let error = (product - (sum - from_c)) + (c - from_c);
-        f16_from_f64(if sum.is_finite() && error != 0.0 { round_to_odd_f64(sum, error) } else { sum })
+        // The product is exact in f64. The sum is not only where the product is far beyond the largest f16, or so far below
+        // the addend that no tie of f16 is near; so rounding it once more does no harm.
+        f16_from_f64(self.to_f64() * b.to_f64() + c.to_f64())
     }
-}
-
-/// `value`, a sum rounded to nearest whose error was `error`, as if it had been rounded to the neighbour with an odd last
-/// bit instead.
-fn round_to_odd_f64(value: f64, error: f64) -> f64 {
-    let bits = value.to_bits();
-    if bits & 1 == 1 {
-        return value;
-    }
-    let away_from_zero = (error > 0.0) == (value > 0.0);
-    f64::from_bits(if away_from_zero { bits + 1 } else { bits - 1 })
 }
 
 /// Rounds once, to nearest even. (Going through a rounded f32 would round twice.)

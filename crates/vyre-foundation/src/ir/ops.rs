@@ -14,7 +14,8 @@
 //!   `MIN % -1 = 0`.
 //! * `add`, `sub`, `mul`, `div`, `fma`, `sqrt` and conversions of floats are IEEE 754, rounded to nearest, ties to
 //!   even, never contracted or reassociated. Which NaN an operation gives is unspecified; where results are compared,
-//!   all NaNs are equal.
+//!   all NaNs are equal. That holds for the bits of a NaN too: as an integer (by `bitcast`, `pack_f16` or memory that is
+//!   read with another type) they may differ between devices.
 //! * `min` and `max` of floats prefer a number to a NaN and order −0 below +0, so they are commutative and associative
 //!   and a reduction with them has one result in whatever order it is done.
 //! * Comparisons with a NaN are false, except `ne`, which is true.

@@ -1,0 +1,74 @@
+//! Which program of which file a command is about, and how its constants are set.
+
+use std::path::PathBuf;
+
+use vyre_foundation::Validated;
+use vyre_foundation::fill::parse_value;
+use vyre_foundation::ir::{Element, Literal, Module, Program, Type};
+use vyre_foundation::text::parse_literal;
+
+use crate::error::Error;
+use crate::source::Source;
+
+#[derive(clap::Args)]
+pub(crate) struct Selection {
+    /// The .vyre file
+    file: PathBuf,
+    /// Give a constant of the kernel another value
+    #[arg(long, value_name = "CONST=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
+    /// Which program of the file is meant, if it has several
+    #[arg(long, value_name = "NAME")]
+    program: Option<String>,
+}
+
+impl Selection {
+    /// The program that is meant, with its constants as they are set.
+    pub(crate) fn read(&self) -> Result<(Source, Validated<Program>), Error> {
+        let source = Source::read(&self.file)?;
+        let mut module = source.parse()?;
+        let position = position(&module, self.program.as_deref(), &source)?;
+        for (name, text) in &self.set {
+            specialize(&mut module.programs[position], name, text)?;
+        }
+        let program = source.validate(module)?.swap_remove(position);
+        Ok((source, program))
+    }
+}
+
+fn position(module: &Module, name: Option<&str>, source: &Source) -> Result<usize, Error> {
+    let known = || module.programs.iter().map(|program| program.name.clone()).collect();
+    match (name, module.programs.len()) {
+        (_, 0) => Err(Error::NoPrograms { file: source.file.clone() }),
+        (None, 1) => Ok(0),
+        (None, _) => Err(Error::SeveralPrograms { known: known() }),
+        (Some(name), _) => {
+            let position = module.programs.iter().position(|program| program.name == name);
+            position.ok_or_else(|| Error::UnknownProgram { name: name.into(), known: known() })
+        }
+    }
+}
+
+/// Gives a constant the value that a text means for its type.
+fn specialize(program: &mut Program, name: &str, text: &str) -> Result<(), Error> {
+    let declared =
+        program.constants.values().find(|constant| constant.name == name).map(|constant| constant.default.ty);
+    let value = match declared {
+        None => None,
+        Some(Type::Bool) => parse_literal(text).ok().filter(|literal| literal.ty == Type::Bool),
+        Some(ty) => Element::from_name(ty.name()).and_then(|element| parse_value(text, element).ok()),
+    };
+    match (declared, value) {
+        (Some(ty), None) => Err(Error::ConstantValue { name: name.into(), ty, text: text.into() }),
+        // For a constant that does not exist any value does: the name is the error.
+        (_, value) => Ok(program.specialize(name, value.unwrap_or(Literal::zero(Type::U32)))?),
+    }
+}
+
+/// `NAME=VALUE`
+pub(crate) fn assignment(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("it is not a name, `=` and a value"),
+    }
+}

@@ -1,0 +1,175 @@
+//! What the driver does by itself: pools, limits, capabilities and routing.
+
+use std::sync::Arc;
+
+use vyre_driver::backend::{self, Backend, Command, Kernel, Memory, Ticket};
+use vyre_driver::{Capabilities, Device, DeviceKind, Error, Null, Oracle, Registry};
+use vyre_foundation::ir::{Element, Program, Type, TypeSet};
+use vyre_foundation::{Validated, text, validate};
+
+fn program(source: &str) -> Validated<Program> {
+    validate::program(text::parse(source).unwrap().programs.remove(0)).unwrap()
+}
+
+/// A null device that says other things about itself.
+struct Pretended {
+    name: &'static str,
+    change: fn(&mut Capabilities),
+}
+
+struct PretendedDevice {
+    device: Box<dyn backend::Device>,
+    capabilities: Capabilities,
+}
+
+impl Backend for Pretended {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn description(&self) -> &'static str {
+        "pretends"
+    }
+
+    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
+        let device = Null::default().open()?;
+        let mut capabilities = device.capabilities().clone();
+        (self.change)(&mut capabilities);
+        Ok(Box::new(PretendedDevice { device, capabilities }))
+    }
+}
+
+impl backend::Device for PretendedDevice {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
+        self.device.compile(program)
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
+        self.device.allocate(bytes)
+    }
+
+    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
+        self.device.submit(commands)
+    }
+}
+
+/// A backend that finds nothing.
+struct Absent;
+
+impl Backend for Absent {
+    fn name(&self) -> &'static str {
+        "absent"
+    }
+
+    fn description(&self) -> &'static str {
+        "is not there"
+    }
+
+    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
+        Err(Error::NoAdapter { backend: "absent", reason: "it is not there".into() })
+    }
+}
+
+#[test]
+fn memory_is_counted_pooled_and_limited() {
+    let device = Device::open(&Null { memory_bytes: Some(1 << 20) }).unwrap();
+    let first = device.allocate(Element::F32, 100_000).unwrap();
+    let used = device.memory().used;
+    assert!((400_000..=500_000).contains(&used), "{used}");
+    assert_eq!(device.memory().total, Some(1 << 20));
+    let error = device.allocate(Element::F64, 100_000).unwrap_err();
+    assert_eq!(error, Error::OutOfMemory { requested: 800_000, available: (1 << 20) - used });
+    let part = first.slice(10..20).unwrap();
+    drop(first);
+    assert_eq!(device.memory().used, used, "a part keeps the whole");
+    drop(part);
+    assert_eq!((device.memory().used, device.memory().pooled), (0, used));
+    // A buffer of a similar size takes the place.
+    let second = device.allocate(Element::U32, 99_000).unwrap();
+    assert_eq!((device.memory().used, device.memory().pooled), (used, 0));
+    drop(second);
+}
+
+#[test]
+fn what_a_device_lacks_is_said() {
+    let lacks = |change: fn(&mut Capabilities), source: &str| {
+        let device = Device::open(&Pretended { name: "pretended", change }).unwrap();
+        match device.compile(&program(source)) {
+            Err(Error::Unsupported { needed, available }) => (needed, available),
+            _ => panic!("accepted"),
+        }
+    };
+    let only_32_bits = |capabilities: &mut Capabilities| {
+        capabilities.types = TypeSet::of(&[Type::Bool, Type::I32, Type::U32, Type::F32]);
+    };
+    let (needed, available) = lacks(only_32_bits, "program p workgroup(1) {\n    read x: [f64]\n}");
+    assert_eq!((needed.as_str(), available.as_str()), ("values of type f64", "bool, i32, u32, f32"));
+    let (needed, _) = lacks(only_32_bits, "program p workgroup(1) {\n    %a = add 1i64, 2i64\n}");
+    assert_eq!(needed, "values of type i64");
+    let source = "program p workgroup(64) {\n    %a = subgroup_add 1\n}";
+    assert_eq!(lacks(|capabilities| capabilities.subgroup_size = None, source).0, "subgroup operations");
+    let source = "program p workgroup(1) {\n    read_write atomic x: [u64]\n    atomic_add x[0], 1u64\n}";
+    assert_eq!(lacks(|capabilities| capabilities.atomics_64 = false, source).0, "64-bit atomics");
+    let source = "program p workgroup(32, 32) {\n}";
+    let small = |capabilities: &mut Capabilities| capabilities.max_workgroup_invocations = 256;
+    assert_eq!(lacks(small, source), ("workgroups of 1024 invocations".into(), "256".into()));
+    let narrow = |capabilities: &mut Capabilities| capabilities.max_workgroup_size = [1024, 16, 16];
+    assert_eq!(lacks(narrow, source).0, "workgroups of [32, 32, 1]");
+    let source = "program p workgroup(1) {\n    workgroup x: [f32; 5000]\n}";
+    assert_eq!(lacks(|capabilities| capabilities.max_workgroup_bytes = 16384, source).0, "20000 bytes of workgroup arrays");
+    let source = "program p workgroup(1) {\n    read x: [f32]\n    read y: [f32]\n}";
+    assert_eq!(lacks(|capabilities| capabilities.max_storage_objects = 1, source).0, "2 storage objects");
+}
+
+#[test]
+fn a_name_chooses_its_device() {
+    let registry = Registry::default().with(Oracle::default()).with(Null::default());
+    let choice = registry.choose(Some("null"), None).unwrap();
+    assert_eq!((choice.name, choice.reasons.as_slice()), ("null", &[("null", "it was asked for".to_owned())][..]));
+    let Err(Error::NoSuchDevice { name, known }) = registry.choose(Some("cuda"), None) else { panic!("accepted") };
+    assert_eq!((name.as_str(), known), ("cuda", vec!["reference".to_owned(), "null".to_owned()]));
+    assert!(registry.knows(Some("reference")).is_ok());
+    assert_eq!(registry.knows(Some("cuda")).unwrap_err().code(), "D002");
+}
+
+#[test]
+fn auto_takes_what_is_there_and_can_run_the_program_and_says_why() {
+    let cpu = |capabilities: &mut Capabilities| capabilities.kind = DeviceKind::Cpu;
+    let small = |capabilities: &mut Capabilities| {
+        capabilities.kind = DeviceKind::Gpu;
+        capabilities.types = TypeSet::of(&[Type::Bool, Type::I32, Type::U32, Type::F32]);
+    };
+    let folder = std::env::temp_dir().join(format!("vyre-routing-{}", std::process::id()));
+    let record = folder.join("throughput");
+    let registry = || {
+        Registry::default()
+            .with(Absent)
+            .with(Oracle::default())
+            .with(Pretended { name: "small", change: small })
+            .with(Pretended { name: "full", change: cpu })
+            .remember(&record)
+    };
+    let wide = program("program p workgroup(1) {\n    read x: [f64]\n}");
+    // What was measured does not matter for a program that only one of them can run.
+    for round in ["measured", "remembered"] {
+        let choice = registry().choose(Some("auto"), Some(&wide)).unwrap();
+        assert_eq!(choice.name, "full", "{round}");
+        let reason = |name: &str| choice.reasons.iter().find(|(other, _)| *other == name).unwrap().1.clone();
+        assert!(reason("full").starts_with("the fastest"), "{round}: {}", reason("full"));
+        assert!(reason("small").contains("f64") || reason("small").contains("slower"), "{round}: {}", reason("small"));
+        assert!(!reason("absent").is_empty());
+        assert_eq!(choice.reasons.len(), 4, "{round}");
+    }
+    assert!(std::fs::read_to_string(&record).unwrap().starts_with("vyre throughput"));
+    // A record that makes no sense is measured again.
+    std::fs::write(&record, "vyre throughput 0\nsmall NaN\n\u{fffd}").unwrap();
+    assert_eq!(registry().choose(Some("auto"), Some(&wide)).unwrap().name, "full");
+    std::fs::remove_dir_all(folder).unwrap();
+
+    let nothing = Registry::default().with(Absent).with(Oracle::default());
+    assert_eq!(nothing.choose(Some("auto"), None).err().unwrap().code(), "D003");
+}
