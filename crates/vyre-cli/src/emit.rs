@@ -1,11 +1,11 @@
 //! `vyre emit`: a kernel in another language.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use vyre_wgpu::{Emitted, Target, emit};
 
 use crate::error::Error;
+use crate::print::save;
 use crate::selection::Selection;
 use crate::stdout::Stdout;
 
@@ -29,9 +29,5 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         Emitted::Text(text) => text.into_bytes(),
         Emitted::Words(words) => words.into_iter().flat_map(u32::to_le_bytes).collect(),
     };
-    match &args.out {
-        None => stdout.write_all(&bytes).map_err(Error::Stdout),
-        Some(path) => std::fs::write(path, bytes)
-            .map_err(|error| Error::Unwritable { path: path.clone(), reason: error.to_string() }),
-    }
+    save(&bytes, args.out.as_ref(), stdout)
 }

@@ -21,6 +21,8 @@ pub(crate) enum Error {
     NotText { path: PathBuf, offset: usize },
     #[error("`{}` is larger than {limit} bytes", path.display())]
     SourceTooLarge { path: PathBuf, limit: u64 },
+    #[error("`{}` is not a valid .vyreb file: {error}", path.display())]
+    Wire { path: PathBuf, error: vyre_foundation::Error },
     #[error("there is no rule `{code}`")]
     UnknownRule { code: String },
     #[error("`{file}` has no programs")]
@@ -119,7 +121,7 @@ impl Error {
             Error::TimedOut { .. } => "C025",
             Error::Stdout(_) => "C026",
             Error::Faults(faults) => faults.diagnostics.first_code(),
-            Error::Binding { error, .. } | Error::Foundation(error) => error.code(),
+            Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.code(),
             Error::Driver(error) => error.code(),
         }
     }
@@ -188,7 +190,7 @@ impl Error {
             }
             Error::Stdout(_) => "is the disk full?".into(),
             Error::Faults(_) => "each error above says how to fix it".into(),
-            Error::Binding { error, .. } | Error::Foundation(error) => error.help(),
+            Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.help(),
             Error::Driver(error) => error.help(),
         }
     }
@@ -218,7 +220,11 @@ impl Error {
             | Error::Binding { .. }
             | Error::Foundation(_)
             | Error::SubgroupSize { .. } => 2,
-            Error::NotText { .. } | Error::SourceTooLarge { .. } | Error::NoPrograms { .. } | Error::Faults(_) => 3,
+            Error::NotText { .. }
+            | Error::SourceTooLarge { .. }
+            | Error::NoPrograms { .. }
+            | Error::Wire { .. }
+            | Error::Faults(_) => 3,
             Error::OutOfFuel { .. } | Error::TimedOut { .. } => 5,
             Error::Driver(error) => match error {
                 vyre_driver::Error::NoSuchDevice { .. }

@@ -1,10 +1,10 @@
-//! `.vyre` files: reading them, and finding the place that a span means.
+//! `.vyre` and `.vyreb` files: reading them, and finding the place that a span means.
 
 use std::io::Read as _;
 use std::path::Path;
 
 use vyre_foundation::ir::{Module, Program, Span};
-use vyre_foundation::{Validated, text, validate};
+use vyre_foundation::{Validated, text, validate, wire};
 
 use crate::error::{Error, Faults};
 
@@ -38,6 +38,11 @@ impl Source {
             .map_err(|error| Error::Read { path: path.into(), error })?;
         if bytes.len() as u64 > MAX_BYTES {
             return Err(Error::SourceTooLarge { path: path.into(), limit: MAX_BYTES });
+        }
+        if bytes.starts_with(&wire::MAGIC) {
+            // Messages are about the text that the program would have.
+            let module = wire::decode(&bytes).map_err(|error| Error::Wire { path: path.into(), error })?;
+            return Ok(Source { file, text: text::print(&module) });
         }
         match String::from_utf8(bytes) {
             Ok(text) => Ok(Source { file, text }),

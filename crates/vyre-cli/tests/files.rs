@@ -324,3 +324,25 @@ fn a_reader_that_goes_away_is_not_an_error() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(folder.read_npy::<f32>("y.npy").0, [100_000]);
 }
+
+#[test]
+fn a_binary_file_runs_like_its_text() {
+    let folder = Folder::new("wire");
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/kernels/saxpy.vyre");
+    folder.succeeds(&["print", example, "--wire", "--out", "saxpy.vyreb"]);
+    let run = |file: &str| {
+        let output = folder.vyre(&["run", file, "a=2", "x=iota:4", "y=1,1,1,1", "--elements", "4", "--out", "y=-"]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(run("saxpy.vyreb"), "1.0, 3.0, 5.0, 7.0\n");
+    assert_eq!(run(example), run("saxpy.vyreb"));
+    // The canonical bytes are the same whatever they are made from.
+    folder.succeeds(&["print", "saxpy.vyreb", "--wire", "--out", "again.vyreb"]);
+    assert_eq!(folder.read("again.vyreb"), folder.read("saxpy.vyreb"));
+    let mut damaged = folder.read("saxpy.vyreb");
+    damaged[60] ^= 4;
+    folder.write("damaged.vyreb", damaged);
+    let output = folder.vyre(&["check", "damaged.vyreb"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("error[W001]"));
+}

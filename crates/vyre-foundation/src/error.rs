@@ -13,6 +13,14 @@ pub enum Error {
     /// The program breaks rules of the IR; every violation is listed.
     #[error("{0}")]
     Invalid(Diagnostics),
+    /// Bytes that are not the encoding of a module.
+    #[error("byte {at}: {reason}")]
+    Wire {
+        /// Where it goes wrong.
+        at: usize,
+        /// How.
+        reason: String,
+    },
     /// A builder was used wrongly.
     #[error("{location}: {mistake}")]
     Build {
@@ -158,6 +166,7 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match self {
             Error::Text(diagnostics) | Error::Invalid(diagnostics) => diagnostics.first_code(),
+            Error::Wire { .. } => "W001",
             Error::Build { .. } => "F001",
             Error::UnknownConstant { .. } => "F002",
             Error::ConstantType { .. } => "F003",
@@ -182,6 +191,7 @@ impl Error {
     pub fn help(&self) -> String {
         match self {
             Error::Text(_) | Error::Invalid(_) => "each error above says how to fix it".into(),
+            Error::Wire { .. } => "write the file again, with `vyre print --wire`".into(),
             Error::Build { .. } => "change the builder call at that place".into(),
             Error::UnknownConstant { known, .. } if known.is_empty() => "the program declares no constants".into(),
             Error::UnknownConstant { known, .. } => format!("the program declares: {}", known.join(", ")),

@@ -14,6 +14,7 @@ pub mod ir;
 pub mod launch;
 pub mod text;
 pub mod validate;
+pub mod wire;
 
 pub use error::Error;
 pub use validate::Validated;

@@ -1,0 +1,510 @@
+//! The binary format, `.vyreb`.
+//!
+//! ```text
+//! file     = "VYRE" major:u16 minor:u16 hash:[u8; 32] contents           little-endian; the hash is blake3 of the contents
+//! contents = operations module                                           operations: the names of those that are used
+//! number   = LEB128, shortest form                                       string: length, UTF-8 bytes
+//!
+//! module   = count program…
+//! program  = name workgroup:3×number launch? constants memory block
+//! block    = count-of-parameters type… count inst…
+//! inst     = operation payload? operands results nested-blocks           results: count, type…
+//! operand  = number                                                      even: a value, counted as defined; odd: a literal's type
+//! ```
+//!
+//! The encoding is *canonical*: programs that are equal (structurally: names of values and places in the source do not count)
+//! have the same bytes, and every byte sequence that decodes is the one encoding of its module. So [`content_hash`] identifies
+//! a program.
+//!
+//! Decoding trusts nothing: every count is checked against the bytes that are left before anything is allocated, nesting is
+//! bounded, and what comes out is an ordinary [`Module`], to be validated like any other.
+//!
+//! # Compatibility
+//!
+//! Operations are named, not numbered, so that the op table can grow. A reader accepts files of its own major version, whatever
+//! the minor version; an operation it does not know is an error that names it. The major version changes when the layout does.
+
+use rustc_hash::FxHashMap;
+
+use crate::Error;
+use crate::ir::entity::Entity;
+use crate::ir::ops::{Payload, Row};
+use crate::ir::{
+    Access, Axis, BlockId, Def, Element, InstId, Literal, MemId, Memory, Module, Program, Space, Span, Type, ValueId,
+    Values,
+};
+
+/// The first bytes of a file.
+pub const MAGIC: [u8; 4] = *b"VYRE";
+
+/// The version that is written, and whose layout is read.
+const MAJOR: u16 = 1;
+const MINOR: u16 = 0;
+
+const HEADER: usize = 4 + 2 + 2 + 32;
+
+/// Deeper than the validator accepts, so that its message is the one that is seen, and shallow enough for the stack.
+const MAX_DEPTH: usize = 128;
+
+/// The hash of the canonical encoding of a program: equal for equal programs, different for others.
+pub fn content_hash(program: &Program) -> [u8; 32] {
+    let mut writer = Writer::default();
+    writer.program(program);
+    *blake3::hash(&writer.contents()).as_bytes()
+}
+
+/// A module as bytes. Its programs are in order: validated, or decoded before.
+pub fn encode(module: &Module) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.number(module.programs.len() as u64);
+    for program in &module.programs {
+        writer.program(program);
+    }
+    let contents = writer.contents();
+    let mut file = Vec::with_capacity(HEADER + contents.len());
+    file.extend(MAGIC);
+    file.extend(MAJOR.to_le_bytes());
+    file.extend(MINOR.to_le_bytes());
+    file.extend(blake3::hash(&contents).as_bytes());
+    file.extend(contents);
+    file
+}
+
+/// Reads a module.
+///
+/// # Errors
+/// [`Error::Wire`] if the bytes are not the encoding of a module.
+pub fn decode(bytes: &[u8]) -> Result<Module, Error> {
+    let (header, contents) = bytes
+        .split_at_checked(HEADER)
+        .ok_or(Error::Wire { at: bytes.len(), reason: "the header is cut off".into() })?;
+    let wrong = |at: usize, reason: String| Err(Error::Wire { at, reason });
+    if header[..4] != MAGIC {
+        return wrong(0, "it does not begin with VYRE".into());
+    }
+    let major = u16::from_le_bytes([header[4], header[5]]);
+    if major != MAJOR {
+        return wrong(4, format!("its version is {major}, and this is a reader of version {MAJOR}"));
+    }
+    if header[8..] != blake3::hash(contents).as_bytes()[..] {
+        return wrong(8, "the contents are damaged: their hash is another".into());
+    }
+    Reader { bytes: contents, at: 0, ops: Vec::new(), used_ops: 0 }.module()
+}
+
+// Writing.
+
+#[derive(Default)]
+struct Writer {
+    bytes: Vec<u8>,
+    /// The operations that were used, in the order of their first use.
+    ops: Vec<&'static str>,
+    numbers: FxHashMap<&'static str, u64>,
+}
+
+impl Writer {
+    /// Everything that was written, behind the list of operations.
+    fn contents(self) -> Vec<u8> {
+        let mut list = Writer::default();
+        list.number(self.ops.len() as u64);
+        for name in self.ops {
+            list.string(name);
+        }
+        list.bytes.extend(self.bytes);
+        list.bytes
+    }
+
+    fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.bytes.push(number as u8);
+    }
+
+    fn string(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.bytes.extend(text.as_bytes());
+    }
+
+    fn ty(&mut self, ty: Type) {
+        self.bytes.push(ty as u8);
+    }
+
+    fn literal(&mut self, literal: Option<Literal>) {
+        match literal {
+            None => self.bytes.push(0),
+            Some(literal) => {
+                self.bytes.push(1 + literal.ty as u8);
+                self.number(literal.bits);
+            }
+        }
+    }
+
+    fn program(&mut self, program: &Program) {
+        self.string(&program.name);
+        for size in program.workgroup_size {
+            self.number(size.into());
+        }
+        self.bytes.push(u8::from(program.launch.is_some()));
+        for size in program.launch.into_iter().flatten() {
+            self.number(size.into());
+        }
+        let mut values = FxHashMap::default();
+        self.number(program.constants.len() as u64);
+        for constant in program.constants.values() {
+            self.string(&constant.name);
+            self.literal(Some(constant.default));
+        }
+        for (value, data) in program.values.iter() {
+            if let Def::Constant(constant) = data.def {
+                values.insert(value, constant.index() as u64);
+            }
+        }
+        self.number(program.memory.len() as u64);
+        for memory in program.memory.values() {
+            self.string(&memory.name);
+            let space = SPACES.iter().position(|space| *space == memory.space).expect("every space is listed");
+            self.bytes.push(space as u8 | u8::from(memory.atomic) << 4 | u8::from(memory.length.is_some()) << 5);
+            self.bytes.push(memory.element as u8);
+            self.number(memory.length.unwrap_or(0).into());
+            self.literal(memory.default);
+        }
+        let mut scope = Scope { program, values, defined: program.constants.len() as u64 };
+        self.block(&mut scope, program.body);
+    }
+
+    fn block(&mut self, scope: &mut Scope<'_>, block: BlockId) {
+        let contents = &scope.program.blocks[block];
+        self.number(contents.params.len() as u64);
+        for &param in &contents.params {
+            self.ty(scope.program.ty(param));
+            scope.define(param);
+        }
+        self.number(contents.insts.len() as u64);
+        for &inst in &contents.insts {
+            self.inst(scope, inst);
+        }
+    }
+
+    fn inst(&mut self, scope: &mut Scope<'_>, id: InstId) {
+        let inst = &scope.program.insts[id];
+        let name = inst.op.row().name;
+        let next = self.ops.len() as u64;
+        let number = *self.numbers.entry(name).or_insert(next);
+        if number == next {
+            self.ops.push(name);
+        }
+        self.number(number);
+        match inst.op.payload() {
+            Payload::None => {}
+            Payload::Axis(axis) => self.bytes.push(axis as u8),
+            Payload::Memory(memory) => self.number(memory.index() as u64),
+            Payload::Text(text) => self.string(text),
+            Payload::Cases(cases) => {
+                self.number(cases.len() as u64);
+                for &case in cases {
+                    self.number(case.into());
+                }
+            }
+        }
+        self.number(inst.operands.len() as u64);
+        for &operand in &inst.operands {
+            match scope.program.values[operand] {
+                crate::ir::Value { ty, def: Def::Literal(bits) } => {
+                    self.number((ty as u64) << 1 | 1);
+                    self.number(bits);
+                }
+                _ => self.number(scope.values[&operand] << 1),
+            }
+        }
+        self.number(inst.results.len() as u64);
+        for &result in &inst.results {
+            self.ty(scope.program.ty(result));
+        }
+        self.number(inst.blocks.len() as u64);
+        for &block in &inst.blocks {
+            self.block(scope, block);
+        }
+        // Results are not visible inside, so they come after what is defined there.
+        for &result in &inst.results {
+            scope.define(result);
+        }
+    }
+}
+
+/// The numbers of the values that have been written.
+struct Scope<'p> {
+    program: &'p Program,
+    values: FxHashMap<ValueId, u64>,
+    defined: u64,
+}
+
+impl Scope<'_> {
+    fn define(&mut self, value: ValueId) {
+        self.values.insert(value, self.defined);
+        self.defined += 1;
+    }
+}
+
+const SPACES: [Space; 6] = [
+    Space::Storage(Access::Read),
+    Space::Storage(Access::Write),
+    Space::Storage(Access::ReadWrite),
+    Space::Uniform,
+    Space::Workgroup,
+    Space::Private,
+];
+
+// Reading.
+
+struct Reader<'b> {
+    bytes: &'b [u8],
+    at: usize,
+    ops: Vec<&'static Row>,
+    /// How many of them have been used; they are listed in the order of their first use.
+    used_ops: usize,
+}
+
+type Read<T> = Result<T, Error>;
+
+impl<'b> Reader<'b> {
+    fn wrong<T>(&self, reason: impl Into<String>) -> Read<T> {
+        Err(Error::Wire { at: HEADER + self.at, reason: reason.into() })
+    }
+
+    fn byte(&mut self) -> Read<u8> {
+        match self.bytes.get(self.at) {
+            Some(&byte) => {
+                self.at += 1;
+                Ok(byte)
+            }
+            None => self.wrong("the contents are cut off"),
+        }
+    }
+
+    fn number(&mut self) -> Read<u64> {
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            if shift == 63 && byte > 1 {
+                return self.wrong("a number has more than 64 bits");
+            }
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                if byte == 0 && shift > 0 {
+                    return self.wrong("a number is not in its shortest form");
+                }
+                return Ok(number);
+            }
+        }
+        self.wrong("a number has more than 64 bits")
+    }
+
+    fn number_below(&mut self, limit: u64, what: &str) -> Read<u64> {
+        let number = self.number()?;
+        if number < limit { Ok(number) } else { self.wrong(format!("{what} {number} is not below {limit}")) }
+    }
+
+    fn word(&mut self) -> Read<u32> {
+        self.number_below(1 << 32, "a 32-bit number").map(|number| number as u32)
+    }
+
+    /// A count of things of which each takes at least a byte: so there cannot be more than there are bytes.
+    fn count(&mut self) -> Read<usize> {
+        let left = (self.bytes.len() - self.at) as u64;
+        let count = self.number()?;
+        if count <= left { Ok(count as usize) } else { self.wrong(format!("{count} things cannot be in {left} bytes")) }
+    }
+
+    fn string(&mut self) -> Read<&'b str> {
+        let length = self.count()?;
+        let Some(bytes) = self.bytes.get(self.at..self.at + length) else { return self.wrong("a string is cut off") };
+        match std::str::from_utf8(bytes) {
+            Ok(text) => {
+                self.at += length;
+                Ok(text)
+            }
+            Err(_) => self.wrong("a string is not UTF-8"),
+        }
+    }
+
+    fn flag(&mut self) -> Read<bool> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            byte => self.wrong(format!("{byte} is not a flag")),
+        }
+    }
+
+    fn ty(&mut self) -> Read<Type> {
+        let byte = self.byte()?;
+        match Type::ALL.get(usize::from(byte)) {
+            Some(&ty) => Ok(ty),
+            None => self.wrong(format!("there is no type {byte}")),
+        }
+    }
+
+    fn bits(&mut self, ty: Type) -> Read<Literal> {
+        let bits = self.number()?;
+        if bits <= u64::MAX >> (64 - ty.bits()) {
+            Ok(Literal { ty, bits })
+        } else {
+            self.wrong(format!("a literal has more bits than {ty}"))
+        }
+    }
+
+    fn literal(&mut self) -> Read<Option<Literal>> {
+        match self.byte()? {
+            0 => Ok(None),
+            tag => match Type::ALL.get(usize::from(tag) - 1) {
+                Some(&ty) => self.bits(ty).map(Some),
+                None => self.wrong(format!("there is no type {}", tag - 1)),
+            },
+        }
+    }
+
+    fn module(mut self) -> Read<Module> {
+        for _ in 0..self.count()? {
+            let name = self.string()?;
+            let Some(row) = Row::named(name) else {
+                return self.wrong(format!("there is no operation `{name}`: the file may be of a newer version"));
+            };
+            if self.ops.iter().any(|known| std::ptr::eq(*known, row)) {
+                return self.wrong(format!("operation `{name}` is listed twice"));
+            }
+            self.ops.push(row);
+        }
+        let mut programs = Vec::new();
+        for _ in 0..self.count()? {
+            programs.push(self.program()?);
+        }
+        if self.at != self.bytes.len() {
+            return self.wrong("there is more after the last program");
+        }
+        if self.used_ops != self.ops.len() {
+            return self.wrong("an operation is listed but not used");
+        }
+        Ok(Module { programs })
+    }
+
+    fn sizes(&mut self) -> Read<[u32; 3]> {
+        Ok([self.word()?, self.word()?, self.word()?])
+    }
+
+    fn program(&mut self) -> Read<Program> {
+        let name = self.string()?;
+        let mut program = Program::new(name, self.sizes()?);
+        program.launch = if self.flag()? { Some(self.sizes()?) } else { None };
+        let mut values = Vec::new();
+        for _ in 0..self.count()? {
+            let name = self.string()?;
+            let Some(default) = self.literal()? else { return self.wrong("a constant has no value") };
+            values.push(program.constant(name, default, Span::NONE));
+        }
+        for _ in 0..self.count()? {
+            let memory = self.memory()?;
+            program.memory.push(memory);
+        }
+        let body = program.body;
+        self.block(&mut program, &mut values, body, 0)?;
+        Ok(program)
+    }
+
+    fn memory(&mut self) -> Read<Memory> {
+        let name = self.string()?.to_owned();
+        let flags = self.byte()?;
+        let Some(&space) = SPACES.get(usize::from(flags & 0xf)).filter(|_| flags < 0x40) else {
+            return self.wrong(format!("there is no memory of kind {flags}"));
+        };
+        let element = self.byte()?;
+        let Some(&element) = Element::ALL.get(usize::from(element)) else {
+            return self.wrong(format!("there is no element type {element}"));
+        };
+        let length = self.word()?;
+        let known = flags & 0x20 != 0;
+        if !known && length != 0 {
+            return self.wrong("an object of unknown length has one");
+        }
+        let default = self.literal()?;
+        let (atomic, length) = (flags & 0x10 != 0, known.then_some(length));
+        Ok(Memory { name, space, element, length, atomic, default, span: Span::NONE })
+    }
+
+    fn block(&mut self, program: &mut Program, values: &mut Vec<ValueId>, block: BlockId, depth: usize) -> Read<()> {
+        if depth > MAX_DEPTH {
+            return self.wrong(format!("blocks are nested more than {MAX_DEPTH} deep"));
+        }
+        for _ in 0..self.count()? {
+            let ty = self.ty()?;
+            values.push(program.param(block, ty));
+        }
+        for _ in 0..self.count()? {
+            self.inst(program, values, block, depth)?;
+        }
+        Ok(())
+    }
+
+    fn inst(&mut self, program: &mut Program, values: &mut Vec<ValueId>, block: BlockId, depth: usize) -> Read<()> {
+        let number = self.number_below(self.ops.len() as u64, "operation")? as usize;
+        if number > self.used_ops {
+            return self.wrong("operations are not in the order of their first use");
+        }
+        self.used_ops = self.used_ops.max(number + 1);
+        let row = self.ops[number];
+
+        let (text, mut cases);
+        // Which payload a row takes is found by offering one of each kind.
+        let payload = if row.op(Payload::None).is_some() {
+            Payload::None
+        } else if row.op(Payload::Axis(Axis::X)).is_some() {
+            let axis = self.byte()?;
+            let Some(&axis) = Axis::ALL.get(usize::from(axis)) else {
+                return self.wrong(format!("there is no axis {axis}"));
+            };
+            Payload::Axis(axis)
+        } else if row.op(Payload::Text("")).is_some() {
+            text = self.string()?;
+            Payload::Text(text)
+        } else if row.op(Payload::Cases(&[])).is_some() {
+            cases = Vec::new();
+            for _ in 0..self.count()? {
+                cases.push(self.word()?);
+            }
+            Payload::Cases(&cases)
+        } else {
+            let memory = self.number_below(program.memory.len() as u64, "memory object")?;
+            Payload::Memory(MemId::from_index(memory as usize))
+        };
+        let op = row.op(payload).expect("the payload is of the kind that the row takes");
+
+        let mut operands = Values::new();
+        for _ in 0..self.count()? {
+            let operand = self.number()?;
+            operands.push(if operand & 1 == 1 {
+                let Some(&ty) = usize::try_from(operand >> 1).ok().and_then(|ty| Type::ALL.get(ty)) else {
+                    return self.wrong(format!("there is no type {}", operand >> 1));
+                };
+                let literal = self.bits(ty)?;
+                program.literal(literal)
+            } else {
+                match usize::try_from(operand >> 1).ok().and_then(|value| values.get(value)) {
+                    Some(&value) => value,
+                    None => return self.wrong(format!("value {} is not defined yet", operand >> 1)),
+                }
+            });
+        }
+        let mut types = Vec::new();
+        for _ in 0..self.count()? {
+            types.push(self.ty()?);
+        }
+        let nested = self.count()?;
+        let blocks: Vec<BlockId> = (0..nested).map(|_| program.block()).collect();
+        let inst = program.push(block, op, operands, &types, blocks.iter().copied(), Span::NONE);
+        for nested in blocks {
+            self.block(program, values, nested, depth + 1)?;
+        }
+        values.extend(program.insts[inst].results.iter().copied());
+        Ok(())
+    }
+}
