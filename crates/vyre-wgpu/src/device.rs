@@ -1,0 +1,868 @@
+//! The device: an adapter of wgpu, its buffers and kernels, and batches of commands.
+//!
+//! A batch becomes one command buffer. What it gives back to the host — what was read, and the reports of its launches — is
+//! copied to staging buffers at its place in the order of commands; they are mapped when the batch is done.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use vyre_driver::backend::{
+    Backend, Bound, Command, Completion, Device, Groups, Kernel, Launch, Memory, Range, Ticket,
+};
+use vyre_driver::{Capabilities, DeviceKind, Error, Floats};
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::{Literal, MemId, Program, Space, Span, Type, TypeSet, total_invocations};
+use vyre_foundation::launch::{Limits, Outcome, Report};
+use vyre_foundation::validate::limits;
+use vyre_foundation::{Validated, text, validate};
+
+use crate::lower::control::{Control, param, report};
+use crate::lower::{self, BUDGET, ENTRY, Target};
+use crate::probe;
+
+/// The GPU backend: the best adapter that wgpu finds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wgpu;
+
+const NAME: &str = "wgpu";
+
+/// What would help a machine without an adapter.
+const INSTALL: &str = "no Vulkan, Metal or DirectX 12 adapter was found; a software one is in the package \
+                       mesa-vulkan-drivers of Debian and Ubuntu";
+
+#[allow(clippy::needless_pass_by_value)] // It is passed to `map_err`.
+fn failed(reason: impl ToString) -> Error {
+    Error::Backend { backend: NAME, reason: reason.to_string() }
+}
+
+/// Completes a future of wgpu. Outside of browsers they are ready at once.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return value;
+        }
+        std::thread::yield_now();
+    }
+}
+
+impl Backend for Wgpu {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn description(&self) -> &'static str {
+        "GPUs by Vulkan, Metal or DirectX 12"
+    }
+
+    fn open(&self) -> Result<Box<dyn Device>, Error> {
+        let mut device = WgpuDevice::open()?;
+        device.capabilities.floats = probe::floats(&device)?;
+        // What the driver does not do by itself can be asked for in other words.
+        if !device.capabilities.floats.exact_f32 {
+            device.target.veil_floats = true;
+            device.capabilities.floats = probe::floats(&device)?;
+        }
+        if !device.capabilities.floats.fused_fma && device.capabilities.types.contains(Type::F64) {
+            device.target.emulate_fma = true;
+            device.capabilities.floats = probe::floats(&device)?;
+        }
+        Ok(Box::new(device))
+    }
+}
+
+/// An open device.
+pub(crate) struct WgpuDevice {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    capabilities: Capabilities,
+    target: Target,
+    limits: wgpu::Limits,
+    /// What is bound to objects without elements.
+    nothing: wgpu::Buffer,
+    /// Why the device was lost, if it was.
+    lost: Arc<Mutex<Option<String>>>,
+    /// Batches are executed in the order in which they were submitted, whichever thread that was.
+    submitting: Mutex<()>,
+    fold: OnceLock<Arc<WgpuKernel>>,
+    patch: OnceLock<Arc<WgpuKernel>>,
+}
+
+/// A program with its pipeline.
+struct WgpuKernel {
+    program: Arc<Validated<Program>>,
+    control: Control,
+    pipeline: wgpu::ComputePipeline,
+    layout: wgpu::BindGroupLayout,
+}
+
+struct WgpuMemory(wgpu::Buffer);
+
+impl Kernel for WgpuKernel {}
+impl Memory for WgpuMemory {}
+
+fn buffer(memory: &Arc<dyn Memory>) -> &wgpu::Buffer {
+    let memory: &WgpuMemory = (&**memory as &dyn Any).downcast_ref().expect("the driver keeps devices apart");
+    &memory.0
+}
+
+impl WgpuDevice {
+    fn open() -> Result<WgpuDevice, Error> {
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+            backends: wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12,
+            flags: wgpu::InstanceFlags::empty(),
+            ..wgpu::InstanceDescriptor::new_without_display_handle()
+        });
+        let mut adapters = ready(instance.enumerate_adapters(wgpu::Backends::all()));
+        adapters.sort_by_key(|adapter| match adapter.get_info().device_type {
+            wgpu::DeviceType::DiscreteGpu => 0,
+            wgpu::DeviceType::IntegratedGpu => 1,
+            wgpu::DeviceType::VirtualGpu => 2,
+            wgpu::DeviceType::Other => 3,
+            wgpu::DeviceType::Cpu => 4,
+        });
+        let adapter = adapters.into_iter().next();
+        let adapter = adapter.ok_or_else(|| Error::NoAdapter { backend: NAME, reason: INSTALL.into() })?;
+        let info = adapter.get_info();
+        let wanted = wgpu::Features::SHADER_F64
+            | wgpu::Features::SHADER_INT64
+            | wgpu::Features::SHADER_F16
+            | wgpu::Features::SHADER_INT64_ATOMIC_MIN_MAX
+            | wgpu::Features::SHADER_INT64_ATOMIC_ALL_OPS
+            | wgpu::Features::SUBGROUP;
+        let features = adapter.features() & wanted;
+        let (device, queue) = ready(adapter.request_device(&wgpu::DeviceDescriptor {
+            label: Some("vyre"),
+            required_features: features,
+            required_limits: adapter.limits(),
+            ..wgpu::DeviceDescriptor::default()
+        }))
+        .map_err(|error| Error::NoAdapter { backend: NAME, reason: format!("{}: {error}", info.name) })?;
+
+        let lost = Arc::new(Mutex::new(None));
+        let record = lost.clone();
+        device.set_device_lost_callback(move |_, reason| {
+            *record.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        });
+        // Errors are asked for where they can happen; what slips through must not end the process.
+        device.on_uncaptured_error(Arc::new(|_| {}));
+
+        let limits = device.limits();
+        let nothing = device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("nothing"),
+            size: 16,
+            usage: wgpu::BufferUsages::STORAGE,
+            mapped_at_creation: false,
+        });
+        let software = info.device_type == wgpu::DeviceType::Cpu;
+        // Its loops silently end after so many trips.
+        let max_loop_trips = info.name.starts_with("llvmpipe").then_some(65_535);
+        let capabilities = capabilities(&info, features, &limits, software, max_loop_trips);
+        let target = Target {
+            loop_budget: max_loop_trips.is_some(),
+            atomics_64: capabilities.atomics_64,
+            // Until it has been tried.
+            veil_floats: false,
+            emulate_fma: false,
+            subgroup_size: capabilities.subgroup_size,
+        };
+        Ok(WgpuDevice {
+            device,
+            queue,
+            capabilities,
+            target,
+            limits,
+            nothing,
+            lost,
+            submitting: Mutex::new(()),
+            fold: OnceLock::new(),
+            patch: OnceLock::new(),
+        })
+    }
+
+    /// Runs something and gives the first error that wgpu has about it.
+    fn checked<T>(&self, run: impl FnOnce() -> T) -> Result<T, wgpu::Error> {
+        let scopes = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal]
+            .map(|filter| self.device.push_error_scope(filter));
+        let result = run();
+        let mut first = None;
+        // Scopes are popped in the reverse order.
+        for scope in scopes.into_iter().rev() {
+            first = ready(scope.pop()).or(first);
+        }
+        first.map_or(Ok(result), Err)
+    }
+
+    fn check_lost(&self) -> Result<(), Error> {
+        match &*self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(reason) => Err(Error::DeviceLost { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn kernel(&self, program: &Arc<Validated<Program>>) -> Result<WgpuKernel, Error> {
+        let lowered = lower::lower(program, self.target);
+        let available = self.capabilities.max_workgroup_bytes;
+        if lowered.workgroup_bytes > available {
+            let needed = format!("{} bytes of workgroup memory", lowered.workgroup_bytes);
+            return Err(Error::Unsupported { needed, available: available.to_string() });
+        }
+        let storage = program.memory.values().filter(|memory| matches!(memory.space, Space::Storage(_))).count();
+        let entry = |binding: u32| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty: wgpu::BufferBindingType::Storage { read_only: false },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        };
+        let entries: Vec<wgpu::BindGroupLayoutEntry> = (0..=storage as u32).map(entry).collect();
+        let compiled = self.checked(|| {
+            let descriptor = wgpu::ShaderModuleDescriptor {
+                label: Some(&program.name),
+                source: wgpu::ShaderSource::Naga(Cow::Owned(lowered.module)),
+            };
+            let module = self.trusted(descriptor);
+            let layout = self
+                .device
+                .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
+            let pipeline_layout = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+                label: None,
+                bind_group_layouts: &[Some(&layout)],
+                immediate_size: 0,
+            });
+            let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(&program.name),
+                layout: Some(&pipeline_layout),
+                module: &module,
+                entry_point: Some(ENTRY),
+                compilation_options: wgpu::PipelineCompilationOptions::default(),
+                cache: None,
+            });
+            (pipeline, layout)
+        });
+        let (pipeline, layout) = compiled.map_err(failed)?;
+        Ok(WgpuKernel { program: program.clone(), control: lowered.control, pipeline, layout })
+    }
+
+    /// A module without wgpu's runtime checks.
+    #[allow(unsafe_code)]
+    fn trusted(&self, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
+        // SAFETY: the module comes from our own lowering of a validated program. It compares every index with the length of
+        // its object before it uses it, and the host binds at least that many elements; every divisor is made to be neither
+        // zero nor the −1 that overflows; every loop that is not short by its own arithmetic takes fuel and ends without it;
+        // and it has no ray queries and no mesh shaders. These are all the conditions of `unchecked`.
+        unsafe { self.device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
+    }
+
+    /// A kernel that the device itself uses.
+    fn own<'a>(&self, place: &'a OnceLock<Arc<WgpuKernel>>, source: &str) -> Result<&'a Arc<WgpuKernel>, Error> {
+        if let Some(known) = place.get() {
+            return Ok(known);
+        }
+        let program = validate::program(text::parse(source)?.programs.remove(0))?;
+        let kernel = Arc::new(self.kernel(&Arc::new(program))?);
+        Ok(place.get_or_init(|| kernel))
+    }
+
+    /// A buffer with these contents.
+    fn filled(&self, words: &[u8], usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
+        let size = (words.len() as u64).next_multiple_of(16).max(16);
+        let created = self.checked(|| {
+            self.device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: true })
+        });
+        let buffer = created.map_err(|error| allocation_error(&error, size))?;
+        let mut view = buffer.get_mapped_range_mut(..).map_err(failed)?;
+        view.slice(..words.len()).copy_from_slice(words);
+        drop(view);
+        buffer.unmap();
+        Ok(buffer)
+    }
+
+    /// Starts recording a batch.
+    fn batch(&self) -> Batch<'_> {
+        let encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        Batch { device: self, encoder, staging: Vec::new(), reports: Vec::new(), reads: Vec::new(), deadline: None }
+    }
+}
+
+fn allocation_error(error: &wgpu::Error, requested: u64) -> Error {
+    match error {
+        wgpu::Error::OutOfMemory { .. } => Error::OutOfMemory { requested, available: 0 },
+        wgpu::Error::Validation { .. } | wgpu::Error::Internal { .. } => failed(error),
+    }
+}
+
+fn capabilities(
+    info: &wgpu::AdapterInfo,
+    features: wgpu::Features,
+    device: &wgpu::Limits,
+    software: bool,
+    max_loop_trips: Option<u64>,
+) -> Capabilities {
+    let has = |feature| features.contains(feature);
+    let mut types = vec![Type::Bool, Type::I32, Type::U32, Type::F32];
+    if has(wgpu::Features::SHADER_INT64) {
+        types.extend([Type::I64, Type::U64]);
+        // The bits of an f64 are looked at as an integer.
+        if has(wgpu::Features::SHADER_F64) {
+            types.push(Type::F64);
+        }
+    }
+    if has(wgpu::Features::SHADER_F16) {
+        types.push(Type::F16);
+    }
+    let fixed_subgroups = info.subgroup_min_size == info.subgroup_max_size;
+    let subgroup_size = (has(wgpu::Features::SUBGROUP) && fixed_subgroups).then_some(info.subgroup_min_size);
+    let size =
+        [device.max_compute_workgroup_size_x, device.max_compute_workgroup_size_y, device.max_compute_workgroup_size_z];
+    Capabilities {
+        name: info.name.clone(),
+        kind: if software { DeviceKind::SoftwareGpu } else { DeviceKind::Gpu },
+        types: TypeSet::of(&types),
+        atomics_64: has(wgpu::Features::SHADER_INT64_ATOMIC_ALL_OPS),
+        subgroup_size,
+        max_workgroup_size: std::array::from_fn(|axis| size[axis].min(limits::WORKGROUP_SIZE[axis])),
+        max_workgroup_invocations: device.max_compute_invocations_per_workgroup,
+        max_workgroup_bytes: u64::from(device.max_compute_workgroup_storage_size),
+        // One is the control block.
+        max_storage_objects: device.max_storage_buffers_per_shader_stage.saturating_sub(1),
+        max_binding_bytes: device.max_storage_buffer_binding_size.min(u64::from(u32::MAX)),
+        max_buffer_bytes: device.max_buffer_size,
+        memory_bytes: None,
+        max_loop_trips,
+        threads: None,
+        // Until they have been tried.
+        floats: Floats { exact_f32: false, fused_fma: false, subnormals: false, infinities_and_nans: false },
+    }
+}
+
+impl Device for WgpuDevice {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
+        self.check_lost()?;
+        Ok(Arc::new(self.kernel(program)?))
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
+        self.check_lost()?;
+        let usage = wgpu::BufferUsages::STORAGE
+            | wgpu::BufferUsages::COPY_SRC
+            | wgpu::BufferUsages::COPY_DST
+            | wgpu::BufferUsages::INDIRECT;
+        let descriptor = wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false };
+        let created = self.checked(|| self.device.create_buffer(&descriptor));
+        Ok(Arc::new(WgpuMemory(created.map_err(|error| allocation_error(&error, bytes))?)))
+    }
+
+    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
+        self.check_lost()?;
+        let mut batch = self.batch();
+        for command in commands {
+            match command {
+                Command::Launch(launch) => batch.launch(&launch)?,
+                Command::Write(range, data) => batch.write(&range, &data)?,
+                Command::Clear(range) => batch.clear(&range)?,
+                Command::Read(range) => batch.read(&range)?,
+            }
+        }
+        Ok(Box::new(batch.submit()?))
+    }
+}
+
+/// A batch that is being recorded.
+struct Batch<'d> {
+    device: &'d WgpuDevice,
+    encoder: wgpu::CommandEncoder,
+    /// What is copied for the host.
+    staging: Vec<wgpu::Buffer>,
+    reports: Vec<Pending>,
+    reads: Vec<Read>,
+    deadline: Option<Duration>,
+}
+
+/// What a read gives: some bytes of a staging buffer.
+struct Read {
+    staged: usize,
+    bytes: std::ops::Range<usize>,
+}
+
+/// A launch whose report is not there yet.
+struct Pending {
+    kernel: Arc<WgpuKernel>,
+    /// The staging buffer of the report, if the kernel makes one.
+    report: Option<usize>,
+    /// That of the shape of an indirect grid.
+    shape: Option<usize>,
+    lines: u32,
+    deadline: Option<Duration>,
+    /// Whether it is the deadline that decides how many trips a loop may take.
+    in_time: bool,
+}
+
+/// Trips that one invocation may take, whatever the budget. It keeps a loop that never ends within seconds: on a software
+/// adapter a trip takes a nanosecond or more, on a GPU less, but there a watchdog resets the device.
+const MOST_TRIPS: u64 = 1 << 26;
+
+/// The same for loops that a workgroup goes through together: each trip may have barriers.
+const MOST_GROUP_TRIPS: u64 = 1 << 22;
+
+/// Words of the trace that are allocated at most.
+const MOST_TRACE_WORDS: usize = 1 << 22;
+
+impl Batch<'_> {
+    /// Copies words of a buffer, as they are now, for the host.
+    fn stage(&mut self, source: &wgpu::Buffer, start: u64, bytes: u64) -> Result<usize, Error> {
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let descriptor = wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false };
+        let created = self.device.checked(|| self.device.device.create_buffer(&descriptor));
+        let staging = created.map_err(|error| allocation_error(&error, bytes))?;
+        self.encoder.copy_buffer_to_buffer(source, start, &staging, 0, bytes);
+        self.staging.push(staging);
+        Ok(self.staging.len() - 1)
+    }
+
+    fn read(&mut self, range: &Range) -> Result<(), Error> {
+        let start = range.start & !3;
+        let end = (range.start + range.bytes).next_multiple_of(4);
+        let staged = self.stage(buffer(&range.memory), start, end - start)?;
+        let first = (range.start - start) as usize;
+        self.reads.push(Read { staged, bytes: first..first + range.bytes as usize });
+        Ok(())
+    }
+
+    fn write(&mut self, range: &Range, data: &[u8]) -> Result<(), Error> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        if !are_words(range) {
+            return self.patch(range, data);
+        }
+        let source = self.device.filled(data, wgpu::BufferUsages::COPY_SRC)?;
+        self.encoder.copy_buffer_to_buffer(&source, 0, buffer(&range.memory), range.start, range.bytes);
+        Ok(())
+    }
+
+    fn clear(&mut self, range: &Range) -> Result<(), Error> {
+        if !are_words(range) {
+            return self.patch(range, &vec![0; range.bytes as usize]);
+        }
+        self.encoder.clear_buffer(buffer(&range.memory), range.start, Some(range.bytes));
+        Ok(())
+    }
+
+    /// Writes bytes that are not whole words; neighbours keep theirs.
+    fn patch(&mut self, range: &Range, data: &[u8]) -> Result<(), Error> {
+        const SOURCE: &str = "program patch workgroup(64) {
+            read source: [u8]
+            write target: [u8]
+            %i = global_index
+            %byte = load source[%i]
+            store target[%i], %byte
+        }";
+        let kernel = self.device.own(&self.device.patch, SOURCE)?.clone();
+        let source = self.device.filled(data, wgpu::BufferUsages::STORAGE)?;
+        let source = Range { memory: Arc::new(WgpuMemory(source)), start: 0, bytes: data.len() as u64 };
+        let arguments = bind(&kernel.program, [Bound::Range(source), Bound::Range(range.clone())]);
+        let groups = [(data.len() as u32).div_ceil(64), 1, 1];
+        self.dispatch(&kernel, &Groups::Fixed(groups), &arguments, Limits::default()).map(|_| ())
+    }
+
+    fn launch(&mut self, launch: &Launch) -> Result<(), Error> {
+        let kernel: Arc<dyn Any + Send + Sync> = launch.kernel.clone();
+        let kernel = kernel.downcast::<WgpuKernel>().expect("the driver keeps devices apart");
+        let pending = self.dispatch(&kernel, &launch.groups, &launch.arguments, launch.limits)?;
+        if let Some(deadline) = launch.limits.deadline {
+            self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+        }
+        self.reports.push(pending);
+        Ok(())
+    }
+
+    /// Records a dispatch and the copy of its report.
+    fn dispatch(
+        &mut self,
+        kernel: &Arc<WgpuKernel>,
+        groups: &Groups,
+        arguments: &Arena<MemId, Option<Bound>>,
+        limits: Limits,
+    ) -> Result<Pending, Error> {
+        let device = self.device;
+        let program = &kernel.program;
+        let control = &kernel.control;
+        let line_words = control.line_words();
+        let lines = match control.prints.is_empty() {
+            true => 0,
+            false => limits.trace_capacity.min(MOST_TRACE_WORDS / line_words as usize) as u32,
+        };
+        let mut pending = Pending {
+            kernel: kernel.clone(),
+            report: None,
+            shape: None,
+            lines,
+            deadline: limits.deadline,
+            in_time: false,
+        };
+        let report_words = control.trace() + lines * line_words;
+        let mut words = vec![0u32; (control.params + report_words) as usize];
+        let (most, most_together) = match device.target.loop_budget {
+            // A program that has both sorts of loops has half for each.
+            true if control.both_fuels => (BUDGET / 2, BUDGET / 2),
+            true => (BUDGET, BUDGET),
+            false => (MOST_TRIPS, MOST_GROUP_TRIPS),
+        };
+        // No trip takes less than a nanosecond.
+        let in_time = limits.deadline.map_or(u64::MAX, |deadline| deadline.as_nanos() as u64).max(1 << 16);
+        pending.in_time = in_time < most.min(limits.fuel);
+        let fuel = |most: u64| limits.fuel.min(most).min(in_time) as u32;
+        words[param::FUEL as usize] = fuel(most);
+        words[param::GROUP_FUEL as usize] = fuel(most_together);
+        words[param::LINES as usize] = lines;
+        words[(control.params + report::LOWEST) as usize] = u32::MAX;
+
+        let mut bindings = vec![None];
+        let alignment = u64::from(device.limits.min_storage_buffer_offset_alignment).max(16);
+        for (id, memory) in program.memory.iter() {
+            match &arguments[id] {
+                None => {}
+                Some(Bound::Scalar(Literal { bits, .. })) => {
+                    let word = control.object(id) as usize;
+                    words[word] = *bits as u32;
+                    words[word + 1] = (*bits >> 32) as u32;
+                }
+                Some(Bound::Range(range)) => {
+                    let word = control.object(id) as usize;
+                    let size = memory.element.size() as u64;
+                    words[word] = (range.bytes / size) as u32;
+                    if range.bytes == 0 {
+                        bindings.push(Some((device.nothing.clone(), 0, 16)));
+                        continue;
+                    }
+                    let start = range.start & !(alignment - 1);
+                    words[word + 1] = ((range.start - start) / size) as u32;
+                    let bytes = (range.start + range.bytes - start).next_multiple_of(16);
+                    if bytes > device.limits.max_storage_buffer_binding_size {
+                        let needed = format!("{bytes} bytes bound to `{}`", memory.name);
+                        let available = device.limits.max_storage_buffer_binding_size;
+                        return Err(Error::Unsupported { needed, available: format!("bindings of {available} bytes") });
+                    }
+                    bindings.push(Some((buffer(&range.memory).clone(), start, bytes)));
+                }
+            }
+        }
+
+        let most = device.limits.max_compute_workgroups_per_dimension;
+        let physical = match groups {
+            Groups::Fixed(groups) => {
+                let total = total_invocations(*groups, [1, 1, 1]).expect("the driver has checked the grid");
+                words[..3].copy_from_slice(groups);
+                words[param::TOTAL as usize] = total;
+                if total == 0 {
+                    return Ok(pending);
+                }
+                Ok(fold(total, most))
+            }
+            Groups::Indirect(range) => Err(self.fold(range, program, most)?),
+        };
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let control_buffer = device.filled(&bytes, usage)?;
+        let control_size = control_buffer.size();
+        bindings[0] = Some((control_buffer.clone(), 0, control_size));
+        if let Err(shape) = &physical {
+            self.encoder.copy_buffer_to_buffer(shape, 0, &control_buffer, 0, 16);
+            pending.shape = Some(self.stage(shape, 0, 32)?);
+        }
+        let entries: Vec<wgpu::BindGroupEntry<'_>> = bindings
+            .iter()
+            .enumerate()
+            .filter_map(|(binding, bound)| {
+                let (buffer, offset, size) = bound.as_ref()?;
+                let size = std::num::NonZeroU64::new((*size).min(buffer.size() - offset));
+                let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: *offset, size });
+                Some(wgpu::BindGroupEntry { binding: binding as u32, resource })
+            })
+            .collect();
+        let group = device.checked(|| {
+            device.device.create_bind_group(&wgpu::BindGroupDescriptor {
+                label: None,
+                layout: &kernel.layout,
+                entries: &entries,
+            })
+        });
+        let group = group.map_err(failed)?;
+        let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        pass.set_pipeline(&kernel.pipeline);
+        pass.set_bind_group(0, &group, &[]);
+        match &physical {
+            Ok([x, y, z]) => pass.dispatch_workgroups(*x, *y, *z),
+            Err(shape) => pass.dispatch_workgroups_indirect(shape, 16),
+        }
+        drop(pass);
+        if control.reports() {
+            let start = u64::from(4 * control.params);
+            pending.report = Some(self.stage(&control_buffer, start, u64::from(4 * report_words))?);
+        }
+        Ok(pending)
+    }
+
+    /// Works out the grid of an indirect launch on the device: three words as the caller sees it and their product, three
+    /// words as it is launched, and whether it is too large.
+    fn fold(&mut self, range: &Range, program: &Program, most: u32) -> Result<wgpu::Buffer, Error> {
+        const SOURCE: &str = "program fold workgroup(1) {
+            uniform invocations: u32
+            uniform most: u32
+            read groups: [u32; 3]
+            write shape: [u32; 8]
+            %invocations = load invocations
+            %most = load most
+            %x, %y, %z = load groups[0]
+            %no_x = eq %x, 0
+            %no_y = eq %y, 0
+            %no_z = eq %z, 0
+            %no_xy = or %no_x, %no_y
+            %none = or %no_xy, %no_z
+            %xy = mul %x, %y
+            %over_xy = mul_high %x, %y
+            %xyz = mul %xy, %z
+            %over_xyz = mul_high %xy, %z
+            %over_all = mul_high %xyz, %invocations
+            %over_1 = or %over_xy, %over_xyz
+            %over_2 = or %over_1, %over_all
+            %over = ne %over_2, 0
+            %some = not %none
+            %too_large = and %over, %some
+            %nothing = or %too_large, %none
+            %total = select %nothing, 0, %xyz
+            // What is launched: as few dimensions as hold it, and as little more than it as possible.
+            %last = sub %total, 1
+            %plane = mul %most, %most
+            %planes_less_1 = div %last, %plane
+            %planes = add %planes_less_1, 1
+            %in_plane_less_1 = div %last, %planes
+            %rows_less_1 = div %in_plane_less_1, %most
+            %rows = add %rows_less_1, 1
+            %columns_less_1 = div %in_plane_less_1, %rows
+            %columns = add %columns_less_1, 1
+            %px = select %nothing, 0, %columns
+            %py = select %nothing, 0, %rows
+            %pz = select %nothing, 0, %planes
+            %flag = cast %too_large to u32
+            store shape[0], %x, %y, %z, %total
+            store shape[4], %px, %py, %pz, %flag
+        }";
+        let device = self.device;
+        let kernel = device.own(&device.fold, SOURCE)?.clone();
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::INDIRECT;
+        let shape = device.filled(&[0; 32], usage)?;
+        let target = Range { memory: Arc::new(WgpuMemory(shape.clone())), start: 0, bytes: 32 };
+        let invocations = program.workgroup_size.iter().product::<u32>();
+        let scalar = |value: u32| Bound::Scalar(value.into());
+        let given = [scalar(invocations), scalar(most), Bound::Range(range.clone()), Bound::Range(target)];
+        let arguments = bind(&kernel.program, given);
+        self.dispatch(&kernel, &Groups::Fixed([1, 1, 1]), &arguments, Limits::default())?;
+        Ok(shape)
+    }
+
+    fn submit(self) -> Result<WgpuTicket, Error> {
+        let Batch { device, encoder, staging, reports, reads, deadline } = self;
+        let progress = Arc::new(Progress { left: AtomicUsize::new(staging.len() + 1), failed: AtomicBool::new(false) });
+        let submitted = {
+            let _turn = device.submitting.lock().unwrap_or_else(PoisonError::into_inner);
+            device.checked(|| {
+                let index = device.queue.submit([encoder.finish()]);
+                let progress = progress.clone();
+                device.queue.on_submitted_work_done(move || progress.step(true));
+                index
+            })
+        };
+        let index = submitted.map_err(failed)?;
+        for staging in &staging {
+            let progress = progress.clone();
+            staging.map_async(wgpu::MapMode::Read, .., move |result| progress.step(result.is_ok()));
+        }
+        Ok(WgpuTicket {
+            device: device.device.clone(),
+            lost: device.lost.clone(),
+            index,
+            staging,
+            progress,
+            reports,
+            reads,
+            begun: Instant::now(),
+            deadline,
+            late: false,
+            cancelled: false,
+        })
+    }
+}
+
+/// Whether a range begins and ends with a word: only such can be copied.
+fn are_words(range: &Range) -> bool {
+    range.start.is_multiple_of(4) && range.bytes.is_multiple_of(4)
+}
+
+/// Arguments by position among the objects that are bound.
+fn bind(program: &Program, given: impl IntoIterator<Item = Bound>) -> Arena<MemId, Option<Bound>> {
+    let mut arguments = Arena::default();
+    for argument in given {
+        arguments.push(Some(argument));
+    }
+    debug_assert_eq!(arguments.len(), program.memory.len(), "all objects of the device's own programs are bound");
+    arguments
+}
+
+/// A grid that holds this many workgroups, with at most so many in each dimension, and as few more as possible.
+fn fold(total: u32, most: u32) -> [u32; 3] {
+    let (total, most) = (u64::from(total), u64::from(most));
+    let planes = total.div_ceil(most * most);
+    let in_plane = total.div_ceil(planes);
+    let rows = in_plane.div_ceil(most);
+    [in_plane.div_ceil(rows) as u32, rows as u32, planes as u32]
+}
+
+/// How far a batch is, as its callbacks say.
+struct Progress {
+    /// Callbacks that have not been called yet: one for the work, and one for each mapping.
+    left: AtomicUsize,
+    failed: AtomicBool,
+}
+
+impl Progress {
+    fn step(&self, good: bool) {
+        if !good {
+            self.failed.store(true, Ordering::Release);
+        }
+        self.left.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+struct WgpuTicket {
+    device: wgpu::Device,
+    lost: Arc<Mutex<Option<String>>>,
+    index: wgpu::SubmissionIndex,
+    staging: Vec<wgpu::Buffer>,
+    progress: Arc<Progress>,
+    reports: Vec<Pending>,
+    reads: Vec<Read>,
+    begun: Instant,
+    deadline: Option<Duration>,
+    /// Whether the batch was seen to be unfinished after its deadline.
+    late: bool,
+    cancelled: bool,
+}
+
+impl Ticket for WgpuTicket {
+    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<Completion, Error>> {
+        if self.cancelled {
+            return Some(Err(Error::Cancelled));
+        }
+        let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let now = Instant::now();
+            // The deadline is when we look, so that a batch that has not ended by then is known to be late.
+            let until_deadline =
+                self.deadline.filter(|_| !self.late).map(|deadline| deadline.saturating_sub(self.begun.elapsed()));
+            let until_end = end.map(|end| end.saturating_duration_since(now));
+            let timeout = [until_deadline, until_end].into_iter().flatten().min();
+            let submission_index = Some(self.index.clone());
+            let poll = match timeout {
+                Some(Duration::ZERO) => wgpu::PollType::Poll,
+                _ => wgpu::PollType::Wait { submission_index, timeout },
+            };
+            // Whether the batch is done is said by its callbacks; that a wait timed out is no error.
+            let _ = self.device.poll(poll);
+            if let Some(reason) = &*self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
+                return Some(Err(Error::DeviceLost { reason: reason.clone() }));
+            }
+            if self.progress.left.load(Ordering::Acquire) == 0 {
+                return Some(self.complete());
+            }
+            self.late |= self.deadline.is_some_and(|deadline| self.begun.elapsed() >= deadline);
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return None;
+            }
+        }
+    }
+
+    fn cancel(&mut self) {
+        // What has been handed to the driver cannot be taken back; but nobody has to wait for it.
+        self.cancelled = true;
+    }
+}
+
+impl WgpuTicket {
+    fn complete(&mut self) -> Result<Completion, Error> {
+        if self.progress.failed.load(Ordering::Acquire) {
+            return Err(failed("a staging buffer could not be mapped"));
+        }
+        let mut completion = Completion::default();
+        let mut data: Vec<Vec<u8>> = Vec::new();
+        for staging in &self.staging {
+            data.push(staging.get_mapped_range(..).map_err(failed)?.to_vec());
+        }
+        let words = |staged: usize| -> Vec<u32> {
+            let words = data[staged].chunks_exact(4);
+            words.map(|word| u32::from_le_bytes(word.try_into().expect("four bytes"))).collect()
+        };
+        for pending in &self.reports {
+            if let Some(shape) = pending.shape {
+                let shape = words(shape);
+                if shape[7] != 0 {
+                    let workgroup_size = pending.kernel.program.workgroup_size;
+                    let groups = [shape[0], shape[1], shape[2]];
+                    return Err(vyre_foundation::Error::GridTooLarge { groups, workgroup_size }.into());
+                }
+            }
+            let mut report = pending.report.map_or_else(
+                || Report { outcome: Outcome::Completed, trace: Vec::new(), dropped_lines: 0, instructions: None },
+                |staged| decode(&pending.kernel.control, &words(staged), pending.lines),
+            );
+            if let (Outcome::OutOfFuel { span }, true) = (&report.outcome, pending.in_time) {
+                report.outcome = Outcome::DeadlinePassed { span: *span };
+            }
+            if self.late && pending.deadline.is_some() && report.outcome == Outcome::Completed {
+                report.outcome = Outcome::DeadlinePassed { span: Span::NONE };
+            }
+            completion.reports.push(report);
+        }
+        for read in &self.reads {
+            completion.data.push(data[read.staged][read.bytes.clone()].to_vec());
+        }
+        Ok(completion)
+    }
+}
+
+/// Turns the words of a report into what they mean.
+fn decode(control: &Control, words: &[u32], capacity: u32) -> Report {
+    let lines = words[report::LINES as usize];
+    let kept = lines.min(capacity);
+    let trace = control.lines(words, kept as usize);
+    let mut outcome = Outcome::Completed;
+    let traps = words[report::TRAPS as usize];
+    if traps > 0 {
+        let count = words[report::RECORDS as usize].min(report::CAPACITY) as usize;
+        let records = words[report::HEAD as usize..].chunks_exact(report::RECORD_WORDS as usize).take(count);
+        if let Some(&[invocation, site, code]) = records.min_by_key(|record| record[0]) {
+            let span = control.traps.get(site as usize).copied().unwrap_or_default();
+            outcome = Outcome::Trapped { code, invocation, span, count: u64::from(traps) };
+        }
+    }
+    let stop = words[report::STOP as usize];
+    if stop > 0 {
+        outcome = Outcome::OutOfFuel { span: control.loops.get(stop as usize - 1).copied().unwrap_or_default() };
+    }
+    Report { outcome, trace, dropped_lines: u64::from(lines - kept), instructions: None }
+}

@@ -1,0 +1,183 @@
+//! Programs as shader source: the module that the device would run, written by naga.
+//!
+//! No device is asked, so the size of subgroups is left open, and no driver's loop budget is kept to.
+
+use naga::back::{glsl, hlsl, msl, spv, wgsl};
+use naga::proc::BoundsCheckPolicies;
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use vyre_driver::Error;
+use vyre_foundation::Validated;
+use vyre_foundation::ir::ops::Kind;
+use vyre_foundation::ir::{Program, Type, TypeSet};
+
+use crate::lower::{self, ENTRY};
+
+/// A shader language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// WebGPU's language. 64-bit types and f64 are naga's extensions.
+    Wgsl,
+    /// Vulkan's binary form, version 1.3.
+    SpirV,
+    /// Metal's language, version 2.4.
+    Msl,
+    /// DirectX's language, shader model 6.6.
+    Hlsl,
+    /// OpenGL's language, version 4.50.
+    Glsl,
+}
+
+/// What [`emit`] gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Emitted {
+    /// Source text.
+    Text(String),
+    /// The words of a SPIR-V module.
+    Words(Vec<u32>),
+}
+
+impl Target {
+    /// Every target.
+    pub const ALL: [Target; 5] = [Target::Wgsl, Target::SpirV, Target::Msl, Target::Hlsl, Target::Glsl];
+
+    /// The name by which it is asked for.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Target::Wgsl => "wgsl",
+            Target::SpirV => "spirv",
+            Target::Msl => "msl",
+            Target::Hlsl => "hlsl",
+            Target::Glsl => "glsl",
+        }
+    }
+
+    /// The target with this name.
+    pub fn from_name(name: &str) -> Option<Target> {
+        Target::ALL.into_iter().find(|target| target.name() == name)
+    }
+
+    /// Types of values that it has.
+    const fn types(self) -> TypeSet {
+        match self {
+            Target::Wgsl | Target::SpirV | Target::Hlsl => TypeSet::ALL,
+            Target::Msl => TypeSet::of(&[Type::Bool, Type::I32, Type::U32, Type::F32, Type::I64, Type::U64, Type::F16]),
+            Target::Glsl => TypeSet::of(&[Type::Bool, Type::I32, Type::U32, Type::F32]),
+        }
+    }
+
+    /// Whether it has all the 64-bit atomics.
+    const fn atomics_64(self) -> bool {
+        matches!(self, Target::Wgsl | Target::SpirV | Target::Hlsl)
+    }
+}
+
+/// Writes a program in a shader language.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the language lacks something that the program needs.
+pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Error> {
+    check(program, target)?;
+    let options = lower::Target {
+        loop_budget: false,
+        atomics_64: target.atomics_64(),
+        veil_floats: false,
+        emulate_fma: false,
+        subgroup_size: None,
+    };
+    let module = lower::lower(program, options).module;
+    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+    let info = validator.validate(&module).map_err(|error| failed(target, error.as_inner()))?;
+    match target {
+        Target::Wgsl => {
+            let text = wgsl::write_string(&module, &info, wgsl::WriterFlags::empty());
+            text.map(Emitted::Text).map_err(|error| failed(target, error))
+        }
+        Target::SpirV => spirv(&module, &info).map(Emitted::Words).map_err(|error| failed(target, error)),
+        Target::Msl => {
+            let options = msl::Options {
+                lang_version: (2, 4),
+                bounds_check_policies: UNCHECKED,
+                force_loop_bounding: false,
+                emit_int_div_checks: false,
+                ..msl::Options::default()
+            };
+            let text = msl::write_string(&module, &info, &options, &msl::PipelineOptions::default());
+            text.map(|(text, _)| Emitted::Text(text)).map_err(|error| failed(target, error))
+        }
+        Target::Hlsl => {
+            let options = hlsl::Options {
+                shader_model: hlsl::ShaderModel::V6_6,
+                restrict_indexing: false,
+                force_loop_bounding: false,
+                ..hlsl::Options::default()
+            };
+            let pipeline = hlsl::PipelineOptions::default();
+            let mut text = String::new();
+            let mut writer = hlsl::Writer::new(&mut text, &options, &pipeline);
+            writer.write(&module, &info, None).map_err(|error| failed(target, error))?;
+            Ok(Emitted::Text(text))
+        }
+        Target::Glsl => glsl(&module, &info).map(Emitted::Text).map_err(|error| failed(target, error)),
+    }
+}
+
+/// The module has its own checks.
+const UNCHECKED: BoundsCheckPolicies = BoundsCheckPolicies {
+    index: naga::proc::BoundsCheckPolicy::Unchecked,
+    buffer: naga::proc::BoundsCheckPolicy::Unchecked,
+    image_load: naga::proc::BoundsCheckPolicy::Unchecked,
+    binding_array: naga::proc::BoundsCheckPolicy::Unchecked,
+};
+
+fn spirv(module: &naga::Module, info: &ModuleInfo) -> Result<Vec<u32>, spv::Error> {
+    let options = spv::Options {
+        lang_version: (1, 3),
+        flags: spv::WriterFlags::empty(),
+        bounds_check_policies: UNCHECKED,
+        force_loop_bounding: false,
+        emit_int_div_checks: false,
+        ..spv::Options::default()
+    };
+    spv::write_vec(module, info, &options, None)
+}
+
+fn glsl(module: &naga::Module, info: &ModuleInfo) -> Result<String, glsl::Error> {
+    let options = glsl::Options { version: glsl::Version::Desktop(450), ..glsl::Options::default() };
+    let pipeline =
+        glsl::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: ENTRY.into(), multiview: None };
+    let mut text = String::new();
+    glsl::Writer::new(&mut text, module, info, &options, &pipeline, UNCHECKED)?.write()?;
+    Ok(text)
+}
+
+fn failed(target: Target, error: impl std::error::Error) -> Error {
+    let mut reason = format!("{}: {error}", target.name());
+    let mut source = error.source();
+    while let Some(error) = source {
+        reason += &format!(": {error}");
+        source = error.source();
+    }
+    Error::Backend { backend: "naga", reason }
+}
+
+/// Whether the language has everything that the program needs.
+fn check(program: &Validated<Program>, target: Target) -> Result<(), Error> {
+    let mut types: Vec<Type> = program.memory.values().map(|memory| memory.element.value_type()).collect();
+    let mut atomics_64 = false;
+    program.walk(|id, _| {
+        let inst = &program.insts[id];
+        types.extend(inst.results.iter().chain(&inst.operands).map(|&value| program.ty(value)));
+        let memory = inst.op.memory().map(|memory| program.memory[memory].element.size());
+        atomics_64 |= inst.op.row().kind == Kind::Atomic && memory == Some(8);
+    });
+    let available = target.types();
+    if let Some(ty) = types.into_iter().find(|ty| !available.contains(*ty)) {
+        let available = format!("{} with {available}", target.name());
+        return Err(Error::Unsupported { needed: format!("values of type {ty}"), available });
+    }
+    if atomics_64 && !target.atomics_64() {
+        let available = format!("{} with 32-bit atomics", target.name());
+        return Err(Error::Unsupported { needed: "64-bit atomics".into(), available });
+    }
+    Ok(())
+}

@@ -1,0 +1,382 @@
+//! A naga module under construction: types, literals, expressions in the current block.
+//!
+//! Expressions are emitted where they are made, so that what the module says is what happens in that order; naga's back
+//! ends rely on nothing else.
+
+use half::f16;
+use naga::{
+    BinaryOperator, Block, Expression, Handle, Literal, LocalVariable, MathFunction, Range, ScalarKind, Span,
+    Statement, TypeInner, UnaryOperator,
+};
+use rustc_hash::FxHashMap;
+use vyre_foundation::ir::{self, Op, Type};
+
+/// An expression of the entry point.
+pub(super) type Expr = Handle<Expression>;
+
+/// A module and its entry point, as far as they have been built.
+#[derive(Default)]
+pub(super) struct Builder {
+    pub(super) module: naga::Module,
+    pub(super) function: naga::Function,
+    /// Whether the device rounds `fma` twice.
+    pub(super) emulate_fma: bool,
+    /// Two u32 that are 0 when the program runs, if floats are to be veiled: one for operands, one for results.
+    pub(super) veil: Option<[Expr; 2]>,
+    /// The blocks that are being filled, innermost last.
+    blocks: Vec<Block>,
+    literals: FxHashMap<ir::Literal, Expr>,
+    /// Variables that hold the bits of literals naga does not allow.
+    unspeakable: FxHashMap<ir::Literal, Expr>,
+}
+
+/// The naga scalar of a type.
+pub(super) fn scalar(ty: Type) -> naga::Scalar {
+    match ty {
+        Type::Bool => naga::Scalar::BOOL,
+        Type::I32 => naga::Scalar::I32,
+        Type::U32 => naga::Scalar::U32,
+        Type::F32 => naga::Scalar::F32,
+        Type::I64 => naga::Scalar::I64,
+        Type::U64 => naga::Scalar::U64,
+        Type::F64 => naga::Scalar::F64,
+        Type::F16 => naga::Scalar::F16,
+    }
+}
+
+impl Builder {
+    pub(super) fn new() -> Builder {
+        Builder { blocks: vec![Block::new()], ..Builder::default() }
+    }
+
+    // Types.
+
+    pub(super) fn ty(&mut self, inner: TypeInner) -> Handle<naga::Type> {
+        self.module.types.insert(naga::Type { name: None, inner }, Span::UNDEFINED)
+    }
+
+    pub(super) fn scalar_ty(&mut self, ty: Type) -> Handle<naga::Type> {
+        self.ty(TypeInner::Scalar(scalar(ty)))
+    }
+
+    /// An array, of a length that is known or not, of plain or atomic elements.
+    pub(super) fn array_ty(&mut self, element: Type, length: Option<u32>, atomic: bool) -> Handle<naga::Type> {
+        let element = scalar(element);
+        let base = self.ty(if atomic { TypeInner::Atomic(element) } else { TypeInner::Scalar(element) });
+        let size = match length.and_then(std::num::NonZeroU32::new) {
+            Some(length) => naga::ArraySize::Constant(length),
+            None => naga::ArraySize::Dynamic,
+        };
+        self.ty(TypeInner::Array { base, size, stride: u32::from(element.width) })
+    }
+
+    // Blocks and statements.
+
+    pub(super) fn open(&mut self) {
+        self.blocks.push(Block::new());
+    }
+
+    pub(super) fn close(&mut self) -> Block {
+        self.blocks.pop().expect("every close has its open")
+    }
+
+    pub(super) fn push(&mut self, statement: Statement) {
+        self.blocks.last_mut().expect("the body is open").push(statement, Span::UNDEFINED);
+    }
+
+    /// Runs what `then` builds where the condition is true.
+    pub(super) fn when(&mut self, condition: Expr, then: impl FnOnce(&mut Builder)) {
+        self.open();
+        then(self);
+        let accept = self.close();
+        self.push(Statement::If { condition, accept, reject: Block::new() });
+    }
+
+    // Expressions.
+
+    /// Adds an expression that stands for itself everywhere: a variable, an argument, a constant.
+    pub(super) fn name(&mut self, expression: Expression) -> Expr {
+        self.function.expressions.append(expression, Span::UNDEFINED)
+    }
+
+    /// Adds an expression whose value some statement gives.
+    pub(super) fn result(&mut self, expression: Expression) -> Expr {
+        self.name(expression)
+    }
+
+    /// Evaluates an expression here.
+    pub(super) fn emit(&mut self, expression: Expression) -> Expr {
+        let handle = self.name(expression);
+        let block = self.blocks.last_mut().expect("the body is open");
+        let mut first = handle;
+        if let Some(Statement::Emit(range)) = block.last()
+            && let Some((earlier, last)) = range.first_and_last()
+            && last.index() + 1 == handle.index()
+        {
+            first = earlier;
+            let kept = block.len() - 1;
+            block.cull(kept..);
+        }
+        block.push(Statement::Emit(Range::new_from_bounds(first, handle)), Span::UNDEFINED);
+        handle
+    }
+
+    pub(super) fn literal(&mut self, literal: ir::Literal) -> Expr {
+        if let Some(&known) = self.literals.get(&literal) {
+            return known;
+        }
+        let bits = literal.bits;
+        let (value, finite) = match literal.ty {
+            Type::Bool => (Literal::Bool(bits != 0), true),
+            Type::I32 => (Literal::I32(bits as i32), true),
+            Type::U32 => (Literal::U32(bits as u32), true),
+            Type::I64 => (Literal::I64(bits as i64), true),
+            Type::U64 => (Literal::U64(bits), true),
+            Type::F32 => (Literal::F32(f32::from_bits(bits as u32)), f32::from_bits(bits as u32).is_finite()),
+            Type::F64 => (Literal::F64(f64::from_bits(bits)), f64::from_bits(bits).is_finite()),
+            Type::F16 => (Literal::F16(f16::from_bits(bits as u16)), f16::from_bits(bits as u16).is_finite()),
+        };
+        if !finite {
+            return self.unspeakable(literal);
+        }
+        if literal.ty == Type::F16 {
+            // The WGSL writer looks for extensions among the types.
+            self.scalar_ty(Type::F16);
+        }
+        let expression = self.name(Expression::Literal(value));
+        self.literals.insert(literal, expression);
+        expression
+    }
+
+    /// An infinity or a NaN. WGSL has no constant expression for them, so the bits come from a variable.
+    fn unspeakable(&mut self, literal: ir::Literal) -> Expr {
+        let (carrier, from) = match literal.ty {
+            Type::F64 => (ir::Literal { ty: Type::U64, bits: literal.bits }, Type::F64),
+            Type::F16 => {
+                let wide = f16::from_bits(literal.bits as u16).to_f32().to_bits();
+                (ir::Literal { ty: Type::U32, bits: u64::from(wide) }, Type::F32)
+            }
+            _ => (ir::Literal { ty: Type::U32, bits: literal.bits }, Type::F32),
+        };
+        let variable = if let Some(&known) = self.unspeakable.get(&literal) {
+            known
+        } else {
+            let init = self.literal(carrier);
+            let ty = self.scalar_ty(carrier.ty);
+            let variable = LocalVariable { name: Some("bits".into()), ty, init: Some(init) };
+            let variable = self.function.local_variables.append(variable, Span::UNDEFINED);
+            let variable = self.name(Expression::LocalVariable(variable));
+            self.unspeakable.insert(literal, variable);
+            variable
+        };
+        let bits = self.load(variable);
+        let value = self.bitcast(bits, from);
+        if literal.ty == Type::F16 { self.resize(value, Type::F16) } else { value }
+    }
+
+    pub(super) fn u32(&mut self, value: u32) -> Expr {
+        self.literal(value.into())
+    }
+
+    /// The value of a u32, if it is a literal.
+    pub(super) fn known_u32(&self, expr: Expr) -> Option<u32> {
+        self.known(expr)?.value()
+    }
+
+    pub(super) fn bool(&mut self, value: bool) -> Expr {
+        self.literal(value.into())
+    }
+
+    pub(super) fn zero(&mut self, ty: Type) -> Expr {
+        self.literal(ir::Literal::zero(ty))
+    }
+
+    /// A variable of the entry point. It starts as zeros.
+    pub(super) fn variable(&mut self, name: &str, ty: Handle<naga::Type>) -> Expr {
+        let variable = LocalVariable { name: Some(name.into()), ty, init: None };
+        let variable = self.function.local_variables.append(variable, Span::UNDEFINED);
+        self.name(Expression::LocalVariable(variable))
+    }
+
+    pub(super) fn scalar_variable(&mut self, name: &str, ty: Type) -> Expr {
+        let ty = self.scalar_ty(ty);
+        self.variable(name, ty)
+    }
+
+    pub(super) fn load(&mut self, pointer: Expr) -> Expr {
+        self.emit(Expression::Load { pointer })
+    }
+
+    pub(super) fn store(&mut self, pointer: Expr, value: Expr) {
+        self.push(Statement::Store { pointer, value });
+    }
+
+    pub(super) fn at(&mut self, base: Expr, index: Expr) -> Expr {
+        self.emit(Expression::Access { base, index })
+    }
+
+    pub(super) fn field(&mut self, base: Expr, index: u32) -> Expr {
+        self.emit(Expression::AccessIndex { base, index })
+    }
+
+    /// The value of a literal.
+    pub(super) fn known(&self, expr: Expr) -> Option<ir::Literal> {
+        let Expression::Literal(literal) = self.function.expressions[expr] else { return None };
+        Some(match literal {
+            Literal::Bool(value) => value.into(),
+            Literal::I32(value) => value.into(),
+            Literal::U32(value) => value.into(),
+            Literal::I64(value) => value.into(),
+            Literal::U64(value) => value.into(),
+            Literal::F32(value) => value.into(),
+            Literal::F64(value) => value.into(),
+            Literal::F16(value) => value.into(),
+            Literal::U16(_) | Literal::I16(_) | Literal::AbstractInt(_) | Literal::AbstractFloat(_) => return None,
+        })
+    }
+
+    /// The result of an operation on literals. WGSL computes such expressions when it is compiled, and rejects those that
+    /// overflow.
+    pub(super) fn folded(&mut self, op: &Op, operands: &[Expr], result: Option<Type>) -> Option<Expr> {
+        let operands: Vec<ir::Literal> = operands.iter().map(|&operand| self.known(operand)).collect::<Option<_>>()?;
+        // What the operation is used for; of a selection, the first operand does not say it.
+        let class = operands[usize::from(*op == Op::Select)].ty;
+        let ty = result.unwrap_or(class);
+        let evaluate = op.row().evaluator(class, ty)?;
+        let bits: Vec<u64> = operands.iter().map(|operand| operand.bits).collect();
+        Some(self.literal(ir::Literal { ty, bits: evaluate(&bits) }))
+    }
+
+    pub(super) fn binary(&mut self, op: BinaryOperator, left: Expr, right: Expr) -> Expr {
+        let (meaning, result) = match op {
+            BinaryOperator::Add => (Op::Add, None),
+            BinaryOperator::Subtract => (Op::Sub, None),
+            BinaryOperator::Multiply => (Op::Mul, None),
+            BinaryOperator::Divide => (Op::Div, None),
+            BinaryOperator::Modulo => (Op::Rem, None),
+            BinaryOperator::And | BinaryOperator::LogicalAnd => (Op::And, None),
+            BinaryOperator::InclusiveOr | BinaryOperator::LogicalOr => (Op::Or, None),
+            BinaryOperator::ExclusiveOr => (Op::Xor, None),
+            BinaryOperator::ShiftLeft => (Op::Shl, None),
+            BinaryOperator::ShiftRight => (Op::Shr, None),
+            BinaryOperator::Equal => (Op::Eq, Some(Type::Bool)),
+            BinaryOperator::NotEqual => (Op::Ne, Some(Type::Bool)),
+            BinaryOperator::Less => (Op::Lt, Some(Type::Bool)),
+            BinaryOperator::LessEqual => (Op::Le, Some(Type::Bool)),
+            BinaryOperator::Greater => (Op::Gt, Some(Type::Bool)),
+            BinaryOperator::GreaterEqual => (Op::Ge, Some(Type::Bool)),
+        };
+        if let Some(folded) = self.folded(&meaning, &[left, right], result) {
+            return folded;
+        }
+        self.emit(Expression::Binary { op, left, right })
+    }
+
+    pub(super) fn add(&mut self, left: Expr, right: Expr) -> Expr {
+        self.binary(BinaryOperator::Add, left, right)
+    }
+
+    pub(super) fn sub(&mut self, left: Expr, right: Expr) -> Expr {
+        self.binary(BinaryOperator::Subtract, left, right)
+    }
+
+    pub(super) fn mul(&mut self, left: Expr, right: Expr) -> Expr {
+        self.binary(BinaryOperator::Multiply, left, right)
+    }
+
+    pub(super) fn and(&mut self, left: Expr, right: Expr) -> Expr {
+        self.binary(BinaryOperator::And, left, right)
+    }
+
+    pub(super) fn or(&mut self, left: Expr, right: Expr) -> Expr {
+        self.binary(BinaryOperator::InclusiveOr, left, right)
+    }
+
+    pub(super) fn xor(&mut self, left: Expr, right: Expr) -> Expr {
+        self.binary(BinaryOperator::ExclusiveOr, left, right)
+    }
+
+    /// The count is below the width.
+    pub(super) fn shl(&mut self, value: Expr, count: Expr) -> Expr {
+        self.binary(BinaryOperator::ShiftLeft, value, count)
+    }
+
+    /// The count is below the width.
+    pub(super) fn shr(&mut self, value: Expr, count: Expr) -> Expr {
+        self.binary(BinaryOperator::ShiftRight, value, count)
+    }
+
+    pub(super) fn eq(&mut self, left: Expr, right: Expr) -> Expr {
+        self.binary(BinaryOperator::Equal, left, right)
+    }
+
+    /// Of integers and bools: of floats, naga's back ends disagree about NaN.
+    pub(super) fn ne(&mut self, left: Expr, right: Expr) -> Expr {
+        self.binary(BinaryOperator::NotEqual, left, right)
+    }
+
+    pub(super) fn lt(&mut self, left: Expr, right: Expr) -> Expr {
+        self.binary(BinaryOperator::Less, left, right)
+    }
+
+    pub(super) fn gt(&mut self, left: Expr, right: Expr) -> Expr {
+        self.binary(BinaryOperator::Greater, left, right)
+    }
+
+    pub(super) fn ge(&mut self, left: Expr, right: Expr) -> Expr {
+        self.binary(BinaryOperator::GreaterEqual, left, right)
+    }
+
+    pub(super) fn not(&mut self, expr: Expr, ty: Type) -> Expr {
+        if let Some(folded) = self.folded(&Op::Not, &[expr], None) {
+            return folded;
+        }
+        let op = if ty == Type::Bool { UnaryOperator::LogicalNot } else { UnaryOperator::BitwiseNot };
+        self.emit(Expression::Unary { op, expr })
+    }
+
+    pub(super) fn negate(&mut self, expr: Expr) -> Expr {
+        if let Some(folded) = self.folded(&Op::Neg, &[expr], None) {
+            return folded;
+        }
+        self.emit(Expression::Unary { op: UnaryOperator::Negate, expr })
+    }
+
+    pub(super) fn select(&mut self, condition: Expr, accept: Expr, reject: Expr) -> Expr {
+        if let Some(condition) = self.known(condition) {
+            return if condition.bits != 0 { accept } else { reject };
+        }
+        self.emit(Expression::Select { condition, accept, reject })
+    }
+
+    pub(super) fn math(&mut self, fun: MathFunction, arguments: &[Expr]) -> Expr {
+        let folded = match fun {
+            MathFunction::Min => self.folded(&Op::Min, arguments, None),
+            MathFunction::Max => self.folded(&Op::Max, arguments, None),
+            _ => None,
+        };
+        if let Some(folded) = folded {
+            return folded;
+        }
+        let arg = |position: usize| arguments.get(position).copied();
+        self.emit(Expression::Math { fun, arg: arguments[0], arg1: arg(1), arg2: arg(2), arg3: arg(3) })
+    }
+
+    /// The same bits as another type of the same width.
+    pub(super) fn bitcast(&mut self, expr: Expr, to: Type) -> Expr {
+        if let Some(folded) = self.folded(&Op::Bitcast, &[expr], Some(to)) {
+            return folded;
+        }
+        self.emit(Expression::As { expr, kind: scalar(to).kind, convert: None })
+    }
+
+    /// naga's conversion to a type, used where it agrees with vyre's.
+    pub(super) fn resize(&mut self, expr: Expr, to: Type) -> Expr {
+        if let Some(folded) = self.folded(&Op::Cast, &[expr], Some(to)) {
+            return folded;
+        }
+        let naga::Scalar { kind, width } = scalar(to);
+        debug_assert_ne!(kind, ScalarKind::Bool, "bools are made by comparing");
+        self.emit(Expression::As { expr, kind, convert: Some(width) })
+    }
+}

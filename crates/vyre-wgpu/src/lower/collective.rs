@@ -1,0 +1,274 @@
+//! What the invocations of a workgroup or subgroup do together.
+//!
+//! Subgroup operations are built from ballots and shuffles of words, in the order that the op table defines: so they give
+//! what the oracle gives, floats included, for every type, whatever a driver's own reductions do with NaNs.
+
+use naga::{Barrier, BuiltIn, Expression, GatherMode, Statement, VectorSize};
+use vyre_foundation::ir::{Inst, InstId, Literal, Op, Type};
+
+use super::build::Expr;
+use super::{Lowerer, Mode};
+
+impl Lowerer<'_> {
+    pub(super) fn collective(&mut self, id: InstId, mode: Mode) {
+        let inst = &self.program.insts[id];
+        match inst.op {
+            Op::WorkgroupBarrier => self.barrier(Barrier::WORK_GROUP),
+            Op::StorageBarrier => self.barrier(Barrier::STORAGE),
+            Op::Broadcast => {
+                let ty = self.program.ty(inst.operands[0]);
+                let value = self.value(inst.operands[0]);
+                let words = self.words(ty, value);
+                let words = self.broadcast_words(&words, mode == Mode::Shared);
+                let value = self.join_words(ty, &words);
+                self.define(inst.results[0], value);
+            }
+            _ => self.subgroup(inst, mode),
+        }
+    }
+
+    pub(super) fn barrier(&mut self, kinds: Barrier) {
+        self.b.push(Statement::ControlBarrier(kinds));
+    }
+
+    /// The words that invocation 0 has; if the dead are here, too, and it is one of them, zeros.
+    pub(super) fn broadcast_words(&mut self, words: &[Expr], masked: bool) -> Vec<Expr> {
+        let local = self.builtin(BuiltIn::LocalInvocationIndex);
+        let zero = self.b.u32(0);
+        let first = self.b.eq(local, zero);
+        let mut places = Vec::new();
+        for position in 0..words.len() {
+            if self.broadcast.len() == position {
+                let variable = self.workgroup_variable("broadcast", Type::U32, false);
+                self.broadcast.push(variable);
+            }
+            places.push(self.broadcast[position]);
+        }
+        let mut given = words.to_vec();
+        if let (true, Some(alive)) = (masked, self.variables.alive) {
+            let alive = self.b.load(alive);
+            given = given.into_iter().map(|word| self.b.select(alive, word, zero)).collect();
+        }
+        self.b.when(first, |b| {
+            for (&place, &word) in places.iter().zip(&given) {
+                b.store(place, word);
+            }
+        });
+        self.barrier(Barrier::WORK_GROUP | Barrier::STORAGE);
+        let words = places.into_iter().map(|place| self.b.load(place)).collect();
+        // Everybody has read before the next broadcast writes.
+        self.barrier(Barrier::WORK_GROUP);
+        words
+    }
+
+    /// A value that the living agree on, for all. If nobody lives, the workgroup returns.
+    pub(super) fn living_choice(&mut self, ty: Type, value: Expr) -> Expr {
+        let alive = self.variables.alive.expect("declared in masked programs");
+        let somebody = self.variables.somebody.expect("declared in masked programs");
+        let choice = self.variables.choice.expect("declared in masked programs");
+        let word = self.words(ty, value)[0];
+        let local = self.builtin(BuiltIn::LocalInvocationIndex);
+        let (zero, one) = (self.b.u32(0), self.b.u32(1));
+        let first = self.b.eq(local, zero);
+        self.b.when(first, |b| b.store(somebody, zero));
+        self.barrier(Barrier::WORK_GROUP);
+        let alive = self.b.load(alive);
+        self.b.when(alive, |b| {
+            b.store(somebody, one);
+            b.store(choice, word);
+        });
+        self.barrier(Barrier::WORK_GROUP);
+        let lives = self.b.load(somebody);
+        let chosen = self.b.load(choice);
+        self.barrier(Barrier::WORK_GROUP);
+        let nobody = self.b.eq(lives, zero);
+        self.b.when(nobody, |b| b.push(Statement::Return { value: None }));
+        self.join_words(ty, &[chosen])
+    }
+
+    // Subgroups.
+
+    /// A bit for each lane whose condition is true.
+    fn ballot(&mut self, condition: Expr) -> Expr {
+        // naga wants the type of the result to be there.
+        self.b.ty(naga::TypeInner::Vector { size: VectorSize::Quad, scalar: naga::Scalar::U32 });
+        let result = self.b.result(Expression::SubgroupBallotResult);
+        self.b.push(Statement::SubgroupBallot { result, predicate: Some(condition) });
+        result
+    }
+
+    /// Whether a lane is in a ballot. The lane is below 128.
+    fn voted(&mut self, ballot: Expr, lane: Expr) -> Expr {
+        let (five, mask) = (self.b.u32(5), self.b.u32(31));
+        let word = self.b.shr(lane, five);
+        let word = self.b.at(ballot, word);
+        let bit = self.b.and(lane, mask);
+        let shifted = self.b.shr(word, bit);
+        let (one, zero) = (self.b.u32(1), self.b.u32(0));
+        let bit = self.b.and(shifted, one);
+        self.b.ne(bit, zero)
+    }
+
+    /// The value of another lane, which exists.
+    fn shuffle(&mut self, ty: Type, value: Expr, lane: Expr) -> Expr {
+        if ty == Type::F16 {
+            let wide = self.b.resize(value, Type::F32);
+            let wide = self.shuffle(Type::F32, wide, lane);
+            return self.b.resize(wide, Type::F16);
+        }
+        let words = self.words(ty, value);
+        let word_ty = self.b.scalar_ty(Type::U32);
+        let mut shuffled = Vec::new();
+        for argument in words {
+            let result = self.b.result(Expression::SubgroupOperationResult { ty: word_ty });
+            self.b.push(Statement::SubgroupGather { mode: GatherMode::Shuffle(lane), argument, result });
+            shuffled.push(result);
+        }
+        self.join_words(ty, &shuffled)
+    }
+
+    fn subgroup(&mut self, inst: &Inst, mode: Mode) {
+        let ty = self.program.ty(inst.operands[0]);
+        let value = self.value(inst.operands[0]);
+        let alive = match (mode, self.variables.alive) {
+            (Mode::Shared, Some(alive)) => self.b.load(alive),
+            _ => self.b.bool(true),
+        };
+        match inst.op {
+            Op::SubgroupBallot => {
+                let condition = self.b.and(alive, value);
+                let ballot = self.ballot(condition);
+                for (position, &result) in inst.results.iter().enumerate() {
+                    let word = self.b.field(ballot, position as u32);
+                    self.define(result, word);
+                }
+            }
+            Op::SubgroupShuffle => {
+                let present = self.ballot(alive);
+                let lane = self.value(inst.operands[1]);
+                let size = self.builtin(BuiltIn::SubgroupSize);
+                let exists = self.b.lt(lane, size);
+                let zero = self.b.u32(0);
+                let lane = self.b.select(exists, lane, zero);
+                let there = self.voted(present, lane);
+                let there = self.b.and(exists, there);
+                let taken = self.shuffle(ty, value, lane);
+                let nothing = self.b.zero(ty);
+                let result = self.b.select(there, taken, nothing);
+                self.define(inst.results[0], result);
+            }
+            Op::SubgroupAdd => self.reduce(inst, &Op::Add, ty, value, alive),
+            Op::SubgroupMul => self.reduce(inst, &Op::Mul, ty, value, alive),
+            Op::SubgroupMin => self.reduce(inst, &Op::Min, ty, value, alive),
+            Op::SubgroupMax => self.reduce(inst, &Op::Max, ty, value, alive),
+            Op::SubgroupAnd => self.reduce(inst, &Op::And, ty, value, alive),
+            Op::SubgroupOr => self.reduce(inst, &Op::Or, ty, value, alive),
+            Op::SubgroupXor => self.reduce(inst, &Op::Xor, ty, value, alive),
+            Op::SubgroupInclusiveAdd => self.scan(inst, &Op::Add, ty, value, alive, false),
+            Op::SubgroupInclusiveMul => self.scan(inst, &Op::Mul, ty, value, alive, false),
+            Op::SubgroupExclusiveAdd => self.scan(inst, &Op::Add, ty, value, alive, true),
+            Op::SubgroupExclusiveMul => self.scan(inst, &Op::Mul, ty, value, alive, true),
+            _ => unreachable!("`{}` is not a subgroup operation", inst.op.row().name),
+        }
+    }
+
+    /// What lanes that are not there count as.
+    fn identity(&mut self, op: &Op, ty: Type) -> Expr {
+        let top = 1u64 << (ty.bits() - 1);
+        let ones = u64::MAX >> (64 - ty.bits());
+        let signed = matches!(ty, Type::I32 | Type::I64);
+        let nan = match ty {
+            Type::F64 => f64::NAN.to_bits(),
+            Type::F16 => u64::from(half::f16::NAN.to_bits()),
+            _ => u64::from(f32::NAN.to_bits()),
+        };
+        let bits = match op {
+            Op::Add if ty.is_float() => top,
+            Op::Mul => Op::Cast.row().evaluator(Type::U32, ty).expect("every number can be cast to")(&[1]),
+            // The least and the greatest prefer any number to a NaN.
+            Op::Min | Op::Max if ty.is_float() => nan,
+            Op::Min => ones ^ if signed { top } else { 0 },
+            Op::Max if signed => top,
+            Op::And => ones,
+            _ => 0,
+        };
+        self.b.literal(Literal { ty, bits })
+    }
+
+    /// Runs a step for each power of two below the subgroup size, if that is known; otherwise for each that it may have, and
+    /// the result of those below the size counts.
+    fn steps(&mut self, descending: bool, mut value: Expr, mut step: impl FnMut(&mut Self, u32, Expr) -> Expr) -> Expr {
+        let mut distances: Vec<u32> = (0..7).map(|power| 1 << power).collect();
+        if let Some(size) = self.target.subgroup_size {
+            distances.retain(|&distance| distance < size);
+        }
+        if descending {
+            distances.reverse();
+        }
+        for distance in distances {
+            let next = step(self, distance, value);
+            value = if self.target.subgroup_size.is_some() {
+                next
+            } else {
+                let size = self.builtin(BuiltIn::SubgroupSize);
+                let distance = self.b.u32(distance);
+                let counts = self.b.lt(distance, size);
+                self.b.select(counts, next, value)
+            };
+        }
+        value
+    }
+
+    /// Combines in a tree that halves the subgroup; all get what lane 0 has then.
+    fn reduce(&mut self, inst: &Inst, op: &Op, ty: Type, value: Expr, alive: Expr) {
+        let identity = self.identity(op, ty);
+        let yes = self.b.bool(true);
+        let present = self.ballot(yes);
+        let lane = self.builtin(BuiltIn::SubgroupInvocationId);
+        let start = self.b.select(alive, value, identity);
+        let combined = self.steps(true, start, |lowerer, half, value| {
+            let half = lowerer.b.u32(half);
+            let mask = lowerer.b.u32(127);
+            let other = lowerer.b.add(lane, half);
+            let other = lowerer.b.and(other, mask);
+            let there = lowerer.voted(present, other);
+            let partner = lowerer.b.select(there, other, lane);
+            let theirs = lowerer.shuffle(ty, value, partner);
+            let identity = lowerer.identity(op, ty);
+            let theirs = lowerer.b.select(there, theirs, identity);
+            lowerer.b.pure(op, ty, ty, &[value, theirs])
+        });
+        let zero = self.b.u32(0);
+        let result = self.shuffle(ty, combined, zero);
+        self.define(inst.results[0], result);
+    }
+
+    /// Combines in doubling steps. The exclusive scan is the inclusive one of the lane before.
+    fn scan(&mut self, inst: &Inst, op: &Op, ty: Type, value: Expr, alive: Expr, exclusive: bool) {
+        let identity = self.identity(op, ty);
+        let lane = self.builtin(BuiltIn::SubgroupInvocationId);
+        let start = self.b.select(alive, value, identity);
+        let take = |lowerer: &mut Self, distance: u32, value: Expr| {
+            let distance = lowerer.b.u32(distance);
+            let there = lowerer.b.ge(lane, distance);
+            let before = lowerer.b.sub(lane, distance);
+            let partner = lowerer.b.select(there, before, lane);
+            (there, lowerer.shuffle(ty, value, partner))
+        };
+        let mut result = self.steps(false, start, |lowerer, distance, value| {
+            let (there, theirs) = take(lowerer, distance, value);
+            let combined = lowerer.b.pure(op, ty, ty, &[theirs, value]);
+            lowerer.b.select(there, combined, value)
+        });
+        if exclusive {
+            let (there, theirs) = take(self, 1, result);
+            let bits = match op {
+                Op::Mul => Op::Cast.row().evaluator(Type::U32, ty).expect("every number can be cast to")(&[1]),
+                _ => 0,
+            };
+            let first = self.b.literal(Literal { ty, bits });
+            result = self.b.select(there, theirs, first);
+        }
+        self.define(inst.results[0], result);
+    }
+}

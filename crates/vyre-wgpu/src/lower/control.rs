@@ -1,0 +1,153 @@
+//! The control block: the hidden binding by which the host and a kernel talk.
+//!
+//! It is one storage buffer, a struct of two arrays of words. `params` is what the host says: the grid, the fuel, and for
+//! each object that is bound its length and offset, or its value. `report` is what the kernel says: traps, the loop that ran
+//! out of fuel, and printed lines. All of `report` is atomic.
+
+use vyre_foundation::ir::{Literal, MemId, Program, Space, Span, Type};
+use vyre_foundation::launch::TraceLine;
+
+/// Words of `params` that every kernel has.
+pub(crate) mod param {
+    /// Workgroups in each dimension, as the caller sees them.
+    pub(crate) const GROUPS: u32 = 0;
+    /// The product of those.
+    pub(crate) const TOTAL: u32 = 3;
+    /// Loop trips that an invocation may take.
+    pub(crate) const FUEL: u32 = 4;
+    /// Trips that a workgroup may take together, in loops that it enters and leaves together.
+    pub(crate) const GROUP_FUEL: u32 = 5;
+    /// Lines of the trace.
+    pub(crate) const LINES: u32 = 6;
+    /// Two words that are always 0, but a compiler cannot know that.
+    pub(crate) const ZEROS: u32 = 7;
+    /// Where those of the objects begin.
+    pub(crate) const OBJECTS: u32 = 9;
+}
+
+/// Words of `report`.
+pub(crate) mod report {
+    /// How many invocations trapped.
+    pub(crate) const TRAPS: u32 = 0;
+    /// The lowest of them. The host sets it to the highest number.
+    pub(crate) const LOWEST: u32 = 1;
+    /// How many trap records were begun.
+    pub(crate) const RECORDS: u32 = 2;
+    /// One more than the number of the loop that ran out of fuel.
+    pub(crate) const STOP: u32 = 3;
+    /// How many lines were printed.
+    pub(crate) const LINES: u32 = 4;
+    /// Words before the trap records.
+    pub(crate) const HEAD: u32 = 8;
+    /// Words of a trap record: invocation, site, code.
+    pub(crate) const RECORD_WORDS: u32 = 3;
+    /// How many trap records there are. An invocation makes one only if no lower one has trapped before, so that even with
+    /// millions of traps there are few.
+    pub(crate) const CAPACITY: u32 = 1024;
+    /// Words of a printed line before its operands: invocation, sequence, site.
+    pub(crate) const LINE_WORDS: u32 = 3;
+}
+
+/// Where everything stands in the control block of a kernel, and what its numbers mean.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Control {
+    /// First word of each object in `params`.
+    pub(crate) objects: Vec<Option<u32>>,
+    /// Words of `params`.
+    pub(crate) params: u32,
+    /// Where the program traps.
+    pub(crate) traps: Vec<Span>,
+    /// The loops that use fuel.
+    pub(crate) loops: Vec<Span>,
+    /// Whether there are both loops that a workgroup goes through together and others.
+    pub(crate) both_fuels: bool,
+    /// What the program prints.
+    pub(crate) prints: Vec<Print>,
+}
+
+/// A `print` of the program.
+#[derive(Clone, Debug)]
+pub(crate) struct Print {
+    text: Box<str>,
+    operands: Vec<Type>,
+}
+
+impl Print {
+    pub(crate) fn new(text: &str, operands: Vec<Type>) -> Print {
+        Print { text: text.into(), operands }
+    }
+
+    /// Words that the operands take.
+    fn words(&self) -> u32 {
+        self.operands.iter().map(|ty| ty.bits().div_ceil(32)).sum()
+    }
+
+    fn line(&self, mut words: &[u32]) -> String {
+        let mut line = String::new();
+        let mut rest = &*self.text;
+        let mut operands = self.operands.iter();
+        while let Some((before, after)) = rest.split_once("{}") {
+            line += before;
+            if let Some(&ty) = operands.next() {
+                let count = ty.bits().div_ceil(32) as usize;
+                let high = if count == 2 { u64::from(words[1]) << 32 } else { 0 };
+                line += &Literal { ty, bits: high | u64::from(words[0]) }.plain();
+                words = &words[count..];
+            }
+            rest = after;
+        }
+        line + rest
+    }
+}
+
+impl Control {
+    /// Lays out the objects of a program.
+    pub(crate) fn new(program: &Program) -> Control {
+        let mut next = param::OBJECTS;
+        let mut objects = Vec::new();
+        for memory in program.memory.values() {
+            objects.push(match memory.space {
+                Space::Storage(_) | Space::Uniform => {
+                    next += 2;
+                    Some(next - 2)
+                }
+                Space::Workgroup | Space::Private => None,
+            });
+        }
+        Control { objects, params: next, ..Control::default() }
+    }
+
+    /// The first word of an object in `params`: the length and the offset of a storage object, in elements, or the value of
+    /// a uniform, low word first.
+    pub(crate) fn object(&self, memory: MemId) -> u32 {
+        use vyre_foundation::ir::entity::Entity;
+        self.objects[memory.index()].expect("objects that are bound have words")
+    }
+
+    /// Whether the host has to look at the report.
+    pub(crate) fn reports(&self) -> bool {
+        !(self.traps.is_empty() && self.loops.is_empty() && self.prints.is_empty())
+    }
+
+    /// The first word of the trace in `report`.
+    pub(crate) fn trace(&self) -> u32 {
+        report::HEAD + if self.traps.is_empty() { 0 } else { report::CAPACITY * report::RECORD_WORDS }
+    }
+
+    /// Words of one line of the trace.
+    pub(crate) fn line_words(&self) -> u32 {
+        report::LINE_WORDS + self.prints.iter().map(Print::words).max().unwrap_or(0)
+    }
+
+    /// Turns the trace of a report into lines.
+    pub(crate) fn lines(&self, words: &[u32], count: usize) -> Vec<TraceLine> {
+        let width = self.line_words() as usize;
+        let mut records: Vec<&[u32]> = words[self.trace() as usize..].chunks_exact(width).take(count).collect();
+        records.sort_by_key(|record| (record[0], record[1]));
+        let line = |record: &[u32]| {
+            let print = self.prints.get(record[2] as usize)?;
+            Some(TraceLine { invocation: record[0], text: print.line(&record[report::LINE_WORDS as usize..]) })
+        };
+        records.into_iter().filter_map(line).collect()
+    }
+}

@@ -1,0 +1,447 @@
+//! Control flow. Results and loop parameters are variables: naga has no block arguments.
+
+use naga::{
+    AtomicFunction, Block, CollectiveOperation, Expression, Statement, SubgroupOperation, SwitchCase, SwitchValue,
+};
+use vyre_foundation::ir::{BlockId, InstId, Literal, Op, Type, ValueId};
+
+use super::build::Expr;
+use super::control::report;
+use super::{Lowerer, Mode};
+
+/// A loop that is being lowered.
+pub(super) struct Frame {
+    /// Pointers to the parameters and results.
+    params: Vec<Expr>,
+    results: Vec<Expr>,
+    /// A variable that says that the loop is being left, where naga's `break` alone leaves only a switch.
+    done: Option<Expr>,
+    /// Whether the dead may leave it.
+    guarded: bool,
+    /// Whether the next trip is what follows in the module, so that a `continue` has nothing to do but to hand on.
+    repeated: bool,
+}
+
+/// Instructions of the repeated bodies of a loop, and bodies, at most.
+const REPEATED_INSTRUCTIONS: usize = 256;
+const REPETITIONS: usize = 16;
+
+/// How many trips pass between two looks at whether another invocation ran out of fuel; a power of two.
+const TRIPS_PER_LOOK: u32 = 4096;
+
+impl Lowerer<'_> {
+    /// Lowers a block. What it yields is stored through `results`.
+    pub(super) fn block(&mut self, block: BlockId, results: &[Expr], mode: Mode) {
+        let program = self.program;
+        let insts = &program.blocks[block].insts;
+        let mut guards = Vec::new();
+        for (position, &id) in insts.iter().enumerate() {
+            let inst = &program.insts[id];
+            match &inst.op {
+                Op::If | Op::Switch(_) | Op::Region(_) | Op::Loop => {
+                    self.construct(id, mode);
+                    if mode == Mode::Guarded && self.may_die(id) && position + 1 < insts.len() {
+                        let alive = self.variables.alive.expect("declared in masked programs");
+                        guards.push(self.b.load(alive));
+                        self.b.open();
+                    }
+                }
+                Op::Yield => self.assign(results, &inst.operands),
+                Op::Break => {
+                    let frame = self.loops.last().expect("a break stands in a loop");
+                    let targets = frame.results.clone();
+                    self.assign(&targets, &inst.operands);
+                    self.leave_loop();
+                }
+                Op::Continue => {
+                    let frame = self.loops.last().expect("a continue stands in a loop");
+                    let (targets, repeated) = (frame.params.clone(), frame.repeated);
+                    self.assign(&targets, &inst.operands);
+                    if !repeated {
+                        self.b.push(Statement::Continue);
+                    }
+                }
+                Op::Return => self.exit(mode),
+                Op::Trap => {
+                    self.guarded_effect(mode, |lowerer| lowerer.record_trap(id));
+                    self.exit(mode);
+                }
+                op if op.is_collective() => self.collective(id, mode),
+                _ => self.simple(id, mode),
+            }
+        }
+        while let Some(condition) = guards.pop() {
+            let accept = self.b.close();
+            self.b.open();
+            self.leave_if_dead();
+            let reject = self.b.close();
+            self.b.push(Statement::If { condition, accept, reject });
+        }
+    }
+
+    /// Stores values. They are expressions that have been evaluated, so the order does not matter.
+    fn assign(&mut self, targets: &[Expr], values: &[ValueId]) {
+        for (&target, &value) in targets.iter().zip(values) {
+            let value = self.value(value);
+            self.b.store(target, value);
+        }
+    }
+
+    /// Ends the invocation.
+    fn exit(&mut self, mode: Mode) {
+        match mode {
+            Mode::Free | Mode::Shared => self.b.push(Statement::Return { value: None }),
+            Mode::Guarded => {
+                let alive = self.variables.alive.expect("declared in masked programs");
+                let no = self.b.bool(false);
+                self.b.store(alive, no);
+                self.leave_if_dead();
+            }
+        }
+    }
+
+    /// Leaves the innermost loop, if it is one that only the living are in.
+    fn leave_if_dead(&mut self) {
+        if self.loops.last().is_some_and(|frame| frame.guarded) {
+            self.leave_loop();
+        }
+    }
+
+    /// naga's `break`; where that leaves only a switch, what comes after it goes on leaving.
+    fn leave_loop(&mut self) {
+        if let Some(done) = self.loops.last().expect("called in loops").done {
+            let yes = self.b.bool(true);
+            self.b.store(done, yes);
+        }
+        self.b.push(Statement::Break);
+    }
+
+    /// After a switch: goes on leaving the loop.
+    fn go_on_leaving(&mut self, done: Expr) {
+        let done = self.b.load(done);
+        self.b.when(done, |b| b.push(Statement::Break));
+    }
+
+    /// An `if`, `switch`, `region` or `loop`, with its results.
+    fn construct(&mut self, id: InstId, mode: Mode) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let results: Vec<Expr> =
+            inst.results.iter().map(|&result| self.b.scalar_variable("result", program.ty(result))).collect();
+        // In a shared block, what the workgroup does not do together is done by the living.
+        let alone = mode == Mode::Shared && !self.is_shared(id);
+        let inner = if alone { Mode::Guarded } else { mode };
+        let alive = alone.then(|| {
+            let alive = self.b.load(self.variables.alive.expect("declared in masked programs"));
+            self.b.open();
+            alive
+        });
+        match &inst.op {
+            Op::If => {
+                let condition = self.condition(inst.operands[0], inner);
+                self.b.open();
+                self.block(inst.blocks[0], &results, inner);
+                let accept = self.b.close();
+                if self.spends_in_several_arms(id) {
+                    self.b.push(Statement::If { condition, accept, reject: Block::new() });
+                    self.share_fuel();
+                    let otherwise = self.b.not(condition, Type::Bool);
+                    self.arm(otherwise, inst.blocks[1], &results, inner);
+                } else {
+                    self.b.open();
+                    self.block(inst.blocks[1], &results, inner);
+                    let reject = self.b.close();
+                    self.b.push(Statement::If { condition, accept, reject });
+                }
+            }
+            Op::Switch(cases) if self.spends_in_several_arms(id) => {
+                let selector = self.condition(inst.operands[0], inner);
+                let ty = program.ty(inst.operands[0]);
+                let mut unmatched = self.b.bool(true);
+                for (position, &block) in inst.blocks.iter().enumerate() {
+                    let chosen = match cases.get(position) {
+                        Some(&case) => {
+                            let case = self.b.literal(Literal { ty, bits: u64::from(case) });
+                            let chosen = self.b.eq(selector, case);
+                            let differs = self.b.ne(selector, case);
+                            unmatched = self.b.and(unmatched, differs);
+                            chosen
+                        }
+                        None => unmatched,
+                    };
+                    self.arm(chosen, block, &results, inner);
+                    self.share_fuel();
+                }
+            }
+            Op::Switch(cases) => self.switch(id, cases, &results, inner),
+            Op::Region(_) => {
+                self.b.open();
+                self.block(inst.blocks[0], &results, inner);
+                let body = self.b.close();
+                self.b.push(Statement::Block(body));
+            }
+            _ => self.loop_inst(id, results.clone(), inner),
+        }
+        if let Some(condition) = alive {
+            let accept = self.b.close();
+            self.b.push(Statement::If { condition, accept, reject: Block::new() });
+        }
+        if self.spends(id) {
+            self.share_fuel();
+        }
+        for (&result, &variable) in inst.results.iter().zip(&results) {
+            let value = self.b.load(variable);
+            self.define(result, value);
+        }
+    }
+
+    fn arm(&mut self, condition: Expr, block: BlockId, results: &[Expr], mode: Mode) {
+        self.b.open();
+        self.block(block, results, mode);
+        let accept = self.b.close();
+        self.b.push(Statement::If { condition, accept, reject: Block::new() });
+    }
+
+    /// What a construct branches on.
+    fn condition(&mut self, value: ValueId, mode: Mode) -> Expr {
+        let expr = self.value(value);
+        match mode {
+            Mode::Free | Mode::Guarded => expr,
+            Mode::Shared => self.living_choice(self.program.ty(value), expr),
+        }
+    }
+
+    fn switch(&mut self, id: InstId, cases: &[u32], results: &[Expr], mode: Mode) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let selector = self.condition(inst.operands[0], mode);
+        let signed = program.ty(inst.operands[0]) == Type::I32;
+        let mut arms = Vec::new();
+        for (position, &block) in inst.blocks.iter().enumerate() {
+            let value = match cases.get(position) {
+                Some(&case) if signed => SwitchValue::I32(case as i32),
+                Some(&case) => SwitchValue::U32(case),
+                None => SwitchValue::Default,
+            };
+            self.b.open();
+            self.block(block, results, mode);
+            arms.push(SwitchCase { value, body: self.b.close(), fall_through: false });
+        }
+        self.b.push(Statement::Switch { selector, cases: arms });
+        if let Some(done) = self.loops.last().and_then(|frame| frame.done)
+            && self.may_leave(id)
+        {
+            self.go_on_leaving(done);
+        }
+    }
+
+    fn loop_inst(&mut self, id: InstId, results: Vec<Expr>, mode: Mode) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let body = inst.blocks[0];
+        let block = &program.blocks[body];
+        let params: Vec<Expr> =
+            block.params.iter().map(|&param| self.b.scalar_variable("carried", program.ty(param))).collect();
+        self.assign(&params, &inst.operands);
+        let done = self.leaves_from_switch(body).then(|| {
+            let done = self.b.scalar_variable("done", Type::Bool);
+            let no = self.b.bool(false);
+            self.b.store(done, no);
+            done
+        });
+        let copies = self.repetitions(id);
+        // Where a short loop takes fuel at all, it pays for all its trips at once.
+        let short = self.short.get(&id).copied();
+        if let (Some(trips), true) = (short, self.takes_fuel(id)) {
+            self.burn(id, trips.div_ceil(copies as u32) + 1, mode);
+        }
+        let guarded = mode == Mode::Guarded;
+        self.loops.push(Frame { params: params.clone(), results, done, guarded, repeated: copies > 1 });
+        self.b.open();
+        if short.is_none() {
+            if self.spends(id) && self.contains(id, &|_, inner, _| program.insts[inner].op == Op::Loop) {
+                self.share_fuel();
+            }
+            self.burn(id, 1, mode);
+        }
+        for _ in 0..copies {
+            for (&param, &variable) in block.params.iter().zip(&params) {
+                let value = self.b.load(variable);
+                self.define(param, value);
+            }
+            self.block(body, &[], mode);
+        }
+        let body = self.b.close();
+        self.loops.pop();
+        self.b.push(Statement::Loop { body, continuing: Block::new(), break_if: None });
+    }
+
+    /// How many times the body of a loop is repeated.
+    fn repetitions(&self, id: InstId) -> usize {
+        let program = self.program;
+        let body = program.insts[id].blocks[0];
+        let tail = program.blocks[body].insts.last();
+        // Only from the end of a body the next one can be reached without a jump.
+        let awkward = |_: BlockId, inner: InstId, _: bool| match program.insts[inner].op {
+            Op::Continue => Some(&inner) != tail,
+            Op::Loop => true,
+            _ => false,
+        };
+        if !self.target.loop_budget || self.leaves_from_switch(body) || self.contains(id, &awkward) {
+            return 1;
+        }
+        let mut size = 0;
+        let mut pending = vec![body];
+        while let Some(block) = pending.pop() {
+            size += program.blocks[block].insts.len();
+            pending.extend(program.blocks[block].insts.iter().flat_map(|&inner| &program.insts[inner].blocks));
+        }
+        (REPEATED_INSTRUCTIONS / size.max(1)).clamp(1, REPETITIONS)
+    }
+
+    // Fuel.
+
+    /// Whether the whole workgroup takes the trips of a loop together.
+    pub(super) fn together(&self, id: InstId) -> bool {
+        let body = self.program.insts[id].blocks[0];
+        self.facts.as_ref().is_some_and(|facts| facts.divergence(body).is_none())
+    }
+
+    /// Whether a loop takes fuel.
+    pub(super) fn takes_fuel(&self, id: InstId) -> bool {
+        self.target.loop_budget || !self.short.contains_key(&id)
+    }
+
+    /// Whether a construct takes trips off a budget that is the subgroup's.
+    fn spends(&self, id: InstId) -> bool {
+        let is_loop = |id: InstId| self.program.insts[id].op == Op::Loop;
+        self.target.loop_budget && (is_loop(id) || self.contains(id, &|_, inner, _| is_loop(inner)))
+    }
+
+    /// Whether several arms of a construct do that: then they stand one after the other, so that each knows what those
+    /// before it have spent.
+    fn spends_in_several_arms(&self, id: InstId) -> bool {
+        let program = self.program;
+        let spends = |block: &&BlockId| program.blocks[**block].insts.iter().any(|&inner| self.spends(inner));
+        self.target.loop_budget && program.insts[id].blocks.iter().filter(spends).count() > 1
+    }
+
+    /// Lets all invocations of a subgroup that are here know what is left of their budget.
+    fn share_fuel(&mut self) {
+        let (Some(fuel), Some(_)) = (self.variables.fuel, self.target.subgroup_size) else { return };
+        let argument = self.b.load(fuel);
+        let ty = self.b.scalar_ty(Type::U32);
+        let result = self.b.result(Expression::SubgroupOperationResult { ty });
+        self.b.push(Statement::SubgroupCollectiveOperation {
+            op: SubgroupOperation::Min,
+            collective_op: CollectiveOperation::Reduce,
+            argument,
+            result,
+        });
+        self.b.store(fuel, result);
+    }
+
+    /// Pays for trips of a loop, or ends the invocation.
+    fn burn(&mut self, id: InstId, trips: u32, mode: Mode) {
+        let number = self.control.loops.len() as u32 + 1;
+        self.control.loops.push(self.program.insts[id].span);
+        let together = mode != Mode::Guarded && self.together(id);
+        let fuel = if together { self.variables.group_fuel } else { self.variables.fuel };
+        let fuel = fuel.expect("declared if there are such loops");
+        let left = self.b.load(fuel);
+        let (zero, trips) = (self.b.u32(0), self.b.u32(trips));
+        let empty = self.b.lt(left, trips);
+        self.b.open();
+        let number = self.b.u32(number);
+        self.report_atomic(report::STOP, AtomicFunction::Max, number);
+        self.exit(mode);
+        let accept = self.b.close();
+        self.b.push(Statement::If { condition: empty, accept, reject: Block::new() });
+        let rest = self.b.sub(left, trips);
+        self.b.store(fuel, rest);
+        if !together && !self.target.loop_budget {
+            // Once one has run out, the others need not go on.
+            let mask = self.b.u32(TRIPS_PER_LOOK - 1);
+            let phase = self.b.and(left, mask);
+            let look = self.b.eq(phase, zero);
+            self.b.open();
+            let pointer = self.report_word(report::STOP);
+            let stop = self.b.load(pointer);
+            let stopped = self.b.ne(stop, zero);
+            self.b.open();
+            self.exit(mode);
+            let accept = self.b.close();
+            self.b.push(Statement::If { condition: stopped, accept, reject: Block::new() });
+            let accept = self.b.close();
+            self.b.push(Statement::If { condition: look, accept, reject: Block::new() });
+        }
+    }
+
+    // Questions about constructs.
+
+    /// Whether the blocks of an instruction, at any depth, contain something; `question` is asked with the block it stands
+    /// in, and whether that is inside a loop below the instruction.
+    fn contains(&self, id: InstId, question: &dyn Fn(BlockId, InstId, bool) -> bool) -> bool {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let mut pending: Vec<(BlockId, bool)> = inst.blocks.iter().map(|&block| (block, inst.op == Op::Loop)).collect();
+        while let Some((block, in_loop)) = pending.pop() {
+            for &id in &program.blocks[block].insts {
+                if question(block, id, in_loop) {
+                    return true;
+                }
+                let inst = &program.insts[id];
+                pending.extend(inst.blocks.iter().map(|&nested| (nested, in_loop || inst.op == Op::Loop)));
+            }
+        }
+        false
+    }
+
+    /// Whether an invocation may end in a construct.
+    fn may_die(&self, id: InstId) -> bool {
+        let dies = |id: InstId| match self.program.insts[id].op {
+            Op::Return | Op::Trap => true,
+            Op::Loop => self.takes_fuel(id),
+            _ => false,
+        };
+        dies(id) || self.contains(id, &|_, id, _| dies(id))
+    }
+
+    /// Whether the innermost loop around a construct may be left from inside it.
+    fn may_leave(&self, id: InstId) -> bool {
+        let breaks = |_: BlockId, id: InstId, in_loop: bool| !in_loop && self.program.insts[id].op == Op::Break;
+        self.may_die(id) || self.contains(id, &breaks)
+    }
+
+    /// Whether a loop with this body may be left from inside a switch of its own.
+    fn leaves_from_switch(&self, body: BlockId) -> bool {
+        let program = self.program;
+        let mut pending = vec![body];
+        while let Some(block) = pending.pop() {
+            for &id in &program.blocks[block].insts {
+                let inst = &program.insts[id];
+                match inst.op {
+                    Op::Switch(_) if self.may_leave(id) => return true,
+                    Op::Loop => {}
+                    _ => pending.extend(&inst.blocks),
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether a construct in a shared block concerns the whole workgroup: it contains a collective operation, or an exit
+    /// that all take together.
+    fn is_shared(&self, id: InstId) -> bool {
+        let facts = self.facts.as_ref().expect("masked programs have collective operations");
+        self.contains(id, &|block, inner, in_loop| {
+            let op = &self.program.insts[inner].op;
+            let together = facts.divergence(block).is_none();
+            match op {
+                Op::Break | Op::Continue => together && !in_loop,
+                Op::Return | Op::Trap => together,
+                op => op.is_collective(),
+            }
+        })
+    }
+}

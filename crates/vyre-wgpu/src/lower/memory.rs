@@ -1,0 +1,369 @@
+//! Memory objects and accesses to them, with the bounds checks that the meaning of programs asks for.
+//!
+//! An index outside is never used: a load takes element 0 instead and then gives 0, a store is skipped. A storage object may
+//! begin anywhere in its binding, so its elements are found at their index plus an offset.
+
+use naga::{AddressSpace, AtomicFunction, Expression, GlobalVariable, PredeclaredType, Span, Statement};
+use vyre_foundation::ir::{Element, InstId, MemId, Op, Space, Type};
+
+use super::build::{Expr, scalar};
+use super::{Lowerer, Mode, binding};
+
+/// How an object is found in the module.
+#[derive(Clone)]
+pub(super) enum Object {
+    /// The value of a uniform, loaded at entry.
+    Uniform(Expr),
+    Array(Array),
+}
+
+/// An array.
+#[derive(Clone)]
+pub(super) struct Array {
+    base: Expr,
+    element: Element,
+    length: Expr,
+    /// Where the first element is, for storage.
+    offset: Option<Expr>,
+    shape: Shape,
+}
+
+/// How the elements of an array are stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// As what they are.
+    Plain,
+    /// As the value that they are loaded as: sub-word elements of workgroup and private arrays.
+    Extended,
+    /// Several in each u32.
+    Packed,
+}
+
+/// Whether an element that is accessed is inside its object.
+#[derive(Clone, Copy)]
+enum Inside {
+    Always,
+    Never,
+    Where(Expr),
+}
+
+fn is_sub_word(element: Element) -> bool {
+    matches!(element, Element::I8 | Element::U8 | Element::I16 | Element::U16)
+}
+
+impl Lowerer<'_> {
+    /// Declares every object, and loads what the host says about it if the program uses it.
+    pub(super) fn declare_memory(&mut self) {
+        let program = self.program;
+        let mut used = vec![false; program.memory.len()];
+        let mut stored = vec![false; program.memory.len()];
+        program.walk(|id, _| {
+            use vyre_foundation::ir::entity::Entity;
+            let op = &program.insts[id].op;
+            if let Some(memory) = op.memory() {
+                used[memory.index()] = true;
+                stored[memory.index()] |= matches!(op, Op::Store(_));
+            }
+        });
+        let mut next_binding = 1;
+        for ((id, memory), (used, stored)) in program.memory.iter().zip(used.into_iter().zip(stored)) {
+            let element = memory.element;
+            let value_ty = element.value_type();
+            let atomic = memory.atomic && (element.size() < 8 || self.target.atomics_64);
+            let object = match memory.space {
+                Space::Uniform => {
+                    if !used {
+                        continue;
+                    }
+                    let word = self.control.object(id);
+                    let words =
+                        (0..value_ty.bits().div_ceil(32)).map(|offset| self.param(word + offset)).collect::<Vec<_>>();
+                    Object::Uniform(self.join_words(value_ty, &words))
+                }
+                Space::Storage(_) => {
+                    let number = next_binding;
+                    next_binding += 1;
+                    if !used {
+                        continue;
+                    }
+                    let packed = is_sub_word(element);
+                    let ty = match packed {
+                        // Stores to neighbours in one word must not undo each other.
+                        true => self.b.array_ty(Type::U32, None, stored),
+                        false => self.b.array_ty(value_ty, None, atomic),
+                    };
+                    let variable = binding(&memory.name, number, ty);
+                    let variable = self.b.module.global_variables.append(variable, Span::UNDEFINED);
+                    let base = self.b.name(Expression::GlobalVariable(variable));
+                    let word = self.control.object(id);
+                    let length = match memory.length {
+                        Some(length) => self.b.u32(length),
+                        None => self.param(word),
+                    };
+                    let offset = Some(self.param(word + 1));
+                    let shape = if packed { Shape::Packed } else { Shape::Plain };
+                    Object::Array(Array { base, element, length, offset, shape })
+                }
+                Space::Workgroup | Space::Private => {
+                    let length = memory.length.expect("only storage may have a length that is not known");
+                    let shape = if is_sub_word(element) { Shape::Extended } else { Shape::Plain };
+                    let ty = self.b.array_ty(value_ty, Some(length), atomic);
+                    let base = if memory.space == Space::Private {
+                        self.b.variable(&memory.name, ty)
+                    } else {
+                        self.workgroup_bytes += u64::from(length) * u64::from(scalar(value_ty).width);
+                        self.workgroup(&memory.name, ty)
+                    };
+                    let length = self.b.u32(length);
+                    Object::Array(Array { base, element, length, offset: None, shape })
+                }
+            };
+            self.objects[id] = Some(object);
+        }
+    }
+
+    /// A variable that the workgroup shares; a pointer.
+    fn workgroup(&mut self, name: &str, ty: naga::Handle<naga::Type>) -> Expr {
+        let variable = GlobalVariable {
+            name: Some(name.into()),
+            space: AddressSpace::WorkGroup,
+            binding: None,
+            ty,
+            init: None,
+            memory_decorations: naga::MemoryDecorations::empty(),
+        };
+        let variable = self.b.module.global_variables.append(variable, Span::UNDEFINED);
+        self.b.name(Expression::GlobalVariable(variable))
+    }
+
+    /// A scalar that the workgroup shares; a pointer.
+    pub(super) fn workgroup_variable(&mut self, name: &str, ty: Type, atomic: bool) -> Expr {
+        self.workgroup_bytes += u64::from(scalar(ty).width);
+        let inner = if atomic { naga::TypeInner::Atomic(scalar(ty)) } else { naga::TypeInner::Scalar(scalar(ty)) };
+        let ty = self.b.ty(inner);
+        self.workgroup(name, ty)
+    }
+
+    fn array(&self, memory: MemId) -> Array {
+        match &self.objects[memory] {
+            Some(Object::Array(array)) => array.clone(),
+            Some(Object::Uniform(_)) | None => unreachable!("arrays that are used were declared as such"),
+        }
+    }
+
+    pub(super) fn length(&mut self, memory: MemId) -> Expr {
+        match &self.objects[memory] {
+            Some(Object::Array(array)) => array.length,
+            // A uniform has one element.
+            Some(Object::Uniform(_)) | None => self.b.u32(1),
+        }
+    }
+
+    /// For each of `width` elements from the index of an access up: its index, and whether it is inside.
+    fn elements(&mut self, memory: MemId, id: InstId, width: usize) -> Vec<(Expr, Inside)> {
+        let index = self.value(self.program.insts[id].operands[0]);
+        let length = self.array(memory).length;
+        if let (Some(index), Some(length)) = (self.b.known_u32(index), self.program.memory[memory].length) {
+            let elements = (0..width as u64).map(|offset| {
+                let index = u64::from(index) + offset;
+                let inside = if index < u64::from(length) { Inside::Always } else { Inside::Never };
+                (self.b.u32(index as u32), inside)
+            });
+            return elements.collect();
+        }
+        let first = self.b.lt(index, length);
+        let mut elements = vec![(index, Inside::Where(first))];
+        // Where the first is inside, this does not wrap; where it is not, none of the others is.
+        let left = if width > 1 { self.b.sub(length, index) } else { length };
+        for offset in 1..width {
+            let offset = self.b.u32(offset as u32);
+            let index = self.b.add(index, offset);
+            let inside = self.b.gt(left, offset);
+            elements.push((index, Inside::Where(self.b.and(first, inside))));
+        }
+        elements
+    }
+
+    /// Does something to an element where it is inside.
+    fn where_inside(&mut self, inside: Inside, access: impl FnOnce(&mut Self)) {
+        match inside {
+            Inside::Never => {}
+            Inside::Always => access(self),
+            Inside::Where(condition) => {
+                self.b.open();
+                access(self);
+                let accept = self.b.close();
+                self.b.push(Statement::If { condition, accept, reject: naga::Block::new() });
+            }
+        }
+    }
+
+    /// A pointer to an element, or to the word that it is in; then also the number of its first bit.
+    fn element(&mut self, array: &Array, index: Expr) -> (Expr, Option<Expr>) {
+        let index = match array.offset {
+            Some(offset) => self.b.add(index, offset),
+            None => index,
+        };
+        if array.shape != Shape::Packed {
+            return (self.b.at(array.base, index), None);
+        }
+        let (index_bits, element_bits) = if array.element.size() == 1 { (2, 3) } else { (1, 4) };
+        let count = self.b.u32(index_bits);
+        let word = self.b.shr(index, count);
+        let mask = self.b.u32((1 << index_bits) - 1);
+        let position = self.b.and(index, mask);
+        let count = self.b.u32(element_bits);
+        let bit = self.b.shl(position, count);
+        (self.b.at(array.base, word), Some(bit))
+    }
+
+    pub(super) fn load(&mut self, memory: MemId, id: InstId) {
+        let results = self.program.insts[id].results.clone();
+        if let Some(Object::Uniform(value)) = self.objects[memory] {
+            self.define(results[0], value);
+            return;
+        }
+        let array = self.array(memory);
+        let ty = array.element.value_type();
+        for ((index, inside), result) in self.elements(memory, id, results.len()).into_iter().zip(results) {
+            let safe = match inside {
+                Inside::Never => {
+                    let zero = self.b.zero(ty);
+                    self.define(result, zero);
+                    continue;
+                }
+                Inside::Always => index,
+                Inside::Where(inside) => {
+                    let zero = self.b.u32(0);
+                    self.b.select(inside, index, zero)
+                }
+            };
+            let (pointer, bit) = self.element(&array, safe);
+            let mut value = self.b.load(pointer);
+            if let Some(bit) = bit {
+                value = self.unpack(array.element, value, bit);
+            }
+            if let Inside::Where(inside) = inside {
+                let zero = self.b.zero(ty);
+                value = self.b.select(inside, value, zero);
+            }
+            self.define(result, value);
+        }
+    }
+
+    /// The element at a bit of a word.
+    fn unpack(&mut self, element: Element, word: Expr, bit: Expr) -> Expr {
+        let bits = 8 * element.size() as u32;
+        let shifted = self.b.shr(word, bit);
+        if element.value_type() == Type::I32 {
+            let shifted = self.b.bitcast(shifted, Type::I32);
+            self.cut(element, shifted)
+        } else {
+            let mask = self.b.u32((1 << bits) - 1);
+            self.b.and(shifted, mask)
+        }
+    }
+
+    /// Drops what does not fit into a sub-word element, and extends what is left.
+    fn cut(&mut self, element: Element, value: Expr) -> Expr {
+        let bits = 8 * element.size() as u32;
+        if element.value_type() == Type::I32 {
+            let count = self.b.u32(32 - bits);
+            let top = self.b.shl(value, count);
+            self.b.shr(top, count)
+        } else {
+            let mask = self.b.u32((1 << bits) - 1);
+            self.b.and(value, mask)
+        }
+    }
+
+    pub(super) fn store(&mut self, id: InstId) {
+        let inst = &self.program.insts[id];
+        let memory = inst.op.memory().expect("a store names an object");
+        let array = self.array(memory);
+        let values = &inst.operands[1..];
+        for ((index, inside), &value) in self.elements(memory, id, values.len()).into_iter().zip(values) {
+            let value = self.value(value);
+            self.where_inside(inside, |lowerer| lowerer.store_element(&array, index, value));
+        }
+    }
+
+    fn store_element(&mut self, array: &Array, index: Expr, value: Expr) {
+        let (pointer, bit) = self.element(array, index);
+        match (array.shape, bit) {
+            (Shape::Extended, _) => {
+                let value = self.cut(array.element, value);
+                self.b.store(pointer, value);
+            }
+            (Shape::Packed, Some(bit)) => {
+                let bits = 8 * array.element.size() as u32;
+                let value = match array.element.value_type() {
+                    Type::I32 => self.b.bitcast(value, Type::U32),
+                    _ => value,
+                };
+                let mask = self.b.u32((1 << bits) - 1);
+                let value = self.b.and(value, mask);
+                let value = self.b.shl(value, bit);
+                let place = self.b.shl(mask, bit);
+                let others = self.b.not(place, Type::U32);
+                self.b.push(Statement::Atomic { pointer, fun: AtomicFunction::And, value: others, result: None });
+                self.b.push(Statement::Atomic { pointer, fun: AtomicFunction::InclusiveOr, value, result: None });
+            }
+            _ => self.b.store(pointer, value),
+        }
+    }
+
+    /// A read-modify-write. Outside of the object, or for the dead, it gives zeros.
+    pub(super) fn atomic(&mut self, id: InstId, mode: Mode) {
+        let inst = &self.program.insts[id];
+        let memory = inst.op.memory().expect("an atomic names an object");
+        let array = self.array(memory);
+        let ty = array.element.value_type();
+        let types: Vec<Type> = inst.results.iter().map(|&result| self.program.ty(result)).collect();
+        let places: Vec<Expr> = types.iter().map(|&ty| self.b.scalar_variable("old", ty)).collect();
+        for (&place, &ty) in places.iter().zip(&types) {
+            let zero = self.b.zero(ty);
+            self.b.store(place, zero);
+        }
+        let operands: Vec<Expr> = inst.operands[1..].iter().map(|&operand| self.value(operand)).collect();
+        let (index, inside) = self.elements(memory, id, 1)[0];
+        let access = |lowerer: &mut Self| {
+            let (pointer, _) = lowerer.element(&array, index);
+            let result_ty = match inst.op {
+                Op::AtomicCompareExchange(_) => {
+                    let ty = PredeclaredType::AtomicCompareExchangeWeakResult(scalar(ty));
+                    lowerer.b.module.generate_predeclared_type(ty)
+                }
+                _ => lowerer.b.scalar_ty(ty),
+            };
+            let (fun, value) = match inst.op {
+                Op::AtomicAdd(_) => (AtomicFunction::Add, operands[0]),
+                Op::AtomicSub(_) => (AtomicFunction::Subtract, operands[0]),
+                Op::AtomicMin(_) => (AtomicFunction::Min, operands[0]),
+                Op::AtomicMax(_) => (AtomicFunction::Max, operands[0]),
+                Op::AtomicAnd(_) => (AtomicFunction::And, operands[0]),
+                Op::AtomicOr(_) => (AtomicFunction::InclusiveOr, operands[0]),
+                Op::AtomicXor(_) => (AtomicFunction::ExclusiveOr, operands[0]),
+                Op::AtomicExchange(_) => (AtomicFunction::Exchange { compare: None }, operands[0]),
+                Op::AtomicCompareExchange(_) => (AtomicFunction::Exchange { compare: Some(operands[0]) }, operands[1]),
+                _ => unreachable!("`{}` is not an atomic", inst.op.row().name),
+            };
+            let comparison = places.len() == 2;
+            let result = lowerer.b.result(Expression::AtomicResult { ty: result_ty, comparison });
+            lowerer.b.push(Statement::Atomic { pointer, fun, value, result: Some(result) });
+            if comparison {
+                for (field, &place) in places.iter().enumerate() {
+                    let part = lowerer.b.field(result, field as u32);
+                    lowerer.b.store(place, part);
+                }
+            } else {
+                lowerer.b.store(places[0], result);
+            }
+        };
+        self.guarded_effect(mode, |lowerer| lowerer.where_inside(inside, access));
+        for (&result, &place) in inst.results.iter().zip(&places) {
+            let value = self.b.load(place);
+            self.define(result, value);
+        }
+    }
+}

@@ -1,0 +1,634 @@
+//! Lowering: a validated program becomes a naga module with one compute entry point.
+//!
+//! * [`build`](self) has the naga module under construction, `arith` the operations that are functions of their operands,
+//!   `memory` accesses and their bounds checks, `flow` control flow, `collective` what invocations do together, and `control`
+//!   the hidden binding by which the host and the kernel talk.
+//!
+//! # Invocations that have ended
+//!
+//! naga's `return` is used wherever it is allowed: in programs without collective operations, and where the whole workgroup
+//! returns together. In the others (`masked` programs) an invocation that ends only some of its workgroup clears a variable,
+//! `alive`. Such a program has two sorts of blocks:
+//!
+//! * *Shared* blocks are executed by all invocations, dead or alive: those that contain collective operations, or exits that
+//!   the workgroup takes together. Their effects are done by the living only. What they branch on is taken from a living
+//!   invocation through workgroup memory, because a dead one may not know it; if nobody lives, the workgroup returns.
+//! * *Guarded* blocks are entered by the living only; after something in which an invocation may have died, the rest of the
+//!   block is guarded again, and a loop is left by those who died in it.
+//!
+//! # Loops
+//!
+//! Every loop that is not short by its own arithmetic takes fuel, so that no shader runs forever.
+//!
+//! Mesa's software driver counts the trips of all loops that a subgroup takes, whichever invocations are in them, and ends
+//! every loop after its first trip once they are [`BUDGET`]: silently, with wrong results. For such a device (`loop_budget`)
+//! fuel is that count. Every loop pays; invocations that were not in a loop learn what it cost where they come together with
+//! those that were; and whoever runs out ends with an error. To get further, the bodies of small loops are repeated, so that
+//! one trip of the device is many of the program.
+
+mod arith;
+mod build;
+mod collective;
+pub(crate) mod control;
+mod flow;
+mod fma;
+mod memory;
+mod short;
+
+use naga::{AddressSpace, Binding, BuiltIn, EntryPoint, Expression, FunctionArgument, Span, StorageAccess, VectorSize};
+use rustc_hash::FxHashMap;
+use vyre_foundation::Validated;
+use vyre_foundation::analysis::{Scope, Uniformity};
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::ops::Kind;
+use vyre_foundation::ir::{Axis, InstId, MemId, Op, Program, Type, ValueId};
+
+use build::{Builder, Expr};
+use control::{Control, param, report};
+use memory::Object;
+
+/// What lowering must know about a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// Whether the device silently ends loops once a subgroup has taken [`BUDGET`] trips.
+    pub(crate) loop_budget: bool,
+    /// Whether there are atomics on 64-bit integers.
+    pub(crate) atomics_64: bool,
+    /// Whether float operations are veiled, because the driver would simplify `(a + b) - a` to `b`.
+    pub(crate) veil_floats: bool,
+    /// Whether `fma` is made from other operations, with f64, because the device rounds it twice.
+    pub(crate) emulate_fma: bool,
+    /// Lanes of a subgroup, if that is known.
+    pub(crate) subgroup_size: Option<u32>,
+}
+
+/// A lowered program.
+pub(crate) struct Lowered {
+    pub(crate) module: naga::Module,
+    pub(crate) control: Control,
+    /// Bytes of workgroup memory that the module uses.
+    pub(crate) workgroup_bytes: u64,
+}
+
+/// Trips that a subgroup can take in all on a device with a loop budget. What the device allows is a little more.
+pub(crate) const BUDGET: u64 = 65_000;
+
+/// The name of the entry point.
+pub(crate) const ENTRY: &str = "main";
+
+/// Lowers a program. Binding 0 is the control block, and the storage objects follow in their order.
+pub(crate) fn lower(program: &Validated<Program>, target: Target) -> Lowered {
+    let lowerer = Lowerer::new(program, target);
+    lowerer.run()
+}
+
+/// Who executes a block, and what an exit means there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// An exit is naga's `return`.
+    Free,
+    /// By the living; an exit clears `alive`.
+    Guarded,
+    /// By all, dead or alive.
+    Shared,
+}
+
+struct Lowerer<'p> {
+    program: &'p Program,
+    target: Target,
+    b: Builder,
+    values: Arena<ValueId, Option<Expr>>,
+    objects: Arena<MemId, Option<Object>>,
+    control: Control,
+    /// The `params` and `report` of the control block; pointers.
+    params: Expr,
+    report: Expr,
+    /// Which values and blocks are uniform, if the program has collective operations.
+    facts: Option<Uniformity>,
+    masked: bool,
+    /// Loops that are short by their own arithmetic, with the most trips that they take.
+    short: FxHashMap<InstId, u32>,
+    loops: Vec<flow::Frame>,
+    builtins: FxHashMap<BuiltIn, Expr>,
+    group_index: Option<Expr>,
+    global_index: Option<Expr>,
+    variables: Variables,
+    workgroup_bytes: u64,
+    /// Workgroup variables for the words of a broadcast; pointers.
+    broadcast: Vec<Expr>,
+}
+
+/// Variables of the entry point, where the program needs them; pointers.
+#[derive(Default)]
+struct Variables {
+    alive: Option<Expr>,
+    fuel: Option<Expr>,
+    group_fuel: Option<Expr>,
+    /// Lines that the invocation has printed.
+    printed: Option<Expr>,
+    /// Workgroup memory by which a value is handed from the living to all.
+    somebody: Option<Expr>,
+    choice: Option<Expr>,
+}
+
+impl<'p> Lowerer<'p> {
+    fn new(program: &'p Program, target: Target) -> Self {
+        let mut b = Builder::new();
+        b.emulate_fma = target.emulate_fma;
+        let control = Control::new(program);
+        let words = b.array_ty(Type::U32, Some(control.params), false);
+        let report = b.array_ty(Type::U32, None, true);
+        let member = |name: &str, ty, offset| naga::StructMember { name: Some(name.into()), ty, binding: None, offset };
+        let members = vec![member("params", words, 0), member("report", report, 4 * control.params)];
+        let span = 4 * control.params + 4;
+        let ty = naga::Type { name: Some("Control".into()), inner: naga::TypeInner::Struct { members, span } };
+        let ty = b.module.types.insert(ty, Span::UNDEFINED);
+        let variable = b.module.global_variables.append(binding("control", 0, ty), Span::UNDEFINED);
+        let base = b.name(Expression::GlobalVariable(variable));
+        let params = b.field(base, 0);
+        let report = b.field(base, 1);
+
+        let mut collectives = false;
+        program.walk(|id, _| collectives |= program.insts[id].op.is_collective());
+        let facts = collectives.then(|| Uniformity::of(program, Scope::Workgroup));
+        Lowerer {
+            program,
+            target,
+            b,
+            values: Arena::filled(program.values.len(), None),
+            objects: Arena::filled(program.memory.len(), None),
+            control,
+            params,
+            report,
+            facts,
+            masked: false,
+            short: short::loops(program).into_iter().collect(),
+            loops: Vec::new(),
+            builtins: FxHashMap::default(),
+            group_index: None,
+            global_index: None,
+            variables: Variables::default(),
+            workgroup_bytes: 0,
+            broadcast: Vec::new(),
+        }
+    }
+
+    fn run(mut self) -> Lowered {
+        self.masked = self.facts.is_some() && self.dies_divergently();
+        let total = self.param(param::TOTAL);
+        let group_index = self.physical_group();
+        self.group_index = Some(group_index);
+        // A folded grid has more workgroups than were asked for.
+        let beyond = self.b.ge(group_index, total);
+        self.b.when(beyond, |b| b.push(naga::Statement::Return { value: None }));
+        let invocations = self.b.u32(self.program.workgroup_size.iter().product());
+        let local = self.builtin(BuiltIn::LocalInvocationIndex);
+        let first = self.b.mul(group_index, invocations);
+        self.global_index = Some(self.b.add(first, local));
+
+        if self.target.veil_floats {
+            self.b.veil = Some([self.param(param::ZEROS), self.param(param::ZEROS + 1)]);
+        }
+        self.declare_memory();
+        self.prepare_effects();
+        let mode = if self.masked { Mode::Shared } else { Mode::Free };
+        self.block(self.program.body, &[], mode);
+
+        let workgroup_size = match self.in_one_row() {
+            true => [self.program.workgroup_size.iter().product(), 1, 1],
+            false => self.program.workgroup_size,
+        };
+        let Lowerer { mut b, control, workgroup_bytes, .. } = self;
+        b.function.body = b.close();
+        let function = std::mem::take(&mut b.function);
+        b.module.entry_points.push(EntryPoint {
+            name: ENTRY.into(),
+            stage: naga::ShaderStage::Compute,
+            early_depth_test: None,
+            workgroup_size,
+            workgroup_size_overrides: None,
+            function,
+            mesh_info: None,
+            task_payload: None,
+            incoming_ray_payload: None,
+        });
+        Lowered { module: b.module, control, workgroup_bytes }
+    }
+
+    /// Whether some invocations of a workgroup may end while others go on.
+    fn dies_divergently(&self) -> bool {
+        let facts = self.facts.as_ref().expect("asked for programs with collective operations");
+        let program = self.program;
+        let mut pending = vec![program.body];
+        while let Some(block) = pending.pop() {
+            for &id in &program.blocks[block].insts {
+                let inst = &program.insts[id];
+                let dies = match inst.op {
+                    Op::Return | Op::Trap => facts.divergence(block).is_some(),
+                    Op::Loop => self.takes_fuel(id) && facts.divergence(inst.blocks[0]).is_some(),
+                    _ => false,
+                };
+                if dies {
+                    return true;
+                }
+                pending.extend(&inst.blocks);
+            }
+        }
+        false
+    }
+
+    // Where an invocation stands.
+
+    /// A word that the host gave.
+    fn param(&mut self, word: u32) -> Expr {
+        let pointer = self.b.field(self.params, word);
+        self.b.load(pointer)
+    }
+
+    fn builtin(&mut self, builtin: BuiltIn) -> Expr {
+        if let Some(&known) = self.builtins.get(&builtin) {
+            return known;
+        }
+        let scalar = naga::Scalar::U32;
+        let ty = match builtin {
+            BuiltIn::WorkGroupId | BuiltIn::NumWorkGroups | BuiltIn::LocalInvocationId => {
+                self.b.ty(naga::TypeInner::Vector { size: VectorSize::Tri, scalar })
+            }
+            _ => self.b.ty(naga::TypeInner::Scalar(scalar)),
+        };
+        let position = self.b.function.arguments.len() as u32;
+        let binding = Some(Binding::BuiltIn(builtin));
+        self.b.function.arguments.push(FunctionArgument { name: None, ty, binding });
+        let argument = self.b.name(Expression::FunctionArgument(position));
+        self.builtins.insert(builtin, argument);
+        argument
+    }
+
+    /// The linear index of the workgroup in the grid that was launched: also its index in the grid that was asked for.
+    fn physical_group(&mut self) -> Expr {
+        let id = self.builtin(BuiltIn::WorkGroupId);
+        let count = self.builtin(BuiltIn::NumWorkGroups);
+        let [x, y, z] = [0, 1, 2].map(|axis| self.b.field(id, axis));
+        let [width, height] = [0, 1].map(|axis| self.b.field(count, axis));
+        let planes = self.b.mul(height, z);
+        let rows = self.b.add(planes, y);
+        let before = self.b.mul(rows, width);
+        self.b.add(before, x)
+    }
+
+    fn group_id(&mut self, axis: Axis) -> Expr {
+        let index = self.group_index.expect("computed at entry");
+        let width = self.param(param::GROUPS);
+        match axis {
+            Axis::X => self.modulo(index, width),
+            Axis::Y | Axis::Z => {
+                let row = self.quotient(index, width);
+                let height = self.param(param::GROUPS + 1);
+                if axis == Axis::Y { self.modulo(row, height) } else { self.quotient(row, height) }
+            }
+        }
+    }
+
+    /// A workgroup runs only if there are some, so the divisor is not 0.
+    fn quotient(&mut self, a: Expr, b: Expr) -> Expr {
+        self.b.binary(naga::BinaryOperator::Divide, a, b)
+    }
+
+    fn modulo(&mut self, a: Expr, b: Expr) -> Expr {
+        self.b.binary(naga::BinaryOperator::Modulo, a, b)
+    }
+
+    /// Workgroups with subgroup operations are launched as one row: naga asks for it, because with more dimensions devices
+    /// differ in which invocations make a subgroup.
+    fn in_one_row(&self) -> bool {
+        let mut subgroups = false;
+        self.program.walk(|id, _| subgroups |= self.program.insts[id].op.row().name.starts_with("subgroup_"));
+        subgroups
+    }
+
+    fn local_id(&mut self, axis: Axis) -> Expr {
+        if self.in_one_row() {
+            let index = self.builtin(BuiltIn::LocalInvocationIndex);
+            let [width, height, _] = self.program.workgroup_size;
+            let (width, height) = (self.b.u32(width), self.b.u32(height));
+            return match axis {
+                Axis::X => self.modulo(index, width),
+                Axis::Y | Axis::Z => {
+                    let row = self.quotient(index, width);
+                    if axis == Axis::Y { self.modulo(row, height) } else { self.quotient(row, height) }
+                }
+            };
+        }
+        let id = self.builtin(BuiltIn::LocalInvocationId);
+        self.b.field(id, axis as u32)
+    }
+
+    /// Operations that say where an invocation is, or how large something is.
+    fn place(&mut self, op: &Op) -> Expr {
+        let size = |axis: &Axis| self.program.workgroup_size[*axis as usize];
+        match op {
+            Op::GlobalIndex => self.global_index.expect("computed at entry"),
+            Op::GlobalId(axis) => {
+                let size = size(axis);
+                let group = self.group_id(*axis);
+                let size = self.b.u32(size);
+                let first = self.b.mul(group, size);
+                let local = self.local_id(*axis);
+                self.b.add(first, local)
+            }
+            Op::LocalId(axis) => self.local_id(*axis),
+            Op::LocalIndex => self.builtin(BuiltIn::LocalInvocationIndex),
+            Op::GroupId(axis) => self.group_id(*axis),
+            Op::GroupIndex => self.group_index.expect("computed at entry"),
+            Op::GroupCount(axis) => self.param(param::GROUPS + *axis as u32),
+            Op::GroupSize(axis) => {
+                let size = size(axis);
+                self.b.u32(size)
+            }
+            Op::SubgroupSize => self.builtin(BuiltIn::SubgroupSize),
+            Op::SubgroupId => self.builtin(BuiltIn::SubgroupId),
+            Op::SubgroupLane => self.builtin(BuiltIn::SubgroupInvocationId),
+            Op::Length(memory) => self.length(*memory),
+            _ => unreachable!("`{}` is lowered elsewhere", op.row().name),
+        }
+    }
+
+    // Values.
+
+    fn value(&mut self, value: ValueId) -> Expr {
+        match self.program.known(value) {
+            Some(literal) => self.b.literal(literal),
+            None => self.values[value].expect("a value is used where it is visible"),
+        }
+    }
+
+    fn define(&mut self, value: ValueId, expr: Expr) {
+        self.values[value] = Some(expr);
+    }
+
+    /// The words of a value, low word first.
+    fn words(&mut self, ty: Type, value: Expr) -> Vec<Expr> {
+        match ty {
+            Type::Bool => {
+                let (one, zero) = (self.b.u32(1), self.b.u32(0));
+                vec![self.b.select(value, one, zero)]
+            }
+            Type::U32 => vec![value],
+            Type::I32 | Type::F32 => vec![self.b.bitcast(value, Type::U32)],
+            Type::F16 => {
+                let wide = self.b.resize(value, Type::F32);
+                vec![self.b.f32_to_half(wide)]
+            }
+            Type::U64 => {
+                let (low, high) = self.b.split(value);
+                vec![low, high]
+            }
+            Type::I64 | Type::F64 => {
+                let bits = self.b.bitcast(value, Type::U64);
+                let (low, high) = self.b.split(bits);
+                vec![low, high]
+            }
+        }
+    }
+
+    /// The value with these words.
+    fn join_words(&mut self, ty: Type, words: &[Expr]) -> Expr {
+        match ty {
+            Type::Bool => {
+                let zero = self.b.u32(0);
+                self.b.ne(words[0], zero)
+            }
+            Type::U32 => words[0],
+            Type::I32 | Type::F32 => self.b.bitcast(words[0], ty),
+            Type::F16 => {
+                let wide = self.b.half_to_f32(words[0]);
+                self.b.resize(wide, Type::F16)
+            }
+            Type::U64 => self.b.join(words[0], words[1]),
+            Type::I64 | Type::F64 => {
+                let bits = self.b.join(words[0], words[1]);
+                self.b.bitcast(bits, ty)
+            }
+        }
+    }
+
+    /// An operation that is neither control flow nor collective.
+    fn simple(&mut self, id: InstId, mode: Mode) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        match inst.op.row().kind {
+            Kind::Pure => {
+                let result = inst.results[0];
+                let result_ty = program.ty(result);
+                let class = match inst.op {
+                    Op::Select => program.ty(inst.operands[1]),
+                    _ => program.ty(inst.operands[0]),
+                };
+                let operands: Vec<Expr> = inst.operands.iter().map(|&operand| self.value(operand)).collect();
+                let folded = self.b.folded(&inst.op, &operands, Some(result_ty));
+                let expr = folded.unwrap_or_else(|| self.b.pure(&inst.op, class, result_ty, &operands));
+                self.define(result, expr);
+            }
+            Kind::PerInvocation | Kind::PerGroup => {
+                let expr = self.place(&inst.op);
+                self.define(inst.results[0], expr);
+            }
+            Kind::Access => match inst.op {
+                Op::Load(memory) => self.load(memory, id),
+                _ => self.guarded_effect(mode, |lowerer| lowerer.store(id)),
+            },
+            Kind::Atomic => self.atomic(id, mode),
+            Kind::Effect => self.guarded_effect(mode, |lowerer| lowerer.print(id)),
+            Kind::Collective | Kind::Control => unreachable!("lowered elsewhere"),
+        }
+    }
+
+    /// Does something that only the living do.
+    fn guarded_effect(&mut self, mode: Mode, effect: impl FnOnce(&mut Self)) {
+        match (mode, self.variables.alive) {
+            (Mode::Shared, Some(alive)) => {
+                let alive = self.b.load(alive);
+                self.b.open();
+                effect(self);
+                let accept = self.b.close();
+                self.b.push(naga::Statement::If { condition: alive, accept, reject: naga::Block::new() });
+            }
+            _ => effect(self),
+        }
+    }
+
+    // Traps, fuel and prints.
+
+    /// Declares and sets the variables that effects need.
+    fn prepare_effects(&mut self) {
+        let program = self.program;
+        let (mut prints, mut fuel, mut group_fuel) = (false, false, false);
+        program.walk(|id, _| {
+            let inst = &program.insts[id];
+            match inst.op {
+                Op::Print(_) => prints = true,
+                Op::Loop if self.takes_fuel(id) => {
+                    let together = self.together(id);
+                    group_fuel |= together;
+                    fuel |= !together || self.masked;
+                }
+                _ => {}
+            }
+        });
+        if self.masked {
+            let alive = self.b.scalar_variable("alive", Type::Bool);
+            let yes = self.b.bool(true);
+            self.b.store(alive, yes);
+            self.variables.alive = Some(alive);
+            self.variables.somebody = Some(self.workgroup_variable("somebody", Type::U32, true));
+            self.variables.choice = Some(self.workgroup_variable("choice", Type::U32, true));
+        }
+        if prints {
+            self.variables.printed = Some(self.b.scalar_variable("printed", Type::U32));
+        }
+        if fuel {
+            let variable = self.b.scalar_variable("fuel", Type::U32);
+            let given = self.param(param::FUEL);
+            self.b.store(variable, given);
+            self.variables.fuel = Some(variable);
+        }
+        if group_fuel {
+            let variable = self.b.scalar_variable("group_fuel", Type::U32);
+            let given = self.param(param::GROUP_FUEL);
+            self.b.store(variable, given);
+            self.variables.group_fuel = Some(variable);
+        }
+        self.control.both_fuels = fuel && group_fuel;
+        if fuel || group_fuel {
+            self.stop_at_entry();
+        }
+    }
+
+    /// Once an invocation has run out of fuel, workgroups that have not begun need not.
+    fn stop_at_entry(&mut self) {
+        let pointer = self.report_word(report::STOP);
+        let mut stop = self.b.load(pointer);
+        if self.facts.is_some() {
+            stop = self.broadcast_words(&[stop], false)[0];
+        }
+        let zero = self.b.u32(0);
+        let stopped = self.b.ne(stop, zero);
+        self.b.when(stopped, |b| b.push(naga::Statement::Return { value: None }));
+    }
+
+    fn report_word(&mut self, word: u32) -> Expr {
+        let index = self.b.u32(word);
+        self.b.at(self.report, index)
+    }
+
+    /// Changes a word of the report and gives what it was before.
+    fn report_atomic(&mut self, word: u32, fun: naga::AtomicFunction, value: Expr) -> Expr {
+        let pointer = self.report_word(word);
+        let ty = self.b.scalar_ty(Type::U32);
+        let result = self.b.result(Expression::AtomicResult { ty, comparison: false });
+        self.b.push(naga::Statement::Atomic { pointer, fun, value, result: Some(result) });
+        result
+    }
+
+    /// Writes consecutive words of the report.
+    fn report_words(&mut self, first: Expr, words: &[Expr]) {
+        for (offset, &word) in words.iter().enumerate() {
+            let offset = self.b.u32(offset as u32);
+            let index = self.b.add(first, offset);
+            let pointer = self.b.at(self.report, index);
+            self.b.store(pointer, word);
+        }
+    }
+
+    /// Records a trap: it counts, and if no lower invocation has trapped before, it leaves its code.
+    fn record_trap(&mut self, id: InstId) {
+        let inst = &self.program.insts[id];
+        let site = self.control.traps.len() as u32;
+        self.control.traps.push(inst.span);
+        let code = self.value(inst.operands[0]);
+        let invocation = self.global_index.expect("computed at entry");
+        let one = self.b.u32(1);
+        self.report_atomic(report::TRAPS, naga::AtomicFunction::Add, one);
+        let lowest = self.report_atomic(report::LOWEST, naga::AtomicFunction::Min, invocation);
+        let lower = self.b.lt(invocation, lowest);
+        self.b.open();
+        let record = self.report_atomic(report::RECORDS, naga::AtomicFunction::Add, one);
+        let capacity = self.b.u32(report::CAPACITY);
+        let fits = self.b.lt(record, capacity);
+        self.b.open();
+        let words = self.b.u32(report::RECORD_WORDS);
+        let offset = self.b.mul(record, words);
+        let head = self.b.u32(report::HEAD);
+        let first = self.b.add(offset, head);
+        let site = self.b.u32(site);
+        self.report_words(first, &[invocation, site, code]);
+        let accept = self.b.close();
+        self.b.push(naga::Statement::If { condition: fits, accept, reject: naga::Block::new() });
+        let accept = self.b.close();
+        self.b.push(naga::Statement::If { condition: lower, accept, reject: naga::Block::new() });
+    }
+
+    fn print(&mut self, id: InstId) {
+        let inst = &self.program.insts[id];
+        let Op::Print(text) = &inst.op else { unreachable!("called for prints") };
+        let types = inst.operands.iter().map(|&operand| self.program.ty(operand)).collect();
+        let site = self.control.prints.len() as u32;
+        self.control.prints.push(control::Print::new(text, types));
+        let mut operands = Vec::new();
+        for &operand in &inst.operands {
+            let value = self.value(operand);
+            operands.extend(self.words(self.program.ty(operand), value));
+        }
+        let printed = self.variables.printed.expect("declared if there are prints");
+        let sequence = self.b.load(printed);
+        let one = self.b.u32(1);
+        let next = self.b.add(sequence, one);
+        self.b.store(printed, next);
+        let line = self.report_atomic(report::LINES, naga::AtomicFunction::Add, one);
+        let capacity = self.param(param::LINES);
+        let fits = self.b.lt(line, capacity);
+        self.b.open();
+        // Where the trace begins and how wide a line is depends on the whole program.
+        let (trace, width) = self.trace_shape();
+        let (trace, width) = (self.b.u32(trace), self.b.u32(width));
+        let offset = self.b.mul(line, width);
+        let first = self.b.add(offset, trace);
+        let invocation = self.global_index.expect("computed at entry");
+        let site = self.b.u32(site);
+        let mut words = vec![invocation, sequence, site];
+        words.append(&mut operands);
+        self.report_words(first, &words);
+        let accept = self.b.close();
+        self.b.push(naga::Statement::If { condition: fits, accept, reject: naga::Block::new() });
+    }
+
+    /// What [`Control::trace`] and [`Control::line_words`] will say when everything has been lowered.
+    fn trace_shape(&self) -> (u32, u32) {
+        let program = self.program;
+        let mut whole = Control::default();
+        program.walk(|id, _| {
+            let inst = &program.insts[id];
+            match &inst.op {
+                Op::Trap => whole.traps.push(inst.span),
+                Op::Print(text) => {
+                    let types = inst.operands.iter().map(|&operand| program.ty(operand)).collect();
+                    whole.prints.push(control::Print::new(text, types));
+                }
+                _ => {}
+            }
+        });
+        (whole.trace(), whole.line_words())
+    }
+}
+
+/// A storage binding. All of them can be written, so that parts of one buffer can be bound together.
+fn binding(name: &str, number: u32, ty: naga::Handle<naga::Type>) -> naga::GlobalVariable {
+    naga::GlobalVariable {
+        name: Some(name.into()),
+        space: AddressSpace::Storage { access: StorageAccess::LOAD | StorageAccess::STORE },
+        binding: Some(naga::ResourceBinding { group: 0, binding: number }),
+        ty,
+        init: None,
+        memory_decorations: naga::MemoryDecorations::empty(),
+    }
+}
