@@ -195,7 +195,13 @@ fn against_oracle(report: &Report, cpu: &Device, threads: u32) -> Result<(), Err
             elements,
             vec![("data", random.clone()), ("sums", zeros.clone()), ("totals", "zeros:256".into())],
         ),
-        ("histogram_vs_oracle", example!("histogram"), "histogram", launch::Grid::Groups([16, 1, 1]), vec![("data", random.clone())]),
+        (
+            "histogram_vs_oracle",
+            example!("histogram"),
+            "histogram",
+            launch::Grid::Groups([16, 1, 1]),
+            vec![("data", random.clone())],
+        ),
         (
             "matmul_vs_oracle",
             example!("matmul"),

@@ -1,25 +1,41 @@
-//! `vyre check`: what is wrong with files, and what the rules are.
+//! `vyre check`: what is wrong with files, what the rules are, and what the sanitizers find in a run.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use vyre_foundation::diagnostics::{FAULTS, FaultInfo};
+use vyre_foundation::diagnostics::{Diagnostics, FAULTS, FaultInfo};
 use vyre_foundation::ir::ops::{Form, Row, Signature, Slot, TABLE};
 use vyre_foundation::ir::{Program, Stats};
+use vyre_foundation::launch::bind;
 use vyre_foundation::{Validated, text, validate};
+use vyre_reference::Options;
 
 use crate::error::Error;
 use crate::source::Source;
 use crate::stdout::Stdout;
+use crate::{run, selection};
 
 /// Check that files are valid
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The .vyre files
+    /// The .vyre files; with --run, one file and what its objects start with (NAME=VALUE)
     #[arg(required_unless_present = "explain")]
     files: Vec<PathBuf>,
+    /// Run the kernel on the oracle and report races, accesses outside of objects and other things that are hardly meant
+    #[arg(long)]
+    run: bool,
+    #[command(flatten, next_help_heading = "With --run")]
+    choice: selection::Choice,
+    #[command(flatten, next_help_heading = "With --run")]
+    grid: run::GridArgs,
+    /// How many loop trips all invocations together may take
+    #[arg(long, value_name = "N", requires = "run")]
+    fuel: Option<u64>,
+    /// Count findings that are only warnings, too
+    #[arg(long, requires = "run")]
+    deny: bool,
     /// Print one JSON object for each file instead of text
     #[arg(long)]
     json: bool,
@@ -32,6 +48,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     if let Some(subject) = &args.explain {
         return explain(subject).and_then(|text| stdout.write_all(text.as_bytes()).map_err(Error::Stdout)).map(|()| 0);
+    }
+    if args.run {
+        return sanitize(args, stdout);
     }
     let mut exit_code = 0;
     for path in &args.files {
@@ -56,6 +75,51 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
         }
     }
     Ok(exit_code)
+}
+
+/// Runs one kernel with the sanitizers. The exit code is 1 if they find something.
+fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
+    let mut words = args.files.iter();
+    let file = words.next().expect("clap asks for a file");
+    let bindings = words.map(|word| {
+        selection::assignment(&word.to_string_lossy())
+            .map_err(|reason| Error::NotABinding { text: word.display().to_string(), reason })
+    });
+    let bindings = bindings.collect::<Result<Vec<_>, Error>>()?;
+    let (source, program) = args.choice.read(file)?;
+    let mut inputs = run::inputs(&bindings, &program)?;
+    let (groups, _) = args.grid.groups(&program)?;
+    let arguments = bind(&program, &inputs.arguments())?;
+    let mut options = Options::default();
+    options.limits.fuel = args.fuel.unwrap_or(options.limits.fuel);
+    let (report, findings) = vyre_reference::sanitize(&program, groups, &arguments, &mut inputs.buffers, &options)?;
+    let counted = findings.iter().filter(|finding| args.deny || !finding.fault.is_warning()).count();
+    if args.json {
+        let findings: Vec<Value> = findings
+            .iter()
+            .map(|finding| {
+                let place = source.place(finding.span);
+                json!({
+                    "code": finding.fault.code(),
+                    "warning": finding.fault.is_warning(),
+                    "message": finding.fault.to_string(),
+                    "line": place.as_ref().map(|place| place.line),
+                    "column": place.as_ref().map(|place| place.column),
+                    "help": finding.fault.help(),
+                })
+            })
+            .collect();
+        let object = json!({ "program": program.name, "instructions": report.instructions, "findings": findings });
+        writeln!(stdout, "{object}").map_err(Error::Stdout)?;
+    } else if let Some(findings) = Diagnostics::from_list(findings) {
+        stdout.write_all(findings.render(&source.file, &source.text).as_bytes()).map_err(Error::Stdout)?;
+    } else {
+        writeln!(stdout, "{}: nothing was found", program.name).map_err(Error::Stdout)?;
+    }
+    match run::failure(&report.outcome, options.limits, &source) {
+        Some(failure) => Err(failure),
+        None => Ok(u8::from(counted > 0)),
+    }
 }
 
 fn programs(path: &Path) -> Result<Vec<Validated<Program>>, Error> {

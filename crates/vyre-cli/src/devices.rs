@@ -132,7 +132,9 @@ fn description(capabilities: &Capabilities) -> String {
     let threads = capabilities.threads.map(|threads| format!(", {threads} threads")).unwrap_or_default();
     let memory = capabilities.memory_bytes.map_or("unknown".into(), |bytes| format!("{} MiB", bytes >> 20));
     let subgroup = capabilities.subgroup_size.map_or("none".into(), |size| size.to_string());
-    let trips = capabilities.max_loop_trips.map(|trips| format!("\n    loops: the driver allows {trips} trips of an invocation"));
+    let trips = capabilities
+        .max_loop_trips
+        .map(|trips| format!("\n    loops: the driver allows {trips} trips of an invocation"));
     let yes = |flag: bool| if flag { "yes" } else { "no" };
     format!(
         "\n    {name} ({}{threads})\n    types: {}\n    64-bit atomics: {}, subgroup size: {subgroup}\n    \

@@ -75,10 +75,14 @@ pub(crate) enum Error {
     Stdout(io::Error),
     #[error("{}", .0.diagnostics)]
     Faults(Box<Faults>),
+    #[error("`{text}`: {reason}")]
+    NotABinding { text: String, reason: &'static str },
     #[error("`{name}`: {error}")]
     Binding { name: String, error: vyre_foundation::Error },
     #[error(transparent)]
     Foundation(#[from] vyre_foundation::Error),
+    #[error(transparent)]
+    Reference(#[from] vyre_reference::Error),
     #[error(transparent)]
     Driver(#[from] vyre_driver::Error),
 }
@@ -120,8 +124,10 @@ impl Error {
             Error::OutOfFuel { .. } => "C024",
             Error::TimedOut { .. } => "C025",
             Error::Stdout(_) => "C026",
+            Error::NotABinding { .. } => "C027",
             Error::Faults(faults) => faults.diagnostics.first_code(),
             Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.code(),
+            Error::Reference(error) => error.code(),
             Error::Driver(error) => error.code(),
         }
     }
@@ -189,8 +195,10 @@ impl Error {
                 "does the kernel end? if so, give it more time with --timeout SECONDS; nothing was written".into()
             }
             Error::Stdout(_) => "is the disk full?".into(),
+            Error::NotABinding { .. } => "with --run, write one file and then NAME=VALUE".into(),
             Error::Faults(_) => "each error above says how to fix it".into(),
             Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.help(),
+            Error::Reference(error) => error.help().into(),
             Error::Driver(error) => error.help(),
         }
     }
@@ -217,6 +225,8 @@ impl Error {
             | Error::Unwritable { .. }
             | Error::NotAnImage { .. }
             | Error::Stdout(_)
+            | Error::NotABinding { .. }
+            | Error::Reference(_)
             | Error::Binding { .. }
             | Error::Foundation(_)
             | Error::SubgroupSize { .. } => 2,

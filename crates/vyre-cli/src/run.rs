@@ -34,12 +34,8 @@ pub(crate) struct Args {
     /// Where a result goes; without this flag, the beginning of each result is shown
     #[arg(long, value_name = "NAME=TARGET", value_parser = assignment)]
     out: Vec<(String, String)>,
-    /// How many invocations to run in each dimension, instead of the kernel's own `launch`
-    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes, conflicts_with = "grid")]
-    elements: Option<[u32; 3]>,
-    /// How many workgroups to run in each dimension
-    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes)]
-    grid: Option<[u32; 3]>,
+    #[command(flatten)]
+    grid: GridArgs,
     /// Where to run it: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
@@ -55,6 +51,37 @@ pub(crate) struct Args {
     /// Print one JSON object about the run instead of text
     #[arg(long)]
     json: bool,
+}
+
+/// How many invocations to run.
+#[derive(clap::Args)]
+pub(crate) struct GridArgs {
+    /// How many invocations to run in each dimension, instead of the kernel's own `launch`
+    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes, conflicts_with = "grid")]
+    elements: Option<[u32; 3]>,
+    /// How many workgroups to run in each dimension
+    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes)]
+    grid: Option<[u32; 3]>,
+}
+
+impl GridArgs {
+    /// The workgroups to run, and how many elements they were asked for.
+    pub(crate) fn groups(&self, program: &Program) -> Result<([u32; 3], [u32; 3]), Error> {
+        let grid = match (self.elements.or(program.launch), self.grid) {
+            (_, Some(groups)) => Grid::Groups(groups),
+            (Some(elements), None) => Grid::Elements(elements),
+            (None, None) => return Err(Error::NoGrid { program: program.name.clone() }),
+        };
+        let groups = grid.groups(program.workgroup_size)?;
+        let launched = match grid {
+            Grid::Elements(elements) => elements,
+            // Sizes that do not fit belong to a grid that is empty in another dimension.
+            Grid::Groups(groups) => {
+                std::array::from_fn(|axis| groups[axis].saturating_mul(program.workgroup_size[axis]))
+            }
+        };
+        Ok((groups, launched))
+    }
 }
 
 const NOTATIONS: &str = "\
@@ -81,7 +108,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     registry.knows(args.device.as_deref())?;
     let (source, program) = args.selection.read()?;
     let mut inputs = inputs(&args.bindings, &program)?;
-    let (groups, launched) = grid(args, &program)?;
+    let (groups, launched) = args.grid.groups(&program)?;
     // The device checks this too, but need not be opened for nothing.
     bind(&program, &inputs.arguments())?;
     let outputs = Outputs::plan(&args.out, &program, &inputs, launched)?;
@@ -99,7 +126,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let device = choice.name;
     let run = Run { source, program: &program, device, groups, launched, elapsed: start.elapsed(), report };
 
-    let failure = run.failure(limits);
+    let failure = failure(&run.report.outcome, limits, &run.source);
     if !args.json {
         run.show_trace(stdout)?;
     }
@@ -120,7 +147,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 
 // What is run.
 
-fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Inputs, Error> {
+pub(crate) fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Inputs, Error> {
     let mut inputs = Inputs::default();
     for (name, text) in bindings {
         let memory = program.memory_named(name).map(|id| &program.memory[id]);
@@ -139,22 +166,6 @@ fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result
     Ok(inputs)
 }
 
-/// The workgroups to run, and how many elements they were asked for.
-fn grid(args: &Args, program: &Program) -> Result<([u32; 3], [u32; 3]), Error> {
-    let grid = match (args.elements.or(program.launch), args.grid) {
-        (_, Some(groups)) => Grid::Groups(groups),
-        (Some(elements), None) => Grid::Elements(elements),
-        (None, None) => return Err(Error::NoGrid { program: program.name.clone() }),
-    };
-    let groups = grid.groups(program.workgroup_size)?;
-    let launched = match grid {
-        Grid::Elements(elements) => elements,
-        // Sizes that do not fit belong to a grid that is empty in another dimension.
-        Grid::Groups(groups) => std::array::from_fn(|axis| groups[axis].saturating_mul(program.workgroup_size[axis])),
-    };
-    Ok((groups, launched))
-}
-
 // What came of it.
 
 struct Run<'p> {
@@ -167,21 +178,21 @@ struct Run<'p> {
     report: Report,
 }
 
-impl Run<'_> {
-    fn failure(&self, limits: Limits) -> Option<Error> {
-        let place = |span| self.source.place(span);
-        match self.report.outcome {
-            Outcome::Completed => None,
-            Outcome::Trapped { code, invocation, span, count } => {
-                Some(Error::Trapped { code, invocation, count, place: place(span) })
-            }
-            Outcome::OutOfFuel { span } => Some(Error::OutOfFuel { fuel: limits.fuel, place: place(span) }),
-            Outcome::DeadlinePassed { span } => {
-                Some(Error::TimedOut { timeout: limits.deadline.unwrap_or_default(), place: place(span) })
-            }
+/// What a dispatch that did not complete is as an error.
+pub(crate) fn failure(outcome: &Outcome, limits: Limits, source: &Source) -> Option<Error> {
+    match *outcome {
+        Outcome::Completed => None,
+        Outcome::Trapped { code, invocation, span, count } => {
+            Some(Error::Trapped { code, invocation, count, place: source.place(span) })
+        }
+        Outcome::OutOfFuel { span } => Some(Error::OutOfFuel { fuel: limits.fuel, place: source.place(span) }),
+        Outcome::DeadlinePassed { span } => {
+            Some(Error::TimedOut { timeout: limits.deadline.unwrap_or_default(), place: source.place(span) })
         }
     }
+}
 
+impl Run<'_> {
     fn show_trace(&self, stdout: &mut Stdout) -> Result<(), Error> {
         for line in &self.report.trace {
             writeln!(stdout, "[{}] {}", line.invocation, line.text).map_err(Error::Stdout)?;

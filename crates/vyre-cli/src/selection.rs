@@ -1,6 +1,6 @@
 //! Which program of which file a command is about, and how its constants are set.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use vyre_foundation::Validated;
 use vyre_foundation::fill::parse_value;
@@ -10,10 +10,18 @@ use vyre_foundation::text::parse_literal;
 use crate::error::Error;
 use crate::source::Source;
 
+/// A file and a program in it.
 #[derive(clap::Args)]
 pub(crate) struct Selection {
-    /// The .vyre file
+    /// The .vyre or .vyreb file
     file: PathBuf,
+    #[command(flatten)]
+    choice: Choice,
+}
+
+/// A program of a file.
+#[derive(clap::Args)]
+pub(crate) struct Choice {
     /// Give a constant of the kernel another value
     #[arg(long, value_name = "CONST=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
@@ -25,7 +33,14 @@ pub(crate) struct Selection {
 impl Selection {
     /// The program that is meant, with its constants as they are set.
     pub(crate) fn read(&self) -> Result<(Source, Validated<Program>), Error> {
-        let source = Source::read(&self.file)?;
+        self.choice.read(&self.file)
+    }
+}
+
+impl Choice {
+    /// The program of a file that is meant, with its constants as they are set.
+    pub(crate) fn read(&self, file: &Path) -> Result<(Source, Validated<Program>), Error> {
+        let source = Source::read(file)?;
         let mut module = source.parse()?;
         let position = position(&module, self.program.as_deref(), &source)?;
         for (name, text) in &self.set {

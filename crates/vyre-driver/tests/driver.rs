@@ -120,7 +120,10 @@ fn what_a_device_lacks_is_said() {
     let narrow = |capabilities: &mut Capabilities| capabilities.max_workgroup_size = [1024, 16, 16];
     assert_eq!(lacks(narrow, source).0, "workgroups of [32, 32, 1]");
     let source = "program p workgroup(1) {\n    workgroup x: [f32; 5000]\n}";
-    assert_eq!(lacks(|capabilities| capabilities.max_workgroup_bytes = 16384, source).0, "20000 bytes of workgroup arrays");
+    assert_eq!(
+        lacks(|capabilities| capabilities.max_workgroup_bytes = 16384, source).0,
+        "20000 bytes of workgroup arrays"
+    );
     let source = "program p workgroup(1) {\n    read x: [f32]\n    read y: [f32]\n}";
     assert_eq!(lacks(|capabilities| capabilities.max_storage_objects = 1, source).0, "2 storage objects");
 }

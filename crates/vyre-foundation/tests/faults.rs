@@ -37,7 +37,11 @@ const WITHOUT_FILE: [&str; 2] = ["P015", "V001"];
 fn every_code_has_a_file_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/files");
     for info in FAULTS.iter().filter(|info| !WITHOUT_FILE.contains(&info.code)) {
-        let folder = root.join(if info.code.starts_with('P') { "text" } else { "validate" });
+        let folder = root.join(match &info.code[..1] {
+            "P" => "text",
+            "S" => "sanitize",
+            _ => "validate",
+        });
         let prefix = info.code.to_lowercase();
         let mut names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
         assert!(names.any(|name| name.to_string_lossy().starts_with(&prefix)), "{} has no file test", info.code);

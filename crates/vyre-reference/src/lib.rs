@@ -11,8 +11,10 @@
 mod error;
 mod machine;
 mod memory;
+mod sanitizer;
 
 use vyre_foundation::Validated;
+use vyre_foundation::diagnostics::Diagnostic;
 use vyre_foundation::ir::Program;
 use vyre_foundation::launch::{Arguments, Limits, Report};
 
@@ -46,9 +48,35 @@ pub fn run(
     buffers: &mut [Vec<u8>],
     options: &Options,
 ) -> Result<Report, Error> {
+    execute(program, groups, arguments, buffers, options, false).map(|(report, _)| report)
+}
+
+/// Executes a program as [`run`] does, and reports what it does that is defined but hardly meant: races between invocations,
+/// accesses outside of objects, reads of workgroup and private memory that was never written, values of absent lanes.
+///
+/// # Errors
+/// As for [`run`].
+pub fn sanitize(
+    program: &Validated<Program>,
+    groups: [u32; 3],
+    arguments: &Arguments,
+    buffers: &mut [Vec<u8>],
+    options: &Options,
+) -> Result<(Report, Vec<Diagnostic>), Error> {
+    execute(program, groups, arguments, buffers, options, true)
+}
+
+fn execute(
+    program: &Validated<Program>,
+    groups: [u32; 3],
+    arguments: &Arguments,
+    buffers: &mut [Vec<u8>],
+    options: &Options,
+    sanitize: bool,
+) -> Result<(Report, Vec<Diagnostic>), Error> {
     if !(options.subgroup_size.is_power_of_two() && options.subgroup_size <= 128) {
         return Err(Error::SubgroupSize { size: options.subgroup_size });
     }
     let memory = memory::Memory::new(program, arguments, buffers)?;
-    Ok(machine::Machine::new(program, groups, memory, options).run())
+    Ok(machine::Machine::new(program, groups, memory, options, sanitize).run())
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use vyre_foundation::diagnostics::Diagnostic;
 use vyre_foundation::ir::entity::{Arena, Entity};
 use vyre_foundation::ir::ops::{Eval, Op};
 use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemId, Program, Span, Type, ValueId};
@@ -9,6 +10,7 @@ use vyre_foundation::launch::{Outcome, Report, TraceLine};
 
 use crate::Options;
 use crate::memory::Memory;
+use crate::sanitizer::{Action, Sanitizer};
 
 /// Invocations of the workgroup, by their `local_index`, ascending.
 type Lanes = Vec<usize>;
@@ -46,6 +48,7 @@ pub(crate) struct Machine<'p> {
     trap: Option<Outcome>,
     trace: Vec<TraceLine>,
     dropped_lines: u64,
+    sanitizer: Option<Sanitizer<'p>>,
 }
 
 /// The invocations that have left a trip of a loop.
@@ -56,7 +59,13 @@ struct Exits {
 }
 
 impl<'p> Machine<'p> {
-    pub(crate) fn new(program: &'p Program, groups: [u32; 3], memory: Memory<'p>, options: &'p Options) -> Self {
+    pub(crate) fn new(
+        program: &'p Program,
+        groups: [u32; 3],
+        memory: Memory<'p>,
+        options: &'p Options,
+        sanitize: bool,
+    ) -> Self {
         let width = program.workgroup_size.iter().product::<u32>() as usize;
         let mut registers = vec![0; program.values.len() * width];
         for value in program.values.keys() {
@@ -83,10 +92,11 @@ impl<'p> Machine<'p> {
             trap: None,
             trace: Vec::new(),
             dropped_lines: 0,
+            sanitizer: sanitize.then(|| Sanitizer::new(program)),
         }
     }
 
-    pub(crate) fn run(mut self) -> Report {
+    pub(crate) fn run(mut self) -> (Report, Vec<Diagnostic>) {
         let [groups_x, groups_y, groups_z] = self.groups;
         let mut stopped = None;
         'grid: for z in 0..groups_z {
@@ -108,7 +118,9 @@ impl<'p> Machine<'p> {
         };
         // Lines of one invocation are in order already.
         self.trace.sort_by_key(|line| line.invocation);
-        Report { outcome, trace: self.trace, dropped_lines: self.dropped_lines, instructions: Some(self.instructions) }
+        let (trace, dropped_lines, instructions) = (self.trace, self.dropped_lines, Some(self.instructions));
+        let report = Report { outcome, trace, dropped_lines, instructions };
+        (report, self.sanitizer.map(Sanitizer::findings).unwrap_or_default())
     }
 
     // Registers.
@@ -138,6 +150,10 @@ impl<'p> Machine<'p> {
     fn workgroup(&mut self) -> Result<(), Stop> {
         self.check_deadline(None)?;
         self.memory.begin_workgroup();
+        let group = self.group_index();
+        if let Some(sanitizer) = &mut self.sanitizer {
+            sanitizer.begin_workgroup(group);
+        }
         self.block(self.program.body, None, (0..self.width).collect()).map(|_| ())
     }
 
@@ -195,7 +211,7 @@ impl<'p> Machine<'p> {
                     }
                     lanes.clear();
                 }
-                _ => self.effect(inst, &lanes),
+                _ => self.effect(id, &lanes),
             }
         }
         Ok(Lanes::new())
@@ -275,9 +291,11 @@ impl<'p> Machine<'p> {
     }
 
     /// Everything that is neither a function of its operands nor control flow.
-    fn effect(&mut self, inst: &Inst, lanes: &[usize]) {
+    fn effect(&mut self, id: InstId, lanes: &[usize]) {
+        let program = self.program;
+        let inst = &program.insts[id];
         if inst.op.is_collective() {
-            self.collective(inst, lanes);
+            self.collective(id, lanes);
             return;
         }
         for &lane in lanes {
@@ -285,15 +303,17 @@ impl<'p> Machine<'p> {
                 Op::Load(memory) => {
                     let index = inst.operands.first().map_or(0, |&index| self.get(index, lane));
                     for (offset, &result) in inst.results.iter().enumerate() {
-                        let bits = self.memory.load(*memory, lane, index + offset as u64);
-                        self.set(result, lane, bits);
+                        let at = index + offset as u64;
+                        self.note(id, *memory, lane, at, Action::Read);
+                        self.set(result, lane, self.memory.load(*memory, lane, at));
                     }
                 }
                 Op::Store(memory) => {
                     let index = self.get(inst.operands[0], lane);
                     for (offset, &value) in inst.operands[1..].iter().enumerate() {
-                        let bits = self.get(value, lane);
-                        self.memory.store(*memory, lane, index + offset as u64, bits);
+                        let (at, bits) = (index + offset as u64, self.get(value, lane));
+                        self.note(id, *memory, lane, at, Action::Write(bits));
+                        self.memory.store(*memory, lane, at, bits);
                     }
                 }
                 Op::AtomicCompareExchange(memory) => {
@@ -301,6 +321,7 @@ impl<'p> Machine<'p> {
                     let inside = index < u64::from(self.memory.length(*memory));
                     let old = self.memory.load(*memory, lane, index);
                     let equal = inside && old == self.get(inst.operands[1], lane);
+                    self.note(id, *memory, lane, index, Action::Write(old));
                     if equal {
                         self.memory.store(*memory, lane, index, self.get(inst.operands[2], lane));
                     }
@@ -309,12 +330,26 @@ impl<'p> Machine<'p> {
                 }
                 Op::Print(text) => self.print(text, &inst.operands, lane),
                 op => match op.atomic() {
-                    Some(memory) => self.atomic(inst, memory, lane),
+                    Some(memory) => {
+                        let index = self.get(inst.operands[0], lane);
+                        self.note(id, memory, lane, index, Action::Write(0));
+                        self.atomic(inst, memory, lane);
+                    }
                     None => {
                         let value = self.place(op, lane);
                         self.set(inst.results[0], lane, u64::from(value));
                     }
                 },
+            }
+        }
+    }
+
+    /// Tells the sanitizer, if there is one, of an access. Those to atomic objects never race, whatever they write.
+    fn note(&mut self, id: InstId, memory: MemId, lane: usize, index: u64, action: Action) {
+        if self.sanitizer.is_some() {
+            let (invocation, length) = (self.global_index(lane), self.memory.length(memory));
+            if let Some(sanitizer) = &mut self.sanitizer {
+                sanitizer.access(id, memory, (lane, invocation), index, length, action);
             }
         }
     }
@@ -382,13 +417,20 @@ impl<'p> Machine<'p> {
             self.dropped_lines += 1;
             return;
         }
-        let literals = operands.iter().map(|&value| Literal { ty: self.program.ty(value), bits: self.get(value, lane) });
+        let literals =
+            operands.iter().map(|&value| Literal { ty: self.program.ty(value), bits: self.get(value, lane) });
         self.trace.push(TraceLine::new(self.global_index(lane), text, literals));
     }
 
     // Operations between invocations. Those that are not in `lanes` have ended.
 
-    fn collective(&mut self, inst: &Inst, lanes: &[usize]) {
+    fn collective(&mut self, id: InstId, lanes: &[usize]) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        if let Some(sanitizer) = &mut self.sanitizer {
+            let both = inst.op == Op::Broadcast;
+            sanitizer.barrier(both || inst.op == Op::WorkgroupBarrier, both || inst.op == Op::StorageBarrier);
+        }
         match &inst.op {
             // Everybody has arrived, and all earlier accesses are done.
             Op::WorkgroupBarrier | Op::StorageBarrier => {}
@@ -401,13 +443,15 @@ impl<'p> Machine<'p> {
             _ => {
                 let size = self.options.subgroup_size as usize;
                 for subgroup in lanes.chunk_by(|a, b| a / size == b / size) {
-                    self.subgroup(inst, subgroup, size);
+                    self.subgroup(id, subgroup, size);
                 }
             }
         }
     }
 
-    fn subgroup(&mut self, inst: &Inst, lanes: &[usize], size: usize) {
+    fn subgroup(&mut self, id: InstId, lanes: &[usize], size: usize) {
+        let program = self.program;
+        let inst = &program.insts[id];
         let operand = inst.operands[0];
         let ty = self.program.ty(operand);
         let first = lanes[0] / size * size;
@@ -433,6 +477,13 @@ impl<'p> Machine<'p> {
                 return;
             }
             Op::SubgroupShuffle => {
+                for &lane in lanes {
+                    let (source, invocation) = (self.get(inst.operands[1], lane), self.global_index(lane));
+                    let absent = given.get(source as usize).copied().flatten().is_none();
+                    if let (true, Some(sanitizer)) = (absent, &mut self.sanitizer) {
+                        sanitizer.absent_lane(id, invocation, source);
+                    }
+                }
                 let source = |lane: usize| self.get(inst.operands[1], first + lane) as usize;
                 let taken = |lane: usize| given.get(source(lane)).copied().flatten().unwrap_or(0);
                 (0..size).map(|lane| if given[lane].is_some() { taken(lane) } else { 0 }).collect()

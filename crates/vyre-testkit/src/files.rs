@@ -13,19 +13,22 @@
 //! | `print` | the module as `vyre print` shows it |
 //! | `stats` | the counts of each program |
 //! | `run ARGS` | prints, traps and the contents of every object the program may write |
+//! | `sanitize ARGS` | what the sanitizers find when it is run |
 //!
-//! The arguments of `run` are those of `vyre run`: bindings `NAME=VALUE`, `--elements` or `--grid`, `--set`, `--program`, and
+//! The arguments of `run` and `sanitize` are those of `vyre run`: bindings `NAME=VALUE`, `--elements` or `--grid`, `--set`, `--program`, and
 //! here also `--subgroup-size`, `--fuel` and `--trace`. A file without a `diagnostics` directive must be valid. With
 //! `UPDATE=1` in the environment, what comes out is written into the file instead.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use vyre_foundation::diagnostics::{Diagnostic, Diagnostics};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Element, Literal, Module, Program, Space};
-use vyre_foundation::launch::{Grid, Limits, Outcome};
+use vyre_foundation::launch::{Grid, Limits, Outcome, bind};
 use vyre_foundation::text::parse_literal;
 use vyre_foundation::{Error, Validated, text, validate};
+use vyre_reference::Options;
 
 use crate::{oracle, run};
 
@@ -136,6 +139,11 @@ impl<'s> Subject<'s> {
                 let lines = module.programs.iter().map(|program| format!("{}: {:?}", program.name, program.stats()));
                 Ok(lines.collect::<Vec<_>>().join("\n"))
             }
+            ("sanitize", Ok(module)) => {
+                let found = Case::parse(module, rest).and_then(Case::sanitize);
+                let found = found.map_err(|error| format!("{directive}: {error}"))?;
+                Ok(Diagnostics::from_list(found).map(|found| found.render("test", self.source)).unwrap_or_default())
+            }
             ("run", Ok(module)) => {
                 let described = Case::parse(module, rest).and_then(Case::describe);
                 described.map_err(|error| format!("{directive}: {error}"))
@@ -209,6 +217,18 @@ impl Case {
         inputs.complete(&program).map_err(|error| error.to_string())?;
         let grid = grid.or(program.launch.map(Grid::Elements)).unwrap_or(Grid::Groups([1, 1, 1]));
         Ok(Case { program, grid, inputs, limits, subgroup_size })
+    }
+
+    /// What the sanitizers find.
+    ///
+    /// # Errors
+    /// The inputs do not fit.
+    pub fn sanitize(mut self) -> Result<Vec<Diagnostic>, String> {
+        let groups = self.grid.groups(self.program.workgroup_size).map_err(|error| error.to_string())?;
+        let arguments = bind(&self.program, &self.inputs.arguments()).map_err(|error| error.to_string())?;
+        let options = Options { limits: self.limits, subgroup_size: self.subgroup_size.unwrap_or(16) };
+        let result = vyre_reference::sanitize(&self.program, groups, &arguments, &mut self.inputs.buffers, &options);
+        result.map(|(_, findings)| findings).map_err(|error| error.to_string())
     }
 
     /// What comes out on the oracle, as text.

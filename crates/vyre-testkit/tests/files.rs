@@ -25,3 +25,17 @@ fn file_tests() {
 fn example_kernels() {
     check_folder("examples/kernels");
 }
+
+#[test]
+fn example_kernels_have_no_findings() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kernels");
+    let mut count = 0;
+    for path in files::in_folder(&folder) {
+        for case in files::cases(&path).expect("a readable example") {
+            let findings = case.sanitize().expect("a case that runs");
+            assert!(findings.is_empty(), "{}: {findings:?}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 10, "only {count} cases");
+}

@@ -1,9 +1,11 @@
 //! Properties that hold for every generated program.
 
 use proptest::prelude::*;
+use vyre_foundation::diagnostics::Fault;
 use vyre_foundation::ir::Module;
-use vyre_foundation::launch::{Grid, Limits, Outcome};
+use vyre_foundation::launch::{Grid, Limits, Outcome, bind};
 use vyre_foundation::{Error, text, validate};
+use vyre_reference::Options;
 use vyre_testkit::{Features, generate, oracle, run};
 
 fn explain(error: &Error, printed: &str) -> String {
@@ -38,6 +40,23 @@ proptest! {
         let report = run(&oracle(16), &program, Grid::Groups(generated.groups), &mut inputs, limits).unwrap();
         let ended = matches!(report.outcome, Outcome::Completed | Outcome::Trapped { .. });
         prop_assert!(ended, "{:?}\n{printed}", report.outcome);
+    }
+}
+
+/// What the generator promises: no race, so that every device has the same answer.
+#[test]
+fn generated_programs_are_free_of_races() {
+    for seed in 0..1000 {
+        let generated = generate(seed, &Features::default());
+        let program = validate::program(generated.program).unwrap();
+        let mut inputs = generated.inputs;
+        let arguments = bind(&program, &inputs.arguments()).unwrap();
+        let (_, findings) =
+            vyre_reference::sanitize(&program, generated.groups, &arguments, &mut inputs.buffers, &Options::default())
+                .unwrap();
+        let race =
+            findings.iter().find(|finding| matches!(finding.fault, Fault::Race { .. } | Fault::SameValueRace { .. }));
+        assert!(race.is_none(), "seed {seed}: {}", race.unwrap());
     }
 }
 

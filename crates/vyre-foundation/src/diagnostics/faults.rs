@@ -35,6 +35,11 @@ macro_rules! fault_table {
                 match self { $( Fault::$fault { .. } => stringify!($code), )* }
             }
 
+            /// Whether the program is right all the same.
+            pub fn is_warning(&self) -> bool {
+                matches!(self, Fault::SameValueRace { .. })
+            }
+
             /// How to fix it.
             pub fn help(&self) -> String {
                 match self { $(
@@ -191,6 +196,76 @@ fault_table! {
         /// The size of the text.
         bytes: usize,
     } "a text of {bytes} bytes is too large", help "split it into several files, each below 4 GiB";
+
+    /// Two invocations access an element, one of them writes it, and nothing orders them: what is read, or what remains, depends on
+    /// the device. Found by running with `vyre check --run`.
+    S001 Race {
+        /// The object.
+        memory: String,
+        /// The element.
+        index: u64,
+        /// The invocation that accessed it before.
+        first: u32,
+        /// The invocation that accesses it here.
+        second: u32,
+        /// How often this happened at these two places.
+        count: u64,
+    } "invocations {first} and {second} race for element {index} of `{memory}` ({count} in all)",
+    help "put a barrier between the two, make the object atomic, or let only one invocation do it";
+
+    /// Two invocations write the same value to an element, and nothing orders them. The result is certain; the intention may not be.
+    S002 SameValueRace {
+        /// The object.
+        memory: String,
+        /// The element.
+        index: u64,
+        /// The invocation that wrote it before.
+        first: u32,
+        /// The invocation that writes it here.
+        second: u32,
+        /// How often this happened at these two places.
+        count: u64,
+    } "invocations {first} and {second} both write the same value to element {index} of `{memory}` ({count} in all)",
+    help "let only one invocation do it, if all are not meant to";
+
+    /// An access is outside of its object: a load gives 0, a store is dropped.
+    S003 AccessOutside {
+        /// The object.
+        memory: String,
+        /// The element.
+        index: u64,
+        /// How many elements there are.
+        length: u32,
+        /// The first invocation that did it.
+        invocation: u32,
+        /// How often it happened here.
+        count: u64,
+    } "invocation {invocation} accesses element {index} of `{memory}`, which has {length} ({count} in all)",
+    help "compare the index with `length` first";
+
+    /// Workgroup or private memory is read before anybody has written it: it reads as 0.
+    S004 ReadOfUnwritten {
+        /// The object.
+        memory: String,
+        /// The element.
+        index: u64,
+        /// The first invocation that did it.
+        invocation: u32,
+        /// How often it happened here.
+        count: u64,
+    } "invocation {invocation} reads element {index} of `{memory}` before it is written ({count} in all)",
+    help "store to it first, if only 0";
+
+    /// A shuffle asks for the value of a lane that does not exist or has ended: it gives 0.
+    S005 AbsentLane {
+        /// The lane.
+        lane: u64,
+        /// The first invocation that did it.
+        invocation: u32,
+        /// How often it happened here.
+        count: u64,
+    } "invocation {invocation} asks for the value of lane {lane}, which is not there ({count} in all)",
+    help "keep the lane below `subgroup_size`, and do not end invocations before";
 
     /// The arenas of a program agree with each other.
     V001 Malformed {

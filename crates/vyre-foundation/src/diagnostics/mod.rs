@@ -1,7 +1,8 @@
 //! Errors with a place in the source: what the parser and the validator report.
 //!
 //! The mistakes themselves are rows of the [fault table](Fault): each has a stable code, typed data, a message, a help line
-//! and an example that triggers it. `P` codes come from reading text, `V` codes from validation.
+//! and, where a text can have it, an example. `P` codes come from reading text, `V` codes from validation, and `S` codes from the
+//! sanitizers of the oracle.
 
 mod faults;
 
@@ -52,7 +53,8 @@ impl Diagnostic {
 /// `error[V005]: message`, without an excerpt.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error[{}]: {}", self.fault.code(), self.fault)
+        let severity = if self.fault.is_warning() { "warning" } else { "error" };
+        write!(f, "{severity}[{}]: {}", self.fault.code(), self.fault)
     }
 }
 
@@ -99,7 +101,8 @@ impl Diagnostic {
         let others = self.labels.iter().filter(|label| label.span != Span::NONE);
         let others =
             others.map(|label| ReportLabel::secondary((), range(label.span, source)).with_message(&label.text));
-        Report::error()
+        let report = if self.fault.is_warning() { Report::warning() } else { Report::error() };
+        report
             .with_code(self.fault.code())
             .with_message(self.fault.to_string())
             .with_labels(primary.into_iter().chain(others).collect())
