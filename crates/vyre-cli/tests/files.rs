@@ -227,7 +227,6 @@ fn a_run_that_fails_writes_nothing() {
     folder.fails(1, "C023", &[&trapped[..], &outs].concat());
     folder.fails(5, "C024", &[&["run", &spin, "--fuel", "100"], &outs[..]].concat());
     folder.fails(5, "C025", &[&["run", &spin, "--timeout", "0.01"], &outs[..]].concat());
-    folder.fails(2, "R001", &[&["run", &spin, "--subgroup-size", "5"], &outs[..]].concat());
     assert_eq!(folder.names(), ["old.npy"]);
 }
 

@@ -87,6 +87,30 @@ impl Inputs {
         self.arguments.iter().map(|(name, argument)| (name.as_str(), *argument)).collect()
     }
 
+    /// Those of the arguments that a program, perhaps a smaller one, still has objects for.
+    #[must_use]
+    pub fn only(&self, program: &Program) -> Inputs {
+        let known = |name: &str| program.memory_named(name).is_some();
+        let arguments = self.arguments.iter().filter(|(name, _)| known(name)).cloned().collect();
+        Inputs { arguments, buffers: self.buffers.clone() }
+    }
+
+    /// Each argument in the notation that [`Inputs::notation`] reads.
+    pub fn notations(&self, program: &Program) -> Vec<(String, String)> {
+        let notation = |name: &String, argument: &Argument| match argument {
+            Argument::Scalar(literal) => Some(literal.plain()),
+            Argument::Slice(_) => {
+                let element = object(program, name)?.element;
+                let elements = self.contents(name)?.chunks_exact(element.size());
+                let ty = element.value_type();
+                let values = elements.map(|bytes| crate::ir::Literal { ty, bits: element.read(bytes) }.plain());
+                Some(values.collect::<Vec<_>>().join(","))
+            }
+        };
+        let arguments = self.arguments.iter();
+        arguments.filter_map(|(name, argument)| Some((name.clone(), notation(name, argument)?))).collect()
+    }
+
     /// The contents of a storage object, after a run its results.
     pub fn contents(&self, name: &str) -> Option<&[u8]> {
         let (_, argument) = self.arguments.iter().find(|(bound, _)| bound == name)?;

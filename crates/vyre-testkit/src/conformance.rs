@@ -15,10 +15,10 @@ use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Floats, Grid, Kerne
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::ops::{Exactness, Op};
 use vyre_foundation::ir::{Element, Module, Program, Type};
-use vyre_foundation::launch::{self, Limits, Outcome, Report};
+use vyre_foundation::launch::{self, Limits, Outcome, Report, bind};
 use vyre_foundation::{Validated, text, validate};
 
-use crate::{Features, files, generate, kernels, op_programs, oracle, run};
+use crate::{Features, files, generate, kernels, op_programs, oracle, run, shrink};
 
 /// Makes a test of each part of the suite.
 #[macro_export]
@@ -183,15 +183,51 @@ fn compare(
     exactness: Exactness,
     name: &str,
 ) {
+    if let Some(wrong) = mistake(device, program, grid, inputs, exactness) {
+        panic!("{name}: {wrong}\n{}", text::print(&Module { programs: vec![(**program).clone()] }));
+    }
+}
+
+/// How the device differs from the oracle, if it does.
+fn mistake(
+    device: &Device,
+    program: &Validated<Program>,
+    grid: launch::Grid,
+    inputs: &Inputs,
+    exactness: Exactness,
+) -> Option<String> {
     let (mut expected, mut actual) = (inputs.clone(), inputs.clone());
-    let source = || text::print(&Module { programs: vec![(**program).clone()] });
     let right = run(&oracle_for(device), program, grid, &mut expected, limits()).expect("the oracle runs everything");
-    let report = run(device, program, grid, &mut actual, limits())
-        .unwrap_or_else(|error| panic!("{name}: {error}\n{}", source()));
-    assert!(same_report(&right, &report), "{name}: {report:?}, should be {right:?}\n{}", source());
+    let report = match run(device, program, grid, &mut actual, limits()) {
+        Ok(report) => report,
+        Err(error) => return Some(error.to_string()),
+    };
+    if !same_report(&right, &report) {
+        return Some(format!("{report:?}, should be {right:?}"));
+    }
     let floats = device.capabilities().floats;
-    let wrong = difference(program, &expected, &actual, tolerance(floats, exactness), floats);
-    assert!(wrong.is_none(), "{name}: {}\n{}", wrong.unwrap_or_default(), source());
+    difference(program, &expected, &actual, tolerance(floats, exactness), floats)
+}
+
+/// Keeps a small program that shows the mistake, as a file test, and says how to run it.
+fn keep(device: &Device, name: &str, program: &Validated<Program>, groups: [u32; 3], inputs: &Inputs) -> String {
+    let grid = launch::Grid::Groups(groups);
+    let still_wrong = &mut |candidate: &Validated<Program>| {
+        let inputs = inputs.only(candidate);
+        bind(candidate, &inputs.arguments()).is_ok()
+            && mistake(device, candidate, grid, &inputs, Exactness::Ordered).is_some()
+    };
+    let small = shrink(program, still_wrong);
+    let [x, y, z] = groups;
+    let notations = inputs.only(&small).notations(&small);
+    let bindings: String = notations.iter().map(|(name, values)| format!(" {name}={values}")).collect();
+    let source = text::print(&Module { programs: vec![(*small).clone()] });
+    let source = format!("{source}//@ run --grid {x},{y},{z}{bindings}\n");
+    let path = std::env::temp_dir().join(format!("vyre-{name}.vyre"));
+    match std::fs::write(&path, &source) {
+        Ok(()) => format!("kept as {}; copy it to tests/files/run and run the tests with UPDATE=1", path.display()),
+        Err(error) => format!("it could not be kept: {error}\n{source}"),
+    }
 }
 
 /// Every operation on every type, on edge values, in uniform and divergent control flow, and every access to every memory.
@@ -226,7 +262,10 @@ pub fn generated_programs(backend: &dyn Backend) {
         if capabilities.check(&program).is_ok() {
             let grid = launch::Grid::Groups(generated.groups);
             // Roundings add up along a program, so that without exact floats only what does not depend on them is compared.
-            compare(&device, &program, grid, &generated.inputs, Exactness::Ordered, &format!("VYRE_SEED={seed}"));
+            if let Some(wrong) = mistake(&device, &program, grid, &generated.inputs, Exactness::Ordered) {
+                let kept = keep(&device, &format!("seed-{seed}"), &program, generated.groups, &generated.inputs);
+                panic!("VYRE_SEED={seed} VYRE_PROGRAMS=1 shows it again: {wrong}\n{kept}");
+            }
         }
     }
 }

@@ -6,8 +6,10 @@ pub mod files;
 mod generate;
 mod kernels;
 mod op_programs;
+mod shrink;
 
 pub use generate::{Features, Generated, generate};
+pub use shrink::shrink;
 
 use vyre_driver::{Argument, Device, Dispatch, Error, Grid, Oracle};
 use vyre_foundation::Validated;

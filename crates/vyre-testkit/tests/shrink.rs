@@ -1,0 +1,37 @@
+//! The shrinker: small programs in which the mistake is still there.
+
+use vyre_foundation::ir::Op;
+use vyre_foundation::validate;
+use vyre_testkit::{Features, generate, shrink};
+
+#[test]
+fn what_is_left_is_what_the_predicate_asks_for() {
+    let features = Features { size: 120, ..Features::default() };
+    let mut shrunk = 0;
+    for seed in 0..40 {
+        let program = validate::program(generate(seed, &features).program).unwrap();
+        // A mistake that needs a multiplication inside a loop.
+        let mut holds = |program: &vyre_foundation::Validated<vyre_foundation::ir::Program>| {
+            let mut found = false;
+            program.walk(|id, _| {
+                let inst = &program.insts[id];
+                let nested = |block: &vyre_foundation::ir::BlockId| {
+                    program.blocks[*block].insts.iter().any(|&inst| program.insts[inst].op == Op::Mul)
+                };
+                found |= inst.op == Op::Loop && inst.blocks.iter().any(nested);
+            });
+            found
+        };
+        if !holds(&program) {
+            continue;
+        }
+        let small = shrink(&program, &mut holds);
+        assert!(holds(&small));
+        let stats = small.stats();
+        // The loop with its end, the multiplication, and the end of the program.
+        assert!(stats.nodes <= 5, "seed {seed}: {} nodes are left of {}", stats.nodes, program.stats().nodes);
+        assert!(small.memory.is_empty());
+        shrunk += 1;
+    }
+    assert!(shrunk >= 5, "only {shrunk} programs had such a loop");
+}
