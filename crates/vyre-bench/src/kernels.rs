@@ -148,6 +148,9 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     Ok(())
 }
 
+/// The name of a line, the source and name of a program, its grid and its arguments.
+type NamedJob<'a> = (&'static str, &'a str, &'a str, launch::Grid, Vec<(&'a str, String)>);
+
 /// Every example kernel, at a size that the oracle can do in a moment.
 fn against_oracle(report: &Report, cpu: &Device, threads: u32) -> Result<(), Error> {
     let oracle = Device::open(&Oracle::default())?;
@@ -158,7 +161,7 @@ fn against_oracle(report: &Report, cpu: &Device, threads: u32) -> Result<(), Err
     let cells = format!("zeros:{}", 256 * 256);
     let matrix = format!("random:{}:3", 96 * 96);
     let product = format!("zeros:{}", 96 * 96);
-    let jobs: Vec<(&'static str, &str, &str, launch::Grid, Vec<(&str, String)>)> = vec![
+    let jobs: Vec<NamedJob<'_>> = vec![
         (
             "saxpy_vs_oracle",
             example!("saxpy"),

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         .iter()
         .find(|argument| argument.starts_with('-') && !matches!(argument.as_str(), "--json" | "--quick"));
     let suites: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let only = suites.get(1).map_or(String::new(), |name| name.to_string());
+    let only = suites.get(1).map_or(String::new(), |name| (*name).clone());
     let report = line::Report { json: flag("--json"), quick: flag("--quick"), only };
     match (unknown, suites.as_slice()) {
         (None, [suite, ..]) if suite.as_str() == "kernels" && suites.len() <= 2 => match kernels::run(&report) {

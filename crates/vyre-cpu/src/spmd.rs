@@ -172,8 +172,8 @@ pub enum Step {
         entry: Moves,
         /// The sequence.
         body: Sequence,
-        /// What the parameters get before the next trip, in all lanes, if several places hand it on: lanes that continue
-        /// early must not change what the others still read.
+        /// What the parameters get before the next trip, in all lanes, if lanes may continue while others are still in the
+        /// trip: these must not see the change.
         staged: Moves,
         /// The loop in the source.
         span: Span,
@@ -355,11 +355,14 @@ fn allocate(program: &Program, uniformity: &Uniformity) -> (SlotTable, SlotCount
     }
     // A loop hands on at most as many values as it has parameters.
     let spare = counts;
-    for block in program.blocks.values() {
-        let wide = block.params.iter().filter(|&&param| program.ty(param).bits() == 64).count();
-        counts.wide = counts.wide.max(spare.wide + wide);
-        counts.narrow = counts.narrow.max(spare.narrow + block.params.len() - wide);
-    }
+    program.walk(|inst, _| {
+        for &block in &program.insts[inst].blocks {
+            let params = &program.blocks[block].params;
+            let wide = params.iter().filter(|&&param| program.ty(param).bits() == 64).count();
+            counts.wide = counts.wide.max(spare.wide + wide);
+            counts.narrow = counts.narrow.max(spare.narrow + params.len() - wide);
+        }
+    });
     (slots, counts, spare)
 }
 
@@ -474,7 +477,7 @@ impl Lowering<'_> {
             Op::Region(_) => Step::Region(self.nested(inst.blocks[0], id)),
             Op::Loop => {
                 let params = &program.blocks[inst.blocks[0]].params;
-                let staging = (continues(program, inst.blocks[0]) > 1).then(|| self.staging(params));
+                let staging = continues_early(program, inst.blocks[0], true).then(|| self.staging(params));
                 let staged = match &staging {
                     Some(staging) => {
                         params.iter().map(|&param| self.slot(param)).zip(staging.iter().copied()).collect()
@@ -582,16 +585,13 @@ impl Lowering<'_> {
     }
 }
 
-/// How many places continue the loop with this body.
-fn continues(program: &Program, block: BlockId) -> usize {
-    let insts = program.blocks[block].insts.iter().map(|&id| &program.insts[id]);
-    insts
-        .map(|inst| match inst.op {
-            Op::Continue => 1,
-            Op::Loop => 0,
-            _ => inst.blocks.iter().map(|&nested| continues(program, nested)).sum(),
-        })
-        .sum()
+/// Whether a loop is continued anywhere but at the very end of its body.
+fn continues_early(program: &Program, block: BlockId, is_body: bool) -> bool {
+    program.blocks[block].insts.iter().any(|&id| match program.insts[id].op {
+        Op::Continue => !is_body,
+        Op::Loop => false,
+        _ => program.insts[id].blocks.iter().any(|&nested| continues_early(program, nested, false)),
+    })
 }
 
 fn same_place(a: Slot, b: Slot) -> bool {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use vyre_foundation::ir::Element;
 use vyre_foundation::launch;
 
-use crate::backend::{self, Command, Ticket};
-use crate::device::Core;
+use crate::backend::{self, Command, Completion};
+use crate::device::{Core, Pending};
 use crate::{Device, Error};
 
 /// A typed part of the memory of a device. Clones share the memory; it goes back to the device's pool with the last of them.
@@ -98,17 +98,19 @@ impl Buffer {
         let left = capabilities.memory_bytes.map_or(u64::MAX, |memory| memory.saturating_sub(used));
         let available = left.min(capabilities.max_buffer_bytes);
         let out_of_memory = Error::OutOfMemory { requested, available };
+        // What is allocated may be a little more than what is asked for, but never more than there is.
         let bytes = size_class(requested).filter(|_| requested <= available).ok_or(out_of_memory)?;
+        let bytes = bytes.min(available).max(requested.next_multiple_of(16)).max(16);
 
         let pooled = core.pool.lock().take(bytes);
         let reused = pooled.is_some();
         let memory = match pooled {
             Some(memory) => memory,
-            None => core.backend.allocate(bytes).or_else(|_| {
+            None => core.observe(core.backend.allocate(bytes).or_else(|_| {
                 // What the pool holds back may be what is missing.
                 core.pool.lock().clear();
                 core.backend.allocate(bytes)
-            })?,
+            }))?,
         };
         core.used.fetch_add(bytes, Ordering::Relaxed);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
@@ -155,8 +157,8 @@ impl Buffer {
     pub fn write(&self, bytes: &[u8]) -> Result<(), Error> {
         let range = self.live("buffer")?;
         if bytes.len() as u64 != range.bytes {
-            let (end, length) = (bytes.len() as u64, range.bytes);
-            return Err(Error::OutOfRange { start: 0, end, length });
+            let end = (bytes.len() / self.element.size()) as u64;
+            return Err(Error::OutOfRange { start: 0, end, length: u64::from(self.length) });
         }
         if range.bytes > 0 {
             self.allocation.core.submit(vec![Command::Write(range, bytes.to_vec())])?;
@@ -178,9 +180,9 @@ impl Buffer {
     /// The device was lost.
     pub fn download(&self) -> Result<Download, Error> {
         let range = self.live("buffer")?;
-        let ticket =
+        let pending =
             if range.bytes == 0 { None } else { Some(self.allocation.core.submit(vec![Command::Read(range)])?) };
-        Ok(Download { ticket })
+        Ok(Download { pending })
     }
 
     /// The buffer as an argument, for checks.
@@ -223,27 +225,30 @@ impl std::fmt::Debug for Buffer {
 /// Contents that are on their way.
 pub struct Download {
     /// `None` if there is nothing to read.
-    ticket: Option<Box<dyn Ticket>>,
+    pending: Option<Pending>,
 }
 
 impl Download {
     /// Waits for the contents.
     ///
     /// # Errors
-    /// The device was lost.
-    pub fn wait(mut self) -> Result<Vec<u8>, Error> {
-        loop {
-            if let Some(result) = self.poll(Duration::MAX) {
-                return result;
-            }
+    /// The device was lost, or the contents were taken before.
+    pub fn wait(self) -> Result<Vec<u8>, Error> {
+        match self.pending {
+            None => Ok(Vec::new()),
+            Some(mut pending) => pending.wait_on().map(contents),
         }
     }
 
     /// Waits for a time; `None` if the contents are not there by then. They are given once.
     pub fn poll(&mut self, timeout: Duration) -> Option<Result<Vec<u8>, Error>> {
-        let Some(ticket) = &mut self.ticket else { return Some(Ok(Vec::new())) };
-        let timeout = (timeout != Duration::MAX).then_some(timeout);
-        let completion = ticket.wait(timeout)?;
-        Some(completion.map(|mut completion| completion.data.pop().unwrap_or_default()))
+        match &mut self.pending {
+            None => Some(Ok(Vec::new())),
+            Some(pending) => pending.wait(Some(timeout)).map(|result| result.map(contents)),
+        }
     }
+}
+
+fn contents(mut completion: Completion) -> Vec<u8> {
+    completion.data.pop().unwrap_or_default()
 }

@@ -9,7 +9,7 @@ use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::{Element, Literal, Program};
 use vyre_foundation::launch::{self, Limits, Report};
 
-use crate::backend::{self, Bound, Command, Groups, Launch, Ticket};
+use crate::backend::{self, Bound, Command, Completion, Groups, Launch, Ticket};
 use crate::buffer::{Buffer, Pool};
 use crate::{Capabilities, Error};
 
@@ -47,12 +47,49 @@ impl Core {
         self.pool.lock().clear();
     }
 
-    pub(crate) fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
-        let submitted = self.backend.submit(commands);
-        if let Err(Error::DeviceLost { .. }) = &submitted {
+    pub(crate) fn submit(self: &Arc<Self>, commands: Vec<Command>) -> Result<Pending, Error> {
+        let ticket = self.observe(self.backend.submit(commands))?;
+        Ok(Pending { core: self.clone(), ticket: Some(ticket) })
+    }
+
+    /// Notices when the device is lost, whoever is told first.
+    pub(crate) fn observe<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::DeviceLost { .. }) = &result {
             self.invalidate();
         }
-        submitted
+        result
+    }
+}
+
+/// A batch that was submitted, and whose completion can be taken once.
+pub(crate) struct Pending {
+    core: Arc<Core>,
+    /// `None` after the completion was taken.
+    ticket: Option<Box<dyn Ticket>>,
+}
+
+impl Pending {
+    /// Waits until the batch is done, or for a time; `None` if it is not done by then.
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<Completion, Error>> {
+        let Some(ticket) = &mut self.ticket else { return Some(Err(Error::AlreadyTaken)) };
+        let result = ticket.wait(timeout)?;
+        self.ticket = None;
+        Some(self.core.observe(result))
+    }
+
+    /// Waits until the batch is done.
+    pub(crate) fn wait_on(&mut self) -> Result<Completion, Error> {
+        loop {
+            if let Some(result) = self.wait(None) {
+                return result;
+            }
+        }
+    }
+
+    fn cancel(&mut self) {
+        if let Some(ticket) = &mut self.ticket {
+            ticket.cancel();
+        }
     }
 }
 
@@ -176,7 +213,7 @@ impl Device {
     pub fn compile(&self, program: &Validated<Program>) -> Result<Kernel, Error> {
         self.capabilities().check(program)?;
         let program = Arc::new(program.clone());
-        let kernel = self.0.backend.compile(&program)?;
+        let kernel = self.0.observe(self.0.backend.compile(&program))?;
         Ok(Kernel { core: self.0.clone(), program, kernel })
     }
 
@@ -210,7 +247,7 @@ impl Device {
     pub fn submit(&self, dispatches: &[Dispatch<'_>]) -> Result<Submission, Error> {
         let launches = dispatches.iter().map(|dispatch| self.launch(dispatch).map(Command::Launch));
         let commands = launches.collect::<Result<Vec<Command>, Error>>()?;
-        Ok(Submission { core: self.0.clone(), ticket: self.0.submit(commands)? })
+        Ok(Submission(self.0.submit(commands)?))
     }
 
     /// Runs one dispatch and waits for it.
@@ -274,39 +311,24 @@ impl Device {
 }
 
 /// Dispatches that were submitted.
-pub struct Submission {
-    core: Arc<Core>,
-    ticket: Box<dyn Ticket>,
-}
+pub struct Submission(Pending);
 
 impl Submission {
     /// Waits until all dispatches are done, and returns a report for each.
     ///
     /// # Errors
-    /// The submission was cancelled, or the device was lost.
+    /// The submission was cancelled, the device was lost, or the reports were taken before.
     pub fn wait(mut self) -> Result<Vec<Report>, Error> {
-        loop {
-            if let Some(result) = self.settle(None) {
-                return result;
-            }
-        }
+        self.0.wait_on().map(|completion| completion.reports)
     }
 
     /// Waits for a time; `None` if the dispatches are not done by then. The reports are given once.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<Vec<Report>, Error>> {
-        self.settle(Some(timeout))
+        self.0.wait(Some(timeout)).map(|result| result.map(|completion| completion.reports))
     }
 
     /// Asks for the submission to be given up. Waiting then gives [`Error::Cancelled`], unless it was done already.
     pub fn cancel(&mut self) {
-        self.ticket.cancel();
-    }
-
-    fn settle(&mut self, timeout: Option<Duration>) -> Option<Result<Vec<Report>, Error>> {
-        let result = self.ticket.wait(timeout)?;
-        if let Err(Error::DeviceLost { .. }) = &result {
-            self.core.invalidate();
-        }
-        Some(result.map(|completion| completion.reports))
+        self.0.cancel();
     }
 }

@@ -67,6 +67,9 @@ pub enum Error {
         /// What the buffer holds.
         found: String,
     },
+    /// The results of a submission are given once.
+    #[error("the results were taken before")]
+    AlreadyTaken,
     /// The submission was cancelled before it was done.
     #[error("the submission was cancelled")]
     Cancelled,
@@ -102,6 +105,7 @@ impl Error {
             Error::Cancelled => "D009",
             Error::DeviceLost { .. } => "D010",
             Error::Backend { .. } => "D011",
+            Error::AlreadyTaken => "D012",
         }
     }
 
@@ -117,6 +121,7 @@ impl Error {
             Error::OutOfMemory { .. } => "free buffers, or work in smaller pieces".into(),
             Error::OutOfRange { .. } => "use a range inside the buffer".into(),
             Error::IndirectGrid { .. } => "give a buffer, or a part of one, of three u32".into(),
+            Error::AlreadyTaken => "keep the results that `wait_timeout` or `poll` gave".into(),
             Error::Cancelled => "submit it again".into(),
             Error::DeviceLost { .. } => "open the device again and upload the data again".into(),
             Error::Backend { .. } => "this may be a bug in vyre or in a driver: please report it".into(),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use vyre_foundation::ir::{Element, Program};
-use vyre_foundation::launch::Limits;
+use vyre_foundation::launch::{Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
 
 use crate::backend::Backend;
@@ -109,7 +109,9 @@ impl Registry {
                     }
                     Ok(None) => reasons.push((name, "is used only when asked for".into())),
                     Err(error) => {
-                        record.set(name, 0.0);
+                        if matches!(error, Error::NoAdapter { .. }) {
+                            record.set(name, 0.0);
+                        }
                         reasons.push((name, error.to_string()));
                     }
                 },
@@ -203,7 +205,10 @@ fn throughput(device: &Device) -> Result<f64, Error> {
     let mut best = Duration::MAX;
     for _ in 0..3 {
         let start = Instant::now();
-        device.run(&dispatch)?;
+        let report = device.run(&dispatch)?;
+        if report.outcome != Outcome::Completed {
+            return Ok(f64::MIN_POSITIVE);
+        }
         best = best.min(start.elapsed());
     }
     Ok(f64::from(ELEMENTS * ROUNDS) / best.as_secs_f64().max(1e-9))

@@ -1,10 +1,12 @@
 //! What the driver does by itself: pools, limits, capabilities and routing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use vyre_driver::backend::{self, Backend, Command, Kernel, Memory, Ticket};
-use vyre_driver::{Capabilities, Device, DeviceKind, Error, Null, Oracle, Registry};
+use vyre_driver::{Capabilities, Device, DeviceKind, Dispatch, Error, Grid, Null, Oracle, Registry};
 use vyre_foundation::ir::{Element, Program, Type, TypeSet};
+use vyre_foundation::launch::Limits;
 use vyre_foundation::{Validated, text, validate};
 
 fn program(source: &str) -> Validated<Program> {
@@ -92,6 +94,87 @@ fn memory_is_counted_pooled_and_limited() {
     let second = device.allocate(Element::U32, 99_000).unwrap();
     assert_eq!((device.memory().used, device.memory().pooled), (used, 0));
     drop(second);
+}
+
+#[test]
+fn results_are_given_once() {
+    let device = Device::open(&Null::default()).unwrap();
+    let kernel = device.compile(&program("program p workgroup(1) {\n}")).unwrap();
+    let dispatch = Dispatch { kernel: &kernel, grid: Grid::elements(1), arguments: vec![], limits: Limits::default() };
+    let mut submission = device.submit(&[dispatch]).unwrap();
+    assert_eq!(submission.wait_timeout(Duration::ZERO).unwrap().unwrap().len(), 1);
+    assert_eq!(submission.wait().unwrap_err(), Error::AlreadyTaken);
+    let mut download = device.allocate(Element::U32, 4).unwrap().download().unwrap();
+    assert_eq!(download.poll(Duration::ZERO).unwrap().unwrap().len(), 16);
+    assert_eq!(download.wait().unwrap_err(), Error::AlreadyTaken);
+}
+
+/// A device that is lost as soon as something is read.
+struct Fragile;
+struct FragileDevice(Box<dyn backend::Device>);
+struct Lost;
+
+impl Backend for Fragile {
+    fn name(&self) -> &'static str {
+        "fragile"
+    }
+
+    fn description(&self) -> &'static str {
+        "is lost by reading"
+    }
+
+    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
+        Ok(Box::new(FragileDevice(Null::default().open()?)))
+    }
+}
+
+impl backend::Device for FragileDevice {
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+
+    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
+        self.0.compile(program)
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
+        self.0.allocate(bytes)
+    }
+
+    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
+        let reads = commands.iter().any(|command| matches!(command, Command::Read(_)));
+        if reads { Ok(Box::new(Lost)) } else { self.0.submit(commands) }
+    }
+}
+
+impl Ticket for Lost {
+    fn wait(&mut self, _: Option<Duration>) -> Option<Result<backend::Completion, Error>> {
+        Some(Err(Error::DeviceLost { reason: "on purpose".into() }))
+    }
+
+    fn cancel(&mut self) {}
+}
+
+#[test]
+fn buffers_of_a_lost_device_are_stale() {
+    let device = Device::open(&Fragile).unwrap();
+    let kernel = device.compile(&program("program p workgroup(1) {\n    read x: [u32]\n}")).unwrap();
+    let buffer = device.allocate(Element::U32, 4).unwrap();
+    let dispatch = |buffer| Dispatch {
+        kernel: &kernel,
+        grid: Grid::elements(1),
+        arguments: vec![("x", buffer)],
+        limits: Limits::default(),
+    };
+    device.run(&dispatch((&buffer).into())).unwrap();
+    assert_eq!(buffer.read().unwrap_err().code(), "D010");
+    assert_eq!(buffer.read().unwrap_err().code(), "D005");
+    assert_eq!(device.run(&dispatch((&buffer).into())).unwrap_err(), Error::Stale { name: "x".into() });
+    // A new buffer is good again, and nothing of the old one is reused.
+    let fresh = device.allocate(Element::U32, 4).unwrap();
+    drop(buffer);
+    assert_eq!(device.memory().pooled, 0);
+    device.run(&dispatch((&fresh).into())).unwrap();
 }
 
 #[test]

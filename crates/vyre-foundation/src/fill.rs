@@ -105,12 +105,8 @@ pub fn parse_value(text: &str, element: Element) -> Result<Literal, Error> {
         parse_literal(text).ok().filter(|literal| literal.ty == ty).or_else(|| crate::text::parse_digits(text, ty).ok())
     };
     literal
-        .filter(|literal| {
-            // What a store would cut off was not meant.
-            let mut bytes = [0; 8];
-            element.write(literal.bits, &mut bytes);
-            element.read(&bytes) == literal.bits
-        })
+        // What a store would cut off was not meant.
+        .filter(|literal| element.holds(*literal))
         .ok_or_else(|| Error::NotAValue { text: text.into(), element })
 }
 

@@ -30,6 +30,8 @@ impl Grid {
             Grid::Groups(groups) => groups,
         };
         match total_invocations(groups, workgroup_size) {
+            // Nothing is nothing: nobody need loop over the other dimensions.
+            Some(0) => Ok([0, 0, 0]),
             Some(_) => Ok(groups),
             None => Err(Error::GridTooLarge { groups, workgroup_size }),
         }
@@ -115,11 +117,13 @@ fn fits(program: &Program, id: MemId, argument: Argument) -> Result<(), Error> {
     match (memory.space, argument) {
         (Space::Uniform, Argument::Scalar(literal)) => {
             let declared = memory.element.value_type();
-            if literal.ty == declared {
-                Ok(())
-            } else {
-                Err(Error::ScalarType { name: name(), declared, given: literal.ty })
+            if literal.ty != declared {
+                return Err(Error::ScalarType { name: name(), declared, given: literal.ty });
             }
+            if !memory.element.holds(literal) {
+                return Err(Error::NotAValue { text: literal.plain(), element: memory.element });
+            }
+            Ok(())
         }
         (Space::Uniform, Argument::Slice(_)) => Err(Error::ScalarExpected { name: name() }),
         (_, Argument::Scalar(_)) => Err(Error::BufferExpected { name: name() }),

@@ -366,11 +366,11 @@ impl<'p> Machine<'p> {
             Op::AtomicAnd(_) => Some(Op::And),
             Op::AtomicOr(_) => Some(Op::Or),
             Op::AtomicXor(_) => Some(Op::Xor),
-            _ => None,
+            Op::AtomicExchange(_) => None,
+            ref op => unreachable!("`{}` is executed elsewhere", op.row().name),
         };
         let new = match combine {
             Some(op) => combiner(&op, self.program.ty(inst.operands[1]))(&[old, operand]),
-            // An exchange.
             None => operand,
         };
         self.memory.store(memory, lane, index, new);

@@ -6,7 +6,7 @@
 //! remember, for each element, the last write, two reads from different workgroups, and two reads by different invocations
 //! since the last barrier: if any earlier access races with the next one, one of these does.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_foundation::diagnostics::{Diagnostic, Fault};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::{InstId, MemId, Program, Space};
@@ -85,7 +85,7 @@ pub(crate) struct Sanitizer<'p> {
     /// Elements of objects that several invocations share and that are not atomic.
     cells: Arena<MemId, FxHashMap<u64, Cell>>,
     /// Elements of workgroup and private arrays that have been written in this workgroup, by lane for private ones.
-    written: FxHashMap<(MemId, usize, u64), ()>,
+    written: FxHashSet<(MemId, usize, u64)>,
     findings: Vec<Finding>,
     known: FxHashMap<(Kind, InstId, Option<InstId>), usize>,
     group: u32,
@@ -106,7 +106,7 @@ impl<'p> Sanitizer<'p> {
         Sanitizer {
             program,
             cells: Arena::filled(program.memory.len(), FxHashMap::default()),
-            written: FxHashMap::default(),
+            written: FxHashSet::default(),
             findings: Vec::new(),
             known: FxHashMap::default(),
             group: 0,
@@ -150,9 +150,9 @@ impl<'p> Sanitizer<'p> {
             let key = (memory, owner, index);
             match action {
                 Action::Write(_) => {
-                    self.written.insert(key, ());
+                    self.written.insert(key);
                 }
-                Action::Read if !self.written.contains_key(&key) => {
+                Action::Read if !self.written.contains(&key) => {
                     self.find(Kind::Unwritten, Some(memory), index, length, (invocation, inst), None);
                 }
                 Action::Read => {}

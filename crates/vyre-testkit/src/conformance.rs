@@ -1,6 +1,6 @@
 //! The suite that every backend must pass. A backend joins with one line in a test file:
 //!
-//! ```ignore
+//! ```text
 //! vyre_testkit::conformance!(vyre_cpu::Cpu::default());
 //! ```
 //!
@@ -14,7 +14,7 @@ use vyre_driver::backend::Backend;
 use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Floats, Grid, Kernel, Null};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::ops::{Exactness, Op};
-use vyre_foundation::ir::{Element, Module, Program, Type};
+use vyre_foundation::ir::{Element, Module, Program, Span, Type};
 use vyre_foundation::launch::{self, Limits, Outcome, Report, bind};
 use vyre_foundation::{Validated, text, validate};
 
@@ -328,6 +328,13 @@ pub fn wrong_dispatches(backend: &dyn Backend) {
     large.grid = Grid::Indirect(words.clone());
     assert_eq!(device.run(&large).unwrap_err().code(), "D008", "indirect grid of four words");
     assert_eq!(device.allocate(Element::F64, u64::from(u32::MAX) + 1).unwrap_err().code(), "F006", "elements");
+    let capabilities = device.capabilities();
+    let room = capabilities.memory_bytes.unwrap_or(u64::MAX).min(capabilities.max_buffer_bytes);
+    let most = u64::from(u32::MAX);
+    if room < 8 * most {
+        let error = device.allocate(Element::F64, most).unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory { requested, .. } if requested == 8 * most), "{error}");
+    }
     assert!(matches!(y.slice(2..5), Err(Error::OutOfRange { .. })));
     assert!(matches!(y.write(&[0; 3]), Err(Error::OutOfRange { .. })));
 
@@ -395,8 +402,11 @@ pub fn endless_programs(backend: &dyn Backend) {
         };
         let grid = Grid::groups([1 + number as u32 % 5, 1, 1]);
         let report = device.run(&Dispatch { kernel: &kernel, grid, arguments: vec![], limits }).expect("a report");
-        let ended = matches!(report.outcome, Outcome::OutOfFuel { .. } | Outcome::DeadlinePassed { .. });
-        assert!(ended, "{:?}", report.outcome);
+        match report.outcome {
+            Outcome::OutOfFuel { span } => assert_ne!(span, Span::NONE, "the loop is named"),
+            Outcome::DeadlinePassed { .. } => {}
+            outcome => panic!("{outcome:?}"),
+        }
         if number % 20 == 0 {
             let report = device.run(&dispatch(&simple, vec![("x", (&x).into()), ("y", (&y).into())]));
             assert_eq!(report.expect("the next job runs").outcome, Outcome::Completed);

@@ -629,9 +629,15 @@ impl Generator<'_> {
         self.add(next, stays_together, true);
         let enclosing = Enclosing { carried: &carried, results, next, may_leave: true };
         self.nested(body, Place { uniform: stays_together, depth: place.depth, enclosing: Some(enclosing) });
-        let mut handed = vec![next];
-        handed.extend(carried[1..].iter().map(|&ty| self.value(ty, false).id));
-        self.program.push(body, Op::Continue, handed, &[], [], Span::NONE);
+        // Some bodies end in `break`: then only what continues early goes on.
+        if self.random.chance(4) {
+            let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, false).id).collect();
+            self.program.push(body, Op::Break, given, &[], [], Span::NONE);
+        } else {
+            let mut handed = vec![next];
+            handed.extend(carried[1..].iter().map(|&ty| self.value(ty, false).id));
+            self.program.push(body, Op::Continue, handed, &[], [], Span::NONE);
+        }
         self.values.truncate(visible);
 
         let operands: Vec<ValueId> = initial.iter().map(|value| value.id).collect();

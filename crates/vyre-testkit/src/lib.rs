@@ -1,4 +1,4 @@
-//! What vyre is tested with: [file tests](files), a [generator](generate()) of programs, and the [suite](conformance) that every
+//! What vyre is tested with: [file tests](files), a [generator](generate()) of programs, and the [suite](mod@conformance) that every
 //! backend must pass.
 
 pub mod conformance;

@@ -8,7 +8,7 @@ use vyre_testkit::{Features, generate, shrink};
 fn what_is_left_is_what_the_predicate_asks_for() {
     let features = Features { size: 120, ..Features::default() };
     let mut shrunk = 0;
-    for seed in 0..40 {
+    for seed in 0..120 {
         let program = validate::program(generate(seed, &features).program).unwrap();
         // A mistake that needs a multiplication inside a loop.
         let mut holds = |program: &vyre_foundation::Validated<vyre_foundation::ir::Program>| {

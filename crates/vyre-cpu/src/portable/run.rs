@@ -181,7 +181,9 @@ struct Worker<'a> {
     first_group: u32,
     objects: Arena<MemId, Option<View>>,
     loops: Vec<Exits>,
+    /// Loop trips that are not paid for yet, and the loop of the last one.
     trips: u64,
+    last_loop: Span,
 }
 
 impl<'a> Worker<'a> {
@@ -199,11 +201,11 @@ impl<'a> Worker<'a> {
             };
             match memory.space {
                 Space::Workgroup => {
-                    objects[id] = view(frame.workgroup[workgroup..].as_mut_ptr(), 0);
+                    objects[id] = view(frame.workgroup.as_mut_ptr().wrapping_add(workgroup), 0);
                     workgroup += words;
                 }
                 Space::Private => {
-                    objects[id] = view(frame.private[private..].as_mut_ptr(), private_words * 8);
+                    objects[id] = view(frame.private.as_mut_ptr().wrapping_add(private), private_words * 8);
                     private += words;
                 }
                 Space::Storage(_) | Space::Uniform => {}
@@ -220,6 +222,7 @@ impl<'a> Worker<'a> {
             objects,
             loops: Vec::new(),
             trips: 0,
+            last_loop: Span::NONE,
         }
     }
 
@@ -234,7 +237,7 @@ impl<'a> Worker<'a> {
         let ended = self.sequence(0, &mut mask);
         self.free_mask(mask);
         // Lanes may have taken loop trips that were not paid for yet.
-        let paid = self.pay(None);
+        let paid = self.pay();
         for exits in std::mem::take(&mut self.loops) {
             self.free_mask(exits.broken);
             self.free_mask(exits.continued);
@@ -265,18 +268,20 @@ impl<'a> Worker<'a> {
     }
 
     /// Takes the fuel for the trips since the last time.
-    fn pay(&mut self, place: Option<Span>) -> Result<(), Stopped> {
+    fn pay(&mut self) -> Result<(), Stopped> {
         let trips = std::mem::take(&mut self.trips) as i64;
         if trips > 0 && self.shared.fuel.fetch_sub(trips, Relaxed) < trips {
-            return Err(self.stop(Outcome::OutOfFuel { span: place.unwrap_or_default() }));
+            return Err(self.stop(Outcome::OutOfFuel { span: self.last_loop }));
         }
         Ok(())
     }
 
     fn burn(&mut self, trips: usize, span: Span) -> Result<(), Stopped> {
         self.trips += trips as u64;
-        if self.trips >= TRIPS_PER_CHECK {
-            self.pay(Some(span))?;
+        self.last_loop = span;
+        // A small budget is paid trip by trip, so that it ends where it is used up.
+        if self.trips >= TRIPS_PER_CHECK || self.launch.limits.fuel < TRIPS_PER_CHECK {
+            self.pay()?;
             self.check(Some(span))?;
         }
         Ok(())

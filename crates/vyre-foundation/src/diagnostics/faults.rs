@@ -1,6 +1,6 @@
 //! The fault table: every mistake that the parser or the validator can report, one row each.
 
-use crate::ir::{Element, Type};
+use crate::ir::{Element, Literal, Type};
 
 /// The documentation of one row, for `vyre check --explain`.
 #[derive(Clone, Copy, Debug)]
@@ -411,11 +411,11 @@ fault_table! {
     } "`{memory}` is atomic and is accessed one element at a time", help "write one access for each element",
     example "program p workgroup(1) {\n    read_write atomic x: [u32]\n    %a, %b = load x[0]\n}";
 
-    /// A uniform is one scalar.
+    /// A uniform is one scalar, and is loaded as one.
     V017 IndexedUniform {
         /// The object.
         memory: String,
-    } "`{memory}` is a uniform scalar and has no index", help format!("write `load {memory}`"),
+    } "`{memory}` is a uniform: one scalar, without an index", help format!("write `load {memory}`"),
     example "program p workgroup(1) {\n    uniform a: f32\n    %a = load a[0]\n}";
 
     /// An access to an array has an index.
@@ -556,4 +556,15 @@ fault_table! {
         name: String,
     } "there are two programs named `{name}`", help "rename one of the two",
     example "program p workgroup(1) {\n}\nprogram p workgroup(1) {\n}";
+
+    /// The default of a uniform is a value that its element type has.
+    V035 DefaultRange {
+        /// The uniform.
+        name: String,
+        /// Its element type.
+        element: Element,
+        /// The default.
+        value: Literal,
+    } "the default of `{name}` is {value}, which is not a value of {element}", help "use a value in its range",
+    example "program p workgroup(1) {\n    uniform a: u8 = 300\n}";
 }

@@ -205,6 +205,13 @@ impl Element {
         }
     }
 
+    /// Whether a literal is a value that such an element can have.
+    pub fn holds(self, literal: Literal) -> bool {
+        let mut bytes = [0; 8];
+        self.write(literal.bits, &mut bytes);
+        literal.ty == self.value_type() && self.read(&bytes) == literal.bits
+    }
+
     /// Reads one element from its little-endian bytes as the bits of a value.
     pub fn read(self, bytes: &[u8]) -> u64 {
         let mut word = [0; 8];
@@ -294,6 +301,11 @@ impl Literal {
     /// The zero of a type: what memory starts with and what a load out of bounds gives.
     pub const fn zero(ty: Type) -> Literal {
         Literal { ty, bits: 0 }
+    }
+
+    /// Whether the bits are those of a value of the type.
+    pub const fn is_value(self) -> bool {
+        self.bits <= u64::MAX >> (64 - self.ty.bits())
     }
 
     /// The Rust value, if the literal has that type.

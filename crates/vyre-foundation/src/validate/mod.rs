@@ -20,7 +20,7 @@ use std::ops::Deref;
 use crate::Error;
 use crate::analysis::{Scope, Uniformity};
 use crate::diagnostics::{Diagnostic, Diagnostics, Fault};
-use crate::ir::{Element, InstId, Module, Op, Program, Space, Span, ValueId, total_invocations};
+use crate::ir::{Access, Element, InstId, Module, Op, Program, Space, Span, ValueId, total_invocations};
 use crate::text::is_name;
 
 /// What no program may exceed. A device can allow less, and says so when it compiles.
@@ -132,8 +132,7 @@ pub(crate) fn declarations(program: &Program, diagnostics: &mut Vec<Diagnostic>)
             report(Fault::ZeroLength { memory: name() }, memory.span);
         }
         if memory.atomic {
-            let shared = memory.space == Space::Workgroup || (memory.readable() && memory.writable());
-            if memory.space == Space::Private || !shared {
+            if !matches!(memory.space, Space::Workgroup | Space::Storage(Access::ReadWrite)) {
                 report(Fault::AtomicSpace { memory: name() }, memory.span);
             }
             if !matches!(memory.element, Element::I32 | Element::U32 | Element::I64 | Element::U64) {
@@ -145,6 +144,8 @@ pub(crate) fn declarations(program: &Program, diagnostics: &mut Vec<Diagnostic>)
         {
             let expected = memory.element.value_type();
             report(Fault::DefaultType { name: name(), expected, found: default.ty }, memory.span);
+        } else if let Some(default) = memory.default.filter(|default| !memory.element.holds(*default)) {
+            report(Fault::DefaultRange { name: name(), element: memory.element, value: default }, memory.span);
         }
     }
 

@@ -4,7 +4,7 @@ use super::limits;
 use crate::diagnostics::{Diagnostic, Fault, Malformation};
 use crate::ir::entity::Arena;
 use crate::ir::ops::{Form, Op, Payload};
-use crate::ir::{BlockId, Def, InstId, Program, Space, Span, Type, ValueId};
+use crate::ir::{BlockId, Def, InstId, Literal, Program, Space, Span, Type, ValueId};
 
 pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
     let mut structure = Structure {
@@ -37,8 +37,7 @@ impl Structure<'_> {
         for (id, value) in program.values.iter() {
             match value.def {
                 Def::Literal(bits) => {
-                    let fits = bits <= u64::MAX >> (64 - value.ty.bits());
-                    if !fits {
+                    if !(Literal { ty: value.ty, bits }).is_value() {
                         self.report(Malformation::BadLiteral, id, Span::NONE);
                     }
                 }
@@ -46,6 +45,9 @@ impl Structure<'_> {
                     None => self.report(Malformation::DanglingId, id, Span::NONE),
                     Some(constant) if constant.default.ty != value.ty => {
                         self.report(Malformation::DetachedValue, id, constant.span);
+                    }
+                    Some(constant) if !constant.default.is_value() => {
+                        self.report(Malformation::BadLiteral, id, constant.span);
                     }
                     Some(_) => {}
                 },

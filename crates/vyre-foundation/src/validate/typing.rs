@@ -193,10 +193,11 @@ impl Checker<'_> {
         };
         let indexed = inst.operands.len() > values;
         if memory.space == Space::Uniform {
-            if indexed {
+            // It is a single scalar, so it is not loaded several at a time either.
+            if indexed || width > 1 {
                 self.report(Fault::IndexedUniform { memory: name() }, inst.span);
             }
-            return !indexed && writes == memory.writable();
+            return !indexed && width <= 1 && writes == memory.writable();
         }
         if !indexed {
             self.report(Fault::MissingIndex { memory: name() }, inst.span);

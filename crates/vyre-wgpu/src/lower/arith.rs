@@ -47,12 +47,12 @@ impl Builder {
         if result == Type::Bool { value } else { self.hidden(ty, value) }
     }
 
-    /// An operand of a float operation that the driver must not relate to the others: all but the first are veiled, and
-    /// literals.
+    /// An operand of a float operation that the driver must not know, nor relate to the others: the first has a veil of its
+    /// own, so that the same value twice does not look like that.
     pub(super) fn apart(&mut self, ty: Type, position: usize, operand: Expr) -> Expr {
         match self.veil {
-            Some([veil, _]) if position > 0 || self.known(operand).is_some() => self.veiled(ty, operand, veil),
-            _ => operand,
+            Some([others, first]) => self.veiled(ty, operand, if position == 0 { first } else { others }),
+            None => operand,
         }
     }
 
