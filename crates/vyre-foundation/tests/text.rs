@@ -15,3 +15,20 @@ fn examples_read_back_as_printed() {
         validate::module(module).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 }
+
+#[test]
+fn peak_bytes_count_run_time_objects_with_their_length() {
+    let source = "program p workgroup(1) {
+        uniform scale: f32
+        read x: [f32]
+        read z: [f64]
+        write y: [u16; 10]
+        workgroup tile: [f32; 8]
+    }";
+    let program = text::parse(source).unwrap().programs.remove(0);
+    let known = 4 + 20 + 32;
+    assert_eq!(program.estimate_peak_device_bytes(|_| None), known);
+    let x = program.memory_named("x").unwrap();
+    assert_eq!(program.estimate_peak_device_bytes(|id| (id == x).then_some(100)), known + 400);
+    assert_eq!(program.estimate_peak_device_bytes(|_| Some(u64::MAX)), u64::MAX, "it saturates");
+}
