@@ -101,15 +101,6 @@ impl View {
         }
     }
 
-    /// Changes an element and returns the old bits; outside, nothing happens and the old bits are 0.
-    pub(crate) fn update(&self, index: u64, operand: u64, update: Update) -> u64 {
-        if index >= u64::from(self.length) {
-            return 0;
-        }
-        // SAFETY: the index is inside, elements are aligned, and the function was chosen for their type.
-        unsafe { update(self.pointer(0, index), operand) }
-    }
-
     /// Replaces an element atomically if a function of its old bits gives new ones; outside, nothing happens and the old
     /// bits are 0.
     pub(crate) fn replace(&self, index: u64, change: impl Fn(u64) -> Option<u64>) -> u64 {
@@ -280,31 +271,59 @@ impl View {
     }
 }
 
-/// Changes an element with an operand and returns the old bits.
+/// Changes, lane after lane, the element at each lane's index with its operand, and gives the old bits: for the lanes of a mask
+/// whose index is inside. Outside, nothing happens and the old bits are 0.
 ///
 /// # Safety
-/// The element is there, aligned, and of the type the function is for.
-pub(crate) type Update = unsafe fn(*mut u8, u64) -> u64;
+/// Operands and results have a lane, of the size of the element, for each index and each element of the mask; they are not
+/// memory of an object, and results do not overlap operands. The elements are of the type the function is for.
+pub(crate) type Update = unsafe fn(view: &View, indices: &[u32], mask: &[u32], operands: *const u8, results: *mut u8);
 
 /// The function of an atomic operation on elements of a type. Arrays of a workgroup belong to one thread: they are not
 /// `shared`, and need no atomic instructions.
 pub(crate) fn update_function(op: &Op, ty: Type, shared: bool) -> Update {
+    /// The loop for one operation and type.
+    #[inline(always)]
+    unsafe fn each<L: Copy + Default>(
+        view: &View,
+        (indices, mask): (&[u32], &[u32]),
+        (operands, results): (*const u8, *mut u8),
+        update: impl Fn(*mut u8, L) -> L,
+    ) {
+        let (operands, results) = (operands.cast::<L>(), results.cast::<L>());
+        for (lane, (&index, &mask)) in indices.iter().zip(mask).enumerate() {
+            if mask != 0 {
+                // SAFETY: the index is checked here; the rest is promised by the caller.
+                unsafe {
+                    let inside = index < view.length;
+                    let at = view.start.wrapping_add(index as usize * size_of::<L>());
+                    let old = if inside { update(at, operands.add(lane).read()) } else { L::default() };
+                    results.add(lane).write(old);
+                }
+            }
+        }
+    }
+
     macro_rules! functions {
-        ($atomic:ty, $plain:ty, $bits:ty) => {{
+        ($atomic:ty, $plain:ty) => {{
             macro_rules! function {
                 ($method:ident, |$old:ident, $operand:ident| $new:expr) => {
                     if shared {
-                        // SAFETY: promised by the caller.
-                        |at, bits| unsafe {
-                            <$atomic>::from_ptr(at.cast()).$method(bits as $plain, Relaxed) as $bits as u64
+                        // SAFETY: promised by the caller; atomic objects are accessed atomically everywhere.
+                        |view, indices, mask, operands, results| unsafe {
+                            each::<$plain>(view, (indices, mask), (operands, results), |at, operand| {
+                                <$atomic>::from_ptr(at.cast()).$method(operand, Relaxed)
+                            })
                         }
                     } else {
                         // SAFETY: promised by the caller.
-                        |at, bits| unsafe {
-                            let at = at.cast::<$plain>();
-                            let ($old, $operand) = (at.read(), bits as $plain);
-                            at.write($new);
-                            $old as $bits as u64
+                        |view, indices, mask, operands, results| unsafe {
+                            each::<$plain>(view, (indices, mask), (operands, results), |at, $operand| {
+                                let at = at.cast::<$plain>();
+                                let $old = at.read();
+                                at.write($new);
+                                $old
+                            })
                         }
                     }
                 };
@@ -323,10 +342,10 @@ pub(crate) fn update_function(op: &Op, ty: Type, shared: bool) -> Update {
         }};
     }
     match ty {
-        Type::I32 => functions!(AtomicI32, i32, u32),
-        Type::U32 => functions!(AtomicU32, u32, u32),
-        Type::I64 => functions!(AtomicI64, i64, u64),
-        Type::U64 => functions!(AtomicU64, u64, u64),
+        Type::I32 => functions!(AtomicI32, i32),
+        Type::U32 => functions!(AtomicU32, u32),
+        Type::I64 => functions!(AtomicI64, i64),
+        Type::U64 => functions!(AtomicU64, u64),
         ty => unreachable!("validated: {ty} has no atomics"),
     }
 }

@@ -347,11 +347,16 @@ fn allocate(program: &Program, uniformity: &Uniformity) -> (SlotTable, SlotCount
             busy.pop();
             if wide { free_wide.push(index) } else { free_narrow.push(index) }
         }
+        // Uniform values keep a slot of their own: most are the same in block after block, and need not be written again.
+        if uniformity.is_uniform(value) {
+            slots[value] = Some(Slot { index: take(ty, &mut counts), ty, uniform: true });
+            continue;
+        }
         let wide = ty.bits() == 64;
         let free = if wide { free_wide.pop() } else { free_narrow.pop() };
         let index = free.unwrap_or_else(|| take(ty, &mut counts));
         busy.push(std::cmp::Reverse((life.end, wide, index)));
-        slots[value] = Some(Slot { index, ty, uniform: uniformity.is_uniform(value) });
+        slots[value] = Some(Slot { index, ty, uniform: false });
     }
     // A loop hands on at most as many values as it has parameters.
     let spare = counts;

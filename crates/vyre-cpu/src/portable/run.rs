@@ -313,13 +313,17 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Gives all lanes the same bits.
+    /// Gives all lanes the same bits. The slot of a uniform value holds the same in all lanes of a full block at any time, so
+    /// that there is nothing to do if one of them is right already.
     fn fill(&mut self, slot: Slot, bits: u64) {
-        let (start, lanes) = (slot.index as usize * self.stride, self.lanes);
+        if slot.uniform && self.get(slot, 0) == bits {
+            return;
+        }
+        let (start, stride) = (slot.index as usize * self.stride, self.stride);
         if slot.is_wide() {
-            self.frame.wide[start..start + lanes].fill(bits);
+            self.frame.wide[start..start + stride].fill(bits);
         } else {
-            self.frame.narrow[start..start + lanes].fill(bits as u32);
+            self.frame.narrow[start..start + stride].fill(bits as u32);
         }
     }
 
@@ -328,38 +332,22 @@ impl<'a> Worker<'a> {
         &self.frame.narrow[start..start + self.lanes]
     }
 
-    /// Copies lanes. Uniform values are copied in all lanes, so that they stay the same everywhere.
-    fn moves(&mut self, moves: &Moves, mask: &Mask) {
+    /// Copies lanes: those of the mask, or all if there is none. Uniform values stay the same in all lanes.
+    fn moves(&mut self, moves: &Moves, mask: Option<&Mask>) {
+        let lanes = self.lanes;
+        let mask = mask.filter(|mask| mask.active != lanes);
         for &(to, from) in moves {
-            let all = to.uniform || mask.active == self.lanes;
-            let (start, source, lanes) =
-                (to.index as usize * self.stride, from.index as usize * self.stride, self.lanes);
-            if to.is_wide() {
-                if all {
-                    self.frame.wide.copy_within(source..source + lanes, start);
-                } else {
-                    for lane in 0..lanes {
-                        if mask.lanes[lane] != 0 {
-                            self.frame.wide[start + lane] = self.frame.wide[source + lane];
-                        }
+            let (start, source) = (to.index as usize * self.stride, from.index as usize * self.stride);
+            match mask {
+                _ if to.uniform => self.fill(to, self.get(from, 0)),
+                None if to.is_wide() => self.frame.wide.copy_within(source..source + lanes, start),
+                None => self.frame.narrow.copy_within(source..source + lanes, start),
+                Some(mask) if to.is_wide() => {
+                    for lane in (0..lanes).filter(|&lane| mask.lanes[lane] != 0) {
+                        self.frame.wide[start + lane] = self.frame.wide[source + lane];
                     }
                 }
-            } else if all {
-                self.frame.narrow.copy_within(source..source + lanes, start);
-            } else {
-                blend(&mut self.frame.narrow, start, source, &mask.lanes[..lanes]);
-            }
-        }
-    }
-
-    fn moves_of_all(&mut self, moves: &Moves) {
-        for &(to, from) in moves {
-            let (start, source, lanes) =
-                (to.index as usize * self.stride, from.index as usize * self.stride, self.lanes);
-            if to.is_wide() {
-                self.frame.wide.copy_within(source..source + lanes, start);
-            } else {
-                self.frame.narrow.copy_within(source..source + lanes, start);
+                Some(mask) => blend(&mut self.frame.narrow, start, source, &mask.lanes[..lanes]),
             }
         }
     }
@@ -422,16 +410,16 @@ impl<'a> Worker<'a> {
                 Step::Region(nested) => self.sequence(*nested, mask)?,
                 Step::Loop { entry, body, staged, span } => self.repeat(entry, *body, staged, *span, mask)?,
                 Step::Yield(moves) => {
-                    self.moves(moves, mask);
+                    self.moves(moves, Some(mask));
                     return Ok(());
                 }
                 Step::Break(moves) => {
-                    self.moves(moves, mask);
+                    self.moves(moves, Some(mask));
                     join(&mut self.loops.last_mut().expect("there is a loop around a break").broken, mask);
                 }
                 Step::Continue(saved, moves) => {
-                    self.moves(saved, mask);
-                    self.moves(moves, mask);
+                    self.moves(saved, Some(mask));
+                    self.moves(moves, Some(mask));
                     join(&mut self.loops.last_mut().expect("there is a loop around a continue").continued, mask);
                 }
                 Step::Return => clear(mask),
@@ -508,7 +496,7 @@ impl<'a> Worker<'a> {
         mask: &mut Mask,
     ) -> Result<(), Stopped> {
         // Lanes that do not enter the loop do not look at its parameters.
-        self.moves_of_all(entry);
+        self.moves(entry, None);
         let (broken, continued) = (self.new_mask(0, 0), self.new_mask(0, 0));
         self.loops.push(Exits { broken, continued });
         let mut live = self.new_mask(0, 0);
@@ -519,7 +507,7 @@ impl<'a> Worker<'a> {
             let exits = self.loops.last_mut().expect("pushed above");
             // The mask of the finished trip is empty and becomes the one that collects the next.
             std::mem::swap(&mut live, &mut exits.continued);
-            self.moves_of_all(staged);
+            self.moves(staged, None);
         }
         let mut exits = self.loops.pop().expect("pushed above");
         std::mem::swap(mask, &mut exits.broken);
@@ -534,6 +522,7 @@ impl<'a> Worker<'a> {
     fn compute(&mut self, function: Function, result: Slot, operands: &[Slot]) {
         // Lane 0 speaks for all.
         let lanes = if result.uniform { 1 } else { self.lanes };
+        let before = result.uniform.then(|| self.get(result, 0));
         match function {
             Function::Lanes(function) => {
                 let mut pointers = [std::ptr::null::<u8>(); 4];
@@ -555,8 +544,11 @@ impl<'a> Worker<'a> {
                 }
             }
         }
-        if result.uniform {
-            self.fill(result, self.get(result, 0));
+        if let Some(before) = before {
+            // Lane 0 is as the others again, and then all change together.
+            let computed = self.get(result, 0);
+            self.set(result, 0, before);
+            self.fill(result, computed);
         }
     }
 
@@ -716,10 +708,9 @@ impl<'a> Worker<'a> {
         }
         let shared = self.launch.kernel.form.program.memory[memory].space != Space::Workgroup;
         let update = update_function(op, operands[0].ty, shared);
-        for lane in (0..self.lanes).filter(active) {
-            let old = view.update(self.get(index, lane), self.get(operands[0], lane), update);
-            self.set(results[0], lane, old);
-        }
+        let (given, taken) = (self.pointer(operands[0]), self.pointer(results[0]));
+        // SAFETY: slots have all lanes, a result has another slot than the operands, and the function is for their type.
+        unsafe { update(&view, self.narrow(index), &mask.lanes, given, taken) };
     }
 
     fn view(&self, memory: MemId) -> View {
