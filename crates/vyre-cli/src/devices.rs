@@ -5,11 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use vyre_cpu::Cpu;
-use vyre_driver::{Argument, Capabilities, Choice, Device, DeviceKind, Dispatch, Grid, Oracle, Registry};
-use vyre_foundation::Validated;
-use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Program, Type};
-use vyre_foundation::launch::{self, Limits, Report};
+use vyre_driver::{Capabilities, Choice, Device, DeviceKind, Oracle, Registry};
+use vyre_foundation::ir::Type;
 
 use crate::error::Error;
 use crate::stdout::Stdout;
@@ -32,36 +29,6 @@ fn cache_folder() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
     folder.map(|folder| folder.join("vyre"))
-}
-
-/// Runs a program on a device. The inputs hold its results afterwards.
-pub(crate) fn execute(
-    device: &Device,
-    program: &Validated<Program>,
-    grid: launch::Grid,
-    inputs: &mut Inputs,
-    limits: Limits,
-) -> Result<Report, Error> {
-    let kernel = device.compile(program)?;
-    let mut buffers = Vec::new();
-    let mut arguments = Vec::new();
-    for (name, argument) in inputs.arguments() {
-        let argument = match argument {
-            launch::Argument::Scalar(literal) => Argument::Scalar(literal),
-            launch::Argument::Slice(slice) => {
-                let position = slice.buffer as usize;
-                let buffer = device.upload(slice.element, &inputs.buffers[position])?;
-                buffers.push((position, buffer.clone()));
-                Argument::Buffer(buffer)
-            }
-        };
-        arguments.push((name, argument));
-    }
-    let report = device.run(&Dispatch { kernel: &kernel, grid: Grid::Fixed(grid), arguments, limits })?;
-    for (position, buffer) in buffers {
-        inputs.buffers[position] = buffer.read()?;
-    }
-    Ok(report)
 }
 
 /// List the devices that kernels can run on

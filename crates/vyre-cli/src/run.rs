@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         return Err(Error::SubgroupSize { device: choice.name, given });
     }
     let start = Instant::now();
-    let report = devices::execute(&choice.device, &program, Grid::Groups(groups), &mut inputs, limits)?;
+    let report = choice.device.execute(&program, Grid::Groups(groups), &mut inputs, limits)?;
     let device = choice.name;
     let run = Run { source, program: &program, device, groups, launched, elapsed: start.elapsed(), report };
 

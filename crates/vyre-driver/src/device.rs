@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use vyre_foundation::Validated;
+use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::{Element, Literal, Program};
 use vyre_foundation::launch::{self, Limits, Report};
@@ -257,6 +258,39 @@ impl Device {
     pub fn run(&self, dispatch: &Dispatch<'_>) -> Result<Report, Error> {
         let mut reports = self.submit(std::slice::from_ref(dispatch))?.wait()?;
         reports.pop().ok_or(Error::Backend { backend: "device", reason: "a dispatch gave no report".into() })
+    }
+
+    /// A whole job: compiles a program, uploads its inputs, runs it and waits, and puts the results back into the inputs.
+    ///
+    /// # Errors
+    /// The program or its arguments do not fit, or the device was lost.
+    pub fn execute(
+        &self,
+        program: &Validated<Program>,
+        grid: launch::Grid,
+        inputs: &mut Inputs,
+        limits: Limits,
+    ) -> Result<Report, Error> {
+        let kernel = self.compile(program)?;
+        let mut buffers = Vec::new();
+        let mut arguments = Vec::new();
+        for (name, argument) in inputs.arguments() {
+            let argument = match argument {
+                launch::Argument::Scalar(literal) => Argument::Scalar(literal),
+                launch::Argument::Slice(slice) => {
+                    let position = slice.buffer as usize;
+                    let buffer = self.upload(slice.element, &inputs.buffers[position])?;
+                    buffers.push((position, buffer.clone()));
+                    Argument::Buffer(buffer)
+                }
+            };
+            arguments.push((name, argument));
+        }
+        let report = self.run(&Dispatch { kernel: &kernel, grid: Grid::Fixed(grid), arguments, limits })?;
+        for (position, buffer) in buffers {
+            inputs.buffers[position] = buffer.read()?;
+        }
+        Ok(report)
     }
 
     /// Checks a dispatch and turns it into what the backend takes.

@@ -11,11 +11,11 @@ mod shrink;
 pub use generate::{Features, Generated, generate};
 pub use shrink::shrink;
 
-use vyre_driver::{Argument, Device, Dispatch, Error, Grid, Oracle};
+use vyre_driver::{Device, Error, Oracle};
 use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::Program;
-use vyre_foundation::launch::{self, Limits, Report};
+use vyre_foundation::launch::{Grid, Limits, Report};
 
 /// Runs a program on a device; its results are in `inputs` afterwards.
 ///
@@ -24,32 +24,12 @@ use vyre_foundation::launch::{self, Limits, Report};
 pub fn run(
     device: &Device,
     program: &Validated<Program>,
-    grid: launch::Grid,
+    grid: Grid,
     inputs: &mut Inputs,
     limits: Limits,
 ) -> Result<Report, Error> {
     inputs.complete(program)?;
-    let kernel = device.compile(program)?;
-    let mut buffers = Vec::new();
-    let mut arguments = Vec::new();
-    for (name, argument) in inputs.arguments() {
-        arguments.push((
-            name,
-            match argument {
-                launch::Argument::Scalar(literal) => Argument::Scalar(literal),
-                launch::Argument::Slice(slice) => {
-                    let buffer = device.upload(slice.element, &inputs.buffers[slice.buffer as usize])?;
-                    buffers.push((slice.buffer as usize, buffer.clone()));
-                    Argument::Buffer(buffer)
-                }
-            },
-        ));
-    }
-    let report = device.run(&Dispatch { kernel: &kernel, grid: Grid::Fixed(grid), arguments, limits })?;
-    for (position, buffer) in buffers {
-        inputs.buffers[position] = buffer.read()?;
-    }
-    Ok(report)
+    device.execute(program, grid, inputs, limits)
 }
 
 /// The oracle, with subgroups of this size.
