@@ -430,10 +430,7 @@ impl Lowering<'_> {
             (Kind::Pure, _) => {
                 self.note_linear(id);
                 let result = self.slot(inst.results[0]);
-                let class = match inst.op {
-                    Op::Select => program.ty(inst.operands[1]),
-                    _ => program.ty(inst.operands[0]),
-                };
+                let class = program.class(inst);
                 Step::Compute { op, class, result, operands: self.slots(&inst.operands) }
             }
             (Kind::PerInvocation | Kind::PerGroup, _) => {

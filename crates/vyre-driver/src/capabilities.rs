@@ -88,8 +88,7 @@ impl Capabilities {
         program.walk(|id, _| {
             let inst = &program.insts[id];
             types.extend(inst.results.iter().chain(&inst.operands).map(|&value| program.ty(value)));
-            let name = inst.op.row().name;
-            subgroups |= name.starts_with("subgroup_");
+            subgroups |= inst.op.needs_subgroups();
             atomics_64 |= inst.op.row().kind == Kind::Atomic
                 && inst.op.memory().is_some_and(|memory| program.memory[memory].element.size() == 8);
         });

@@ -510,13 +510,7 @@ impl<'p> Machine<'p> {
 /// The evaluator of an instruction, if it is a function of its operands.
 fn evaluator(program: &Program, inst: &Inst) -> Option<Eval> {
     let result = program.ty(*inst.results.first()?);
-    let row = inst.op.row();
-    // What `T` stands for: the type of the operands in such a place, which for a selection is not the first one.
-    let class = match inst.op {
-        Op::Select => program.ty(inst.operands[1]),
-        _ => inst.operands.first().map_or(result, |&operand| program.ty(operand)),
-    };
-    row.evaluator(class, result)
+    inst.op.row().evaluator(program.class(inst), result)
 }
 
 /// The evaluator of a binary operation whose operands and result have one type.

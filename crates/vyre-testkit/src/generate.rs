@@ -384,10 +384,10 @@ impl Generator<'_> {
             Form::Length => Payload::Memory(*self.random.choose(&all)),
             _ => Payload::None,
         };
-        if !self.features.subgroups && row.name.starts_with("subgroup") {
+        let op = row.op(payload).expect("the form decides the payload");
+        if !self.features.subgroups && op.needs_subgroups() {
             return;
         }
-        let op = row.op(payload).expect("the form decides the payload");
         let result = self.push(block, op, &[], &[])[0];
         self.add(result, row.kind == Kind::PerGroup, true);
     }

@@ -633,6 +633,17 @@ impl Op {
         self.memory().filter(|_| self.row().kind == Atomic)
     }
 
+    /// Whether a device needs subgroups for this.
+    pub fn needs_subgroups(&self) -> bool {
+        match self.row().kind {
+            Collective => !matches!(self, Op::WorkgroupBarrier | Op::StorageBarrier | Op::Broadcast),
+            PerInvocation | PerGroup => {
+                matches!(self, Op::SubgroupSize | Op::SubgroupId | Op::SubgroupLane)
+            }
+            Pure | Access | Atomic | Effect | Control => false,
+        }
+    }
+
     /// Whether all invocations of the workgroup must execute this together.
     pub fn is_collective(&self) -> bool {
         self.row().kind == Collective

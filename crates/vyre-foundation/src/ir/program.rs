@@ -333,6 +333,17 @@ impl Program {
         Ok(())
     }
 
+    /// What `T` stands for in the signature of an instruction's operation: the type of the operands in such a place, or for an
+    /// operation without one, of its first operand or result.
+    pub fn class(&self, inst: &Inst) -> Type {
+        let place = match inst.op.row().form {
+            Form::Plain(signature) => signature.operands.iter().position(|slot| *slot == Slot::T).unwrap_or(0),
+            _ => 0,
+        };
+        let value = inst.operands.get(place).or(inst.results.first());
+        value.map_or(Type::U32, |&value| self.ty(value))
+    }
+
     /// The types of the results that `op` gives for these operands. `named` are the types that are written with the
     /// operation: the target of a conversion, the results of control flow, the width of a load.
     ///

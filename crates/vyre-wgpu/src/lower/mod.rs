@@ -302,7 +302,7 @@ impl<'p> Lowerer<'p> {
     /// differ in which invocations make a subgroup.
     fn in_one_row(&self) -> bool {
         let mut subgroups = false;
-        self.program.walk(|id, _| subgroups |= self.program.insts[id].op.row().name.starts_with("subgroup_"));
+        self.program.walk(|id, _| subgroups |= self.program.insts[id].op.needs_subgroups());
         subgroups
     }
 
@@ -420,10 +420,7 @@ impl<'p> Lowerer<'p> {
             Kind::Pure => {
                 let result = inst.results[0];
                 let result_ty = program.ty(result);
-                let class = match inst.op {
-                    Op::Select => program.ty(inst.operands[1]),
-                    _ => program.ty(inst.operands[0]),
-                };
+                let class = program.class(inst);
                 let operands: Vec<Expr> = inst.operands.iter().map(|&operand| self.value(operand)).collect();
                 let folded = self.b.folded(&inst.op, &operands, Some(result_ty));
                 let expr = folded.unwrap_or_else(|| self.b.pure(&inst.op, class, result_ty, &operands));
