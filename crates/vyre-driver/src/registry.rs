@@ -92,7 +92,7 @@ impl Registry {
         self.choose(Some(name), None).map(|choice| choice.device)
     }
 
-    /// The device with the highest measured throughput of those that can run the program.
+    /// The device with the highest measured throughput of those that can run the program and are made for speed.
     fn best(&self, program: Option<&Validated<Program>>) -> Result<Choice, Error> {
         let mut record = Record::load(self.record.as_deref());
         let mut reasons = Vec::new();
@@ -100,17 +100,21 @@ impl Registry {
         for backend in self.backends() {
             let name = backend.name();
             match record.get(name) {
-                Some(0.0) => reasons.push((name, "could not be opened when last tried".into())),
+                Some(Record::ABSENT) => reasons.push((name, "could not be opened when last tried".into())),
+                Some(Record::ON_REQUEST) => reasons.push((name, ON_REQUEST.into())),
                 Some(throughput) => candidates.push((throughput, backend, None)),
                 None => match measured(backend) {
                     Ok(Some((device, throughput))) => {
                         record.set(name, throughput);
                         candidates.push((throughput, backend, Some(device)));
                     }
-                    Ok(None) => reasons.push((name, "is used only when asked for".into())),
+                    Ok(None) => {
+                        record.set(name, Record::ON_REQUEST);
+                        reasons.push((name, ON_REQUEST.into()));
+                    }
                     Err(error) => {
                         if matches!(error, Error::NoAdapter { .. }) {
-                            record.set(name, 0.0);
+                            record.set(name, Record::ABSENT);
                         }
                         reasons.push((name, error.to_string()));
                     }
@@ -160,12 +164,16 @@ fn wanted(name: Option<&str>) -> (String, &'static str) {
     }
 }
 
-/// Opens a backend and measures it, unless it is of a kind that nobody runs for speed.
+/// What is said of devices that nobody runs for speed.
+const ON_REQUEST: &str = "is used only when asked for";
+
+/// Opens a backend and measures it, unless it is of a kind that nobody runs for speed. A GPU driver in software is one: it runs
+/// on the processor, which has a device of its own.
 fn measured(backend: &dyn Backend) -> Result<Option<(Device, f64)>, Error> {
     let device = Device::open(backend)?;
     match device.capabilities().kind {
-        DeviceKind::Null | DeviceKind::Oracle => Ok(None),
-        DeviceKind::Cpu | DeviceKind::Gpu | DeviceKind::SoftwareGpu => {
+        DeviceKind::Null | DeviceKind::Oracle | DeviceKind::SoftwareGpu => Ok(None),
+        DeviceKind::Cpu | DeviceKind::Gpu => {
             let throughput = throughput(&device)?;
             Ok(Some((device, throughput)))
         }
@@ -218,6 +226,11 @@ fn throughput(device: &Device) -> Result<f64, Error> {
 struct Record(Vec<(String, f64)>);
 
 impl Record {
+    /// Stands for a throughput: there was nothing to open.
+    const ABSENT: f64 = 0.0;
+    /// Stands for a throughput: it was not measured, because it is used only when asked for.
+    const ON_REQUEST: f64 = -1.0;
+
     /// After this time a driver may have been installed or updated.
     const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
@@ -235,13 +248,13 @@ impl Record {
         }
         let entries = lines.filter_map(|line| {
             let (name, value) = line.split_once(' ')?;
-            Some((name.to_owned(), value.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)?))
+            Some((name.to_owned(), value.parse().ok().filter(|value: &f64| value.is_finite())?))
         });
         Record(entries.collect())
     }
 
     const fn header() -> &'static str {
-        concat!("vyre throughput ", env!("CARGO_PKG_VERSION"))
+        concat!("vyre throughput 2, ", env!("CARGO_PKG_VERSION"))
     }
 
     fn get(&self, name: &str) -> Option<f64> {
