@@ -376,8 +376,9 @@ impl<'b> Reader<'b> {
             self.ops.push(row);
         }
         let mut programs = Vec::new();
-        for _ in 0..self.count()? {
-            programs.push(self.program()?);
+        let count = self.count()?;
+        for _ in 0..count {
+            programs.push(self.program(count == 1)?);
         }
         if self.at != self.bytes.len() {
             return self.wrong("there is more after the last program");
@@ -392,7 +393,8 @@ impl<'b> Reader<'b> {
         Ok([self.word()?, self.word()?, self.word()?])
     }
 
-    fn program(&mut self) -> Read<Program> {
+    /// Reads a program; if it is the only one, all that is left is its own.
+    fn program(&mut self, is_only: bool) -> Read<Program> {
         let name = self.string()?;
         let mut program = Program::new(name, self.sizes()?);
         program.launch = if self.flag()? { Some(self.sizes()?) } else { None };
@@ -406,6 +408,11 @@ impl<'b> Reader<'b> {
             let memory = self.memory()?;
             program.memory.push(memory);
         }
+        // An instruction takes about ten bytes; growing step by step would copy it several times.
+        let about = if is_only { (self.bytes.len() - self.at) / 10 } else { 0 };
+        program.insts.reserve(about);
+        program.values.reserve(about);
+        values.reserve(about);
         let body = program.body;
         self.block(&mut program, &mut values, body, 0)?;
         Ok(program)

@@ -75,6 +75,11 @@ impl<K: Entity, V> Arena<K, V> {
         Arena { items: vec![value; len], key: PhantomData }
     }
 
+    /// Makes room for so many more entities.
+    pub fn reserve(&mut self, additional: usize) {
+        self.items.reserve(additional);
+    }
+
     /// Adds an entity and returns its id.
     pub fn push(&mut self, value: V) -> K {
         self.items.push(value);
