@@ -180,7 +180,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Fuel for minutes of work, no deadline, and a trace that a person can still read.
+    /// Fuel for some 10¹² loop trips, which only a program that does not end takes; no deadline; a trace that a person can
+    /// still read.
     fn default() -> Self {
         Limits { fuel: 1 << 40, deadline: None, trace_capacity: 4096 }
     }

@@ -2,4 +2,4 @@
 
 mod uniformity;
 
-pub use uniformity::{Cause, Scope, Uniformity};
+pub use uniformity::{Scope, Uniformity};

@@ -25,7 +25,7 @@ pub enum Scope {
 
 /// Why a value is not uniform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+enum Cause {
     /// Its own definition tells invocations apart.
     Origin,
     /// It is computed from this value.
@@ -71,14 +71,9 @@ impl Uniformity {
         analysis.facts
     }
 
-    /// Whether all active invocations of a workgroup have the same value.
+    /// Whether all active invocations, of the scope that was asked about, have the same value.
     pub fn is_uniform(&self, value: ValueId) -> bool {
         self.values[value].is_none()
-    }
-
-    /// Why a value is not uniform.
-    pub fn cause(&self, value: ValueId) -> Option<Cause> {
-        self.values[value]
     }
 
     /// The condition because of which only some invocations may be executing a block.
