@@ -159,6 +159,74 @@ pub enum Error {
         /// The other.
         second: String,
     },
+    /// Two passes of one name.
+    #[error("there are two passes named `{pass}`")]
+    DuplicatePass {
+        /// The name.
+        pass: String,
+    },
+    /// A pass that requires one that does not exist.
+    #[error("pass `{pass}` requires `{requires}`, which does not exist")]
+    UnknownRequirement {
+        /// The pass.
+        pass: String,
+        /// What it requires.
+        requires: String,
+    },
+    /// Passes that require each other.
+    #[error("these passes require each other: {}", passes.join(", "))]
+    RequirementCycle {
+        /// The passes that can never run, in the order of the list.
+        passes: Vec<String>,
+    },
+    /// A pass of a profile that requires one that the profile does not accept.
+    #[error("profile `{profile}` accepts pass `{pass}` but not `{requires}`, which it requires")]
+    RejectedRequirement {
+        /// The pass.
+        pass: String,
+        /// What it requires.
+        requires: String,
+        /// The profile.
+        profile: &'static str,
+    },
+    /// A pass that does not exist.
+    #[error("there is no pass named `{name}`")]
+    UnknownPass {
+        /// The name that was given.
+        name: String,
+        /// The passes there are.
+        known: Vec<String>,
+    },
+    /// A pipeline that cannot be understood.
+    #[error("`{text}` is not a pipeline")]
+    BadPipeline {
+        /// What was given.
+        text: String,
+    },
+    /// A pass that made an invalid program of a valid one.
+    #[error("pass `{pass}` made an invalid program: {diagnostics}")]
+    PassBroke {
+        /// The pass.
+        pass: String,
+        /// The program that it was given, as text, if it was kept.
+        before: String,
+        /// What is wrong with the program that it made.
+        diagnostics: Diagnostics,
+    },
+    /// Passes that change a program back and forth.
+    #[error("the passes did not come to an end in {iterations} rounds; the last to change something was `{pass}`")]
+    NotConverged {
+        /// The last pass that changed something.
+        pass: String,
+        /// Rounds of the list.
+        iterations: usize,
+    },
+    /// Bytes that are not encoded hints.
+    #[error("{bytes} bytes are not recorded hints, or are damaged")]
+    BadHints {
+        /// How many there are.
+        bytes: usize,
+    },
 }
 
 impl Error {
@@ -184,6 +252,15 @@ impl Error {
             Error::PartialElement { .. } => "L009",
             Error::LengthMismatch { .. } => "L010",
             Error::Overlap { .. } => "L011",
+            Error::DuplicatePass { .. } => "O001",
+            Error::UnknownRequirement { .. } => "O002",
+            Error::RequirementCycle { .. } => "O003",
+            Error::RejectedRequirement { .. } => "O004",
+            Error::UnknownPass { .. } => "O005",
+            Error::BadPipeline { .. } => "O006",
+            Error::PassBroke { .. } => "O007",
+            Error::NotConverged { .. } => "O008",
+            Error::BadHints { .. } => "O009",
         }
     }
 
@@ -218,6 +295,17 @@ impl Error {
             }
             Error::LengthMismatch { declared, .. } => format!("bind exactly {declared} elements"),
             Error::Overlap { .. } => "bind them to separate buffers, or to parts that do not overlap".into(),
+            Error::DuplicatePass { .. } => "give one of them another name".into(),
+            Error::UnknownRequirement { .. } => "register it, or do not require it".into(),
+            Error::RequirementCycle { .. } => "let one of them do without the others".into(),
+            Error::RejectedRequirement { .. } => "put both into the same phase and boundary class".into(),
+            Error::UnknownPass { known, .. } => format!("the passes are: {}", known.join(", ")),
+            Error::BadPipeline { .. } => "write PASS,PASS,… or fixpoint(PASS,PASS,…)".into(),
+            Error::PassBroke { pass, .. } => {
+                format!("this is a bug in vyre; disable `{pass}` for now, and please report it with the program")
+            }
+            Error::NotConverged { pass, .. } => format!("this is a bug in vyre; disable `{pass}` for now"),
+            Error::BadHints { .. } => "delete the file; it is written anew".into(),
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod fill;
 pub mod inputs;
 pub mod ir;
 pub mod launch;
+pub mod optimizer;
 pub mod text;
 pub mod validate;
 pub mod wire;

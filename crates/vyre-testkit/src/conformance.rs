@@ -56,7 +56,7 @@ fn read(source: &str) -> Validated<Program> {
 }
 
 /// Limits that end a test that has gone wrong, and room for every line: which ones are dropped is a device's own business.
-fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits { fuel: 1 << 32, deadline: Some(Duration::from_secs(60)), trace_capacity: 1 << 20 }
 }
 
@@ -64,7 +64,7 @@ fn limits() -> Limits {
 
 /// How floats are compared.
 #[derive(Clone, Copy, PartialEq)]
-enum Tolerance {
+pub(crate) enum Tolerance {
     Bits,
     Ulp(u64),
     Unchecked,
@@ -81,7 +81,7 @@ fn tolerance(floats: Floats, exactness: Exactness) -> Tolerance {
 }
 
 /// Where two results differ, if they do.
-fn difference(
+pub(crate) fn difference(
     program: &Program,
     expected: &Inputs,
     actual: &Inputs,
@@ -142,7 +142,7 @@ fn half_min_positive() -> f32 {
 }
 
 /// Reports must agree, except in what is not part of the meaning: how much was counted, and spans that a device cannot know.
-fn same_report(expected: &Report, actual: &Report) -> bool {
+pub(crate) fn same_report(expected: &Report, actual: &Report) -> bool {
     expected.outcome == actual.outcome
         && expected.trace == actual.trace
         && expected.dropped_lines == actual.dropped_lines

@@ -12,6 +12,7 @@
 //! | `diagnostics` | every error of the parser or the validator, with its excerpt |
 //! | `print` | the module as `vyre print` shows it |
 //! | `stats` | the counts of each program |
+//! | `opt PIPELINE` | the module after the passes of a pipeline, or after those that are selected by default |
 //! | `run ARGS` | prints, traps and the contents of every object the program may write |
 //! | `sanitize ARGS` | what the sanitizers find when it is run |
 //!
@@ -27,7 +28,7 @@ use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Element, Literal, Module, Program, Space};
 use vyre_foundation::launch::{Grid, Limits, Outcome, bind};
 use vyre_foundation::text::parse_literal;
-use vyre_foundation::{Error, Validated, text, validate};
+use vyre_foundation::{Error, Validated, optimizer, text, validate};
 use vyre_reference::Options;
 
 use crate::{oracle, run};
@@ -139,6 +140,7 @@ impl<'s> Subject<'s> {
                 let lines = module.programs.iter().map(|program| format!("{}: {:?}", program.name, program.stats()));
                 Ok(lines.collect::<Vec<_>>().join("\n"))
             }
+            ("opt", Ok(module)) => optimized(module, rest).map_err(|error| format!("{directive}: {error}")),
             ("sanitize", Ok(module)) => {
                 let found = Case::parse(module, rest).and_then(Case::sanitize);
                 let found = found.map_err(|error| format!("{directive}: {error}"))?;
@@ -151,6 +153,23 @@ impl<'s> Subject<'s> {
             _ => Err(format!("unknown directive `{directive}`")),
         }
     }
+}
+
+/// A module after the passes of a pipeline.
+fn optimized(module: &Module, pipeline: &str) -> Result<String, Error> {
+    let mut programs = Vec::new();
+    for program in module.programs.clone() {
+        let program = validate::program(program)?;
+        let program = match pipeline {
+            "" => optimizer::optimize(program, &optimizer::Request::default())?.program,
+            text => {
+                let pipeline = optimizer::Pipeline::parse(text, optimizer::Registry::standard())?;
+                optimizer::run(program, &pipeline, &optimizer::Options::default(), &mut |_| {})?.0
+            }
+        };
+        programs.push(program.into_inner());
+    }
+    Ok(text::print(&Module { programs }))
 }
 
 /// One dispatch, as a `run` directive describes it.

@@ -2,12 +2,14 @@
 //! backend must pass.
 
 pub mod conformance;
+mod equivalence;
 pub mod files;
 mod generate;
 mod kernels;
 mod op_programs;
 mod shrink;
 
+pub use equivalence::{changed_meaning, rotating_seeds};
 pub use generate::{Features, Generated, generate};
 pub use shrink::shrink;
 

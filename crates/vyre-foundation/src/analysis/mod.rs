@@ -1,5 +1,19 @@
-//! Facts about programs, computed on demand: the validator, the optimizer and the backends ask for them.
+//! What can be known about a program without running it.
+//!
+//! Each analysis is a plain function of a program. [`Analyses`] keeps the results for passes, until they change the program.
 
+mod cache;
+mod effects;
+mod loops;
+mod ranges;
+mod structure;
 mod uniformity;
+mod uses;
 
+pub use cache::{Analyses, Analysis};
+pub use effects::{Effects, Objects, Summary};
+pub use loops::{Counted, counted};
+pub use ranges::{Interval, Ranges};
+pub use structure::Structure;
 pub use uniformity::{Scope, Uniformity};
+pub use uses::Uses;

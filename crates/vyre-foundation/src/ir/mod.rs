@@ -50,5 +50,5 @@ pub use program::{
     Access, Block, Constant, Def, Inst, Memory, Module, Program, ResultTypes, Space, Span, TypeError, Value, Values,
     total_invocations,
 };
-pub use stats::Stats;
+pub use stats::{Heap, Stats};
 pub use types::{Element, Literal, Scalar, Type, TypeSet};

@@ -281,6 +281,20 @@ impl Program {
         blocks: impl IntoIterator<Item = BlockId>,
         span: Span,
     ) -> InstId {
+        let inst = self.make(op, operands, results, blocks, span);
+        self.blocks[block].insts.push(inst);
+        inst
+    }
+
+    /// An instruction that stands in no block yet, with one new value for each result type.
+    pub fn make(
+        &mut self,
+        op: Op,
+        operands: impl IntoIterator<Item = ValueId>,
+        results: &[Type],
+        blocks: impl IntoIterator<Item = BlockId>,
+        span: Span,
+    ) -> InstId {
         let inst = self.insts.push(Inst {
             op,
             operands: operands.into_iter().collect(),
@@ -292,7 +306,6 @@ impl Program {
             let value = self.values.push(Value { ty, def: Def::Result(inst, position as u32) });
             self.insts[inst].results.push(value);
         }
-        self.blocks[block].insts.push(inst);
         inst
     }
 
@@ -314,6 +327,81 @@ impl Program {
     /// The memory object with this name.
     pub fn memory_named(&self, name: &str) -> Option<MemId> {
         self.memory.iter().find(|(_, memory)| memory.name == name).map(|(id, _)| id)
+    }
+
+    /// The operation under which dispatches of the program are known: the one that its only region came from, or else the
+    /// program itself, by its name.
+    pub fn entry_op(&self) -> Option<&str> {
+        let mut insts = self.blocks[self.body].insts.iter().map(|&inst| &self.insts[inst].op);
+        match (insts.next(), insts.next(), insts.next()) {
+            (Some(Op::Region(op)), Some(_), None) => Some(op),
+            _ => Some(self.name.as_str()).filter(|name| !name.is_empty()),
+        }
+    }
+
+    /// Drops the entities that are not reachable from the body, and numbers the others in the order of the text.
+    pub fn compact(&mut self) {
+        let empty = Program::new(std::mem::take(&mut self.name), self.workgroup_size);
+        let mut old = std::mem::replace(self, empty);
+        self.launch = old.launch;
+        self.constants = std::mem::take(&mut old.constants);
+        self.memory = std::mem::take(&mut old.memory);
+        let mut moved = Arena::filled(old.values.len(), None);
+        // Constants are visible whether they are used or not.
+        for (value, definition) in old.values.iter() {
+            if matches!(definition.def, Def::Constant(_)) {
+                moved[value] = Some(self.values.push(*definition));
+            }
+        }
+        let (from, to) = (old.body, self.body);
+        self.move_block(&mut old, &mut moved, from, to);
+        let names = std::mem::take(&mut old.names).into_iter();
+        self.names = names.filter_map(|(value, name)| Some((moved[value]?, name))).collect();
+    }
+
+    /// Moves the contents of a block of `old` into the empty block `to`.
+    fn move_block(
+        &mut self,
+        old: &mut Program,
+        moved: &mut Arena<ValueId, Option<ValueId>>,
+        from: BlockId,
+        to: BlockId,
+    ) {
+        for &param in &old.blocks[from].params {
+            moved[param] = Some(self.param(to, old.values[param].ty));
+        }
+        let insts = std::mem::take(&mut old.blocks[from].insts);
+        self.blocks[to].insts.reserve_exact(insts.len());
+        for id in insts {
+            let inst = &mut old.insts[id];
+            let op = std::mem::replace(&mut inst.op, Op::Return);
+            let results: ResultTypes = inst.results.iter().map(|&result| old.values[result].ty).collect();
+            let operands: Values = inst
+                .operands
+                .iter()
+                .map(|&operand| match moved[operand] {
+                    Some(operand) => operand,
+                    None => {
+                        let Value { ty, def } = old.values[operand];
+                        let Def::Literal(bits) = def else {
+                            unreachable!("everything else is defined before its uses")
+                        };
+                        let literal = self.literal(Literal { ty, bits });
+                        moved[operand] = Some(literal);
+                        literal
+                    }
+                })
+                .collect();
+            let nested: SmallVec<[BlockId; 2]> = inst.blocks.iter().map(|_| self.block()).collect();
+            let copy = self.push(to, op, operands, &results, nested.iter().copied(), inst.span);
+            let inst = &old.insts[id];
+            for (&old_result, &result) in inst.results.iter().zip(&self.insts[copy].results) {
+                moved[old_result] = Some(result);
+            }
+            for (from, to) in inst.blocks.clone().into_iter().zip(nested) {
+                self.move_block(old, moved, from, to);
+            }
+        }
     }
 
     /// Gives a specialization constant another value.

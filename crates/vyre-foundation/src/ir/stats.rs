@@ -1,8 +1,8 @@
 //! What can be counted in a program without running it.
 
-use super::entity::{Arena, BlockId, MemId, ValueId};
-use super::ops::{Form, Kind, Op};
-use super::program::{Def, Program, Space};
+use super::entity::{Arena, BlockId, InstId, MemId, ValueId};
+use super::ops::{Form, Kind, Op, Payload};
+use super::program::{Block, Constant, Def, Inst, Memory, Program, Space, Value};
 
 /// Counts over the instructions that are reachable from the body, nested ones included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,15 +25,60 @@ pub struct Stats {
     pub register_pressure: usize,
 }
 
+/// Memory that a program itself takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heap {
+    /// Allocations.
+    pub allocations: u64,
+    /// Their bytes, without what is reserved and not used.
+    pub bytes: u64,
+}
+
+impl Heap {
+    fn add<T>(&mut self, count: usize) {
+        if count > 0 {
+            self.allocations += 1;
+            self.bytes += (count * size_of::<T>()) as u64;
+        }
+    }
+}
+
 impl Program {
+    /// What the program takes in memory, leftovers that nothing refers to included.
+    pub fn heap(&self) -> Heap {
+        let mut heap = Heap::default();
+        heap.add::<u8>(self.name.len());
+        heap.add::<Constant>(self.constants.len());
+        heap.add::<Memory>(self.memory.len());
+        heap.add::<Value>(self.values.len());
+        heap.add::<Inst>(self.insts.len());
+        heap.add::<Block>(self.blocks.len());
+        heap.add::<(ValueId, Box<str>)>(self.names.len());
+        self.constants.values().for_each(|constant| heap.add::<u8>(constant.name.len()));
+        self.memory.values().for_each(|memory| heap.add::<u8>(memory.name.len()));
+        self.names.values().for_each(|name| heap.add::<u8>(name.len()));
+        for inst in self.insts.values() {
+            for values in [&inst.operands, &inst.results] {
+                heap.add::<ValueId>(if values.spilled() { values.len() } else { 0 });
+            }
+            heap.add::<BlockId>(if inst.blocks.spilled() { inst.blocks.len() } else { 0 });
+            match inst.op.payload() {
+                Payload::Text(text) => heap.add::<u8>(text.len()),
+                Payload::Cases(cases) => heap.add::<u32>(cases.len()),
+                Payload::None | Payload::Axis(_) | Payload::Memory(_) => {}
+            }
+        }
+        for block in self.blocks.values() {
+            heap.add::<InstId>(block.insts.len());
+            heap.add::<ValueId>(if block.params.spilled() { block.params.len() } else { 0 });
+        }
+        heap
+    }
+
     /// Counts what the program is made of.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
-            static_storage_bytes: self
-                .memory
-                .values()
-                .filter_map(super::program::Memory::static_bytes)
-                .fold(0, u64::saturating_add),
+            static_storage_bytes: self.memory.values().filter_map(Memory::static_bytes).fold(0, u64::saturating_add),
             register_pressure: register_pressure(self),
             ..Stats::default()
         };
@@ -73,7 +118,7 @@ impl Program {
     /// Bytes of all objects in one space, as far as they are known before dispatch.
     pub fn static_bytes_in(&self, space: Space) -> u64 {
         let objects = self.memory.values().filter(|memory| memory.space == space);
-        objects.filter_map(super::program::Memory::static_bytes).fold(0, u64::saturating_add)
+        objects.filter_map(Memory::static_bytes).fold(0, u64::saturating_add)
     }
 }
 

@@ -78,10 +78,15 @@ pub fn module(module: Module) -> Result<Vec<Validated<Program>>, Error> {
 /// # Errors
 /// [`Error::Invalid`] with all violations.
 pub fn program(program: Program) -> Result<Validated<Program>, Error> {
-    match Diagnostics::from_list(check(&program)) {
+    match diagnose(&program) {
         None => Ok(Validated(program)),
         Some(diagnostics) => Err(Error::Invalid(diagnostics)),
     }
+}
+
+/// Every rule that a program breaks, if it breaks any.
+pub fn diagnose(program: &Program) -> Option<Diagnostics> {
+    Diagnostics::from_list(check(program))
 }
 
 /// The first rule about single instructions that this one breaks. The builder asks after each, while it knows the place in

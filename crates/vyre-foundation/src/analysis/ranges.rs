@@ -1,0 +1,532 @@
+//! Which numbers 32-bit integers can be, which comparisons are decided, and which accesses stay inside their object.
+//!
+//! One walk in the order of execution keeps what is known at each place: an [`Interval`] for every value, narrowed by the
+//! conditions under which the place is reached, and the orderings (`a < b`) that those conditions state. An arm of an `if`
+//! knows its condition; what follows an `if` of which one arm never comes back knows that the other was taken.
+//!
+//! A parameter of a loop can be anything, unless the loop [counts](super::counted) with it or every `continue` can only
+//! lower it. No iteration is needed, so the walk is linear.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::loops::{Stays, counted, integer};
+use crate::ir::entity::Arena;
+use crate::ir::{Axis, BlockId, Def, Element, InstId, MemId, Op, Program, Space, Type, ValueId};
+
+/// The numbers from `low` to `high`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// The least.
+    pub low: i64,
+    /// The greatest.
+    pub high: i64,
+}
+
+impl Interval {
+    /// One number.
+    pub const fn exactly(number: i64) -> Interval {
+        Interval { low: number, high: number }
+    }
+
+    const fn new(low: i64, high: i64) -> Interval {
+        Interval { low, high }
+    }
+
+    /// Everything that a type can hold; bools are 0 and 1. Of types that are not looked at, nothing is known.
+    const fn of_type(ty: Type) -> Interval {
+        match ty {
+            Type::U32 => Interval::new(0, u32::MAX as i64),
+            Type::I32 => Interval::new(i32::MIN as i64, i32::MAX as i64),
+            Type::Bool => Interval::new(0, 1),
+            Type::F32 | Type::F64 | Type::F16 | Type::I64 | Type::U64 => Interval::new(i64::MIN, i64::MAX),
+        }
+    }
+
+    /// The number, if it is only one.
+    pub fn single(self) -> Option<i64> {
+        (self.low == self.high).then_some(self.low)
+    }
+
+    fn hull(self, other: Interval) -> Interval {
+        Interval::new(self.low.min(other.low), self.high.max(other.high))
+    }
+
+    /// What both allow. Contradictions mean that the place is never reached; any answer is right there.
+    fn meet(self, other: Interval) -> Interval {
+        let met = Interval::new(self.low.max(other.low), self.high.min(other.high));
+        if met.low <= met.high { met } else { self }
+    }
+
+    fn within(self, other: Interval) -> bool {
+        other.low <= self.low && self.high <= other.high
+    }
+
+    /// The same, or everything of the type if it does not fit: then the operation may wrap.
+    fn or_all_of(self, ty: Type) -> Interval {
+        let all = Interval::of_type(ty);
+        if self.within(all) { self } else { all }
+    }
+
+    /// The extremes of an operation that is monotone in each operand.
+    fn corners(a: Interval, b: Interval, f: impl Fn(i64, i64) -> i64) -> Interval {
+        let corners = [f(a.low, b.low), f(a.low, b.high), f(a.high, b.low), f(a.high, b.high)];
+        Interval::new(corners.into_iter().min().unwrap_or(0), corners.into_iter().max().unwrap_or(0))
+    }
+}
+
+/// What is known about the numbers of a program.
+#[derive(Clone, Debug)]
+pub struct Ranges {
+    values: Arena<ValueId, Interval>,
+    decided: FxHashMap<InstId, bool>,
+    inside: FxHashSet<InstId>,
+}
+
+impl Ranges {
+    /// Analyses a program.
+    pub fn of(program: &Program) -> Ranges {
+        let mut walk = Walk {
+            program,
+            facts: Ranges {
+                values: Arena::filled(program.values.len(), Interval::new(0, 0)),
+                decided: FxHashMap::default(),
+                inside: FxHashSet::default(),
+            },
+            less: Vec::new(),
+            narrowed: Vec::new(),
+        };
+        for (value, definition) in program.values.iter() {
+            walk.facts.values[value] = match definition.def {
+                Def::Literal(bits) if definition.ty == Type::Bool => Interval::exactly(bits as i64),
+                _ => integer(program, value).map_or(Interval::of_type(definition.ty), Interval::exactly),
+            };
+        }
+        walk.block(program.body);
+        walk.facts
+    }
+
+    /// The numbers a value can be, wherever it can be used. Of values that are not bools or 32-bit integers, nothing is
+    /// known.
+    pub fn of_value(&self, value: ValueId) -> Interval {
+        self.values[value]
+    }
+
+    /// What a comparison gives, or which way an `if` goes, if that is always the same.
+    pub fn decided(&self, inst: InstId) -> Option<bool> {
+        self.decided.get(&inst).copied()
+    }
+
+    /// Whether all elements of an access are always inside its object.
+    pub fn is_inside(&self, access: InstId) -> bool {
+        self.inside.contains(&access)
+    }
+}
+
+struct Walk<'p> {
+    program: &'p Program,
+    /// The intervals here are those of the place where the walk is; at its end they are those of the definitions.
+    facts: Ranges,
+    /// Pairs of 32-bit values of which the first is less here, by the comparison of their type.
+    less: Vec<(ValueId, ValueId)>,
+    /// Intervals to restore when the place that narrowed them is left.
+    narrowed: Vec<(ValueId, Interval)>,
+}
+
+impl Walk<'_> {
+    fn get(&self, value: ValueId) -> Interval {
+        self.facts.values[value]
+    }
+
+    fn narrow(&mut self, value: ValueId, to: Interval) {
+        let was = self.get(value);
+        let is = was.meet(to);
+        if is != was {
+            self.narrowed.push((value, was));
+            self.facts.values[value] = is;
+        }
+    }
+
+    /// Walks a block, and says whether what comes after its owner can be reached from it.
+    fn block(&mut self, block: BlockId) -> bool {
+        let scope = (self.less.len(), self.narrowed.len());
+        let mut falls_through = true;
+        for index in 0..self.program.blocks[block].insts.len() {
+            let id = self.program.blocks[block].insts[index];
+            falls_through = self.inst(id);
+        }
+        self.leave(scope);
+        falls_through
+    }
+
+    fn leave(&mut self, (less, narrowed): (usize, usize)) {
+        self.less.truncate(less);
+        while self.narrowed.len() > narrowed {
+            let (value, was) = self.narrowed.pop().expect("counted");
+            self.facts.values[value] = was;
+        }
+    }
+
+    /// A block that is entered only if a condition has this value.
+    fn arm(&mut self, block: BlockId, condition: ValueId, value: bool) -> bool {
+        let scope = (self.less.len(), self.narrowed.len());
+        self.assume(condition, value);
+        let falls_through = self.block(block);
+        self.leave(scope);
+        falls_through
+    }
+
+    /// Whether the next instruction can be reached.
+    fn inst(&mut self, id: InstId) -> bool {
+        let program = self.program;
+        let inst = &program.insts[id];
+        match &inst.op {
+            Op::If => {
+                let condition = inst.operands[0];
+                if let Some(value) = self.get(condition).single() {
+                    self.facts.decided.insert(id, value == 1);
+                }
+                let then_returns = self.arm(inst.blocks[0], condition, true);
+                let else_returns = self.arm(inst.blocks[1], condition, false);
+                self.merge_yields(id);
+                match (then_returns, else_returns) {
+                    (true, false) => self.assume(condition, true),
+                    (false, true) => self.assume(condition, false),
+                    (true, true) | (false, false) => {}
+                }
+                then_returns || else_returns
+            }
+            Op::Switch(cases) => {
+                let mut returns = false;
+                for (position, &arm) in inst.blocks.iter().enumerate() {
+                    let scope = (self.less.len(), self.narrowed.len());
+                    if let Some(&case) = cases.get(position) {
+                        let number = match program.ty(inst.operands[0]) {
+                            Type::I32 => i64::from(case as i32),
+                            _ => i64::from(case),
+                        };
+                        self.narrow(inst.operands[0], Interval::exactly(number));
+                    }
+                    returns |= self.block(arm);
+                    self.leave(scope);
+                }
+                self.merge_yields(id);
+                returns
+            }
+            Op::Region(_) => {
+                let returns = self.block(inst.blocks[0]);
+                self.merge_yields(id);
+                returns
+            }
+            Op::Loop => {
+                self.parameters(id);
+                // Whether it is ever left is not asked: if not, what follows is never reached, and any answer is right.
+                self.block(inst.blocks[0]);
+                true
+            }
+            Op::Yield => true,
+            Op::Break | Op::Continue | Op::Return | Op::Trap => false,
+            Op::Load(object) | Op::Store(object) => {
+                let object = *object;
+                if program.memory[object].space != Space::Uniform {
+                    let width = match inst.op {
+                        Op::Load(_) => inst.results.len(),
+                        _ => inst.operands.len() - 1,
+                    };
+                    self.access(id, object, inst.operands[0], width);
+                }
+                for &result in &inst.results {
+                    self.facts.values[result] = element(program.memory[object].element);
+                }
+                true
+            }
+            op => {
+                if let Some(object) = op.atomic() {
+                    self.access(id, object, inst.operands[0], 1);
+                }
+                if let [result] = inst.results[..] {
+                    let interval = self.result(id);
+                    self.facts.values[result] = interval.meet(Interval::of_type(program.ty(result)));
+                    if program.ty(result) == Type::Bool
+                        && let Some(value) = interval.single()
+                    {
+                        self.facts.decided.insert(id, value == 1);
+                    }
+                }
+                true
+            }
+        }
+    }
+
+    /// The results of an instruction are what its blocks yield.
+    fn merge_yields(&mut self, id: InstId) {
+        let inst = &self.program.insts[id];
+        for (position, &result) in inst.results.iter().enumerate() {
+            let mut merged: Option<Interval> = None;
+            for &arm in &inst.blocks {
+                let Some(&last) = self.program.blocks[arm].insts.last() else { continue };
+                let last = &self.program.insts[last];
+                if last.op == Op::Yield {
+                    let given = self.get(last.operands[position]);
+                    merged = Some(merged.map_or(given, |merged| merged.hull(given)));
+                }
+            }
+            if let Some(merged) = merged {
+                self.facts.values[result] = merged;
+            }
+        }
+    }
+
+    /// What the parameters of a loop can be, in every trip.
+    fn parameters(&mut self, id: InstId) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let body = inst.blocks[0];
+        let mut updates = vec![Vec::new(); inst.operands.len()];
+        continues(program, body, &mut updates);
+        for (position, &param) in program.blocks[body].params.iter().enumerate() {
+            let start = self.get(inst.operands[position]);
+            let all = Interval::of_type(program.ty(param));
+            let given = &updates[position];
+            self.facts.values[param] = if given.iter().all(|&value| value == param) {
+                start
+            } else if given.iter().all(|&value| value == param || self.only_lowers(value, param)) {
+                Interval::new(0, start.high)
+            } else {
+                all
+            };
+        }
+        let Some(counted) = counted(program, id) else { return };
+        let (start, bound) = (self.get(counted.start), self.get(counted.bound));
+        let step = counted.step;
+        // The last value that passed the test, plus one step, is the most the parameter reaches. If that may wrap, nothing
+        // is known.
+        let reached = match (counted.stays, step > 0) {
+            (Stays::Lt, true) => Interval::new(start.low, start.high.max(bound.high - 1 + step)),
+            (Stays::Le, true) => Interval::new(start.low, start.high.max(bound.high + step)),
+            (Stays::Gt, false) => Interval::new(start.low.min(bound.low + 1 + step), start.high),
+            (Stays::Ge, false) => Interval::new(start.low.min(bound.low + step), start.high),
+            (Stays::Ne, true) if step == 1 && start.high <= bound.low => Interval::new(start.low, bound.high),
+            (Stays::Ne, false) if step == -1 && start.low >= bound.high => Interval::new(bound.low, start.high),
+            _ => return,
+        };
+        if reached.within(Interval::of_type(program.ty(counted.param))) {
+            self.facts.values[counted.param] = reached;
+        }
+    }
+
+    /// Whether a value is never greater than an unsigned parameter.
+    fn only_lowers(&self, value: ValueId, param: ValueId) -> bool {
+        let program = self.program;
+        let Def::Result(inst, 0) = program.values[value].def else { return false };
+        let inst = &program.insts[inst];
+        program.ty(param) == Type::U32
+            && match inst.op {
+                Op::Shr | Op::Div | Op::Rem => inst.operands[0] == param,
+                Op::And | Op::Min => inst.operands.contains(&param),
+                _ => false,
+            }
+    }
+
+    fn access(&mut self, id: InstId, object: MemId, index: ValueId, width: usize) {
+        let last = self.get(index).high.saturating_add(width as i64 - 1);
+        let fits = self.program.memory[object].length.is_some_and(|length| last < i64::from(length));
+        if fits || (width == 1 && self.less.iter().any(|&(a, b)| a == index && self.is_length(b, object))) {
+            self.facts.inside.insert(id);
+        }
+    }
+
+    fn is_length(&self, value: ValueId, object: MemId) -> bool {
+        match self.program.values[value].def {
+            Def::Result(inst, 0) => self.program.insts[inst].op == Op::Length(object),
+            _ => false,
+        }
+    }
+
+    /// From here on, a bool has this value.
+    fn assume(&mut self, condition: ValueId, holds: bool) {
+        self.narrow(condition, Interval::exactly(i64::from(holds)));
+        let Def::Result(inst, 0) = self.program.values[condition].def else { return };
+        let inst = &self.program.insts[inst];
+        let operands = &inst.operands;
+        match (&inst.op, holds) {
+            (Op::Not, _) => self.assume(operands[0], !holds),
+            (Op::And, true) | (Op::Or, false) => {
+                self.assume(operands[0], holds);
+                self.assume(operands[1], holds);
+            }
+            (Op::Lt, true) | (Op::Ge, false) => self.assume_order(operands[0], operands[1], 1),
+            (Op::Gt, true) | (Op::Le, false) => self.assume_order(operands[1], operands[0], 1),
+            (Op::Le, true) | (Op::Gt, false) => self.assume_order(operands[0], operands[1], 0),
+            (Op::Ge, true) | (Op::Lt, false) => self.assume_order(operands[1], operands[0], 0),
+            (Op::Eq, true) | (Op::Ne, false) => {
+                let (a, b) = (self.get(operands[0]), self.get(operands[1]));
+                self.narrow(operands[0], b);
+                self.narrow(operands[1], a);
+            }
+            (Op::Ne, true) | (Op::Eq, false) => {
+                self.exclude(operands[0], operands[1]);
+                self.exclude(operands[1], operands[0]);
+            }
+            _ => {}
+        }
+    }
+
+    /// From here on, `a + gap <= b`.
+    fn assume_order(&mut self, a: ValueId, b: ValueId, gap: i64) {
+        if !matches!(self.program.ty(a), Type::U32 | Type::I32) {
+            return;
+        }
+        let (of_a, of_b) = (self.get(a), self.get(b));
+        self.narrow(a, Interval::new(i64::MIN, of_b.high - gap));
+        self.narrow(b, Interval::new(of_a.low + gap, i64::MAX));
+        if gap == 1 {
+            self.less.push((a, b));
+        }
+    }
+
+    /// From here on, a value is not the one number that another is.
+    fn exclude(&mut self, value: ValueId, other: ValueId) {
+        if !matches!(self.program.ty(value), Type::U32 | Type::I32) {
+            return;
+        }
+        let (of_value, Some(number)) = (self.get(value), self.get(other).single()) else { return };
+        if of_value.low == number {
+            self.narrow(value, Interval::new(number + 1, i64::MAX));
+        } else if of_value.high == number {
+            self.narrow(value, Interval::new(i64::MIN, number - 1));
+        }
+    }
+
+    /// What the only result of an instruction without blocks can be.
+    fn result(&self, id: InstId) -> Interval {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let ty = program.ty(inst.results[0]);
+        let all = Interval::of_type(ty);
+        let of = |position: usize| self.get(inst.operands[position]);
+        let is_small =
+            inst.operands.iter().all(|&value| matches!(program.ty(value), Type::U32 | Type::I32 | Type::Bool));
+        match &inst.op {
+            Op::LocalId(axis) => Interval::new(0, i64::from(program.workgroup_size[axis_index(*axis)]) - 1),
+            Op::LocalIndex | Op::SubgroupId => {
+                Interval::new(0, program.workgroup_size.iter().map(|&size| i64::from(size)).product::<i64>() - 1)
+            }
+            Op::GroupSize(axis) => Interval::exactly(i64::from(program.workgroup_size[axis_index(*axis)])),
+            Op::SubgroupSize => Interval::new(1, 128),
+            Op::SubgroupLane => Interval::new(0, 127),
+            Op::Length(object) => program.memory[*object].length.map_or(all, |length| Interval::exactly(length.into())),
+            Op::CountOnes | Op::LeadingZeros | Op::TrailingZeros => Interval::new(0, 64),
+            Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge => self.comparison(&inst.op, &inst.operands),
+            _ if !is_small || inst.operands.is_empty() => all,
+            Op::Add => Interval::new(of(0).low + of(1).low, of(0).high + of(1).high).or_all_of(ty),
+            Op::Sub => Interval::new(of(0).low - of(1).high, of(0).high - of(1).low).or_all_of(ty),
+            // Both are below 2³² in size, so the product is below 2⁶⁴ but may exceed an i64.
+            Op::Mul => Interval::corners(of(0), of(1), i64::saturating_mul).or_all_of(ty),
+            Op::Div if of(1).low > 0 => Interval::corners(of(0), of(1), |a, b| a / b),
+            Op::Rem if of(0).low >= 0 && of(1).low > 0 => Interval::new(0, of(0).high.min(of(1).high - 1)),
+            Op::Min => Interval::new(of(0).low.min(of(1).low), of(0).high.min(of(1).high)),
+            Op::Max => Interval::new(of(0).low.max(of(1).low), of(0).high.max(of(1).high)),
+            Op::And if ty == Type::Bool => Interval::new(of(0).low & of(1).low, of(0).high & of(1).high),
+            Op::Or if ty == Type::Bool => Interval::new(of(0).low | of(1).low, of(0).high | of(1).high),
+            Op::Not if ty == Type::Bool => Interval::new(1 - of(0).high, 1 - of(0).low),
+            // The result has no bit that the smaller of two numbers that are not negative has no room for.
+            Op::And if of(0).low >= 0 && of(1).low >= 0 => Interval::new(0, of(0).high.min(of(1).high)),
+            Op::And if of(0).low >= 0 => Interval::new(0, of(0).high),
+            Op::And if of(1).low >= 0 => Interval::new(0, of(1).high),
+            Op::Or if of(0).low >= 0 && of(1).low >= 0 => {
+                Interval::new(of(0).low.max(of(1).low), filled(of(0).high | of(1).high))
+            }
+            Op::Xor if of(0).low >= 0 && of(1).low >= 0 => Interval::new(0, filled(of(0).high | of(1).high)),
+            Op::Shl => match of(1).single() {
+                Some(count @ 0..=31) => Interval::new(of(0).low << count, of(0).high << count).or_all_of(ty),
+                _ => all,
+            },
+            Op::Shr => match (of(1).single(), of(0).low >= 0) {
+                (Some(count @ 0..=31), _) => Interval::new(of(0).low >> count, of(0).high >> count),
+                (_, true) => Interval::new(0, of(0).high),
+                _ => all,
+            },
+            Op::Select => match of(0).single() {
+                Some(1) => of(1),
+                Some(_) => of(2),
+                None => of(1).hull(of(2)),
+            },
+            Op::Cast | Op::Bitcast if of(0).within(all) => of(0),
+            // Invocation 0 may have ended; then it gives 0.
+            Op::Broadcast => of(0).hull(Interval::exactly(0)),
+            _ => all,
+        }
+    }
+
+    fn comparison(&self, op: &Op, operands: &[ValueId]) -> Interval {
+        let (a, b) = (operands[0], operands[1]);
+        let unknown = Interval::new(0, 1);
+        if !matches!(self.program.ty(a), Type::U32 | Type::I32 | Type::Bool) {
+            return unknown;
+        }
+        let (of_a, of_b) = (self.get(a), self.get(b));
+        let less = of_a.high < of_b.low || self.less.contains(&(a, b));
+        let greater = of_a.low > of_b.high || self.less.contains(&(b, a));
+        let never_less = greater || a == b || of_a.low >= of_b.high;
+        let never_greater = less || a == b || of_a.high <= of_b.low;
+        let same = a == b || (of_a.single().is_some() && of_a.single() == of_b.single());
+        let answer = match op {
+            Op::Eq => known(same, less || greater),
+            Op::Ne => known(less || greater, same),
+            Op::Lt => known(less, never_less),
+            Op::Ge => known(never_less, less),
+            Op::Gt => known(greater, never_greater),
+            Op::Le => known(never_greater, greater),
+            _ => None,
+        };
+        answer.map_or(unknown, |answer| Interval::exactly(i64::from(answer)))
+    }
+}
+
+fn known(is_true: bool, is_false: bool) -> Option<bool> {
+    match (is_true, is_false) {
+        (true, _) => Some(true),
+        (false, true) => Some(false),
+        (false, false) => None,
+    }
+}
+
+/// A number with all bits set below the highest one of `number`.
+const fn filled(number: i64) -> i64 {
+    if number == 0 { 0 } else { (1 << (64 - number.leading_zeros())) - 1 }
+}
+
+const fn axis_index(axis: Axis) -> usize {
+    match axis {
+        Axis::X => 0,
+        Axis::Y => 1,
+        Axis::Z => 2,
+    }
+}
+
+/// What can be loaded from an element.
+const fn element(element: Element) -> Interval {
+    match element {
+        Element::U8 => Interval::new(0, u8::MAX as i64),
+        Element::U16 => Interval::new(0, u16::MAX as i64),
+        Element::I8 => Interval::new(i8::MIN as i64, i8::MAX as i64),
+        Element::I16 => Interval::new(i16::MIN as i64, i16::MAX as i64),
+        other => Interval::of_type(other.value_type()),
+    }
+}
+
+/// Collects, for each parameter of a loop, what every `continue` gives.
+fn continues(program: &Program, block: BlockId, updates: &mut [Vec<ValueId>]) {
+    for &id in &program.blocks[block].insts {
+        let inst = &program.insts[id];
+        match inst.op {
+            Op::Continue => {
+                for (given, &operand) in updates.iter_mut().zip(&inst.operands) {
+                    given.push(operand);
+                }
+            }
+            Op::Loop => {}
+            _ => inst.blocks.iter().for_each(|&nested| continues(program, nested, updates)),
+        }
+    }
+}

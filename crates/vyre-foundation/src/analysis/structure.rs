@@ -1,0 +1,83 @@
+//! Which block an instruction stands in, and which instruction owns a block.
+
+use crate::ir::entity::Arena;
+use crate::ir::{BlockId, Def, InstId, Op, Program, ValueId};
+
+/// The nesting of a program.
+#[derive(Clone, Debug)]
+pub struct Structure {
+    owner: Arena<BlockId, Option<InstId>>,
+    place: Arena<InstId, Option<BlockId>>,
+    depth: Arena<BlockId, u32>,
+}
+
+impl Structure {
+    /// Looks at everything that is reachable from the body.
+    pub fn of(program: &Program) -> Structure {
+        let mut structure = Structure {
+            owner: Arena::filled(program.blocks.len(), None),
+            place: Arena::filled(program.insts.len(), None),
+            depth: Arena::filled(program.blocks.len(), 0),
+        };
+        let mut pending = vec![program.body];
+        while let Some(block) = pending.pop() {
+            for &inst in &program.blocks[block].insts {
+                structure.place[inst] = Some(block);
+                for &nested in &program.insts[inst].blocks {
+                    structure.owner[nested] = Some(inst);
+                    structure.depth[nested] = structure.depth[block] + 1;
+                    pending.push(nested);
+                }
+            }
+        }
+        structure
+    }
+
+    /// The instruction that a block is nested in; the body is in none.
+    pub fn owner(&self, block: BlockId) -> Option<InstId> {
+        self.owner[block]
+    }
+
+    /// The block that an instruction stands in, if it is reachable.
+    pub fn place(&self, inst: InstId) -> Option<BlockId> {
+        self.place[inst]
+    }
+
+    /// How many blocks are around a block.
+    pub fn depth(&self, block: BlockId) -> u32 {
+        self.depth[block]
+    }
+
+    /// The block in which a value is defined; literals and constants are defined in none.
+    pub fn definition(&self, program: &Program, value: ValueId) -> Option<BlockId> {
+        match program.values[value].def {
+            Def::Result(inst, _) => self.place[inst],
+            Def::Param(block, _) => Some(block),
+            Def::Literal(_) | Def::Constant(_) => None,
+        }
+    }
+
+    /// Whether `outer` is `inner` or around it.
+    pub fn encloses(&self, outer: BlockId, mut inner: BlockId) -> bool {
+        loop {
+            if inner == outer {
+                return true;
+            }
+            match self.owner[inner].and_then(|owner| self.place[owner]) {
+                Some(parent) => inner = parent,
+                None => return false,
+            }
+        }
+    }
+
+    /// The innermost loop around a block, or whose body it is.
+    pub fn enclosing_loop(&self, program: &Program, mut block: BlockId) -> Option<InstId> {
+        loop {
+            let owner = self.owner[block]?;
+            if program.insts[owner].op == Op::Loop {
+                return Some(owner);
+            }
+            block = self.place[owner]?;
+        }
+    }
+}

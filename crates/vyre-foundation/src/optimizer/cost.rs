@@ -1,0 +1,61 @@
+//! One estimate of what a program costs, by which results of passes are refused.
+//!
+//! Every instruction has a weight, about the cycles it keeps a lane busy, and counts as often as it is likely to be
+//! executed: an arm of an `if` every other time, a loop as often as it counts, or eight times if that is not known.
+
+use crate::analysis::counted;
+use crate::ir::ops::{Exactness, Kind};
+use crate::ir::{BlockId, Op, Program, Space};
+
+/// An instruction that is executed once counts its weight times this.
+const ONCE: u64 = 64;
+/// Trips of a loop that does not count, or whose bound is not known.
+const TRIPS: u64 = 8;
+
+/// The estimated cost of one invocation. Only the comparison of two estimates means anything.
+pub fn estimate(program: &Program) -> u64 {
+    block(program, program.body, ONCE)
+}
+
+fn block(program: &Program, at: BlockId, times: u64) -> u64 {
+    program.blocks[at].insts.iter().fold(0u64, |sum, &id| {
+        let inst = &program.insts[id];
+        let inside = match inst.op {
+            Op::If | Op::Switch(_) => (times / 2).max(1),
+            Op::Loop => times.saturating_mul(counted(program, id).and_then(|it| it.trips(program)).unwrap_or(TRIPS)),
+            _ => times,
+        };
+        let nested = inst.blocks.iter().fold(0u64, |sum, &nested| sum.saturating_add(block(program, nested, inside)));
+        sum.saturating_add(weight(program, &inst.op).saturating_mul(times)).saturating_add(nested)
+    })
+}
+
+/// What an operation costs by itself.
+fn weight(program: &Program, op: &Op) -> u64 {
+    match op.row().kind {
+        Kind::Pure => match op {
+            Op::Div | Op::Rem | Op::Sqrt => 8,
+            _ if op.row().exactness == Exactness::Exact => 1,
+            _ => 2,
+        },
+        Kind::PerInvocation | Kind::PerGroup => 1,
+        Kind::Access => match op.memory().map(|object| program.memory[object].space) {
+            Some(Space::Storage(_)) => 8,
+            Some(Space::Workgroup) => 4,
+            Some(Space::Private) => 2,
+            Some(Space::Uniform) | None => 1,
+        },
+        Kind::Atomic => match op.memory().map(|object| program.memory[object].space) {
+            Some(Space::Workgroup) => 8,
+            _ => 64,
+        },
+        Kind::Collective => 8,
+        Kind::Effect => 32,
+        Kind::Control => match op {
+            Op::If | Op::Switch(_) => 2,
+            Op::Loop => 2,
+            Op::Continue => 2,
+            _ => 0,
+        },
+    }
+}

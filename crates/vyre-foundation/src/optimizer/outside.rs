@@ -1,0 +1,70 @@
+//! Accesses that are known to lie outside their object.
+//!
+//! A person who writes one made a mistake, and the validator says so. A pass may make one of an access that is never
+//! executed, or that was meant to be outside; what it does is known: a load gives 0, a store or atomic does nothing.
+
+use crate::ir::{InstId, Literal, Op, Program, ValueId, Values};
+use crate::optimizer::edit::{Renaming, reachable_blocks};
+
+/// Removes accesses, or the elements of wide ones, that are known to be outside. Says whether there were any.
+pub(super) fn resolve(program: &mut Program) -> bool {
+    let mut renaming = Renaming::default();
+    let mut changed = false;
+    for block in reachable_blocks(program) {
+        let some_outside = program.blocks[block].insts.iter().any(|&id| inside(program, id).is_some());
+        if !some_outside {
+            continue;
+        }
+        changed = true;
+        let insts = std::mem::take(&mut program.blocks[block].insts);
+        let mut kept = Vec::with_capacity(insts.len());
+        for id in insts {
+            match inside(program, id) {
+                None => kept.push(id),
+                Some(elements) => kept.extend(shortened(program, id, elements, &mut renaming)),
+            }
+        }
+        program.blocks[block].insts = kept;
+    }
+    renaming.apply(program);
+    changed
+}
+
+/// How many elements of an access are inside its object, if some are known not to be.
+fn inside(program: &Program, id: InstId) -> Option<usize> {
+    let inst = &program.insts[id];
+    let length = program.memory[inst.op.memory()?].length?;
+    let width = match inst.op {
+        Op::Length(_) => return None,
+        Op::Load(_) => inst.results.len(),
+        Op::Store(_) => inst.operands.len().checked_sub(1)?,
+        _ => 1,
+    };
+    let index = program.known(*inst.operands.first()?)?.bits;
+    // A uniform has no index: what its load has as operands is nothing, so it did not come here.
+    let inside = u64::from(length).saturating_sub(index).min(width as u64) as usize;
+    (inside < width).then_some(inside)
+}
+
+/// The first elements of an access; the results of the others are 0.
+fn shortened(program: &mut Program, id: InstId, elements: usize, renaming: &mut Renaming) -> Option<InstId> {
+    let inst = program.insts[id].clone();
+    for &result in inst.results.iter().skip(if matches!(inst.op, Op::Load(_)) { elements } else { 0 }) {
+        let zero = program.literal(Literal::zero(program.ty(result)));
+        renaming.replace(result, zero);
+    }
+    if elements == 0 {
+        return None;
+    }
+    let operands: Values = match inst.op {
+        Op::Store(_) => inst.operands[..=elements].into(),
+        _ => inst.operands,
+    };
+    let types: Vec<_> = inst.results.iter().take(elements).map(|&result| program.ty(result)).collect();
+    let shorter = program.make(inst.op, operands, &types, [], inst.span);
+    let results: Vec<ValueId> = program.insts[shorter].results.to_vec();
+    for (&old, &new) in inst.results.iter().zip(&results) {
+        renaming.replace(old, new);
+    }
+    Some(shorter)
+}

@@ -1,0 +1,63 @@
+//! Computes what is known before the program runs.
+//!
+//! An operation that is a function of its operands, all of which are literals, is replaced by the literal that its
+//! evaluator in the op table gives: the same evaluator that the oracle uses, so the bits are those that would have been
+//! computed. The exception are NaNs, which are equal by the meaning of programs but may differ in their bits; they are
+//! folded only where no operation can look at the bits, which is not known here, so they are not folded at all.
+//!
+//! Accesses whose index is known to be outside their object are known, too.
+//!
+//! Specialization constants are not folded: `specialize` makes literals of them.
+
+use crate::analysis::Analyses;
+use crate::ir::{Def, Literal, Program, Type, ValueId};
+use crate::optimizer::edit::{Renaming, reachable_blocks};
+use crate::optimizer::{Family, Metadata, Pass, Phase, outside};
+
+pub(super) const PASS: Pass =
+    Pass { metadata: Metadata::new("fold_constants", Phase::ScalarAlgebra, Family::Scalar), speculative: false, run };
+
+fn run(program: &mut Program, _: &mut Analyses) -> bool {
+    let mut renaming = Renaming::default();
+    for block in reachable_blocks(program) {
+        let mut insts = std::mem::take(&mut program.blocks[block].insts);
+        insts.retain(|&id| {
+            renaming.apply_to(&mut program.insts[id]);
+            let inst = &program.insts[id];
+            let [result] = inst.results[..] else { return true };
+            match fold(program, id) {
+                Some(literal) => {
+                    let literal = program.literal(literal);
+                    renaming.replace(result, literal);
+                    false
+                }
+                None => true,
+            }
+        });
+        program.blocks[block].insts = insts;
+    }
+    let resolved = outside::resolve(program);
+    resolved || !renaming.is_empty()
+}
+
+fn fold(program: &Program, id: crate::ir::InstId) -> Option<Literal> {
+    let inst = &program.insts[id];
+    let ty = program.ty(inst.results[0]);
+    if inst.operands.is_empty() {
+        return None;
+    }
+    let bits = |&operand: &ValueId| match program.values[operand].def {
+        Def::Literal(bits) => Some(bits),
+        _ => None,
+    };
+    let operands: Option<smallvec::SmallVec<[u64; 4]>> = inst.operands.iter().map(bits).collect();
+    let evaluate = inst.op.row().evaluator(program.class(inst), ty)?;
+    let literal = Literal { ty, bits: evaluate(&operands?) };
+    let is_nan = match ty {
+        Type::F32 => literal.value::<f32>().is_some_and(f32::is_nan),
+        Type::F64 => literal.value::<f64>().is_some_and(f64::is_nan),
+        Type::F16 => literal.value::<half::f16>().is_some_and(half::f16::is_nan),
+        Type::Bool | Type::I32 | Type::U32 | Type::I64 | Type::U64 => false,
+    };
+    (!is_nan).then_some(literal)
+}

@@ -1,0 +1,10 @@
+//! The passes, one file each, and the one list of them.
+
+mod eliminate_dead_code;
+mod fold_constants;
+mod value_numbering;
+
+use super::Pass;
+
+/// Every pass. Among passes of one phase that do not require each other, this is the order in which they run.
+pub const ALL: &[&Pass] = &[&fold_constants::PASS, &value_numbering::PASS, &eliminate_dead_code::PASS];

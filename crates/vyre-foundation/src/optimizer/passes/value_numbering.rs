@@ -1,0 +1,82 @@
+//! Computes each value once.
+//!
+//! Two instructions without effects that apply the same operation to the same operands give the same value, if what they
+//! read was not written in between. The later one is replaced by the earlier wherever the earlier has been executed: in the
+//! same block, or in a block around it.
+//!
+//! Loads of objects that the program never writes are values like any other; so are those of uniforms. Other loads are left
+//! to `forward_stores`. What says where an invocation stands is the same wherever it is asked.
+
+use rustc_hash::FxHashMap;
+
+use crate::analysis::{Analyses, Objects};
+use crate::ir::ops::Kind;
+use crate::ir::{BlockId, Op, Program, ResultTypes, Values};
+use crate::optimizer::edit::Renaming;
+use crate::optimizer::{Family, Metadata, Pass, Phase};
+
+pub(super) const PASS: Pass =
+    Pass { metadata: Metadata::new("value_numbering", Phase::FusionCse, Family::Scalar), speculative: false, run };
+
+fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
+    let effects = analyses.effects(program);
+    let written = effects.of_block(program.body).writes;
+    let mut numbering =
+        Numbering { known: FxHashMap::default(), added: Vec::new(), renaming: Renaming::default(), written };
+    numbering.block(program, program.body);
+    !numbering.renaming.is_empty()
+}
+
+type Key = (Op, Values, ResultTypes);
+
+struct Numbering {
+    /// The results of an instruction that has been executed wherever the walk is.
+    known: FxHashMap<Key, Values>,
+    /// What to forget when the blocks that are being walked end.
+    added: Vec<Key>,
+    renaming: Renaming,
+    /// Objects that the program writes.
+    written: Objects,
+}
+
+impl Numbering {
+    fn block(&mut self, program: &mut Program, block: BlockId) {
+        let scope = self.added.len();
+        let mut insts = std::mem::take(&mut program.blocks[block].insts);
+        insts.retain(|&id| {
+            self.renaming.apply_to(&mut program.insts[id]);
+            let inst = &program.insts[id];
+            if self.is_value(program, &inst.op) {
+                let types: ResultTypes = inst.results.iter().map(|&result| program.ty(result)).collect();
+                let key = (inst.op.clone(), inst.operands.clone(), types);
+                if let Some(earlier) = self.known.get(&key) {
+                    for (&result, &earlier) in inst.results.iter().zip(earlier) {
+                        self.renaming.replace(result, earlier);
+                    }
+                    return false;
+                }
+                self.added.push(key.clone());
+                self.known.insert(key, inst.results.clone());
+            }
+            for nested in inst.blocks.clone() {
+                self.block(program, nested);
+            }
+            true
+        });
+        program.blocks[block].insts = insts;
+        for key in self.added.drain(scope..) {
+            self.known.remove(&key);
+        }
+    }
+
+    fn is_value(&self, program: &Program, op: &Op) -> bool {
+        match op.row().kind {
+            Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
+            Kind::Access => match op {
+                Op::Load(object) => !program.memory[*object].atomic && !self.written.contains(*object),
+                _ => false,
+            },
+            Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Pipelines as text: `canonicalize,fold_constants` runs passes once, `fixpoint(…)` until none has anything to do.
+
+use std::fmt;
+
+use super::{Pass, Registry};
+use crate::Error;
+
+/// Passes in the order in which they run.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    /// The passes.
+    pub passes: Vec<&'static Pass>,
+    /// Whether the list is repeated until none of them changes anything.
+    pub to_fixed_point: bool,
+}
+
+impl Pipeline {
+    /// Reads what is printed.
+    ///
+    /// # Errors
+    /// A name is unknown, or the parentheses do not match.
+    pub fn parse(text: &str, registry: &Registry) -> Result<Pipeline, Error> {
+        let text = text.trim();
+        let (list, to_fixed_point) = match text.strip_prefix("fixpoint(") {
+            None => (text, false),
+            Some(rest) => match rest.strip_suffix(')') {
+                Some(list) => (list, true),
+                None => return Err(Error::BadPipeline { text: text.into() }),
+            },
+        };
+        let names = list.split(',').map(str::trim).filter(|_| !list.trim().is_empty());
+        let passes = names.map(|name| match name {
+            "" => Err(Error::BadPipeline { text: text.into() }),
+            name => registry.named(name),
+        });
+        Ok(Pipeline { passes: passes.collect::<Result<_, _>>()?, to_fixed_point })
+    }
+}
+
+impl fmt::Display for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.passes.iter().map(|pass| pass.metadata.name).collect();
+        match self.to_fixed_point {
+            true => write!(f, "fixpoint({})", names.join(",")),
+            false => f.write_str(&names.join(",")),
+        }
+    }
+}

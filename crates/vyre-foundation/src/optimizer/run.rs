@@ -1,0 +1,253 @@
+//! Runs passes: the only place that validates, times, dumps, bisects, disables and refuses.
+
+use std::time::Instant;
+
+use super::{Measures, Metric, Pass, Pipeline, Report, Verdict, cost, outside};
+use crate::analysis::{Analyses, Analysis};
+use crate::diagnostics::{Diagnostics, Fault};
+use crate::ir::Program;
+use crate::{Error, Validated, text, validate};
+
+/// How to run passes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whether the program is validated after every pass. The result is always validated.
+    pub validate_each: bool,
+    /// Passes that do not run, by name.
+    pub disabled: Vec<String>,
+    /// Stops after so many changes: with the last change that does no harm, bisection finds the first that does.
+    pub max_changes: Option<usize>,
+    /// Rounds of the list before the passes are said to disagree.
+    pub max_iterations: usize,
+    /// Whether passes that disagree are an error and not just a remark in the report.
+    pub strict: bool,
+    /// Which programs are shown to the observer.
+    pub dump: Dump,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            validate_each: cfg!(debug_assertions),
+            disabled: Vec::new(),
+            max_changes: None,
+            max_iterations: 50,
+            strict: cfg!(debug_assertions),
+            dump: Dump::None,
+        }
+    }
+}
+
+/// Which programs are shown to the observer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dump {
+    /// None.
+    #[default]
+    None,
+    /// After every pass.
+    All,
+    /// After every pass that changed something.
+    Changed,
+    /// What a pass was given that then broke validation.
+    OnFailure,
+}
+
+/// A program between two passes.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot<'a> {
+    /// Which round of the list, from 0.
+    pub iteration: usize,
+    /// The pass that ran, or failed.
+    pub pass: &'static str,
+    /// Whether it changed the program.
+    pub changed: bool,
+    /// The program after it, or, if it failed, before.
+    pub program: &'a Program,
+}
+
+/// Runs a pipeline on a program.
+///
+/// # Errors
+/// A pass broke the program (the error has the program before it, as text), or, with [`Options::strict`], the passes did
+/// not come to an end.
+pub fn run(
+    program: Validated<Program>,
+    pipeline: &Pipeline,
+    options: &Options,
+    observer: &mut dyn FnMut(Snapshot<'_>),
+) -> Result<(Validated<Program>, Report), Error> {
+    let mut runner = Runner::new(program, options, observer);
+    let rounds = if pipeline.to_fixed_point { options.max_iterations } else { 1 };
+    let enabled = |pass: &&&Pass| !options.disabled.iter().any(|name| name == pass.metadata.name);
+    let passes: Vec<&Pass> = pipeline.passes.iter().filter(enabled).copied().collect();
+    // How many changes the program had seen when a pass last had nothing to do.
+    let mut idle_since = vec![None; passes.len()];
+    loop {
+        let changes = runner.changes;
+        for (pass, idle_since) in passes.iter().zip(&mut idle_since) {
+            if options.max_changes.is_some_and(|most| runner.changes >= most) {
+                break;
+            }
+            if *idle_since == Some(runner.changes) {
+                runner.skip(pass);
+            } else if runner.execute(pass)? {
+                *idle_since = None;
+            } else {
+                *idle_since = Some(runner.changes);
+            }
+        }
+        runner.report.iterations += 1;
+        if runner.changes == changes || options.max_changes.is_some_and(|most| runner.changes >= most) {
+            break;
+        }
+        if runner.report.iterations >= rounds {
+            if pipeline.to_fixed_point {
+                runner.report.not_converged = runner.last_change;
+            }
+            break;
+        }
+    }
+    if let (true, Some(pass)) = (options.strict, runner.report.not_converged) {
+        return Err(Error::NotConverged { pass: pass.into(), iterations: runner.report.iterations });
+    }
+    runner.finish()
+}
+
+/// What is wrong with a program between passes. Accesses that are known to lie outside their object are not: they are
+/// resolved at the end, if no pass does it before.
+fn wrong(program: &Program) -> Option<Diagnostics> {
+    let faults = validate::diagnose(program)?;
+    let faults = faults.iter().filter(|diagnostic| !matches!(diagnostic.fault, Fault::OutOfBounds { .. }));
+    Diagnostics::from_list(faults.cloned().collect())
+}
+
+struct Runner<'a> {
+    program: Program,
+    analyses: Analyses,
+    options: &'a Options,
+    observer: &'a mut dyn FnMut(Snapshot<'_>),
+    report: Report,
+    measures: Measures,
+    changes: usize,
+    last_change: Option<&'static str>,
+}
+
+impl<'a> Runner<'a> {
+    fn new(program: Validated<Program>, options: &'a Options, observer: &'a mut dyn FnMut(Snapshot<'_>)) -> Runner<'a> {
+        let program = program.into_inner();
+        let measures = Measures::of(&program);
+        let cost_before = cost::estimate(&program);
+        Runner {
+            program,
+            analyses: Analyses::default(),
+            options,
+            observer,
+            report: Report { before: measures, cost_before, ..Report::default() },
+            measures,
+            changes: 0,
+            last_change: None,
+        }
+    }
+
+    fn skip(&mut self, pass: &Pass) {
+        self.report.metrics.push(Metric {
+            iteration: self.report.iterations,
+            pass: pass.metadata.name,
+            verdict: Verdict::Skipped,
+            required: Vec::new(),
+            computed: Vec::new(),
+            invalidated: Vec::new(),
+            runtime_ns: 0,
+            before: self.measures,
+            after: self.measures,
+        });
+    }
+
+    /// Runs a pass, and says whether the program is another one.
+    fn execute(&mut self, pass: &Pass) -> Result<bool, Error> {
+        let before = self.measures;
+        // Kept where it may be needed: to undo a speculative pass, or to show what a broken pass was given.
+        let original = (pass.speculative || self.options.validate_each).then(|| self.program.clone());
+        let start = Instant::now();
+        let mut changed = (pass.run)(&mut self.program, &mut self.analyses);
+        let runtime_ns = start.elapsed().as_nanos() as u64;
+        let (required, computed) = self.analyses.take_requests();
+        let mut verdict = if changed { Verdict::Changed } else { Verdict::Unchanged };
+        let mut invalidated = Vec::new();
+
+        if changed {
+            if self.options.validate_each
+                && let Some(diagnostics) = wrong(&self.program)
+            {
+                let original = original.expect("kept, since every pass is validated");
+                return Err(self.broken(pass, &original, diagnostics));
+            }
+            if let Some(original) = original.filter(|_| pass.speculative) {
+                let (was, is) = (cost::estimate(&original), cost::estimate(&self.program));
+                if is > was {
+                    self.program = original;
+                    verdict = Verdict::Refused { before: was, after: is };
+                    changed = false;
+                }
+            }
+            // A refused pass may have asked for analyses of what it had made.
+            let stale = if changed { pass.metadata.invalidates } else { &Analysis::ALL };
+            invalidated = self.analyses.invalidate(stale);
+        }
+        if changed {
+            self.changes += 1;
+            self.last_change = Some(pass.metadata.name);
+            self.measures = Measures::of(&self.program);
+        }
+        let iteration = self.report.iterations;
+        self.report.metrics.push(Metric {
+            iteration,
+            pass: pass.metadata.name,
+            verdict,
+            required,
+            computed,
+            invalidated,
+            runtime_ns,
+            before,
+            after: self.measures,
+        });
+        let shown = match self.options.dump {
+            Dump::All => true,
+            Dump::Changed => changed,
+            Dump::None | Dump::OnFailure => false,
+        };
+        if shown {
+            let program = &self.program;
+            (self.observer)(Snapshot { iteration, pass: pass.metadata.name, changed, program });
+        }
+        Ok(changed)
+    }
+
+    fn broken(&mut self, pass: &Pass, original: &Program, diagnostics: Diagnostics) -> Error {
+        if self.options.dump != Dump::None {
+            let (iteration, pass) = (self.report.iterations, pass.metadata.name);
+            (self.observer)(Snapshot { iteration, pass, changed: true, program: original });
+        }
+        let module = crate::ir::Module { programs: vec![original.clone()] };
+        Error::PassBroke { pass: pass.metadata.name.into(), before: text::print(&module), diagnostics }
+    }
+
+    fn finish(mut self) -> Result<(Validated<Program>, Report), Error> {
+        if self.changes > 0 {
+            outside::resolve(&mut self.program);
+            self.program.compact();
+        }
+        self.report.after = Measures::of(&self.program);
+        self.report.cost_after = cost::estimate(&self.program);
+        match validate::program(self.program) {
+            Ok(program) => Ok((program, self.report)),
+            Err(Error::Invalid(diagnostics)) => Err(Error::PassBroke {
+                // Which one it was is found with `validate_each`.
+                pass: self.last_change.unwrap_or_default().into(),
+                before: String::new(),
+                diagnostics,
+            }),
+            Err(other) => Err(other),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Which passes are worth running on a program, and why.
+//!
+//! Normalizers always run; expensive families run when the shape of the program or what was measured before justifies
+//! them. Hints and reports only prioritize: no decision here changes what a program means.
+
+use super::registry::position_of;
+use super::{Boundary, Family, Hints, Metadata, Phase, Report};
+use crate::ir::{MemId, Op, Program};
+
+/// Which passes are eligible at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// Everything that is good for any program on any device.
+    #[default]
+    Release,
+    /// What is good for graph frontiers.
+    Dataflow,
+    /// What is good for a kernel that drains a queue.
+    Megakernel,
+}
+
+impl Profile {
+    /// Every profile.
+    pub const ALL: [Profile; 3] = [Profile::Release, Profile::Dataflow, Profile::Megakernel];
+
+    /// The name in commands and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Profile::Release => "release",
+            Profile::Dataflow => "dataflow",
+            Profile::Megakernel => "megakernel",
+        }
+    }
+
+    /// Whether a pass is eligible.
+    pub fn accepts(self, pass: &Metadata) -> bool {
+        let class_and_phase = match self {
+            Profile::Release => {
+                pass.boundary == Boundary::AbiPreserving
+                    && pass.requires_caps.is_empty()
+                    && !matches!(pass.phase, Phase::Dataflow | Phase::Megakernel | Phase::Unclassified)
+            }
+            Profile::Dataflow => {
+                matches!(pass.boundary, Boundary::AbiPreserving | Boundary::DomainSpecific)
+                    && pass.phase == Phase::Dataflow
+            }
+            Profile::Megakernel => {
+                matches!(pass.boundary, Boundary::AbiPreserving | Boundary::RuntimeAware)
+                    && pass.phase == Phase::Megakernel
+            }
+        };
+        pass.preserves_abi && class_and_phase
+    }
+}
+
+/// Why a pass is selected or not. The first that applies, in this order, except that a requirement is looked at last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The profile does not accept it, or what it requires.
+    ProfileRejected,
+    /// Dispatches of the program take long.
+    HotPathTelemetry,
+    /// It reduced a cost when the program was optimized before.
+    PassCostReport,
+    /// It always runs.
+    AlwaysOn,
+    /// There is enough of what it works on.
+    ProgramShape,
+    /// There is too little of what it works on.
+    BelowThreshold,
+    /// A selected pass requires it.
+    RequiredDependency,
+}
+
+impl Reason {
+    /// How urgent a selection is.
+    pub const fn priority(self) -> u32 {
+        match self {
+            Reason::HotPathTelemetry => 500,
+            Reason::PassCostReport => 400,
+            Reason::ProgramShape => 300,
+            Reason::AlwaysOn => 200,
+            Reason::RequiredDependency => 100,
+            Reason::ProfileRejected | Reason::BelowThreshold => 0,
+        }
+    }
+
+    /// In words.
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Reason::ProfileRejected => "not in this profile",
+            Reason::HotPathTelemetry => "its dispatches take long",
+            Reason::PassCostReport => "it paid when this was compiled before",
+            Reason::AlwaysOn => "it always runs",
+            Reason::ProgramShape => "there is enough of what it works on",
+            Reason::BelowThreshold => "there is too little of what it works on",
+            Reason::RequiredDependency => "another pass requires it",
+        }
+    }
+}
+
+/// What was decided about one pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The pass.
+    pub metadata: Metadata,
+    /// Whether it runs.
+    pub selected: bool,
+    /// Why.
+    pub reason: Reason,
+    /// The pass behind the reason: what it needs and cannot have, or what needs it.
+    pub because_of: Option<&'static str>,
+    /// How urgent it is, by the reason.
+    pub priority: u32,
+}
+
+/// What selection looks at in a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Instructions, nested ones included.
+    pub nodes: usize,
+    /// Bytes of all objects together.
+    pub peak_device_bytes: u64,
+    /// Regions that stand directly in the body.
+    pub top_level_regions: usize,
+    /// The operation under which its dispatches are recorded.
+    pub entry_op: Option<String>,
+}
+
+impl Shape {
+    /// The shape of a program; objects of unknown length count as empty.
+    pub fn of(program: &Program, lengths: &[(MemId, u64)]) -> Shape {
+        let mut shape = Shape { entry_op: program.entry_op().map(str::to_owned), ..Shape::default() };
+        program.walk(|inst, depth| {
+            shape.nodes += 1;
+            shape.top_level_regions += usize::from(depth == 0 && matches!(program.insts[inst].op, Op::Region(_)));
+        });
+        let length = |object| lengths.iter().find(|(known, _)| *known == object).map(|(_, length)| *length);
+        shape.peak_device_bytes = program.estimate_peak_device_bytes(length);
+        shape
+    }
+
+    /// Whether a family of passes has enough to work on, if that depends on the program.
+    fn suffices(&self, family: Family) -> Option<bool> {
+        match family {
+            Family::Scalar | Family::Sync | Family::Unknown => None,
+            Family::Loop => Some(self.nodes >= 12),
+            Family::Memory => Some(self.peak_device_bytes >= 16 * 1024),
+            Family::Fusion => Some(self.top_level_regions >= 2),
+            Family::Dataflow => Some(self.nodes >= 64),
+            Family::Megakernel => Some(self.nodes >= 512),
+        }
+    }
+}
+
+/// Decides about each pass, in the order of `passes`.
+pub fn select(
+    profile: Profile,
+    passes: &[Metadata],
+    shape: &Shape,
+    hints: Option<&Hints>,
+    report: Option<&Report>,
+) -> Vec<Decision> {
+    let hot = shape.entry_op.as_deref().zip(hints).is_some_and(|(op, hints)| hints.is_hot(op));
+    let mut decisions: Vec<Decision> = passes
+        .iter()
+        .map(|&metadata| {
+            let (selected, reason) = if !profile.accepts(&metadata) {
+                (false, Reason::ProfileRejected)
+            } else if hot {
+                (true, Reason::HotPathTelemetry)
+            } else if report.is_some_and(|report| report.reduced_cost(metadata.name)) {
+                (true, Reason::PassCostReport)
+            } else {
+                match shape.suffices(metadata.family) {
+                    None => (true, Reason::AlwaysOn),
+                    Some(true) => (true, Reason::ProgramShape),
+                    Some(false) => (false, Reason::BelowThreshold),
+                }
+            };
+            Decision { metadata, selected, reason, because_of: None, priority: 0 }
+        })
+        .collect();
+    reject_what_needs_the_rejected(passes, &mut decisions);
+    select_what_is_required(passes, &mut decisions);
+    for decision in &mut decisions {
+        decision.priority = decision.reason.priority();
+    }
+    decisions
+}
+
+fn reject_what_needs_the_rejected(passes: &[Metadata], decisions: &mut [Decision]) {
+    let mut changed = true;
+    while std::mem::take(&mut changed) {
+        for position in 0..passes.len() {
+            if decisions[position].reason == Reason::ProfileRejected {
+                continue;
+            }
+            let rejected = |name: &&&str| {
+                position_of(passes, name).is_some_and(|at| decisions[at].reason == Reason::ProfileRejected)
+            };
+            if let Some(&needed) = passes[position].requires.iter().find(rejected) {
+                let decision = &mut decisions[position];
+                (decision.selected, decision.reason) = (false, Reason::ProfileRejected);
+                decision.because_of = Some(needed);
+                changed = true;
+            }
+        }
+    }
+}
+
+fn select_what_is_required(passes: &[Metadata], decisions: &mut [Decision]) {
+    let mut pending: Vec<usize> = (0..passes.len()).filter(|&position| decisions[position].selected).collect();
+    while let Some(position) = pending.pop() {
+        for required in passes[position].requires.iter().filter_map(|name| position_of(passes, name)) {
+            let decision = &mut decisions[required];
+            if !decision.selected && decision.reason != Reason::ProfileRejected {
+                (decision.selected, decision.reason) = (true, Reason::RequiredDependency);
+                decision.because_of = Some(passes[position].name);
+                pending.push(required);
+            }
+        }
+    }
+}

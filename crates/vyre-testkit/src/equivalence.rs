@@ -1,0 +1,57 @@
+//! Whether a changed program still means the same.
+
+use std::time::SystemTime;
+
+use vyre_driver::Floats;
+use vyre_foundation::ir::{Module, Program};
+use vyre_foundation::launch::{Grid, Limits, Outcome};
+use vyre_foundation::{Error, Validated, text, validate};
+
+use crate::conformance::{Tolerance, difference, limits, same_report};
+use crate::{Features, generate, oracle, run, shrink};
+
+/// Seeds that differ from run to run, unless `VYRE_SEED` fixes the first; they are printed.
+pub fn rotating_seeds(count: u64) -> std::ops::Range<u64> {
+    let given = std::env::var("VYRE_SEED").ok().and_then(|value| value.parse().ok());
+    let first = given.unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        now.as_secs().wrapping_mul(1 << 16)
+    });
+    println!("seeds {first} to {}", first + count);
+    first..first + count
+}
+
+/// Changes the generated program of a seed and runs both on the oracle. If they differ, or the change fails, this is how,
+/// with the smallest program that shows it.
+pub fn changed_meaning(
+    seed: u64,
+    change: &dyn Fn(Validated<Program>) -> Result<Validated<Program>, Error>,
+) -> Option<String> {
+    let generated = generate(seed, &Features::default());
+    let program = validate::program(generated.program).expect("generated programs are valid");
+    let grid = Grid::Groups(generated.groups);
+    let wrong = |program: &Validated<Program>, limits: Limits| {
+        let changed = match change(program.clone()) {
+            Ok(changed) => changed,
+            Err(error) => return Some(error.to_string()),
+        };
+        let (mut expected, mut actual) = (generated.inputs.only(program), generated.inputs.only(program));
+        let oracle = oracle(16);
+        let right = run(&oracle, program, grid, &mut expected, limits).expect("the oracle runs everything");
+        if !matches!(right.outcome, Outcome::Completed | Outcome::Trapped { .. }) {
+            return None;
+        }
+        let report = run(&oracle, &changed, grid, &mut actual, limits).expect("the oracle runs everything");
+        if !same_report(&right, &report) {
+            return Some(format!("{report:?}, should be {right:?}"));
+        }
+        difference(program, &expected, &actual, Tolerance::Bits, Floats::EXACT)
+    };
+    let first = wrong(&program, limits())?;
+    // What a smaller program leaves out may be what ended its loops.
+    let few_trips = Limits { fuel: 1 << 18, ..limits() };
+    let small = shrink(&program, &mut |candidate| wrong(candidate, few_trips).is_some());
+    let shown = wrong(&small, few_trips).unwrap_or(first);
+    let source = text::print(&Module { programs: vec![(*small).clone()] });
+    Some(format!("seed {seed}: {shown}\n{source}"))
+}
