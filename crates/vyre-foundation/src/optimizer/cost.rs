@@ -5,7 +5,7 @@
 
 use crate::analysis::counted;
 use crate::ir::ops::{Exactness, Kind};
-use crate::ir::{BlockId, Op, Program, Space};
+use crate::ir::{BlockId, InstId, Op, Program, Space};
 
 /// An instruction that is executed once counts its weight times this.
 const ONCE: u64 = 64;
@@ -22,12 +22,21 @@ fn block(program: &Program, at: BlockId, times: u64) -> u64 {
         let inst = &program.insts[id];
         let inside = match inst.op {
             Op::If | Op::Switch(_) => (times / 2).max(1),
-            Op::Loop => times.saturating_mul(counted(program, id).and_then(|it| it.trips(program)).unwrap_or(TRIPS)),
+            Op::Loop => times.saturating_mul(trips(program, id)),
             _ => times,
         };
         let nested = inst.blocks.iter().fold(0u64, |sum, &nested| sum.saturating_add(block(program, nested, inside)));
         sum.saturating_add(weight(program, &inst.op).saturating_mul(times)).saturating_add(nested)
     })
+}
+
+/// How often a loop is likely to go round.
+fn trips(program: &Program, id: InstId) -> u64 {
+    let ends = program.blocks[program.insts[id].blocks[0]].insts.last();
+    match ends.map(|&last| &program.insts[last].op) {
+        Some(Op::Continue) => counted(program, id).and_then(|counted| counted.trips(program)).unwrap_or(TRIPS),
+        _ => 1,
+    }
 }
 
 /// What an operation costs by itself.

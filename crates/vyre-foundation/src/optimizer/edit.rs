@@ -1,8 +1,9 @@
 //! What passes have in common when they change programs.
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
-use crate::ir::{BlockId, Inst, InstId, Op, Program, Span, Type, ValueId};
+use crate::ir::{BlockId, Inst, InstId, Op, Program, ResultTypes, Span, Type, ValueId, Values};
 
 /// Values that are to be replaced by others.
 #[derive(Clone, Debug, Default)]
@@ -77,33 +78,45 @@ pub(crate) fn make(program: &mut Program, op: Op, operands: &[ValueId], ty: Type
     (inst, program.insts[inst].results[0])
 }
 
-/// A copy of a block, with everything nested in it. Values defined outside stay as they are, unless `renaming` says
-/// otherwise; what the copy defines is added to `renaming`.
-pub(crate) fn copy_block(program: &mut Program, block: BlockId, renaming: &mut Renaming) -> BlockId {
+/// For values of what was copied, those of the copy. All of them change at once: a value of the copy is never looked up.
+pub(crate) type Copied = FxHashMap<ValueId, ValueId>;
+
+/// What stands for a value in a copy: values from outside stay as they are.
+pub(crate) fn copy_of(copied: &Copied, value: ValueId) -> ValueId {
+    copied.get(&value).copied().unwrap_or(value)
+}
+
+/// Appends copies of instructions to a block, with everything nested in them.
+pub(crate) fn copy_insts(program: &mut Program, insts: &[InstId], into: BlockId, copied: &mut Copied) {
+    for &id in insts {
+        let inst = program.insts[id].clone();
+        let operands: Values = inst.operands.iter().map(|&operand| copy_of(copied, operand)).collect();
+        let types: ResultTypes = inst.results.iter().map(|&result| program.ty(result)).collect();
+        let blocks: SmallVec<[BlockId; 2]> =
+            inst.blocks.iter().map(|&nested| copy_block(program, nested, copied)).collect();
+        let copy = program.push(into, inst.op, operands, &types, blocks, inst.span);
+        for (position, &result) in inst.results.iter().enumerate() {
+            copied.insert(result, program.insts[copy].results[position]);
+        }
+    }
+}
+
+fn copy_block(program: &mut Program, block: BlockId, copied: &mut Copied) -> BlockId {
     let copy = program.block();
     for param in program.blocks[block].params.clone() {
-        let ty = program.ty(param);
-        let new = program.param(copy, ty);
-        renaming.replace(param, new);
+        let new = program.param(copy, program.ty(param));
+        copied.insert(param, new);
     }
-    copy_insts(program, &program.blocks[block].insts.clone(), copy, renaming);
+    copy_insts(program, &program.blocks[block].insts.clone(), copy, copied);
     copy
 }
 
-/// Appends copies of instructions to a block; see [`copy_block`].
-pub(crate) fn copy_insts(program: &mut Program, insts: &[InstId], into: BlockId, renaming: &mut Renaming) {
-    for &id in insts {
-        let inst = program.insts[id].clone();
-        let operands: Vec<ValueId> = inst.operands.iter().map(|&operand| renaming.get(operand)).collect();
-        let types: Vec<Type> = inst.results.iter().map(|&result| program.ty(result)).collect();
-        let blocks: Vec<BlockId> = inst.blocks.iter().map(|&nested| copy_block(program, nested, renaming)).collect();
-        let copy = program.push(into, inst.op, operands, &types, blocks, inst.span);
-        for (position, &result) in inst.results.iter().enumerate() {
-            let new = program.insts[copy].results[position];
-            renaming.replace(result, new);
-            if let Some(name) = program.names.get(&result).cloned() {
-                program.names.insert(new, name);
-            }
-        }
+/// Whether something inside an instruction leaves, or goes on with, a loop around it.
+pub(crate) fn jumps(program: &Program, id: InstId) -> bool {
+    let inst = &program.insts[id];
+    match inst.op {
+        Op::Break | Op::Continue => true,
+        Op::Loop => false,
+        _ => inst.blocks.iter().any(|&block| program.blocks[block].insts.iter().any(|&nested| jumps(program, nested))),
     }
 }

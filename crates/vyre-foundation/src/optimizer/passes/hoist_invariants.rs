@@ -1,0 +1,145 @@
+//! Moves what does not change out of loops.
+//!
+//! An operation without effects whose operands are defined outside a loop gives the same in every trip; it is computed
+//! before the loop instead. It moves out of as many loops as its operands allow. If no trip would have computed it, the
+//! result is not used, and since operations are total, computing it does no harm.
+//!
+//! A load moves if nothing in the loop writes its object, no barrier in the loop could show what others have written, and
+//! every trip executes it: an invocation sees memory that is not written as it was before the loop. An access outside its
+//! object gives 0 wherever it stands.
+
+use rustc_hash::FxHashMap;
+
+use crate::analysis::{Analyses, Effects};
+use crate::ir::entity::Arena;
+use crate::ir::ops::Kind;
+use crate::ir::{BlockId, InstId, MemId, Op, Program, ValueId};
+use crate::optimizer::{Family, Metadata, Pass, Phase};
+
+pub(super) const PASS: Pass =
+    Pass { metadata: Metadata::new("hoist_invariants", Phase::Loop, Family::Loop), speculative: false, run };
+
+fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
+    let effects = analyses.effects(program);
+    let mut hoist = Hoist {
+        effects: &effects,
+        level: Arena::filled(program.values.len(), 0),
+        loops: Vec::new(),
+        hoisted: FxHashMap::default(),
+    };
+    hoist.block(program, program.body, 0);
+    if hoist.hoisted.is_empty() {
+        return false;
+    }
+    place(program, program.body, &mut hoist.hoisted);
+    true
+}
+
+struct Hoist<'e> {
+    effects: &'e Effects,
+    /// How many loops are around the place where a value is computed.
+    level: Arena<ValueId, usize>,
+    /// The loops around the walk.
+    loops: Vec<InstId>,
+    /// What is to be computed before a loop, in order.
+    hoisted: FxHashMap<InstId, Vec<InstId>>,
+}
+
+impl Hoist<'_> {
+    /// Walks a block that every trip of the innermost loops, from level `always` on, executes.
+    fn block(&mut self, program: &mut Program, block: BlockId, always: usize) {
+        let depth = self.loops.len();
+        for &param in &program.blocks[block].params {
+            self.level[param] = depth;
+        }
+        let mut insts = std::mem::take(&mut program.blocks[block].insts);
+        let mut certain = always;
+        insts.retain(|&id| {
+            let inst = &program.insts[id];
+            let needed = inst.operands.iter().map(|&operand| self.level[operand]).max().unwrap_or(0);
+            let to = self.allowed(program, id, needed, certain);
+            for &result in &inst.results {
+                self.level[result] = to;
+            }
+            if to < depth {
+                self.hoisted.entry(self.loops[to]).or_default().push(id);
+                return false;
+            }
+            // What follows something that may leave the trip is not executed in every trip.
+            let is_loop = inst.op == Op::Loop;
+            for nested in inst.blocks.clone() {
+                if is_loop {
+                    self.loops.push(id);
+                    self.block(program, nested, depth);
+                    self.loops.pop();
+                } else {
+                    self.block(program, nested, usize::MAX);
+                }
+            }
+            let summary = self.effects.inst(id);
+            if summary.ends {
+                certain = usize::MAX;
+            } else if summary.jumps && !is_loop && !is_exit_test(program, id) {
+                certain = depth;
+            }
+            true
+        });
+        program.blocks[block].insts = insts;
+    }
+
+    /// The lowest level, from `needed` up, to which an instruction may move.
+    fn allowed(&self, program: &Program, id: InstId, needed: usize, certain: usize) -> usize {
+        let depth = self.loops.len();
+        let op = &program.insts[id].op;
+        match op.row().kind {
+            Kind::Pure | Kind::PerInvocation | Kind::PerGroup => needed,
+            Kind::Access => match op {
+                Op::Load(object) => {
+                    let mut to = depth;
+                    while to > needed && to > certain && self.may_leave(program, self.loops[to - 1], *object) {
+                        to -= 1;
+                    }
+                    to
+                }
+                _ => depth,
+            },
+            Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => depth,
+        }
+    }
+
+    fn may_leave(&self, program: &Program, around: InstId, object: MemId) -> bool {
+        let summary = self.effects.inst(around);
+        let never_written = !self.effects.of_block(program.body).writes.contains(object);
+        let unchanged = !summary.writes.contains(object) && !summary.collective;
+        !program.memory[object].atomic && (never_written || unchanged)
+    }
+}
+
+/// Whether an instruction is the test at which a loop ends: an `if` of which one arm is a `break` and the other nothing.
+/// What follows it is executed in every trip but the last, which is as good as every trip.
+fn is_exit_test(program: &Program, id: InstId) -> bool {
+    let inst = &program.insts[id];
+    let only = |block: BlockId| match program.blocks[block].insts[..] {
+        [last] => Some(&program.insts[last].op),
+        _ => None,
+    };
+    inst.op == Op::If
+        && matches!(
+            (only(inst.blocks[0]), only(inst.blocks[1])),
+            (Some(Op::Break), Some(Op::Yield)) | (Some(Op::Yield), Some(Op::Break))
+        )
+}
+
+/// Puts what was hoisted before its loops.
+fn place(program: &mut Program, block: BlockId, hoisted: &mut FxHashMap<InstId, Vec<InstId>>) {
+    let insts = std::mem::take(&mut program.blocks[block].insts);
+    let mut placed = Vec::with_capacity(insts.len());
+    for id in insts {
+        placed.extend(hoisted.remove(&id).unwrap_or_default());
+        placed.push(id);
+        for nested in program.insts[id].blocks.clone() {
+            place(program, nested, hoisted);
+        }
+    }
+    program.blocks[block].insts = placed;
+}

@@ -1,0 +1,239 @@
+//! Simplifies branches, switches and loops whose course is known.
+//!
+//! * A branch whose condition is known is replaced by the arm that is taken; if that leaves the block, what follows is never
+//!   reached and goes, too.
+//! * A branch on a negation is the branch with its arms swapped.
+//! * A branch whose arms do the same is replaced by one of them, and one whose arms only compute a little by the computation
+//!   of both and a `select` for each result. Operations are total, so computing both is safe.
+//! * Cases of a switch that do what the default does are dropped; a switch with one case is a branch, and one without
+//!   cases is its default.
+//! * A loop whose body ends in its only exit, a `break`, is executed once, so it is replaced by its body.
+
+use crate::analysis::Analyses;
+use crate::ir::ops::Kind;
+use crate::ir::{BlockId, Def, InstId, Op, Program, Type, ValueId};
+use crate::optimizer::edit::{Renaming, jumps, make};
+use crate::optimizer::{Family, Metadata, Pass, Phase};
+
+pub(super) const PASS: Pass = Pass {
+    metadata: Metadata::new("simplify_control_flow", Phase::Canonicalization, Family::Scalar),
+    speculative: false,
+    run,
+};
+
+/// Instructions of both arms together that are worth computing to get rid of a branch.
+const FEW: usize = 6;
+
+fn run(program: &mut Program, _: &mut Analyses) -> bool {
+    let mut simplifier = Simplifier { renaming: Renaming::default(), changed: false };
+    simplifier.block(program, program.body);
+    simplifier.changed
+}
+
+struct Simplifier {
+    renaming: Renaming,
+    changed: bool,
+}
+
+impl Simplifier {
+    fn block(&mut self, program: &mut Program, block: BlockId) {
+        let insts = std::mem::take(&mut program.blocks[block].insts);
+        let mut simplified = Vec::with_capacity(insts.len());
+        for id in insts {
+            self.inst(program, id, &mut simplified);
+            // What was put in place of a branch may leave the block; then nothing after it is reached.
+            if simplified.last().is_some_and(|&last| program.insts[last].op.is_terminator()) {
+                break;
+            }
+        }
+        program.blocks[block].insts = simplified;
+    }
+
+    fn inst(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) {
+        self.renaming.apply_to(&mut program.insts[id]);
+        for nested in program.insts[id].blocks.clone() {
+            self.block(program, nested);
+        }
+        let done = match program.insts[id].op {
+            Op::If => self.branch(program, id, into),
+            Op::Switch(_) => self.switch(program, id, into),
+            Op::Loop => self.once(program, id, into),
+            _ => false,
+        };
+        self.changed |= done;
+        if !done {
+            into.push(id);
+        }
+    }
+
+    /// Puts the contents of a block in place of the instruction that owns it.
+    fn splice(&mut self, program: &mut Program, id: InstId, block: BlockId, into: &mut Vec<InstId>) {
+        let mut insts = std::mem::take(&mut program.blocks[block].insts);
+        let last = insts.pop().expect("a block has a terminator");
+        into.extend(insts);
+        match program.insts[last].op {
+            Op::Yield => {
+                for position in 0..program.insts[id].results.len() {
+                    let given = program.insts[last].operands[position];
+                    self.renaming.replace(program.insts[id].results[position], given);
+                }
+            }
+            _ => into.push(last),
+        }
+    }
+
+    fn branch(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
+        let condition = program.insts[id].operands[0];
+        let (then, otherwise) = (program.insts[id].blocks[0], program.insts[id].blocks[1]);
+        match program.values[condition].def {
+            Def::Literal(bits) => {
+                self.splice(program, id, if bits == 1 { then } else { otherwise }, into);
+                return true;
+            }
+            Def::Result(inst, _) if program.insts[inst].op == Op::Not => {
+                let inst = &program.insts[inst];
+                let positive = inst.operands[0];
+                program.insts[id].operands[0] = positive;
+                program.insts[id].blocks.swap(0, 1);
+                self.changed = true;
+                return self.branch(program, id, into);
+            }
+            _ => {}
+        }
+        if same(program, then, otherwise) {
+            self.splice(program, id, then, into);
+            return true;
+        }
+        self.select(program, id, into)
+    }
+
+    /// Replaces a branch that only computes a little.
+    fn select(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
+        let (then, otherwise) = (program.insts[id].blocks[0], program.insts[id].blocks[1]);
+        let arms = [then, otherwise];
+        let is_cheap = |inst: &InstId| {
+            let op = &program.insts[*inst].op;
+            op.row().kind == Kind::Pure && !matches!(op, Op::Div | Op::Rem | Op::Sqrt)
+        };
+        let few = arms.iter().map(|&arm| program.blocks[arm].insts.len()).sum::<usize>() <= FEW + 2;
+        let only_computes = |&arm: &BlockId| match program.blocks[arm].insts.split_last() {
+            Some((last, rest)) => program.insts[*last].op == Op::Yield && rest.iter().all(is_cheap),
+            None => false,
+        };
+        if program.insts[id].results.is_empty() || !few || !arms.iter().all(only_computes) {
+            return false;
+        }
+        let mut given = Vec::new();
+        for arm in arms {
+            let mut insts = std::mem::take(&mut program.blocks[arm].insts);
+            let last = insts.pop().expect("a block has a terminator");
+            into.extend(insts);
+            given.push(program.insts[last].operands.clone());
+        }
+        let (condition, span) = (program.insts[id].operands[0], program.insts[id].span);
+        for (position, result) in program.insts[id].results.clone().into_iter().enumerate() {
+            let (a, b) = (given[0][position], given[1][position]);
+            let new = if a == b {
+                a
+            } else {
+                let ty = program.ty(result);
+                let (inst, value) = make(program, Op::Select, &[condition, a, b], ty, span);
+                into.push(inst);
+                value
+            };
+            self.renaming.replace(result, new);
+        }
+        true
+    }
+
+    fn switch(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
+        let Op::Switch(cases) = program.insts[id].op.clone() else { return false };
+        let selector = program.insts[id].operands[0];
+        let blocks = program.insts[id].blocks.clone();
+        let default = blocks[cases.len()];
+        if let Def::Literal(bits) = program.values[selector].def {
+            let taken = cases.iter().position(|&case| u64::from(case) == bits).map_or(default, |case| blocks[case]);
+            self.splice(program, id, taken, into);
+            return true;
+        }
+        let differs = |position: &usize| !same(program, blocks[*position], default);
+        let kept: Vec<usize> = (0..cases.len()).filter(differs).collect();
+        match kept[..] {
+            [] => self.splice(program, id, default, into),
+            [only] => {
+                let (span, ty) = (program.insts[id].span, program.ty(selector));
+                let case = program.literal(crate::ir::Literal { ty, bits: u64::from(cases[only]) });
+                let (inst, condition) = make(program, Op::Eq, &[selector, case], Type::Bool, span);
+                into.push(inst);
+                let branch = &mut program.insts[id];
+                branch.op = Op::If;
+                branch.operands = [condition].into_iter().collect();
+                branch.blocks = [blocks[only], default].into_iter().collect();
+                if !self.branch(program, id, into) {
+                    into.push(id);
+                }
+            }
+            _ if kept.len() < cases.len() => {
+                let inst = &mut program.insts[id];
+                inst.op = Op::Switch(kept.iter().map(|&position| cases[position]).collect());
+                inst.blocks = kept.iter().map(|&position| blocks[position]).chain([default]).collect();
+                self.changed = true;
+                return false;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Replaces a loop that is executed once.
+    fn once(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
+        let body = program.insts[id].blocks[0];
+        let Some((&last, rest)) = program.blocks[body].insts.split_last() else { return false };
+        if program.insts[last].op != Op::Break || rest.iter().any(|&inst| jumps(program, inst)) {
+            return false;
+        }
+        for (position, param) in program.blocks[body].params.clone().into_iter().enumerate() {
+            self.renaming.replace(param, program.insts[id].operands[position]);
+        }
+        let mut insts = std::mem::take(&mut program.blocks[body].insts);
+        insts.pop();
+        // The body was simplified before it was known what its parameters are.
+        for inst in insts {
+            self.inst(program, inst, into);
+        }
+        self.renaming.apply_to(&mut program.insts[last]);
+        for (position, result) in program.insts[id].results.clone().into_iter().enumerate() {
+            self.renaming.replace(result, program.insts[last].operands[position]);
+        }
+        true
+    }
+}
+
+/// Whether two blocks do the same: the same operations on the same values, apart from what they define themselves.
+fn same(program: &Program, a: BlockId, b: BlockId) -> bool {
+    fn blocks(program: &Program, a: BlockId, b: BlockId, defined: &mut Vec<(ValueId, ValueId)>) -> bool {
+        let (a, b) = (&program.blocks[a], &program.blocks[b]);
+        if a.insts.len() != b.insts.len() || a.params.len() != b.params.len() {
+            return false;
+        }
+        defined.extend(a.params.iter().copied().zip(b.params.iter().copied()));
+        a.insts.iter().zip(&b.insts).all(|(&a, &b)| {
+            let (a, b) = (&program.insts[a], &program.insts[b]);
+            let types =
+                |inst: &crate::ir::Inst| inst.results.iter().map(|&value| program.ty(value)).collect::<Vec<_>>();
+            let equal = a.op == b.op
+                && a.operands.len() == b.operands.len()
+                && types(a) == types(b)
+                && a.operands.iter().zip(&b.operands).all(|(a, b)| a == b || defined.contains(&(*a, *b)))
+                && a.blocks.len() == b.blocks.len();
+            if !equal {
+                return false;
+            }
+            let nested = a.blocks.iter().zip(&b.blocks).all(|(&a, &b)| blocks(program, a, b, defined));
+            defined.extend(a.results.iter().copied().zip(b.results.iter().copied()));
+            nested
+        })
+    }
+    // Long blocks are hardly ever the same, and comparing them would not be linear.
+    program.blocks[a].insts.len() <= 32 && blocks(program, a, b, &mut Vec::new())
+}

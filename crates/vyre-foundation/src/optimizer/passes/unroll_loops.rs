@@ -1,0 +1,125 @@
+//! Replaces loops of few known trips by their trips, one after the other, and lets longer ones do several trips at once.
+//!
+//! Both need a loop that [counts](crate::analysis::counted) between literals, whose only exit is the test and whose only
+//! `continue` is its end: then it is known of every trip but the last that the test passes, and the copies do without it.
+//! The counter is a literal in each copy, which is where most of the gain comes from.
+
+use crate::analysis::{Analyses, Counted, counted};
+use crate::ir::{BlockId, InstId, Op, Program, ValueId, Values};
+use crate::optimizer::edit::{Copied, copy_insts, copy_of, jumps, reachable};
+use crate::optimizer::{Family, Metadata, Pass, Phase};
+
+pub(super) const PASS: Pass = Pass {
+    metadata: Metadata {
+        requires: &["simplify_control_flow"],
+        ..Metadata::new("unroll_loops", Phase::Loop, Family::Loop)
+    },
+    speculative: true,
+    run,
+};
+
+/// Instructions that the trips of a loop may become. A few hundred fit into every instruction cache there is.
+const FULLY: u64 = 320;
+/// Instructions that the copies of a loop that stays may become.
+const PARTLY: u64 = 96;
+
+fn run(program: &mut Program, _: &mut Analyses) -> bool {
+    let mut changed = false;
+    // Inner loops come first: what they become decides whether the loops around them stay small.
+    for id in reachable(program).into_iter().rev() {
+        if let Some(counted) = counted(program, id)
+            && let Some(trips) = counted.trips(program)
+            && let Some(shape) = shape(program, id, &counted)
+        {
+            let size = size(program, program.insts[id].blocks[0]);
+            if trips <= 1 || trips.saturating_mul(size) <= FULLY {
+                unroll(program, id, &shape, trips);
+                changed = true;
+            } else if let Some(copies) =
+                [8, 4, 2].into_iter().find(|copies| trips % copies == 0 && copies * size <= PARTLY)
+            {
+                widen(program, id, &shape, copies);
+                changed = true;
+            }
+        }
+    }
+    changed
+}
+
+/// The parts of the body of a loop that can be unrolled.
+struct Shape {
+    /// What stands before the test.
+    before: Vec<InstId>,
+    /// What the loop gives when the test ends it.
+    leaves_with: Values,
+    /// What stands after the test.
+    after: Vec<InstId>,
+    /// What it goes on with.
+    continues_with: Values,
+}
+
+fn shape(program: &Program, id: InstId, counted: &Counted) -> Option<Shape> {
+    let body = &program.blocks[program.insts[id].blocks[0]];
+    let at = body.insts.iter().position(|&inst| inst == counted.test)?;
+    let (&last, after) = body.insts[at + 1..].split_last()?;
+    let jumps = |&inst: &InstId| jumps(program, inst);
+    if program.insts[last].op != Op::Continue || after.iter().any(jumps) || body.insts[..at].iter().any(jumps) {
+        return None;
+    }
+    let arms = &program.insts[counted.test].blocks;
+    let terminators = arms.iter().filter_map(|&arm| program.blocks[arm].insts.last());
+    let leaves = terminators.map(|&last| &program.insts[last]).find(|last| last.op == Op::Break)?;
+    Some(Shape {
+        before: body.insts[..at].to_vec(),
+        leaves_with: leaves.operands.clone(),
+        after: after.to_vec(),
+        continues_with: program.insts[last].operands.clone(),
+    })
+}
+
+/// Instructions of a block, nested ones included.
+fn size(program: &Program, block: BlockId) -> u64 {
+    let insts = program.blocks[block].insts.iter();
+    insts.map(|&id| 1 + program.insts[id].blocks.iter().map(|&nested| size(program, nested)).sum::<u64>()).sum()
+}
+
+/// Makes a region-like sequence of a loop: a `loop` that is executed once, which `simplify_control_flow` dissolves.
+fn unroll(program: &mut Program, id: InstId, shape: &Shape, trips: u64) {
+    let body = program.insts[id].blocks[0];
+    let params: Values = program.blocks[body].params.clone();
+    let mut values: Values = params.clone();
+    let sequence = program.block();
+    for _ in 0..trips {
+        let mut copied = trip(&params, &values);
+        copy_insts(program, &shape.before, sequence, &mut copied);
+        copy_insts(program, &shape.after, sequence, &mut copied);
+        values = shape.continues_with.iter().map(|&value| copy_of(&copied, value)).collect();
+    }
+    let mut copied = trip(&params, &values);
+    copy_insts(program, &shape.before, sequence, &mut copied);
+    let given: Values = shape.leaves_with.iter().map(|&value| copy_of(&copied, value)).collect();
+    let span = program.insts[id].span;
+    program.push(sequence, Op::Break, given, &[], [], span);
+    program.blocks[body].insts = std::mem::take(&mut program.blocks[sequence].insts);
+}
+
+/// Lets every trip do the work of several.
+fn widen(program: &mut Program, id: InstId, shape: &Shape, copies: u64) {
+    let body = program.insts[id].blocks[0];
+    let params: Values = program.blocks[body].params.clone();
+    let end = program.blocks[body].insts.pop().expect("a block has a terminator");
+    let mut values: Values = shape.continues_with.clone();
+    for _ in 1..copies {
+        let mut copied = trip(&params, &values);
+        copy_insts(program, &shape.before, body, &mut copied);
+        copy_insts(program, &shape.after, body, &mut copied);
+        values = shape.continues_with.iter().map(|&value| copy_of(&copied, value)).collect();
+    }
+    program.insts[end].operands = values;
+    program.blocks[body].insts.push(end);
+}
+
+/// A trip that starts with these values.
+fn trip(params: &[ValueId], values: &[ValueId]) -> Copied {
+    params.iter().copied().zip(values.iter().copied()).collect()
+}
