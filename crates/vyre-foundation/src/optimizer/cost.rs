@@ -5,7 +5,7 @@
 
 use crate::analysis::counted;
 use crate::ir::ops::{Exactness, Kind};
-use crate::ir::{BlockId, InstId, Op, Program, Space};
+use crate::ir::{BlockId, Inst, InstId, Op, Program, Space};
 
 /// An instruction that is executed once counts its weight times this.
 const ONCE: u64 = 64;
@@ -26,7 +26,7 @@ fn block(program: &Program, at: BlockId, times: u64) -> u64 {
             _ => times,
         };
         let nested = inst.blocks.iter().fold(0u64, |sum, &nested| sum.saturating_add(block(program, nested, inside)));
-        sum.saturating_add(weight(program, &inst.op).saturating_mul(times)).saturating_add(nested)
+        sum.saturating_add(weight(program, inst).saturating_mul(times)).saturating_add(nested)
     })
 }
 
@@ -40,10 +40,12 @@ fn trips(program: &Program, id: InstId) -> u64 {
 }
 
 /// What an operation costs by itself.
-fn weight(program: &Program, op: &Op) -> u64 {
+fn weight(program: &Program, inst: &Inst) -> u64 {
+    let op = &inst.op;
     match op.row().kind {
         Kind::Pure => match op {
             Op::Div | Op::Rem | Op::Sqrt => 8,
+            Op::Mul if !program.class(inst).is_float() => 3,
             _ if op.row().exactness == Exactness::Exact => 1,
             _ => 2,
         },

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::ir::{BlockId, Inst, InstId, Op, Program, ResultTypes, Span, Type, ValueId, Values};
+use crate::ir::{BlockId, Def, Inst, InstId, Op, Program, ResultTypes, Span, Type, ValueId, Values};
 
 /// Values that are to be replaced by others.
 #[derive(Clone, Debug, Default)]
@@ -118,5 +118,49 @@ pub(crate) fn jumps(program: &Program, id: InstId) -> bool {
         Op::Break | Op::Continue => true,
         Op::Loop => false,
         _ => inst.blocks.iter().any(|&block| program.blocks[block].insts.iter().any(|&nested| jumps(program, nested))),
+    }
+}
+
+/// A place in an object: an index that is computed from some value by adding a literal. Equal places are one place;
+/// whether others differ is known only if they have the same base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// What is added to; literals have none.
+    pub(crate) base: Option<ValueId>,
+    /// What is added. Indices wrap around, and so does this.
+    pub(crate) offset: u32,
+}
+
+impl Place {
+    /// The place that an index names.
+    pub(crate) fn of(program: &Program, index: ValueId) -> Place {
+        let literal = |value: ValueId| match program.values[value].def {
+            Def::Literal(bits) => Some(bits as u32),
+            _ => None,
+        };
+        if let Some(offset) = literal(index) {
+            return Place { base: None, offset };
+        }
+        if let Def::Result(inst, 0) = program.values[index].def
+            && let (Op::Add, &[a, b]) = (&program.insts[inst].op, &program.insts[inst].operands[..])
+        {
+            if let Some(offset) = literal(b) {
+                return Place { base: Some(a), offset };
+            }
+            if let Some(offset) = literal(a) {
+                return Place { base: Some(b), offset };
+            }
+        }
+        Place { base: Some(index), offset: 0 }
+    }
+
+    /// So many elements further on.
+    pub(crate) fn plus(self, elements: u32) -> Place {
+        Place { offset: self.offset.wrapping_add(elements), ..self }
+    }
+
+    /// Whether two places are known not to be one.
+    pub(crate) fn differs_from(self, other: Place) -> bool {
+        self.base == other.base && self.offset != other.offset
     }
 }

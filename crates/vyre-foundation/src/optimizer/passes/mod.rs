@@ -1,10 +1,21 @@
 //! The passes, one file each, and the one list of them.
 
+mod aggregate_atomics;
+mod eliminate_barriers;
 mod eliminate_conditions;
 mod eliminate_dead_code;
+mod eliminate_dead_objects;
+mod eliminate_dead_stores;
 mod fold_constants;
+mod forward_stores;
+mod fuse_regions;
 mod hoist_invariants;
+mod hoist_uniform_values;
+mod merge_accesses;
+mod promote_private;
 mod simplify_control_flow;
+mod simplify_inductions;
+mod specialize;
 mod unroll_loops;
 mod value_numbering;
 
@@ -17,6 +28,17 @@ pub const ALL: &[&Pass] = &[
     &eliminate_conditions::PASS,
     &hoist_invariants::PASS,
     &unroll_loops::PASS,
+    &simplify_inductions::PASS,
+    &promote_private::PASS,
+    &forward_stores::PASS,
+    &eliminate_dead_stores::PASS,
+    &merge_accesses::PASS,
+    &fuse_regions::PASS,
     &value_numbering::PASS,
+    &hoist_uniform_values::PASS,
+    &aggregate_atomics::PASS,
+    &eliminate_barriers::PASS,
+    &specialize::PASS,
     &eliminate_dead_code::PASS,
+    &eliminate_dead_objects::PASS,
 ];

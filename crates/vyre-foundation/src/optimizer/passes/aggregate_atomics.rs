@@ -1,0 +1,162 @@
+//! Lets a workgroup agree before it goes to a storage atomic.
+//!
+//! Where all invocations of a workgroup come by and add to the same element of a storage object, and none of them looks at
+//! the old value, now or later, they first add to a workgroup accumulator, and one of them adds the sum. The order of atomic operations is
+//! not specified, and the operations in question are associative and commutative, so the element ends with the same value;
+//! in between, nobody could tell. The operations are those for which 0 changes nothing, because that is what an accumulator
+//! starts with: `add`, `or`, `xor`, and `max` of unsigned integers.
+//!
+//! One invocation does it for the others, so it must still be there: a program in which an invocation may end early is left
+//! alone. If the program uses subgroups, the device has them, and each subgroup agrees before it goes to the accumulator.
+
+use crate::analysis::{Analyses, Uniformity, Uses};
+use crate::ir::{Access, BlockId, Inst, InstId, Literal, MemId, Memory, Op, Program, Space, Span, Type, ValueId};
+use crate::optimizer::edit::{make, reachable, reachable_blocks};
+use crate::optimizer::{Family, Metadata, Pass, Phase};
+use crate::validate::limits;
+
+pub(super) const PASS: Pass =
+    Pass { metadata: Metadata::new("aggregate_atomics", Phase::Sync, Family::Sync), speculative: true, run };
+
+/// Invocations of a workgroup from which two barriers cost less than the atomics they save.
+const WORTH_IT: u32 = 32;
+
+fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
+    let invocations: u32 = program.workgroup_size.iter().product();
+    if invocations < WORTH_IT || may_end_early(program) {
+        return false;
+    }
+    let (uniformity, uses) = (analyses.uniformity(program), analyses.uses(program));
+    let all = reachable(program);
+    let subgroups = all.iter().any(|&id| program.insts[id].op.needs_subgroups());
+    let mut changed = false;
+    for block in reachable_blocks(program) {
+        if uniformity.divergence(block).is_some() {
+            continue;
+        }
+        let insts = std::mem::take(&mut program.blocks[block].insts);
+        let mut rewritten = Vec::with_capacity(insts.len());
+        for id in insts {
+            let inst = &program.insts[id];
+            let unused = inst.results.iter().all(|&result| uses.is_unused(result));
+            match target(program, &uniformity, inst).filter(|_| unused) {
+                Some(object) if nobody_looks(program, &all, &uses, object) && room(program, object) => {
+                    aggregate(program, id, object, subgroups, &mut rewritten);
+                    changed = true;
+                }
+                _ => rewritten.push(id),
+            }
+        }
+        program.blocks[block].insts = rewritten;
+    }
+    changed
+}
+
+fn may_end_early(program: &Program) -> bool {
+    let end = program.blocks[program.body].insts.last().copied();
+    reachable(program).into_iter().any(|id| matches!(program.insts[id].op, Op::Return | Op::Trap) && Some(id) != end)
+}
+
+/// The object of an atomic operation that a workgroup can do together.
+fn target(program: &Program, uniformity: &Uniformity, inst: &Inst) -> Option<MemId> {
+    let object = match inst.op {
+        Op::AtomicAdd(object) | Op::AtomicOr(object) | Op::AtomicXor(object) => object,
+        Op::AtomicMax(object) if program.memory[object].element.value_type() == Type::U32 => object,
+        _ => return None,
+    };
+    let memory = &program.memory[object];
+    let in_storage = memory.space == Space::Storage(Access::ReadWrite);
+    (in_storage && uniformity.is_uniform(inst.operands[0])).then_some(object)
+}
+
+/// Whether a program only ever changes an object, in one way, and never asks what is there: an invocation that looked would
+/// have to see its own changes.
+fn nobody_looks(program: &Program, insts: &[InstId], uses: &Uses, object: MemId) -> bool {
+    let accesses = insts.iter().map(|&id| &program.insts[id]).filter(|inst| inst.op.memory() == Some(object));
+    let mut accesses = accesses.filter(|inst| !matches!(inst.op, Op::Length(_))).peekable();
+    let first = accesses.peek().map(|inst| inst.op.clone());
+    accesses.all(|inst| Some(&inst.op) == first.as_ref() && inst.results.iter().all(|&result| uses.is_unused(result)))
+}
+
+/// Whether an accumulator for an object still fits into workgroup memory.
+fn room(program: &Program, object: MemId) -> bool {
+    let bytes = program.memory[object].element.size() as u64;
+    program.static_bytes_in(Space::Workgroup) + bytes <= limits::WORKGROUP_BYTES
+}
+
+/// Appends what replaces an atomic operation.
+fn aggregate(program: &mut Program, id: InstId, object: MemId, subgroups: bool, into: &mut Vec<InstId>) {
+    let (inst, span) = (program.insts[id].clone(), program.insts[id].span);
+    let (index, given) = (inst.operands[0], inst.operands[1]);
+    let ty = program.ty(given);
+    let accumulator = program.memory.push(Memory {
+        name: unused_name(program, &format!("{}_sum", program.memory[object].name)),
+        space: Space::Workgroup,
+        element: program.memory[object].element,
+        length: Some(1),
+        atomic: true,
+        default: None,
+        span,
+    });
+    let on = |object: MemId| inst.op.row().op(crate::ir::ops::Payload::Memory(object)).expect("it is on memory");
+    let (zero, nothing) = (program.literal(0u32), program.literal(Literal::zero(ty)));
+
+    if subgroups {
+        let together = match inst.op {
+            Op::AtomicAdd(_) => Op::SubgroupAdd,
+            Op::AtomicOr(_) => Op::SubgroupOr,
+            Op::AtomicXor(_) => Op::SubgroupXor,
+            _ => Op::SubgroupMax,
+        };
+        let (sum, value) = make(program, together, &[given], ty, span);
+        into.push(sum);
+        // One lane goes on with the sum, the others with what changes nothing.
+        let (lane, lane_value) = make(program, Op::SubgroupLane, &[], Type::U32, span);
+        let (first, is_first) = make(program, Op::Eq, &[lane_value, zero], Type::Bool, span);
+        into.extend([lane, first]);
+        let branch = branch_on(program, is_first, span, |program, block| {
+            program.push(block, on(accumulator), [zero, value], &[ty], [], span);
+        });
+        into.push(branch);
+    } else {
+        into.push(program.make(on(accumulator), [zero, given], &[ty], [], span));
+    }
+    into.push(program.make(Op::WorkgroupBarrier, [], &[], [], span));
+    let (local, local_value) = make(program, Op::LocalIndex, &[], Type::U32, span);
+    let (first, is_first) = make(program, Op::Eq, &[local_value, zero], Type::Bool, span);
+    into.extend([local, first]);
+    let branch = branch_on(program, is_first, span, |program, block| {
+        let load = program.push(block, Op::Load(accumulator), [zero], &[ty], [], span);
+        let sum = program.insts[load].results[0];
+        program.push(block, on(object), [index, sum], &[ty], [], span);
+        // A loop may come by again.
+        program.push(block, Op::Store(accumulator), [zero, nothing], &[], [], span);
+    });
+    into.push(branch);
+    into.push(program.make(Op::WorkgroupBarrier, [], &[], [], span));
+}
+
+/// An `if` without an else.
+fn branch_on(
+    program: &mut Program,
+    condition: ValueId,
+    span: Span,
+    fill: impl FnOnce(&mut Program, BlockId),
+) -> InstId {
+    let (then, otherwise) = (program.block(), program.block());
+    fill(program, then);
+    for block in [then, otherwise] {
+        program.push(block, Op::Yield, [], &[], [], span);
+    }
+    program.make(Op::If, [condition], &[], [then, otherwise], span)
+}
+
+/// A name that nothing has yet.
+fn unused_name(program: &Program, wish: &str) -> String {
+    let taken = |name: &str| {
+        program.memory.values().any(|memory| memory.name == name)
+            || program.constants.values().any(|constant| constant.name == name)
+    };
+    let numbered = (2..).map(|number| format!("{wish}_{number}"));
+    std::iter::once(wish.to_owned()).chain(numbered).find(|name| !taken(name)).expect("numbers do not end")
+}

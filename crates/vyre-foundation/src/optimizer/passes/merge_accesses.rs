@@ -1,0 +1,182 @@
+//! Merges accesses to neighbouring elements into wide ones.
+//!
+//! Loads of `m[i]`, `m[i + 1]`, … in one block become one load of up to four elements at the place of the first, if nothing
+//! in between writes the object or is a barrier; stores become one at the place of the last, if nothing in between touches
+//! the object. An index that wraps around is the only difference between the two: elements of a wide access do not wrap. So
+//! the lowest index must be known to leave room, by its range or because it is a multiple of four.
+
+use crate::analysis::{Analyses, Effects, Ranges};
+use crate::ir::ops::Kind;
+use crate::ir::{BlockId, Def, InstId, MemId, Op, Program, ResultTypes, Space, ValueId, Values};
+use crate::optimizer::edit::{Place, Renaming, reachable_blocks};
+use crate::optimizer::{Family, Metadata, Pass, Phase};
+
+pub(super) const PASS: Pass =
+    Pass { metadata: Metadata::new("merge_accesses", Phase::Memory, Family::Memory), speculative: false, run };
+
+/// The most elements of an access.
+const WIDEST: usize = 4;
+
+fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
+    let (effects, ranges) = (analyses.effects(program), analyses.ranges(program));
+    let mut renaming = Renaming::default();
+    let mut changed = false;
+    for block in reachable_blocks(program) {
+        let loads = groups(program, block, &effects, &ranges, true);
+        let stores = groups(program, block, &effects, &ranges, false);
+        changed |= merge_loads(program, block, loads, &mut renaming);
+        changed |= merge_stores(program, block, stores);
+    }
+    renaming.apply(program);
+    changed
+}
+
+/// An access that may become part of a wide one.
+#[derive(Clone)]
+struct Access {
+    id: InstId,
+    object: MemId,
+    place: Place,
+    width: usize,
+}
+
+fn access(program: &Program, id: InstId, is_load: bool) -> Option<Access> {
+    let inst = &program.insts[id];
+    let (object, width) = match inst.op {
+        Op::Load(object) if is_load => (object, inst.results.len()),
+        Op::Store(object) if !is_load => (object, inst.operands.len() - 1),
+        _ => return None,
+    };
+    let memory = &program.memory[object];
+    let wide = !memory.atomic && memory.space != Space::Uniform && width < WIDEST;
+    wide.then(|| Access { id, object, place: Place::of(program, inst.operands[0]), width })
+}
+
+/// Groups of accesses that together touch neighbouring elements, each in the order of its elements.
+fn groups(program: &Program, block: BlockId, effects: &Effects, ranges: &Ranges, is_load: bool) -> Vec<Vec<Access>> {
+    let mut groups = Vec::new();
+    let mut open: Vec<Access> = Vec::new();
+    let mut close = |open: &mut Vec<Access>, closed: &dyn Fn(&Access) -> bool| {
+        let (closing, staying): (Vec<Access>, Vec<Access>) = open.drain(..).partition(closed);
+        *open = staying;
+        groups.extend(neighbours(program, ranges, closing));
+    };
+    for &id in &program.blocks[block].insts {
+        let found = access(program, id, is_load);
+        let summary = effects.inst(id);
+        match found {
+            Some(found) => {
+                // A store closes what it may overwrite; it must come after that.
+                if !is_load {
+                    let meets = |other: &Access| other.object == found.object && !apart(other, &found);
+                    close(&mut open, &meets);
+                }
+                open.push(found);
+            }
+            None if program.insts[id].op.row().kind == Kind::Pure => {}
+            None => close(&mut open, &|other| {
+                let shared = program.memory[other.object].space != Space::Private;
+                summary.writes.contains(other.object)
+                    || (!is_load && (summary.reads.contains(other.object) || summary.ends || summary.jumps))
+                    || (summary.collective && shared)
+            }),
+        }
+    }
+    close(&mut open, &|_| true);
+    groups
+}
+
+fn apart(a: &Access, b: &Access) -> bool {
+    (0..a.width as u32).all(|i| (0..b.width as u32).all(|j| a.place.plus(i).differs_from(b.place.plus(j))))
+}
+
+/// Splits accesses into runs of neighbours that are at most four elements together.
+fn neighbours(program: &Program, ranges: &Ranges, mut accesses: Vec<Access>) -> Vec<Vec<Access>> {
+    // The order of accesses to one base, by offset, is that of their elements; the order between bases does not matter.
+    accesses.sort_by_key(|access| (access.object, access.place.base, access.place.offset));
+    let mut groups: Vec<Vec<Access>> = Vec::new();
+    for access in accesses {
+        if let Some(group) = groups.last_mut() {
+            let (first, last) = (&group[0], &group[group.len() - 1]);
+            let width: usize = group.iter().map(|access| access.width).sum();
+            let follows = last.object == access.object && last.place.plus(last.width as u32) == access.place;
+            if follows && width + access.width <= WIDEST && has_room(program, ranges, first, width + access.width) {
+                group.push(access);
+                continue;
+            }
+        }
+        groups.push(vec![access]);
+    }
+    groups.retain(|group| group.len() > 1);
+    groups
+}
+
+/// Whether the last of `width` elements has an index that does not wrap around.
+fn has_room(program: &Program, ranges: &Ranges, first: &Access, width: usize) -> bool {
+    let index = program.insts[first.id].operands[0];
+    let room = u32::MAX - width as u32 + 1;
+    ranges.of_value(index).high <= i64::from(room) || is_multiple_of_four(program, index)
+}
+
+fn is_multiple_of_four(program: &Program, index: ValueId) -> bool {
+    let Def::Result(inst, 0) = program.values[index].def else { return false };
+    let inst = &program.insts[inst];
+    let literal = |value: ValueId| match program.values[value].def {
+        Def::Literal(bits) => Some(bits),
+        _ => None,
+    };
+    match (&inst.op, &inst.operands[..]) {
+        (Op::Mul, &[a, b]) => literal(a).or(literal(b)).is_some_and(|factor| factor % 4 == 0),
+        (Op::Shl, &[_, count]) => literal(count).is_some_and(|count| count % 32 >= 2),
+        _ => false,
+    }
+}
+
+fn merge_loads(program: &mut Program, block: BlockId, groups: Vec<Vec<Access>>, renaming: &mut Renaming) -> bool {
+    let mut changed = false;
+    for group in groups {
+        let results: Values = group.iter().flat_map(|access| program.insts[access.id].results.clone()).collect();
+        let types: ResultTypes = results.iter().map(|&result| program.ty(result)).collect();
+        let position = |id| program.blocks[block].insts.iter().position(|&inst| inst == id);
+        let positions: Vec<usize> = group.iter().filter_map(|access| position(access.id)).collect();
+        let earliest = positions.iter().copied().min().expect("a group has members");
+        let index = program.insts[group[0].id].operands[0];
+        if !available(program, block, index, earliest) {
+            continue;
+        }
+        changed = true;
+        let span = program.insts[group[0].id].span;
+        let wide = program.make(Op::Load(group[0].object), [index], &types, [], span);
+        for (position, &result) in results.iter().enumerate() {
+            let new = program.insts[wide].results[position];
+            renaming.replace(result, new);
+        }
+        program.blocks[block].insts[earliest] = wide;
+        program.blocks[block].insts.retain(|&id| group.iter().all(|access| access.id != id));
+    }
+    changed
+}
+
+/// Whether a value is defined before a position of a block.
+fn available(program: &Program, block: BlockId, value: ValueId, position: usize) -> bool {
+    match program.values[value].def {
+        Def::Result(inst, _) => !program.blocks[block].insts[position..].contains(&inst),
+        Def::Param(..) | Def::Literal(_) | Def::Constant(_) => true,
+    }
+}
+
+fn merge_stores(program: &mut Program, block: BlockId, groups: Vec<Vec<Access>>) -> bool {
+    let changed = !groups.is_empty();
+    for group in groups {
+        let position = |id| program.blocks[block].insts.iter().position(|&inst| inst == id);
+        let latest = group.iter().filter_map(|access| position(access.id)).max().expect("a group has members");
+        let index = program.insts[group[0].id].operands[0];
+        let values: Values = group.iter().flat_map(|access| program.insts[access.id].operands[1..].to_vec()).collect();
+        let span = program.insts[group[0].id].span;
+        let operands: Vec<ValueId> = [index].into_iter().chain(values).collect();
+        let wide = program.make(Op::Store(group[0].object), operands, &[], [], span);
+        program.blocks[block].insts[latest] = wide;
+        program.blocks[block].insts.retain(|&id| group.iter().all(|access| access.id != id));
+    }
+    changed
+}

@@ -1,0 +1,167 @@
+//! Turns private arrays whose indices are known into values.
+//!
+//! If every access to a private array has a literal index inside it, its elements are variables of the invocation, and
+//! nobody else can see them. Each becomes a value: a store gives it another one, a load is the value it has, branches give
+//! as results what they changed, and loops carry it. It starts as 0, as private memory does.
+
+use crate::analysis::{Analyses, Effects};
+use crate::ir::entity::Arena;
+use crate::ir::{BlockId, Def, Element, InstId, Literal, MemId, Op, Program, Space, ValueId};
+use crate::optimizer::edit::{Renaming, reachable};
+use crate::optimizer::{Family, Metadata, Pass, Phase};
+
+pub(super) const PASS: Pass =
+    Pass { metadata: Metadata::new("promote_private", Phase::Memory, Family::Memory), speculative: false, run };
+
+/// Elements that are worth being values, of all arrays together: there are not many more registers.
+const ELEMENTS: u32 = 64;
+
+fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
+    let effects = analyses.effects(program);
+    let objects = promotable(program);
+    if objects.is_empty() {
+        return false;
+    }
+    let mut first = Arena::filled(program.memory.len(), None);
+    let mut current = Vec::new();
+    for object in objects {
+        first[object] = Some(current.len());
+        let memory = &program.memory[object];
+        let zero = Literal::zero(memory.element.value_type());
+        for _ in 0..memory.length.unwrap_or(0) {
+            let zero = program.literal(zero);
+            current.push((object, zero));
+        }
+    }
+    let mut promotion = Promotion { effects: &effects, first, current, renaming: Renaming::default() };
+    promotion.block(program, program.body, &[], &[]);
+    true
+}
+
+/// Private arrays of which every access has a literal index inside, as many as are worth it.
+fn promotable(program: &Program) -> Vec<MemId> {
+    let mut known = Arena::filled(program.memory.len(), true);
+    let mut accessed = Arena::filled(program.memory.len(), false);
+    for id in reachable(program) {
+        let inst = &program.insts[id];
+        let Some(object) = inst.op.memory().filter(|object| program.memory[*object].space == Space::Private) else {
+            continue;
+        };
+        accessed[object] = true;
+        let width = match inst.op {
+            Op::Load(_) => inst.results.len(),
+            Op::Store(_) => inst.operands.len() - 1,
+            // Its length is known anyway, and folded elsewhere.
+            _ => 0,
+        } as u64;
+        let inside = inst.operands.first().is_some_and(|&index| match program.values[index].def {
+            Def::Literal(bits) => bits + width <= u64::from(program.memory[object].length.unwrap_or(0)),
+            _ => false,
+        });
+        known[object] &= inside && width > 0;
+    }
+    let mut room = ELEMENTS;
+    let fits = |object: &MemId| {
+        let memory = &program.memory[*object];
+        let length = memory.length.unwrap_or(u32::MAX);
+        // A narrow element drops bits when it is stored; a value does not.
+        let whole = !matches!(memory.element, Element::I8 | Element::U8 | Element::I16 | Element::U16);
+        let fits = memory.space == Space::Private && known[*object] && accessed[*object] && whole && length <= room;
+        room -= if fits { length } else { 0 };
+        fits
+    };
+    program.memory.keys().filter(fits).collect()
+}
+
+struct Promotion<'e> {
+    effects: &'e Effects,
+    /// Where the elements of an object begin among the variables.
+    first: Arena<MemId, Option<usize>>,
+    /// The value that each variable has where the walk is.
+    current: Vec<(MemId, ValueId)>,
+    renaming: Renaming,
+}
+
+impl Promotion<'_> {
+    /// Walks a block. What its terminators give is followed by the variables that their targets changed: `yields` for the
+    /// owner of the block, `carried` for the innermost loop.
+    fn block(&mut self, program: &mut Program, block: BlockId, yields: &[usize], carried: &[usize]) {
+        let mut insts = std::mem::take(&mut program.blocks[block].insts);
+        insts.retain(|&id| {
+            self.renaming.apply_to(&mut program.insts[id]);
+            let inst = &program.insts[id];
+            match inst.op {
+                Op::Load(object) | Op::Store(object) if self.first[object].is_some() => {
+                    self.access(program, id, object);
+                    return false;
+                }
+                Op::Yield => self.give(program, id, yields),
+                Op::Break | Op::Continue => self.give(program, id, carried),
+                Op::If | Op::Switch(_) | Op::Region(_) => {
+                    let changed = self.changed(id);
+                    let before = self.current.clone();
+                    for nested in program.insts[id].blocks.clone() {
+                        self.current.clone_from(&before);
+                        self.block(program, nested, &changed, carried);
+                    }
+                    self.current = before;
+                    self.take_results(program, id, &changed);
+                }
+                Op::Loop => {
+                    let changed = self.changed(id);
+                    let body = inst.blocks[0];
+                    self.give(program, id, &changed);
+                    for &variable in &changed {
+                        let ty = program.ty(self.current[variable].1);
+                        self.current[variable].1 = program.param(body, ty);
+                    }
+                    let inside = self.current.clone();
+                    self.block(program, body, &[], &changed);
+                    self.current = inside;
+                    self.take_results(program, id, &changed);
+                }
+                _ => {}
+            }
+            true
+        });
+        program.blocks[block].insts = insts;
+    }
+
+    fn access(&mut self, program: &Program, id: InstId, object: MemId) {
+        let inst = &program.insts[id];
+        let Def::Literal(index) = program.values[inst.operands[0]].def else { unreachable!("only such are promoted") };
+        let first = self.first[object].expect("asked before") + index as usize;
+        match inst.op {
+            Op::Store(_) => {
+                for (element, &value) in inst.operands[1..].iter().enumerate() {
+                    self.current[first + element].1 = value;
+                }
+            }
+            _ => {
+                for (element, &result) in inst.results.iter().enumerate() {
+                    self.renaming.replace(result, self.current[first + element].1);
+                }
+            }
+        }
+    }
+
+    /// The variables that may be another value after an instruction.
+    fn changed(&self, id: InstId) -> Vec<usize> {
+        let written = self.effects.inst(id).writes;
+        (0..self.current.len()).filter(|&variable| written.contains(self.current[variable].0)).collect()
+    }
+
+    fn give(&self, program: &mut Program, id: InstId, variables: &[usize]) {
+        program.insts[id].operands.extend(variables.iter().map(|&variable| self.current[variable].1));
+    }
+
+    fn take_results(&mut self, program: &mut Program, id: InstId, variables: &[usize]) {
+        for &variable in variables {
+            let ty = program.ty(self.current[variable].1);
+            let position = program.insts[id].results.len() as u32;
+            let result = program.values.push(crate::ir::Value { ty, def: Def::Result(id, position) });
+            program.insts[id].results.push(result);
+            self.current[variable].1 = result;
+        }
+    }
+}

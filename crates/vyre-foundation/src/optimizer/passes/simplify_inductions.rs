@@ -1,0 +1,114 @@
+//! Lets loops add where they multiplied.
+//!
+//! In a loop that steps a parameter by the same amount in every trip, a product of that parameter and something that does
+//! not change steps, too. It becomes a parameter of its own: what it is in the first trip is computed before the loop, and
+//! every `continue` adds the step. Integers wrap, so the sums have the same bits as the products.
+
+use crate::analysis::{Analyses, Structure, counted};
+use crate::ir::{BlockId, Def, InstId, Op, Program, Type, ValueId};
+use crate::optimizer::edit::{Renaming, make, reachable};
+use crate::optimizer::{Family, Metadata, Pass, Phase};
+
+pub(super) const PASS: Pass = Pass {
+    metadata: Metadata {
+        requires: &["hoist_invariants"],
+        ..Metadata::new("simplify_inductions", Phase::Loop, Family::Loop)
+    },
+    speculative: true,
+    run,
+};
+
+/// Products of one loop that become parameters: each takes a register.
+const MOST: usize = 4;
+
+fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
+    let structure = analyses.structure(program);
+    let mut renaming = Renaming::default();
+    let mut before: Vec<(InstId, Vec<InstId>)> = Vec::new();
+    for id in reachable(program) {
+        let Some(counted) = counted(program, id) else { continue };
+        let body = program.insts[id].blocks[0];
+        let mut prelude = Vec::new();
+        for product in products(program, &structure, body, counted.param).into_iter().take(MOST) {
+            let span = program.insts[product.inst].span;
+            let ty = program.ty(counted.param);
+            let mut emit = |program: &mut Program, op: Op, operands: &[ValueId]| {
+                let (inst, value) = make(program, op, operands, ty, span);
+                prelude.push(inst);
+                value
+            };
+            let step = program.literal(crate::ir::Literal { ty, bits: u64::from(counted.step as u32) });
+            let start = emit(program, Op::Mul, &[counted.start, product.factor]);
+            let step = emit(program, Op::Mul, &[step, product.factor]);
+            let param = program.param(body, ty);
+            program.insts[id].operands.push(start);
+            add_step(program, body, param, step, span);
+            renaming.replace(program.insts[product.inst].results[0], param);
+        }
+        if !prelude.is_empty() {
+            before.push((id, prelude));
+        }
+    }
+    if before.is_empty() {
+        return false;
+    }
+    for (id, prelude) in before {
+        let block = structure.place(id).expect("reachable");
+        let at = program.blocks[block].insts.iter().position(|&inst| inst == id).expect("it stands there");
+        program.blocks[block].insts.splice(at..at, prelude);
+    }
+    renaming.apply(program)
+}
+
+/// A product of a parameter with something that does not change in the loop.
+struct Product {
+    inst: InstId,
+    factor: ValueId,
+}
+
+/// The products of a parameter in the instructions of a loop, nested branches included; those whose factor is a power of two
+/// are as cheap as a sum and stay.
+fn products(program: &Program, structure: &Structure, body: BlockId, param: ValueId) -> Vec<Product> {
+    let mut found = Vec::new();
+    let mut pending = vec![body];
+    while let Some(block) = pending.pop() {
+        for &id in &program.blocks[block].insts {
+            let inst = &program.insts[id];
+            pending.extend_from_slice(&inst.blocks);
+            let (Op::Mul, &[a, b]) = (&inst.op, &inst.operands[..]) else { continue };
+            let factor = match (a == param, b == param) {
+                (true, false) => b,
+                (false, true) => a,
+                _ => continue,
+            };
+            let outside = structure.definition(program, factor).is_none_or(|at| !structure.encloses(body, at));
+            let is_shift = matches!(program.values[factor].def, Def::Literal(bits) if bits.is_power_of_two());
+            if outside && !is_shift && matches!(program.ty(param), Type::U32 | Type::I32) {
+                found.push(Product { inst: id, factor });
+            }
+        }
+    }
+    found
+}
+
+/// Lets every `continue` of a loop add a step to its last parameter.
+fn add_step(program: &mut Program, block: BlockId, param: ValueId, step: ValueId, span: crate::ir::Span) {
+    for id in program.blocks[block].insts.clone() {
+        match program.insts[id].op {
+            Op::Continue => {
+                let ty = program.ty(param);
+                let (sum, next) = make(program, Op::Add, &[param, step], ty, span);
+                let insts = &mut program.blocks[block].insts;
+                let at = insts.len() - 1;
+                insts.insert(at, sum);
+                program.insts[id].operands.push(next);
+            }
+            Op::Loop => {}
+            _ => {
+                for nested in program.insts[id].blocks.clone() {
+                    add_step(program, nested, param, step, span);
+                }
+            }
+        }
+    }
+}

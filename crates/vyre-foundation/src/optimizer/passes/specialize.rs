@@ -1,0 +1,29 @@
+//! Replaces specialization constants by the values that they have when the program is compiled.
+//!
+//! The constants stay declared, so that the program is called as before. From here on they are literals for every other
+//! pass.
+
+use crate::analysis::Analyses;
+use crate::ir::{Def, Program};
+use crate::optimizer::edit::Renaming;
+use crate::optimizer::{Family, Metadata, Pass, Phase};
+
+pub(super) const PASS: Pass =
+    Pass { metadata: Metadata::new("specialize", Phase::Specialization, Family::Scalar), speculative: false, run };
+
+fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
+    if program.constants.is_empty() {
+        return false;
+    }
+    let uses = analyses.uses(program);
+    let mut renaming = Renaming::default();
+    for value in program.values.keys() {
+        if let Def::Constant(constant) = program.values[value].def
+            && uses.count(value) > 0
+        {
+            let literal = program.literal(program.constants[constant].default);
+            renaming.replace(value, literal);
+        }
+    }
+    renaming.apply(program)
+}
