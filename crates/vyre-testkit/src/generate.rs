@@ -21,8 +21,10 @@ use vyre_foundation::fill::Fill;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::ops::{Exactness, Form, Kind, Op, Payload, Row, Slot, TABLE};
 use vyre_foundation::ir::{
-    Access, Axis, BlockId, Element, Literal, MemId, Memory, Program, Space, Span, Type, TypeSet, ValueId, Values,
+    Access, Axis, BlockId, Element, Literal, MemId, Memory, Module, Program, Space, Span, Type, TypeSet, ValueId,
+    Values,
 };
+use vyre_foundation::text;
 
 /// What generated programs may use.
 #[derive(Clone, Debug)]
@@ -66,6 +68,17 @@ pub struct Generated {
     pub groups: [u32; 3],
     /// What its objects are bound to.
     pub inputs: Inputs,
+}
+
+impl Generated {
+    /// The text of the program, with a `//@ run` line that says how to run it.
+    pub fn source(&self) -> String {
+        let [x, y, z] = self.groups;
+        let notations = self.inputs.notations(&self.program);
+        let bindings: String = notations.iter().map(|(name, values)| format!(" {name}={values}")).collect();
+        let source = text::print(&Module { programs: vec![self.program.clone()] });
+        format!("{source}//@ run --grid {x},{y},{z}{bindings}\n")
+    }
 }
 
 /// The program of a seed.

@@ -3,6 +3,7 @@
 
 pub mod conformance;
 mod coverage;
+pub mod differential;
 pub mod files;
 mod generate;
 mod kernels;
