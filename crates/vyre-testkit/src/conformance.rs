@@ -111,7 +111,7 @@ pub fn generated_programs(backend: &dyn Backend) {
     let usual = if device.capabilities().kind == DeviceKind::Cpu { 10_000 } else { 2_000 };
     let count: u64 = variable("VYRE_PROGRAMS").unwrap_or(usual);
     println!("seeds {first} to {}", first.wrapping_add(count));
-    if let Err(finding) = differential::campaign(&device, first, &|number| number < count) {
+    if let Err(finding) = differential::campaign(backend, &device, first, &|number| number < count) {
         panic!("VYRE_SEED={} VYRE_PROGRAMS=1 shows it again\n{finding}", finding.seed);
     }
 }

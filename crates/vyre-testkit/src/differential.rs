@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use vyre_driver::backend::Backend;
 use vyre_driver::{Device, Floats};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::ops::{Exactness, Op};
@@ -23,6 +24,8 @@ use crate::{Features, Generated, generate, op_programs, oracle, run, shrink};
 pub struct Finding {
     /// Which program it is.
     pub seed: u64,
+    /// The name of the backend.
+    pub backend: &'static str,
     /// Where the results differ.
     pub wrong: String,
     /// The file with a small program that shows it, or why there is none.
@@ -32,13 +35,13 @@ pub struct Finding {
 /// What was wrong, and how to see it again.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding { seed, wrong, kept } = self;
+        let Finding { seed, backend, wrong, kept } = self;
         writeln!(f, "the program of seed {seed} goes wrong: {wrong}")?;
-        writeln!(f, "the whole program: vyre generate --seed {seed}")?;
+        writeln!(f, "the whole program: vyre generate --seed {seed} --device {backend}")?;
         match kept {
             Ok(path) => {
                 let path = path.display();
-                writeln!(f, "a small one: vyre run {path} --replay --device NAME, and --device reference")?;
+                writeln!(f, "a small one: vyre run {path} --replay --device {backend}, and --device reference")?;
                 write!(f, "to keep it, copy it to tests/files/run and run the tests with UPDATE=1")
             }
             Err(reason) => write!(f, "a small one could not be kept: {reason}"),
@@ -46,11 +49,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Runs the program of one seed. `None` if all is well, or if it needs what the device does not have.
+/// Runs the program of one seed on a device of a backend. `None` if all is well, or if it needs what the device does not have.
 ///
 /// # Panics
 /// The generator has made an invalid program.
-pub fn check(device: &Device, seed: u64, features: &Features) -> Option<Finding> {
+pub fn check(backend: &dyn Backend, device: &Device, seed: u64, features: &Features) -> Option<Finding> {
     let Generated { program, groups, inputs } = generate(seed, features);
     let program = validate::program(program).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     if device.capabilities().check(&program).is_err() {
@@ -58,7 +61,7 @@ pub fn check(device: &Device, seed: u64, features: &Features) -> Option<Finding>
     }
     let grid = Grid::Groups(groups);
     let wrong = mistake(device, &program, grid, &inputs, Exactness::Ordered)?;
-    Some(Finding { seed, wrong, kept: keep(device, seed, &program, groups, &inputs) })
+    Some(Finding { seed, backend: backend.name(), wrong, kept: keep(device, seed, &program, groups, &inputs) })
 }
 
 /// Runs the programs of seeds from `first` on, on as many threads as there are cores, until `goes_on`, which is given the
@@ -66,7 +69,12 @@ pub fn check(device: &Device, seed: u64, features: &Features) -> Option<Finding>
 ///
 /// # Errors
 /// The first program that goes wrong.
-pub fn campaign(device: &Device, first: u64, goes_on: &(dyn Fn(u64) -> bool + Sync)) -> Result<u64, Box<Finding>> {
+pub fn campaign(
+    backend: &dyn Backend,
+    device: &Device,
+    first: u64,
+    goes_on: &(dyn Fn(u64) -> bool + Sync),
+) -> Result<u64, Box<Finding>> {
     let features = Features::of(device.capabilities());
     let (next, found) = (AtomicU64::new(0), Mutex::new(None));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -80,7 +88,7 @@ pub fn campaign(device: &Device, first: u64, goes_on: &(dyn Fn(u64) -> bool + Sy
                         next.fetch_sub(1, Ordering::Relaxed);
                         return;
                     }
-                    if let Some(finding) = check(device, first.wrapping_add(number), &features)
+                    if let Some(finding) = check(backend, device, first.wrapping_add(number), &features)
                         && let Ok(mut found) = found.lock()
                     {
                         found.get_or_insert(Box::new(finding));
