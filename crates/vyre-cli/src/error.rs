@@ -71,6 +71,15 @@ pub(crate) enum Error {
     #[error("the kernel did not end within {timeout:?}")]
     TimedOut { timeout: Duration, place: Option<Place> },
 
+    #[error("`{file}` has no `//@ run` line")]
+    NoDirective { file: String },
+    #[error("the `//@ run` line of `{file}` cannot be used: {reason}")]
+    BadDirective { file: String, reason: String },
+    #[error("cannot run `{command}`: {error}")]
+    Spawn { command: String, error: io::Error },
+    #[error("the command does not exit with 0 for `{file}` itself: {status}")]
+    DoesNotHold { file: String, status: String },
+
     #[error("cannot write to standard output: {0}")]
     Stdout(io::Error),
     #[error("{}", .0.diagnostics)]
@@ -125,6 +134,10 @@ impl Error {
             Error::TimedOut { .. } => "C025",
             Error::Stdout(_) => "C026",
             Error::NotABinding { .. } => "C027",
+            Error::NoDirective { .. } => "C028",
+            Error::BadDirective { .. } => "C029",
+            Error::Spawn { .. } => "C030",
+            Error::DoesNotHold { .. } => "C031",
             Error::Faults(faults) => faults.diagnostics.first_code(),
             Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.code(),
             Error::Reference(error) => error.code(),
@@ -196,6 +209,15 @@ impl Error {
             }
             Error::Stdout(_) => "is the disk full?".into(),
             Error::NotABinding { .. } => "with --run, write one file and then NAME=VALUE".into(),
+            Error::NoDirective { .. } => {
+                "write the bindings and the grid on the command line, or a line `//@ run --elements 4 x=1,2,3,4` in the file"
+                    .into()
+            }
+            Error::BadDirective { .. } => "write it like the arguments of `vyre run`, without quotes".into(),
+            Error::Spawn { .. } => "is there a shell?".into(),
+            Error::DoesNotHold { .. } => {
+                "the program is made smaller while the command exits with 0: turn it around with `!`, or try it by hand".into()
+            }
             Error::Faults(_) => "each error above says how to fix it".into(),
             Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.help(),
             Error::Reference(error) => error.help().into(),
@@ -226,6 +248,10 @@ impl Error {
             | Error::NotAnImage { .. }
             | Error::Stdout(_)
             | Error::NotABinding { .. }
+            | Error::NoDirective { .. }
+            | Error::BadDirective { .. }
+            | Error::Spawn { .. }
+            | Error::DoesNotHold { .. }
             | Error::Reference(_)
             | Error::Binding { .. }
             | Error::Foundation(_)

@@ -9,10 +9,12 @@ mod devices;
 #[cfg(feature = "wgpu")]
 mod emit;
 mod error;
+mod generate;
 mod outputs;
 mod print;
 mod run;
 mod selection;
+mod shrink;
 mod source;
 mod stdout;
 
@@ -53,6 +55,8 @@ enum Verb {
     #[cfg(feature = "wgpu")]
     Emit(emit::Args),
     Devices(devices::Args),
+    Generate(generate::Args),
+    Shrink(shrink::Args),
 }
 
 fn main() -> ExitCode {
@@ -87,6 +91,8 @@ fn command() -> u8 {
         #[cfg(feature = "wgpu")]
         Verb::Emit(args) => emit::run(args, &mut stdout).map(|()| 0),
         Verb::Devices(args) => devices::run(args, &mut stdout).map(|()| 0),
+        Verb::Generate(args) => generate::run(args, &mut stdout).map(|()| 0),
+        Verb::Shrink(args) => shrink::run(args, &mut stdout).map(|()| 0),
     };
     // What was written before an error stands before it, and is complete.
     let flushed = stdout.flush().map_err(Error::Stdout);

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use serde_json::{Map, Value, json};
 use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
@@ -15,7 +16,7 @@ use crate::data;
 use crate::devices;
 use crate::error::Error;
 use crate::outputs::{Outputs, results};
-use crate::selection::{Selection, assignment};
+use crate::selection::{Choice, Selection, assignment};
 use crate::source::Source;
 use crate::stdout::Stdout;
 
@@ -36,6 +37,9 @@ pub(crate) struct Args {
     out: Vec<(String, String)>,
     #[command(flatten)]
     grid: GridArgs,
+    /// Take the bindings, the grid and the like from the first `//@ run` line of the file
+    #[arg(long, conflicts_with_all = ["bindings", "elements", "grid", "set", "program"])]
+    replay: bool,
     /// Where to run it: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
@@ -51,6 +55,38 @@ pub(crate) struct Args {
     /// Print one JSON object about the run instead of text
     #[arg(long)]
     json: bool,
+}
+
+/// What a `//@ run` line says.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Directive {
+    #[arg(value_parser = assignment)]
+    bindings: Vec<(String, String)>,
+    #[command(flatten)]
+    choice: Choice,
+    #[command(flatten)]
+    grid: GridArgs,
+    #[arg(long)]
+    fuel: Option<u64>,
+    #[arg(long, value_parser = subgroup_size)]
+    subgroup_size: Option<u32>,
+}
+
+impl Directive {
+    /// The first of a file.
+    fn read(file: &Path) -> Result<Directive, Error> {
+        let source = Source::read(file)?;
+        let Some(line) = source.directives().next() else {
+            return Err(Error::NoDirective { file: source.file });
+        };
+        Directive::try_parse_from(line.split_whitespace()).map_err(|error| {
+            // The first line says what is wrong; the rest is about a command line.
+            let message = error.to_string();
+            let reason = message.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            Error::BadDirective { file: source.file.clone(), reason }
+        })
+    }
 }
 
 /// How many invocations to run.
@@ -104,19 +140,26 @@ Example:
   vyre run examples/kernels/saxpy.vyre a=2 x=iota:8 y=1,1,1,1,1,1,1,1 --elements 8 --out y=-";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    let registry = devices::registry(args.subgroup_size);
+    let directive = if args.replay { Some(Directive::read(&args.selection.file)?) } else { None };
+    let directive = directive.as_ref();
+    let subgroup_size = args.subgroup_size.or(directive.and_then(|directive| directive.subgroup_size));
+    let registry = devices::registry(subgroup_size);
     registry.knows(args.device.as_deref())?;
-    let (source, program) = args.selection.read()?;
-    let mut inputs = inputs(&args.bindings, &program)?;
-    let (groups, launched) = args.grid.groups(&program)?;
+    let (source, program) = match directive {
+        Some(directive) => directive.choice.read(&args.selection.file)?,
+        None => args.selection.read()?,
+    };
+    let mut inputs = inputs(directive.map_or(&args.bindings, |directive| &directive.bindings), &program)?;
+    let (groups, launched) = directive.map_or(&args.grid, |directive| &directive.grid).groups(&program)?;
     // The device checks this too, but need not be opened for nothing.
     bind(&program, &inputs.arguments())?;
     let outputs = Outputs::plan(&args.out, &program, &inputs, launched)?;
 
     let defaults = Limits::default();
-    let limits = Limits { fuel: args.fuel.unwrap_or(defaults.fuel), deadline: args.timeout, ..defaults };
+    let fuel = args.fuel.or(directive.and_then(|directive| directive.fuel)).unwrap_or(defaults.fuel);
+    let limits = Limits { fuel, deadline: args.timeout, ..defaults };
     let choice = registry.choose(args.device.as_deref(), Some(&program))?;
-    if let Some(given) = args.subgroup_size
+    if let Some(given) = subgroup_size
         && choice.device.capabilities().subgroup_size != Some(given)
     {
         return Err(Error::SubgroupSize { device: choice.name, given });

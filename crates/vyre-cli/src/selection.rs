@@ -14,7 +14,7 @@ use crate::source::Source;
 #[derive(clap::Args)]
 pub(crate) struct Selection {
     /// The .vyre or .vyreb file
-    file: PathBuf,
+    pub(crate) file: PathBuf,
     #[command(flatten)]
     choice: Choice,
 }

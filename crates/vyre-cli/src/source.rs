@@ -17,6 +17,8 @@ pub(crate) struct Source {
     /// The name, as it was given.
     pub(crate) file: String,
     pub(crate) text: String,
+    /// Whether it is a .vyreb file, and the text what that says.
+    pub(crate) wire: bool,
 }
 
 /// A place in a file, for people. Lines and columns count from 1.
@@ -42,10 +44,10 @@ impl Source {
         if bytes.starts_with(&wire::MAGIC) {
             // Messages are about the text that the program would have.
             let module = wire::decode(&bytes).map_err(|error| Error::Wire { path: path.into(), error })?;
-            return Ok(Source { file, text: text::print(&module) });
+            return Ok(Source { file, text: text::print(&module), wire: true });
         }
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(Source { file, text }),
+            Ok(text) => Ok(Source { file, text, wire: false }),
             Err(error) => Err(Error::NotText { path: path.into(), offset: error.utf8_error().valid_up_to() }),
         }
     }
@@ -56,6 +58,11 @@ impl Source {
 
     pub(crate) fn validate(&self, module: Module) -> Result<Vec<Validated<Program>>, Error> {
         validate::module(module).map_err(|error| self.explain(error))
+    }
+
+    /// The arguments of each `//@ run` line.
+    pub(crate) fn directives(&self) -> impl Iterator<Item = &str> {
+        self.text.lines().filter_map(|line| line.strip_prefix("//@ run "))
     }
 
     /// The place where a span starts. What was not read from text has none.

@@ -345,3 +345,25 @@ fn a_binary_file_runs_like_its_text() {
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stderr).contains("error[W001]"));
 }
+
+#[test]
+fn a_generated_program_is_replayed_and_shrunk() {
+    let folder = Folder::new("generated");
+    folder.succeeds(&["generate", "--seed", "3", "--no-effects", "--out", "three.vyre"]);
+    let replay = |file: &str, device: &str| {
+        let output = folder.vyre(&["run", file, "--replay", "--device", device]);
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(replay("three.vyre", "cpu"), replay("three.vyre", "reference"));
+
+    // The binary form stays binary.
+    folder.succeeds(&["print", "three.vyre", "--wire", "--out", "three.vyreb"]);
+    let command = format!("{} check", env!("CARGO_BIN_EXE_vyre"));
+    folder.succeeds(&["shrink", "three.vyreb", "--while", &command, "--out", "small.vyreb"]);
+    assert!(folder.read("small.vyreb").starts_with(b"VYRE"));
+    folder.succeeds(&["shrink", "three.vyre", "--while", &command, "--out", "small.vyre"]);
+    let text = String::from_utf8(folder.read("small.vyre")).expect("text");
+    assert!(text.lines().count() < 6, "{text}");
+    replay("small.vyre", "reference");
+}

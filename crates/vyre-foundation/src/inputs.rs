@@ -101,7 +101,17 @@ impl Inputs {
             Argument::Scalar(literal) => Some(literal.plain()),
             Argument::Slice(_) => {
                 let element = object(program, name)?.element;
-                let elements = self.contents(name)?.chunks_exact(element.size());
+                let bytes = self.contents(name)?;
+                let count = (bytes.len() / element.size()) as u64;
+                // What has a short notation gets it.
+                let is = |fill: Fill| count > 2 && fill.bytes(element).is_ok_and(|filled| filled == bytes);
+                if is(Fill::Zeros(count)) {
+                    return Some(format!("zeros:{count}"));
+                }
+                if is(Fill::Iota(count)) {
+                    return Some(format!("iota:{count}"));
+                }
+                let elements = bytes.chunks_exact(element.size());
                 let ty = element.value_type();
                 let values = elements.map(|bytes| crate::ir::Literal { ty, bits: element.read(bytes) }.plain());
                 Some(values.collect::<Vec<_>>().join(","))

@@ -11,14 +11,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use vyre_driver::backend::Backend;
-use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Floats, Grid, Kernel, Null};
+use vyre_driver::{Argument, Buffer, Device, DeviceKind, Dispatch, Error, Grid, Kernel, Null};
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::ops::{Exactness, Op};
-use vyre_foundation::ir::{Element, Module, Program, Span, Type};
-use vyre_foundation::launch::{self, Limits, Outcome, Report};
+use vyre_foundation::ir::ops::Exactness;
+use vyre_foundation::ir::{Element, Module, Program, Span};
+use vyre_foundation::launch::{self, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
 
-use crate::{Features, files, generate, kernels, op_programs, oracle, run, shrink};
+use crate::differential::{self, limits, mistake};
+use crate::{files, kernels, op_programs};
 
 /// Makes a test of each part of the suite.
 #[macro_export]
@@ -36,9 +37,6 @@ macro_rules! conformance {
     )* };
 }
 
-/// How many generated programs a run of the suite compares, unless `VYRE_PROGRAMS` says otherwise.
-const PROGRAMS: u64 = 1000;
-
 fn open(backend: &dyn Backend) -> Device {
     match Device::open(backend) {
         Ok(device) => device,
@@ -46,106 +44,9 @@ fn open(backend: &dyn Backend) -> Device {
     }
 }
 
-fn oracle_for(device: &Device) -> Device {
-    oracle(device.capabilities().subgroup_size.unwrap_or(16))
-}
-
 fn read(source: &str) -> Validated<Program> {
     let module = text::parse(source).unwrap_or_else(|error| panic!("{error}\n{source}"));
     validate::program(module.programs.into_iter().next().expect("a program")).expect("a valid program")
-}
-
-/// Limits that end a test that has gone wrong, and room for every line: which ones are dropped is a device's own business.
-pub(crate) fn limits() -> Limits {
-    Limits { fuel: 1 << 32, deadline: Some(Duration::from_secs(60)), trace_capacity: 1 << 20 }
-}
-
-// Comparison.
-
-/// How floats are compared.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Tolerance {
-    Bits,
-    Ulp(u64),
-    Unchecked,
-}
-
-/// What a device may do to the floats of an operation.
-fn tolerance(floats: Floats, exactness: Exactness) -> Tolerance {
-    match exactness {
-        _ if floats == Floats::EXACT => Tolerance::Bits,
-        Exactness::Exact => Tolerance::Bits,
-        Exactness::Rounded { ulp } => Tolerance::Ulp(u64::from(ulp).max(1)),
-        Exactness::Ordered => Tolerance::Unchecked,
-    }
-}
-
-/// Where two results differ, if they do.
-pub(crate) fn difference(
-    program: &Program,
-    expected: &Inputs,
-    actual: &Inputs,
-    tolerance: Tolerance,
-    floats: Floats,
-) -> Option<String> {
-    for memory in program.memory.values() {
-        let (Some(a), Some(b)) = (expected.contents(&memory.name), actual.contents(&memory.name)) else { continue };
-        let (size, ty) = (memory.element.size(), memory.element.value_type());
-        for (index, (a, b)) in a.chunks_exact(size).zip(b.chunks_exact(size)).enumerate() {
-            let (a, b) = (memory.element.read(a), memory.element.read(b));
-            if !same(ty, a, b, tolerance, floats) {
-                let (a, b) = (op_programs::shown(ty, a), op_programs::shown(ty, b));
-                return Some(format!("{}[{index}] is {b}, should be {a}", memory.name));
-            }
-        }
-    }
-    None
-}
-
-fn same(ty: Type, a: u64, b: u64, tolerance: Tolerance, floats: Floats) -> bool {
-    if a == b {
-        return true;
-    }
-    if !ty.is_float() {
-        return false;
-    }
-    let as_f64 = Op::Cast.row().evaluator(ty, Type::F64).expect("floats can be cast to each other");
-    let number = |bits: u64| f64::from_bits(as_f64(&[bits]));
-    let (x, y) = (number(a), number(b));
-    if x.is_nan() && y.is_nan() {
-        return true;
-    }
-    let special = !x.is_finite() || !y.is_finite();
-    let smallest = match ty {
-        Type::F16 => f64::from(half_min_positive()),
-        Type::F32 => f64::from(f32::MIN_POSITIVE),
-        _ => f64::MIN_POSITIVE,
-    };
-    let tiny = x.abs() < smallest && y.abs() <= smallest;
-    if special && !floats.infinities_and_nans || tiny && !floats.subnormals {
-        return true;
-    }
-    match tolerance {
-        Tolerance::Bits => false,
-        Tolerance::Unchecked => true,
-        Tolerance::Ulp(ulp) => {
-            // Bits of floats of one sign are ordered like the numbers.
-            let sign = 1u64 << (ty.bits() - 1);
-            (x == 0.0 && y == 0.0) || (a & sign == b & sign && a.abs_diff(b) <= ulp)
-        }
-    }
-}
-
-fn half_min_positive() -> f32 {
-    // 2^-14
-    1.0 / 16384.0
-}
-
-/// Reports must agree, except in what is not part of the meaning: how much was counted, and spans that a device cannot know.
-pub(crate) fn same_report(expected: &Report, actual: &Report) -> bool {
-    expected.outcome == actual.outcome
-        && expected.trace == actual.trace
-        && expected.dropped_lines == actual.dropped_lines
 }
 
 // Results.
@@ -188,52 +89,6 @@ fn compare(
     }
 }
 
-/// How the device differs from the oracle, if it does.
-fn mistake(
-    device: &Device,
-    program: &Validated<Program>,
-    grid: launch::Grid,
-    inputs: &Inputs,
-    exactness: Exactness,
-) -> Option<String> {
-    let (mut expected, mut actual) = (inputs.clone(), inputs.clone());
-    let right = run(&oracle_for(device), program, grid, &mut expected, limits()).expect("the oracle runs everything");
-    let report = match run(device, program, grid, &mut actual, limits()) {
-        Ok(report) => report,
-        Err(error) => return Some(error.to_string()),
-    };
-    if !same_report(&right, &report) {
-        return Some(format!("{report:?}, should be {right:?}"));
-    }
-    let floats = device.capabilities().floats;
-    difference(program, &expected, &actual, tolerance(floats, exactness), floats)
-}
-
-/// Keeps a small program that shows the mistake, as a file test, and says how to run it.
-fn keep(device: &Device, name: &str, program: &Validated<Program>, groups: [u32; 3], inputs: &Inputs) -> String {
-    let grid = launch::Grid::Groups(groups);
-    let oracle = oracle_for(device);
-    let still_wrong = &mut |candidate: &Validated<Program>| {
-        let inputs = inputs.only(candidate);
-        // What a smaller program leaves out may be what ended its loops.
-        let few_trips = Limits { fuel: 1 << 18, ..limits() };
-        let ends = run(&oracle, candidate, grid, &mut inputs.clone(), few_trips)
-            .is_ok_and(|report| matches!(report.outcome, Outcome::Completed | Outcome::Trapped { .. }));
-        ends && mistake(device, candidate, grid, &inputs, Exactness::Ordered).is_some()
-    };
-    let small = shrink(program, still_wrong);
-    let [x, y, z] = groups;
-    let notations = inputs.only(&small).notations(&small);
-    let bindings: String = notations.iter().map(|(name, values)| format!(" {name}={values}")).collect();
-    let source = text::print(&Module { programs: vec![(*small).clone()] });
-    let source = format!("{source}//@ run --grid {x},{y},{z}{bindings}\n");
-    let path = std::env::temp_dir().join(format!("vyre-{name}.vyre"));
-    match std::fs::write(&path, &source) {
-        Ok(()) => format!("kept as {}; copy it to tests/files/run and run the tests with UPDATE=1", path.display()),
-        Err(error) => format!("it could not be kept: {error}\n{source}"),
-    }
-}
-
 /// Every operation on every type, on edge values, in uniform and divergent control flow, and every access to every memory.
 pub fn operations(backend: &dyn Backend) {
     let device = open(backend);
@@ -251,26 +106,13 @@ pub fn operations(backend: &dyn Backend) {
 pub fn generated_programs(backend: &dyn Backend) {
     let device = open(backend);
     let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    let first = variable("VYRE_SEED").unwrap_or_else(|| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        now.as_secs().wrapping_mul(PROGRAMS)
-    });
-    let count: u64 = variable("VYRE_PROGRAMS").unwrap_or(PROGRAMS);
+    let first = variable("VYRE_SEED").unwrap_or_else(differential::seed_of_now);
+    // A program in software takes a driver longer to compile than anything else does.
+    let usual = if device.capabilities().kind == DeviceKind::Cpu { 10_000 } else { 2_000 };
+    let count: u64 = variable("VYRE_PROGRAMS").unwrap_or(usual);
     println!("seeds {first} to {}", first.wrapping_add(count));
-    let capabilities = device.capabilities();
-    let features =
-        Features { types: capabilities.types, subgroups: capabilities.subgroup_size.is_some(), ..Features::default() };
-    for seed in first..first.wrapping_add(count) {
-        let generated = generate(seed, &features);
-        let program = validate::program(generated.program).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        if capabilities.check(&program).is_ok() {
-            let grid = launch::Grid::Groups(generated.groups);
-            // Roundings add up along a program, so that without exact floats only what does not depend on them is compared.
-            if let Some(wrong) = mistake(&device, &program, grid, &generated.inputs, Exactness::Ordered) {
-                let kept = keep(&device, &format!("seed-{seed}"), &program, generated.groups, &generated.inputs);
-                panic!("VYRE_SEED={seed} VYRE_PROGRAMS=1 shows it again: {wrong}\n{kept}");
-            }
-        }
+    if let Err(finding) = differential::campaign(backend, &device, first, &|number| number < count) {
+        panic!("VYRE_SEED={} VYRE_PROGRAMS=1 shows it again\n{finding}", finding.seed);
     }
 }
 

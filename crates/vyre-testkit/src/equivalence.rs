@@ -1,22 +1,17 @@
 //! Whether a changed program still means the same.
 
-use std::time::SystemTime;
-
 use vyre_driver::Floats;
 use vyre_foundation::ir::{Module, Program};
 use vyre_foundation::launch::{Grid, Limits, Outcome};
 use vyre_foundation::{Error, Validated, text, validate};
 
-use crate::conformance::{Tolerance, difference, limits, same_report};
+use crate::differential::{Tolerance, difference, limits, same_report, seed_of_now};
 use crate::{Features, generate, oracle, run, shrink};
 
 /// Seeds that differ from run to run, unless `VYRE_SEED` fixes the first; they are printed.
 pub fn rotating_seeds(count: u64) -> std::ops::Range<u64> {
     let given = std::env::var("VYRE_SEED").ok().and_then(|value| value.parse().ok());
-    let first = given.unwrap_or_else(|| {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        now.as_secs().wrapping_mul(1 << 16)
-    });
+    let first = given.unwrap_or_else(seed_of_now);
     println!("seeds {first} to {}", first + count);
     first..first + count
 }

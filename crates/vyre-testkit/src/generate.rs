@@ -4,19 +4,27 @@
 //! rules that make results comparable between devices:
 //!
 //! * Every loop has a bound that no path around it avoids.
-//! * No races: an invocation stores only to its own element of a storage object; workgroup arrays are written, then read
-//!   after a barrier, and written again only after another; an atomic object is used with one operation only, whose results
-//!   are not looked at.
+//! * No races: some objects have elements for each invocation, which no other touches, except between two barriers, to
+//!   read; workgroup tiles are written, then read after a barrier, and written again only after another.
+//! * An atomic object has elements for each invocation too, or it is used with one operation only, which can be done in any
+//!   order, and whose results are not looked at.
 //! * Collective operations stand where control flow is uniform. The generator keeps track of that itself, more strictly than
 //!   the validator does.
 //! * A float that devices may round differently never decides anything: it is not compared, converted, reinterpreted or
-//!   used as an index.
+//!   used as an index. Neither do the bits of a NaN.
+//!
+//! How often an operation is used is its weight in the op table. That everything is used, everywhere it may stand, is what
+//! [`Coverage`](crate::Coverage) measures.
 
+use vyre_driver::Capabilities;
+use vyre_foundation::fill::Fill;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::ops::{Exactness, Form, Kind, Op, Payload, Row, Slot, TABLE};
 use vyre_foundation::ir::{
-    Access, Axis, BlockId, Element, Literal, MemId, Memory, Program, Space, Span, Type, TypeSet, ValueId, Values,
+    Access, Axis, BlockId, Element, Literal, MemId, Memory, Module, Program, Space, Span, Type, TypeSet, ValueId,
+    Values,
 };
+use vyre_foundation::text;
 
 /// What generated programs may use.
 #[derive(Clone, Debug)]
@@ -27,13 +35,27 @@ pub struct Features {
     pub size: u32,
     /// Whether subgroup operations are used.
     pub subgroups: bool,
+    /// Whether there are atomics of 64 bits.
+    pub atomics_64: bool,
     /// Whether programs print, trap and return early.
     pub effects: bool,
 }
 
 impl Default for Features {
     fn default() -> Self {
-        Features { types: TypeSet::ALL, size: 60, subgroups: true, effects: true }
+        Features { types: TypeSet::ALL, size: 60, subgroups: true, atomics_64: true, effects: true }
+    }
+}
+
+impl Features {
+    /// What a device has.
+    pub fn of(capabilities: &Capabilities) -> Self {
+        Features {
+            types: capabilities.types,
+            subgroups: capabilities.subgroup_size.is_some(),
+            atomics_64: capabilities.atomics_64,
+            ..Features::default()
+        }
     }
 }
 
@@ -46,6 +68,17 @@ pub struct Generated {
     pub groups: [u32; 3],
     /// What its objects are bound to.
     pub inputs: Inputs,
+}
+
+impl Generated {
+    /// The text of the program, with a `//@ run` line that says how to run it.
+    pub fn source(&self) -> String {
+        let [x, y, z] = self.groups;
+        let notations = self.inputs.notations(&self.program);
+        let bindings: String = notations.iter().map(|(name, values)| format!(" {name}={values}")).collect();
+        let source = text::print(&Module { programs: vec![self.program.clone()] });
+        format!("{source}//@ run --grid {x},{y},{z}{bindings}\n")
+    }
 }
 
 /// The program of a seed.
@@ -62,8 +95,12 @@ pub fn generate(seed: u64, features: &Features) -> Generated {
         values: Vec::new(),
         budget: i64::from(features.size),
         objects: Objects::default(),
-        global_index: None,
+        without_nan: Vec::new(),
+        positions: None,
+        open_tile: None,
+        free_counters: 0..0,
     };
+    generator.constants();
     let inputs = generator.memory(invocations);
     generator.body();
     Generated { program: generator.program, groups, inputs }
@@ -99,14 +136,39 @@ impl Random {
 struct Objects {
     /// Storage that is only read.
     read: Vec<MemId>,
-    /// One element for each invocation.
-    own: Vec<MemId>,
+    /// Storage with elements for each invocation.
+    own: Vec<Own>,
     uniforms: Vec<MemId>,
     private: Vec<MemId>,
-    /// One element for each invocation of the workgroup.
-    workgroup: Vec<MemId>,
-    /// With the one operation that each is used with.
-    atomic: Vec<(MemId, &'static Row)>,
+    /// Private elements that count the trips of loops which carry nothing.
+    counters: Option<MemId>,
+    /// Workgroup arrays that invocations exchange values through.
+    tiles: Vec<Own>,
+    /// Workgroup arrays with elements for each invocation.
+    own_workgroup: Vec<Own>,
+    /// Atomic objects, with the one operation that each is used with.
+    shared: Vec<(MemId, &'static Row)>,
+    /// Atomic objects with elements for each invocation.
+    own_atomic: Vec<Own>,
+}
+
+/// An object with elements for each invocation.
+#[derive(Clone, Copy)]
+struct Own {
+    memory: MemId,
+    /// How many elements each has.
+    stride: u32,
+}
+
+/// How sure it is that every device has the same.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Trust {
+    /// It is a float that devices may round differently.
+    Rounded,
+    /// It is the same value, but one NaN is as good as another.
+    Value,
+    /// It is the same bits.
+    Bits,
 }
 
 /// A value that can be used.
@@ -115,7 +177,15 @@ struct Available {
     id: ValueId,
     ty: Type,
     uniform: bool,
-    exact: bool,
+    trust: Trust,
+}
+
+/// The values that say who an invocation is.
+#[derive(Clone, Copy)]
+struct Positions {
+    global: Available,
+    local: Available,
+    group: Available,
 }
 
 /// Where a block stands.
@@ -131,8 +201,8 @@ struct Place<'a> {
 struct Enclosing<'a> {
     carried: &'a [Type],
     results: &'a [Type],
-    /// The counter of the next trip: without it, the loop would have no bound.
-    next: ValueId,
+    /// The counter of the next trip, if it is carried: without it, the loop would have no bound.
+    next: Option<ValueId>,
     /// Whether this place may leave it or go on to its next trip.
     may_leave: bool,
 }
@@ -144,76 +214,163 @@ struct Generator<'f> {
     values: Vec<Available>,
     budget: i64,
     objects: Objects,
-    global_index: Option<ValueId>,
+    /// Objects that are only read, and contain no NaN.
+    without_nan: Vec<MemId>,
+    /// Known once the body has begun.
+    positions: Option<Positions>,
+    /// The tile that everybody has written and may read.
+    open_tile: Option<Own>,
+    /// Elements of [`Objects::counters`] that no loop uses.
+    free_counters: std::ops::Range<u32>,
 }
+
+/// Operations on an atomic object that can be done in any order.
+const COMMUTATIVE: [&str; 7] =
+    ["atomic_add", "atomic_sub", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor"];
 
 impl Generator<'_> {
     // Memory and its contents.
 
+    fn constants(&mut self) {
+        for number in 0..self.random.below(3) {
+            let ty = self.ty();
+            let default = Literal { ty, bits: self.literal_bits(ty) };
+            let trust = if is_nan(default) { Trust::Value } else { Trust::Bits };
+            let id = self.program.constant(format!("C{number}"), default, Span::NONE);
+            self.values.push(Available { id, ty, uniform: true, trust });
+        }
+    }
+
     fn memory(&mut self, invocations: u32) -> Inputs {
         let mut inputs = Inputs::default();
-        let elements: Vec<Element> =
-            Element::ALL.into_iter().filter(|element| self.features.types.contains(element.value_type())).collect();
         let per_group = self.program.workgroup_size.iter().product();
-        for number in 0..3 {
-            let element = *self.random.choose(&elements);
-            let length = 1 + self.random.below(40);
+        for number in 0..1 + self.random.below(3) {
+            let (name, element, length) = (format!("in{number}"), self.element(), 1 + self.random.below(40));
             let fixed = self.random.chance(2).then_some(length);
-            let id = self.object(format!("in{number}"), Space::Storage(Access::Read), element, fixed, false);
+            let id = self.object(&name, Space::Storage(Access::Read), element, fixed, false);
             self.objects.read.push(id);
-            let bytes = self.contents(element, length);
-            inputs.bytes(&self.program, &format!("in{number}"), bytes).expect("declared above");
+            let contents = self.contents(id, length);
+            inputs.bytes(&self.program, &name, contents).expect("declared above");
         }
-        for number in 0..2 {
-            let element = *self.random.choose(&elements);
-            let id = self.object(format!("u{number}"), Space::Uniform, element, Some(1), false);
+        for number in 0..1 + self.random.below(3) {
+            let (name, element) = (format!("u{number}"), self.element());
+            let id = self.object(&name, Space::Uniform, element, Some(1), false);
             self.objects.uniforms.push(id);
-            let bytes = self.contents(element, 1);
-            inputs.bytes(&self.program, &format!("u{number}"), bytes).expect("declared above");
+            let contents = self.contents(id, 1);
+            if self.random.chance(3) {
+                let ty = element.value_type();
+                self.program.memory[id].default = Some(Literal { ty, bits: element.read(&contents) });
+                if self.random.chance(2) {
+                    continue;
+                }
+            }
+            inputs.bytes(&self.program, &name, contents).expect("declared above");
         }
-        for number in 0..3 {
-            let element = *self.random.choose(&elements);
-            let access = *self.random.choose(&[Access::Write, Access::ReadWrite]);
-            let id = self.object(format!("out{number}"), Space::Storage(access), element, None, false);
-            self.objects.own.push(id);
-            let bytes = self.contents(element, invocations);
-            inputs.bytes(&self.program, &format!("out{number}"), bytes).expect("declared above");
+        for number in 0..1 + self.random.below(3) {
+            let (name, element) = (format!("out{number}"), self.element());
+            let access = *self.random.choose(&[Access::Write, Access::ReadWrite, Access::ReadWrite]);
+            let own = self.own(&name, Space::Storage(access), element, invocations, false, &mut inputs);
+            self.objects.own.push(own);
         }
-        let atomics = [Element::I32, Element::U32, Element::I64, Element::U64];
-        let operations =
-            ["atomic_add", "atomic_sub", "atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor"];
-        for number in 0..2 {
-            let element = *self.random.choose(&atomics);
-            if !self.features.types.contains(element.value_type()) {
+        let mut atomics = vec![Element::I32, Element::U32];
+        if self.features.atomics_64 {
+            let wide = [Element::I64, Element::U64];
+            atomics.extend(wide.iter().filter(|element| self.features.types.contains(element.value_type())));
+        }
+        let spaces = [("shared", Space::Storage(Access::ReadWrite)), ("votes", Space::Workgroup)];
+        for (name, space) in spaces {
+            if self.random.chance(2) {
                 continue;
             }
-            let length = 1 + self.random.below(8);
-            let access = Space::Storage(Access::ReadWrite);
-            let id = self.object(format!("atomic{number}"), access, element, None, true);
-            let row = Row::named(self.random.choose::<&str>(&operations)).expect("an operation of the table");
-            self.objects.atomic.push((id, row));
-            let bytes = self.contents(element, length);
-            inputs.bytes(&self.program, &format!("atomic{number}"), bytes).expect("declared above");
+            let (element, length) = (*self.random.choose(&atomics), 1 + self.random.below(8));
+            let fixed = (space == Space::Workgroup || self.random.chance(2)).then_some(length);
+            let id = self.object(name, space, element, fixed, true);
+            let row = Row::named(self.random.choose::<&str>(&COMMUTATIVE)).expect("an operation of the table");
+            self.objects.shared.push((id, row));
+            if space != Space::Workgroup {
+                let contents = self.contents(id, length);
+                inputs.bytes(&self.program, name, contents).expect("declared above");
+            }
         }
-        let element = *self.random.choose(&elements);
-        let id = self.object("tile".into(), Space::Workgroup, element, Some(per_group), false);
-        self.objects.workgroup.push(id);
-        let element = *self.random.choose(&elements);
-        let length = 1 + self.random.below(9);
-        let id = self.object("scratch".into(), Space::Private, element, Some(length), false);
-        self.objects.private.push(id);
+        let spaces =
+            [("counts", Space::Storage(Access::ReadWrite), invocations), ("local_counts", Space::Workgroup, per_group)];
+        for (name, space, count) in spaces {
+            if self.random.chance(2) {
+                let element = *self.random.choose(&atomics);
+                let own = self.own(name, space, element, count, true, &mut inputs);
+                self.objects.own_atomic.push(own);
+            }
+        }
+        for number in 0..1 + self.random.below(2) {
+            let element = self.element();
+            let tile = self.own(&format!("tile{number}"), Space::Workgroup, element, per_group, false, &mut inputs);
+            self.objects.tiles.push(tile);
+        }
+        let element = self.element();
+        let own = self.own("slots", Space::Workgroup, element, per_group, false, &mut inputs);
+        self.objects.own_workgroup.push(own);
+        for number in 0..1 + self.random.below(2) {
+            let (element, length) = (self.element(), 1 + self.random.below(9));
+            let id = self.object(&format!("scratch{number}"), Space::Private, element, Some(length), false);
+            self.objects.private.push(id);
+        }
+        if self.random.chance(3) {
+            self.free_counters = 0..4;
+            let id = self.object("trips", Space::Private, Element::U32, Some(self.free_counters.end), false);
+            self.objects.counters = Some(id);
+        }
         inputs
     }
 
-    fn object(&mut self, name: String, space: Space, element: Element, length: Option<u32>, atomic: bool) -> MemId {
+    fn element(&mut self) -> Element {
+        let has = |element: &Element| self.features.types.contains(element.value_type());
+        let elements: Vec<Element> = Element::ALL.into_iter().filter(has).collect();
+        *self.random.choose(&elements)
+    }
+
+    /// An object with elements for each of `count` invocations. Some are too short, and what is beyond their end is dropped.
+    fn own(
+        &mut self,
+        name: &str,
+        space: Space,
+        element: Element,
+        count: u32,
+        atomic: bool,
+        inputs: &mut Inputs,
+    ) -> Own {
+        let stride = if atomic { 1 } else { *self.random.choose(&[1, 3, 4, 4]) };
+        let missing = if self.random.chance(8) { 1 + self.random.below(3) } else { 0 };
+        let length = (count * stride).saturating_sub(missing).max(1);
+        let fixed = (space == Space::Workgroup || self.random.chance(2)).then_some(length);
+        let memory = self.object(name, space, element, fixed, atomic);
+        if space != Space::Workgroup {
+            // Contents that are short to write down: there can be many.
+            let count = u64::from(length);
+            let fill = if self.random.chance(2) { Fill::Zeros(count) } else { Fill::Iota(count) };
+            let bytes = fill.bytes(element).expect("a few elements");
+            inputs.bytes(&self.program, name, bytes).expect("declared above");
+        }
+        Own { memory, stride }
+    }
+
+    fn object(&mut self, name: &str, space: Space, element: Element, length: Option<u32>, atomic: bool) -> MemId {
+        let name = name.into();
         self.program.memory.push(Memory { name, space, element, length, atomic, default: None, span: Span::NONE })
     }
 
-    fn contents(&mut self, element: Element, length: u32) -> Vec<u8> {
+    /// Contents for an object that is only read, or atomic.
+    fn contents(&mut self, memory: MemId, length: u32) -> Vec<u8> {
+        let element = self.program.memory[memory].element;
+        let ty = element.value_type();
         let mut bytes = vec![0; length as usize * element.size()];
+        let mut nan = false;
         for bytes in bytes.chunks_exact_mut(element.size()) {
-            let bits = self.literal_bits(element.value_type());
+            let bits = self.literal_bits(ty);
+            nan |= is_nan(Literal { ty, bits });
             element.write(bits, bytes);
+        }
+        if !nan {
+            self.without_nan.push(memory);
         }
         bytes
     }
@@ -239,28 +396,37 @@ impl Generator<'_> {
 
     // Values.
 
-    fn literal(&mut self, ty: Type) -> ValueId {
-        let bits = self.literal_bits(ty);
-        self.program.literal(Literal { ty, bits })
+    fn literal(&mut self, ty: Type, trust: Trust) -> Available {
+        let mut literal = Literal { ty, bits: self.literal_bits(ty) };
+        if is_nan(literal) && trust == Trust::Bits {
+            literal = Literal::zero(ty);
+        }
+        self.known(literal)
     }
 
-    /// A value of a type: one that is there, or a literal. `exact` asks for one that no device rounds differently.
-    fn value(&mut self, ty: Type, exact: bool) -> Available {
-        let fits = |value: &&Available| value.ty == ty && (value.exact || !exact);
+    fn known(&mut self, literal: impl Into<Literal>) -> Available {
+        let literal = literal.into();
+        let trust = if is_nan(literal) { Trust::Value } else { Trust::Bits };
+        Available { id: self.program.literal(literal), ty: literal.ty, uniform: true, trust }
+    }
+
+    /// A value of a type: one that is there, or a literal.
+    fn value(&mut self, ty: Type, trust: Trust) -> Available {
+        let fits = |value: &&Available| value.ty == ty && value.trust >= trust;
         let count = self.values.iter().filter(fits).count() as u32;
         if count > 0 && !self.random.chance(5) {
             // Rather one that was made recently: chains of operations find more than bushes.
             let skip = self.random.below(count).min(self.random.below(count));
             return *self.values.iter().rev().filter(fits).nth(skip as usize).expect("counted above");
         }
-        Available { id: self.literal(ty), ty, uniform: true, exact: true }
+        self.literal(ty, trust)
     }
 
     fn uniform_value(&mut self, ty: Type) -> Available {
-        let fits = |value: &&Available| value.ty == ty && value.exact && value.uniform;
+        let fits = |value: &&Available| value.ty == ty && value.trust >= Trust::Value && value.uniform;
         let count = self.values.iter().filter(fits).count() as u32;
         match count {
-            0 => Available { id: self.literal(ty), ty, uniform: true, exact: true },
+            0 => self.literal(ty, Trust::Value),
             _ => {
                 let skip = self.random.below(count) as usize;
                 *self.values.iter().filter(fits).nth(skip).expect("counted above")
@@ -283,18 +449,32 @@ impl Generator<'_> {
         self.program.insts[inst].results.to_vec()
     }
 
-    fn add(&mut self, id: ValueId, uniform: bool, exact: bool) {
+    /// Makes a value available. What is not a float is the same bits everywhere.
+    fn add(&mut self, id: ValueId, uniform: bool, trust: Trust) {
         let ty = self.program.ty(id);
-        self.values.push(Available { id, ty, uniform, exact });
+        let trust = if ty.is_float() { trust } else { Trust::Bits };
+        self.values.push(Available { id, ty, uniform, trust });
+    }
+
+    /// Makes the results of an operation available, and gives the first.
+    fn give(&mut self, results: &[ValueId], uniform: bool, trust: Trust) -> Available {
+        for &result in results {
+            self.add(result, uniform, trust);
+        }
+        self.values[self.values.len() - results.len()]
     }
 
     // Statements.
 
     fn body(&mut self) {
         let body = self.program.body;
-        let index = self.push(body, Op::GlobalIndex, &[], &[])[0];
-        self.global_index = Some(index);
-        self.add(index, false, true);
+        let mut position = |op: Op, uniform: bool| {
+            let result = self.push(body, op, &[], &[]);
+            self.give(&result, uniform, Trust::Bits)
+        };
+        let (global, local) = (position(Op::GlobalIndex, false), position(Op::LocalIndex, false));
+        let group = position(Op::GroupIndex, true);
+        self.positions = Some(Positions { global, local, group });
         let place = Place { uniform: true, depth: 0, enclosing: None };
         while self.budget > 0 {
             self.statement(body, place);
@@ -306,9 +486,14 @@ impl Generator<'_> {
         self.program.push(body, Op::Return, [], &[], [], Span::NONE);
     }
 
+    fn positions(&self) -> Positions {
+        self.positions.expect("the body begins with them")
+    }
+
     /// Statements of a nested block, and the values that were visible before.
     fn nested(&mut self, block: BlockId, place: Place<'_>) {
-        let count = 1 + self.random.below(5);
+        // The outermost are the longest, or else nearly everything would stand in the body.
+        let count = 1 + self.random.below(if place.depth == 1 { 20 } else { 6 });
         for _ in 0..count {
             self.statement(block, place);
         }
@@ -329,10 +514,10 @@ impl Generator<'_> {
             Kind::Pure => self.pure(block, row),
             Kind::PerInvocation | Kind::PerGroup => self.question(block, row),
             Kind::Access => self.access(block, row),
-            Kind::Atomic => self.atomic(block),
+            Kind::Atomic => self.atomic(block, row),
             Kind::Collective => {
                 if place.uniform {
-                    self.collective(block, row);
+                    self.collective(block, row, place);
                 }
             }
             Kind::Effect => {
@@ -347,33 +532,43 @@ impl Generator<'_> {
     fn pure(&mut self, block: BlockId, row: &Row) {
         let op = row.op(Payload::None).expect("pure operations carry nothing");
         let mut named = Vec::new();
-        let operands: Vec<Available> = match row.form {
+        let (types, result): (Vec<Type>, Type) = match row.form {
             Form::Convert { same_size } => {
-                let from = self.ty();
-                let to: Vec<Type> =
-                    self.features.types.iter().filter(|to| !same_size || to.bits() == from.bits()).collect();
-                if !self.features.types.contains(from) {
-                    return;
-                }
-                named.push(*self.random.choose(&to));
-                vec![self.value(from, true)]
+                let types: Vec<Type> = self.features.types.iter().collect();
+                let from = *self.random.choose(&types);
+                let fits: Vec<Type> = types.into_iter().filter(|to| !same_size || to.bits() == from.bits()).collect();
+                let to = *self.random.choose(&fits);
+                named.push(to);
+                (vec![from], to)
             }
             Form::Plain(signature) => {
                 let class: Vec<Type> = signature.class.iter().filter(|ty| self.features.types.contains(*ty)).collect();
+                if class.is_empty() {
+                    return;
+                }
                 let class = *self.random.choose(&class);
-                // Comparing and packing look at every bit.
-                let exact = !class.is_float() || signature.results != [Slot::T];
-                let slots = signature.operands.iter();
-                let types: Vec<Type> = slots.map(|slot| if let Slot::Is(ty) = slot { *ty } else { class }).collect();
-                types.into_iter().map(|ty| self.value(ty, exact || !ty.is_float())).collect()
+                let resolve = |slot: &Slot| if let Slot::Is(ty) = slot { *ty } else { class };
+                (signature.operands.iter().map(resolve).collect(), resolve(&signature.results[0]))
             }
             _ => return,
         };
-        let result = self.push(block, op, &operands, &named)[0];
-        let float = operands.iter().any(|operand| operand.ty.is_float()) || self.program.ty(result).is_float();
-        let exact = operands.iter().all(|operand| operand.exact) && (!float || row.exactness == Exactness::Exact);
-        let uniform = operands.iter().all(|operand| operand.uniform);
-        self.add(result, uniform, exact);
+        // What is not a float any more looks at the value of its operands, or at every bit.
+        let needed = match (result, row.form) {
+            (Type::F32 | Type::F64 | Type::F16, Form::Plain(_)) => Trust::Rounded,
+            (_, Form::Convert { same_size: false }) | (Type::Bool, _) => Trust::Value,
+            _ => Trust::Bits,
+        };
+        let operands: Vec<Available> = types.iter().map(|&ty| self.value(ty, needed)).collect();
+        let results = self.push(block, op, &operands, &named);
+        let floats = operands.iter().filter(|operand| operand.ty.is_float());
+        let trust = match floats.map(|operand| operand.trust).min() {
+            _ if row.exactness != Exactness::Exact => Trust::Rounded,
+            Some(trust) => trust,
+            // Bits that were not a float can become a NaN; an integer that is converted does not.
+            None if matches!(row.form, Form::Convert { same_size: false }) => Trust::Bits,
+            None => Trust::Value,
+        };
+        self.give(&results, operands.iter().all(|operand| operand.uniform), trust);
     }
 
     /// Where the invocation is, and how large things are.
@@ -388,111 +583,169 @@ impl Generator<'_> {
         if !self.features.subgroups && op.needs_subgroups() {
             return;
         }
-        let result = self.push(block, op, &[], &[])[0];
-        self.add(result, row.kind == Kind::PerGroup, true);
+        let results = self.push(block, op, &[], &[]);
+        self.give(&results, row.kind == Kind::PerGroup, Trust::Bits);
     }
 
-    /// An index into an object: mostly inside.
-    fn index(&mut self, block: BlockId, length: u32) -> Available {
-        let mut value = self.value(Type::U32, true);
+    /// An index into an object, for an access of some elements: mostly inside.
+    fn index(&mut self, block: BlockId, memory: MemId, width: u32) -> Available {
+        let length = self.program.memory[memory].length;
+        if let Some(last) = length.and_then(|length| length.checked_sub(width))
+            && self.random.chance(6)
+        {
+            let index = self.random.below(last + 1);
+            return self.known(index);
+        }
+        let mut value = self.value(Type::U32, Trust::Bits);
         if self.program.known(value.id).is_some() {
             // The validator rejects an index that it knows to be outside.
-            let id = self.global_index.expect("the body begins with it");
-            value = Available { id, ty: Type::U32, uniform: false, exact: true };
+            value = self.positions().global;
         }
         if self.random.chance(4) {
             return value;
         }
-        let length = self.program.literal(length.max(1));
-        let length = Available { id: length, ty: Type::U32, uniform: true, exact: true };
-        let id = self.push(block, Op::Rem, &[value, length], &[])[0];
-        Available { id, ty: Type::U32, uniform: value.uniform, exact: true }
+        let length = self.known(length.unwrap_or(20));
+        let index = self.push(block, Op::Rem, &[value, length], &[]);
+        self.give(&index, value.uniform, Trust::Bits)
+    }
+
+    /// The index of elements that only this invocation touches.
+    fn own_index(&mut self, block: BlockId, own: Own, width: u32) -> Available {
+        let positions = self.positions();
+        let workgroup = self.program.memory[own.memory].space == Space::Workgroup;
+        let mut index = if workgroup { positions.local } else { positions.global };
+        let offset = self.random.below(own.stride - width + 1);
+        for (op, by) in [(Op::Mul, own.stride), (Op::Add, offset)] {
+            if (op == Op::Mul && by != 1) || (op == Op::Add && by != 0) {
+                let by = self.known(by);
+                let results = self.push(block, op, &[index, by], &[]);
+                index = self.give(&results, false, Trust::Bits);
+            }
+        }
+        index
+    }
+
+    fn width(&mut self, most: u32) -> u32 {
+        if self.random.chance(3) { most } else { 1 + self.random.below(most) }
     }
 
     fn access(&mut self, block: BlockId, row: &Row) {
-        if row.name == "store" {
-            match self.random.below(2) {
-                0 => {
-                    let memory = *self.random.choose(&self.objects.own);
-                    self.store_own(block, memory);
-                }
-                _ => {
-                    let memory = *self.random.choose(&self.objects.private);
-                    let width = 1 + self.random.below(4);
-                    let element = self.program.memory[memory].element.value_type();
-                    let mut operands = vec![self.index(block, 9)];
-                    operands.extend((0..width).map(|_| self.value(element, true)));
-                    self.push(block, Op::Store(memory), &operands, &[]);
-                }
+        if row.name == "store" { self.store(block) } else { self.load(block) }
+    }
+
+    fn store(&mut self, block: BlockId) {
+        let own = match self.random.below(4) {
+            0 => {
+                let memory = *self.random.choose(&self.objects.private);
+                let width = self.width(4);
+                let index = self.index(block, memory, width);
+                self.store_values(block, memory, index, width, Trust::Value);
+                return;
             }
-            return;
-        }
-        let (memory, operands, uniform) = match self.random.below(4) {
-            0 => (*self.random.choose(&self.objects.uniforms), vec![], true),
-            1 => (*self.random.choose(&self.objects.private), vec![self.index(block, 9)], false),
-            2 => {
-                let memory = *self.random.choose(&self.objects.own);
-                let index = self.global_index.expect("the body begins with it");
-                if !self.program.memory[memory].readable() {
-                    return;
-                }
-                (memory, vec![Available { id: index, ty: Type::U32, uniform: false, exact: true }], false)
-            }
-            _ => {
-                let index = self.index(block, 20);
-                (*self.random.choose(&self.objects.read), vec![index], index.uniform)
-            }
+            1 => *self.random.choose(&self.objects.own_workgroup),
+            2 if !self.objects.own_atomic.is_empty() => *self.random.choose(&self.objects.own_atomic),
+            _ => *self.random.choose(&self.objects.own),
         };
-        // Own elements of a written object are next to those of other invocations: a wide load would race with them.
-        let wide = !operands.is_empty() && !self.objects.own.contains(&memory) && self.random.chance(3);
-        let width = if wide { 2 + self.random.below(3) } else { 1 };
-        let element = self.program.memory[memory].element.value_type();
-        let results = self.push(block, Op::Load(memory), &operands, &vec![element; width as usize]);
-        for result in results {
-            // What is loaded back from an own element may have been rounded by the device.
-            let exact = !element.is_float() || !self.objects.own.contains(&memory);
-            self.add(result, uniform, exact);
+        self.store_own(block, own);
+    }
+
+    fn store_own(&mut self, block: BlockId, own: Own) {
+        let width = self.width(own.stride);
+        let index = self.own_index(block, own, width);
+        self.store_values(block, own.memory, index, width, Trust::Rounded);
+    }
+
+    fn store_values(&mut self, block: BlockId, memory: MemId, index: Available, width: u32, trust: Trust) {
+        let ty = self.program.memory[memory].element.value_type();
+        let mut operands = vec![index];
+        operands.extend((0..width).map(|_| self.value(ty, trust)));
+        self.push(block, Op::Store(memory), &operands, &[]);
+    }
+
+    fn load(&mut self, block: BlockId) {
+        let readable = |own: &&Own| self.program.memory[own.memory].readable();
+        let (own, trust) = match self.random.below(6) {
+            0 => {
+                let memory = *self.random.choose(&self.objects.uniforms);
+                let ty = self.program.memory[memory].element.value_type();
+                let results = self.push(block, Op::Load(memory), &[], &[ty]);
+                let trust = self.trust_in(memory);
+                self.give(&results, true, trust);
+                return;
+            }
+            1 => {
+                let memory = *self.random.choose(&self.objects.private);
+                return self.load_any(block, memory, 4, Trust::Value);
+            }
+            2 => {
+                let memory = *self.random.choose(&self.objects.read);
+                let trust = self.trust_in(memory);
+                return self.load_any(block, memory, 4, trust);
+            }
+            3 => match self.open_tile {
+                Some(tile) => return self.load_any(block, tile.memory, 4, Trust::Value),
+                None => (self.random.choose(&self.objects.own_workgroup).to_owned(), Trust::Rounded),
+            },
+            4 if !self.objects.own_atomic.is_empty() => {
+                (self.random.choose(&self.objects.own_atomic).to_owned(), Trust::Bits)
+            }
+            _ => match self.objects.own.iter().filter(readable).collect::<Vec<_>>().as_slice() {
+                [] => return,
+                // What is loaded back may have been rounded by the device.
+                own => (**self.random.choose(own), Trust::Rounded),
+            },
+        };
+        let width = self.width(own.stride);
+        let index = self.own_index(block, own, width);
+        let ty = self.program.memory[own.memory].element.value_type();
+        let results = self.push(block, Op::Load(own.memory), &[index], &vec![ty; width as usize]);
+        self.give(&results, false, trust);
+    }
+
+    /// Loads from anywhere in an object that nobody writes at this time.
+    fn load_any(&mut self, block: BlockId, memory: MemId, most: u32, trust: Trust) {
+        let Memory { element, space, .. } = self.program.memory[memory];
+        let width = self.width(most);
+        let index = self.index(block, memory, width);
+        let results = self.push(block, Op::Load(memory), &[index], &vec![element.value_type(); width as usize]);
+        let uniform = space == Space::Storage(Access::Read) && index.uniform;
+        self.give(&results, uniform, trust);
+    }
+
+    /// Of what is only read.
+    fn trust_in(&self, memory: MemId) -> Trust {
+        if self.without_nan.contains(&memory) { Trust::Bits } else { Trust::Value }
+    }
+
+    fn atomic(&mut self, block: BlockId, row: &'static Row) {
+        let shared: Vec<(MemId, &Row)> = self.objects.shared.clone();
+        let own = &self.objects.own_atomic;
+        if !own.is_empty() && (shared.is_empty() || self.random.chance(2)) {
+            let own = *self.random.choose(own);
+            let index = self.own_index(block, own, 1);
+            let results = self.read_modify_write(block, own.memory, row, index);
+            self.give(&results, false, Trust::Bits);
+        } else if !shared.is_empty() {
+            let (memory, row) = *self.random.choose(&shared);
+            let index = self.index(block, memory, 1);
+            self.read_modify_write(block, memory, row, index);
         }
     }
 
-    fn store_own(&mut self, block: BlockId, memory: MemId) {
-        let index = self.global_index.expect("the body begins with it");
-        let element = self.program.memory[memory].element.value_type();
-        let index = Available { id: index, ty: Type::U32, uniform: false, exact: true };
-        let value = self.value(element, false);
-        self.push(block, Op::Store(memory), &[index, value], &[]);
-    }
-
-    fn atomic(&mut self, block: BlockId) {
-        if self.objects.atomic.is_empty() {
-            return;
+    fn read_modify_write(&mut self, block: BlockId, memory: MemId, row: &Row, index: Available) -> Vec<ValueId> {
+        let ty = self.program.memory[memory].element.value_type();
+        let mut operands = vec![index, self.value(ty, Trust::Bits)];
+        if matches!(row.form, Form::CompareExchange) {
+            operands.push(self.value(ty, Trust::Bits));
         }
-        let (memory, row) = *self.random.choose(&self.objects.atomic);
-        let element = self.program.memory[memory].element.value_type();
-        let operands = [self.index(block, 8), self.value(element, true)];
         let op = row.op(Payload::Memory(memory)).expect("an atomic carries its object");
-        self.push(block, op, &operands, &[]);
+        self.push(block, op, &operands, &[])
     }
 
-    fn collective(&mut self, block: BlockId, row: &Row) {
+    fn collective(&mut self, block: BlockId, row: &Row, place: Place<'_>) {
         match row.name {
-            // Everybody writes an element, and after a barrier reads any.
-            "workgroup_barrier" => {
-                let memory = *self.random.choose(&self.objects.workgroup);
-                let element = self.program.memory[memory].element.value_type();
-                let local = self.push(block, Op::LocalIndex, &[], &[])[0];
-                let local = Available { id: local, ty: Type::U32, uniform: false, exact: true };
-                let value = self.value(element, true);
-                self.push(block, Op::Store(memory), &[local, value], &[]);
-                self.push(block, Op::WorkgroupBarrier, &[], &[]);
-                let index = self.index(block, 64);
-                let result = self.push(block, Op::Load(memory), &[index], &[element])[0];
-                self.push(block, Op::WorkgroupBarrier, &[], &[]);
-                self.add(result, false, true);
-            }
-            "storage_barrier" => {
-                self.push(block, Op::StorageBarrier, &[], &[]);
-            }
+            "workgroup_barrier" => self.exchange(block, place),
+            "storage_barrier" => self.exchange_in_storage(block),
             name => {
                 let Form::Plain(signature) = row.form else { return };
                 if !self.features.subgroups && name != "broadcast" {
@@ -502,21 +755,74 @@ impl Generator<'_> {
                 let class = *self.random.choose(&class);
                 let slots = signature.operands.iter();
                 let types: Vec<Type> = slots.map(|slot| if let Slot::Is(ty) = slot { *ty } else { class }).collect();
-                let operands: Vec<Available> = types.into_iter().map(|ty| self.value(ty, true)).collect();
+                let operands: Vec<Available> = types.into_iter().map(|ty| self.value(ty, Trust::Value)).collect();
                 let op = row.op(Payload::None).expect("collective operations carry nothing");
                 let results = self.push(block, op, &operands, &[]);
-                for result in results {
-                    let exact = row.exactness == Exactness::Exact || !self.program.ty(result).is_float();
-                    self.add(result, name == "broadcast", exact);
-                }
+                let trust = if row.exactness == Exactness::Exact { Trust::Value } else { Trust::Rounded };
+                self.give(&results, name == "broadcast", trust);
             }
         }
     }
 
+    /// Between two barriers, workgroup memory that everybody wrote or changed before is read.
+    fn exchange(&mut self, block: BlockId, place: Place<'_>) {
+        let votes = self.objects.shared.iter().map(|(memory, _)| *memory);
+        let votes: Vec<MemId> = votes.filter(|memory| self.program.memory[*memory].space == Space::Workgroup).collect();
+        if !votes.is_empty() && self.random.chance(3) {
+            self.push(block, Op::WorkgroupBarrier, &[], &[]);
+            self.load_any(block, votes[0], 1, Trust::Bits);
+            self.push(block, Op::WorkgroupBarrier, &[], &[]);
+            return;
+        }
+        if self.open_tile.is_some() {
+            return;
+        }
+        let tile = *self.random.choose(&self.objects.tiles);
+        let width = self.width(tile.stride);
+        let index = self.own_index(block, tile, width);
+        self.store_values(block, tile.memory, index, width, Trust::Value);
+        self.push(block, Op::WorkgroupBarrier, &[], &[]);
+        self.load_any(block, tile.memory, 4, Trust::Value);
+        // Nothing may leave the loop around this before the second barrier.
+        let enclosing = place.enclosing.map(|enclosing| Enclosing { may_leave: false, ..enclosing });
+        self.open_tile = Some(tile);
+        for _ in 0..self.random.below(4) {
+            self.statement(block, Place { enclosing, ..place });
+        }
+        self.open_tile = None;
+        self.push(block, Op::WorkgroupBarrier, &[], &[]);
+    }
+
+    /// Between two barriers, storage that the workgroup wrote before is read.
+    fn exchange_in_storage(&mut self, block: BlockId) {
+        let readable = |own: &&Own| self.program.memory[own.memory].readable();
+        let own: Vec<Own> = self.objects.own.iter().filter(readable).copied().collect();
+        self.push(block, Op::StorageBarrier, &[], &[]);
+        if own.is_empty() {
+            return;
+        }
+        let Own { memory, stride } = *self.random.choose(&own);
+        let per_group = self.program.workgroup_size.iter().product::<u32>() * stride;
+        let (value, size) = (self.value(Type::U32, Trust::Bits), self.known(per_group));
+        let group = self.positions().group;
+        let mut apply = |op: Op, a: Available, b: Available| {
+            let results = self.push(block, op, &[a, b], &[]);
+            self.give(&results, a.uniform && b.uniform, Trust::Bits)
+        };
+        let local = apply(Op::Rem, value, size);
+        let group = apply(Op::Mul, group, size);
+        let index = apply(Op::Add, group, local);
+        let ty = self.program.memory[memory].element.value_type();
+        let results = self.push(block, Op::Load(memory), &[index], &[ty]);
+        self.give(&results, false, Trust::Rounded);
+        self.push(block, Op::StorageBarrier, &[], &[]);
+    }
+
     fn print(&mut self, block: BlockId) {
-        let (a, b) = (self.ty(), self.ty());
-        let operands = [self.value(a, true), self.value(b, true)];
-        self.push(block, Op::Print("a = {}, \"b\" = {}".into()), &operands, &[]);
+        let types: Vec<Type> = (0..self.random.below(4)).map(|_| self.ty()).collect();
+        let text: String = (0..types.len()).map(|number| format!("\"{number}\" = {{}} ")).collect();
+        let operands: Vec<Available> = types.into_iter().map(|ty| self.value(ty, Trust::Value)).collect();
+        self.push(block, Op::Print(text.into()), &operands, &[]);
     }
 
     // Control flow.
@@ -530,13 +836,19 @@ impl Generator<'_> {
         let results: Vec<Type> = results.into_iter().filter(|ty| self.features.types.contains(*ty)).collect();
         match row.form {
             Form::If => {
-                let condition = self.condition();
+                let condition = self.condition(block);
                 let arms = [self.program.block(), self.program.block()];
                 self.branches(block, Op::If, condition, &arms, &results, inner);
             }
             Form::Switch => {
                 let ty = *self.random.choose(&[Type::U32, Type::I32]);
-                let selector = if self.random.chance(3) { self.uniform_value(ty) } else { self.value(ty, true) };
+                let uniform = self.random.chance(3);
+                let mut selector = if uniform { self.uniform_value(ty) } else { self.value(ty, Trust::Bits) };
+                if ty == Type::U32 && self.random.chance(2) {
+                    let few = self.known(6u32);
+                    let results = self.push(block, Op::Rem, &[selector, few], &[]);
+                    selector = self.give(&results, selector.uniform, Trust::Bits);
+                }
                 let mut cases: Vec<u32> = (0..self.random.below(4)).map(|_| self.random.below(6)).collect();
                 cases.sort_unstable();
                 cases.dedup();
@@ -545,7 +857,7 @@ impl Generator<'_> {
             }
             Form::Region => {
                 let arm = self.program.block();
-                let uniform = Available { id: self.literal(Type::Bool), ty: Type::Bool, uniform: true, exact: true };
+                let uniform = self.known(true);
                 self.branches(block, Op::Region("test.region".into()), uniform, &[arm], &results, inner);
             }
             Form::Loop => self.bounded_loop(block, &results, inner),
@@ -554,8 +866,25 @@ impl Generator<'_> {
         }
     }
 
-    fn condition(&mut self) -> Available {
-        if self.random.chance(3) { self.uniform_value(Type::Bool) } else { self.value(Type::Bool, true) }
+    /// Uniform or not. What tells invocations apart is made if need be: few of the values that happen to be there do.
+    fn condition(&mut self, block: BlockId) -> Available {
+        if self.random.chance(3) {
+            return self.uniform_value(Type::Bool);
+        }
+        let divergent = |value: &&Available| value.ty == Type::Bool && !value.uniform;
+        let divergent: Vec<Available> = self.values.iter().filter(divergent).copied().collect();
+        if !divergent.is_empty() && !self.random.chance(3) {
+            return *self.random.choose(&divergent);
+        }
+        let Positions { global, local, .. } = self.positions();
+        let (position, value) = (*self.random.choose(&[global, local]), self.value(Type::U32, Trust::Bits));
+        let mixed = self.random.choose(&[Op::Xor, Op::Add, Op::Rem, Op::And]).clone();
+        let mixed = self.push(block, mixed, &[position, value], &[]);
+        let mixed = self.give(&mixed, false, Trust::Bits);
+        let (compare, bound) = (self.random.choose(&[Op::Lt, Op::Ne, Op::Gt]).clone(), self.random.below(8));
+        let bound = self.known(bound);
+        let results = self.push(block, compare, &[mixed, bound], &[]);
+        self.give(&results, false, Trust::Bits)
     }
 
     /// `if`, `switch` and `region`. A region has no operand.
@@ -574,13 +903,13 @@ impl Generator<'_> {
             .enclosing
             .map(|enclosing| Enclosing { may_leave: enclosing.may_leave && (uniform || !place.uniform), ..enclosing });
         let place = Place { uniform: place.uniform && uniform, enclosing, ..place };
-        let mut given = vec![(uniform, true); results.len()];
+        let mut given = vec![(uniform, Trust::Bits); results.len()];
         for &arm in arms {
             let visible = self.values.len();
             self.nested(arm, place);
-            let yielded: Vec<Available> = results.iter().map(|&ty| self.value(ty, false)).collect();
+            let yielded: Vec<Available> = results.iter().map(|&ty| self.value(ty, Trust::Rounded)).collect();
             for (given, value) in given.iter_mut().zip(&yielded) {
-                *given = (given.0 && value.uniform, given.1 && value.exact);
+                *given = (given.0 && value.uniform, given.1.min(value.trust));
             }
             self.push(arm, Op::Yield, &yielded, &[]);
             self.values.truncate(visible);
@@ -588,54 +917,83 @@ impl Generator<'_> {
         let operands = if matches!(op, Op::Region(_)) { vec![] } else { vec![operand.id] };
         let inst = self.program.push(block, op, operands, results, arms.iter().copied(), Span::NONE);
         let ids = self.program.insts[inst].results.clone();
-        for (id, (uniform, exact)) in ids.into_iter().zip(given) {
-            self.add(id, uniform, exact);
+        for (id, (uniform, trust)) in ids.into_iter().zip(given) {
+            self.add(id, uniform, trust);
         }
     }
 
-    /// A loop with a counter and a bound, checked first in every trip.
+    /// A loop with a bound, checked first in every trip. It counts in a value that it carries, or in private memory.
     fn bounded_loop(&mut self, block: BlockId, results: &[Type], place: Place<'_>) {
         let body = self.program.block();
-        let bound = 1 + self.random.below(5);
-        let carried: Vec<Type> =
-            std::iter::once(Type::U32).chain((0..self.random.below(3)).map(|_| self.ty())).collect();
-        let carried: Vec<Type> = carried.into_iter().filter(|ty| self.features.types.contains(*ty)).collect();
-        let mut initial = vec![Available { id: self.program.literal(0u32), ty: Type::U32, uniform: true, exact: true }];
-        for &ty in &carried[1..] {
-            initial.push(self.value(ty, false));
-        }
+        let trips = 1 + self.random.below(5);
+        let element = self.free_counters.next().zip(self.objects.counters).map(|(element, memory)| (memory, element));
         // In a uniform loop only uniform places may leave, so that the whole workgroup stays together.
         let stays_together = place.uniform && self.random.chance(2);
+        let (zero, one, bound) = (self.known(0u32), self.known(1u32), self.known(trips));
+        let mut carried: Vec<Type> = Vec::new();
+        let mut initial: Vec<Available> = Vec::new();
+        match element {
+            Some((memory, element)) => {
+                let element = self.known(element);
+                self.push(block, Op::Store(memory), &[element, bound], &[]);
+            }
+            None => {
+                carried.push(Type::U32);
+                initial.push(zero);
+                let others: Vec<Type> = (0..self.random.below(3)).map(|_| self.ty()).collect();
+                carried.extend(others.into_iter().filter(|ty| self.features.types.contains(*ty)));
+                for &ty in &carried[1..] {
+                    initial.push(self.value(ty, Trust::Rounded));
+                }
+            }
+        }
         let visible = self.values.len();
-        let mut params = Vec::new();
         for (position, &ty) in carried.iter().enumerate() {
             let param = self.program.param(body, ty);
-            params.push(param);
-            // The counter is exact; others may take anything in.
-            self.add(param, position == 0 && stays_together, !ty.is_float());
+            // The counter is the same for all; others may take anything in.
+            self.add(param, position == 0 && stays_together, Trust::Rounded);
         }
-        let counter = Available { id: params[0], ty: Type::U32, uniform: stays_together, exact: true };
-        let bound = Available { id: self.program.literal(bound), ty: Type::U32, uniform: true, exact: true };
-        let done = self.push(body, Op::Ge, &[counter, bound], &[])[0];
+        let counter = self.values.get(visible).copied();
+        let (done, left) = match (element, counter) {
+            (Some((memory, element)), _) => {
+                let element = self.known(element);
+                let mut left = self.push(body, Op::Load(memory), &[element], &[Type::U32]);
+                if stays_together {
+                    // Where invocation 0 has ended, nothing is left for the others either.
+                    let own = self.give(&left, false, Trust::Bits);
+                    left = self.push(body, Op::Broadcast, &[own], &[]);
+                }
+                let left = self.give(&left, stays_together, Trust::Bits);
+                (self.push(body, Op::Eq, &[left, zero], &[])[0], left)
+            }
+            (None, Some(counter)) => (self.push(body, Op::Ge, &[counter, bound], &[])[0], counter),
+            (None, None) => unreachable!("without an element, a counter is carried"),
+        };
         let leave = self.program.block();
-        let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, false).id).collect();
+        let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, Trust::Rounded).id).collect();
         self.program.push(leave, Op::Break, given, &[], [], Span::NONE);
         let stay = self.program.block();
         self.program.push(stay, Op::Yield, [], &[], [], Span::NONE);
         self.program.push(body, Op::If, [done], &[], [leave, stay], Span::NONE);
 
-        let one = Available { id: self.program.literal(1u32), ty: Type::U32, uniform: true, exact: true };
-        let next = self.push(body, Op::Add, &[counter, one], &[])[0];
-        self.add(next, stays_together, true);
+        let next = if let Some((memory, element)) = element {
+            let less = self.push(body, Op::Sub, &[left, one], &[]);
+            let less = self.give(&less, stays_together, Trust::Bits);
+            let element = self.known(element);
+            self.push(body, Op::Store(memory), &[element, less], &[]);
+            None
+        } else {
+            let next = self.push(body, Op::Add, &[left, one], &[]);
+            Some(self.give(&next, stays_together, Trust::Bits).id)
+        };
         let enclosing = Enclosing { carried: &carried, results, next, may_leave: true };
         self.nested(body, Place { uniform: stays_together, depth: place.depth, enclosing: Some(enclosing) });
         // Some bodies end in `break`: then only what continues early goes on.
         if self.random.chance(4) {
-            let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, false).id).collect();
+            let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, Trust::Rounded).id).collect();
             self.program.push(body, Op::Break, given, &[], [], Span::NONE);
         } else {
-            let mut handed = vec![next];
-            handed.extend(carried[1..].iter().map(|&ty| self.value(ty, false).id));
+            let handed = self.handed(&carried, next);
             self.program.push(body, Op::Continue, handed, &[], [], Span::NONE);
         }
         self.values.truncate(visible);
@@ -643,11 +1001,17 @@ impl Generator<'_> {
         let operands: Vec<ValueId> = initial.iter().map(|value| value.id).collect();
         let inst = self.program.push(block, Op::Loop, operands, results, [body], Span::NONE);
         let ids = self.program.insts[inst].results.clone();
-        for id in ids {
-            let exact = !self.program.ty(id).is_float();
-            self.add(id, false, exact);
-        }
         self.budget -= 4;
+        for id in ids {
+            self.add(id, false, Trust::Rounded);
+        }
+    }
+
+    /// What `continue` gives: the counter, and whatever is there.
+    fn handed(&mut self, carried: &[Type], next: Option<ValueId>) -> Vec<ValueId> {
+        let others = carried.iter().skip(usize::from(next.is_some()));
+        let others: Vec<ValueId> = others.map(|&ty| self.value(ty, Trust::Rounded).id).collect();
+        next.into_iter().chain(others).collect()
     }
 
     /// `if c { break | continue | return | trap }`
@@ -656,22 +1020,17 @@ impl Generator<'_> {
         let condition = match (&op, place.enclosing) {
             (Op::Break | Op::Continue, Some(Enclosing { may_leave: true, .. })) => match place.uniform {
                 true => self.uniform_value(Type::Bool),
-                false => self.value(Type::Bool, true),
+                false => self.condition(block),
             },
-            (Op::Return | Op::Trap, _) if self.features.effects && self.random.chance(3) => {
-                self.value(Type::Bool, true)
-            }
+            (Op::Return | Op::Trap, _) if self.features.effects && self.random.chance(3) => self.condition(block),
             _ => return,
         };
         let given: Vec<ValueId> = match (&op, place.enclosing) {
             (Op::Break, Some(Enclosing { results, .. })) => {
-                results.iter().map(|&ty| self.value(ty, false).id).collect()
+                results.iter().map(|&ty| self.value(ty, Trust::Rounded).id).collect()
             }
-            (Op::Continue, Some(Enclosing { carried, next, .. })) => {
-                let others = carried[1..].iter().map(|&ty| self.value(ty, false).id);
-                std::iter::once(next).chain(others).collect()
-            }
-            (Op::Trap, _) => vec![self.literal(Type::U32)],
+            (Op::Continue, Some(Enclosing { carried, next, .. })) => self.handed(carried, next),
+            (Op::Trap, _) => vec![self.literal(Type::U32, Trust::Bits).id],
             _ => vec![],
         };
         let exit = self.program.block();
@@ -681,4 +1040,10 @@ impl Generator<'_> {
         self.program.push(block, Op::If, [condition.id], &[], [exit, stay], Span::NONE);
         self.budget -= 2;
     }
+}
+
+/// A NaN does not equal itself.
+fn is_nan(literal: Literal) -> bool {
+    let equal = Op::Eq.row().evaluator(literal.ty, Type::Bool).expect("everything can be compared");
+    equal(&[literal.bits, literal.bits]) == 0
 }

@@ -1,7 +1,9 @@
-//! What vyre is tested with: [file tests](files), a [generator](generate()) of programs, and the [suite](mod@conformance) that every
-//! backend must pass.
+//! What vyre is tested with: [file tests](files), a [generator](generate()) of programs with a measure of what they [cover](Coverage), a
+//! [shrinker](shrink()), and the [suite](mod@conformance) that every backend must pass.
 
 pub mod conformance;
+mod coverage;
+pub mod differential;
 mod equivalence;
 pub mod files;
 mod generate;
@@ -9,6 +11,7 @@ mod kernels;
 mod op_programs;
 mod shrink;
 
+pub use coverage::{Cell, Coverage, Flow, Place, Subject};
 pub use equivalence::{changed_meaning, rotating_seeds};
 pub use generate::{Features, Generated, generate};
 pub use shrink::shrink;

@@ -1,20 +1,35 @@
 //! Makes a program smaller while something about it stays true.
 //!
 //! [`shrink`] tries simplifications, one after the other, largest first: leaving out an instruction with everything nested in it,
-//! taking one arm in place of a branch, putting a literal in place of an operand, leaving out a memory object. A candidate that
-//! is valid and for which the predicate still holds takes the program's place, and it begins again, until nothing helps.
+//! taking one arm in place of a branch, putting a literal in place of an operand, leaving out a memory object or a constant. A
+//! candidate that is valid and for which the predicate still holds takes the program's place, and it goes on from there, until
+//! nothing helps any more.
 
 use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::ir::ops::Payload;
-use vyre_foundation::ir::{BlockId, InstId, Literal, MemId, Op, Program, ValueId, Values};
+use vyre_foundation::ir::{BlockId, ConstantId, Def, InstId, Literal, MemId, Op, Program, ValueId, Values};
 use vyre_foundation::{Validated, validate};
 
 /// The smallest program that was found for which the predicate holds, as it does for `program`.
 pub fn shrink(program: &Validated<Program>, holds: &mut dyn FnMut(&Validated<Program>) -> bool) -> Validated<Program> {
     let mut best = program.clone();
+    let mut candidates = candidates(&best);
+    // What has failed so far will hardly succeed after a change elsewhere, so it is tried again only at the end.
+    let (mut position, mut failures) = (0, 0);
     // Every accepted candidate is smaller, so this ends.
-    while let Some(smaller) = smaller(&best, holds) {
-        best = smaller;
+    while failures < candidates.len() {
+        match smaller(&best, &candidates[position % candidates.len()], holds) {
+            Some(smaller) => {
+                position %= candidates.len();
+                failures = 0;
+                candidates = self::candidates(&smaller);
+                best = smaller;
+            }
+            None => {
+                position += 1;
+                failures += 1;
+            }
+        }
     }
     best
 }
@@ -24,25 +39,25 @@ type Candidate = Box<dyn Fn(&mut Program)>;
 
 fn smaller(
     program: &Validated<Program>,
+    change: &Candidate,
     holds: &mut dyn FnMut(&Validated<Program>) -> bool,
 ) -> Option<Validated<Program>> {
-    candidates(program).into_iter().find_map(|change| {
-        let mut changed = (**program).clone();
-        change(&mut changed);
-        let candidate = validate::program(changed).ok()?;
-        (size(&candidate) < size(program) && holds(&candidate)).then_some(candidate)
-    })
+    let mut changed = (**program).clone();
+    change(&mut changed);
+    let candidate = validate::program(changed).ok()?;
+    (size(&candidate) < size(program) && holds(&candidate)).then_some(candidate)
 }
 
-/// What gets smaller: instructions first, then operands that are not literals, then objects and invocations.
+/// What gets smaller: instructions first, then operands that are not literals, then declarations and invocations.
 fn size(program: &Program) -> (usize, usize, usize, u32) {
     let (mut nodes, mut operands) = (0, 0);
     program.walk(|id, _| {
         nodes += 1;
         let inst = &program.insts[id];
-        operands += inst.operands.iter().filter(|&&operand| program.known(operand).is_none()).count();
+        operands += inst.operands.iter().filter(|&&operand| !is_literal(program, operand)).count();
     });
-    (nodes, operands, program.memory.len(), program.workgroup_size.iter().product())
+    let declarations = program.memory.len() + program.constants.len();
+    (nodes, operands, declarations, program.workgroup_size.iter().product())
 }
 
 fn candidates(program: &Program) -> Vec<Candidate> {
@@ -64,7 +79,7 @@ fn candidates(program: &Program) -> Vec<Candidate> {
             candidates.push(Box::new(move |program| take_body(program, block, position)));
         }
         for operand in 0..inst.operands.len() {
-            if program.known(inst.operands[operand]).is_none() {
+            if !is_literal(program, inst.operands[operand]) {
                 operands.push(Box::new(move |program| {
                     let zero = Literal::zero(program.ty(program.insts[id].operands[operand]));
                     program.insts[id].operands[operand] = program.literal(zero);
@@ -79,6 +94,12 @@ fn candidates(program: &Program) -> Vec<Candidate> {
             candidates.push(Box::new(move |program| drop_object(program, memory)));
         }
     }
+    for constant in program.constants.keys() {
+        let is = |value: &ValueId| program.values[*value].def == Def::Constant(constant);
+        if !places.iter().any(|(_, _, id)| program.insts[*id].operands.iter().any(is)) {
+            candidates.push(Box::new(move |program| drop_constant(program, constant)));
+        }
+    }
     if program.workgroup_size != [1, 1, 1] {
         candidates.push(Box::new(|program| program.workgroup_size = [1, 1, 1]));
         candidates.push(Box::new(|program| {
@@ -87,6 +108,10 @@ fn candidates(program: &Program) -> Vec<Candidate> {
         }));
     }
     candidates
+}
+
+fn is_literal(program: &Program, value: ValueId) -> bool {
+    matches!(program.values[value].def, Def::Literal(_))
 }
 
 /// Every instruction, with its block and its position there, in the order of the text.
@@ -181,6 +206,28 @@ fn drop_object(program: &mut Program, dropped: MemId) {
             let moved = MemId::from_index(memory.index() - 1);
             let op = op.row().op(Payload::Memory(moved)).expect("it carries a memory object");
             program.insts[id].op = op;
+        }
+    }
+}
+
+/// Removes a constant that nothing uses. Those behind it move up.
+fn drop_constant(program: &mut Program, dropped: ConstantId) {
+    let constants = std::mem::take(&mut program.constants);
+    for (id, constant) in constants.iter() {
+        if id != dropped {
+            program.constants.push(constant.clone());
+        }
+    }
+    let ids: Vec<ValueId> = program.values.keys().collect();
+    for id in ids {
+        let value = &mut program.values[id];
+        match value.def {
+            // Nothing refers to it, but it must be something.
+            Def::Constant(constant) if constant == dropped => value.def = Def::Literal(0),
+            Def::Constant(constant) if constant.index() > dropped.index() => {
+                value.def = Def::Constant(ConstantId::from_index(constant.index() - 1));
+            }
+            Def::Constant(_) | Def::Literal(_) | Def::Result(..) | Def::Param(..) => {}
         }
     }
 }

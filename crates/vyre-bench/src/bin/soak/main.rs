@@ -1,0 +1,21 @@
+//! Campaigns that run for as long as one likes: `cargo xtask soak CAMPAIGN …` builds this in release and runs it.
+
+mod diff;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Look for mistakes for as long as you like
+#[derive(Parser)]
+#[command(name = "cargo xtask soak")]
+enum Campaign {
+    Diff(diff::Args),
+}
+
+fn main() -> ExitCode {
+    let found_nothing = match Campaign::parse() {
+        Campaign::Diff(args) => diff::run(&args),
+    };
+    if found_nothing { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,45 @@
+//! `vyre generate`: a random program, ready to be run.
+
+use std::path::PathBuf;
+
+use vyre_testkit::{Features, generate};
+
+use crate::devices;
+use crate::error::Error;
+use crate::print::save;
+use crate::stdout::Stdout;
+
+/// Print a random program that is valid, ends, and has the same results on every device
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Args {
+    /// Which program: the same seed gives the same one
+    #[arg(long, value_name = "N")]
+    seed: u64,
+    /// About how many instructions it has
+    #[arg(long, value_name = "N", default_value_t = Features::default().size)]
+    size: u32,
+    /// Use only types and operations that this device has
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Leave out prints, traps and early returns
+    #[arg(long)]
+    no_effects: bool,
+    /// The file to write, instead of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+const EXAMPLE: &str = "\
+The last line, `//@ run …`, says how to run it:
+  vyre generate --seed 7 --out seven.vyre
+  vyre run seven.vyre --replay --device cpu";
+
+pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let features = match &args.device {
+        Some(name) => Features::of(devices::registry(None).open(name)?.capabilities()),
+        None => Features::default(),
+    };
+    let features = Features { size: args.size, effects: !args.no_effects, ..features };
+    save(generate(args.seed, &features).source().as_bytes(), args.out.as_ref(), stdout)
+}

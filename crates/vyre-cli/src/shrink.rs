@@ -1,0 +1,157 @@
+//! `vyre shrink`: a smaller program for which a command still succeeds.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use vyre_foundation::ir::{Module, Program};
+use vyre_foundation::{text, wire};
+use vyre_testkit::shrink;
+
+use crate::error::Error;
+use crate::print::save;
+use crate::selection::Selection;
+use crate::source::Source;
+use crate::stdout::Stdout;
+
+/// Make a program smaller while a command succeeds
+#[derive(clap::Args)]
+#[command(after_help = CONVENTION)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    selection: Selection,
+    /// What must stay true: a shell command that exits with 0 for the program, and for every smaller one that is taken
+    #[arg(long = "while", value_name = "CMD")]
+    command: String,
+    /// The file to write, instead of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+const CONVENTION: &str = "\
+The command gets the path of a candidate in place of {}, or at its end if there is no {}. Candidates are valid programs, in text or
+binary like the file; `//@ run` lines are kept, without what the program no longer has, so that `vyre run --replay` works.
+A candidate may run for much longer than the program did: use `timeout`, or the fuel of `vyre run`.
+
+Example, for two devices that disagree:
+  vyre shrink bad.vyre --out small.vyre --while \\
+    'test \"$(vyre run {} --replay --device cpu)\" != \"$(vyre run {} --replay --device reference)\"'";
+
+pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let (source, program) = args.selection.read()?;
+    let folder = Folder::new()?;
+    let name = args.selection.file.file_name().unwrap_or_default();
+    let candidate = folder.0.join(name);
+    let holds = |program: &Program| -> Result<ExitStatus, Error> {
+        save(&contents(program, &source), Some(&candidate), &mut Stdout::default())?;
+        execute(&args.command, &candidate)
+    };
+    let status = holds(&program)?;
+    if !status.success() {
+        return Err(Error::DoesNotHold { file: source.file.clone(), status: status.to_string() });
+    }
+
+    let shows = std::io::stderr().is_terminal();
+    let mut failure = None;
+    let (mut tried, mut taken) = (0u64, program.stats().nodes);
+    let small = shrink(&program, &mut |program| {
+        if failure.is_some() {
+            return false;
+        }
+        let success = match holds(program) {
+            Ok(status) => status.success(),
+            Err(error) => {
+                failure = Some(error);
+                false
+            }
+        };
+        tried += 1;
+        if success {
+            taken = program.stats().nodes;
+        }
+        if shows {
+            let _ = write!(std::io::stderr(), "\r{taken} instructions are left after {tried} tries ");
+        }
+        success
+    });
+    if shows {
+        let _ = writeln!(std::io::stderr());
+    }
+    match failure {
+        Some(error) => Err(error),
+        None => save(&contents(&small, &source), args.out.as_ref(), stdout),
+    }
+}
+
+/// The file of a smaller program, in the form of the original.
+fn contents(program: &Program, source: &Source) -> Vec<u8> {
+    let module = Module { programs: vec![program.clone()] };
+    if source.wire {
+        return wire::encode(&module);
+    }
+    let mut text = text::print(&module);
+    for directive in source.directives() {
+        if let Some(arguments) = kept(directive, program) {
+            let _ = writeln!(text, "//@ run{arguments}");
+        }
+    }
+    text.into_bytes()
+}
+
+/// What remains of the arguments of a `//@ run` line for a smaller program; nothing if it is about another one.
+fn kept(directive: &str, program: &Program) -> Option<String> {
+    let mut words = directive.split_whitespace();
+    let mut kept = String::new();
+    while let Some(word) = words.next() {
+        let value = if word.starts_with("--") && !word.contains('=') { words.next() } else { None };
+        let name = value.unwrap_or(word).split('=').next().unwrap_or_default();
+        let remains = match word {
+            "--program" if value != Some(program.name.as_str()) => return None,
+            "--set" => program.constants.values().any(|constant| constant.name == name),
+            word if word.starts_with("--") => true,
+            _ => program.memory_named(name).is_some(),
+        };
+        if remains {
+            for part in std::iter::once(word).chain(value) {
+                let _ = write!(kept, " {part}");
+            }
+        }
+    }
+    Some(kept)
+}
+
+/// Runs the command for a file, quietly.
+fn execute(command: &str, file: &Path) -> Result<ExitStatus, Error> {
+    let quoted = quote(&file.display().to_string());
+    let line = if command.contains("{}") { command.replace("{}", &quoted) } else { format!("{command} {quoted}") };
+    let mut shell = if cfg!(windows) { Command::new("cmd") } else { Command::new("sh") };
+    let shell = shell.arg(if cfg!(windows) { "/C" } else { "-c" }).arg(line);
+    let shell = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    shell.status().map_err(|error| Error::Spawn { command: command.into(), error })
+}
+
+/// As one word of a shell.
+fn quote(path: &str) -> String {
+    if cfg!(windows) { format!("\"{path}\"") } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
+/// A folder for candidates. It is removed in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Folder, Error> {
+        let path = std::env::temp_dir().join(format!("vyre-shrink-{}", std::process::id()));
+        match std::fs::create_dir_all(&path) {
+            Ok(()) => Ok(Folder(path)),
+            Err(error) => Err(Error::Unwritable { path, reason: error.to_string() }),
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is small, and in a place for temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,357 @@
+//! What programs use: every operation, on every type, in uniform and divergent control flow, in every kind of memory.
+//!
+//! A [`Cell`] is one such combination. Which ones are possible follows from the op table and from the validator: collective
+//! operations stand in uniform control flow only, an object can be declared with some elements and not with others. A new row
+//! of the table therefore brings its cells with it. [`Coverage::record`] counts the cells of a program, and
+//! [`Coverage::missing`] says which none has reached.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use vyre_foundation::analysis::{Scope, Uniformity};
+use vyre_foundation::ir::ops::{Form, Kind, Row, Slot, TABLE};
+use vyre_foundation::ir::{Access, Axis, BlockId, Def, Element, Inst, Memory, Op, Program, Space, Span, Type, ValueId};
+use vyre_foundation::validate;
+
+/// An operation as it is used somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cell {
+    /// The name of the operation, or `const` for a specialization constant that is an operand.
+    pub op: &'static str,
+    /// What it is applied to.
+    pub subject: Subject,
+    /// Who executes it.
+    pub flow: Flow,
+    /// The memory that it accesses.
+    pub place: Place,
+}
+
+/// What an operation is applied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// What its signature says; or for control flow, nothing is handed over.
+    Nothing,
+    /// A type: what `T` stands for, or what is printed, handed over by an exit, or the result of control flow.
+    Type(Type),
+    /// A conversion.
+    Convert(Type, Type),
+    /// The selector of a `switch`.
+    Selector(Type),
+    /// What a loop carries.
+    Carried(Type),
+    /// A dimension.
+    Axis(Axis),
+    /// Elements of memory, and how many at once.
+    Elements(Element, usize),
+    /// An element of an atomic object.
+    Atomic(Element),
+}
+
+/// Who executes an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flow {
+    /// All invocations of the workgroup together, as the validator can prove.
+    Uniform,
+    /// Perhaps only some.
+    Divergent,
+}
+
+impl Flow {
+    const ALL: [Flow; 2] = [Flow::Uniform, Flow::Divergent];
+}
+
+/// The memory that an operation accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// It does not.
+    None,
+    /// Storage of a length that is known at dispatch.
+    Storage,
+    /// Storage of a length that the program says.
+    FixedStorage,
+    /// A uniform.
+    Uniform,
+    /// A workgroup array.
+    Workgroup,
+    /// A private array.
+    Private,
+}
+
+impl Place {
+    fn of(memory: &Memory) -> Place {
+        match memory.space {
+            Space::Storage(_) if memory.length.is_none() => Place::Storage,
+            Space::Storage(_) => Place::FixedStorage,
+            Space::Uniform => Place::Uniform,
+            Space::Workgroup => Place::Workgroup,
+            Space::Private => Place::Private,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Place::None => "",
+            Place::Storage => "storage",
+            Place::FixedStorage => "storage of known length",
+            Place::Uniform => "uniform",
+            Place::Workgroup => "workgroup",
+            Place::Private => "private",
+        }
+    }
+}
+
+/// How often programs have reached each cell.
+#[derive(Clone, Debug)]
+pub struct Coverage {
+    /// In the order of the op table.
+    cells: Vec<(Cell, u64)>,
+    positions: HashMap<Cell, usize>,
+    programs: u64,
+    /// The number of the program that reached a cell for the first time most recently.
+    latest: u64,
+}
+
+impl Default for Coverage {
+    /// All possible cells, none of them reached.
+    fn default() -> Self {
+        let cells: Vec<(Cell, u64)> = possible().into_iter().map(|cell| (cell, 0)).collect();
+        let positions = cells.iter().enumerate().map(|(position, (cell, _))| (*cell, position)).collect();
+        Coverage { cells, positions, programs: 0, latest: 0 }
+    }
+}
+
+impl Coverage {
+    /// Counts what a program uses.
+    ///
+    /// # Panics
+    /// It uses what was thought to be impossible: it is not valid, or there is a mistake here.
+    pub fn record(&mut self, program: &Program) {
+        self.programs += 1;
+        let uniformity = Uniformity::of(program, Scope::Workgroup);
+        let mut pending: Vec<BlockId> = vec![program.body];
+        while let Some(block) = pending.pop() {
+            let flow = if uniformity.divergence(block).is_some() { Flow::Divergent } else { Flow::Uniform };
+            for &id in &program.blocks[block].insts {
+                let inst = &program.insts[id];
+                pending.extend(&inst.blocks);
+                let op = inst.op.row().name;
+                let place = inst.op.memory().map_or(Place::None, |memory| Place::of(&program.memory[memory]));
+                for subject in subjects_of(program, inst) {
+                    self.count(Cell { op, subject, flow, place });
+                }
+                for &operand in &inst.operands {
+                    if let Def::Constant(_) = program.values[operand].def {
+                        let subject = Subject::Type(program.ty(operand));
+                        self.count(Cell { op: "const", subject, flow, place: Place::None });
+                    }
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, cell: Cell) {
+        let position = self.positions.get(&cell).unwrap_or_else(|| panic!("{cell} was thought to be impossible"));
+        let times = &mut self.cells[*position].1;
+        if *times == 0 {
+            self.latest = self.programs;
+        }
+        *times += 1;
+    }
+
+    /// How many cells are possible.
+    pub fn possible(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// The cells that no program has reached.
+    pub fn missing(&self) -> Vec<Cell> {
+        self.cells.iter().filter(|(_, times)| *times == 0).map(|(cell, _)| *cell).collect()
+    }
+}
+
+/// A line for each operation and kind of memory: how many of its cells are reached in each kind of control flow, and how often
+/// the rarest of them.
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<25} {:<25} {:>9} {:>9} {:>9} {:>9}", "", "", "uniform", "rarest", "divergent", "rarest")?;
+        for lines in self.cells.chunk_by(|(a, _), (b, _)| (a.op, a.place) == (b.op, b.place)) {
+            let Cell { op, place, .. } = lines[0].0;
+            write!(f, "{op:<25} {:<25}", place.name())?;
+            for flow in Flow::ALL {
+                let times = || lines.iter().filter(|(cell, _)| cell.flow == flow).map(|(_, times)| *times);
+                match times().min() {
+                    Some(rarest) => {
+                        let reached = format!("{}/{}", times().filter(|times| *times > 0).count(), times().count());
+                        write!(f, " {reached:>9} {rarest:>9}")?;
+                    }
+                    None => write!(f, " {:>9} {:>9}", "–", "–")?,
+                }
+            }
+            writeln!(f)?;
+        }
+        let reached = self.cells.len() - self.missing().len();
+        let (all, latest, programs) = (self.cells.len(), self.latest, self.programs);
+        writeln!(f, "{reached} of {all} cells are reached, the last of them by program {latest} of {programs}")
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cell { op, subject, flow, place } = self;
+        write!(f, "{op}")?;
+        match subject {
+            Subject::Nothing => {}
+            Subject::Type(ty) => write!(f, " {ty}")?,
+            Subject::Convert(from, to) => write!(f, " {from} to {to}")?,
+            Subject::Selector(ty) => write!(f, " on {ty}")?,
+            Subject::Carried(ty) => write!(f, " carrying {ty}")?,
+            Subject::Axis(axis) => write!(f, ".{}", axis.name())?,
+            Subject::Elements(element, 1) => write!(f, " {element}")?,
+            Subject::Elements(element, width) => write!(f, " {width} {element}")?,
+            Subject::Atomic(element) => write!(f, " atomic {element}")?,
+        }
+        if *place != Place::None {
+            write!(f, " in {}", place.name())?;
+        }
+        write!(f, ", {}", if *flow == Flow::Uniform { "uniform" } else { "divergent" })
+    }
+}
+
+/// What an instruction is applied to.
+fn subjects_of(program: &Program, inst: &Inst) -> Vec<Subject> {
+    let ty = |value: &ValueId| program.ty(*value);
+    let handed = |values: &[ValueId]| match values {
+        [] => vec![Subject::Nothing],
+        values => values.iter().map(|value| Subject::Type(ty(value))).collect(),
+    };
+    let object = || &program.memory[inst.op.memory().expect("it names an object")];
+    let elements = |width: usize| {
+        let Memory { element, atomic, .. } = *object();
+        if atomic { Subject::Atomic(element) } else { Subject::Elements(element, width) }
+    };
+    match inst.op.row().form {
+        Form::Plain(signature) if signature.operands.contains(&Slot::T) => vec![Subject::Type(program.class(inst))],
+        Form::Plain(_) | Form::Trap => vec![Subject::Nothing],
+        Form::Convert { .. } => vec![Subject::Convert(ty(&inst.operands[0]), ty(&inst.results[0]))],
+        Form::PerAxis => match inst.op {
+            Op::GlobalId(axis) | Op::LocalId(axis) | Op::GroupId(axis) | Op::GroupCount(axis) | Op::GroupSize(axis) => {
+                vec![Subject::Axis(axis)]
+            }
+            _ => unreachable!("an operation of this form has an axis"),
+        },
+        Form::Load => vec![elements(inst.results.len())],
+        Form::Store => vec![elements(inst.operands.len() - 1)],
+        Form::Length => vec![Subject::Elements(object().element, 1)],
+        Form::Atomic | Form::CompareExchange => vec![Subject::Atomic(object().element)],
+        Form::Print | Form::Exit => handed(&inst.operands),
+        Form::If | Form::Region => handed(&inst.results),
+        Form::Switch => {
+            let mut subjects = handed(&inst.results);
+            subjects.push(Subject::Selector(ty(&inst.operands[0])));
+            subjects
+        }
+        Form::Loop => {
+            let mut subjects = handed(&inst.results);
+            subjects.extend(inst.operands.iter().map(|value| Subject::Carried(ty(value))));
+            subjects
+        }
+    }
+}
+
+/// Every cell that a valid program can reach, in the order of the op table.
+fn possible() -> Vec<Cell> {
+    let objects = objects();
+    let mut cells = Vec::new();
+    let mut add = |op: &'static str, kind: Kind, place: Place, subjects: Vec<Subject>| {
+        for flow in Flow::ALL {
+            if kind != Kind::Collective || flow == Flow::Uniform {
+                cells.extend(subjects.iter().map(|&subject| Cell { op, subject, flow, place }));
+            }
+        }
+    };
+    for row in TABLE {
+        let places = [Place::Storage, Place::FixedStorage, Place::Uniform, Place::Workgroup, Place::Private];
+        match subjects(row) {
+            Some(subjects) => add(row.name, row.kind, Place::None, subjects),
+            None => {
+                for place in places {
+                    let here = objects.iter().filter(|object| Place::of(object) == place);
+                    let mut subjects: Vec<Subject> = here.flat_map(|object| accesses(row, object)).collect();
+                    // An object that is read and one that is written are the same kind of memory.
+                    let mut seen = Vec::new();
+                    subjects.retain(|subject| {
+                        !seen.contains(subject) && {
+                            seen.push(*subject);
+                            true
+                        }
+                    });
+                    add(row.name, row.kind, place, subjects);
+                }
+            }
+        }
+    }
+    add("const", Kind::Pure, Place::None, Type::ALL.map(Subject::Type).to_vec());
+    cells
+}
+
+/// What an operation can be applied to, unless it accesses memory.
+fn subjects(row: &Row) -> Option<Vec<Subject>> {
+    let types = || Type::ALL.map(Subject::Type).into_iter();
+    let handed = || std::iter::once(Subject::Nothing).chain(types()).collect::<Vec<_>>();
+    Some(match row.form {
+        Form::Plain(signature) if signature.operands.contains(&Slot::T) => {
+            signature.class.iter().map(Subject::Type).collect()
+        }
+        Form::Plain(_) | Form::Trap => vec![Subject::Nothing],
+        Form::Convert { same_size } => {
+            let pairs = Type::ALL.into_iter().flat_map(|from| Type::ALL.into_iter().map(move |to| (from, to)));
+            let pairs = pairs.filter(|(from, to)| !same_size || from.bits() == to.bits());
+            pairs.map(|(from, to)| Subject::Convert(from, to)).collect()
+        }
+        Form::PerAxis => Axis::ALL.map(Subject::Axis).to_vec(),
+        Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => return None,
+        Form::Exit if row.name == Op::Return.row().name => vec![Subject::Nothing],
+        Form::Print | Form::Exit | Form::If | Form::Region => handed(),
+        Form::Switch => handed().into_iter().chain([Type::U32, Type::I32].map(Subject::Selector)).collect(),
+        Form::Loop => handed().into_iter().chain(Type::ALL.map(Subject::Carried)).collect(),
+    })
+}
+
+/// What an operation that accesses memory can be applied to in an object.
+fn accesses(row: &Row, object: &Memory) -> Vec<Subject> {
+    let element = object.element;
+    let widths = || match (object.atomic, object.space) {
+        (true, _) => vec![Subject::Atomic(element)],
+        (false, Space::Uniform) => vec![Subject::Elements(element, 1)],
+        (false, _) => (1..=4).map(|width| Subject::Elements(element, width)).collect(),
+    };
+    match row.form {
+        Form::Load if object.readable() => widths(),
+        Form::Store if object.writable() => widths(),
+        Form::Length => vec![Subject::Elements(element, 1)],
+        Form::Atomic | Form::CompareExchange if object.atomic => vec![Subject::Atomic(element)],
+        _ => vec![],
+    }
+}
+
+/// Every object that a valid program can declare.
+fn objects() -> Vec<Memory> {
+    let accesses = [Access::Read, Access::Write, Access::ReadWrite].map(Space::Storage);
+    let spaces = accesses.into_iter().chain([Space::Uniform, Space::Workgroup, Space::Private]);
+    let mut objects = Vec::new();
+    for space in spaces {
+        for element in Element::ALL {
+            for (length, atomic) in [(None, false), (Some(1), false), (None, true), (Some(1), true)] {
+                let name = "object".into();
+                let object = Memory { name, space, element, length, atomic, default: None, span: Span::NONE };
+                let mut program = Program::new("p", [1, 1, 1]);
+                program.memory.push(object.clone());
+                program.push(program.body, Op::Return, [], &[], [], Span::NONE);
+                if validate::program(program).is_ok() {
+                    objects.push(object);
+                }
+            }
+        }
+    }
+    objects
+}

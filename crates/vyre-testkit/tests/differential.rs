@@ -1,0 +1,31 @@
+//! A device that is wrong is found out.
+
+use vyre_driver::{Device, Null};
+use vyre_testkit::{differential, files, oracle};
+
+/// The null device says that it ran everything, and leaves memory as it is.
+#[test]
+fn a_wrong_device_is_found_and_the_mistake_is_kept() {
+    let backend = Null::default();
+    let device = Device::open(&backend).unwrap();
+    let finding = differential::campaign(&backend, &device, 0, &|number| number < 100).unwrap_err();
+    assert!(finding.seed < 100);
+    let path = finding.kept.as_ref().expect("a folder for temporary files");
+    let message = finding.to_string();
+    assert!(message.contains(&format!("--seed {}", finding.seed)), "{message}");
+    assert!(message.contains(&path.display().to_string()), "{message}");
+
+    let cases = files::cases(path).expect("a file test");
+    assert_eq!(cases.len(), 1);
+    let nodes = cases[0].program.stats().nodes;
+    // A store or an atomic, or a print or trap, perhaps with what leads there; and the end.
+    assert!(nodes <= 6, "{nodes} nodes are left");
+    std::fs::remove_file(path).expect("it was written above");
+}
+
+#[test]
+fn a_right_device_is_not() {
+    let backend = vyre_driver::Oracle { subgroup_size: 8 };
+    let ran = differential::campaign(&backend, &oracle(8), 0, &|number| number < 200);
+    assert_eq!(ran.expect("the oracle agrees with itself"), 200);
+}
