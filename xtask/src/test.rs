@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{root, tidy};
+use crate::{fuzz, root, tidy};
 
 /// Says whether the step passed. What went wrong has been printed by then.
 type Step = fn(Options) -> bool;
@@ -18,8 +18,10 @@ pub(crate) struct Options {
 const STEPS: &[(&str, Step)] = &[
     ("toolchain", |_| toolchain()),
     ("packages", packages),
-    ("format", |_| passes(cargo("fmt").args(["--all", "--", "--check"]))),
+    ("format", |_| passes(cargo("fmt").args(["--all", "--", "--check"])) & fuzz::format()),
     ("lint", |_| passes(cargo("clippy").args(["--workspace", "--all-targets", "--", "-D", "warnings"]))),
+    // Fuzzing takes its time and is run by itself; that it builds is checked here.
+    ("fuzz lint", |_| fuzz::lint()),
     // Documentation tests are included.
     ("test", |options| {
         let without_gpu: &[&str] = if options.gpu { &[] } else { &["--exclude", GPU_CRATE] };
@@ -94,7 +96,7 @@ fn packages(options: Options) -> bool {
     still.is_empty()
 }
 
-fn quiet(command: &mut Command) -> bool {
+pub(crate) fn quiet(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
@@ -117,13 +119,13 @@ pub(crate) fn bench(arguments: &[&str]) -> bool {
 }
 
 /// A command of the cargo that runs this.
-fn cargo(command: &str) -> Command {
+pub(crate) fn cargo(command: &str) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).arg(command);
     cargo
 }
 
-fn passes(command: &mut Command) -> bool {
+pub(crate) fn passes(command: &mut Command) -> bool {
     command.status().map_or_else(
         |error| {
             eprintln!("error: cannot run {}: {error}", command.get_program().display());
