@@ -62,3 +62,17 @@ fn what_is_not_valid_is_printed() {
     assert!(printed.contains("nested too deep"), "{printed}");
     assert!(validate::program(deep).is_err());
 }
+
+/// Text cannot say that a terminator has results, but a program could have one that does.
+#[test]
+fn a_terminator_has_no_results() {
+    use vyre_foundation::ir::{Op, Program, Span, Type};
+
+    for (op, operands) in [(Op::Return, 0), (Op::Trap, 1)] {
+        let mut program = Program::new("p", [1, 1, 1]);
+        let body = program.body;
+        let code = program.literal(1u32);
+        program.push(body, op, std::iter::repeat_n(code, operands), &[Type::U32], [], Span::NONE);
+        assert_eq!(validate::program(program).unwrap_err().code(), "V001");
+    }
+}

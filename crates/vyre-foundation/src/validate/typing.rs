@@ -56,6 +56,9 @@ impl Checker<'_> {
             self.scopes(inst);
             if inst.op.is_terminator() {
                 self.terminator(inst, owner, enclosing_loop);
+                if let Some(wrong) = structure::wrong_results(program, id, &[]) {
+                    self.found.push(wrong);
+                }
                 if position + 1 < contents.insts.len() {
                     self.report(Fault::AfterTerminator { op: inst.op.row().name }, inst.span);
                 }
