@@ -1,6 +1,7 @@
 //! Developer tasks, run as `cargo xtask <command>`. Only the standard library is used, so that building this costs next
 //! to nothing before the real work starts.
 
+mod fuzz;
 mod soak;
 mod test;
 mod tidy;
@@ -17,6 +18,9 @@ Commands:
   test [--no-gpu]   Install what the tests need, and run everything that must pass: formatting, lints, tests,
                     documentation, tidy. --no-gpu leaves out the tests that need a Vulkan driver
   tidy              Check the rules of the repository: crate dependencies, names, files, links
+  fuzz TARGET [--seconds N]
+                    Install cargo-fuzz, and look for inputs on which TARGET fails: wire, text or lower. It takes 300
+                    seconds unless N is given, and is an error if there is such an input
   bench SUITE [NAME] [--json] [--quick]
                     Measure a suite, or the lines of it whose name contains NAME, against baselines
   soak diff [--minutes N] [--device cpu|wgpu] [--seed S]
@@ -32,6 +36,14 @@ fn main() -> ExitCode {
         }
         ["test"] => test::run(test::Options { gpu: true }),
         ["test", "--no-gpu"] => test::run(test::Options { gpu: false }),
+        ["fuzz", target] => fuzz::run(target, 300),
+        ["fuzz", target, "--seconds", seconds] => match seconds.parse() {
+            Ok(seconds) => fuzz::run(target, seconds),
+            Err(_) => {
+                eprintln!("error: `{seconds}` is not a number of seconds");
+                return ExitCode::from(2);
+            }
+        },
         ["bench", ..] => test::bench(&args[1..]),
         ["soak", ..] => soak::run(&args[1..]),
         ["tidy"] => tidy::run(),

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{root, tidy};
+use crate::{fuzz, root, tidy};
 
 /// Says whether the step passed. What went wrong has been printed by then.
 type Step = fn(Options) -> bool;
@@ -18,8 +18,10 @@ pub(crate) struct Options {
 const STEPS: &[(&str, Step)] = &[
     ("toolchain", |_| toolchain()),
     ("packages", packages),
-    ("format", |_| passes(cargo("fmt").args(["--all", "--", "--check"]))),
+    ("format", |_| passes(cargo("fmt").args(["--all", "--", "--check"])) & fuzz::format()),
     ("lint", |_| passes(cargo("clippy").args(["--workspace", "--all-targets", "--", "-D", "warnings"]))),
+    // Fuzzing takes its time and is run by itself; that it builds is checked here.
+    ("fuzz lint", |_| fuzz::lint()),
     // Documentation tests are included.
     ("test", |options| {
         let without_gpu: &[&str] = if options.gpu { &[] } else { &["--exclude", GPU_CRATE] };
@@ -94,7 +96,7 @@ fn packages(options: Options) -> bool {
     still.is_empty()
 }
 
-fn quiet(command: &mut Command) -> bool {
+pub(crate) fn quiet(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 

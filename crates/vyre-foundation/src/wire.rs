@@ -30,8 +30,8 @@ use crate::Error;
 use crate::ir::entity::Entity;
 use crate::ir::ops::{Payload, Row};
 use crate::ir::{
-    Access, Axis, BlockId, Def, Element, InstId, Literal, MemId, Memory, Module, Program, Space, Span, Type, ValueId,
-    Values,
+    Access, Axis, BlockId, Def, Element, Inst, InstId, Literal, MemId, Memory, Module, Program, Space, Span, Type,
+    ValueId, Values,
 };
 
 /// The first bytes of a file.
@@ -89,7 +89,8 @@ pub fn decode(bytes: &[u8]) -> Result<Module, Error> {
     if header[8..] != blake3::hash(contents).as_bytes()[..] {
         return wrong(8, "the contents are damaged: their hash is another".into());
     }
-    Reader { bytes: contents, at: 0, ops: Vec::new(), used_ops: 0 }.module()
+    let reader = Reader { bytes: contents, at: 0, ops: Vec::new(), used_ops: 0, types: Vec::new(), insts: Vec::new() };
+    reader.module().map_err(|wrong| Error::Wire { at: HEADER + wrong.at, reason: wrong.reason })
 }
 
 // Writing.
@@ -261,18 +262,56 @@ const SPACES: [Space; 6] = [
 struct Reader<'b> {
     bytes: &'b [u8],
     at: usize,
-    ops: Vec<&'static Row>,
+    ops: Vec<(&'static Row, Takes)>,
     /// How many of them have been used; they are listed in the order of their first use.
     used_ops: usize,
+    /// The types of the results of the instruction that is being read.
+    types: Vec<Type>,
+    /// The instructions of the blocks that are being read, innermost last: a block gets its list when that is complete.
+    insts: Vec<InstId>,
 }
 
-type Read<T> = Result<T, Error>;
+/// The kind of payload that an operation takes.
+#[derive(Clone, Copy)]
+enum Takes {
+    Nothing,
+    Axis,
+    Memory,
+    Text,
+    Cases,
+}
+
+impl Takes {
+    /// What a row takes is found by offering one payload of each kind.
+    fn of(row: &Row) -> Takes {
+        let offers = [
+            (Payload::None, Takes::Nothing),
+            (Payload::Axis(Axis::X), Takes::Axis),
+            (Payload::Memory(MemId::from_index(0)), Takes::Memory),
+            (Payload::Text(""), Takes::Text),
+            (Payload::Cases(&[]), Takes::Cases),
+        ];
+        let taken = offers.into_iter().find(|(payload, _)| row.op(*payload).is_some());
+        taken.expect("every row takes one of the payloads").1
+    }
+}
+
+/// What is wrong with the bytes, and where. Boxed, because nearly everything that is read returns a result: one that fits
+/// into registers makes decoding much faster.
+struct Wrong {
+    at: usize,
+    reason: String,
+}
+
+type Read<T> = Result<T, Box<Wrong>>;
 
 impl<'b> Reader<'b> {
+    #[cold]
     fn wrong<T>(&self, reason: impl Into<String>) -> Read<T> {
-        Err(Error::Wire { at: HEADER + self.at, reason: reason.into() })
+        Err(Box::new(Wrong { at: self.at, reason: reason.into() }))
     }
 
+    #[inline]
     fn byte(&mut self) -> Read<u8> {
         match self.bytes.get(self.at) {
             Some(&byte) => {
@@ -283,7 +322,19 @@ impl<'b> Reader<'b> {
         }
     }
 
+    #[inline]
     fn number(&mut self) -> Read<u64> {
+        // Nearly all numbers are small.
+        match self.bytes.get(self.at) {
+            Some(&byte) if byte < 0x80 => {
+                self.at += 1;
+                Ok(byte.into())
+            }
+            _ => self.long_number(),
+        }
+    }
+
+    fn long_number(&mut self) -> Read<u64> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -370,10 +421,10 @@ impl<'b> Reader<'b> {
             let Some(row) = Row::named(name) else {
                 return self.wrong(format!("there is no operation `{name}`: the file may be of a newer version"));
             };
-            if self.ops.iter().any(|known| std::ptr::eq(*known, row)) {
+            if self.ops.iter().any(|(known, _)| std::ptr::eq(*known, row)) {
                 return self.wrong(format!("operation `{name}` is listed twice"));
             }
-            self.ops.push(row);
+            self.ops.push((row, Takes::of(row)));
         }
         let mut programs = Vec::new();
         let count = self.count()?;
@@ -446,42 +497,49 @@ impl<'b> Reader<'b> {
             let ty = self.ty()?;
             values.push(program.param(block, ty));
         }
+        let start = self.insts.len();
         for _ in 0..self.count()? {
-            self.inst(program, values, block, depth)?;
+            let inst = self.inst(program, values, depth)?;
+            self.insts.push(inst);
         }
+        program.blocks[block].insts = self.insts[start..].into();
+        self.insts.truncate(start);
         Ok(())
     }
 
-    fn inst(&mut self, program: &mut Program, values: &mut Vec<ValueId>, block: BlockId, depth: usize) -> Read<()> {
+    fn inst(&mut self, program: &mut Program, values: &mut Vec<ValueId>, depth: usize) -> Read<InstId> {
         let number = self.number_below(self.ops.len() as u64, "operation")? as usize;
         if number > self.used_ops {
             return self.wrong("operations are not in the order of their first use");
         }
         self.used_ops = self.used_ops.max(number + 1);
-        let row = self.ops[number];
+        let (row, takes) = self.ops[number];
 
         let (text, mut cases);
-        // Which payload a row takes is found by offering one of each kind.
-        let payload = if row.op(Payload::None).is_some() {
-            Payload::None
-        } else if row.op(Payload::Axis(Axis::X)).is_some() {
-            let axis = self.byte()?;
-            let Some(&axis) = Axis::ALL.get(usize::from(axis)) else {
-                return self.wrong(format!("there is no axis {axis}"));
-            };
-            Payload::Axis(axis)
-        } else if row.op(Payload::Text("")).is_some() {
-            text = self.string()?;
-            Payload::Text(text)
-        } else if row.op(Payload::Cases(&[])).is_some() {
-            cases = Vec::new();
-            for _ in 0..self.count()? {
-                cases.push(self.word()?);
+        let payload = match takes {
+            Takes::Nothing => Payload::None,
+            Takes::Axis => {
+                let axis = self.byte()?;
+                let Some(&axis) = Axis::ALL.get(usize::from(axis)) else {
+                    return self.wrong(format!("there is no axis {axis}"));
+                };
+                Payload::Axis(axis)
             }
-            Payload::Cases(&cases)
-        } else {
-            let memory = self.number_below(program.memory.len() as u64, "memory object")?;
-            Payload::Memory(MemId::from_index(memory as usize))
+            Takes::Text => {
+                text = self.string()?;
+                Payload::Text(text)
+            }
+            Takes::Cases => {
+                cases = Vec::new();
+                for _ in 0..self.count()? {
+                    cases.push(self.word()?);
+                }
+                Payload::Cases(&cases)
+            }
+            Takes::Memory => {
+                let memory = self.number_below(program.memory.len() as u64, "memory object")?;
+                Payload::Memory(MemId::from_index(memory as usize))
+            }
         };
         let op = row.op(payload).expect("the payload is of the kind that the row takes");
 
@@ -501,17 +559,20 @@ impl<'b> Reader<'b> {
                 }
             });
         }
-        let mut types = Vec::new();
+        self.types.clear();
         for _ in 0..self.count()? {
-            types.push(self.ty()?);
+            let ty = self.ty()?;
+            self.types.push(ty);
         }
         let nested = self.count()?;
-        let blocks: Vec<BlockId> = (0..nested).map(|_| program.block()).collect();
-        let inst = program.push(block, op, operands, &types, blocks.iter().copied(), Span::NONE);
-        for nested in blocks {
+        let blocks = (0..nested).map(|_| program.block()).collect();
+        let inst = Inst { op, operands, results: Values::new(), blocks, span: Span::NONE };
+        let id = program.add(inst, &self.types);
+        for position in 0..nested {
+            let nested = program.insts[id].blocks[position];
             self.block(program, values, nested, depth + 1)?;
         }
-        values.extend(program.insts[inst].results.iter().copied());
-        Ok(())
+        values.extend_from_slice(&program.insts[id].results);
+        Ok(id)
     }
 }

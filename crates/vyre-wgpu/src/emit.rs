@@ -121,6 +121,35 @@ pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Err
     }
 }
 
+/// Lowers a program for devices of every sort that the lowering knows, and has naga check the modules. Nothing is kept: this
+/// is how the lowering is tested where there are no such devices.
+///
+/// # Errors
+/// [`Error::Backend`] if naga finds something wrong, which would be a mistake of the lowering.
+pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
+    let plain = lower::Target {
+        loop_budget: false,
+        atomics_64: true,
+        veil_floats: false,
+        emulate_fma: false,
+        subgroup_size: Some(32),
+    };
+    // As on Mesa's software driver, but for the atomics, without which programs that use them are not lowered.
+    let software = lower::Target {
+        loop_budget: true,
+        atomics_64: true,
+        veil_floats: true,
+        emulate_fma: true,
+        subgroup_size: Some(8),
+    };
+    for target in [plain, software] {
+        let module = lower::lower(program, target).module;
+        let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+        validator.validate(&module).map_err(|error| failed(Target::SpirV, error.as_inner()))?;
+    }
+    Ok(())
+}
+
 /// The module has its own checks.
 const UNCHECKED: BoundsCheckPolicies = BoundsCheckPolicies {
     index: naga::proc::BoundsCheckPolicy::Unchecked,

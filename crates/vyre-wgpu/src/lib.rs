@@ -10,4 +10,4 @@ mod lower;
 mod probe;
 
 pub use device::Wgpu;
-pub use emit::{Emitted, Target, emit};
+pub use emit::{Emitted, Target, emit, verify};

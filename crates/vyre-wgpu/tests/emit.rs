@@ -122,3 +122,18 @@ fn targets_are_found_by_name() {
     let program = programs.iter().find(barrier).expect("examples have barriers");
     assert!(text_of(program, Target::Wgsl).is_some_and(|text| text.contains("workgroupBarrier()")));
 }
+
+/// The writers of text recurse over expressions, so these must not become as deep as a program is long.
+#[test]
+fn a_long_chain_of_operations() {
+    let mut source = "program p workgroup(1) {\nread_write x: [u32]\n%0 = load x[0]\n".to_owned();
+    for position in 0..50_000 {
+        source += &format!("%{} = add %{position}, 1\n", position + 1);
+    }
+    source += "store x[0], %50000\n}\n";
+    let program = validate::module(text::parse(&source).unwrap()).unwrap().remove(0);
+    for target in Target::ALL {
+        emit(&program, target).unwrap();
+    }
+    vyre_wgpu::verify(&program).unwrap();
+}

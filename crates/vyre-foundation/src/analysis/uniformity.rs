@@ -8,7 +8,7 @@
 //! `return` and `trap` do not make control flow divergent: an invocation that has ended counts as present at barriers.
 //! `break` and `continue` do: after one that only some invocations take, the others go on alone.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::entity::Arena;
 use crate::ir::ops::Kind;
@@ -84,10 +84,11 @@ impl Uniformity {
     /// The way from a value that is not uniform back to the one that tells invocations apart, both included.
     pub fn trace(&self, value: ValueId) -> Vec<ValueId> {
         let mut trace = vec![value];
+        let mut seen = FxHashSet::from_iter([value]);
         let mut at = value;
         while let Some(Cause::Operand(next) | Cause::Choice(next)) = self.values[at] {
             // Values that a loop carries can be causes of each other.
-            if trace.contains(&next) {
+            if !seen.insert(next) {
                 break;
             }
             trace.push(next);

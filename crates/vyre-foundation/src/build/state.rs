@@ -7,7 +7,7 @@ use std::panic::Location;
 
 use super::joins;
 use crate::Error;
-use crate::diagnostics::Fault;
+use crate::diagnostics::{Fault, Found};
 use crate::ir::entity::Arena;
 use crate::ir::{BlockId, Def, InstId, Literal, Op, Program, Span, Type, ValueId, Values};
 use crate::text::is_name;
@@ -97,10 +97,10 @@ impl State {
 
     #[track_caller]
     pub(super) fn check_declarations(&mut self) {
-        let mut faults = Vec::new();
-        validate::declarations(&self.program, &mut faults);
-        if let Some(first) = faults.first() {
-            self.misuse(first.fault.to_string());
+        let mut found = Found::default();
+        validate::declarations(&self.program, &mut found);
+        if let Some(first) = found.first() {
+            self.misuse(first.to_string());
         }
     }
 

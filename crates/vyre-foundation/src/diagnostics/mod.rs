@@ -58,7 +58,46 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All mistakes of one text or program, in the order of the source. There is at least one.
+/// How many mistakes of one text or module are reported. Nobody reads more, and a file that consists of mistakes must not
+/// take more memory than one that has none.
+pub const LIMIT: usize = 100;
+
+/// Mistakes while they are looked for: the first [`LIMIT`] of them.
+#[derive(Default)]
+pub(crate) struct Found(Vec<Diagnostic>);
+
+impl Found {
+    pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
+        if !self.is_full() {
+            self.0.push(diagnostic);
+        }
+    }
+
+    pub(crate) fn append(&mut self, others: Found) {
+        self.0.extend(others.0);
+        self.0.truncate(LIMIT);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether looking for more is in vain.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() >= LIMIT
+    }
+
+    /// The fault that was found first.
+    pub(crate) fn first(self) -> Option<Fault> {
+        self.0.into_iter().next().map(|diagnostic| diagnostic.fault)
+    }
+
+    pub(crate) fn into_diagnostics(self) -> Option<Diagnostics> {
+        Diagnostics::from_list(self.0)
+    }
+}
+
+/// The mistakes of one text or program, in the order of the source. There is at least one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnostics(Vec<Diagnostic>);
 

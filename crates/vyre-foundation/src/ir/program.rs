@@ -5,7 +5,7 @@ use std::fmt;
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
-use super::entity::{Arena, BlockId, ConstantId, InstId, MemId, ValueId};
+use super::entity::{Arena, BlockId, ConstantId, Entity, InstId, MemId, ValueId};
 use super::ops::{Form, Op, Slot};
 use super::types::{Element, Literal, Type};
 use crate::Error;
@@ -295,18 +295,18 @@ impl Program {
         blocks: impl IntoIterator<Item = BlockId>,
         span: Span,
     ) -> InstId {
-        let inst = self.insts.push(Inst {
-            op,
-            operands: operands.into_iter().collect(),
-            results: smallvec![],
-            blocks: blocks.into_iter().collect(),
-            span,
-        });
+        let operands = operands.into_iter().collect();
+        let blocks = blocks.into_iter().collect();
+        self.add(Inst { op, operands, results: smallvec![], blocks, span }, results)
+    }
+
+    /// Adds an instruction that is to stand in a block later, with one new value for each result type.
+    pub(crate) fn add(&mut self, mut inst: Inst, results: &[Type]) -> InstId {
+        let id = InstId::from_index(self.insts.len());
         for (position, &ty) in results.iter().enumerate() {
-            let value = self.values.push(Value { ty, def: Def::Result(inst, position as u32) });
-            self.insts[inst].results.push(value);
+            inst.results.push(self.values.push(Value { ty, def: Def::Result(id, position as u32) }));
         }
-        inst
+        self.insts.push(inst)
     }
 
     /// The type of a value.

@@ -1,6 +1,6 @@
 //! Splits text into tokens.
 
-use crate::diagnostics::{Diagnostic, Fault};
+use crate::diagnostics::{Diagnostic, Fault, Found};
 use crate::ir::Span;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +35,7 @@ impl Token<'_> {
 }
 
 /// Every token with its place, ending in `EndOfText`. What is not a token is reported.
-pub(super) fn tokens<'s>(source: &'s str, diagnostics: &mut Vec<Diagnostic>) -> Vec<(Token<'s>, Span)> {
+pub(super) fn tokens<'s>(source: &'s str, found: &mut Found) -> Vec<(Token<'s>, Span)> {
     let mut lexer = Lexer { source, at: 0 };
     let mut tokens = Vec::new();
     loop {
@@ -44,7 +44,7 @@ pub(super) fn tokens<'s>(source: &'s str, diagnostics: &mut Vec<Diagnostic>) -> 
         let token = lexer.token();
         let span = Span { start: start as u32, end: lexer.at as u32 };
         let token = token.unwrap_or_else(|fault| {
-            diagnostics.push(Diagnostic::new(fault, span));
+            found.push(Diagnostic::new(fault, span));
             Token::Invalid
         });
         tokens.push((token, span));

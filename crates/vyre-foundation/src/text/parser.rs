@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::lexer::{Token, tokens};
 use super::number::parse_literal;
 use crate::Error;
-use crate::diagnostics::{Diagnostic, Diagnostics, Fault};
+use crate::diagnostics::{Diagnostic, Fault, Found};
 use crate::ir::ops::{Form, Payload, Row, TABLE};
 use crate::ir::{
     Access, Axis, BlockId, Element, Literal, MemId, Memory, Module, Op, Program, Space, Span, Type, ValueId, Values,
@@ -14,21 +14,21 @@ use crate::ir::{
 /// Reads a module.
 ///
 /// # Errors
-/// [`Error::Text`] with every mistake that was found.
+/// [`Error::Text`] with the mistakes, at most [`LIMIT`](crate::diagnostics::LIMIT).
 pub fn parse(source: &str) -> Result<Module, Error> {
-    let mut diagnostics = Vec::new();
+    let mut found = Found::default();
     if u32::try_from(source.len()).is_err() {
-        diagnostics.push(Diagnostic::new(Fault::SourceTooLarge { bytes: source.len() }, Span::NONE));
+        found.push(Diagnostic::new(Fault::SourceTooLarge { bytes: source.len() }, Span::NONE));
     } else {
-        let tokens = tokens(source, &mut diagnostics);
-        let mut parser = Parser { tokens, at: 0, depth: 0, diagnostics };
+        let tokens = tokens(source, &mut found);
+        let mut parser = Parser { tokens, at: 0, depth: 0, found };
         let module = parser.module();
-        diagnostics = parser.diagnostics;
-        if diagnostics.is_empty() {
+        found = parser.found;
+        if found.is_empty() {
             return Ok(module);
         }
     }
-    Err(Error::Text(Diagnostics::from_list(diagnostics).expect("a mistake was found")))
+    Err(Error::Text(found.into_diagnostics().expect("a mistake was found")))
 }
 
 /// How deep blocks may be nested before reading stops. More than the validator allows, so that its message is the one that
@@ -85,7 +85,7 @@ struct Parser<'s> {
     tokens: Vec<(Token<'s>, Span)>,
     at: usize,
     depth: usize,
-    diagnostics: Vec<Diagnostic>,
+    found: Found,
 }
 
 /// A name with its place.
@@ -146,7 +146,7 @@ impl<'s> Parser<'s> {
     // Mistakes.
 
     fn report(&mut self, fault: Fault, span: Span) -> Failed {
-        self.diagnostics.push(Diagnostic::new(fault, span));
+        self.found.push(Diagnostic::new(fault, span));
         Failed
     }
 
@@ -599,11 +599,9 @@ impl<'s> Parser<'s> {
             Form::Loop => {
                 let body = scope.program.block();
                 scope.visible.push(FxHashMap::default());
-                operands = self.loop_params(scope, body)?;
-                named_types = self.result_types()?;
-                header = self.previous_span();
-                self.block(scope, body, Owner::Loop)?;
+                let read = self.loop_inst(scope, body);
                 scope.visible.pop();
+                (operands, named_types, header) = read?;
                 blocks.push(body);
             }
             Form::Region => {
@@ -665,6 +663,15 @@ impl<'s> Parser<'s> {
         let block = scope.program.block();
         scope.program.push(block, Op::Yield, [], &[], [], end);
         Ok(block)
+    }
+
+    /// A loop from its parameters to its body: their initial values, the types of the results, and where its header ends.
+    fn loop_inst(&mut self, scope: &mut Scope<'s>, body: BlockId) -> Parsed<(Values, Vec<Type>, Span)> {
+        let initial = self.loop_params(scope, body)?;
+        let types = self.result_types()?;
+        let header = self.previous_span();
+        self.block(scope, body, Owner::Loop)?;
+        Ok((initial, types, header))
     }
 
     /// `(%p = a, %q = b)`: defines the parameters of a loop and returns their initial values.

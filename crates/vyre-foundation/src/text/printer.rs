@@ -8,17 +8,26 @@ use crate::ir::ops::{Form, Payload};
 use crate::ir::{Access, Block, BlockId, Def, Inst, Literal, Memory, Module, Op, Program, Space, Type, ValueId};
 
 /// The module as text.
+///
+/// Modules that are not valid are printed as well, for messages: what is missing is left out, and what is nested deeper than
+/// can be read back is not shown.
 pub fn print(module: &Module) -> String {
     let programs: Vec<String> = module.programs.iter().map(|program| Printer::new(program).program()).collect();
     programs.join("\n")
 }
 
+/// As deep as blocks can be nested and still be read back. Little enough for the stack.
+const MAX_DEPTH: usize = 128;
+
 struct Printer<'p> {
     program: &'p Program,
     text: String,
     indent: usize,
+    depth: usize,
     names: FxHashMap<ValueId, String>,
     taken: FxHashSet<String>,
+    /// How many values were named after each hint.
+    copies: FxHashMap<&'p str, usize>,
     numbered: usize,
 }
 
@@ -28,8 +37,10 @@ impl<'p> Printer<'p> {
             program,
             text: String::new(),
             indent: 0,
+            depth: 0,
             names: FxHashMap::default(),
             taken: FxHashSet::default(),
+            copies: FxHashMap::default(),
             numbered: 0,
         }
     }
@@ -89,7 +100,10 @@ impl<'p> Printer<'p> {
             Form::Plain(_) | Form::Exit | Form::Trap => {
                 format!("{}{}", row.name, joined(operands(self, &inst.operands)))
             }
-            Form::Convert { .. } => format!("{} {} to {}", row.name, operands(self, &inst.operands), results[0]),
+            Form::Convert { .. } => {
+                let to = results.first().map_or("nothing", |ty| ty.name());
+                format!("{} {} to {to}", row.name, operands(self, &inst.operands))
+            }
             Form::PerAxis => {
                 let Payload::Axis(axis) = payload else { unreachable!("operations of this form carry an axis") };
                 format!("{}.{}", row.name, axis.name())
@@ -109,11 +123,12 @@ impl<'p> Printer<'p> {
             }
             Form::If | Form::Switch => format!("{} {}", row.name, operands(self, &inst.operands)),
             Form::Loop => {
-                let params = self.program.blocks[inst.blocks[0]].params.clone();
+                let program = self.program;
+                let params = inst.blocks.first().map_or(&[][..], |&body| &program.blocks[body].params);
                 let pairs: Vec<String> = params
-                    .into_iter()
-                    .zip(inst.operands.clone())
-                    .map(|(param, initial)| {
+                    .iter()
+                    .zip(&inst.operands)
+                    .map(|(&param, &initial)| {
                         let initial = self.value(initial);
                         format!("{} = {initial}", self.define(param))
                     })
@@ -141,21 +156,15 @@ impl<'p> Printer<'p> {
         match &inst.op {
             Op::If => {
                 self.nested(inst.blocks[0], &Op::Yield);
-                let otherwise = &self.program.blocks[inst.blocks[1]];
-                let empty = match otherwise.insts.as_slice() {
-                    [only] => {
-                        let only = &self.program.insts[*only];
-                        only.op == Op::Yield && only.operands.is_empty()
+                for &otherwise in &inst.blocks[1..] {
+                    if !self.yields_at_once(otherwise) {
+                        self.line("} else {");
+                        self.nested(otherwise, &Op::Yield);
                     }
-                    _ => false,
-                };
-                if !empty {
-                    self.line("} else {");
-                    self.nested(inst.blocks[1], &Op::Yield);
                 }
             }
             Op::Switch(cases) => {
-                let ty = self.program.ty(inst.operands[0]);
+                let ty = inst.operands.first().map_or(Type::U32, |&selector| self.program.ty(selector));
                 self.indent += 1;
                 for (position, &block) in inst.blocks.iter().enumerate() {
                     let label = match cases.get(position) {
@@ -174,9 +183,26 @@ impl<'p> Printer<'p> {
         self.line("}");
     }
 
+    /// Whether a block does nothing, and gives nothing.
+    fn yields_at_once(&self, block: BlockId) -> bool {
+        match self.program.blocks[block].insts[..] {
+            [only] => {
+                let only = &self.program.insts[only];
+                only.op == Op::Yield && only.operands.is_empty()
+            }
+            _ => false,
+        }
+    }
+
     fn nested(&mut self, block: BlockId, implied: &Op) {
         self.indent += 1;
-        self.insts(&self.program.blocks[block], implied);
+        if self.depth < MAX_DEPTH {
+            self.depth += 1;
+            self.insts(&self.program.blocks[block], implied);
+            self.depth -= 1;
+        } else {
+            self.line("// nested too deep to be printed");
+        }
         self.indent -= 1;
     }
 
@@ -190,13 +216,14 @@ impl<'p> Printer<'p> {
     fn define(&mut self, value: ValueId) -> String {
         let name = match self.program.names.get(&value) {
             Some(hint) => {
-                let mut name = hint.to_string();
-                let mut copy = 1;
-                while !self.taken.insert(name.clone()) {
-                    name = format!("{hint}.{copy}");
-                    copy += 1;
+                let copies = self.copies.entry(hint).or_default();
+                loop {
+                    let name = if *copies == 0 { hint.to_string() } else { format!("{hint}.{copies}") };
+                    *copies += 1;
+                    if self.taken.insert(name.clone()) {
+                        break name;
+                    }
                 }
-                name
             }
             None => {
                 self.numbered += 1;

@@ -1,6 +1,6 @@
 //! The validator, and the promise that comes with it.
 //!
-//! [`program`] checks every rule of the [fault table](crate::diagnostics::Fault) and reports all violations. What passes is
+//! [`program`] checks every rule of the [fault table](crate::diagnostics::Fault) and reports the violations. What passes is
 //! wrapped as [`Validated`], and only that can be run, optimized or lowered. The promise: *no later stage panics on a
 //! validated program*, and all of them agree on what it means. In particular:
 //!
@@ -17,9 +17,11 @@ mod typing;
 
 use std::ops::Deref;
 
+use rustc_hash::FxHashSet;
+
 use crate::Error;
 use crate::analysis::{Scope, Uniformity};
-use crate::diagnostics::{Diagnostic, Diagnostics, Fault};
+use crate::diagnostics::{Diagnostic, Diagnostics, Fault, Found};
 use crate::ir::{Access, Element, InstId, Module, Op, Program, Space, Span, ValueId, total_invocations};
 use crate::text::is_name;
 
@@ -58,16 +60,20 @@ impl<T> Deref for Validated<T> {
 /// Validates every program of a module, and that their names are distinct.
 ///
 /// # Errors
-/// [`Error::Invalid`] with all violations of all programs.
+/// [`Error::Invalid`] with the violations of all programs, at most [`LIMIT`](crate::diagnostics::LIMIT).
 pub fn module(module: Module) -> Result<Vec<Validated<Program>>, Error> {
-    let mut diagnostics = Vec::new();
-    for (position, program) in module.programs.iter().enumerate() {
-        if module.programs[..position].iter().any(|earlier| earlier.name == program.name) {
-            diagnostics.push(Diagnostic::new(Fault::DuplicateProgram { name: program.name.clone() }, Span::NONE));
+    let mut found = Found::default();
+    let mut names = FxHashSet::default();
+    for program in &module.programs {
+        if found.is_full() {
+            break;
         }
-        diagnostics.extend(check(program));
+        if !names.insert(&program.name) {
+            found.push(Diagnostic::new(Fault::DuplicateProgram { name: program.name.clone() }, Span::NONE));
+        }
+        found.append(check(program));
     }
-    match Diagnostics::from_list(diagnostics) {
+    match found.into_diagnostics() {
         None => Ok(module.programs.into_iter().map(Validated).collect()),
         Some(diagnostics) => Err(Error::Invalid(diagnostics)),
     }
@@ -76,7 +82,7 @@ pub fn module(module: Module) -> Result<Vec<Validated<Program>>, Error> {
 /// Validates a program.
 ///
 /// # Errors
-/// [`Error::Invalid`] with all violations.
+/// [`Error::Invalid`] with the violations, at most [`LIMIT`](crate::diagnostics::LIMIT).
 pub fn program(program: Program) -> Result<Validated<Program>, Error> {
     match diagnose(&program) {
         None => Ok(Validated(program)),
@@ -86,31 +92,31 @@ pub fn program(program: Program) -> Result<Validated<Program>, Error> {
 
 /// Every rule that a program breaks, if it breaks any.
 pub fn diagnose(program: &Program) -> Option<Diagnostics> {
-    Diagnostics::from_list(check(program))
+    check(program).into_diagnostics()
 }
 
 /// The first rule about single instructions that this one breaks. The builder asks after each, while it knows the place in
 /// the caller's source.
 pub(crate) fn instruction(program: &Program, inst: InstId) -> Option<Fault> {
-    typing::check_inst(program, inst).into_iter().next().map(|diagnostic| diagnostic.fault)
+    typing::check_inst(program, inst).first()
 }
 
 /// Each stage relies on the ones before it, so a stage that finds something is the last.
-fn check(program: &Program) -> Vec<Diagnostic> {
-    let mut diagnostics = structure::check(program);
-    if diagnostics.is_empty() {
-        declarations(program, &mut diagnostics);
-        typing::check(program, &mut diagnostics);
+fn check(program: &Program) -> Found {
+    let mut found = structure::check(program);
+    if found.is_empty() {
+        declarations(program, &mut found);
+        typing::check(program, &mut found);
     }
-    if diagnostics.is_empty() {
-        uniform_control_flow(program, &mut diagnostics);
+    if found.is_empty() {
+        uniform_control_flow(program, &mut found);
     }
-    diagnostics
+    found
 }
 
 /// Names, sizes and memory. The builder asks for this, too, after each declaration.
-pub(crate) fn declarations(program: &Program, diagnostics: &mut Vec<Diagnostic>) {
-    let mut report = |fault, span| diagnostics.push(Diagnostic::new(fault, span));
+pub(crate) fn declarations(program: &Program, found: &mut Found) {
+    let mut report = |fault, span| found.push(Diagnostic::new(fault, span));
     if !is_name(&program.name) {
         report(Fault::BadName { name: program.name.clone() }, Span::NONE);
     }
@@ -118,12 +124,12 @@ pub(crate) fn declarations(program: &Program, diagnostics: &mut Vec<Diagnostic>)
 
     let constants = program.constants.values().map(|constant| (&constant.name, constant.span));
     let objects = program.memory.values().map(|memory| (&memory.name, memory.span));
-    let declared: Vec<(&String, Span)> = constants.chain(objects).collect();
-    for (position, &(name, span)) in declared.iter().enumerate() {
+    let mut names = FxHashSet::default();
+    for (name, span) in constants.chain(objects) {
         if !is_name(name) {
             report(Fault::BadName { name: name.clone() }, span);
         }
-        if declared[..position].iter().any(|(earlier, _)| *earlier == name) {
+        if !names.insert(name) {
             report(Fault::DuplicateName { name: name.clone() }, span);
         }
     }
@@ -188,19 +194,24 @@ fn workgroup_size(program: &Program, report: &mut impl FnMut(Fault, Span)) {
 
 /// Rejects collective operations that not all invocations may reach together, and shows the way back to the operation that
 /// tells invocations apart.
-fn uniform_control_flow(program: &Program, diagnostics: &mut Vec<Diagnostic>) {
+fn uniform_control_flow(program: &Program, found: &mut Found) {
+    /// Steps of the way that are shown, from its beginning; the last one is always shown.
+    const STEPS: usize = 7;
     let uniformity = Uniformity::of(program, Scope::Workgroup);
     for (block, contents) in program.blocks.iter() {
         let Some(condition) = uniformity.divergence(block) else { continue };
         for &id in &contents.insts {
             let inst = &program.insts[id];
-            if !inst.op.is_collective() {
+            if !inst.op.is_collective() || found.is_full() {
                 continue;
             }
             let fault = Fault::Divergent { op: inst.op.row().name };
             let mut diagnostic = Diagnostic::new(fault, inst.span);
             let trace = uniformity.trace(condition);
             for (position, &value) in trace.iter().enumerate() {
+                if position >= STEPS && position + 1 < trace.len() {
+                    continue;
+                }
                 let name = value_name(program, value);
                 let text = match (position, position + 1 == trace.len()) {
                     (_, true) if is_load(program, value) => {
@@ -212,7 +223,7 @@ fn uniform_control_flow(program: &Program, diagnostics: &mut Vec<Diagnostic>) {
                 };
                 diagnostic = diagnostic.label(definition_span(program, value), text);
             }
-            diagnostics.push(diagnostic);
+            found.push(diagnostic);
         }
     }
 }

@@ -1,27 +1,27 @@
 //! Rule V001 and the nesting limit: the arenas agree with each other, so that everything after can index them freely.
 
 use super::limits;
-use crate::diagnostics::{Diagnostic, Fault, Malformation};
+use crate::diagnostics::{Diagnostic, Fault, Found, Malformation};
 use crate::ir::entity::Arena;
 use crate::ir::ops::{Form, Op, Payload};
 use crate::ir::{BlockId, Def, InstId, Literal, Program, Space, Span, Type, ValueId};
 
-pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
+pub(super) fn check(program: &Program) -> Found {
     let mut structure = Structure {
         program,
-        diagnostics: Vec::new(),
+        found: Found::default(),
         seen_insts: Arena::filled(program.insts.len(), false),
         seen_blocks: Arena::filled(program.blocks.len(), false),
     };
     structure.values();
     structure.memory();
     structure.blocks();
-    structure.diagnostics
+    structure.found
 }
 
 struct Structure<'p> {
     program: &'p Program,
-    diagnostics: Vec<Diagnostic>,
+    found: Found,
     seen_insts: Arena<InstId, bool>,
     seen_blocks: Arena<BlockId, bool>,
 }
@@ -29,7 +29,7 @@ struct Structure<'p> {
 impl Structure<'_> {
     fn report(&mut self, what: Malformation, entity: impl std::fmt::Debug, span: Span) {
         let fault = Fault::Malformed { what, entity: format!("{entity:?}") };
-        self.diagnostics.push(Diagnostic::new(fault, span));
+        self.found.push(Diagnostic::new(fault, span));
     }
 
     fn values(&mut self) {
@@ -106,9 +106,9 @@ impl Structure<'_> {
                 pending.extend(program.insts[id].blocks.iter().map(|&nested| (nested, depth + 1, Some(id))));
             }
         }
-        if self.diagnostics.is_empty() && deepest.0 > limits::NESTING {
+        if self.found.is_empty() && deepest.0 > limits::NESTING {
             let fault = Fault::NestingDepth { depth: deepest.0, limit: limits::NESTING };
-            self.diagnostics.push(Diagnostic::new(fault, deepest.1));
+            self.found.push(Diagnostic::new(fault, deepest.1));
         }
     }
 

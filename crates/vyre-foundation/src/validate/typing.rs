@@ -1,22 +1,24 @@
 //! Rules about single instructions: types, scopes, terminators and accesses.
 
+use rustc_hash::FxHashSet;
+
 use super::{definition_span, structure, value_name};
-use crate::diagnostics::{Diagnostic, Fault};
+use crate::diagnostics::{Diagnostic, Fault, Found};
 use crate::ir::entity::Arena;
 use crate::ir::ops::{Form, Op};
 use crate::ir::{BlockId, Def, Inst, InstId, Literal, Memory, Program, Space, Span, Type, TypeError, ValueId};
 
 /// Checks everything that is reachable. The structure of the program is in order.
-pub(super) fn check(program: &Program, diagnostics: &mut Vec<Diagnostic>) {
+pub(super) fn check(program: &Program, found: &mut Found) {
     let visible = Arena::filled(program.values.len(), false);
-    Checker { program, diagnostics, visible }.block(program.body, Owner::Body, None);
+    Checker { program, found, visible }.block(program.body, Owner::Body, None);
 }
 
 /// Checks the operands, results and access of one instruction, but not where it stands.
-pub(super) fn check_inst(program: &Program, inst: InstId) -> Vec<Diagnostic> {
-    let mut diagnostics = Vec::new();
-    Checker { program, diagnostics: &mut diagnostics, visible: Arena::default() }.inst(inst);
-    diagnostics
+pub(super) fn check_inst(program: &Program, inst: InstId) -> Found {
+    let mut found = Found::default();
+    Checker { program, found: &mut found, visible: Arena::default() }.inst(inst);
+    found
 }
 
 /// What the block that is being checked belongs to.
@@ -30,13 +32,13 @@ enum Owner {
 
 struct Checker<'p> {
     program: &'p Program,
-    diagnostics: &'p mut Vec<Diagnostic>,
+    found: &'p mut Found,
     visible: Arena<ValueId, bool>,
 }
 
 impl Checker<'_> {
     fn report(&mut self, fault: Fault, span: Span) {
-        self.diagnostics.push(Diagnostic::new(fault, span));
+        self.found.push(Diagnostic::new(fault, span));
     }
 
     fn block(&mut self, block: BlockId, owner: Owner, enclosing_loop: Option<InstId>) {
@@ -47,10 +49,16 @@ impl Checker<'_> {
             self.visible[param] = true;
         }
         for (position, &id) in contents.insts.iter().enumerate() {
+            if self.found.is_full() {
+                return;
+            }
             let inst = &program.insts[id];
             self.scopes(inst);
             if inst.op.is_terminator() {
                 self.terminator(inst, owner, enclosing_loop);
+                if let Some(wrong) = structure::wrong_results(program, id, &[]) {
+                    self.found.push(wrong);
+                }
                 if position + 1 < contents.insts.len() {
                     self.report(Fault::AfterTerminator { op: inst.op.row().name }, inst.span);
                 }
@@ -76,10 +84,10 @@ impl Checker<'_> {
     fn scopes(&mut self, inst: &Inst) {
         for &operand in &inst.operands {
             let everywhere = matches!(self.program.values[operand].def, Def::Literal(_) | Def::Constant(_));
-            if !everywhere && !self.visible[operand] {
+            if !everywhere && !self.visible[operand] && !self.found.is_full() {
                 let fault = Fault::OutOfScope { value: value_name(self.program, operand) };
                 let definition = definition_span(self.program, operand);
-                self.diagnostics.push(Diagnostic::new(fault, inst.span).label(definition, "it is defined here"));
+                self.found.push(Diagnostic::new(fault, inst.span).label(definition, "it is defined here"));
             }
         }
     }
@@ -129,12 +137,15 @@ impl Checker<'_> {
             return;
         }
         if let Some(types) = self.types(inst) {
-            self.diagnostics.extend(structure::wrong_results(program, id, &types));
+            if let Some(wrong) = structure::wrong_results(program, id, &types) {
+                self.found.push(wrong);
+            }
         }
         match &inst.op {
             Op::Switch(cases) => {
-                for (position, &case) in cases.iter().enumerate() {
-                    if cases[..position].contains(&case) {
+                let mut seen = FxHashSet::default();
+                for &case in cases {
+                    if !seen.insert(case) {
                         self.report(Fault::DuplicateCase { case }, inst.span);
                     }
                 }

@@ -14,6 +14,10 @@ use vyre_foundation::ir::{self, Op, Type};
 /// An expression of the entry point.
 pub(super) type Expr = Handle<Expression>;
 
+/// naga's writers of text put expressions that are used once into those that use them, and recurse as deep as that goes. An
+/// expression as deep as this gets a name, which is where they stop.
+const MAX_DEPTH: usize = 64;
+
 /// A module and its entry point, as far as they have been built.
 #[derive(Default)]
 pub(super) struct Builder {
@@ -25,6 +29,8 @@ pub(super) struct Builder {
     pub(super) veil: Option<[Expr; 2]>,
     /// The blocks that are being filled, innermost last.
     blocks: Vec<Block>,
+    /// For each expression, how deep it is nested if a writer puts all it is made of into one.
+    depths: Vec<usize>,
     literals: FxHashMap<ir::Literal, Expr>,
     /// Variables that hold the bits of literals naga does not allow.
     unspeakable: FxHashMap<ir::Literal, Expr>,
@@ -96,6 +102,7 @@ impl Builder {
 
     /// Adds an expression that stands for itself everywhere: a variable, an argument, a constant.
     pub(super) fn name(&mut self, expression: Expression) -> Expr {
+        self.depths.push(0);
         self.function.expressions.append(expression, Span::UNDEFINED)
     }
 
@@ -106,7 +113,14 @@ impl Builder {
 
     /// Evaluates an expression here.
     pub(super) fn emit(&mut self, expression: Expression) -> Expr {
+        let depth = 1 + self.depth_of_operands(&expression);
+        let is_pointer = matches!(expression, Expression::Access { .. } | Expression::AccessIndex { .. });
         let handle = self.name(expression);
+        if depth < MAX_DEPTH || is_pointer {
+            self.depths[handle.index()] = depth;
+        } else {
+            self.function.named_expressions.insert(handle, "part".into());
+        }
         let block = self.blocks.last_mut().expect("the body is open");
         let mut first = handle;
         if let Some(Statement::Emit(range)) = block.last()
@@ -119,6 +133,31 @@ impl Builder {
         }
         block.push(Statement::Emit(Range::new_from_bounds(first, handle)), Span::UNDEFINED);
         handle
+    }
+
+    fn depth_of_operands(&self, expression: &Expression) -> usize {
+        let depth = |operand: Expr| self.depths[operand.index()];
+        let deepest = |operands: &[Option<Expr>]| operands.iter().flatten().map(|&operand| depth(operand)).max();
+        match *expression {
+            Expression::Access { base, index } => depth(base).max(depth(index)),
+            Expression::AccessIndex { base: operand, .. }
+            | Expression::Splat { value: operand, .. }
+            | Expression::Swizzle { vector: operand, .. }
+            | Expression::Load { pointer: operand }
+            | Expression::Unary { expr: operand, .. }
+            | Expression::Derivative { expr: operand, .. }
+            | Expression::Relational { argument: operand, .. }
+            | Expression::As { expr: operand, .. }
+            | Expression::ArrayLength(operand) => depth(operand),
+            Expression::Compose { ref components, .. } => {
+                components.iter().map(|&component| depth(component)).max().unwrap_or(0)
+            }
+            Expression::Binary { left, right, .. } => depth(left).max(depth(right)),
+            Expression::Select { condition, accept, reject } => depth(condition).max(depth(accept)).max(depth(reject)),
+            Expression::Math { arg, arg1, arg2, arg3, .. } => deepest(&[Some(arg), arg1, arg2, arg3]).unwrap_or(0),
+            // Nothing else that is made here has operands.
+            _ => 0,
+        }
     }
 
     pub(super) fn literal(&mut self, literal: ir::Literal) -> Expr {

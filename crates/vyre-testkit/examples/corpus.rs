@@ -1,0 +1,64 @@
+//! Writes the cases that fuzzing starts from: the example kernels, the file tests and generated programs, in the form that
+//! each fuzz target takes. `cargo xtask fuzz` runs this.
+//!
+//! Usage: `corpus FOLDER`, run in the root of the repository. It writes to `FOLDER/text`, `FOLDER/wire` and `FOLDER/lower`.
+
+use std::path::{Path, PathBuf};
+
+use vyre_foundation::ir::Module;
+use vyre_foundation::{text, wire};
+use vyre_testkit::{Features, generate};
+
+/// Bytes before the contents of a `.vyreb` file. The targets put them back, so that the hash is right.
+const HEADER: usize = 40;
+
+/// How many programs are generated.
+const GENERATED: u16 = 200;
+
+fn main() -> std::io::Result<()> {
+    let folder = PathBuf::from(std::env::args_os().nth(1).expect("the folder to write to is given"));
+    for target in ["text", "wire", "lower"] {
+        std::fs::create_dir_all(folder.join(target))?;
+    }
+    let mut sources = Vec::new();
+    for root in ["examples", "tests/files", "crates/vyre-cli/tests/kernels"] {
+        find(Path::new(root), &mut sources)?;
+    }
+    for (number, path) in sources.iter().enumerate() {
+        let source = std::fs::read(path)?;
+        std::fs::write(folder.join(format!("text/file-{number}")), &source)?;
+        if let Some(module) = std::str::from_utf8(&source).ok().and_then(|source| text::parse(source).ok()) {
+            write_module(&folder, &format!("file-{number}"), &module)?;
+        }
+    }
+    for seed in 0..GENERATED {
+        let size = 5 + (seed % 40) as u8;
+        let features = Features { size: size.into(), ..Features::default() };
+        let module = Module { programs: vec![generate(seed.into(), &features).program] };
+        std::fs::write(folder.join(format!("text/generated-{seed}")), text::print(&module))?;
+        write_module(&folder, &format!("generated-{seed}"), &module)?;
+        let [low, high] = seed.to_le_bytes();
+        std::fs::write(folder.join(format!("lower/seed-{seed}")), [1, size, low, high])?;
+    }
+    Ok(())
+}
+
+fn write_module(folder: &Path, name: &str, module: &Module) -> std::io::Result<()> {
+    let contents = &wire::encode(module)[HEADER..];
+    std::fs::write(folder.join("wire").join(name), contents)?;
+    std::fs::write(folder.join("lower").join(name), [&[0], contents].concat())
+}
+
+/// The `.vyre` files in a folder and its folders.
+fn find(folder: &Path, sources: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            find(&path, sources)?;
+        } else if path.extension().is_some_and(|extension| extension == "vyre") {
+            sources.push(path);
+        }
+    }
+    sources.sort();
+    Ok(())
+}

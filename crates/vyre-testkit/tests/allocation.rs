@@ -1,0 +1,285 @@
+//! Reading takes memory in proportion to what is read, whatever that says about itself.
+//!
+//! # The bound
+//!
+//! The most that is ever allocated is [`PER_BYTE`] × the length of the input + [`FIXED`]. The most expensive byte is the type of
+//! a result in the wire format: it becomes a value of 24 bytes and two ids of 4, in lists that double, so that for a moment an
+//! old list and one of twice its size are there: 3 × 32. A program of nine bytes, the least, becomes some 400 times three. In
+//! text it is a token of one byte: 32 bytes, times three; an empty block, `{}`, adds a block and its terminator, some 200 bytes,
+//! times three. The fixed part is for tables and for [`vyre_foundation::diagnostics::LIMIT`] mistakes.
+//!
+//! The allocator counts for each thread by itself, so that tests may run side by side.
+
+// A global allocator cannot be written without.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use vyre_foundation::ir::{Element, Module};
+use vyre_foundation::{text, validate, wire};
+use vyre_testkit::{Features, generate};
+
+const PER_BYTE: usize = 256;
+const FIXED: usize = 64 << 10;
+
+struct Counting;
+
+thread_local! {
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(change: isize) {
+    // The thread may be ending.
+    let _ = LIVE.try_with(|live| {
+        live.set(live.get() + change);
+        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
+    });
+}
+
+// SAFETY: everything is handed on to the allocator of the system; counting allocates nothing, because the counters are
+// constants at first and have no destructors.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // Both are there while the contents are copied.
+        count(size as isize);
+        count(-(layout.size() as isize));
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most memory that was in use at a time while `work` was done.
+fn peak<T>(work: impl FnOnce() -> T) -> usize {
+    let before = LIVE.get();
+    PEAK.set(before);
+    let result = work();
+    let peak = PEAK.get() - before;
+    drop(result);
+    peak as usize
+}
+
+#[track_caller]
+fn check(what: &str, length: usize, peak: usize) {
+    assert!(peak <= PER_BYTE * length + FIXED, "{what}: {length} bytes took {peak}");
+}
+
+#[track_caller]
+fn check_wire(what: &str, contents: &[u8]) {
+    let file = with_header(contents);
+    check(what, file.len(), peak(|| wire::decode(&file)));
+}
+
+#[track_caller]
+fn check_text(what: &str, source: &str) {
+    check(what, source.len(), peak(|| text::parse(source)));
+}
+
+/// Bytes with a header that makes the contents acceptable.
+fn with_header(contents: &[u8]) -> Vec<u8> {
+    let mut file = wire::MAGIC.to_vec();
+    file.extend([1, 0, 0, 0]);
+    file.extend(blake3::hash(contents).as_bytes());
+    file.extend(contents);
+    file
+}
+
+fn module(seed: u64, size: u32) -> Module {
+    Module { programs: vec![generate(seed, &Features { size, ..Features::default() }).program] }
+}
+
+/// A fixed sequence: a failure can be repeated.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+#[test]
+fn the_allocator_counts() {
+    assert!((1000..2000).contains(&peak(|| vec![0u8; 1000])));
+    assert!((1000..2000).contains(&peak(|| (0..10).for_each(|_| drop(vec![0u8; 1000])))));
+}
+
+#[test]
+fn bytes_whole_cut_off_and_changed() {
+    let mut random = Random(1);
+    for seed in 0..60 {
+        let contents = wire::encode(&module(seed, 10 + 20 * (seed as u32 % 10)))[40..].to_vec();
+        check_wire("whole", &contents);
+        for _ in 0..40 {
+            check_wire("cut off", &contents[..random.below(contents.len())]);
+            let mut changed = contents.clone();
+            for _ in 0..1 + random.below(3) {
+                // Large numbers where a count may stand are what is looked for.
+                let at = random.below(changed.len());
+                changed.splice(at..=at, [[0xff, 0x7f, 0xff, 0x3f][random.below(4)], random.below(256) as u8]);
+            }
+            check_wire("changed", &changed);
+        }
+    }
+}
+
+/// A program of the wire format up to its body: a name, sizes, no grid, no constants, no memory.
+const PROGRAM: [u8; 8] = [1, b'p', 1, 1, 1, 0, 0, 0];
+
+fn number(mut number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+#[test]
+fn bytes_that_promise_more_than_there_is() {
+    for size in [10, 1000, 100_000] {
+        let filler = vec![0u8; size];
+        let many = number(size);
+        let cases: [(&str, Vec<u8>); 12] = [
+            ("operations", [&many[..], &filler].concat()),
+            ("programs", [&[0], &many[..], &filler].concat()),
+            ("a name", [&[0, 1], &many[..], &filler].concat()),
+            ("constants", [&[0, 1, 1, b'p', 1, 1, 1, 0], &many[..], &filler].concat()),
+            ("memory", [&[0, 1, 1, b'p', 1, 1, 1, 0, 0], &many[..], &filler].concat()),
+            ("parameters", [&[0, 1], &PROGRAM[..], &many, &filler].concat()),
+            ("instructions", [&[1, 6], &b"return"[..], &[1], &PROGRAM, &[0], &many, &filler].concat()),
+            ("operands", [&[1, 6], &b"return"[..], &[1], &PROGRAM, &[0, 1, 0], &many, &filler].concat()),
+            ("results", [&[1, 6], &b"return"[..], &[1], &PROGRAM, &[0, 1, 0, 0], &many, &filler].concat()),
+            ("blocks", [&[1, 6], &b"return"[..], &[1], &PROGRAM, &[0, 1, 0, 0, 0], &many, &filler].concat()),
+            ("cases", [&[1, 6], &b"switch"[..], &[1], &PROGRAM, &[0, 1, 0], &many, &filler].concat()),
+            ("a text", [&[1, 5], &b"print"[..], &[1], &PROGRAM, &[0, 1, 0], &many, &filler].concat()),
+        ];
+        for (what, contents) in cases {
+            check_wire(what, &contents);
+        }
+        // Literals that are all different.
+        let literals: Vec<u8> = (0..size).flat_map(|bits| [vec![5], number(bits)].concat()).collect();
+        let head = [&[1, 6], &b"return"[..], &[1], &PROGRAM, &[0, 1, 0], &many].concat();
+        check_wire("literals", &[head, literals].concat());
+        // A block in a block in a block, each of which says that it has as many instructions as there are bytes.
+        let head = [&[1, 6], &b"region"[..], &[1], &PROGRAM].concat();
+        let level = [&[0], &many[..], &[0, 0, 0, 0, 1]].concat();
+        check_wire("nesting", &[head, level.repeat(120), filler].concat());
+    }
+}
+
+#[test]
+fn text_whole_cut_off_and_changed() {
+    let mut random = Random(2);
+    for seed in 0..40 {
+        let source = text::print(&module(seed, 10 + 20 * (seed as u32 % 10)));
+        check_text("whole", &source);
+        for _ in 0..25 {
+            check_text("cut off", &source[..random.below(source.len())]);
+            let mut changed = source.clone();
+            let at = random.below(changed.len());
+            let pieces =
+                ["{", "}", "loop (", "if true {", "%x", "\"", "18446744073709551615", "§", "\n", "[", "program"];
+            changed.insert_str(at, pieces[random.below(pieces.len())]);
+            check_text("changed", &changed);
+        }
+    }
+}
+
+#[test]
+fn text_that_is_one_thing_many_times() {
+    let pieces = [
+        "{",
+        "}",
+        "(",
+        ",",
+        ".",
+        "§",
+        "\"",
+        "\\",
+        "%",
+        "%a",
+        "%a,",
+        "0",
+        "0 ",
+        "-",
+        "->",
+        "=",
+        "\n",
+        ";",
+        "//",
+        "a ",
+        "program",
+        "program p workgroup(1) {}",
+        "if true {",
+        "if true {}\n",
+        "loop {",
+        "loop (",
+        "loop (%a = 0) {}\n",
+        "region \"a\" {}\n",
+        "switch 0 {",
+        "case 0 {}",
+        "switch 0 { default {} }\n",
+        "yield\n",
+        "%a = add 1, 2\n",
+        "%a = frob\n",
+        "const a: u32 = 0\n",
+        "read a: [u32]\n",
+        "print \"a\"\n",
+        "store a[0], 1\n",
+        "trap %b\n",
+        "%a, %b = load a[0]\n",
+        "add 1, ",
+        "return\n",
+    ];
+    for piece in pieces {
+        for size in [10, 1000, 100_000] {
+            let many = piece.repeat(size / piece.len());
+            check_text(piece, &many);
+            check_text(piece, &format!("program p workgroup(1) {{\n{many}"));
+            check_text(piece, &format!("program p workgroup(1) {{\nread a: [u32]\n{many}\n}}"));
+        }
+    }
+    // Each of them another.
+    let names: String = (0..10_000).map(|number| format!("%a{number} = add %b{number}, {number}\n")).collect();
+    check_text("names", &format!("program p workgroup(1) {{\n{names}}}"));
+}
+
+/// Mistakes name what is wrong, and there can be many in a file with a long name.
+#[test]
+fn mistakes_with_long_names() {
+    let name = "a".repeat(10_000);
+    let stores = format!("store {name}[0], 1\n").repeat(10);
+    let source = format!("program p workgroup(1) {{\nread {name}: [u32]\n{stores}}}");
+    check("the text", source.len(), peak(|| text::parse(&source)));
+
+    // In bytes, the name is written once.
+    let store = [0, 0, 2, 5, 0, 5, 1, 0, 0];
+    for count in [1000, 20_000] {
+        let head = [&[2, 5], &b"store"[..], &[6], b"return", &[1, 1, b'p', 1, 1, 1, 0, 0, 1]].concat();
+        let object = [&number(name.len())[..], name.as_bytes(), &[0, Element::U32 as u8, 0, 0]].concat();
+        let body = [&[0], &number(count + 1)[..], &store.repeat(count), &[1, 0, 0, 0]].concat();
+        let file = with_header(&[head, object, body].concat());
+        let module = wire::decode(&file).expect("it is well-formed");
+        check("the mistakes", file.len(), peak(|| validate::module(module)));
+    }
+}
