@@ -19,7 +19,7 @@ pub(crate) fn registry(subgroup_size: Option<u32>) -> Registry {
     let registry = registry.with(vyre_wgpu::Wgpu);
     let registry = registry.with(oracle);
     match cache_folder() {
-        Some(folder) => registry.remember(folder.join("throughput")),
+        Some(folder) => registry.remember(&folder),
         None => registry,
     }
 }

@@ -4,19 +4,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::entity::Arena;
-use vyre_foundation::ir::{Element, Literal, Program};
+use vyre_foundation::ir::{Element, Literal, MemId, Program};
 use vyre_foundation::launch::{self, Limits, Report};
+use vyre_foundation::{Validated, optimizer, wire};
 
 use crate::backend::{self, Bound, Command, Completion, Groups, Launch, Ticket};
 use crate::buffer::{Buffer, Pool};
-use crate::{Capabilities, Error};
+use crate::{Capabilities, DeviceKind, Error, Telemetry};
 
 /// An open device. Clones are the same device; several threads may use it at once.
 #[derive(Clone)]
-pub struct Device(Arc<Core>);
+pub struct Device {
+    core: Arc<Core>,
+    telemetry: Arc<Telemetry>,
+    optimizes: bool,
+}
 
 /// What the clones of a device and its buffers share.
 pub(crate) struct Core {
@@ -98,14 +102,30 @@ impl Pending {
 #[derive(Clone)]
 pub struct Kernel {
     core: Arc<Core>,
+    /// As it is run: optimized.
     program: Arc<Validated<Program>>,
     kernel: Arc<dyn backend::Kernel>,
+    compilation: Arc<Compilation>,
+}
+
+/// How a kernel came about. Of one that is run as it was written, there is nothing to say.
+#[derive(Clone, Debug, Default)]
+pub struct Compilation {
+    /// For each pass, whether it was selected and why.
+    pub decisions: Vec<optimizer::Decision>,
+    /// What the passes did.
+    pub report: Arc<optimizer::Report>,
 }
 
 impl Kernel {
-    /// The program it was made from.
+    /// The program as it is run. Callers bind it as they would bind the one it was made from.
     pub fn program(&self) -> &Validated<Program> {
         &self.program
+    }
+
+    /// How it came about.
+    pub fn compilation(&self) -> &Compilation {
+        &self.compilation
     }
 }
 
@@ -164,6 +184,17 @@ pub struct Dispatch<'a> {
     pub limits: Limits,
 }
 
+impl Dispatch<'_> {
+    /// Bytes of the buffers bound.
+    fn bytes(&self) -> u64 {
+        let of = |argument: &Argument| match argument {
+            Argument::Buffer(buffer) => buffer.as_slice().bytes,
+            Argument::Scalar(_) => 0,
+        };
+        self.arguments.iter().map(|(_, argument)| of(argument)).sum()
+    }
+}
+
 /// Bytes on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryFigures {
@@ -181,41 +212,92 @@ impl Device {
     /// # Errors
     /// There is none, or it cannot be used.
     pub fn open(backend: &dyn backend::Backend) -> Result<Device, Error> {
-        Ok(Device(Arc::new(Core {
+        let core = Core {
             backend: backend.open()?,
             pool: Lock(Mutex::new(Pool::default())),
             used: AtomicU64::new(0),
             generation: AtomicU64::new(0),
-        })))
+        };
+        // What defines the meaning of programs runs them as they are.
+        let optimizes = !matches!(core.backend.capabilities().kind, DeviceKind::Oracle | DeviceKind::Null);
+        Ok(Device { core: Arc::new(core), telemetry: Arc::default(), optimizes })
+    }
+
+    /// The same device, recording its dispatches elsewhere.
+    #[must_use]
+    pub fn with_telemetry(mut self, telemetry: &Arc<Telemetry>) -> Device {
+        self.telemetry = telemetry.clone();
+        self
+    }
+
+    /// The same device, compiling programs as they are written instead of optimizing them.
+    #[must_use]
+    pub fn as_written(&self) -> Device {
+        Device { optimizes: false, ..self.clone() }
+    }
+
+    /// What is known of earlier dispatches.
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.0
+        &self.core
     }
 
     /// What the device can do.
     pub fn capabilities(&self) -> &Capabilities {
-        self.0.backend.capabilities()
+        self.core.backend.capabilities()
     }
 
     /// Bytes in use and in all.
     pub fn memory(&self) -> MemoryFigures {
         MemoryFigures {
-            used: self.0.used.load(Ordering::Relaxed),
-            pooled: self.0.pool.lock().bytes,
+            used: self.core.used.load(Ordering::Relaxed),
+            pooled: self.core.pool.lock().bytes,
             total: self.capabilities().memory_bytes,
         }
     }
 
-    /// Prepares a program.
+    /// Prepares a program: optimizes it, harder if its dispatches have taken long, and hands it to the backend.
     ///
     /// # Errors
     /// The device lacks something that it needs.
     pub fn compile(&self, program: &Validated<Program>) -> Result<Kernel, Error> {
+        self.compile_for(program, &[])
+    }
+
+    /// Prepares a program for objects of known lengths.
+    fn compile_for(&self, program: &Validated<Program>, lengths: &[(MemId, u64)]) -> Result<Kernel, Error> {
         self.capabilities().check(program)?;
-        let program = Arc::new(program.clone());
-        let kernel = self.0.observe(self.0.backend.compile(&program))?;
-        Ok(Kernel { core: self.0.clone(), program, kernel })
+        let (program, compilation) = match self.optimizes {
+            true => self.optimize(program, lengths)?,
+            false => (program.clone(), Compilation::default()),
+        };
+        let program = Arc::new(program);
+        let kernel = self.core.observe(self.core.backend.compile(&program))?;
+        Ok(Kernel { core: self.core.clone(), program, kernel, compilation: Arc::new(compilation) })
+    }
+
+    fn optimize(
+        &self,
+        program: &Validated<Program>,
+        lengths: &[(MemId, u64)],
+    ) -> Result<(Validated<Program>, Compilation), Error> {
+        let hash = wire::content_hash(program);
+        let earlier = self.telemetry.report(hash);
+        let hints = Some(self.telemetry.hints());
+        let request =
+            optimizer::Request { hints, report: earlier.as_deref(), lengths, ..optimizer::Request::default() };
+        let optimized = optimizer::optimize(program.clone(), &request)?;
+        let report = Arc::new(optimized.report);
+        self.telemetry.compiled(hash, report.clone());
+        let compilation = Compilation { decisions: optimized.decisions, report };
+        // A pass may use a little more of something than the program did; where that is too much, the program stays as it is.
+        match self.capabilities().check(&optimized.program) {
+            Ok(()) => Ok((optimized.program, compilation)),
+            Err(_) => Ok((program.clone(), Compilation::default())),
+        }
     }
 
     /// A buffer of zeros.
@@ -223,7 +305,7 @@ impl Device {
     /// # Errors
     /// There is not that much memory.
     pub fn allocate(&self, element: Element, length: u64) -> Result<Buffer, Error> {
-        Buffer::new(&self.0, element, length, false)
+        Buffer::new(&self.core, element, length, false)
     }
 
     /// A buffer with these contents, which are whole elements.
@@ -236,7 +318,7 @@ impl Device {
             let name = "upload".into();
             return Err(vyre_foundation::Error::PartialElement { name, bytes: bytes.len() as u64, element }.into());
         }
-        let buffer = Buffer::new(&self.0, element, (bytes.len() / size) as u64, true)?;
+        let buffer = Buffer::new(&self.core, element, (bytes.len() / size) as u64, true)?;
         buffer.write(bytes)?;
         Ok(buffer)
     }
@@ -248,7 +330,8 @@ impl Device {
     pub fn submit(&self, dispatches: &[Dispatch<'_>]) -> Result<Submission, Error> {
         let launches = dispatches.iter().map(|dispatch| self.launch(dispatch).map(Command::Launch));
         let commands = launches.collect::<Result<Vec<Command>, Error>>()?;
-        Ok(Submission(self.0.submit(commands)?))
+        let launched = dispatches.iter().map(|dispatch| (dispatch.kernel.program.clone(), dispatch.bytes())).collect();
+        Ok(Submission { pending: self.core.submit(commands)?, launched, telemetry: self.telemetry.clone() })
     }
 
     /// Runs one dispatch and waits for it.
@@ -271,7 +354,11 @@ impl Device {
         inputs: &mut Inputs,
         limits: Limits,
     ) -> Result<Report, Error> {
-        let kernel = self.compile(program)?;
+        let lengths = program.memory.iter().filter_map(|(object, memory)| {
+            let bytes = inputs.contents(&memory.name)?.len();
+            Some((object, (bytes / memory.element.size()) as u64))
+        });
+        let kernel = self.compile_for(program, &lengths.collect::<Vec<_>>())?;
         let mut buffers = Vec::new();
         let mut arguments = Vec::new();
         for (name, argument) in inputs.arguments() {
@@ -296,7 +383,7 @@ impl Device {
     /// Checks a dispatch and turns it into what the backend takes.
     fn launch(&self, dispatch: &Dispatch<'_>) -> Result<Launch, Error> {
         let kernel = dispatch.kernel;
-        if !Arc::ptr_eq(&kernel.core, &self.0) {
+        if !Arc::ptr_eq(&kernel.core, &self.core) {
             return Err(Error::Foreign { name: kernel.program.name.clone() });
         }
         let given: Vec<(&str, launch::Argument)> = dispatch
@@ -345,7 +432,12 @@ impl Device {
 }
 
 /// Dispatches that were submitted.
-pub struct Submission(Pending);
+pub struct Submission {
+    pending: Pending,
+    /// The program of each dispatch, and the bytes bound to it.
+    launched: Vec<(Arc<Validated<Program>>, u64)>,
+    telemetry: Arc<Telemetry>,
+}
 
 impl Submission {
     /// Waits until all dispatches are done, and returns a report for each.
@@ -353,16 +445,27 @@ impl Submission {
     /// # Errors
     /// The submission was cancelled, the device was lost, or the reports were taken before.
     pub fn wait(mut self) -> Result<Vec<Report>, Error> {
-        self.0.wait_on().map(|completion| completion.reports)
+        let result = self.pending.wait_on();
+        self.record(result)
     }
 
     /// Waits for a time; `None` if the dispatches are not done by then. The reports are given once.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<Vec<Report>, Error>> {
-        self.0.wait(Some(timeout)).map(|result| result.map(|completion| completion.reports))
+        let result = self.pending.wait(Some(timeout))?;
+        Some(self.record(result))
     }
 
     /// Asks for the submission to be given up. Waiting then gives [`Error::Cancelled`], unless it was done already.
     pub fn cancel(&mut self) {
-        self.0.cancel();
+        self.pending.cancel();
+    }
+
+    /// Remembers what the dispatches took.
+    fn record(&self, result: Result<Completion, Error>) -> Result<Vec<Report>, Error> {
+        let reports = result?.reports;
+        for ((program, bytes), report) in self.launched.iter().zip(&reports) {
+            self.telemetry.record(program, report.time, *bytes);
+        }
+        Ok(reports)
     }
 }

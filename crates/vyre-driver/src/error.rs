@@ -67,6 +67,14 @@ pub enum Error {
         /// What the buffer holds.
         found: String,
     },
+    /// Records of earlier dispatches that cannot be used; nothing of them is.
+    #[error("{}: {reason}", file.display())]
+    Hints {
+        /// The file that keeps them.
+        file: std::path::PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
     /// The results of a submission are given once.
     #[error("the results were taken before")]
     AlreadyTaken,
@@ -106,6 +114,7 @@ impl Error {
             Error::DeviceLost { .. } => "D010",
             Error::Backend { .. } => "D011",
             Error::AlreadyTaken => "D012",
+            Error::Hints { .. } => "D013",
         }
     }
 
@@ -122,6 +131,7 @@ impl Error {
             Error::OutOfRange { .. } => "use a range inside the buffer".into(),
             Error::IndirectGrid { .. } => "give a buffer, or a part of one, of three u32".into(),
             Error::AlreadyTaken => "keep the results that `wait_timeout` or `poll` gave".into(),
+            Error::Hints { .. } => "nothing to do: the file is replaced when a program has run".into(),
             Error::Cancelled => "submit it again".into(),
             Error::DeviceLost { .. } => "open the device again and upload the data again".into(),
             Error::Backend { .. } => "this may be a bug in vyre or in a driver: please report it".into(),

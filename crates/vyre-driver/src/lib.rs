@@ -4,6 +4,9 @@
 //! [`Device`]. The caller compiles [`Kernel`]s, allocates [`Buffer`]s and submits [`Dispatch`]es; a [`Submission`] is waited
 //! for and gives a report for each dispatch.
 //!
+//! On the way to a backend, a program is [optimized](vyre_foundation::optimizer), with what [`Telemetry`] knows of earlier
+//! dispatches.
+//!
 //! Everything a caller can get wrong is checked here, once for all devices, before a backend sees it: names, types and lengths
 //! of arguments, overlaps, grids, buffers of other or lost devices, types that a device does not have. A backend implements
 //! the five functions of [`backend::Device`] and may rely on all of that.
@@ -16,11 +19,13 @@ mod error;
 mod null;
 mod oracle;
 mod registry;
+mod telemetry;
 
 pub use buffer::{Buffer, Download};
 pub use capabilities::{Capabilities, DeviceKind, Floats};
-pub use device::{Argument, Device, Dispatch, Grid, Kernel, MemoryFigures, Submission};
+pub use device::{Argument, Compilation, Device, Dispatch, Grid, Kernel, MemoryFigures, Submission};
 pub use error::Error;
 pub use null::Null;
 pub use oracle::Oracle;
 pub use registry::{Choice, Registry};
+pub use telemetry::Telemetry;

@@ -78,6 +78,7 @@ impl Device for NullDevice {
                     trace: Vec::new(),
                     dropped_lines: 0,
                     instructions: None,
+                    time: Duration::ZERO,
                 }),
                 Command::Read(range) => completion.data.push(vec![0; range.bytes as usize]),
                 Command::Write(..) | Command::Clear(_) => {}

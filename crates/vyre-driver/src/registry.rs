@@ -1,6 +1,7 @@
 //! Which devices there are, and which one is used when the caller does not care.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use vyre_foundation::ir::{Element, Program};
@@ -8,13 +9,14 @@ use vyre_foundation::launch::{Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
 
 use crate::backend::Backend;
-use crate::{Device, DeviceKind, Dispatch, Error, Grid};
+use crate::{Device, DeviceKind, Dispatch, Error, Grid, Telemetry, telemetry};
 
 /// The backends a program was linked with, in the order in which they were registered. Registration is explicit.
 #[derive(Default)]
 pub struct Registry {
     backends: Vec<Box<dyn Backend>>,
     record: Option<PathBuf>,
+    telemetry: Arc<Telemetry>,
 }
 
 /// The device that was chosen, and why.
@@ -41,11 +43,18 @@ impl Registry {
         self
     }
 
-    /// Keeps measured throughputs in a file, so that another process need not measure again within a day.
+    /// Keeps in a folder what other processes can use: measured throughputs, which hold for a day, and what dispatches
+    /// took.
     #[must_use]
-    pub fn remember(mut self, record: impl Into<PathBuf>) -> Registry {
-        self.record = Some(record.into());
+    pub fn remember(mut self, folder: &Path) -> Registry {
+        self.record = Some(folder.join("throughput"));
+        self.telemetry = Arc::new(Telemetry::kept_in(folder.join("hints")));
         self
+    }
+
+    /// What is known of earlier dispatches. The devices of the registry share it.
+    pub fn telemetry(&self) -> &Arc<Telemetry> {
+        &self.telemetry
     }
 
     /// The backends.
@@ -80,7 +89,7 @@ impl Registry {
             return self.best(program);
         }
         let backend = self.backend(&name)?;
-        let device = Device::open(backend)?;
+        let device = Device::open(backend)?.with_telemetry(&self.telemetry);
         Ok(Choice { name: backend.name(), device, reasons: vec![(backend.name(), by.into())] })
     }
 
@@ -138,7 +147,7 @@ impl Registry {
             match usable {
                 Ok(device) => {
                     reasons.push((backend.name(), format!("the fastest: {speed}")));
-                    chosen = Some((backend.name(), device));
+                    chosen = Some((backend.name(), device.with_telemetry(&self.telemetry)));
                 }
                 Err(error) => reasons.push((backend.name(), error.to_string())),
             }
@@ -265,19 +274,11 @@ impl Record {
         self.0.push((name.into(), value));
     }
 
-    /// Replaces the file in one step. That it cannot be written only means measuring again.
+    /// Replaces the file.
     fn save(&self, path: Option<&Path>) {
         let Some(path) = path else { return };
         let lines = self.0.iter().map(|(name, value)| format!("{name} {value:.0}\n"));
         let text = format!("{}\n{}", Record::header(), lines.collect::<String>());
-        let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-        let written = path
-            .parent()
-            .map_or(Ok(()), std::fs::create_dir_all)
-            .and_then(|()| std::fs::write(&temporary, text))
-            .and_then(|()| std::fs::rename(&temporary, path));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
+        telemetry::replace(path, text.as_bytes());
     }
 }

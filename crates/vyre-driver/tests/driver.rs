@@ -237,7 +237,7 @@ fn auto_takes_what_is_there_and_can_run_the_program_and_says_why() {
             .with(Oracle::default())
             .with(Pretended { name: "small", change: small })
             .with(Pretended { name: "full", change: cpu })
-            .remember(&record)
+            .remember(&folder)
     };
     let wide = program("program p workgroup(1) {\n    read x: [f64]\n}");
     // What was measured does not matter for a program that only one of them can run.

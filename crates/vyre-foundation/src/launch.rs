@@ -198,6 +198,8 @@ pub struct Report {
     pub dropped_lines: u64,
     /// How many instructions were executed by all invocations together, where that is counted.
     pub instructions: Option<u64>,
+    /// How long it took, as far as the device can tell its dispatches apart.
+    pub time: Duration,
 }
 
 /// A printed line.

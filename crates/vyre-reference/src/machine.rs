@@ -97,6 +97,7 @@ impl<'p> Machine<'p> {
     }
 
     pub(crate) fn run(mut self) -> (Report, Vec<Diagnostic>) {
+        let begun = Instant::now();
         let [groups_x, groups_y, groups_z] = self.groups;
         let mut stopped = None;
         'grid: for z in 0..groups_z {
@@ -119,7 +120,7 @@ impl<'p> Machine<'p> {
         // Lines of one invocation are in order already.
         self.trace.sort_by_key(|line| line.invocation);
         let (trace, dropped_lines, instructions) = (self.trace, self.dropped_lines, Some(self.instructions));
-        let report = Report { outcome, trace, dropped_lines, instructions };
+        let report = Report { outcome, trace, dropped_lines, instructions, time: begun.elapsed() };
         (report, self.sanitizer.map(Sanitizer::findings).unwrap_or_default())
     }
 

@@ -809,6 +809,8 @@ impl WgpuTicket {
             return Err(failed("a staging buffer could not be mapped"));
         }
         let mut completion = Completion::default();
+        // What the driver does when is not known: each dispatch counts as much as the others of its batch.
+        let time = self.begun.elapsed() / self.reports.len().max(1) as u32;
         let mut data: Vec<Vec<u8>> = Vec::new();
         for staging in &self.staging {
             data.push(staging.get_mapped_range(..).map_err(failed)?.to_vec());
@@ -827,8 +829,14 @@ impl WgpuTicket {
                 }
             }
             let mut report = pending.report.map_or_else(
-                || Report { outcome: Outcome::Completed, trace: Vec::new(), dropped_lines: 0, instructions: None },
-                |staged| decode(&pending.kernel.control, &words(staged), pending.lines),
+                || Report {
+                    outcome: Outcome::Completed,
+                    trace: Vec::new(),
+                    dropped_lines: 0,
+                    instructions: None,
+                    time,
+                },
+                |staged| decode(&pending.kernel.control, &words(staged), pending.lines, time),
             );
             if let (Outcome::OutOfFuel { span }, true) = (&report.outcome, pending.in_time) {
                 report.outcome = Outcome::DeadlinePassed { span: *span };
@@ -846,7 +854,7 @@ impl WgpuTicket {
 }
 
 /// Turns the words of a report into what they mean.
-fn decode(control: &Control, words: &[u32], capacity: u32) -> Report {
+fn decode(control: &Control, words: &[u32], capacity: u32, time: Duration) -> Report {
     let lines = words[report::LINES as usize];
     let kept = lines.min(capacity);
     let trace = control.lines(words, kept as usize);
@@ -864,5 +872,5 @@ fn decode(control: &Control, words: &[u32], capacity: u32) -> Report {
     if stop > 0 {
         outcome = Outcome::OutOfFuel { span: control.loops.get(stop as usize - 1).copied().unwrap_or_default() };
     }
-    Report { outcome, trace, dropped_lines: u64::from(lines - kept), instructions: None }
+    Report { outcome, trace, dropped_lines: u64::from(lines - kept), instructions: None, time }
 }

@@ -87,7 +87,8 @@ pub(crate) fn run(launch: &Launch<'_>, pool: &Pool) -> Report {
     // Lines of one invocation come from one worker, in order.
     trace.sort_by_key(|line| line.invocation);
     let outcome = into_inner(shared.stop).or(into_inner(shared.trap)).unwrap_or(Outcome::Completed);
-    Report { outcome, trace, dropped_lines: shared.dropped_lines.into_inner(), instructions: None }
+    let (dropped_lines, time) = (shared.dropped_lines.into_inner(), shared.start.elapsed());
+    Report { outcome, trace, dropped_lines, instructions: None, time }
 }
 
 fn into_inner<T>(mutex: Mutex<T>) -> T {

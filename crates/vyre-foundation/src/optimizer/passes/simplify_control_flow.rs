@@ -42,7 +42,7 @@ impl Simplifier {
         for id in insts {
             self.inst(program, id, &mut simplified);
             // What was put in place of a branch may leave the block; then nothing after it is reached.
-            if simplified.last().is_some_and(|&last| program.insts[last].op.is_terminator()) {
+            if leaves(program, &simplified) {
                 break;
             }
         }
@@ -200,6 +200,9 @@ impl Simplifier {
         // The body was simplified before it was known what its parameters are.
         for inst in insts {
             self.inst(program, inst, into);
+            if leaves(program, into) {
+                return true;
+            }
         }
         self.renaming.apply_to(&mut program.insts[last]);
         for (position, result) in program.insts[id].results.clone().into_iter().enumerate() {
@@ -207,6 +210,11 @@ impl Simplifier {
         }
         true
     }
+}
+
+/// Whether nothing that is added to these instructions would be reached.
+fn leaves(program: &Program, insts: &[InstId]) -> bool {
+    insts.last().is_some_and(|&last| program.insts[last].op.is_terminator())
 }
 
 /// Whether two blocks do the same: the same operations on the same values, apart from what they define themselves.

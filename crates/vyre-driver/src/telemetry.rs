@@ -1,0 +1,98 @@
+//! What dispatches teach the next compile.
+//!
+//! Every device records how long its dispatches took, under the operation that their program came from, and what the passes
+//! did to the programs it compiled. The next compile of a program that takes long is optimized harder. A file keeps the
+//! records for other processes; what is in it only ever prioritizes, so losing it does no harm.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use vyre_foundation::ir::Program;
+use vyre_foundation::optimizer::{Hints, Report};
+
+use crate::Error;
+
+/// The content hash of a program.
+type Hash = [u8; 32];
+
+/// Programs whose last compile is remembered.
+const REPORTS: usize = 64;
+
+/// Records of dispatches and compiles, shared by the devices of a [`Registry`](crate::Registry).
+#[derive(Debug, Default)]
+pub struct Telemetry {
+    hints: Hints,
+    /// What the last compile of a program did, by the hash of its contents; the most recent last.
+    reports: Mutex<VecDeque<(Hash, Arc<Report>)>>,
+    file: Option<PathBuf>,
+    changed: AtomicBool,
+    problem: Option<Error>,
+}
+
+impl Telemetry {
+    /// Records that a file keeps. They are written when the last device that uses them is gone.
+    pub fn kept_in(file: impl Into<PathBuf>) -> Telemetry {
+        let file = file.into();
+        let hints = Hints::default();
+        let problem = std::fs::read(&file).ok().and_then(|bytes| hints.load(&bytes).err());
+        let problem = problem.map(|error| Error::Hints { file: file.clone(), reason: error.to_string() });
+        let (reports, changed) = (Mutex::default(), AtomicBool::new(false));
+        Telemetry { hints, reports, file: Some(file), changed, problem }
+    }
+
+    /// How long dispatches took.
+    pub fn hints(&self) -> &Hints {
+        &self.hints
+    }
+
+    /// Why the file could not be used. It is ignored as a whole, and replaced by what is recorded from now on.
+    pub fn problem(&self) -> Option<&Error> {
+        self.problem.as_ref()
+    }
+
+    pub(crate) fn record(&self, program: &Program, time: Duration, bytes: u64) {
+        if let Some(op) = program.entry_op() {
+            self.hints.record(op, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), bytes);
+            self.changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What the last compile of a program did.
+    pub(crate) fn report(&self, program: Hash) -> Option<Arc<Report>> {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.iter().rev().find(|(known, _)| *known == program).map(|(_, report)| report.clone())
+    }
+
+    pub(crate) fn compiled(&self, program: Hash, report: Arc<Report>) {
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.retain(|(known, _)| *known != program);
+        reports.push_back((program, report));
+        if reports.len() > REPORTS {
+            reports.pop_front();
+        }
+    }
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        if let (Some(file), true) = (&self.file, self.changed.load(Ordering::Relaxed)) {
+            replace(file, &self.hints.encode());
+        }
+    }
+}
+
+/// Replaces a file in one step. That it cannot be written only means to start with less the next time.
+pub(crate) fn replace(file: &Path, contents: &[u8]) {
+    let temporary = file.with_extension(format!("{}.tmp", std::process::id()));
+    let written = file
+        .parent()
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| std::fs::write(&temporary, contents))
+        .and_then(|()| std::fs::rename(&temporary, file));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+}
