@@ -7,7 +7,7 @@
 //!   of both and a `select` for each result. Operations are total, so computing both is safe.
 //! * Cases of a switch that do what the default does are dropped; a switch with one case is a branch, and one without
 //!   cases is its default.
-//! * A loop whose body ends in its only exit, a `break`, is executed once, so it is replaced by its body.
+//! * A loop whose body ends in its only exit is executed once, so it is replaced by its body.
 
 use crate::analysis::Analyses;
 use crate::ir::ops::Kind;
@@ -189,7 +189,8 @@ impl Simplifier {
     fn once(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
         let body = program.insts[id].blocks[0];
         let Some((&last, rest)) = program.blocks[body].insts.split_last() else { return false };
-        if program.insts[last].op != Op::Break || rest.iter().any(|&inst| jumps(program, inst)) {
+        let goes_on = !matches!(program.insts[last].op, Op::Break | Op::Return | Op::Trap);
+        if goes_on || rest.iter().any(|&inst| jumps(program, inst)) {
             return false;
         }
         for (position, param) in program.blocks[body].params.clone().into_iter().enumerate() {
@@ -205,6 +206,10 @@ impl Simplifier {
             }
         }
         self.renaming.apply_to(&mut program.insts[last]);
+        if program.insts[last].op != Op::Break {
+            into.push(last);
+            return true;
+        }
         for (position, result) in program.insts[id].results.clone().into_iter().enumerate() {
             self.renaming.replace(result, program.insts[last].operands[position]);
         }
