@@ -1,6 +1,7 @@
 //! Developer tasks, run as `cargo xtask <command>`. Only the standard library is used, so that building this costs next
 //! to nothing before the real work starts.
 
+mod mutants;
 mod test;
 mod tidy;
 
@@ -14,7 +15,9 @@ Usage: cargo xtask <command>
 
 Commands:
   test [--no-gpu]   Install what the tests need, and run everything that must pass: formatting, lints, tests,
-                    documentation, tidy. --no-gpu leaves out the tests that need a Vulkan driver
+                    mutants, documentation, tidy. --no-gpu leaves out the tests that need a Vulkan driver
+  mutants [NAME ...]
+                    Plant bugs, all or those that are named, and print which test notices which
   tidy              Check the rules of the repository: crate dependencies, names, files, links
   bench SUITE [NAME] [--json] [--quick]
                     Measure a suite, or the lines of it whose name contains NAME, against baselines";
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(test::Options { gpu: true }),
         ["test", "--no-gpu"] => test::run(test::Options { gpu: false }),
         ["bench", ..] => test::bench(&args[1..]),
+        ["mutants", ..] => mutants::run(&args[1..], true),
         ["tidy"] => tidy::run(),
         _ => {
             eprintln!("error: `cargo xtask {}` is not a task\n\n{USAGE}", args.join(" "));

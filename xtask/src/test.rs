@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{root, tidy};
+use crate::{mutants, root, tidy};
 
 /// Says whether the step passed. What went wrong has been printed by then.
 type Step = fn(Options) -> bool;
@@ -25,6 +25,7 @@ const STEPS: &[(&str, Step)] = &[
         let without_gpu: &[&str] = if options.gpu { &[] } else { &["--exclude", GPU_CRATE] };
         passes(cargo("test").args(["--workspace", "--no-fail-fast"]).args(without_gpu))
     }),
+    ("mutants", |options| mutants::run(&[], options.gpu)),
     ("doc", |_| passes(cargo("doc").args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
     ("tidy", |_| tidy::run()),
 ];
@@ -117,7 +118,7 @@ pub(crate) fn bench(arguments: &[&str]) -> bool {
 }
 
 /// A command of the cargo that runs this.
-fn cargo(command: &str) -> Command {
+pub(crate) fn cargo(command: &str) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).arg(command);
     cargo

@@ -12,6 +12,8 @@ pub mod fill;
 pub mod inputs;
 pub mod ir;
 pub mod launch;
+#[doc(hidden)]
+pub mod planted;
 pub mod text;
 pub mod validate;
 pub mod wire;

@@ -267,7 +267,10 @@ pub fn generated_programs(backend: &dyn Backend) {
             let grid = launch::Grid::Groups(generated.groups);
             // Roundings add up along a program, so that without exact floats only what does not depend on them is compared.
             if let Some(wrong) = mistake(&device, &program, grid, &generated.inputs, Exactness::Ordered) {
-                let kept = keep(&device, &format!("seed-{seed}"), &program, generated.groups, &generated.inputs);
+                let kept = match variable("VYRE_SHRINK") {
+                    Some(0) => "not shrunk".into(),
+                    _ => keep(&device, &format!("seed-{seed}"), &program, generated.groups, &generated.inputs),
+                };
                 panic!("VYRE_SEED={seed} VYRE_PROGRAMS=1 shows it again: {wrong}\n{kept}");
             }
         }

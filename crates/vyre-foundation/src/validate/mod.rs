@@ -21,6 +21,7 @@ use crate::Error;
 use crate::analysis::{Scope, Uniformity};
 use crate::diagnostics::{Diagnostic, Diagnostics, Fault};
 use crate::ir::{Access, Element, InstId, Module, Op, Program, Space, Span, ValueId, total_invocations};
+use crate::planted::{self, Bug};
 use crate::text::is_name;
 
 /// What no program may exceed. A device can allow less, and says so when it compiles.
@@ -97,7 +98,7 @@ fn check(program: &Program) -> Vec<Diagnostic> {
         declarations(program, &mut diagnostics);
         typing::check(program, &mut diagnostics);
     }
-    if diagnostics.is_empty() {
+    if diagnostics.is_empty() && !planted::is(Bug::DivergentBarrier) {
         uniform_control_flow(program, &mut diagnostics);
     }
     diagnostics
@@ -118,7 +119,7 @@ pub(crate) fn declarations(program: &Program, diagnostics: &mut Vec<Diagnostic>)
         if !is_name(name) {
             report(Fault::BadName { name: name.clone() }, span);
         }
-        if declared[..position].iter().any(|(earlier, _)| *earlier == name) {
+        if declared[..position].iter().any(|(earlier, _)| *earlier == name) && !planted::is(Bug::DuplicateName) {
             report(Fault::DuplicateName { name: name.clone() }, span);
         }
     }
@@ -151,7 +152,7 @@ pub(crate) fn declarations(program: &Program, diagnostics: &mut Vec<Diagnostic>)
 
     let last_in = |space| program.memory.values().rfind(|memory| memory.space == space).map(|memory| memory.span);
     let bytes = program.static_bytes_in(Space::Workgroup);
-    if bytes > limits::WORKGROUP_BYTES {
+    if bytes > limits::WORKGROUP_BYTES - u64::from(planted::is(Bug::WorkgroupLimit)) {
         let span = last_in(Space::Workgroup).unwrap_or_default();
         report(Fault::WorkgroupMemory { bytes, limit: limits::WORKGROUP_BYTES }, span);
     }

@@ -5,6 +5,7 @@ use crate::diagnostics::{Diagnostic, Fault};
 use crate::ir::entity::Arena;
 use crate::ir::ops::{Form, Op};
 use crate::ir::{BlockId, Def, Inst, InstId, Literal, Memory, Program, Space, Span, Type, TypeError, ValueId};
+use crate::planted::{self, Bug};
 
 /// Checks everything that is reachable. The structure of the program is in order.
 pub(super) fn check(program: &Program, diagnostics: &mut Vec<Diagnostic>) {
@@ -69,7 +70,7 @@ impl Checker<'_> {
             }
         }
         for value in defined {
-            self.visible[value] = false;
+            self.visible[value] = planted::is(Bug::LeakingScope);
         }
     }
 
@@ -114,7 +115,7 @@ impl Checker<'_> {
         }
         for (position, (&target, &operand)) in targets.iter().zip(&inst.operands).enumerate() {
             let (expected, found) = (program.ty(target), program.ty(operand));
-            if expected != found {
+            if expected != found && !planted::is(Bug::ExitType) {
                 self.report(Fault::ExitType { op, position, expected, found }, inst.span);
             }
         }
@@ -134,7 +135,7 @@ impl Checker<'_> {
         match &inst.op {
             Op::Switch(cases) => {
                 for (position, &case) in cases.iter().enumerate() {
-                    if cases[..position].contains(&case) {
+                    if cases[..position].contains(&case) && !planted::is(Bug::DuplicateCase) {
                         self.report(Fault::DuplicateCase { case }, inst.span);
                     }
                 }
@@ -157,6 +158,7 @@ impl Checker<'_> {
         let fault = match self.program.result_types(&inst.op, &inst.operands, &results) {
             Ok(types) => return Some(types.to_vec()),
             Err(TypeError::Count { expected, found }) => Fault::OperandCount { op, expected, found },
+            Err(TypeError::Operand { .. }) if planted::is(Bug::OperandType) => return None,
             Err(TypeError::Operand { position, expected, found }) => {
                 Fault::OperandType { op, position, expected, found }
             }
@@ -172,7 +174,7 @@ impl Checker<'_> {
         let name = || memory.name.clone();
         let reads = matches!(inst.op, Op::Load(_)) || inst.op.atomic().is_some();
         let writes = matches!(inst.op, Op::Store(_)) || inst.op.atomic().is_some();
-        if writes && !memory.writable() {
+        if writes && !memory.writable() && !planted::is(Bug::StoreToRead) {
             self.report(Fault::NotWritable { memory: name() }, inst.span);
         }
         if reads && !memory.readable() {
@@ -213,7 +215,7 @@ impl Checker<'_> {
         let index = self.program.known(inst.operands[0]).and_then(Literal::value::<u32>);
         if let (Some(index), Some(length)) = (index, memory.length) {
             let last = u64::from(index) + width.max(1) as u64 - 1;
-            if last >= u64::from(length) {
+            if last >= u64::from(length) + u64::from(planted::is(Bug::KnownIndex)) {
                 self.report(Fault::OutOfBounds { memory: name(), index: last, length }, inst.span);
             }
         }
