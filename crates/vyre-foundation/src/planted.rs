@@ -203,7 +203,7 @@ bugs! {
         GpuNotEqual,
         /// `mul_high` loses a carry.
         GpuCarry,
-        /// `min` and `max` of a number and a NaN can be the NaN.
+        /// `min` and `max` of a NaN and a number are the NaN.
         GpuMinOfNan,
         /// Floats that are too large for an integer do not saturate.
         GpuSaturation,
@@ -245,8 +245,6 @@ bugs! {
         GpuFoldedPlanes,
         /// The code of a trap is lost.
         GpuTrapCode,
-        /// Lines of the trace have the wrong number.
-        GpuTraceSequence,
         /// A shuffle from a lane beyond the subgroup takes lane 0.
         GpuShuffle,
         /// Lanes that have ended count in reductions.

@@ -422,7 +422,7 @@ impl Builder {
             return self.resize(extreme, Type::F16);
         }
         let (a_bits, b_bits) = (self.float_bits(ty, a), self.float_bits(ty, b));
-        let nan = self.is_nan(ty, b_bits);
+        let nan = self.is_nan(ty, if planted::is(Bug::GpuMinOfNan) { a_bits } else { b_bits });
         let before = if larger { self.gt(a, b) } else { self.lt(a, b) };
         let equal = self.eq(a, b);
         let top = self.literal(Literal { ty: unsigned(ty), bits: 1 << (ty.bits() - 1) });
@@ -430,7 +430,7 @@ impl Builder {
         let zero = self.zero(unsigned(ty));
         let preferred = if larger { self.eq(sign, zero) } else { self.ne(sign, zero) };
         let tie = self.and(equal, preferred);
-        let first = if planted::is(Bug::GpuMinOfNan) { before } else { self.or(nan, before) };
+        let first = self.or(nan, before);
         let first = self.or(first, tie);
         self.select(first, a, b)
     }
