@@ -241,8 +241,6 @@ bugs! {
         GpuLeaveSwitch,
         /// The excess workgroups of a folded grid run.
         GpuFoldedTail,
-        /// The third dimension of a folded grid is laid out wrongly.
-        GpuFoldedPlanes,
         /// The code of a trap is lost.
         GpuTrapCode,
         /// A shuffle from a lane beyond the subgroup takes lane 0.

@@ -273,7 +273,7 @@ impl<'p> Lowerer<'p> {
         let count = self.builtin(BuiltIn::NumWorkGroups);
         let [x, y, z] = [0, 1, 2].map(|axis| self.b.field(id, axis));
         let [width, height] = [0, 1].map(|axis| self.b.field(count, axis));
-        let planes = self.b.mul(if planted::is(Bug::GpuFoldedPlanes) { width } else { height }, z);
+        let planes = self.b.mul(height, z);
         let rows = self.b.add(planes, y);
         let before = self.b.mul(rows, width);
         self.b.add(before, x)
