@@ -2,6 +2,7 @@
 //! to nothing before the real work starts.
 
 mod fuzz;
+mod mutants;
 mod soak;
 mod test;
 mod tidy;
@@ -16,7 +17,9 @@ Usage: cargo xtask <command>
 
 Commands:
   test [--no-gpu]   Install what the tests need, and run everything that must pass: formatting, lints, tests,
-                    documentation, tidy. --no-gpu leaves out the tests that need a Vulkan driver
+                    mutants, documentation, tidy. --no-gpu leaves out the tests that need a Vulkan driver
+  mutants [NAME ...]
+                    Plant bugs, all or those that are named, and print which test notices which
   tidy              Check the rules of the repository: crate dependencies, names, files, links
   fuzz TARGET [--seconds N]
                     Install cargo-fuzz, and look for inputs on which TARGET fails: wire, text or lower. It takes 300
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         },
         ["bench", ..] => test::bench(&args[1..]),
         ["soak", ..] => soak::run(&args[1..]),
+        ["mutants", ..] => mutants::run(&args[1..], true),
         ["tidy"] => tidy::run(),
         _ => {
             eprintln!("error: `cargo xtask {}` is not a task\n\n{USAGE}", args.join(" "));

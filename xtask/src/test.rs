@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{fuzz, root, tidy};
+use crate::{fuzz, mutants, root, tidy};
 
 /// Says whether the step passed. What went wrong has been printed by then.
 type Step = fn(Options) -> bool;
@@ -27,6 +27,7 @@ const STEPS: &[(&str, Step)] = &[
         let without_gpu: &[&str] = if options.gpu { &[] } else { &["--exclude", GPU_CRATE] };
         passes(cargo("test").args(["--workspace", "--no-fail-fast"]).args(without_gpu))
     }),
+    ("mutants", |options| mutants::run(&[], options.gpu)),
     ("doc", |_| passes(cargo("doc").args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
     ("tidy", |_| tidy::run()),
 ];

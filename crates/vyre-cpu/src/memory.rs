@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::Re
 
 use vyre_driver::{Error, backend};
 use vyre_foundation::ir::{Element, Op, Type};
+use vyre_foundation::planted::{self, Bug};
 
 /// Zeroed memory that several threads access at once.
 ///
@@ -86,7 +87,7 @@ impl View {
 
     /// Writes the bits at an index; outside, nothing happens.
     pub(crate) fn store(&self, lane: usize, index: u64, bits: u64) {
-        if index >= u64::from(self.length) {
+        if index + u64::from(planted::is(Bug::CpuStoreBound)) >= u64::from(self.length) {
             return;
         }
         // SAFETY: the index is inside, and elements are aligned.
@@ -143,7 +144,7 @@ impl View {
             widen: impl Fn(E) -> L,
             zero: impl Fn() -> L,
         ) {
-            let length = u64::from(view.length);
+            let length = u64::from(view.length).saturating_sub(u64::from(planted::is(Bug::CpuGatherBound)));
             for (lane, (&index, &mask)) in indices.iter().zip(mask).enumerate() {
                 let at = u64::from(index) + offset;
                 // What inactive lanes would load is not needed, and their index may be anything.
@@ -229,8 +230,10 @@ impl View {
         // SAFETY: promised by the caller. Other threads may write to the elements: see `Block`.
         unsafe {
             match self.element {
-                Element::I8 => widen(self.start.cast::<i8>().add(first), target, count, |e| e as i32 as u32),
-                Element::U8 => widen(self.start.add(first), target, count, u32::from),
+                Element::I8 if !planted::is(Bug::CpuByteSign) => {
+                    widen(self.start.cast::<i8>().add(first), target, count, |e| e as i32 as u32);
+                }
+                Element::I8 | Element::U8 => widen(self.start.add(first), target, count, u32::from),
                 Element::I16 => widen(self.start.cast::<i16>().add(first), target, count, |e| e as i32 as u32),
                 Element::U16 | Element::F16 => widen(self.start.cast::<u16>().add(first), target, count, u32::from),
                 Element::I32 | Element::U32 | Element::F32 => {
@@ -342,6 +345,7 @@ pub(crate) fn update_function(op: &Op, ty: Type, shared: bool) -> Update {
         }};
     }
     match ty {
+        Type::I32 if planted::is(Bug::CpuAtomicSign) => functions!(AtomicU32, u32),
         Type::I32 => functions!(AtomicI32, i32),
         Type::U32 => functions!(AtomicU32, u32),
         Type::I64 => functions!(AtomicI64, i64),

@@ -15,6 +15,7 @@ use vyre_foundation::analysis::{Scope, Uniformity};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Span, Type, ValueId};
+use vyre_foundation::planted::{self, Bug};
 
 /// A program in SPMD form.
 pub struct Form {
@@ -260,6 +261,7 @@ impl Lives<'_> {
         life.end = life.end.max(clock);
         if let Some((start, outside)) = self.loops.last_mut()
             && life.start < *start
+            && !planted::is(Bug::CpuLoopLives)
         {
             outside.push(value);
         }
@@ -539,7 +541,7 @@ impl Lowering<'_> {
         let mut saved = Vec::new();
         let mut last = Vec::new();
         for &(to, from) in &moves {
-            let overwritten = moves.iter().any(|(other, _)| same_place(*other, from));
+            let overwritten = moves.iter().any(|(other, _)| same_place(*other, from)) && !planted::is(Bug::CpuMoves);
             if overwritten {
                 let count = if from.is_wide() { &mut next.wide } else { &mut next.narrow };
                 let spare = Slot { index: *count as u32, ..from };
@@ -574,9 +576,13 @@ impl Lowering<'_> {
             (Op::GlobalIndex, _) => true,
             (Op::LocalIndex, _) => self.one_group,
             (Op::GlobalId(axis) | Op::LocalId(axis), _) => {
-                self.one_group && *axis as usize == 0 && x > 1 && y == 1 && z == 1
+                self.one_group
+                    && *axis as usize == 0
+                    && x > 1
+                    && (y == 1 && z == 1 || planted::is(Bug::CpuLocalIdStride))
             }
             (Op::Add, &[a, b]) => (linear(a) && uniform(b)) || (uniform(a) && linear(b)),
+            (Op::Sub, &[a, b]) if planted::is(Bug::CpuDescending) => linear(b) && uniform(a),
             (Op::Sub, &[a, b]) => linear(a) && uniform(b),
             (Op::Cast | Op::Bitcast, &[a]) => {
                 linear(a) && matches!(self.program.ty(inst.results[0]), Type::I32 | Type::U32)
@@ -590,7 +596,7 @@ impl Lowering<'_> {
 /// Whether a loop is continued anywhere but at the very end of its body.
 fn continues_early(program: &Program, block: BlockId, is_body: bool) -> bool {
     program.blocks[block].insts.iter().any(|&id| match program.insts[id].op {
-        Op::Continue => !is_body,
+        Op::Continue => !is_body && !planted::is(Bug::CpuStaging),
         Op::Loop => false,
         _ => program.insts[id].blocks.iter().any(|&nested| continues_early(program, nested, false)),
     })

@@ -13,6 +13,8 @@ pub mod inputs;
 pub mod ir;
 pub mod launch;
 pub mod optimizer;
+#[doc(hidden)]
+pub mod planted;
 pub mod text;
 pub mod validate;
 pub mod wire;

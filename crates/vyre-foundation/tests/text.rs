@@ -1,5 +1,6 @@
 //! The text format: what is printed reads back as the same module.
 
+use vyre_foundation::ir::Literal;
 use vyre_foundation::{text, validate};
 
 #[test]
@@ -13,6 +14,20 @@ fn examples_read_back_as_printed() {
         assert_eq!(text::parse(&printed).as_ref(), Ok(&module), "{}", path.display());
         assert_eq!(text::print(&text::parse(&printed).unwrap()), printed, "{}", path.display());
         validate::module(module).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+}
+
+#[test]
+fn literals_keep_their_signs() {
+    let literals: [(&str, Literal); 5] = [
+        ("-0x10i32", (-16i32).into()),
+        ("-7i64", (-7i64).into()),
+        ("-0.0", (-0.0f32).into()),
+        ("-0.0f64", (-0.0f64).into()),
+        ("0xfffffff0", 0xffff_fff0u32.into()),
+    ];
+    for (text, literal) in literals {
+        assert_eq!(text::parse_literal(text), Ok(literal), "{text}");
     }
 }
 

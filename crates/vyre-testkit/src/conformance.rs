@@ -287,7 +287,13 @@ pub fn large_grids(backend: &dyn Backend) {
     let device = open(backend);
     let source = "program large workgroup(32) {
     write out: [u32]
+    read_write atomic beyond: [u32; 1]
     %i = global_index
+    %n = length out
+    %outside = ge %i, %n
+    if %outside {
+        atomic_add beyond[0], 1
+    }
     %g = group_id.x
     %l = local_id.x
     %start = mul %g, 32
@@ -296,17 +302,19 @@ pub fn large_grids(backend: &dyn Backend) {
     store out[%i], %both
 }";
     let kernel = device.compile(&read(source)).expect("a simple kernel");
-    // 70 000 workgroups, and three dimensions with a product that large.
-    let count = 70_000 * 32;
+    // An odd number of workgroups, so that a device which makes two rows of them has one too many.
+    let count = 70_001 * 32;
     let out = device.allocate(Element::U32, count).expect("some megabytes");
+    let beyond = device.allocate(Element::U32, 1).expect("four bytes");
     let grid = Grid::elements(count as u32);
-    let arguments = vec![("out", (&out).into())];
+    let arguments = vec![("out", (&out).into()), ("beyond", (&beyond).into())];
     device.run(&Dispatch { kernel: &kernel, grid, arguments, limits: limits() }).expect("it runs");
     let bytes = out.read().expect("some megabytes");
     for (index, word) in bytes.chunks_exact(4).enumerate() {
         let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
         assert_eq!(word, index as u32 ^ 2_863_311_530, "at {index}");
     }
+    assert_eq!(beyond.read().expect("four bytes"), [0; 4], "nobody runs beyond the grid");
 }
 
 /// Grids that an earlier dispatch has computed.

@@ -8,6 +8,7 @@ use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::Op;
 use vyre_foundation::ir::{Element, Literal, MemId, Space, Span, Type};
 use vyre_foundation::launch::{Limits, Outcome, Report, TraceLine};
+use vyre_foundation::planted::{self, Bug};
 
 use super::{Function, Kernel};
 use crate::memory::{View, update_function};
@@ -75,7 +76,8 @@ pub(crate) fn run(launch: &Launch<'_>, pool: &Pool) -> Report {
         let first = u64::from(piece) * per_piece;
         for block in first..(first + per_piece).min(blocks) {
             let first_group = block * u64::from(form.groups);
-            let count = u64::from(form.groups).min(groups - first_group) as u32;
+            let left = if planted::is(Bug::CpuTail) { u64::MAX } else { groups - first_group };
+            let count = u64::from(form.groups).min(left) as u32;
             if worker.block(first_group as u32, count).is_err() {
                 break;
             }
@@ -85,7 +87,9 @@ pub(crate) fn run(launch: &Launch<'_>, pool: &Pool) -> Report {
 
     let mut trace = into_inner(shared.trace);
     // Lines of one invocation come from one worker, in order.
-    trace.sort_by_key(|line| line.invocation);
+    if !planted::is(Bug::CpuTraceOrder) {
+        trace.sort_by_key(|line| line.invocation);
+    }
     let outcome = into_inner(shared.stop).or(into_inner(shared.trap)).unwrap_or(Outcome::Completed);
     let (dropped_lines, time) = (shared.dropped_lines.into_inner(), shared.start.elapsed());
     Report { outcome, trace, dropped_lines, instructions: None, time }
@@ -233,7 +237,9 @@ impl<'a> Worker<'a> {
         self.first_group = first_group;
         self.lanes = groups as usize * self.per_group;
         self.frame.workgroup.fill(0);
-        self.frame.private.fill(0);
+        if !planted::is(Bug::CpuStaleArray) {
+            self.frame.private.fill(0);
+        }
         let mut mask = self.new_mask(u32::MAX, self.lanes);
         let ended = self.sequence(0, &mut mask);
         self.free_mask(mask);
@@ -279,7 +285,7 @@ impl<'a> Worker<'a> {
 
     fn burn(&mut self, trips: usize, span: Span) -> Result<(), Stopped> {
         self.trips += trips as u64;
-        self.last_loop = span;
+        self.last_loop = if planted::is(Bug::CpuFuelPlace) { Span::NONE } else { span };
         // A small budget is paid trip by trip, so that it ends where it is used up.
         if self.trips >= TRIPS_PER_CHECK || self.launch.limits.fuel < TRIPS_PER_CHECK {
             self.pay()?;
@@ -317,7 +323,7 @@ impl<'a> Worker<'a> {
     /// Gives all lanes the same bits. The slot of a uniform value holds the same in all lanes of a full block at any time, so
     /// that there is nothing to do if one of them is right already.
     fn fill(&mut self, slot: Slot, bits: u64) {
-        if slot.uniform && self.get(slot, 0) == bits {
+        if (slot.uniform || planted::is(Bug::CpuFill)) && self.get(slot, 0) == bits {
             return;
         }
         let (start, stride) = (slot.index as usize * self.stride, self.stride);
@@ -411,11 +417,11 @@ impl<'a> Worker<'a> {
                 Step::Region(nested) => self.sequence(*nested, mask)?,
                 Step::Loop { entry, body, staged, span } => self.repeat(entry, *body, staged, *span, mask)?,
                 Step::Yield(moves) => {
-                    self.moves(moves, Some(mask));
+                    self.moves(moves, (!planted::is(Bug::CpuYieldMask)).then_some(mask));
                     return Ok(());
                 }
                 Step::Break(moves) => {
-                    self.moves(moves, Some(mask));
+                    self.moves(moves, (!planted::is(Bug::CpuBreakMask)).then_some(mask));
                     join(&mut self.loops.last_mut().expect("there is a loop around a break").broken, mask);
                 }
                 Step::Continue(saved, moves) => {
@@ -423,6 +429,7 @@ impl<'a> Worker<'a> {
                     self.moves(moves, Some(mask));
                     join(&mut self.loops.last_mut().expect("there is a loop around a continue").continued, mask);
                 }
+                Step::Return if planted::is(Bug::CpuReturnMask) => {}
                 Step::Return => clear(mask),
                 Step::Trap { code, span } => {
                     self.trap(*code, *span, mask);
@@ -462,7 +469,7 @@ impl<'a> Worker<'a> {
     }
 
     fn switch(&mut self, selector: Slot, cases: &[u32], arms: &[Sequence], mask: &mut Mask) -> Result<(), Stopped> {
-        let default = cases.len();
+        let default = if planted::is(Bug::CpuSwitchDefault) { 0 } else { cases.len() };
         let arm_of = |selector: u32| cases.iter().position(|&case| case == selector).unwrap_or(default);
         if selector.uniform {
             return self.sequence(arms[arm_of(self.get(selector, 0) as u32)], mask);
@@ -700,7 +707,7 @@ impl<'a> Worker<'a> {
             for lane in (0..self.lanes).filter(active) {
                 let (at, expected) = (self.get(index, lane), self.get(operands[0], lane));
                 let new = self.get(operands[1], lane);
-                let inside = at < u64::from(view.length);
+                let inside = at < u64::from(view.length) || planted::is(Bug::CpuExchangeOutside);
                 let old = view.replace(at, |old| (old == expected).then_some(new));
                 self.set(results[0], lane, old);
                 self.set(results[1], lane, u64::from(inside && old == expected));
@@ -743,6 +750,7 @@ impl<'a> Worker<'a> {
         let mut trap = self.shared.trap.lock().unwrap_or_else(PoisonError::into_inner);
         let invocation = self.global_index(lane);
         let (earlier, others) = match &*trap {
+            Some(Outcome::Trapped { invocation, .. }) if planted::is(Bug::CpuTrapCount) => (*invocation, 0),
             Some(Outcome::Trapped { invocation, count, .. }) => (*invocation, *count),
             _ => (u32::MAX, 0),
         };
@@ -761,7 +769,8 @@ impl<'a> Worker<'a> {
             // Everybody is here.
             Op::WorkgroupBarrier | Op::StorageBarrier => {}
             Op::Broadcast => {
-                let bits = if mask.lanes[0] != 0 { self.get(operands[0], 0) } else { 0 };
+                let present = mask.lanes[0] != 0 || planted::is(Bug::CpuBroadcast);
+                let bits = if present { self.get(operands[0], 0) } else { 0 };
                 self.fill(results[0], bits);
             }
             _ => {
@@ -778,7 +787,7 @@ impl<'a> Worker<'a> {
         let given: [Option<u64>; SUBGROUP] =
             std::array::from_fn(|lane| present(lane).then(|| self.get(operands[0], first + lane)));
         let or = |identity: u64| -> [u64; SUBGROUP] { given.map(|bits| bits.unwrap_or(identity)) };
-        let minus_zero = if ty.is_float() { 1 << (ty.bits() - 1) } else { 0 };
+        let minus_zero = if ty.is_float() && !planted::is(Bug::CpuSumIdentity) { 1 << (ty.bits() - 1) } else { 0 };
         let one = one(ty);
         let fold = |op: Op| {
             let lanes = given.iter().copied().flatten();
@@ -799,6 +808,7 @@ impl<'a> Worker<'a> {
                     return 0;
                 }
                 let source = self.get(operands[1], first + lane) as usize;
+                let source = if planted::is(Bug::CpuShuffle) { source % SUBGROUP } else { source };
                 given.get(source).copied().flatten().unwrap_or(0)
             }),
             Op::SubgroupAdd => [tree(&Op::Add, ty, or(minus_zero)); SUBGROUP],
@@ -811,6 +821,7 @@ impl<'a> Worker<'a> {
             Op::SubgroupInclusiveAdd => scan(&Op::Add, ty, or(minus_zero)),
             Op::SubgroupInclusiveMul => scan(&Op::Mul, ty, or(one)),
             Op::SubgroupExclusiveAdd => shifted(0, scan(&Op::Add, ty, or(minus_zero))),
+            Op::SubgroupExclusiveMul if planted::is(Bug::CpuScanIdentity) => shifted(0, scan(&Op::Mul, ty, or(one))),
             Op::SubgroupExclusiveMul => shifted(one, scan(&Op::Mul, ty, or(one))),
             op => unreachable!("`{}` is not a subgroup operation", op.row().name),
         };

@@ -13,6 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::ir::entity::Arena;
 use crate::ir::ops::Kind;
 use crate::ir::{BlockId, InstId, MemId, Op, Program, Space, ValueId};
+use crate::planted::{self, Bug};
 
 /// Among whom values are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +160,7 @@ impl Analysis<'_> {
                     }
                 }
                 Op::Loop => self.loop_inst(id, control),
+                Op::Continue if planted::is(Bug::UniformContinue) => {}
                 Op::Break | Op::Continue => {
                     if let (Some(target), Some(condition)) = (enclosing_loop, control.in_loop)
                         && self.exits.insert(target, condition).is_none()
@@ -196,7 +198,9 @@ impl Analysis<'_> {
         for (position, &param) in program.blocks[body].params.iter().enumerate() {
             self.follows(param, inst.operands[position]);
             let given: Vec<ValueId> = continues.iter().map(|exit| program.insts[*exit].operands[position]).collect();
-            self.merge(param, &given, exits);
+            if !planted::is(Bug::UniformParam) {
+                self.merge(param, &given, exits);
+            }
         }
         for (position, &result) in inst.results.iter().enumerate() {
             let given: Vec<ValueId> = breaks.iter().map(|exit| program.insts[*exit].operands[position]).collect();
@@ -204,6 +208,7 @@ impl Analysis<'_> {
             // Invocations that leave in different trips take different values along, unless no trip changes them.
             if let Some(condition) = exits
                 && given.iter().any(|&value| program.known(value).is_none())
+                && !planted::is(Bug::UniformBreak)
             {
                 self.diverges(result, Cause::Choice(condition));
             }
@@ -217,6 +222,7 @@ impl Analysis<'_> {
         }
         if let Some(condition) = condition
             && given.iter().any(|from| *from != given[0])
+            && !planted::is(Bug::UniformChoice)
         {
             self.diverges(value, Cause::Choice(condition));
         }
@@ -259,7 +265,7 @@ impl Analysis<'_> {
             // Another invocation may write between the loads of two invocations.
             Kind::Access => op.memory().is_some_and(|memory| match self.program.memory[memory].space {
                 Space::Uniform => false,
-                Space::Storage(_) => self.written[memory],
+                Space::Storage(_) => self.written[memory] && !planted::is(Bug::UniformLoad),
                 Space::Workgroup | Space::Private => true,
             }),
             // Atomics take turns.

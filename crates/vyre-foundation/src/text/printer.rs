@@ -6,6 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::ops::{Form, Payload};
 use crate::ir::{Access, Block, BlockId, Def, Inst, Literal, Memory, Module, Op, Program, Space, Type, ValueId};
+use crate::planted::{self, Bug};
 
 /// The module as text.
 ///
@@ -48,7 +49,7 @@ impl<'p> Printer<'p> {
     fn program(mut self) -> String {
         let program = self.program;
         let mut header = format!("program {} workgroup({})", program.name, sizes(program.workgroup_size));
-        if let Some(launch) = program.launch {
+        if let Some(launch) = program.launch.filter(|_| !planted::is(Bug::LaunchNotPrinted)) {
             let _ = write!(header, " launch({})", sizes(launch));
         }
         self.line(&format!("{header} {{"));

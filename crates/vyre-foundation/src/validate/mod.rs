@@ -23,6 +23,7 @@ use crate::Error;
 use crate::analysis::{Scope, Uniformity};
 use crate::diagnostics::{Diagnostic, Diagnostics, Fault, Found};
 use crate::ir::{Access, Element, InstId, Module, Op, Program, Space, Span, ValueId, total_invocations};
+use crate::planted::{self, Bug};
 use crate::text::is_name;
 
 /// What no program may exceed. A device can allow less, and says so when it compiles.
@@ -108,7 +109,7 @@ fn check(program: &Program) -> Found {
         declarations(program, &mut found);
         typing::check(program, &mut found);
     }
-    if found.is_empty() {
+    if found.is_empty() && !planted::is(Bug::DivergentBarrier) {
         uniform_control_flow(program, &mut found);
     }
     found
@@ -129,7 +130,7 @@ pub(crate) fn declarations(program: &Program, found: &mut Found) {
         if !is_name(name) {
             report(Fault::BadName { name: name.clone() }, span);
         }
-        if !names.insert(name) {
+        if !names.insert(name) && !planted::is(Bug::DuplicateName) {
             report(Fault::DuplicateName { name: name.clone() }, span);
         }
     }
@@ -162,7 +163,7 @@ pub(crate) fn declarations(program: &Program, found: &mut Found) {
 
     let last_in = |space| program.memory.values().rfind(|memory| memory.space == space).map(|memory| memory.span);
     let bytes = program.static_bytes_in(Space::Workgroup);
-    if bytes > limits::WORKGROUP_BYTES {
+    if bytes > limits::WORKGROUP_BYTES - u64::from(planted::is(Bug::WorkgroupLimit)) {
         let span = last_in(Space::Workgroup).unwrap_or_default();
         report(Fault::WorkgroupMemory { bytes, limit: limits::WORKGROUP_BYTES }, span);
     }

@@ -6,6 +6,7 @@
 
 use naga::{BinaryOperator, MathFunction};
 use vyre_foundation::ir::{Literal, Op, Type};
+use vyre_foundation::planted::{self, Bug};
 
 use super::build::{Builder, Expr};
 
@@ -204,7 +205,7 @@ impl Builder {
                 self.half_to_f32(half)
             }
             Op::Eq => self.eq(a, b),
-            Op::Ne if float => {
+            Op::Ne if float && !planted::is(Bug::GpuNotEqual) => {
                 let equal = self.eq(a, b);
                 self.not(equal, Type::Bool)
             }
@@ -213,6 +214,7 @@ impl Builder {
             Op::Le => self.binary(BinaryOperator::LessEqual, a, b),
             Op::Gt => self.gt(a, b),
             Op::Ge => self.ge(a, b),
+            Op::Select if planted::is(Bug::GpuSelect) => self.select(a, operands[2], b),
             Op::Select => self.select(a, b, operands[2]),
             Op::Cast => self.cast(ty, result, a),
             Op::Bitcast if ty == result => a,
@@ -242,7 +244,7 @@ impl Builder {
         if let Some(count) = self.known_u32(count) {
             return self.u32(count % ty.bits());
         }
-        let mask = self.u32(ty.bits() - 1);
+        let mask = self.u32(if planted::is(Bug::GpuShiftMask) { 31 } else { ty.bits() - 1 });
         self.and(count, mask)
     }
 
@@ -330,7 +332,7 @@ impl Builder {
         let cross = self.mul(a_low, b_high);
         let second = self.add(cross, first_low);
         let high = self.mul(a_high, b_high);
-        let carry = self.shr(first, half);
+        let carry = if planted::is(Bug::GpuCarry) { self.zero(word) } else { self.shr(first, half) };
         let high = self.add(high, carry);
         let carry = self.shr(second, half);
         let mut high = self.add(high, carry);
@@ -420,7 +422,7 @@ impl Builder {
             return self.resize(extreme, Type::F16);
         }
         let (a_bits, b_bits) = (self.float_bits(ty, a), self.float_bits(ty, b));
-        let nan = self.is_nan(ty, b_bits);
+        let nan = self.is_nan(ty, if planted::is(Bug::GpuMinOfNan) { a_bits } else { b_bits });
         let before = if larger { self.gt(a, b) } else { self.lt(a, b) };
         let equal = self.eq(a, b);
         let top = self.literal(Literal { ty: unsigned(ty), bits: 1 << (ty.bits() - 1) });
@@ -498,7 +500,7 @@ impl Builder {
         let one = self.u32(1);
         let odd = self.and(kept, one);
         let almost_half = self.u32(0xfff);
-        let rounding = self.add(odd, almost_half);
+        let rounding = self.add(if planted::is(Bug::GpuHalfTies) { one } else { odd }, almost_half);
         let rounded = self.add(rebased, rounding);
         let normal = self.shr(rounded, thirteen);
 
@@ -632,8 +634,9 @@ impl Builder {
         };
         let above = self.ge(value, limit);
         let maximum = self.literal(Literal { ty: to, bits: u64::MAX >> (64 - magnitude) });
-        let saturated = self.select(above, maximum, converted);
+        let saturated =
+            if planted::is(Bug::GpuSaturation) { converted } else { self.select(above, maximum, converted) };
         let zero = self.zero(to);
-        self.select(nan, zero, saturated)
+        if planted::is(Bug::GpuCastOfNan) { saturated } else { self.select(nan, zero, saturated) }
     }
 }

@@ -5,6 +5,7 @@
 
 use naga::{Barrier, BuiltIn, Expression, GatherMode, Statement, VectorSize};
 use vyre_foundation::ir::{Inst, InstId, Literal, Op, Type};
+use vyre_foundation::planted::{self, Bug};
 
 use super::build::Expr;
 use super::{Lowerer, Mode};
@@ -13,6 +14,8 @@ impl Lowerer<'_> {
     pub(super) fn collective(&mut self, id: InstId, mode: Mode) {
         let inst = &self.program.insts[id];
         match inst.op {
+            Op::WorkgroupBarrier if planted::is(Bug::GpuWorkgroupBarrier) => {}
+            Op::StorageBarrier if planted::is(Bug::GpuStorageBarrier) => {}
             Op::WorkgroupBarrier => self.barrier(Barrier::WORK_GROUP),
             Op::StorageBarrier => self.barrier(Barrier::STORAGE),
             Op::Broadcast => {
@@ -45,7 +48,7 @@ impl Lowerer<'_> {
             places.push(self.broadcast[position]);
         }
         let mut given = words.to_vec();
-        if let (true, Some(alive)) = (masked, self.variables.alive) {
+        if let (true, Some(alive)) = (masked && !planted::is(Bug::GpuBroadcastDead), self.variables.alive) {
             let alive = self.b.load(alive);
             given = given.into_iter().map(|word| self.b.select(alive, word, zero)).collect();
         }
@@ -57,7 +60,9 @@ impl Lowerer<'_> {
         self.barrier(Barrier::WORK_GROUP | Barrier::STORAGE);
         let words = places.into_iter().map(|place| self.b.load(place)).collect();
         // Everybody has read before the next broadcast writes.
-        self.barrier(Barrier::WORK_GROUP);
+        if !planted::is(Bug::GpuBroadcastBarrier) {
+            self.barrier(Barrier::WORK_GROUP);
+        }
         words
     }
 
@@ -151,7 +156,7 @@ impl Lowerer<'_> {
                 let zero = self.b.u32(0);
                 let lane = self.b.select(exists, lane, zero);
                 let there = self.voted(present, lane);
-                let there = self.b.and(exists, there);
+                let there = if planted::is(Bug::GpuShuffle) { there } else { self.b.and(exists, there) };
                 let taken = self.shuffle(ty, value, lane);
                 let nothing = self.b.zero(ty);
                 let result = self.b.select(there, taken, nothing);
@@ -225,7 +230,7 @@ impl Lowerer<'_> {
         let yes = self.b.bool(true);
         let present = self.ballot(yes);
         let lane = self.builtin(BuiltIn::SubgroupInvocationId);
-        let start = self.b.select(alive, value, identity);
+        let start = if planted::is(Bug::GpuReduceDead) { value } else { self.b.select(alive, value, identity) };
         let combined = self.steps(true, start, |lowerer, half, value| {
             let half = lowerer.b.u32(half);
             let mask = lowerer.b.u32(127);
@@ -260,7 +265,7 @@ impl Lowerer<'_> {
             let combined = lowerer.b.pure(op, ty, ty, &[theirs, value]);
             lowerer.b.select(there, combined, value)
         });
-        if exclusive {
+        if exclusive && !planted::is(Bug::GpuScan) {
             let (there, theirs) = take(self, 1, result);
             let bits = match op {
                 Op::Mul => Op::Cast.row().evaluator(Type::U32, ty).expect("every number can be cast to")(&[1]),

@@ -4,6 +4,7 @@ use naga::{
     AtomicFunction, Block, CollectiveOperation, Expression, Statement, SubgroupOperation, SwitchCase, SwitchValue,
 };
 use vyre_foundation::ir::{BlockId, InstId, Literal, Op, Type, ValueId};
+use vyre_foundation::planted::{self, Bug};
 
 use super::build::Expr;
 use super::control::report;
@@ -56,7 +57,8 @@ impl Lowerer<'_> {
                 Op::Continue => {
                     let frame = self.loops.last().expect("a continue stands in a loop");
                     let (targets, repeated) = (frame.params.clone(), frame.repeated);
-                    self.assign(&targets, &inst.operands);
+                    let kept = targets.len().saturating_sub(usize::from(planted::is(Bug::GpuCarried)));
+                    self.assign(&targets[..kept], &inst.operands);
                     if !repeated {
                         self.b.push(Statement::Continue);
                     }
@@ -220,6 +222,7 @@ impl Lowerer<'_> {
         for (position, &block) in inst.blocks.iter().enumerate() {
             let value = match cases.get(position) {
                 Some(&case) if signed => SwitchValue::I32(case as i32),
+                Some(&case) if planted::is(Bug::GpuSwitchCase) && position == 0 => SwitchValue::U32(!case),
                 Some(&case) => SwitchValue::U32(case),
                 None => SwitchValue::Default,
             };
@@ -230,6 +233,7 @@ impl Lowerer<'_> {
         self.b.push(Statement::Switch { selector, cases: arms });
         if let Some(done) = self.loops.last().and_then(|frame| frame.done)
             && self.may_leave(id)
+            && !planted::is(Bug::GpuLeaveSwitch)
         {
             self.go_on_leaving(done);
         }

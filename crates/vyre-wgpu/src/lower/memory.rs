@@ -5,6 +5,7 @@
 
 use naga::{AddressSpace, AtomicFunction, Expression, GlobalVariable, PredeclaredType, Span, Statement};
 use vyre_foundation::ir::{Element, InstId, MemId, Op, Space, Type};
+use vyre_foundation::planted::{self, Bug};
 
 use super::build::{Expr, scalar};
 use super::{Lowerer, Mode, binding};
@@ -178,7 +179,7 @@ impl Lowerer<'_> {
         for offset in 1..width {
             let offset = self.b.u32(offset as u32);
             let index = self.b.add(index, offset);
-            let inside = self.b.gt(left, offset);
+            let inside = if planted::is(Bug::GpuWideBound) { self.b.ge(left, offset) } else { self.b.gt(left, offset) };
             elements.push((index, Inside::Where(self.b.and(first, inside))));
         }
         elements
@@ -188,6 +189,7 @@ impl Lowerer<'_> {
     fn where_inside(&mut self, inside: Inside, access: impl FnOnce(&mut Self)) {
         match inside {
             Inside::Never => {}
+            Inside::Where(_) if planted::is(Bug::GpuStoreBound) => access(self),
             Inside::Always => access(self),
             Inside::Where(condition) => {
                 self.b.open();
@@ -201,8 +203,8 @@ impl Lowerer<'_> {
     /// A pointer to an element, or to the word that it is in; then also the number of its first bit.
     fn element(&mut self, array: &Array, index: Expr) -> (Expr, Option<Expr>) {
         let index = match array.offset {
-            Some(offset) => self.b.add(index, offset),
-            None => index,
+            Some(offset) if !planted::is(Bug::GpuOffset) => self.b.add(index, offset),
+            _ => index,
         };
         if array.shape != Shape::Packed {
             return (self.b.at(array.base, index), None);
@@ -243,7 +245,7 @@ impl Lowerer<'_> {
             if let Some(bit) = bit {
                 value = self.unpack(array.element, value, bit);
             }
-            if let Inside::Where(inside) = inside {
+            if let (Inside::Where(inside), false) = (inside, planted::is(Bug::GpuLoadBound)) {
                 let zero = self.b.zero(ty);
                 value = self.b.select(inside, value, zero);
             }
@@ -268,7 +270,7 @@ impl Lowerer<'_> {
     fn cut(&mut self, element: Element, value: Expr) -> Expr {
         let bits = 8 * element.size() as u32;
         if element.value_type() == Type::I32 {
-            let count = self.b.u32(32 - bits);
+            let count = self.b.u32(32 - bits - u32::from(planted::is(Bug::GpuSubWordSign)));
             let top = self.b.shl(value, count);
             self.b.shr(top, count)
         } else {
@@ -305,7 +307,7 @@ impl Lowerer<'_> {
                 let value = self.b.and(value, mask);
                 let value = self.b.shl(value, bit);
                 let place = self.b.shl(mask, bit);
-                let others = self.b.not(place, Type::U32);
+                let others = if planted::is(Bug::GpuSubWord) { self.b.u32(0) } else { self.b.not(place, Type::U32) };
                 self.b.push(Statement::Atomic { pointer, fun: AtomicFunction::And, value: others, result: None });
                 self.b.push(Statement::Atomic { pointer, fun: AtomicFunction::InclusiveOr, value, result: None });
             }

@@ -42,6 +42,7 @@ use vyre_foundation::analysis::{Scope, Uniformity};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{Axis, InstId, MemId, Op, Program, Type, ValueId};
+use vyre_foundation::planted::{self, Bug};
 
 use build::{Builder, Expr};
 use control::{Control, param, report};
@@ -180,7 +181,9 @@ impl<'p> Lowerer<'p> {
         self.group_index = Some(group_index);
         // A folded grid has more workgroups than were asked for.
         let beyond = self.b.ge(group_index, total);
-        self.b.when(beyond, |b| b.push(naga::Statement::Return { value: None }));
+        if !planted::is(Bug::GpuFoldedTail) {
+            self.b.when(beyond, |b| b.push(naga::Statement::Return { value: None }));
+        }
         let invocations = self.b.u32(self.program.workgroup_size.iter().product());
         let local = self.builtin(BuiltIn::LocalInvocationIndex);
         let first = self.b.mul(group_index, invocations);
@@ -443,7 +446,7 @@ impl<'p> Lowerer<'p> {
     /// Does something that only the living do.
     fn guarded_effect(&mut self, mode: Mode, effect: impl FnOnce(&mut Self)) {
         match (mode, self.variables.alive) {
-            (Mode::Shared, Some(alive)) => {
+            (Mode::Shared, Some(alive)) if !planted::is(Bug::GpuDeadEffects) => {
                 let alive = self.b.load(alive);
                 self.b.open();
                 effect(self);
@@ -558,7 +561,7 @@ impl<'p> Lowerer<'p> {
         let head = self.b.u32(report::HEAD);
         let first = self.b.add(offset, head);
         let site = self.b.u32(site);
-        self.report_words(first, &[invocation, site, code]);
+        self.report_words(first, &[invocation, site, if planted::is(Bug::GpuTrapCode) { site } else { code }]);
         let accept = self.b.close();
         self.b.push(naga::Statement::If { condition: fits, accept, reject: naga::Block::new() });
         let accept = self.b.close();
