@@ -1,6 +1,7 @@
 //! Developer tasks, run as `cargo xtask <command>`. Only the standard library is used, so that building this costs next
 //! to nothing before the real work starts.
 
+mod soak;
 mod test;
 mod tidy;
 
@@ -17,7 +18,9 @@ Commands:
                     documentation, tidy. --no-gpu leaves out the tests that need a Vulkan driver
   tidy              Check the rules of the repository: crate dependencies, names, files, links
   bench SUITE [NAME] [--json] [--quick]
-                    Measure a suite, or the lines of it whose name contains NAME, against baselines";
+                    Measure a suite, or the lines of it whose name contains NAME, against baselines
+  soak WHAT …       Test at length, for minutes or hours: `soak math [FUNCTION …]` measures how exact the math library is, over
+                    all operands";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(test::Options { gpu: true }),
         ["test", "--no-gpu"] => test::run(test::Options { gpu: false }),
         ["bench", ..] => test::bench(&args[1..]),
+        ["soak", ..] => soak::run(&args[1..]),
         ["tidy"] => tidy::run(),
         _ => {
             eprintln!("error: `cargo xtask {}` is not a task\n\n{USAGE}", args.join(" "));

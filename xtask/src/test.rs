@@ -117,13 +117,13 @@ pub(crate) fn bench(arguments: &[&str]) -> bool {
 }
 
 /// A command of the cargo that runs this.
-fn cargo(command: &str) -> Command {
+pub(crate) fn cargo(command: &str) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root()).arg(command);
     cargo
 }
 
-fn passes(command: &mut Command) -> bool {
+pub(crate) fn passes(command: &mut Command) -> bool {
     command.status().map_or_else(
         |error| {
             eprintln!("error: cannot run {}: {error}", command.get_program().display());

@@ -12,7 +12,9 @@ pub mod fill;
 pub mod inputs;
 pub mod ir;
 pub mod launch;
+pub mod math;
 pub mod text;
+pub mod transform;
 pub mod validate;
 pub mod wire;
 

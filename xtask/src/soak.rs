@@ -1,0 +1,13 @@
+//! `cargo xtask soak WHAT …`: tests that take minutes or hours.
+
+use crate::root;
+use crate::test::{cargo, passes};
+
+/// Builds the soak tests for this very processor, which halves the time they take, and runs one.
+pub(crate) fn run(arguments: &[&str]) -> bool {
+    // Other flags need a folder of their own, or everything would be built again each time.
+    let folder = root().join("target/soak");
+    let mut soak = cargo("run");
+    soak.env("CARGO_TARGET_DIR", folder).env("RUSTFLAGS", "-C target-cpu=native");
+    passes(soak.args(["--quiet", "--release", "--package", "vyre-bench", "--bin", "soak", "--"]).args(arguments))
+}
