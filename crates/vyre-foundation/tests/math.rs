@@ -1,7 +1,6 @@
 //! The math library: how far its results are from the true ones, and that its expansion computes the same.
 
-
-
+use vyre_foundation::ir::ops::{Exactness, TABLE};
 use vyre_foundation::math::{FUNCTIONS, Function};
 
 /// Operands of functions of one: the edges of all binades and numbers within, numbers around the places where functions
@@ -49,7 +48,7 @@ fn stratified() -> Vec<f32> {
         magnitudes.extend([near.to_bits() - 1, near.to_bits(), near.to_bits() + 1]);
     }
     // The f32 that is nearest to a multiple of π/2.
-    magnitudes.push(0x6f5a_d7f5);
+    magnitudes.push(0x6f79_be45);
     magnitudes.extend((0..60_000u32).map(|step| step.wrapping_mul(0x9e37_79b9) & 0x7fff_ffff));
     magnitudes.into_iter().flat_map(|bits| [f32::from_bits(bits), -f32::from_bits(bits)]).collect()
 }
@@ -79,4 +78,15 @@ fn results_are_within_the_bounds() {
         }
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn the_op_table_states_the_bounds() {
+    let library: Vec<&str> = FUNCTIONS.iter().map(|function| function.op.row().name).collect();
+    let composed = TABLE.iter().filter(|row| row.exactness == Exactness::Composed);
+    assert_eq!(library, composed.map(|row| row.name).collect::<Vec<_>>());
+    for function in FUNCTIONS {
+        let (stated, doc) = (format!("At most {} ULP off.", function.bound), function.op.row().doc);
+        assert!(doc.ends_with(&stated), "{function:?}: {doc:?} should end with {stated:?}");
+    }
 }

@@ -21,14 +21,14 @@ pub(super) fn ulps(exact: f64, result: f32) -> f64 {
 }
 
 /// Operands for functions of two: any two, two of similar size, bases and exponents of powers that are neither zero nor
-/// infinite, and small multiples of ¼.
+/// infinite, subnormal numbers of all sizes, and small multiples of ¼.
 pub(super) fn sample(seed: u64) -> [f32; 2] {
-    let (first, second) = (mixed(seed.wrapping_mul(2)), mixed(seed.wrapping_mul(2) + 1));
+    let [first, second] = [0, 1].map(|place| mixed(seed.wrapping_mul(2) | place));
     let x = f32::from_bits(first as u32);
     let fraction = second as u32 as f64 / 2f64.powi(32);
     // The exponent at which the power of a base is 2^t, for a t at which it is about within the range of f32.
     let exponent = |base: f32| ((fraction * 284.0 - 152.0) / f64::from(base.abs()).log2()) as f32;
-    match (first >> 32) % 5 {
+    match (first >> 32) % 6 {
         0 => [x, f32::from_bits(second as u32)],
         1 => {
             let distance = (second as u32 % (26 << 23)).wrapping_sub(13 << 23);
@@ -41,6 +41,10 @@ pub(super) fn sample(seed: u64) -> [f32; 2] {
             let x = if first & 0x8000_0000 == 0 { 1.0 + distance } else { 1.0 - distance };
             [x, exponent(x)]
         }
+        4 => [first, second].map(|bits| {
+            let fraction = (bits as u32 & 0x007f_ffff) >> ((bits >> 40) % 24);
+            f32::from_bits(fraction | bits as u32 & 0x8000_0000)
+        }),
         _ => [first as u8 as f32 * 0.25 - 32.0, second as u8 as f32 * 0.25 - 32.0],
     }
 }

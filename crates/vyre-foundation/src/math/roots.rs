@@ -5,8 +5,8 @@ use super::pair::{Pair, power};
 
 const LARGE: f32 = power(60);
 const SMALL: f32 = power(-60);
-const UP: f32 = power(72);
-const DOWN: f32 = power(-72);
+const UP: f32 = power(90);
+const DOWN: f32 = power(-90);
 
 /// A third of the bits is a guess within 3.2 %; a step of Halley makes it 2⁻¹⁵, and one of Newton, from the exact cube, the
 /// result.
@@ -16,7 +16,7 @@ pub(crate) fn cbrt<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     // So that no cube overflows, and what products lose can be kept.
     let (small, large) = (magnitude.lt(SMALL), !magnitude.lt(LARGE));
     let a = magnitude * small.choose(UP, large.choose(DOWN, 1.0));
-    let back = small.choose(power(-24), large.choose(power(24), 1.0));
+    let back = small.choose(power(-30), large.choose(power(30), 1.0));
     let guess = (a.bits().mul_high(0x5555_5556) + 709_954_077).of_bits();
     let cube = guess * guess * guess;
     let t = guess * ((cube + (a + a)) / (cube + cube + a));

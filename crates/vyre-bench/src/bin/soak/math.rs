@@ -38,7 +38,9 @@ pub(crate) fn run(args: &Args) -> bool {
         return false;
     }
     let mut passed = true;
-    for function in FUNCTIONS.iter().filter(|f| args.functions.is_empty() || args.functions.iter().any(|n| n == name(f))) {
+    for function in
+        FUNCTIONS.iter().filter(|f| args.functions.is_empty() || args.functions.iter().any(|n| n == name(f)))
+    {
         let start = Instant::now();
         let Worst { error, operands, result } = measure(function);
         let kept = error <= function.bound;
