@@ -1,6 +1,8 @@
 //! Functions of the math library give the same bits whether they are evaluated or expanded.
 
+use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::Program;
 use vyre_foundation::launch::{Grid, Limits};
 use vyre_foundation::math::{FUNCTIONS, Function};
 use vyre_foundation::transform::expand_math;
@@ -44,7 +46,7 @@ fn expansions_compute_the_functions() {
         let mut composed = false;
         expanded.walk(|inst, _| composed |= expanded.insts[inst].op.is_composed());
         assert!(!composed, "{name} is left");
-        let result = |program| {
+        let result = |program: &Validated<Program>| {
             let mut inputs = Inputs::default();
             inputs.bytes(program, "x", bytes(0)).unwrap();
             inputs.bytes(program, "y", bytes(1)).unwrap();
