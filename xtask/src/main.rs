@@ -27,7 +27,9 @@ Commands:
   bench SUITE [NAME] [--json] [--quick]
                     Measure a suite, or the lines of it whose name contains NAME, against baselines
   soak diff [--minutes N] [--device cpu|wgpu] [--seed S]
-                    Compare a device with the oracle on generated programs, for as long as you like";
+                    Compare a device with the oracle on generated programs, for as long as you like
+  soak math [FUNCTION ...]
+                    Measure how exact the math library is, over all operands";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();

@@ -7,6 +7,7 @@
 //! Computation is not masked: what inactive lanes compute is never looked at. Masks matter where lanes come together again
 //! (results of `if` and `loop`), where lanes leave, and for effects. The [`Step`]s say what is copied where.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -16,10 +17,11 @@ use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Span, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
+use vyre_foundation::transform::expand_math;
 
 /// A program in SPMD form.
 pub struct Form {
-    /// The program it was made from.
+    /// The program it was made from, without functions of the math library.
     pub program: Arc<Validated<Program>>,
     /// How many workgroups a block of lanes holds.
     pub groups: u32,
@@ -202,6 +204,10 @@ const PREFERRED_LANES: usize = 1024;
 
 /// Lowers a program.
 pub fn lower(program: &Arc<Validated<Program>>) -> Form {
+    let program = &match expand_math(program) {
+        Cow::Borrowed(_) => program.clone(),
+        Cow::Owned(expanded) => Arc::new(expanded),
+    };
     let size = program.workgroup_size.iter().product::<u32>() as usize;
     let groups = if is_independent(program) { (PREFERRED_LANES / size).max(1) } else { 1 };
     let scope = if groups > 1 { Scope::Dispatch } else { Scope::Workgroup };

@@ -12,10 +12,12 @@ pub mod fill;
 pub mod inputs;
 pub mod ir;
 pub mod launch;
+pub mod math;
 pub mod optimizer;
 #[doc(hidden)]
 pub mod planted;
 pub mod text;
+pub mod transform;
 pub mod validate;
 pub mod wire;
 

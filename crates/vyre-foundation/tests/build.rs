@@ -106,6 +106,8 @@ fn every_operation_can_be_built() {
         let n = counts.load(0) + x.len() * 2 / 3 % 5;
         let b = n.eq(0) ^ f.ne(1.0) & n.lt(1) | n.le(2) & n.gt(3) & !n.ge(4);
         let _ = (-f).abs().min(1.0).max(f).fma(f, 2.0).sqrt().floor().ceil().trunc().round();
+        let _ = f.exp().exp2().log().log2().sin().cos().tan().asin().acos().atan().atan2(1.0);
+        let _ = f.sinh().cosh().tanh().pow(n.cast::<f32>()).cbrt().hypot(f);
         let _ = (n.mul_high(3) << 1 >> 2).rotate_left(n).reverse_bits().extract_bits(1, n).insert_bits(7, n, 4);
         let _ = n.count_ones() + n.leading_zeros() + n.trailing_zeros();
         let packed = f.pack_f16(0.5);

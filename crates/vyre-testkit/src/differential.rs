@@ -194,7 +194,7 @@ fn tolerance(floats: Floats, exactness: Exactness) -> Tolerance {
         _ if floats == Floats::EXACT => Tolerance::Bits,
         Exactness::Exact => Tolerance::Bits,
         Exactness::Rounded { ulp } => Tolerance::Ulp(u64::from(ulp).max(1)),
-        Exactness::Ordered => Tolerance::Unchecked,
+        Exactness::Ordered | Exactness::Composed => Tolerance::Unchecked,
     }
 }
 

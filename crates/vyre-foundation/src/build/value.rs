@@ -274,6 +274,23 @@ methods! {
         subgroup_ballot() -> [Val<'k, u32>; 4] = SubgroupBallot;
     }
     impl f32 {
+        exp() -> Val<'k, f32> = Exp;
+        exp2() -> Val<'k, f32> = Exp2;
+        log() -> Val<'k, f32> = Log;
+        log2() -> Val<'k, f32> = Log2;
+        sin() -> Val<'k, f32> = Sin;
+        cos() -> Val<'k, f32> = Cos;
+        tan() -> Val<'k, f32> = Tan;
+        asin() -> Val<'k, f32> = Asin;
+        acos() -> Val<'k, f32> = Acos;
+        atan() -> Val<'k, f32> = Atan;
+        sinh() -> Val<'k, f32> = Sinh;
+        cosh() -> Val<'k, f32> = Cosh;
+        tanh() -> Val<'k, f32> = Tanh;
+        cbrt() -> Val<'k, f32> = Cbrt;
+        atan2(x: f32) -> Val<'k, f32> = Atan2;
+        pow(exponent: f32) -> Val<'k, f32> = Pow;
+        hypot(other: f32) -> Val<'k, f32> = Hypot;
         pack_f16(high: f32) -> Val<'k, u32> = PackF16;
     }
     impl u32 {

@@ -30,6 +30,7 @@ use half::f16;
 use super::entity::MemId;
 use super::eval::{F16Math, UnsignedShift, field, lesser};
 use super::types::{Scalar, Type, TypeSet};
+use crate::math::direct as math;
 use crate::planted::{self, Bug};
 
 /// A dimension of the grid.
@@ -149,6 +150,9 @@ pub enum Exactness {
     },
     /// Float results depend on the order of accumulation, which is fixed on the oracle and the CPU only.
     Ordered,
+    /// A function of the [math library](crate::math), made of other float operations: the same bits on the oracle, on the CPU
+    /// and on devices with exact floats. Elsewhere what these operations are off adds up, and nothing is promised.
+    Composed,
 }
 
 /// Computes the bits of a result from the bits of the operands.
@@ -237,7 +241,7 @@ impl std::fmt::Debug for Row {
     }
 }
 
-use Exactness::{Exact, Ordered};
+use Exactness::{Composed, Exact, Ordered};
 use Kind::{Access, Atomic, Collective, Control, Effect, PerGroup, PerInvocation, Pure};
 use Slot::{Is, T};
 
@@ -282,6 +286,7 @@ const fn fixed(operands: &'static [Slot], results: &'static [Slot]) -> Form {
 const NUMBERS: TypeSet = TypeSet::NUMBERS;
 const INTEGERS: TypeSet = TypeSet::INTEGERS;
 const FLOATS: TypeSet = TypeSet::FLOATS;
+const SINGLE: TypeSet = TypeSet::of(&[Type::F32]);
 const SIGNED: TypeSet = TypeSet::SIGNED;
 const LOGIC: TypeSet = TypeSet::LOGIC;
 const ALL: TypeSet = TypeSet::ALL;
@@ -296,6 +301,7 @@ macro_rules! evaluator {
     };
     (@group integer $class:ident $f:tt) => { evaluator!(@types $class $f I32 i32, U32 u32, I64 i64, U64 u64) };
     (@group float $class:ident $f:tt) => { evaluator!(@types $class $f F32 f32, F64 f64, F16 f16) };
+    (@group single $class:ident $f:tt) => { evaluator!(@types $class $f F32 f32) };
     (@group signed_integer $class:ident $f:tt) => { evaluator!(@types $class $f I32 i32, I64 i64) };
     (@group bool $class:ident $f:tt) => { evaluator!(@types $class $f Bool bool) };
     (@group any $class:ident $f:tt) => {
@@ -421,6 +427,45 @@ op_table! {
     Trunc = "trunc", Pure, unary(FLOATS), Exact, 2, eval { float: |a: T| a.trunc() };
     /// Nearest integral float, ties to even.
     Round = "round", Pure, unary(FLOATS), Exact, 2, eval { float: |a: T| a.round_ties_even() };
+
+    // The math library. How far results are from the true ones was measured: for functions of one operand, over all of them.
+
+    /// e to the power of the operand. At most 1 ULP off.
+    Exp = "exp", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::exp(a) };
+    /// 2 to the power of the operand. At most 1 ULP off.
+    Exp2 = "exp2", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::exp2(a) };
+    /// Natural logarithm; of 0, −∞, and of a negative number, NaN. At most 1 ULP off.
+    Log = "log", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::log(a) };
+    /// Logarithm to base 2; of 0, −∞, and of a negative number, NaN. At most 1 ULP off.
+    Log2 = "log2", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::log2(a) };
+    /// Sine of an angle in radians, however large; of an infinity, NaN. At most 1 ULP off.
+    Sin = "sin", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::sin(a) };
+    /// Cosine of an angle in radians, however large; of an infinity, NaN. At most 1 ULP off.
+    Cos = "cos", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::cos(a) };
+    /// Tangent of an angle in radians, however large; of an infinity, NaN. At most 1 ULP off.
+    Tan = "tan", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::tan(a) };
+    /// Angle from −π/2 to π/2 with this sine; outside of −1 to 1, NaN. At most 1 ULP off.
+    Asin = "asin", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::asin(a) };
+    /// Angle from 0 to π with this cosine; outside of −1 to 1, NaN. At most 1 ULP off.
+    Acos = "acos", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::acos(a) };
+    /// Angle from −π/2 to π/2 with this tangent. At most 1 ULP off.
+    Atan = "atan", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::atan(a) };
+    /// Angle from −π to π of the point whose y is the first operand and whose x the second. The signs of zeros count, and
+    /// infinities are on the axes and diagonals. At most 1 ULP off.
+    Atan2 = "atan2", Pure, binary(SINGLE), Composed, 1, eval { single: |y: T, x: T| math::atan2(y, x) };
+    /// Hyperbolic sine. At most 1 ULP off.
+    Sinh = "sinh", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::sinh(a) };
+    /// Hyperbolic cosine. At most 1 ULP off.
+    Cosh = "cosh", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::cosh(a) };
+    /// Hyperbolic tangent. At most 1 ULP off.
+    Tanh = "tanh", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::tanh(a) };
+    /// The first operand to the power of the second. `pow(x, 0)` and `pow(1, y)` are 1 even for a NaN; a negative number to
+    /// a power that is not integral gives NaN. At most 1 ULP off.
+    Pow = "pow", Pure, binary(SINGLE), Composed, 1, eval { single: |a: T, b: T| math::pow(a, b) };
+    /// Cube root, with the sign of the operand. At most 1 ULP off.
+    Cbrt = "cbrt", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::cbrt(a) };
+    /// Square root of the sum of the squares, which do not overflow. With an infinity it is infinite, even for a NaN. At most 1 ULP off.
+    Hypot = "hypot", Pure, binary(SINGLE), Composed, 1, eval { single: |a: T, b: T| math::hypot(a, b) };
 
     // Bits.
 
@@ -661,6 +706,11 @@ impl Op {
             }
             Pure | Access | Atomic | Effect | Control => false,
         }
+    }
+
+    /// Whether this is a function of the [math library](crate::math), which devices get in other operations.
+    pub fn is_composed(&self) -> bool {
+        self.row().exactness == Composed
     }
 
     /// Whether all invocations of the workgroup must execute this together.

@@ -39,6 +39,11 @@ fn trips(program: &Program, id: InstId) -> u64 {
     }
 }
 
+/// Whether an operation costs so little that it may as well be computed in vain.
+pub(super) fn is_cheap(program: &Program, inst: &Inst) -> bool {
+    inst.op.row().kind == Kind::Pure && weight(program, inst) < 8
+}
+
 /// What an operation costs by itself.
 fn weight(program: &Program, inst: &Inst) -> u64 {
     let op = &inst.op;
@@ -46,8 +51,12 @@ fn weight(program: &Program, inst: &Inst) -> u64 {
         Kind::Pure => match op {
             Op::Div | Op::Rem | Op::Sqrt => 8,
             Op::Mul if !program.class(inst).is_float() => 3,
-            _ if op.row().exactness == Exactness::Exact => 1,
-            _ => 2,
+            _ => match op.row().exactness {
+                Exactness::Exact => 1,
+                Exactness::Rounded { .. } | Exactness::Ordered => 2,
+                // A function of the math library is some dozens of other operations.
+                Exactness::Composed => 32,
+            },
         },
         Kind::PerInvocation | Kind::PerGroup => 1,
         Kind::Access => match op.memory().map(|object| program.memory[object].space) {

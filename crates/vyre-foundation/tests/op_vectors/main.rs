@@ -12,6 +12,7 @@ mod binary64;
 mod bits;
 mod comparisons;
 mod conversions;
+mod functions;
 mod integers;
 
 use std::collections::BTreeSet;
@@ -220,6 +221,7 @@ fn all_vectors() -> Vec<Vector> {
         binary64::vectors(),
         comparisons::vectors(),
         conversions::vectors(),
+        functions::vectors(),
     ]
     .into_iter()
     .flatten()
@@ -239,7 +241,7 @@ fn evaluators_give_the_expected_values() {
 
 #[test]
 fn the_order_of_factors_and_summands_does_not_matter() {
-    const COMMUTATIVE: [&str; 9] = ["add", "mul", "mul_high", "min", "max", "fma", "and", "or", "xor"];
+    const COMMUTATIVE: [&str; 10] = ["add", "mul", "mul_high", "min", "max", "fma", "and", "or", "xor", "hypot"];
     let mut failures = Vec::new();
     for mut vector in all_vectors() {
         if COMMUTATIVE.contains(&vector.op) {

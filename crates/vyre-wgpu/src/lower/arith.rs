@@ -219,7 +219,8 @@ impl Builder {
             Op::Cast => self.cast(ty, result, a),
             Op::Bitcast if ty == result => a,
             Op::Bitcast => self.bitcast(a, result),
-            _ => unreachable!("`{}` is not a function of its operands", op.row().name),
+            // Functions of the math library are expanded before anything is lowered.
+            _ => unreachable!("`{}` is not a function of its operands, or is one of the library", op.row().name),
         }
     }
 

@@ -43,6 +43,7 @@ use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{Axis, InstId, MemId, Op, Program, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
+use vyre_foundation::transform::expand_math;
 
 use build::{Builder, Expr};
 use control::{Control, param, report};
@@ -79,8 +80,8 @@ pub(crate) const ENTRY: &str = "main";
 
 /// Lowers a program. Binding 0 is the control block, and the storage objects follow in their order.
 pub(crate) fn lower(program: &Validated<Program>, target: Target) -> Lowered {
-    let lowerer = Lowerer::new(program, target);
-    lowerer.run()
+    let program = expand_math(program);
+    Lowerer::new(&program, target).run()
 }
 
 /// Who executes a block, and what an exit means there.

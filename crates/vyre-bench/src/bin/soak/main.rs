@@ -1,6 +1,7 @@
 //! Campaigns that run for as long as one likes: `cargo xtask soak CAMPAIGN …` builds this in release and runs it.
 
 mod diff;
+mod math;
 
 use std::process::ExitCode;
 
@@ -11,11 +12,13 @@ use clap::Parser;
 #[command(name = "cargo xtask soak")]
 enum Campaign {
     Diff(diff::Args),
+    Math(math::Args),
 }
 
 fn main() -> ExitCode {
     let found_nothing = match Campaign::parse() {
         Campaign::Diff(args) => diff::run(&args),
+        Campaign::Math(args) => math::run(&args),
     };
     if found_nothing { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -2,14 +2,13 @@
 //!
 //! An operation on uniform operands, in a branch that only some invocations take, is moved before the branch. There a
 //! backend computes it once for all invocations, in a scalar register, and value numbering finds its twins in other
-//! branches. Operations are total, so computing it in vain does no harm, and it moves only if it is cheap or if a loop would
-//! repeat it.
+//! branches. Operations are total, so computing it in vain does no harm, and it moves only if it is cheap.
 
 use crate::analysis::{Analyses, Uniformity};
 use crate::ir::entity::Arena;
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, InstId, Op, Program, ValueId};
-use crate::optimizer::{Family, Metadata, Pass, Phase};
+use crate::ir::{BlockId, InstId, Program, ValueId};
+use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
 pub(super) const PASS: Pass =
     Pass { metadata: Metadata::new("hoist_uniform_values", Phase::FusionCse, Family::Scalar), speculative: false, run };
@@ -72,7 +71,7 @@ impl Hoist<'_> {
     fn target(&self, program: &Program, id: InstId, depth: usize) -> usize {
         let inst = &program.insts[id];
         let is_value = match inst.op.row().kind {
-            Kind::Pure => !matches!(inst.op, Op::Div | Op::Rem | Op::Sqrt),
+            Kind::Pure => cost::is_cheap(program, inst),
             Kind::PerGroup => true,
             Kind::PerInvocation | Kind::Access | Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => {
                 false

@@ -10,10 +10,9 @@
 //! * A loop whose body ends in its only exit is executed once, so it is replaced by its body.
 
 use crate::analysis::Analyses;
-use crate::ir::ops::Kind;
 use crate::ir::{BlockId, Def, InstId, Op, Program, Type, ValueId};
 use crate::optimizer::edit::{Renaming, jumps, make};
-use crate::optimizer::{Family, Metadata, Pass, Phase};
+use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
 pub(super) const PASS: Pass = Pass {
     metadata: Metadata::new("simplify_control_flow", Phase::Canonicalization, Family::Scalar),
@@ -111,10 +110,7 @@ impl Simplifier {
     fn select(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
         let (then, otherwise) = (program.insts[id].blocks[0], program.insts[id].blocks[1]);
         let arms = [then, otherwise];
-        let is_cheap = |inst: &InstId| {
-            let op = &program.insts[*inst].op;
-            op.row().kind == Kind::Pure && !matches!(op, Op::Div | Op::Rem | Op::Sqrt)
-        };
+        let is_cheap = |inst: &InstId| cost::is_cheap(program, &program.insts[*inst]);
         let few = arms.iter().map(|&arm| program.blocks[arm].insts.len()).sum::<usize>() <= FEW + 2;
         let only_computes = |&arm: &BlockId| match program.blocks[arm].insts.split_last() {
             Some((last, rest)) => program.insts[*last].op == Op::Yield && rest.iter().all(is_cheap),

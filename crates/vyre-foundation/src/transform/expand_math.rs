@@ -1,0 +1,40 @@
+//! Functions of the math library become the operations that they are made of.
+
+use std::borrow::Cow;
+
+use crate::Validated;
+use crate::ir::{BlockId, Inst, InstId, Program};
+use crate::math::{self, Emitter};
+use crate::validate;
+
+/// Puts other operations in the place of all functions of the [math library](crate::math). Most programs have none, and are
+/// given back as they are.
+pub fn expand_math(program: &Validated<Program>) -> Cow<'_, Validated<Program>> {
+    let mut found = false;
+    program.walk(|inst, _| found |= program.insts[inst].op.is_composed());
+    if !found {
+        return Cow::Borrowed(program);
+    }
+    let mut expanded = (**program).clone();
+    for block in program.blocks.keys() {
+        for inst in std::mem::take(&mut expanded.blocks[block].insts) {
+            if expanded.insts[inst].op.is_composed() {
+                expand(&mut expanded, block, inst);
+            }
+            expanded.blocks[block].insts.push(inst);
+        }
+    }
+    let expanded = validate::program(expanded);
+    Cow::Owned(expanded.expect("the library is typed, and its operations stand in order where the function stood"))
+}
+
+/// Appends the operations of a function to the block, except for the last: the function's own instruction becomes that, so
+/// that its result stays what it is.
+fn expand(program: &mut Program, block: BlockId, inst: InstId) {
+    let function = program.insts[inst].clone();
+    let emitter = Emitter::new(program, block, function.span);
+    math::apply(&emitter, &function.op, &function.operands).expect("the library has all functions");
+    let last = program.blocks[block].insts.pop().expect("a function is at least one operation");
+    let last = program.insts[last].clone();
+    program.insts[inst] = Inst { results: function.results, ..last };
+}

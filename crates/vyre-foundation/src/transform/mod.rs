@@ -1,0 +1,5 @@
+//! Programs into programs that mean the same.
+
+mod expand_math;
+
+pub use expand_math::expand_math;
