@@ -2,17 +2,26 @@
 //!
 //! `cargo xtask bench SUITE [NAME] [--json] [--quick]` builds this in release and runs it.
 
+mod compile;
 mod kernels;
 mod line;
 
 use std::process::ExitCode;
+
+use vyre_driver::Error;
 
 const USAGE: &str = "usage: cargo xtask bench SUITE [NAME] [--json] [--quick]
 
 NAME: only the lines whose name contains it
 
 suites:
+  compile   the wire format and the optimizer, on generated programs
   kernels   the example kernels on the cpu device, against plain Rust and against the oracle";
+
+type Suite = fn(&line::Report) -> Result<(), Error>;
+
+const SUITES: [(&str, Suite); 2] =
+    [("compile", |report| compile::run(report).map_err(Error::from)), ("kernels", kernels::run)];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,15 +32,17 @@ fn main() -> ExitCode {
     let suites: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
     let only = suites.get(1).map_or(String::new(), |name| (*name).clone());
     let report = line::Report { json: flag("--json"), quick: flag("--quick"), only };
-    match (unknown, suites.as_slice()) {
-        (None, [suite, ..]) if suite.as_str() == "kernels" && suites.len() <= 2 => match kernels::run(&report) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("error[{}]: {error}\n  = help: {}", error.code(), error.help());
-                ExitCode::FAILURE
-            }
-        },
-        _ => {
+    let suite: Option<Suite> = match (unknown, suites.as_slice()) {
+        (None, [suite] | [suite, _]) => SUITES.iter().find(|(name, _)| name == suite).map(|(_, run)| *run),
+        _ => None,
+    };
+    match suite.map(|run| run(&report)) {
+        Some(Ok(())) => ExitCode::SUCCESS,
+        Some(Err(error)) => {
+            eprintln!("error[{}]: {error}\n  = help: {}", error.code(), error.help());
+            ExitCode::FAILURE
+        }
+        None => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
         }

@@ -1,0 +1,70 @@
+//! What it takes to get a program to a device: the wire format and the passes of the optimizer.
+//!
+//! The programs are generated, of about 1 000 and 10 000 instructions. Every pass is run, as for a program that is known to be
+//! hot, and a line for each says what share of the whole it takes.
+
+use std::hint::black_box;
+
+use vyre_foundation::ir::{Module, Program};
+use vyre_foundation::optimizer::{self, Options, Pipeline, Registry};
+use vyre_foundation::{Error, Validated, validate, wire};
+use vyre_testkit::{Features, generate};
+
+use crate::line::{Line, Report};
+
+pub(crate) fn run(report: &Report) -> Result<(), Error> {
+    for (instructions, limit_ns) in [(1_000, 3e6), (10_000, 40e6)] {
+        let program = program_of(instructions)?;
+        let nodes = program.stats().nodes as u64;
+        let line = |name| Line {
+            suite: "compile",
+            name,
+            device: "none",
+            threads: 1,
+            baseline: "limit",
+            work: nodes,
+            unit: "instructions",
+        };
+        let pipeline = Pipeline { passes: Registry::standard().schedule_all(), to_fixed_point: true };
+        // As in a release build, whatever this one is.
+        let options = Options { validate_each: false, ..Options::default() };
+        let optimize = |program: &Validated<Program>| {
+            optimizer::run(program.clone(), &pipeline, &options, &mut |_| {}).map(|(_, report)| report)
+        };
+        let first = optimize(&program)?;
+        let name = format!("optimize_{instructions}");
+        report.against_limit(&Line { name: &name, ..line("") }, limit_ns, &mut || {
+            black_box(optimize(&program).is_ok());
+        });
+        if instructions == 1_000 {
+            shares(report, &line, &first);
+            let module = Module { programs: vec![(*program).clone()] };
+            let bytes = wire::encode(&module);
+            report.against_limit(&line("encode_1000"), 200e3, &mut || {
+                black_box(wire::encode(&module));
+            });
+            report.against_limit(&line("decode_1000"), 200e3, &mut || {
+                black_box(wire::decode(&bytes).is_ok());
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A line for each pass: its time against a quarter of the time of all.
+fn shares<'a>(report: &Report, line: &impl Fn(&'a str) -> Line<'a>, run: &optimizer::Report) {
+    let total: u64 = run.metrics.iter().map(|metric| metric.runtime_ns).sum();
+    for pass in Registry::standard().schedule_all() {
+        let name = pass.metadata.name;
+        let own = run.metrics.iter().filter(|metric| metric.pass == name).map(|metric| metric.runtime_ns).sum::<u64>();
+        report.known(&Line { baseline: "quarter", ..line(name) }, own as f64, total as f64 / 4.0);
+    }
+}
+
+/// The generated program whose size is nearest to what is asked for.
+fn program_of(instructions: usize) -> Result<Validated<Program>, Error> {
+    let features = Features { size: instructions as u32, ..Features::default() };
+    let candidates = (0..40).map(|seed| generate(seed, &features).program);
+    let nearest = candidates.min_by_key(|program| program.stats().nodes.abs_diff(instructions));
+    validate::program(nearest.expect("there are candidates"))
+}
