@@ -46,7 +46,7 @@ proptest! {
 /// What the generator promises: no race, so that every device has the same answer.
 #[test]
 fn generated_programs_are_free_of_races() {
-    for seed in 0..1000 {
+    for seed in 0..3000 {
         let generated = generate(seed, &Features::default());
         let program = validate::program(generated.program).unwrap();
         let mut inputs = generated.inputs;

@@ -9,7 +9,7 @@ use clap::Parser;
 
 /// Look for mistakes for as long as you like
 #[derive(Parser)]
-#[command(name = "cargo xtask soak")]
+#[command(bin_name = "cargo xtask soak")]
 enum Campaign {
     Diff(diff::Args),
     Math(math::Args),
