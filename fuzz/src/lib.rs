@@ -121,6 +121,6 @@ pub fn run(program: &Validated<Program>) {
     let limits = Limits { fuel: 1000, deadline: None, trace_capacity: 16 };
     for device in devices {
         let mut inputs = inputs.clone();
-        expect(device.execute(program, Grid::Groups([2, 1, 1]), &mut inputs, limits.clone()), program);
+        expect(device.execute(program, Grid::Groups([2, 1, 1]), &mut inputs, limits), program);
     }
 }

@@ -53,8 +53,8 @@ fn found_since(target: &str, started: SystemTime) -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).filter(is_new).collect()
 }
 
-/// The fuzz crate is a workspace of its own, so that the lints of the workspace do not reach it. Only what it adds is built:
-/// the folder and the profile are the same.
+/// The fuzz crate is a workspace of its own, which the lints of the other one do not reach. Folder and profile are the same, so
+/// that what both need in the same form is built once.
 pub(crate) fn lint() -> bool {
     passes(fuzz_crate("clippy").args(["--target-dir", "target", "--", "-D", "warnings"]))
 }

@@ -137,10 +137,10 @@ impl Checker<'_> {
         {
             return;
         }
-        if let Some(types) = self.types(inst) {
-            if let Some(wrong) = structure::wrong_results(program, id, &types) {
-                self.found.push(wrong);
-            }
+        if let Some(types) = self.types(inst)
+            && let Some(wrong) = structure::wrong_results(program, id, &types)
+        {
+            self.found.push(wrong);
         }
         match &inst.op {
             Op::Switch(cases) => {
