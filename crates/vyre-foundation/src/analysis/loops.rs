@@ -1,7 +1,9 @@
 //! Loops that count.
 //!
 //! A loop counts when it is left at the start of a trip by a comparison of a parameter with a bound that does not change,
-//! and every `continue` adds the same literal to that parameter.
+//! and every `continue` adds the same literal to that parameter. How often it goes round is known if start and bound are
+//! literals; it is also known of loops that shift, multiply or otherwise step a parameter by one operation, because the few
+//! trips of such a loop can be gone through.
 
 use crate::ir::ops::Op;
 use crate::ir::{BlockId, Def, InstId, Program, Type, ValueId};
@@ -70,12 +72,68 @@ impl Counted {
     }
 }
 
+/// A loop that goes round a known number of times, unless it is left early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finite {
+    /// The `if` that leaves the loop.
+    pub test: InstId,
+    /// How often the test lets it go on.
+    pub trips: u64,
+}
+
+/// Trips that are gone through to know how many there are.
+const TRIED: u64 = 64;
+
+/// How often a loop goes round, if that is known.
+pub fn finite(program: &Program, id: InstId) -> Option<Finite> {
+    if let Some(counted) = counted(program, id)
+        && let Some(trips) = counted.trips(program)
+    {
+        return Some(Finite { test: counted.test, trips });
+    }
+    let inst = &program.insts[id];
+    let body = *inst.blocks.first().filter(|_| inst.op == Op::Loop)?;
+    let (test, condition, leaves_when) = exit_test(program, body)?;
+    let Def::Result(comparison, 0) = program.values[condition].def else { return None };
+    let param = *program.insts[comparison].operands.iter().find(|operand| literal(program, **operand).is_none())?;
+    let position = program.blocks[body].params.iter().position(|&candidate| candidate == param)?;
+    let mut step = None;
+    let one_step = every_continue(program, body, &mut |operands| {
+        let same = step.is_none_or(|known| known == operands[position]);
+        step = Some(operands[position]);
+        same
+    });
+    let Def::Result(step, 0) = program.values[step.filter(|_| one_step)?].def else { return None };
+    let mut at = literal(program, inst.operands[position])?;
+    for trips in 0..=TRIED {
+        if (evaluate(program, comparison, param, at)? == 1) == leaves_when {
+            return Some(Finite { test, trips });
+        }
+        at = evaluate(program, step, param, at)?;
+    }
+    None
+}
+
+/// What an operation on a parameter and literals gives, if the parameter has these bits.
+fn evaluate(program: &Program, id: InstId, param: ValueId, bits: u64) -> Option<u64> {
+    let inst = &program.insts[id];
+    let [result] = inst.results[..] else { return None };
+    let operand = |&value: &ValueId| if value == param { Some(bits) } else { literal(program, value) };
+    let operands: Option<Vec<u64>> = inst.operands.iter().map(operand).collect();
+    let evaluator = inst.op.row().evaluator(program.class(inst), program.ty(result))?;
+    Some(evaluator(&operands?))
+}
+
+fn literal(program: &Program, value: ValueId) -> Option<u64> {
+    match program.values[value].def {
+        Def::Literal(bits) => Some(bits),
+        Def::Result(..) | Def::Param(..) | Def::Constant(_) => None,
+    }
+}
+
 /// The literal that a value is, as a number.
 pub(super) fn integer(program: &Program, value: ValueId) -> Option<i64> {
-    let literal = match program.values[value].def {
-        Def::Literal(bits) => bits,
-        _ => return None,
-    };
+    let literal = literal(program, value)?;
     match program.ty(value) {
         Type::U32 => Some(i64::from(literal as u32)),
         Type::I32 => Some(i64::from(literal as u32 as i32)),

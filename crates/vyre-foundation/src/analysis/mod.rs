@@ -12,7 +12,7 @@ mod uses;
 
 pub use cache::{Analyses, Analysis};
 pub use effects::{Effects, Objects, Summary};
-pub use loops::{Counted, counted};
+pub use loops::{Counted, Finite, counted, finite};
 pub use ranges::{Interval, Ranges};
 pub use structure::Structure;
 pub use uniformity::{Scope, Uniformity};

@@ -3,7 +3,7 @@
 //! Every instruction has a weight, about the cycles it keeps a lane busy, and counts as often as it is likely to be
 //! executed: an arm of an `if` every other time, a loop as often as it counts, or eight times if that is not known.
 
-use crate::analysis::counted;
+use crate::analysis::finite;
 use crate::ir::ops::{Exactness, Kind};
 use crate::ir::{BlockId, Inst, InstId, Op, Program, Space};
 
@@ -34,7 +34,7 @@ fn block(program: &Program, at: BlockId, times: u64) -> u64 {
 fn trips(program: &Program, id: InstId) -> u64 {
     let ends = program.blocks[program.insts[id].blocks[0]].insts.last();
     match ends.map(|&last| &program.insts[last].op) {
-        Some(Op::Continue) => counted(program, id).and_then(|counted| counted.trips(program)).unwrap_or(TRIPS),
+        Some(Op::Continue) => finite(program, id).map_or(TRIPS, |finite| finite.trips),
         _ => 1,
     }
 }

@@ -172,6 +172,17 @@ impl Lowerer<'_> {
             });
             return elements.collect();
         }
+        // What is known of an invocation holds until it ends; those that have ended and still come by must be checked.
+        if !self.masked && self.ranges.is_inside(id) {
+            let elements = (0..width).map(|offset| match offset {
+                0 => (index, Inside::Always),
+                offset => {
+                    let offset = self.b.u32(offset as u32);
+                    (self.b.add(index, offset), Inside::Always)
+                }
+            });
+            return elements.collect();
+        }
         let first = self.b.lt(index, length);
         let mut elements = vec![(index, Inside::Where(first))];
         // Where the first is inside, this does not wrap; where it is not, none of the others is.

@@ -38,7 +38,7 @@ mod short;
 use naga::{AddressSpace, Binding, BuiltIn, EntryPoint, Expression, FunctionArgument, Span, StorageAccess, VectorSize};
 use rustc_hash::FxHashMap;
 use vyre_foundation::Validated;
-use vyre_foundation::analysis::{Scope, Uniformity};
+use vyre_foundation::analysis::{Ranges, Scope, Uniformity};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{Axis, InstId, MemId, Op, Program, Type, ValueId};
@@ -107,6 +107,8 @@ struct Lowerer<'p> {
     report: Expr,
     /// Which values and blocks are uniform, if the program has collective operations.
     facts: Option<Uniformity>,
+    /// Which accesses need no check.
+    ranges: Ranges,
     masked: bool,
     /// Loops that are short by their own arithmetic, with the most trips that they take.
     short: FxHashMap<InstId, u32>,
@@ -163,6 +165,7 @@ impl<'p> Lowerer<'p> {
             params,
             report,
             facts,
+            ranges: Ranges::of(program),
             masked: false,
             short: short::loops(program).into_iter().collect(),
             loops: Vec::new(),

@@ -1,12 +1,12 @@
 //! Removes instructions of which nothing comes: no result that is used, and no effect.
 //!
-//! A load has no effect, so it goes when its result is unused. A loop goes only if it counts, because one that never ends
+//! A load has no effect, so it goes when its result is unused. A loop goes only if it is known to end, because one that never ends
 //! must go on to run out of fuel. Results that nobody uses are dropped from branches and loops, together with what was
 //! computed for them only: a value that a loop carries just to compute its next self is dead.
 //!
 //! Sound, because what is removed is exactly what no effect, condition or bound depends on.
 
-use crate::analysis::{Analyses, Effects, counted};
+use crate::analysis::{Analyses, Effects, finite};
 use crate::ir::entity::Arena;
 use crate::ir::{BlockId, Def, InstId, Op, Program, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
@@ -80,7 +80,7 @@ impl Marks<'_> {
 
     fn has_uncounted_loop(&self, id: InstId) -> bool {
         let inst = &self.program.insts[id];
-        let here = inst.op == Op::Loop && counted(self.program, id).and_then(|it| it.trips(self.program)).is_none();
+        let here = inst.op == Op::Loop && finite(self.program, id).is_none();
         let blocks = inst.blocks.iter().flat_map(|&block| &self.program.blocks[block].insts);
         here || blocks.into_iter().any(|&nested| self.effects.inst(nested).loops && self.has_uncounted_loop(nested))
     }

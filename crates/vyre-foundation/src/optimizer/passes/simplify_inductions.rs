@@ -25,6 +25,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let structure = analyses.structure(program);
     let mut renaming = Renaming::default();
     let mut before: Vec<(InstId, Vec<InstId>)> = Vec::new();
+    let mut replaced = Vec::new();
     for id in reachable(program) {
         let Some(counted) = counted(program, id) else { continue };
         let body = program.insts[id].blocks[0];
@@ -44,6 +45,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
             program.insts[id].operands.push(start);
             add_step(program, body, param, step, span);
             renaming.replace(program.insts[product.inst].results[0], param);
+            replaced.push(product.inst);
         }
         if !prelude.is_empty() {
             before.push((id, prelude));
@@ -56,6 +58,10 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         let block = structure.place(id).expect("reachable");
         let at = program.blocks[block].insts.iter().position(|&inst| inst == id).expect("it stands there");
         program.blocks[block].insts.splice(at..at, prelude);
+    }
+    for inst in replaced {
+        let block = structure.place(inst).expect("reachable");
+        program.blocks[block].insts.retain(|&id| id != inst);
     }
     renaming.apply(program)
 }

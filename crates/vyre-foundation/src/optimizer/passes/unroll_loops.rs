@@ -1,10 +1,10 @@
 //! Replaces loops of few known trips by their trips, one after the other, and lets longer ones do several trips at once.
 //!
-//! Both need a loop that [counts](crate::analysis::counted) between literals, whose only exit is the test and whose only
+//! Both need a loop of a [known number](crate::analysis::finite) of trips, whose only exit is the test and whose only
 //! `continue` is its end: then it is known of every trip but the last that the test passes, and the copies do without it.
 //! The counter is a literal in each copy, which is where most of the gain comes from.
 
-use crate::analysis::{Analyses, Counted, counted};
+use crate::analysis::{Analyses, Finite, finite};
 use crate::ir::{BlockId, InstId, Op, Program, ValueId, Values};
 use crate::optimizer::edit::{Copied, copy_insts, copy_of, jumps, reachable};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
@@ -27,9 +27,8 @@ fn run(program: &mut Program, _: &mut Analyses) -> bool {
     let mut changed = false;
     // Inner loops come first: what they become decides whether the loops around them stay small.
     for id in reachable(program).into_iter().rev() {
-        if let Some(counted) = counted(program, id)
-            && let Some(trips) = counted.trips(program)
-            && let Some(shape) = shape(program, id, &counted)
+        if let Some(Finite { test, trips }) = finite(program, id)
+            && let Some(shape) = shape(program, id, test)
         {
             let size = size(program, program.insts[id].blocks[0]);
             if trips <= 1 || trips.saturating_mul(size) <= FULLY {
@@ -58,15 +57,15 @@ struct Shape {
     continues_with: Values,
 }
 
-fn shape(program: &Program, id: InstId, counted: &Counted) -> Option<Shape> {
+fn shape(program: &Program, id: InstId, test: InstId) -> Option<Shape> {
     let body = &program.blocks[program.insts[id].blocks[0]];
-    let at = body.insts.iter().position(|&inst| inst == counted.test)?;
+    let at = body.insts.iter().position(|&inst| inst == test)?;
     let (&last, after) = body.insts[at + 1..].split_last()?;
     let jumps = |&inst: &InstId| jumps(program, inst);
     if program.insts[last].op != Op::Continue || after.iter().any(jumps) || body.insts[..at].iter().any(jumps) {
         return None;
     }
-    let arms = &program.insts[counted.test].blocks;
+    let arms = &program.insts[test].blocks;
     let terminators = arms.iter().filter_map(|&arm| program.blocks[arm].insts.last());
     let leaves = terminators.map(|&last| &program.insts[last]).find(|last| last.op == Op::Break)?;
     Some(Shape {
