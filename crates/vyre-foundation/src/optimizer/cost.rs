@@ -33,11 +33,7 @@ fn block(program: &Program, at: BlockId, times: u64) -> u64 {
 /// What an operation costs by itself.
 fn weight(program: &Program, op: &Op) -> u64 {
     match op.row().kind {
-        Kind::Pure => match op {
-            Op::Div | Op::Rem | Op::Sqrt => 8,
-            _ if op.row().exactness == Exactness::Exact => 1,
-            _ => 2,
-        },
+        Kind::Pure => of_pure(op),
         Kind::PerInvocation | Kind::PerGroup => 1,
         Kind::Access => match op.memory().map(|object| program.memory[object].space) {
             Some(Space::Storage(_)) => 8,
@@ -57,5 +53,14 @@ fn weight(program: &Program, op: &Op) -> u64 {
             Op::Continue => 2,
             _ => 0,
         },
+    }
+}
+
+/// What an operation costs that is a function of its operands.
+pub(super) fn of_pure(op: &Op) -> u64 {
+    match op {
+        Op::Div | Op::Rem | Op::Sqrt => 8,
+        _ if op.row().exactness == Exactness::Exact => 1,
+        _ => 2,
     }
 }
