@@ -7,10 +7,12 @@
 //!
 //! Rules only speak of values that stand on both sides, so what was proved to be uniform still is.
 
+use std::mem::discriminant;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::edit::{self, Renaming, reachable_blocks};
-use super::rules::{Index, Node, Pattern, Term};
+use super::rules::{Index, Node, Pattern, Shape, Term};
 use crate::analysis::Uses;
 use crate::ir::{Def, InstId, Literal, Op, Program, Span, ValueId, Values};
 
@@ -75,19 +77,27 @@ impl Rewriter<'_> {
     fn find(&self, id: InstId) -> Option<(&'static Pattern, Bindings)> {
         let program = &*self.program;
         let inst = &program.insts[id];
+        let &[result] = inst.results.as_slice() else { return None };
+        let mut shapes = [Shape::Any; 2];
+        for (shape, &operand) in shapes.iter_mut().zip(&inst.operands) {
+            *shape = match program.values[operand].def {
+                Def::Literal(_) => Shape::Literal,
+                Def::Result(inst, _) => Shape::Result(discriminant(&program.insts[inst].op)),
+                Def::Param(..) | Def::Constant(_) => Shape::Any,
+            };
+        }
         // What is known altogether is left to `fold_constants`.
-        if inst.operands.iter().all(|&operand| literal(program, operand).is_some()) {
+        if shapes[0] == Shape::Literal && inst.operands.iter().all(|&operand| literal(program, operand).is_some()) {
             return None;
         }
-        let result = *inst.results.first()?;
-        self.index.of_op(&inst.op, program.class(inst)).iter().find_map(|pattern| {
+        self.index.candidates(&inst.op, program.class(inst), shapes).find_map(|pattern| {
             let mut bindings: Bindings = smallvec![None; pattern.instance.names.len()];
-            if !matches(program, &pattern.instance.from, result, &mut bindings) {
+            if !matches(program, &pattern.from, result, &mut bindings) {
                 return None;
             }
             let holds = |when: &Term| when.evaluate(&|name| bound(program, &bindings, name)) != 0;
             let applies = pattern.instance.when.as_ref().is_none_or(holds)
-                && (!pattern.replaces_all || self.is_needed_only_here(&pattern.instance.from, id));
+                && (!pattern.replaces_all || self.is_needed_only_here(&pattern.from, id));
             applies.then_some((pattern, bindings))
         })
     }

@@ -20,7 +20,7 @@
 //! it cost more, so that the two cannot undo each other's work forever.
 
 use std::mem::{Discriminant, discriminant};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -551,6 +551,21 @@ impl Term {
         lists.into_iter().map(|list| Term { ty: self.ty, node: Node::Apply(op.clone(), *class, list) }).collect()
     }
 
+    /// What the first two operands of an operation must be.
+    fn operand_shapes(&self) -> [Shape; 2] {
+        let mut shapes = [Shape::Any; 2];
+        if let Node::Apply(_, _, operands) = &self.node {
+            for (shape, operand) in shapes.iter_mut().zip(operands) {
+                *shape = match &operand.node {
+                    Node::Value(_) => Shape::Any,
+                    Node::Literal(_) | Node::Number(_) => Shape::Literal,
+                    Node::Apply(op, _, _) => Shape::Result(discriminant(op)),
+                };
+            }
+        }
+        shapes
+    }
+
     /// The term with its names replaced by the order in which they occur: equal for terms that match the same.
     fn shape(&self, seen: &mut Vec<usize>) -> String {
         let mut position = |name: usize| match seen.iter().position(|&known| known == name) {
@@ -574,13 +589,36 @@ impl Term {
 
 /// An instance that is looked for.
 pub(super) struct Pattern {
-    pub(super) instance: Instance,
+    /// One of the orders of what is replaced.
+    pub(super) from: Term,
+    pub(super) instance: Arc<Instance>,
     /// Whether it pays only if what is matched is not needed otherwise.
     pub(super) replaces_all: bool,
 }
 
-/// Rules by the operation that they begin with and what `T` stands for in its signature.
-pub(super) struct Index(FxHashMap<(Discriminant<Op>, Type), Vec<Pattern>>);
+/// What an operand is, at a glance: most patterns are ruled out by it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Of a pattern, anything; of a value, something that no rule looks into.
+    Any,
+    /// A literal.
+    Literal,
+    /// The result of an operation.
+    Result(Discriminant<Op>),
+}
+
+/// Patterns whose first two operands have these shapes.
+struct Group {
+    shapes: [Shape; 2],
+    patterns: Vec<Pattern>,
+}
+
+/// Rules by the operation that they begin with and what `T` stands for in its signature. They are read when a program first
+/// uses that operation: few programs use many, and reading all would take longer than optimizing most of them.
+pub(super) struct Index {
+    rules: &'static [Rule],
+    groups: FxHashMap<(Discriminant<Op>, Type), OnceLock<Vec<Group>>>,
+}
 
 impl Index {
     /// The rules that bring equal things into equal form.
@@ -595,34 +633,62 @@ impl Index {
         INDEX.get_or_init(|| Index::of(SIMPLIFYING))
     }
 
-    fn of(rules: &[Rule]) -> Index {
-        let mut index: FxHashMap<_, Vec<Pattern>> = FxHashMap::default();
+    fn of(rules: &'static [Rule]) -> Index {
+        let mut groups = FxHashMap::default();
         for rule in rules {
+            let op = rule.root().and_then(|row| row.op(Payload::None)).expect("the rules are tested");
+            groups.extend(Type::ALL.map(|class| ((discriminant(&op), class), OnceLock::new())));
+        }
+        Index { rules, groups }
+    }
+
+    /// Reads the rules that begin with an operation.
+    fn read(&self, op: &Op, class: Type) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for rule in self.rules.iter().filter(|rule| rule.root().is_some_and(|row| row.name == op.row().name)) {
             for ty in rule.class.iter() {
-                let instance = rule.at(ty).expect("the rules are tested");
-                let Node::Apply(root, class, _) = &instance.from.node else { unreachable!("rules match operations") };
-                let replaces_all = instance.to.cost() > cost::of_pure(root);
-                let patterns = index.entry((discriminant(root), *class)).or_default();
+                let instance = Arc::new(rule.at(ty).expect("the rules are tested"));
+                if !matches!(&instance.from.node, Node::Apply(_, found, _) if *found == class) {
+                    continue;
+                }
+                let replaces_all = instance.to.cost() > cost::of_pure(op);
                 let mut shapes: Vec<String> = Vec::new();
                 for from in instance.from.orders() {
                     let shape = from.shape(&mut Vec::new());
-                    if !shapes.contains(&shape) {
-                        shapes.push(shape);
-                        patterns.push(Pattern { instance: Instance { from, ..instance.clone() }, replaces_all });
+                    if shapes.contains(&shape) {
+                        continue;
+                    }
+                    shapes.push(shape);
+                    let shapes = from.operand_shapes();
+                    let pattern = Pattern { from, instance: instance.clone(), replaces_all };
+                    match groups.iter_mut().find(|group| group.shapes == shapes) {
+                        Some(group) => group.patterns.push(pattern),
+                        None => groups.push(Group { shapes, patterns: vec![pattern] }),
                     }
                 }
             }
         }
-        Index(index)
+        groups
     }
 
-    /// The patterns that an operation may match.
-    pub(super) fn of_op(&self, op: &Op, class: Type) -> &[Pattern] {
-        self.0.get(&(discriminant(op), class)).map_or(&[], Vec::as_slice)
+    /// The patterns that an operation may match whose first two operands have these shapes.
+    pub(super) fn candidates(&self, op: &Op, class: Type, shapes: [Shape; 2]) -> impl Iterator<Item = &Pattern> {
+        let groups = self.groups.get(&(discriminant(op), class));
+        let groups = groups.map_or(&[][..], |groups| groups.get_or_init(|| self.read(op, class)));
+        let fits = move |group: &&Group| {
+            group.shapes.iter().zip(shapes).all(|(&wanted, found)| wanted == Shape::Any || wanted == found)
+        };
+        groups.iter().filter(fits).flat_map(|group| &group.patterns)
     }
 }
 
 impl Rule {
+    /// The operation that it begins with.
+    fn root(&self) -> Option<&'static Row> {
+        let name = self.from.strip_prefix('(')?.split([' ', ':']).next()?;
+        Row::named(name)
+    }
+
     /// The rule for one type of its class.
     ///
     /// # Errors
