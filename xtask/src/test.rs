@@ -58,20 +58,28 @@ pub(crate) fn run(options: Options) -> bool {
     outcomes.iter().all(|(_, passed, _)| *passed)
 }
 
-/// What the tests need from the system: a Vulkan driver and a validator of SPIR-V.
+/// What the tests need from the system: a solver for the proofs, and for the GPU a Vulkan driver and a validator of SPIR-V.
 fn packages(options: Options) -> bool {
-    if !options.gpu {
-        return true;
-    }
     let missing = || -> Vec<&str> {
+        let mut missing = Vec::new();
+        if !quiet(Command::new("z3").arg("--version")) {
+            missing.push("z3");
+        }
+        if !options.gpu {
+            return missing;
+        }
         let driver = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"].iter().any(|folder| {
             std::fs::read_dir(folder).is_ok_and(|entries| {
                 entries.flatten().any(|entry| entry.path().extension().is_some_and(|extension| extension == "json"))
             })
         });
-        let validator = quiet(Command::new("spirv-val").arg("--version"));
-        let driver = (!driver && cfg!(target_os = "linux")).then_some("mesa-vulkan-drivers");
-        driver.into_iter().chain((!validator).then_some("spirv-tools")).collect()
+        if !driver && cfg!(target_os = "linux") {
+            missing.push("mesa-vulkan-drivers");
+        }
+        if !quiet(Command::new("spirv-val").arg("--version")) {
+            missing.push("spirv-tools");
+        }
+        missing
     };
     let needed = missing();
     if needed.is_empty() {
@@ -87,11 +95,13 @@ fn packages(options: Options) -> bool {
     let still = missing();
     if !still.is_empty() {
         eprintln!(
-            "error: the GPU tests need a Vulkan driver (Mesa's software driver will do) and spirv-val.\n\
-             Debian, Ubuntu: sudo apt-get install mesa-vulkan-drivers spirv-tools\n\
-             Fedora: sudo dnf install mesa-vulkan-drivers spirv-tools\n\
-             elsewhere: the driver of your GPU, and the SPIRV-Tools of the Vulkan SDK\n\
-             or leave the GPU tests out with `cargo xtask test --no-gpu`"
+            "error: the proofs of the rewrite rules need z3; the GPU tests need a Vulkan driver (Mesa's software driver\n\
+             will do) and spirv-val.\n\
+             Debian, Ubuntu: sudo apt-get install {0}\n\
+             Fedora: sudo dnf install {0}\n\
+             elsewhere: Z3, the driver of your GPU, and the SPIRV-Tools of the Vulkan SDK\n\
+             The GPU tests can be left out with `cargo xtask test --no-gpu`",
+            still.join(" ")
         );
     }
     still.is_empty()

@@ -67,6 +67,14 @@ impl Interval {
         if self.within(all) { self } else { all }
     }
 
+    /// A sum of 32 bits, after wrapping. If every number of it wraps, they are all 2³² less: `x - 1` is written as the
+    /// addition of the greatest u32.
+    fn wrapped(self, ty: Type) -> Interval {
+        const MODULUS: i64 = 1 << 32;
+        let less = Interval::new(self.low.saturating_sub(MODULUS), self.high.saturating_sub(MODULUS));
+        if less.within(Interval::of_type(ty)) { less } else { self.or_all_of(ty) }
+    }
+
     /// The extremes of an operation that is monotone in each operand.
     fn corners(a: Interval, b: Interval, f: impl Fn(i64, i64) -> i64) -> Interval {
         let corners = [f(a.low, b.low), f(a.low, b.high), f(a.high, b.low), f(a.high, b.high)];
@@ -418,7 +426,7 @@ impl Walk<'_> {
             Op::CountOnes | Op::LeadingZeros | Op::TrailingZeros => Interval::new(0, 64),
             Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge => self.comparison(&inst.op, &inst.operands),
             _ if !is_small || inst.operands.is_empty() => all,
-            Op::Add => Interval::new(of(0).low + of(1).low, of(0).high + of(1).high).or_all_of(ty),
+            Op::Add => Interval::new(of(0).low + of(1).low, of(0).high + of(1).high).wrapped(ty),
             Op::Sub => Interval::new(of(0).low - of(1).high, of(0).high - of(1).low).or_all_of(ty),
             // Both are below 2³² in size, so the product is below 2⁶⁴ but may exceed an i64.
             Op::Mul => Interval::corners(of(0), of(1), i64::saturating_mul).or_all_of(ty),

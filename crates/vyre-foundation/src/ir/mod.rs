@@ -41,6 +41,7 @@ mod equality;
 mod eval;
 pub mod ops;
 mod program;
+pub mod smt;
 mod stats;
 mod types;
 

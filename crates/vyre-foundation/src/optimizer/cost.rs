@@ -48,16 +48,7 @@ pub(super) fn is_cheap(program: &Program, inst: &Inst) -> bool {
 fn weight(program: &Program, inst: &Inst) -> u64 {
     let op = &inst.op;
     match op.row().kind {
-        Kind::Pure => match op {
-            Op::Div | Op::Rem | Op::Sqrt => 8,
-            Op::Mul if !program.class(inst).is_float() => 3,
-            _ => match op.row().exactness {
-                Exactness::Exact => 1,
-                Exactness::Rounded { .. } | Exactness::Ordered => 2,
-                // A function of the math library is some dozens of other operations.
-                Exactness::Composed => 32,
-            },
-        },
+        Kind::Pure => of_pure(op),
         Kind::PerInvocation | Kind::PerGroup => 1,
         Kind::Access => match op.memory().map(|object| program.memory[object].space) {
             Some(Space::Storage(_)) => 8,
@@ -76,6 +67,20 @@ fn weight(program: &Program, inst: &Inst) -> u64 {
             Op::Loop => 2,
             Op::Continue => 2,
             _ => 0,
+        },
+    }
+}
+
+/// What an operation costs that is a function of its operands.
+pub(super) fn of_pure(op: &Op) -> u64 {
+    match op {
+        Op::Div | Op::Rem | Op::Sqrt => 8,
+        Op::Mul => 3,
+        _ => match op.row().exactness {
+            Exactness::Exact => 1,
+            Exactness::Rounded { .. } | Exactness::Ordered => 2,
+            // A function of the math library is some dozens of other operations.
+            Exactness::Composed => 32,
         },
     }
 }

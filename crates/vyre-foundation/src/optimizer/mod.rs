@@ -24,6 +24,8 @@ pub mod passes;
 mod pipeline;
 mod registry;
 mod report;
+mod rewrite;
+pub mod rules;
 mod run;
 mod select;
 

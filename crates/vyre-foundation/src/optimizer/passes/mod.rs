@@ -1,6 +1,7 @@
 //! The passes, one file each, and the one list of them.
 
 mod aggregate_atomics;
+mod canonicalize;
 mod eliminate_barriers;
 mod eliminate_conditions;
 mod eliminate_dead_code;
@@ -13,6 +14,7 @@ mod hoist_invariants;
 mod hoist_uniform_values;
 mod merge_accesses;
 mod promote_private;
+mod simplify;
 mod simplify_control_flow;
 mod simplify_inductions;
 mod specialize;
@@ -24,7 +26,9 @@ use super::Pass;
 /// Every pass. Among passes of one phase that do not require each other, this is the order in which they run.
 pub const ALL: &[&Pass] = &[
     &simplify_control_flow::PASS,
+    &canonicalize::PASS,
     &fold_constants::PASS,
+    &simplify::PASS,
     &eliminate_conditions::PASS,
     &hoist_invariants::PASS,
     &unroll_loops::PASS,

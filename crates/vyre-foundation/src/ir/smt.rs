@@ -1,0 +1,290 @@
+//! What operations mean, as SMT-LIB terms over bit-vectors and floats.
+//!
+//! A term says for all operands at once what an evaluator of the [op table](super::ops) computes for some, so that an SMT
+//! solver can prove rewrite rules. The terms are held against the evaluators by the same tests that do the proofs. They are
+//! a file of their own and not a column of the table, which they would make unreadable; whoever adds an operation is led
+//! here by the match over all of them.
+//!
+//! Floats are those of the theory of floating-point numbers, which has one NaN, just as programs cannot tell NaNs apart.
+//! Where an operation looks at the bits of a NaN, it has no term.
+
+use super::ops::Op;
+use super::types::{Literal, Type};
+
+/// The sort of the values of a type.
+pub const fn sort(ty: Type) -> &'static str {
+    match ty {
+        Type::Bool => "Bool",
+        Type::I32 | Type::U32 => "(_ BitVec 32)",
+        Type::I64 | Type::U64 => "(_ BitVec 64)",
+        Type::F16 => "(_ FloatingPoint 5 11)",
+        Type::F32 => "(_ FloatingPoint 8 24)",
+        Type::F64 => "(_ FloatingPoint 11 53)",
+    }
+}
+
+/// The term of a literal.
+pub fn literal(Literal { ty, bits }: Literal) -> String {
+    match ty {
+        Type::Bool => (bits != 0).to_string(),
+        Type::I32 | Type::U32 | Type::I64 | Type::U64 => format!("(_ bv{bits} {})", ty.bits()),
+        Type::F16 | Type::F32 | Type::F64 => format!("({} (_ bv{bits} {}))", to_fp(ty), ty.bits()),
+    }
+}
+
+/// What an operation gives for operands that are terms themselves. `class` is what `T` stands for in its signature, and
+/// `result` the type of the result. There is none for operations that are not functions of their operands, or not of
+/// those that SMT-LIB knows.
+pub fn term(op: &Op, class: Type, result: Type, operands: &[String]) -> Option<String> {
+    let body = body(op, class, result)?;
+    // The names are bound in parallel, so those that occur in the operands are not captured.
+    let bindings: Vec<String> =
+        ["a", "b", "c", "d"].iter().zip(operands).map(|(name, operand)| format!("({name} {operand})")).collect();
+    Some(format!("(let ({}) {body})", bindings.join(" ")))
+}
+
+/// The result in terms of the operands `a`, `b`, `c` and `d`.
+fn body(op: &Op, class: Type, result: Type) -> Option<String> {
+    let float = class.is_float();
+    let signed = matches!(class, Type::I32 | Type::I64);
+    let width = class.bits();
+    let by_sign =
+        |of_signed: &str, of_unsigned: &str| if signed { of_signed.to_owned() } else { of_unsigned.to_owned() };
+    let arithmetic = |of_float: &str, of_integer: &str| {
+        if float { format!("({of_float} RNE a b)") } else { format!("({of_integer} a b)") }
+    };
+    let logic = |of_bool: &str, of_integer: &str| match class {
+        Type::Bool => of_bool.to_owned(),
+        _ => of_integer.to_owned(),
+    };
+    let order = |of_float: &str, of_signed: &str, of_unsigned: &str| {
+        let compare = if float { of_float.to_owned() } else { by_sign(of_signed, of_unsigned) };
+        format!("({compare} a b)")
+    };
+    let number = |number: u64| format!("(_ bv{number} {width})");
+    // A number of bits, as a count of the width of the class.
+    let resized = |count: &str| if width == 64 { format!("((_ zero_extend 32) {count})") } else { count.to_owned() };
+    let masked = |count: &str| resized(&format!("(bvand {count} (_ bv{} 32))", width - 1));
+    let shr = by_sign("bvashr", "bvlshr");
+
+    Some(match op {
+        Op::Add => arithmetic("fp.add", "bvadd"),
+        Op::Sub => arithmetic("fp.sub", "bvsub"),
+        Op::Mul => arithmetic("fp.mul", "bvmul"),
+        Op::MulHigh => {
+            let extend = format!("(_ {} {width})", by_sign("sign_extend", "zero_extend"));
+            format!("((_ extract {} {width}) (bvmul ({extend} a) ({extend} b)))", 2 * width - 1)
+        }
+        Op::Div if float => "(fp.div RNE a b)".into(),
+        Op::Div => format!("(ite (= b {}) a ({} a b))", number(0), by_sign("bvsdiv", "bvudiv")),
+        Op::Rem => format!("(ite (= b {0}) {0} ({1} a b))", number(0), by_sign("bvsrem", "bvurem")),
+        Op::Neg => if float { "(fp.neg a)" } else { "(bvneg a)" }.into(),
+        Op::Abs if float => "(fp.abs a)".into(),
+        Op::Abs => format!("(ite (bvslt a {}) (bvneg a) a)", number(0)),
+        Op::Min if float => lesser("a", "b"),
+        Op::Min => format!("(ite ({} a b) a b)", by_sign("bvslt", "bvult")),
+        Op::Max if float => format!("(let ((a (fp.neg a)) (b (fp.neg b))) (fp.neg {}))", lesser("a", "b")),
+        Op::Max => format!("(ite ({} a b) b a)", by_sign("bvslt", "bvult")),
+        Op::Fma => "(fp.fma RNE a b c)".into(),
+        Op::Sqrt => "(fp.sqrt RNE a)".into(),
+        Op::Floor => "(fp.roundToIntegral RTN a)".into(),
+        Op::Ceil => "(fp.roundToIntegral RTP a)".into(),
+        Op::Trunc => "(fp.roundToIntegral RTZ a)".into(),
+        Op::Round => "(fp.roundToIntegral RNE a)".into(),
+
+        Op::And => format!("({} a b)", logic("and", "bvand")),
+        Op::Or => format!("({} a b)", logic("or", "bvor")),
+        Op::Xor => format!("({} a b)", logic("xor", "bvxor")),
+        Op::Not => format!("({} a)", logic("not", "bvnot")),
+        Op::Shl => format!("(bvshl a {})", masked("b")),
+        Op::Shr => format!("({shr} a {})", masked("b")),
+        Op::RotateLeft => format!("(bvor (bvshl a {}) (bvlshr a {}))", masked("b"), masked("(bvneg b)")),
+        Op::CountOnes => {
+            let bits = (0..width).map(|bit| format!("((_ zero_extend 31) ((_ extract {bit} {bit}) a))"));
+            format!("(bvadd {})", bits.collect::<Vec<_>>().join(" "))
+        }
+        Op::LeadingZeros => first_one((0..width).rev(), width),
+        Op::TrailingZeros => first_one(0..width, width),
+        Op::ReverseBits => {
+            let bits = (0..width).map(|bit| format!("((_ extract {bit} {bit}) a)"));
+            format!("(concat {})", bits.collect::<Vec<_>>().join(" "))
+        }
+        Op::ExtractBits => {
+            let left = resized(&format!("(bvsub (_ bv{width} 32) (bvadd offset count))"));
+            let right = resized(&format!("(bvsub (_ bv{width} 32) count)"));
+            let field = format!("({shr} (bvshl a {left}) {right})");
+            with_field("b", "c", width, &format!("(ite (= count (_ bv0 32)) {} {field})", number(0)))
+        }
+        Op::InsertBits => {
+            let ones =
+                format!("(bvlshr (bvnot {}) {})", number(0), resized(&format!("(bvsub (_ bv{width} 32) count)")));
+            let mask = format!("(bvshl {ones} {})", resized("offset"));
+            let field = format!(
+                "(let ((mask {mask})) (bvor (bvand a (bvnot mask)) (bvand (bvshl b {}) mask)))",
+                resized("offset")
+            );
+            with_field("c", "d", width, &format!("(ite (= count (_ bv0 32)) a {field})"))
+        }
+        // Their definitions are some dozens of roundings long: nothing could be proved about them.
+        Op::Exp
+        | Op::Exp2
+        | Op::Log
+        | Op::Log2
+        | Op::Sin
+        | Op::Cos
+        | Op::Tan
+        | Op::Asin
+        | Op::Acos
+        | Op::Atan
+        | Op::Atan2
+        | Op::Sinh
+        | Op::Cosh
+        | Op::Tanh
+        | Op::Pow
+        | Op::Cbrt
+        | Op::Hypot => return None,
+        // The bits of a NaN.
+        Op::PackF16 => return None,
+        Op::UnpackF16Low => format!("({} RNE ({} ((_ extract 15 0) a)))", to_fp(Type::F32), to_fp(Type::F16)),
+        Op::UnpackF16High => format!("({} RNE ({} ((_ extract 31 16) a)))", to_fp(Type::F32), to_fp(Type::F16)),
+
+        Op::Eq => if float { "(fp.eq a b)" } else { "(= a b)" }.into(),
+        Op::Ne => if float { "(not (fp.eq a b))" } else { "(not (= a b))" }.into(),
+        Op::Lt => order("fp.lt", "bvslt", "bvult"),
+        Op::Le => order("fp.leq", "bvsle", "bvule"),
+        Op::Gt => order("fp.gt", "bvsgt", "bvugt"),
+        Op::Ge => order("fp.geq", "bvsge", "bvuge"),
+        Op::Select => "(ite a b c)".into(),
+        Op::Cast => cast(class, result),
+        Op::Bitcast => match (float, result.is_float()) {
+            _ if class == result => "a".into(),
+            (false, false) => "a".into(),
+            (false, true) => format!("({} a)", to_fp(result)),
+            // The bits of a NaN.
+            (true, _) => return None,
+        },
+
+        Op::GlobalIndex
+        | Op::GlobalId(_)
+        | Op::LocalId(_)
+        | Op::LocalIndex
+        | Op::GroupId(_)
+        | Op::GroupIndex
+        | Op::GroupCount(_)
+        | Op::GroupSize(_)
+        | Op::Load(_)
+        | Op::Store(_)
+        | Op::Length(_)
+        | Op::AtomicAdd(_)
+        | Op::AtomicSub(_)
+        | Op::AtomicMin(_)
+        | Op::AtomicMax(_)
+        | Op::AtomicAnd(_)
+        | Op::AtomicOr(_)
+        | Op::AtomicXor(_)
+        | Op::AtomicExchange(_)
+        | Op::AtomicCompareExchange(_)
+        | Op::WorkgroupBarrier
+        | Op::StorageBarrier
+        | Op::Broadcast
+        | Op::SubgroupSize
+        | Op::SubgroupId
+        | Op::SubgroupLane
+        | Op::SubgroupBallot
+        | Op::SubgroupShuffle
+        | Op::SubgroupAdd
+        | Op::SubgroupMul
+        | Op::SubgroupMin
+        | Op::SubgroupMax
+        | Op::SubgroupAnd
+        | Op::SubgroupOr
+        | Op::SubgroupXor
+        | Op::SubgroupInclusiveAdd
+        | Op::SubgroupExclusiveAdd
+        | Op::SubgroupInclusiveMul
+        | Op::SubgroupExclusiveMul
+        | Op::Print(_)
+        | Op::If
+        | Op::Switch(_)
+        | Op::Loop
+        | Op::Region(_)
+        | Op::Yield
+        | Op::Break
+        | Op::Continue
+        | Op::Return
+        | Op::Trap => return None,
+    })
+}
+
+/// The function that makes floats of a type, from bits or, with a rounding mode, from numbers.
+const fn to_fp(ty: Type) -> &'static str {
+    match ty {
+        Type::F16 => "(_ to_fp 5 11)",
+        Type::F64 => "(_ to_fp 11 53)",
+        Type::Bool | Type::I32 | Type::U32 | Type::I64 | Type::U64 | Type::F32 => "(_ to_fp 8 24)",
+    }
+}
+
+/// The smaller of two floats: a number rather than a NaN, and −0 rather than +0.
+fn lesser(a: &str, b: &str) -> String {
+    format!("(ite (or (fp.isNaN {b}) (fp.lt {a} {b}) (and (fp.eq {a} {b}) (fp.isNegative {a}))) {a} {b})")
+}
+
+/// How many bits of `a` come before the first one.
+fn first_one(bits: impl DoubleEndedIterator<Item = u32> + ExactSizeIterator, width: u32) -> String {
+    bits.enumerate().rev().fold(format!("(_ bv{width} 32)"), |rest, (position, bit)| {
+        format!("(ite (= ((_ extract {bit} {bit}) a) #b1) (_ bv{position} 32) {rest})")
+    })
+}
+
+/// A term that speaks of `offset` and `count`, which are cut to the width.
+fn with_field(offset: &str, count: &str, width: u32, body: &str) -> String {
+    let least = |a: &str, b: &str| format!("(ite (bvult {a} {b}) {a} {b})");
+    let width = format!("(_ bv{width} 32)");
+    format!(
+        "(let ((offset {})) (let ((count {})) {body}))",
+        least(offset, &width),
+        least(count, &format!("(bvsub {width} offset)"))
+    )
+}
+
+fn cast(from: Type, to: Type) -> String {
+    let signed = |ty| matches!(ty, Type::I32 | Type::I64);
+    let (is, will_be) = (from.bits(), to.bits());
+    match to {
+        _ if from == to => "a".into(),
+        Type::Bool if from.is_float() => "(not (fp.isZero a))".into(),
+        Type::Bool => format!("(not (= a (_ bv0 {is})))"),
+        Type::F16 | Type::F32 | Type::F64 => match from {
+            Type::Bool => format!("(ite a ({0} RNE 1.0) ({0} RNE 0.0))", to_fp(to)),
+            Type::U32 | Type::U64 => format!("({} RNE a)", to_fp(to).replace("to_fp", "to_fp_unsigned")),
+            Type::I32 | Type::I64 | Type::F16 | Type::F32 | Type::F64 => format!("({} RNE a)", to_fp(to)),
+        },
+        Type::I32 | Type::U32 | Type::I64 | Type::U64 if from == Type::Bool => {
+            format!("(ite a (_ bv1 {will_be}) (_ bv0 {will_be}))")
+        }
+        Type::I32 | Type::U32 | Type::I64 | Type::U64 if from.is_float() => {
+            // A bound that the float type does not reach becomes an infinity, which is just as good a bound.
+            let bound = |power: u32| format!("({} RNE {}.0)", to_fp(from), 1u128 << power);
+            let (least, most, low, high) = if signed(to) {
+                let least = 1u64 << (will_be - 1);
+                (least, least - 1, format!("(fp.neg {})", bound(will_be - 1)), bound(will_be - 1))
+            } else {
+                (0, u64::MAX >> (64 - will_be), format!("({} RNE 0.0)", to_fp(from)), bound(will_be))
+            };
+            let convert = if signed(to) { "fp.to_sbv" } else { "fp.to_ubv" };
+            format!(
+                "(ite (fp.isNaN a) (_ bv0 {will_be}) (ite (fp.leq a {low}) (_ bv{least} {will_be}) (ite (fp.geq a {high}) \
+                 (_ bv{most} {will_be}) ((_ {convert} {will_be}) RTZ a))))"
+            )
+        }
+        Type::I32 | Type::U32 | Type::I64 | Type::U64 => match will_be.cmp(&is) {
+            std::cmp::Ordering::Less => format!("((_ extract {} 0) a)", will_be - 1),
+            std::cmp::Ordering::Equal => "a".into(),
+            std::cmp::Ordering::Greater => {
+                let extend = if signed(from) { "sign_extend" } else { "zero_extend" };
+                format!("((_ {extend} {}) a)", will_be - is)
+            }
+        },
+    }
+}

@@ -1,0 +1,71 @@
+//! Brings equal things into equal form, so that the passes after it find them.
+//!
+//! Of commutative operations, literals stand on the right, then specialization constants, and the other operands in the
+//! order in which they are defined. Of comparisons, literals stand on the right, and `gt` and `ge` are used only where that
+//! asks for it. The order is that of the text and not of ids, so that optimizing an optimized program changes nothing.
+//!
+//! Swapping is sound by [`SWAPPED`](crate::optimizer::rules::SWAPPED), and the rest, which forms there are, by
+//! [`CANONICAL`](crate::optimizer::rules::CANONICAL): both are data, and the tests prove every line.
+
+use crate::analysis::Analyses;
+use crate::ir::entity::{Arena, Entity};
+use crate::ir::{Def, Inst, Op, Program, ValueId};
+use crate::optimizer::edit::reachable_blocks;
+use crate::optimizer::rules::{self, Index};
+use crate::optimizer::{Family, Metadata, Pass, Phase, rewrite};
+
+pub(super) const PASS: Pass =
+    Pass { metadata: Metadata::new("canonicalize", Phase::Canonicalization, Family::Scalar), speculative: false, run };
+
+fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
+    let uses = analyses.uses(program);
+    let ordered = order(program);
+    rewrite::apply(program, &uses, Index::canonical()) || ordered
+}
+
+/// Swaps operands, and says whether there were any to swap.
+fn order(program: &mut Program) -> bool {
+    let mut positions = Arena::filled(program.values.len(), 0);
+    let mut next = 0;
+    let mut define = |positions: &mut Arena<ValueId, u32>, values: &[ValueId]| {
+        for &value in values {
+            next += 1;
+            positions[value] = next;
+        }
+    };
+    let mut changed = false;
+    for block in reachable_blocks(program) {
+        define(&mut positions, &program.blocks[block].params);
+        for at in 0..program.blocks[block].insts.len() {
+            let id = program.blocks[block].insts[at];
+            define(&mut positions, &program.insts[id].results);
+            if let Some(op) = better(program, &positions, &program.insts[id]) {
+                let inst = &mut program.insts[id];
+                inst.op = op;
+                inst.operands.swap(0, 1);
+                changed = true;
+            }
+        }
+    }
+    changed
+}
+
+/// What an operation becomes when its operands are swapped, if they should be.
+fn better(program: &Program, positions: &Arena<ValueId, u32>, inst: &Inst) -> Option<Op> {
+    let &[left, right] = inst.operands.as_slice() else { return None };
+    let swapped = rules::swapped(&inst.op, program.ty(left))?;
+    let rank = |value: ValueId| match program.values[value].def {
+        Def::Result(..) | Def::Param(..) => (0, positions[value]),
+        Def::Constant(constant) => (1, constant.index() as u32),
+        Def::Literal(_) => (2, 0),
+    };
+    let (left, right) = (rank(left), rank(right));
+    let is_literal = |rank: (u32, u32)| rank.0 == 2;
+    let should = match inst.op {
+        _ if is_literal(left) || is_literal(right) => is_literal(left) && !is_literal(right),
+        Op::Gt | Op::Ge => true,
+        Op::Lt | Op::Le => false,
+        _ => left > right,
+    };
+    should.then(|| swapped.clone())
+}
