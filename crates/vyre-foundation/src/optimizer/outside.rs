@@ -8,6 +8,15 @@ use crate::optimizer::edit::{Renaming, reachable_blocks};
 
 /// Removes accesses, or the elements of wide ones, that are known to be outside. Says whether there were any.
 pub(super) fn resolve(program: &mut Program) -> bool {
+    let mut changed = false;
+    // The 0 that a load gives may be an index that is outside of another object.
+    while resolve_once(program) {
+        changed = true;
+    }
+    changed
+}
+
+fn resolve_once(program: &mut Program) -> bool {
     let mut renaming = Renaming::default();
     let mut changed = false;
     for block in reachable_blocks(program) {
