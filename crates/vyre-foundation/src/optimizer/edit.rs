@@ -121,6 +121,48 @@ pub(crate) fn jumps(program: &Program, id: InstId) -> bool {
     }
 }
 
+/// Whether every block of an instruction ends by going on with what follows it.
+pub(crate) fn falls_through(program: &Program, id: InstId) -> bool {
+    program.insts[id].blocks.iter().all(|&block| {
+        let end = program.blocks[block].insts.last();
+        end.is_some_and(|&end| program.insts[end].op == Op::Yield)
+    })
+}
+
+/// Makes one instruction of two neighbours of which always the same block is executed: appends each block of the second,
+/// which then stands nowhere, to that of the first, which [falls through](falls_through).
+pub(crate) fn join(program: &mut Program, first: InstId, second: InstId) {
+    let pairs = program.insts[first].blocks.clone().into_iter().zip(program.insts[second].blocks.clone());
+    for (into, from) in pairs {
+        let end = program.blocks[into].insts.pop().expect("a block has a terminator");
+        let given = program.insts[end].operands.clone();
+        // Inside, what the first gave is what it computed.
+        let mut inside = Renaming::default();
+        for (&result, &value) in program.insts[first].results.iter().zip(&given) {
+            inside.replace(result, value);
+        }
+        let moved = std::mem::take(&mut program.blocks[from].insts);
+        let mut pending = moved.clone();
+        while let Some(id) = pending.pop() {
+            inside.apply_to(&mut program.insts[id]);
+            for &nested in &program.insts[id].blocks {
+                pending.extend_from_slice(&program.blocks[nested].insts);
+            }
+        }
+        let last = *moved.last().expect("a block has a terminator");
+        if program.insts[last].op == Op::Yield {
+            let own = std::mem::take(&mut program.insts[last].operands);
+            program.insts[last].operands = given.into_iter().chain(own).collect();
+        }
+        program.blocks[into].insts.extend(moved);
+    }
+    for result in program.insts[second].results.clone() {
+        let position = program.insts[first].results.len() as u32;
+        program.values[result].def = Def::Result(first, position);
+        program.insts[first].results.push(result);
+    }
+}
+
 /// A place in an object: an index that is computed from some value by adding a literal. Equal places are one place;
 /// whether others differ is known only if they have the same base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

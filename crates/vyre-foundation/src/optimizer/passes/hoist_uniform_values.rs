@@ -1,13 +1,17 @@
-//! Computes what is the same for the whole workgroup where the whole workgroup comes by.
+//! Computes once, where the whole workgroup comes by, what several branches compute of it.
 //!
-//! An operation on uniform operands, in a branch that only some invocations take, is moved before the branch. There a
-//! backend computes it once for all invocations, in a scalar register, and value numbering finds its twins in other
-//! branches. Operations are total, so computing it in vain does no harm, and it moves only if it is cheap.
+//! An operation on uniform operands, in a branch that only some invocations take, is moved before the branch if another
+//! branch has the same operation: all invocations get the same from it, whichever way they go. Value numbering then merges
+//! the two. Operations are total, so computing one in vain does no harm, and only cheap ones move. An operation without a twin
+//! stays where it is, because there it is computed only if it is needed.
+
+use rustc_hash::FxHashMap;
 
 use crate::analysis::{Analyses, Uniformity};
 use crate::ir::entity::Arena;
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, InstId, Program, ValueId};
+use crate::ir::{BlockId, InstId, Op, Program, ValueId, Values};
+use crate::optimizer::edit::reachable;
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
 pub(super) const PASS: Pass =
@@ -19,8 +23,14 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         uniformity: &uniformity,
         depth: Arena::filled(program.values.len(), 0),
         around: Vec::new(),
+        twins: FxHashMap::default(),
         changed: false,
     };
+    for id in reachable(program) {
+        if is_candidate(program, &uniformity, id) {
+            *hoist.twins.entry(key(program, id)).or_default() += 1;
+        }
+    }
     let body = program.body;
     hoist.block(program, body, &mut Vec::new());
     hoist.changed
@@ -32,7 +42,24 @@ struct Hoist<'u> {
     depth: Arena<ValueId, usize>,
     /// For each block around the walk, whether all invocations come by.
     around: Vec<bool>,
+    /// How often an operation is applied to the same operands.
+    twins: FxHashMap<(Op, Values), u32>,
     changed: bool,
+}
+
+/// Whether an instruction gives the same to all invocations, cheaply and without effects.
+fn is_candidate(program: &Program, uniformity: &Uniformity, id: InstId) -> bool {
+    let inst = &program.insts[id];
+    let is_value = match inst.op.row().kind {
+        Kind::Pure => cost::is_cheap(program, inst),
+        Kind::PerGroup => true,
+        Kind::PerInvocation | Kind::Access | Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
+    };
+    is_value && inst.results.iter().all(|&result| uniformity.is_uniform(result))
+}
+
+fn key(program: &Program, id: InstId) -> (Op, Values) {
+    (program.insts[id].op.clone(), program.insts[id].operands.clone())
 }
 
 impl Hoist<'_> {
@@ -69,19 +96,11 @@ impl Hoist<'_> {
 
     /// The depth of the block to which an instruction moves.
     fn target(&self, program: &Program, id: InstId, depth: usize) -> usize {
-        let inst = &program.insts[id];
-        let is_value = match inst.op.row().kind {
-            Kind::Pure => cost::is_cheap(program, inst),
-            Kind::PerGroup => true,
-            Kind::PerInvocation | Kind::Access | Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => {
-                false
-            }
-        };
-        let uniform = inst.results.iter().all(|&result| self.uniformity.is_uniform(result));
-        if !is_value || !uniform || self.around[depth] {
+        let has_twin = || self.twins.get(&key(program, id)).is_some_and(|&count| count > 1);
+        if self.around[depth] || !is_candidate(program, self.uniformity, id) || !has_twin() {
             return depth;
         }
-        let needed = inst.operands.iter().map(|&operand| self.depth[operand]).max().unwrap_or(0);
+        let needed = program.insts[id].operands.iter().map(|&operand| self.depth[operand]).max().unwrap_or(0);
         // The innermost block that all invocations come by, if what it needs is there.
         (needed..depth).rev().find(|&at| self.around[at]).unwrap_or(depth)
     }

@@ -2,6 +2,7 @@
 //!
 //! * A branch whose condition is known is replaced by the arm that is taken; if that leaves the block, what follows is never
 //!   reached and goes, too.
+//! * Two branches on one condition, one right after the other, become one.
 //! * A branch on a negation is the branch with its arms swapped.
 //! * A branch whose arms do the same is replaced by one of them, and one whose arms only compute a little by the computation
 //!   of both and a `select` for each result. Operations are total, so computing both is safe.
@@ -11,7 +12,7 @@
 
 use crate::analysis::Analyses;
 use crate::ir::{BlockId, Def, InstId, Op, Program, Type, ValueId};
-use crate::optimizer::edit::{Renaming, jumps, make};
+use crate::optimizer::edit::{Renaming, falls_through, join, jumps, make};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
 pub(super) const PASS: Pass = Pass {
@@ -54,7 +55,7 @@ impl Simplifier {
             self.block(program, nested);
         }
         let done = match program.insts[id].op {
-            Op::If => self.branch(program, id, into),
+            Op::If => self.branch(program, id, into) || follows_its_like(program, id, into),
             Op::Switch(_) => self.switch(program, id, into),
             Op::Loop => self.once(program, id, into),
             _ => false,
@@ -211,6 +212,17 @@ impl Simplifier {
         }
         true
     }
+}
+
+/// Joins a branch with the one before it, if that is on the same condition and leads here.
+fn follows_its_like(program: &mut Program, id: InstId, before: &[InstId]) -> bool {
+    let Some(&earlier) = before.last() else { return false };
+    let (first, second) = (&program.insts[earlier], &program.insts[id]);
+    let alike = first.op == Op::If && first.operands == second.operands && falls_through(program, earlier);
+    if alike {
+        join(program, earlier, id);
+    }
+    alike
 }
 
 /// Whether nothing that is added to these instructions would be reached.
