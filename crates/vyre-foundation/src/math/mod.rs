@@ -107,20 +107,20 @@ macro_rules! library {
     };
 }
 library! {
-    Exp = exponential::exp(x), 1.0, f64::exp;
-    Exp2 = exponential::exp2(x), 1.0, f64::exp2;
-    Log = exponential::log(x), 1.0, f64::ln;
-    Log2 = exponential::log2(x), 1.0, f64::log2;
-    Sin = trigonometric::sin(x), 1.0, f64::sin;
-    Cos = trigonometric::cos(x), 1.0, f64::cos;
-    Tan = trigonometric::tan(x), 1.0, f64::tan;
-    Asin = trigonometric::asin(x), 1.0, f64::asin;
-    Acos = trigonometric::acos(x), 1.0, f64::acos;
-    Atan = trigonometric::atan(x), 1.0, f64::atan;
+    Exp = exponential::exp(x), 0.76, f64::exp;
+    Exp2 = exponential::exp2(x), 0.76, f64::exp2;
+    Log = exponential::log(x), 0.51, f64::ln;
+    Log2 = exponential::log2(x), 0.51, f64::log2;
+    Sin = trigonometric::sin(x), 0.76, f64::sin;
+    Cos = trigonometric::cos(x), 0.76, f64::cos;
+    Tan = trigonometric::tan(x), 0.95, f64::tan;
+    Asin = trigonometric::asin(x), 0.65, f64::asin;
+    Acos = trigonometric::acos(x), 0.63, f64::acos;
+    Atan = trigonometric::atan(x), 0.67, f64::atan;
     Atan2 = trigonometric::atan2(y, x), 1.0, f64::atan2;
-    Sinh = exponential::sinh(x), 1.0, f64::sinh;
-    Cosh = exponential::cosh(x), 1.0, f64::cosh;
-    Tanh = exponential::tanh(x), 1.0, f64::tanh;
+    Sinh = exponential::sinh(x), 0.79, f64::sinh;
+    Cosh = exponential::cosh(x), 0.61, f64::cosh;
+    Tanh = exponential::tanh(x), 0.78, f64::tanh;
     Pow = exponential::pow(x, y), 1.0, f64::powf;
     Cbrt = roots::cbrt(x), 1.0, f64::cbrt;
     Hypot = roots::hypot(x, y), 1.0, f64::hypot;
