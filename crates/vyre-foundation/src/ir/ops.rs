@@ -418,7 +418,8 @@ op_table! {
     /// Nearest integral float, ties to even.
     Round = "round", Pure, unary(FLOATS), Exact, 2, eval { float: |a: T| a.round_ties_even() };
 
-    // The math library. How far results are from the true ones was measured: for functions of one operand, over all of them.
+    // The math library. How far results are from the true ones was measured: for functions of one operand over all of them, for
+    // the others over 2³⁰ pairs.
 
     /// e to the power of the operand. At most 0.76 ULP off.
     Exp = "exp", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::exp(a) };
@@ -441,7 +442,7 @@ op_table! {
     /// Angle from −π/2 to π/2 with this tangent. At most 0.67 ULP off.
     Atan = "atan", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::atan(a) };
     /// Angle from −π to π of the point whose y is the first operand and whose x the second. The signs of zeros count, and
-    /// infinities are on the axes and diagonals. At most 1 ULP off.
+    /// infinities are on the axes and diagonals. At most 0.9 ULP off.
     Atan2 = "atan2", Pure, binary(SINGLE), Composed, 1, eval { single: |y: T, x: T| math::atan2(y, x) };
     /// Hyperbolic sine. At most 0.79 ULP off.
     Sinh = "sinh", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::sinh(a) };
@@ -450,11 +451,11 @@ op_table! {
     /// Hyperbolic tangent. At most 0.78 ULP off.
     Tanh = "tanh", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::tanh(a) };
     /// The first operand to the power of the second. `pow(x, 0)` and `pow(1, y)` are 1 even for a NaN; a negative number to
-    /// a power that is not integral gives NaN. At most 1 ULP off.
+    /// a power that is not integral gives NaN. At most 0.8 ULP off.
     Pow = "pow", Pure, binary(SINGLE), Composed, 1, eval { single: |a: T, b: T| math::pow(a, b) };
-    /// Cube root, with the sign of the operand. At most 1 ULP off.
+    /// Cube root, with the sign of the operand. At most 0.51 ULP off.
     Cbrt = "cbrt", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::cbrt(a) };
-    /// Square root of the sum of the squares, which do not overflow. With an infinity it is infinite, even for a NaN. At most 1 ULP off.
+    /// Square root of the sum of the squares, which do not overflow. With an infinity it is infinite, even for a NaN. At most 0.76 ULP off.
     Hypot = "hypot", Pure, binary(SINGLE), Composed, 1, eval { single: |a: T, b: T| math::hypot(a, b) };
 
     // Bits.
