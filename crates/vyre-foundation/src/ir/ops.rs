@@ -455,7 +455,8 @@ op_table! {
     Pow = "pow", Pure, binary(SINGLE), Composed, 1, eval { single: |a: T, b: T| math::pow(a, b) };
     /// Cube root, with the sign of the operand. At most 0.51 ULP off.
     Cbrt = "cbrt", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::cbrt(a) };
-    /// Square root of the sum of the squares, which do not overflow. With an infinity it is infinite, even for a NaN. At most 0.76 ULP off.
+    /// Square root of the sum of the squares, which do not overflow. With an infinity it is infinite, even for
+    /// a NaN. At most 0.76 ULP off.
     Hypot = "hypot", Pure, binary(SINGLE), Composed, 1, eval { single: |a: T, b: T| math::hypot(a, b) };
 
     // Bits.

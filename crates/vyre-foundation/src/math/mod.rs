@@ -1,7 +1,7 @@
 //! The math library: functions of f32 that are made of other operations of the op table, with the same bits on all devices
 //! with exact floats.
 //!
-//! Each function is defined once, over an abstract [arithmetic](arithmetic::Arithmetic) that has two interpretations. One
+//! Each function is defined once, over an abstract arithmetic that has two interpretations. One
 //! computes: it is the evaluator of the function's row in the op table, by which the oracle runs it. The other writes
 //! instructions: [`transform::expand_math`](crate::transform::expand_math) puts them in the place of the function before a
 //! program is lowered, so that no backend knows these functions.
