@@ -152,39 +152,39 @@ handles! {
 }
 
 /// What can stand where a real is wanted: one, or a literal.
-pub(crate) trait AsReal<'m, M: Arithmetic> {
-    fn as_real(self, m: &'m M) -> M::F;
+pub(crate) trait IntoReal<'m, M: Arithmetic> {
+    fn into_real(self, m: &'m M) -> M::F;
 }
 
-impl<'m, M: Arithmetic> AsReal<'m, M> for Real<'m, M> {
+impl<'m, M: Arithmetic> IntoReal<'m, M> for Real<'m, M> {
     #[inline(always)]
-    fn as_real(self, _: &'m M) -> M::F {
+    fn into_real(self, _: &'m M) -> M::F {
         self.value
     }
 }
 
-impl<'m, M: Arithmetic> AsReal<'m, M> for f32 {
+impl<'m, M: Arithmetic> IntoReal<'m, M> for f32 {
     #[inline(always)]
-    fn as_real(self, m: &'m M) -> M::F {
+    fn into_real(self, m: &'m M) -> M::F {
         m.real(self)
     }
 }
 
 /// What can stand where a word is wanted: one, or a literal.
-pub(crate) trait AsWord<'m, M: Arithmetic> {
-    fn as_word(self, m: &'m M) -> M::U;
+pub(crate) trait IntoWord<'m, M: Arithmetic> {
+    fn into_word(self, m: &'m M) -> M::U;
 }
 
-impl<'m, M: Arithmetic> AsWord<'m, M> for Word<'m, M> {
+impl<'m, M: Arithmetic> IntoWord<'m, M> for Word<'m, M> {
     #[inline(always)]
-    fn as_word(self, _: &'m M) -> M::U {
+    fn into_word(self, _: &'m M) -> M::U {
         self.value
     }
 }
 
-impl<'m, M: Arithmetic> AsWord<'m, M> for u32 {
+impl<'m, M: Arithmetic> IntoWord<'m, M> for u32 {
     #[inline(always)]
-    fn as_word(self, m: &'m M) -> M::U {
+    fn into_word(self, m: &'m M) -> M::U {
         m.word(self)
     }
 }
@@ -202,8 +202,8 @@ macro_rules! operators {
     )+ )* };
 }
 operators! {
-    Real, AsReal, as_real: Add add = add, Sub sub = sub, Mul mul = mul, Div div = div;
-    Word, AsWord, as_word: Add add = word_add, Sub sub = word_sub, Mul mul = word_mul, BitAnd bitand = word_and,
+    Real, IntoReal, into_real: Add add = add, Sub sub = sub, Mul mul = mul, Div div = div;
+    Word, IntoWord, into_word: Add add = word_add, Sub sub = word_sub, Mul mul = word_mul, BitAnd bitand = word_and,
         BitOr bitor = word_or, BitXor bitxor = word_xor, Shl shl = shl, Shr shr = shr;
 }
 
@@ -234,9 +234,9 @@ impl<'m, M: Arithmetic> Real<'m, M> {
 
     /// `self × b + c`, rounded once.
     #[inline(always)]
-    pub(super) fn fma(self, b: impl AsReal<'m, M>, c: impl AsReal<'m, M>) -> Self {
+    pub(super) fn fma(self, b: impl IntoReal<'m, M>, c: impl IntoReal<'m, M>) -> Self {
         let m = self.m;
-        Real { m, value: m.fma(self.value, b.as_real(m), c.as_real(m)) }
+        Real { m, value: m.fma(self.value, b.into_real(m), c.into_real(m)) }
     }
 
     #[inline(always)]
@@ -256,23 +256,23 @@ impl<'m, M: Arithmetic> Real<'m, M> {
     }
 
     #[inline(always)]
-    pub(super) fn eq(self, b: impl AsReal<'m, M>) -> Truth<'m, M> {
-        Truth { m: self.m, value: self.m.eq(self.value, b.as_real(self.m)) }
+    pub(super) fn eq(self, b: impl IntoReal<'m, M>) -> Truth<'m, M> {
+        Truth { m: self.m, value: self.m.eq(self.value, b.into_real(self.m)) }
     }
 
     #[inline(always)]
-    pub(super) fn ne(self, b: impl AsReal<'m, M>) -> Truth<'m, M> {
-        Truth { m: self.m, value: self.m.ne(self.value, b.as_real(self.m)) }
+    pub(super) fn ne(self, b: impl IntoReal<'m, M>) -> Truth<'m, M> {
+        Truth { m: self.m, value: self.m.ne(self.value, b.into_real(self.m)) }
     }
 
     #[inline(always)]
-    pub(super) fn lt(self, b: impl AsReal<'m, M>) -> Truth<'m, M> {
-        Truth { m: self.m, value: self.m.lt(self.value, b.as_real(self.m)) }
+    pub(super) fn lt(self, b: impl IntoReal<'m, M>) -> Truth<'m, M> {
+        Truth { m: self.m, value: self.m.lt(self.value, b.into_real(self.m)) }
     }
 
     #[inline(always)]
-    pub(super) fn le(self, b: impl AsReal<'m, M>) -> Truth<'m, M> {
-        Truth { m: self.m, value: self.m.le(self.value, b.as_real(self.m)) }
+    pub(super) fn le(self, b: impl IntoReal<'m, M>) -> Truth<'m, M> {
+        Truth { m: self.m, value: self.m.le(self.value, b.into_real(self.m)) }
     }
 
     #[inline(always)]
@@ -336,32 +336,32 @@ impl<'m, M: Arithmetic> Word<'m, M> {
 
     /// High word of the product.
     #[inline(always)]
-    pub(super) fn mul_high(self, b: impl AsWord<'m, M>) -> Self {
-        Word { m: self.m, value: self.m.mul_high(self.value, b.as_word(self.m)) }
+    pub(super) fn mul_high(self, b: impl IntoWord<'m, M>) -> Self {
+        Word { m: self.m, value: self.m.mul_high(self.value, b.into_word(self.m)) }
     }
 
     #[inline(always)]
-    pub(super) fn eq(self, b: impl AsWord<'m, M>) -> Truth<'m, M> {
-        Truth { m: self.m, value: self.m.word_eq(self.value, b.as_word(self.m)) }
+    pub(super) fn eq(self, b: impl IntoWord<'m, M>) -> Truth<'m, M> {
+        Truth { m: self.m, value: self.m.word_eq(self.value, b.into_word(self.m)) }
     }
 
     #[inline(always)]
-    pub(super) fn lt(self, b: impl AsWord<'m, M>) -> Truth<'m, M> {
-        Truth { m: self.m, value: self.m.word_lt(self.value, b.as_word(self.m)) }
+    pub(super) fn lt(self, b: impl IntoWord<'m, M>) -> Truth<'m, M> {
+        Truth { m: self.m, value: self.m.word_lt(self.value, b.into_word(self.m)) }
     }
 }
 
 impl<'m, M: Arithmetic> Truth<'m, M> {
     #[inline(always)]
-    pub(super) fn choose(self, yes: impl AsReal<'m, M>, no: impl AsReal<'m, M>) -> Real<'m, M> {
+    pub(super) fn choose(self, yes: impl IntoReal<'m, M>, no: impl IntoReal<'m, M>) -> Real<'m, M> {
         let m = self.m;
-        Real { m, value: m.choose(self.value, yes.as_real(m), no.as_real(m)) }
+        Real { m, value: m.choose(self.value, yes.into_real(m), no.into_real(m)) }
     }
 
     #[inline(always)]
-    pub(super) fn choose_word(self, yes: impl AsWord<'m, M>, no: impl AsWord<'m, M>) -> Word<'m, M> {
+    pub(super) fn choose_word(self, yes: impl IntoWord<'m, M>, no: impl IntoWord<'m, M>) -> Word<'m, M> {
         let m = self.m;
-        Word { m, value: m.choose_word(self.value, yes.as_word(m), no.as_word(m)) }
+        Word { m, value: m.choose_word(self.value, yes.into_word(m), no.into_word(m)) }
     }
 }
 

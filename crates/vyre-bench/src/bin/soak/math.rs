@@ -74,13 +74,12 @@ fn measure(function: &Function) -> Worst {
                     if first >= total {
                         break;
                     }
-                    for lane in 0..CHUNK {
-                        let position = first + lane as u64;
-                        let pair = match function.arity {
+                    let [x, y] = &mut operands;
+                    for ((x, y), position) in x.iter_mut().zip(y).zip(first..) {
+                        [*x, *y] = match function.arity {
                             1 => [f32::from_bits(position as u32), 0.0],
                             _ => Function::sample(position),
                         };
-                        [operands[0][lane], operands[1][lane]] = pair;
                     }
                     let [x, y] = &operands;
                     function.evaluate(&[x.as_slice(), y.as_slice()][..function.arity], &mut results);
