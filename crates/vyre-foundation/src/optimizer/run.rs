@@ -240,19 +240,21 @@ impl<'a> Runner<'a> {
     fn finish(mut self) -> Result<(Validated<Program>, Report), Error> {
         if self.changes > 0 {
             outside::resolve(&mut self.program);
-            self.program.compact();
         }
-        self.report.after = Measures::of(&self.program);
-        self.report.cost_after = cost::estimate(&self.program);
-        match validate::program(self.program) {
-            Ok(program) => Ok((program, self.report)),
-            Err(Error::Invalid(diagnostics)) => Err(Error::PassBroke {
+        let mut program = validate::program(self.program).map_err(|error| match error {
+            Error::Invalid(diagnostics) => Error::PassBroke {
                 // Which one it was is found with `validate_each`.
                 pass: self.last_change.unwrap_or_default().into(),
                 before: String::new(),
                 diagnostics,
-            }),
-            Err(other) => Err(other),
+            },
+            other => other,
+        })?;
+        if self.changes > 0 {
+            program.compact();
         }
+        self.report.after = Measures::of(&program);
+        self.report.cost_after = cost::estimate(&program);
+        Ok((program, self.report))
     }
 }
