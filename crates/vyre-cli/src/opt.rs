@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 use vyre_foundation::ir::{Module, Program};
 use vyre_foundation::optimizer::{self, Dump, Measures, Options, Pipeline, Profile, Registry, Report, Shape, Verdict};
-use vyre_foundation::{Validated, text, wire};
+use vyre_foundation::{Validated, text, validate, wire};
 
 use crate::error::Error;
 use crate::print::save;
@@ -205,19 +205,24 @@ fn optimize(
     };
     Err(match error {
         vyre_foundation::Error::PassBroke { ref pass, ref before, .. } => {
-            Error::Broke { reproducer: reproducer(pass, before, &error), pass: pass.clone(), error }
+            let (before, pipeline) = match text::parse(before).and_then(validate::module) {
+                Ok(_) => (before.clone(), pass.clone()),
+                // Between passes, accesses may be known to be outside of their object; that is not a program to start from.
+                Err(_) => (printed(program), format!("'{pipeline}'")),
+            };
+            Error::Broke { reproducer: reproducer(pass, &before, &pipeline, &error), pass: pass.clone(), error }
         }
         other => other.into(),
     })
 }
 
-/// Writes the program that a pass was given, with the command that lets the pass break it again.
-fn reproducer(pass: &str, before: &str, error: &vyre_foundation::Error) -> Option<PathBuf> {
+/// Writes a program that a pass breaks, with the command that lets it do so again.
+fn reproducer(pass: &str, before: &str, pipeline: &str, error: &vyre_foundation::Error) -> Option<PathBuf> {
     let path = std::env::temp_dir().join(format!("vyre-{pass}-{}.vyre", std::process::id()));
     let what = error.to_string();
     let what = what.lines().next().unwrap_or_default();
     let file = path.display();
-    let text = format!("// vyre opt {file} --passes {pass} --validate\n// {what}\n{before}");
+    let text = format!("// vyre opt {file} --passes {pipeline} --validate\n// {what}\n{before}");
     std::fs::write(&path, text).ok().map(|()| path)
 }
 
