@@ -9,6 +9,7 @@ use vyre_foundation::diagnostics::{Diagnostics, FAULTS, FaultInfo};
 use vyre_foundation::ir::ops::{Form, Row, Signature, Slot, TABLE};
 use vyre_foundation::ir::{Program, Stats};
 use vyre_foundation::launch::bind;
+use vyre_foundation::optimizer::{Pass, Registry};
 use vyre_foundation::{Validated, text, validate};
 use vyre_reference::Options;
 
@@ -39,7 +40,7 @@ pub(crate) struct Args {
     /// Print one JSON object for each file instead of text
     #[arg(long)]
     json: bool,
-    /// Explain a rule, such as V030, instead: `codes` lists all rules, `ops` all operations
+    /// Explain a rule, such as V030, instead: `codes` lists all rules, `ops` all operations, `passes` all passes of the optimizer
     #[arg(long, value_name = "CODE", conflicts_with_all = ["files", "json"])]
     explain: Option<String>,
 }
@@ -188,12 +189,24 @@ fn object(path: &Path, result: &Result<Vec<Validated<Program>>, Error>) -> Value
 fn explain(subject: &str) -> Result<String, Error> {
     match subject {
         "ops" => Ok(TABLE.iter().map(operation).collect()),
+        "passes" => Ok(Registry::standard().schedule_all().into_iter().map(pass).collect()),
         "codes" => Ok(FAULTS.iter().map(|fault| format!("{}  {}\n", fault.code, fault.doc.trim())).collect()),
         code => match FAULTS.iter().find(|fault| fault.code.eq_ignore_ascii_case(code)) {
             Some(fault) => Ok(rule(fault)),
             None => Err(Error::UnknownRule { code: code.into() }),
         },
     }
+}
+
+/// What is known about a pass of the optimizer. They are listed in the order in which they run.
+fn pass(pass: &Pass) -> String {
+    let metadata = &pass.metadata;
+    let mut text =
+        format!("{:<24}{:<18}{:<12}", metadata.name, format!("{:?}", metadata.phase), format!("{:?}", metadata.family));
+    if !metadata.requires.is_empty() {
+        let _ = write!(text, "requires {}", metadata.requires.join(", "));
+    }
+    format!("{}\n", text.trim_end())
 }
 
 fn rule(fault: &FaultInfo) -> String {

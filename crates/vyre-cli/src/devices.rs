@@ -11,17 +11,21 @@ use vyre_foundation::ir::Type;
 use crate::error::Error;
 use crate::stdout::Stdout;
 
-/// All devices this command was built with. The oracle lets the caller choose the size of its subgroups.
+/// All devices this command was built with, and what is known of earlier dispatches. The oracle lets the caller choose the size of its subgroups.
 pub(crate) fn registry(subgroup_size: Option<u32>) -> Registry {
     let oracle = subgroup_size.map_or(Oracle::default(), |subgroup_size| Oracle { subgroup_size });
     let registry = Registry::default().with(Cpu::default());
     #[cfg(feature = "wgpu")]
     let registry = registry.with(vyre_wgpu::Wgpu);
     let registry = registry.with(oracle);
-    match cache_folder() {
+    let registry = match cache_folder() {
         Some(folder) => registry.remember(&folder),
         None => registry,
+    };
+    if let Some(problem) = registry.telemetry().problem() {
+        let _ = writeln!(std::io::stderr(), "warning[{}]: {problem}\n  = help: {}", problem.code(), problem.help());
     }
+    registry
 }
 
 /// `$XDG_CACHE_HOME/vyre`, or `~/.cache/vyre`.

@@ -80,6 +80,9 @@ pub(crate) enum Error {
     #[error("the command does not exit with 0 for `{file}` itself: {status}")]
     DoesNotHold { file: String, status: String },
 
+    #[error("{error}")]
+    Broke { pass: String, reproducer: Option<PathBuf>, error: vyre_foundation::Error },
+
     #[error("cannot write to standard output: {0}")]
     Stdout(io::Error),
     #[error("{}", .0.diagnostics)]
@@ -139,7 +142,10 @@ impl Error {
             Error::Spawn { .. } => "C030",
             Error::DoesNotHold { .. } => "C031",
             Error::Faults(faults) => faults.diagnostics.first_code(),
-            Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.code(),
+            Error::Wire { error, .. }
+            | Error::Binding { error, .. }
+            | Error::Broke { error, .. }
+            | Error::Foundation(error) => error.code(),
             Error::Reference(error) => error.code(),
             Error::Driver(error) => error.code(),
         }
@@ -152,7 +158,8 @@ impl Error {
             Error::NotText { .. } => "a .vyre file is UTF-8 text; is this the right file?".into(),
             Error::SourceTooLarge { .. } => "split it into several files; is this the right one?".into(),
             Error::UnknownRule { .. } => {
-                "`vyre check --explain codes` lists the rules, `vyre check --explain ops` the operations".into()
+                "`vyre check --explain codes` lists the rules, `--explain ops` the operations, `--explain passes` the passes"
+                    .into()
             }
             Error::NoPrograms { .. } => "write `program NAME workgroup(64) { … }`".into(),
             Error::UnknownProgram { known, .. } => format!("the file has: {}", known.join(", ")),
@@ -218,6 +225,11 @@ impl Error {
             Error::DoesNotHold { .. } => {
                 "the program is made smaller while the command exits with 0: turn it around with `!`, or try it by hand".into()
             }
+            Error::Broke { pass, reproducer: Some(path), .. } => format!(
+                "this is a bug in vyre; `--disable {pass}` does without the pass, and `{}` reproduces it: please report it",
+                path.display()
+            ),
+            Error::Broke { error, reproducer: None, .. } => error.help(),
             Error::Faults(_) => "each error above says how to fix it".into(),
             Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.help(),
             Error::Reference(error) => error.help().into(),
@@ -227,7 +239,7 @@ impl Error {
 
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Error::Trapped { .. } => 1,
+            Error::Trapped { .. } | Error::Broke { .. } => 1,
             Error::Read { .. }
             | Error::UnknownRule { .. }
             | Error::UnknownProgram { .. }

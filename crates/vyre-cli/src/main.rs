@@ -9,7 +9,9 @@ mod devices;
 #[cfg(feature = "wgpu")]
 mod emit;
 mod error;
+mod explain;
 mod generate;
+mod opt;
 mod outputs;
 mod print;
 mod run;
@@ -29,7 +31,7 @@ use crate::stdout::Stdout;
 /// The exit code of a bug in this command.
 const INTERNAL: u8 = 70;
 
-/// Check, print and run GPU kernels.
+/// Check, print, optimize and run GPU kernels.
 #[derive(Parser)]
 #[command(name = "vyre", version, after_help = EXIT_CODES)]
 struct Cli {
@@ -40,7 +42,7 @@ struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
    0  it worked
-   1  the kernel trapped
+   1  the kernel trapped, or a pass broke it
    2  the command line, a binding or a data file is wrong
    3  the .vyre file is wrong
    4  there is no such device
@@ -52,6 +54,8 @@ enum Verb {
     Check(check::Args),
     Print(print::Args),
     Run(Box<run::Args>),
+    Opt(Box<opt::Args>),
+    Explain(explain::Args),
     #[cfg(feature = "wgpu")]
     Emit(emit::Args),
     Devices(devices::Args),
@@ -88,6 +92,8 @@ fn command() -> u8 {
         Verb::Check(args) => check::run(args, &mut stdout),
         Verb::Print(args) => print::run(args, &mut stdout).map(|()| 0),
         Verb::Run(args) => run::run(args, &mut stdout).map(|()| 0),
+        Verb::Opt(args) => opt::run(args, &mut stdout).map(|()| 0),
+        Verb::Explain(args) => explain::run(args, &mut stdout).map(|()| 0),
         #[cfg(feature = "wgpu")]
         Verb::Emit(args) => emit::run(args, &mut stdout).map(|()| 0),
         Verb::Devices(args) => devices::run(args, &mut stdout).map(|()| 0),

@@ -191,6 +191,13 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 // What is run.
 
 pub(crate) fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Inputs, Error> {
+    let mut inputs = bound(bindings, program)?;
+    inputs.complete(program)?;
+    Ok(inputs)
+}
+
+/// What the command line says, and nothing else.
+pub(crate) fn bound(bindings: &[(String, String)], program: &Program) -> Result<Inputs, Error> {
     let mut inputs = Inputs::default();
     for (name, text) in bindings {
         let memory = program.memory_named(name).map(|id| &program.memory[id]);
@@ -205,7 +212,6 @@ pub(crate) fn inputs(bindings: &[(String, String)], program: &Validated<Program>
             (None, _) => inputs.notation(program, name, text)?,
         }
     }
-    inputs.complete(program)?;
     Ok(inputs)
 }
 

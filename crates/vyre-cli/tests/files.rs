@@ -58,6 +58,7 @@ impl Folder {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vyre"));
         // What comes out does not depend on the devices of the machine.
         command.current_dir(&self.0).args(arguments).env("VYRE_DEVICE", "reference");
+        command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/files"));
         command
     }
 

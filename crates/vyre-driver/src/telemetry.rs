@@ -5,6 +5,7 @@
 //! records for other processes; what is in it only ever prioritizes, so losing it does no harm.
 
 use std::collections::VecDeque;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +21,9 @@ type Hash = [u8; 32];
 
 /// Programs whose last compile is remembered.
 const REPORTS: usize = 64;
+
+/// Longer files are not records.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// Records of dispatches and compiles, shared by the devices of a [`Registry`](crate::Registry).
 #[derive(Debug, Default)]
@@ -37,8 +41,12 @@ impl Telemetry {
     pub fn kept_in(file: impl Into<PathBuf>) -> Telemetry {
         let file = file.into();
         let hints = Hints::default();
-        let problem = std::fs::read(&file).ok().and_then(|bytes| hints.load(&bytes).err());
-        let problem = problem.map(|error| Error::Hints { file: file.clone(), reason: error.to_string() });
+        let problem = match read(&file) {
+            Ok(bytes) => hints.load(&bytes).err().map(|error| error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => Some(error.to_string()),
+        };
+        let problem = problem.map(|reason| Error::Hints { file: file.clone(), reason });
         let (reports, changed) = (Mutex::default(), AtomicBool::new(false));
         Telemetry { hints, reports, file: Some(file), changed, problem }
     }
@@ -46,6 +54,11 @@ impl Telemetry {
     /// How long dispatches took.
     pub fn hints(&self) -> &Hints {
         &self.hints
+    }
+
+    /// The file that keeps the records.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// Why the file could not be used. It is ignored as a whole, and replaced by what is recorded from now on.
@@ -82,6 +95,13 @@ impl Drop for Telemetry {
             replace(file, &self.hints.encode());
         }
     }
+}
+
+/// The beginning of a file that is more than any records take: what does not fit is not read as records either.
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(file)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Replaces a file in one step. That it cannot be written only means to start with less the next time.

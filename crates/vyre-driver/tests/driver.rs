@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vyre_driver::backend::{self, Backend, Command, Kernel, Memory, Ticket};
-use vyre_driver::{Capabilities, Device, DeviceKind, Dispatch, Error, Grid, Null, Oracle, Registry};
+use vyre_driver::{Capabilities, Device, DeviceKind, Dispatch, Error, Grid, Null, Oracle, Registry, Telemetry};
 use vyre_foundation::ir::{Element, Program, Type, TypeSet};
 use vyre_foundation::launch::Limits;
+use vyre_foundation::optimizer::{Decision, Reason};
 use vyre_foundation::{Validated, text, validate};
 
 fn program(source: &str) -> Validated<Program> {
@@ -258,4 +259,98 @@ fn auto_takes_what_is_there_and_can_run_the_program_and_says_why() {
 
     let nothing = Registry::default().with(Absent).with(Oracle::default());
     assert_eq!(nothing.choose(Some("auto"), None).err().unwrap().code(), "D003");
+}
+
+/// A processor that takes as long for every dispatch as it says.
+struct Taking(Duration);
+struct TakingDevice(Duration, Capabilities, Box<dyn backend::Device>);
+struct Taken(Duration, Box<dyn Ticket>);
+
+impl Backend for Taking {
+    fn name(&self) -> &'static str {
+        "taking"
+    }
+
+    fn description(&self) -> &'static str {
+        "takes its time"
+    }
+
+    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
+        let device = Null::default().open()?;
+        let capabilities = Capabilities { kind: DeviceKind::Cpu, ..device.capabilities().clone() };
+        Ok(Box::new(TakingDevice(self.0, capabilities, device)))
+    }
+}
+
+impl backend::Device for TakingDevice {
+    fn capabilities(&self) -> &Capabilities {
+        &self.1
+    }
+
+    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
+        self.2.compile(program)
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
+        self.2.allocate(bytes)
+    }
+
+    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
+        Ok(Box::new(Taken(self.0, self.2.submit(commands)?)))
+    }
+}
+
+impl Ticket for Taken {
+    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<backend::Completion, Error>> {
+        let mut result = self.1.wait(timeout)?;
+        if let Ok(completion) = &mut result {
+            completion.reports.iter_mut().for_each(|report| report.time = self.0);
+        }
+        Some(result)
+    }
+
+    fn cancel(&mut self) {}
+}
+
+/// Compiles and runs a small program on a device of its own, as a process would, and returns what was decided.
+fn decisions(folder: &std::path::Path, time: Duration) -> Vec<Decision> {
+    let registry = Registry::default().with(Taking(time)).remember(folder);
+    let device = registry.open("taking").unwrap();
+    let kernel = device.compile(&program("program small workgroup(1) {\n}")).unwrap();
+    let dispatch = Dispatch { kernel: &kernel, grid: Grid::elements(1), arguments: vec![], limits: Limits::default() };
+    device.run(&dispatch).unwrap();
+    kernel.compilation().decisions.clone()
+}
+
+#[test]
+fn dispatches_that_take_long_are_remembered_by_the_next_process() {
+    let folder = std::env::temp_dir().join(format!("vyre-hints-{}", std::process::id()));
+    let selected = |decisions: &[Decision]| decisions.iter().filter(|decision| decision.selected).count();
+    let cold = decisions(&folder, Duration::from_micros(100));
+    assert!(cold.iter().all(|decision| decision.reason != Reason::HotPathTelemetry));
+    let hot = decisions(&folder, Duration::from_micros(100));
+    assert!(selected(&hot) > selected(&cold));
+    let reasons = hot.iter().filter(|decision| decision.selected).map(|decision| decision.reason);
+    assert!(reasons.into_iter().all(|reason| reason == Reason::HotPathTelemetry));
+    // Dispatches that take little time bring the mean down.
+    decisions(&folder, Duration::from_micros(1));
+    assert_eq!(decisions(&folder, Duration::ZERO), cold);
+
+    // Of a damaged file nothing is used, and it is replaced.
+    let file = folder.join("hints");
+    let good = std::fs::read(&file).unwrap();
+    let mut flipped = good.clone();
+    flipped[good.len() / 2] ^= 1;
+    for bad in [&good[..good.len() - 1], &flipped, &vec![0; 2 << 20]] {
+        std::fs::write(&file, bad).unwrap();
+        let telemetry = Telemetry::kept_in(&file);
+        assert_eq!(telemetry.problem().map(Error::code), Some("D013"));
+        assert!(telemetry.hints().records().is_empty());
+        drop(telemetry);
+        assert!(std::fs::read(&file).unwrap() == bad, "nothing was recorded");
+        assert_eq!(decisions(&folder, Duration::from_micros(100)), cold);
+        assert!(Telemetry::kept_in(&file).problem().is_none());
+        assert_eq!(selected(&decisions(&folder, Duration::ZERO)), selected(&hot));
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }

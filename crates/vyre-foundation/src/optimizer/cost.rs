@@ -11,23 +11,83 @@ use crate::ir::{BlockId, Inst, InstId, Op, Program, Space};
 const ONCE: u64 = 64;
 /// Trips of a loop that does not count, or whose bound is not known.
 const TRIPS: u64 = 8;
+/// Operations that a function of the math library is made of, about.
+const COMPOSED: u64 = 32;
 
 /// The estimated cost of one invocation. Only the comparison of two estimates means anything.
 pub fn estimate(program: &Program) -> u64 {
-    block(program, program.body, ONCE)
+    let mut sum = 0u64;
+    frequencies(program, program.body, ONCE, &mut |inst, times| {
+        sum = sum.saturating_add(weight(program, inst).saturating_mul(times));
+    });
+    sum
 }
 
-fn block(program: &Program, at: BlockId, times: u64) -> u64 {
-    program.blocks[at].insts.iter().fold(0u64, |sum, &id| {
+/// What one invocation is likely to move and to compute. Their ratio says which of the two a device waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Roofline {
+    /// Bytes loaded from and stored to storage objects. An atomic operation does both.
+    pub bytes: f64,
+    /// Operations on values. A function of the math library counts as what it is made of.
+    pub operations: f64,
+}
+
+impl Roofline {
+    /// Of a program; instructions count as often as they do in the [estimate].
+    pub fn of(program: &Program) -> Roofline {
+        let mut roofline = Roofline::default();
+        frequencies(program, program.body, ONCE, &mut |inst, times| {
+            let times = times as f64 / ONCE as f64;
+            roofline.bytes += bytes(program, inst) as f64 * times;
+            roofline.operations += operations(inst) as f64 * times;
+        });
+        roofline
+    }
+
+    /// Operations per byte; `None` if nothing is moved.
+    pub fn intensity(&self) -> Option<f64> {
+        (self.bytes > 0.0).then(|| self.operations / self.bytes)
+    }
+}
+
+/// Bytes between an invocation and storage objects.
+fn bytes(program: &Program, inst: &Inst) -> u64 {
+    let Some(memory) = inst.op.memory().map(|object| &program.memory[object]) else { return 0 };
+    let elements = match (memory.space, &inst.op, inst.op.row().kind) {
+        (Space::Workgroup | Space::Private | Space::Uniform, ..) => 0,
+        (Space::Storage(_), Op::Load(_), _) => inst.results.len(),
+        (Space::Storage(_), Op::Store(_), _) => inst.operands.len().saturating_sub(1),
+        (Space::Storage(_), _, Kind::Atomic) => 2,
+        (Space::Storage(_), ..) => 0,
+    };
+    (elements * memory.element.size()) as u64
+}
+
+fn operations(inst: &Inst) -> u64 {
+    match (inst.op.row().kind, &inst.op, inst.op.row().exactness) {
+        (Kind::Pure, _, Exactness::Composed) => COMPOSED,
+        // By convention, a product and a sum.
+        (Kind::Pure, Op::Fma, _) => 2,
+        (Kind::Pure | Kind::Atomic, ..) => 1,
+        _ => 0,
+    }
+}
+
+/// Shows every instruction of a block and of those inside it, and how often it is likely to be executed, in parts of
+/// [`ONCE`].
+fn frequencies(program: &Program, at: BlockId, times: u64, show: &mut dyn FnMut(&Inst, u64)) {
+    for &id in &program.blocks[at].insts {
         let inst = &program.insts[id];
         let inside = match inst.op {
             Op::If | Op::Switch(_) => (times / 2).max(1),
             Op::Loop => times.saturating_mul(trips(program, id)),
             _ => times,
         };
-        let nested = inst.blocks.iter().fold(0u64, |sum, &nested| sum.saturating_add(block(program, nested, inside)));
-        sum.saturating_add(weight(program, inst).saturating_mul(times)).saturating_add(nested)
-    })
+        show(inst, times);
+        for &nested in &inst.blocks {
+            frequencies(program, nested, inside, show);
+        }
+    }
 }
 
 /// How often a loop is likely to go round.
@@ -79,8 +139,7 @@ pub(super) fn of_pure(op: &Op) -> u64 {
         _ => match op.row().exactness {
             Exactness::Exact => 1,
             Exactness::Rounded { .. } | Exactness::Ordered => 2,
-            // A function of the math library is some dozens of other operations.
-            Exactness::Composed => 32,
+            Exactness::Composed => COMPOSED,
         },
     }
 }

@@ -80,6 +80,11 @@ impl Hints {
         }
     }
 
+    /// The mean time from which an operation is hot.
+    pub fn hot_ns(&self) -> u64 {
+        self.hot_ns
+    }
+
     /// Whether the dispatches of an operation take long. What was never recorded is cold.
     pub fn is_hot(&self, op: &str) -> bool {
         self.get(op).is_some_and(|record| record.mean_ns() >= self.hot_ns)
@@ -146,5 +151,5 @@ fn decode(bytes: &[u8]) -> Option<Vec<(String, Record)>> {
         let record = Record { dispatches: number()?, total_ns: number()?, max_ns: number()?, total_bytes: number()? };
         records.push((name.to_owned(), record));
     }
-    take(0)?.is_empty().then_some(records)
+    rest.is_empty().then_some(records)
 }

@@ -112,6 +112,8 @@ pub struct Metric {
     pub before: Measures,
     /// The program after.
     pub after: Measures,
+    /// The frequency-weighted estimate after.
+    pub cost: u64,
 }
 
 impl Metric {

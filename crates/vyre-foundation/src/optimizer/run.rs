@@ -128,6 +128,7 @@ struct Runner<'a> {
     observer: &'a mut dyn FnMut(Snapshot<'_>),
     report: Report,
     measures: Measures,
+    cost: u64,
     changes: usize,
     last_change: Option<&'static str>,
 }
@@ -144,6 +145,7 @@ impl<'a> Runner<'a> {
             observer,
             report: Report { before: measures, cost_before, ..Report::default() },
             measures,
+            cost: cost_before,
             changes: 0,
             last_change: None,
         }
@@ -160,6 +162,7 @@ impl<'a> Runner<'a> {
             runtime_ns: 0,
             before: self.measures,
             after: self.measures,
+            cost: self.cost,
         });
     }
 
@@ -183,10 +186,10 @@ impl<'a> Runner<'a> {
                 return Err(self.broken(pass, &original, diagnostics));
             }
             if let Some(original) = original.filter(|_| pass.speculative) {
-                let (was, is) = (cost::estimate(&original), cost::estimate(&self.program));
-                if is > was {
+                let cost = cost::estimate(&self.program);
+                if cost > self.cost {
                     self.program = original;
-                    verdict = Verdict::Refused { before: was, after: is };
+                    verdict = Verdict::Refused { before: self.cost, after: cost };
                     changed = false;
                 }
             }
@@ -198,6 +201,7 @@ impl<'a> Runner<'a> {
             self.changes += 1;
             self.last_change = Some(pass.metadata.name);
             self.measures = Measures::of(&self.program);
+            self.cost = cost::estimate(&self.program);
         }
         let iteration = self.report.iterations;
         self.report.metrics.push(Metric {
@@ -210,6 +214,7 @@ impl<'a> Runner<'a> {
             runtime_ns,
             before,
             after: self.measures,
+            cost: self.cost,
         });
         let shown = match self.options.dump {
             Dump::All => true,
@@ -235,19 +240,21 @@ impl<'a> Runner<'a> {
     fn finish(mut self) -> Result<(Validated<Program>, Report), Error> {
         if self.changes > 0 {
             outside::resolve(&mut self.program);
-            self.program.compact();
         }
-        self.report.after = Measures::of(&self.program);
-        self.report.cost_after = cost::estimate(&self.program);
-        match validate::program(self.program) {
-            Ok(program) => Ok((program, self.report)),
-            Err(Error::Invalid(diagnostics)) => Err(Error::PassBroke {
+        let mut program = validate::program(self.program).map_err(|error| match error {
+            Error::Invalid(diagnostics) => Error::PassBroke {
                 // Which one it was is found with `validate_each`.
                 pass: self.last_change.unwrap_or_default().into(),
                 before: String::new(),
                 diagnostics,
-            }),
-            Err(other) => Err(other),
+            },
+            other => other,
+        })?;
+        if self.changes > 0 {
+            program.compact();
         }
+        self.report.after = Measures::of(&program);
+        self.report.cost_after = cost::estimate(&program);
+        Ok((program, self.report))
     }
 }

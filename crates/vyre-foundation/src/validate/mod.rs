@@ -51,6 +51,13 @@ impl<T> Validated<T> {
     }
 }
 
+impl Validated<Program> {
+    /// Drops what is not reachable, which no rule is about, and numbers the rest anew.
+    pub(crate) fn compact(&mut self) {
+        self.0.compact();
+    }
+}
+
 impl<T> Deref for Validated<T> {
     type Target = T;
     fn deref(&self) -> &T {

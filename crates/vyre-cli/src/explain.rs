@@ -1,0 +1,238 @@
+//! `vyre explain`: why a program is compiled the way it is.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+use vyre_driver::Telemetry;
+use vyre_foundation::Validated;
+use vyre_foundation::ir::{MemId, Program, Space};
+use vyre_foundation::optimizer::cost::Roofline;
+use vyre_foundation::optimizer::{self, Decision, Optimized, Options, Profile, Reason, Request};
+
+use crate::error::Error;
+use crate::opt::{measures, profile, totals};
+use crate::selection::{Selection, assignment};
+use crate::stdout::Stdout;
+use crate::{devices, run as runs};
+
+/// Explain how a program is compiled: which passes are selected and why, what they save, and what the program costs
+#[derive(clap::Args)]
+#[command(after_help = NOTES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    selection: Selection,
+    /// What a memory object of the kernel starts with, as for `vyre run`: only its length matters here
+    #[arg(value_name = "NAME=VALUE", value_parser = assignment)]
+    bindings: Vec<(String, String)>,
+    /// What to select passes for
+    #[arg(long, value_name = "NAME", default_value = Profile::Release.name(), value_parser = Profile::ALL.map(Profile::name))]
+    profile: String,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+const NOTES: &str = "\
+Objects of unknown length count as empty, so bind what decides about passes over memory. Every run records how long its dispatches
+took, in $XDG_CACHE_HOME/vyre/hints; all eligible passes are selected for a program that takes long.
+
+Example:
+  vyre explain examples/kernels/saxpy.vyre x=zeros:65536 y=zeros:65536";
+
+pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let (_, program) = args.selection.read()?;
+    let lengths = lengths(&args.bindings, &program)?;
+    let registry = devices::registry(None);
+    let telemetry = registry.telemetry();
+    let profile = profile(&args.profile);
+    let options = Options { strict: false, ..Options::default() };
+    let request = Request { profile, hints: Some(telemetry.hints()), report: None, lengths: &lengths, options };
+    let optimized = optimizer::optimize(program.clone(), &request)?;
+    let explained = Explained { profile, before: &program, optimized: &optimized, telemetry };
+    let text = if args.json { format!("{}\n", explained.object()) } else { explained.text() };
+    stdout.write_all(text.as_bytes()).map_err(Error::Stdout)
+}
+
+/// How long the objects are that the command line says something about.
+fn lengths(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Vec<(MemId, u64)>, Error> {
+    let inputs = runs::bound(bindings, program)?;
+    let length = |(id, memory): (MemId, &vyre_foundation::ir::Memory)| match memory.space {
+        Space::Storage(_) => {
+            inputs.contents(&memory.name).map(|bytes| (id, (bytes.len() / memory.element.size()) as u64))
+        }
+        Space::Workgroup | Space::Private | Space::Uniform => None,
+    };
+    Ok(program.memory.iter().filter_map(length).collect())
+}
+
+/// What happened to a pass in all its executions.
+#[derive(Clone, Copy, Default)]
+struct Pass {
+    runs: usize,
+    changes: usize,
+    refusals: usize,
+    /// The measure that it reduced most in one execution, and by how much.
+    saved: Option<(&'static str, u64)>,
+}
+
+struct Explained<'a> {
+    profile: Profile,
+    before: &'a Program,
+    optimized: &'a Optimized,
+    telemetry: &'a Telemetry,
+}
+
+impl Explained<'_> {
+    fn passes(&self) -> BTreeMap<&'static str, Pass> {
+        let mut passes: BTreeMap<&'static str, Pass> = BTreeMap::new();
+        for metric in self.optimized.report.metrics.iter().filter(|metric| metric.ran()) {
+            let pass = passes.entry(metric.pass).or_default();
+            pass.runs += 1;
+            pass.changes += usize::from(metric.changed());
+            pass.refusals += usize::from(matches!(metric.verdict, optimizer::Verdict::Refused { .. }));
+            if let Some((measure, by)) = metric.best_reduction()
+                && pass.saved.is_none_or(|(_, most)| by > most)
+            {
+                pass.saved = Some((measure, by));
+            }
+        }
+        passes
+    }
+
+    fn text(&self) -> String {
+        let report = &self.optimized.report;
+        let mut text = format!("{}, profile {}\n{}\n\n", self.before.name, self.profile.name(), self.hot());
+
+        let passes = self.passes();
+        let _ = writeln!(text, "{:<24}{:<44}{:<10}most saved at once", "pass", "selected?", "changes");
+        for decision in &self.optimized.decisions {
+            let pass = passes.get(decision.metadata.name).copied().unwrap_or_default();
+            let changes = match (decision.selected, pass.changes, pass.refusals) {
+                (false, ..) => String::new(),
+                (true, 0, 0) => "none".into(),
+                (true, 0, _) => "refused".into(),
+                (true, changes, _) => changes.to_string(),
+            };
+            let saved = pass.saved.map(|(measure, by)| format!("{by} {}", measure.replace('_', " ")));
+            let (name, why) = (decision.metadata.name, why(decision));
+            let row = format!("{name:<24}{why:<44}{changes:<10}{}", saved.unwrap_or_default());
+            let _ = writeln!(text, "{}", row.trim_end());
+        }
+
+        let _ = writeln!(text, "\ncost along the passes\n{:>9}  as written", report.cost_before);
+        for metric in report.metrics.iter().filter(|metric| metric.changed()) {
+            let _ = writeln!(text, "{:>9}  {}, round {}", metric.cost, metric.pass, metric.iteration + 1);
+        }
+        let _ = writeln!(text, "{}", totals(report));
+
+        let _ = writeln!(
+            text,
+            "\n{:<22}{:>10}{:>14}{:>22}",
+            "of one invocation", "bytes", "operations", "operations per byte"
+        );
+        for (name, program) in [("as written", self.before), ("optimized", &self.optimized.program)] {
+            let roofline = Roofline::of(program);
+            let intensity = roofline.intensity().map_or("-".into(), |intensity| format!("{intensity:.2}"));
+            let _ = writeln!(text, "{name:<22}{:>10.1}{:>14.1}{intensity:>22}", roofline.bytes, roofline.operations);
+        }
+        text
+    }
+
+    /// What is known of earlier dispatches, and what follows.
+    fn hot(&self) -> String {
+        let hints = self.telemetry.hints();
+        let threshold = micros(hints.hot_ns());
+        let Some(op) = self.before.entry_op() else { return "without a name, dispatches are not recorded".into() };
+        match hints.get(op) {
+            None => format!("no dispatch of `{op}` is recorded; from {threshold} on average, all eligible passes run"),
+            Some(record) => {
+                let (mean, most) = (micros(record.mean_ns()), micros(record.max_ns));
+                let recorded = format!("{} recorded, {mean} on average, {most} at most", record.dispatches);
+                match hints.is_hot(op) {
+                    true => format!("`{op}` is hot: {recorded}; all eligible passes run"),
+                    false => format!("`{op}` is cold: {recorded}; from {threshold} on, all eligible passes run"),
+                }
+            }
+        }
+    }
+
+    fn object(&self) -> Value {
+        let report = &self.optimized.report;
+        let passes = self.passes();
+        let decisions: Vec<Value> = self
+            .optimized
+            .decisions
+            .iter()
+            .map(|decision| {
+                let pass = passes.get(decision.metadata.name).copied().unwrap_or_default();
+                json!({
+                    "pass": decision.metadata.name,
+                    "selected": decision.selected,
+                    "reason": format!("{:?}", decision.reason),
+                    "why": why(decision),
+                    "because_of": decision.because_of,
+                    "priority": decision.priority,
+                    "runs": pass.runs,
+                    "changes": pass.changes,
+                    "refusals": pass.refusals,
+                    "saved": pass.saved.map(|(measure, by)| json!({ "measure": measure, "by": by })),
+                })
+            })
+            .collect();
+        let costs: Vec<Value> = report
+            .metrics
+            .iter()
+            .filter(|metric| metric.changed())
+            .map(|metric| json!({ "pass": metric.pass, "round": metric.iteration + 1, "cost": metric.cost }))
+            .collect();
+        let roofline = |program: &Program| {
+            let roofline = Roofline::of(program);
+            json!({ "bytes": roofline.bytes, "operations": roofline.operations, "intensity": roofline.intensity() })
+        };
+        let hints = self.telemetry.hints();
+        let op = self.before.entry_op();
+        let record = op.and_then(|op| hints.get(op)).map(|record| {
+            json!({
+                "dispatches": record.dispatches,
+                "mean_ns": record.mean_ns(),
+                "max_ns": record.max_ns,
+                "total_bytes": record.total_bytes,
+            })
+        });
+        json!({
+            "program": self.before.name,
+            "profile": self.profile.name(),
+            "telemetry": {
+                "file": self.telemetry.file().map(|file| file.display().to_string()),
+                "operation": op,
+                "hot": op.is_some_and(|op| hints.is_hot(op)),
+                "hot_ns": hints.hot_ns(),
+                "record": record,
+            },
+            "passes": decisions,
+            "rounds": report.iterations,
+            "not_converged": report.not_converged,
+            "cost_before": report.cost_before,
+            "cost_after": report.cost_after,
+            "costs": costs,
+            "measures": { "before": measures(&report.before), "after": measures(&report.after) },
+            "roofline": { "before": roofline(self.before), "after": roofline(&self.optimized.program) },
+        })
+    }
+}
+
+/// `yes: there is enough of what it works on`
+fn why(decision: &Decision) -> String {
+    let selected = if decision.selected { "yes" } else { "no" };
+    match (decision.reason, decision.because_of) {
+        (Reason::RequiredDependency, Some(pass)) => format!("{selected}: {pass} requires it"),
+        (Reason::ProfileRejected, Some(pass)) => format!("{selected}: {pass} is not in this profile"),
+        (reason, _) => format!("{selected}: {}", reason.describe()),
+    }
+}
+
+fn micros(ns: u64) -> String {
+    format!("{} µs", (ns as f64 / 1e3).round())
+}

@@ -1,0 +1,419 @@
+//! `vyre opt`: what the optimizer makes of a program, and how.
+//!
+//! The program goes to standard output, or to a file, and nothing else does: what is said about it goes to standard error.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+use vyre_foundation::ir::{Module, Program};
+use vyre_foundation::optimizer::{self, Dump, Measures, Options, Pipeline, Profile, Registry, Report, Shape, Verdict};
+use vyre_foundation::{Validated, text, validate, wire};
+
+use crate::error::Error;
+use crate::print::save;
+use crate::selection::Selection;
+use crate::stdout::Stdout;
+
+/// Optimize a program and print it
+#[derive(clap::Args)]
+#[command(after_help = NOTES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    selection: Selection,
+    /// Run these passes once, `a,b`, or until none has anything to do, `fixpoint(a,b)`, instead of those that are selected
+    #[arg(long, value_name = "PIPELINE", conflicts_with = "profile")]
+    passes: Option<String>,
+    /// What to select passes for
+    #[arg(long, value_name = "NAME", default_value = Profile::Release.name(), value_parser = Profile::ALL.map(Profile::name))]
+    profile: String,
+    /// Leave a pass out
+    #[arg(long, value_name = "PASS")]
+    disable: Vec<String>,
+    /// Stop after so many changes: halving finds the change that does harm
+    #[arg(long, value_name = "N")]
+    bisect: Option<usize>,
+    /// Validate the program after every pass, not only in the end
+    #[arg(long)]
+    validate: bool,
+    /// Show the program after a pass, after `all` of them, or after each that `changed` something, on standard error
+    #[arg(long, value_name = "PASS|all|changed")]
+    print_after: Option<String>,
+    /// Show how long each pass took, on standard error
+    #[arg(long)]
+    timing: bool,
+    /// Show what each change did to the measures of the program, on standard error
+    #[arg(long)]
+    report: bool,
+    /// Print one JSON object with the program and all there is to say about it
+    #[arg(long, conflicts_with = "wire")]
+    json: bool,
+    /// Print the binary form
+    #[arg(long)]
+    wire: bool,
+    /// The file to write, instead of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+const NOTES: &str = "\
+`vyre check --explain passes` lists the passes. Without --passes, they are selected by the shape of the program alone; `vyre explain`
+also takes into account how long its dispatches took. The report shows the passes as a pipeline that --passes takes.
+
+A pass that makes an invalid program is a bug: the exit code is 1, and a file that reproduces it is written to the folder for
+temporary files.
+
+Example:
+  vyre opt examples/kernels/matmul.vyre --report --disable unroll_loops";
+
+pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let (_, program) = args.selection.read()?;
+    let pipeline = pipeline(args, &program)?;
+    let shown = Shown::parse(args.print_after.as_deref())?;
+    let options = Options {
+        validate_each: args.validate || Options::default().validate_each,
+        max_changes: args.bisect,
+        // What does not come to an end is shown all the same, with a warning.
+        strict: false,
+        dump: shown.dump(),
+        ..Options::default()
+    };
+    let mut stderr = io::stderr();
+    let (optimized, report) = optimize(&program, &pipeline, &options, &mut |snapshot| {
+        if shown.shows(snapshot.pass) {
+            let changed = if snapshot.changed { "" } else { ", which changed nothing" };
+            let _ = writeln!(
+                stderr,
+                "// after {} in round {}{changed}\n{}",
+                snapshot.pass,
+                snapshot.iteration + 1,
+                printed(snapshot.program)
+            );
+        }
+    })?;
+
+    let bytes =
+        if args.wire { wire::encode(&module(&optimized)) } else { text::print(&module(&optimized)).into_bytes() };
+    if args.json {
+        let mut object = object(&optimized, &pipeline, &report);
+        if args.out.is_some() {
+            save(&bytes, args.out.as_ref(), stdout)?;
+        } else {
+            object["text"] = printed(&optimized).into();
+        }
+        return writeln!(stdout, "{object}").map_err(Error::Stdout);
+    }
+    let mut said = String::new();
+    if args.report {
+        said += &describe(&pipeline, &report);
+    }
+    if args.timing {
+        said += &timing(&report);
+    }
+    if let Some(pass) = report.not_converged {
+        let rounds = report.iterations;
+        let _ = writeln!(
+            said,
+            "warning: the passes did not come to an end in {rounds} rounds; the last change was by `{pass}`"
+        );
+    }
+    let _ = stderr.write_all(said.as_bytes());
+    save(&bytes, args.out.as_ref(), stdout)
+}
+
+/// The passes that are asked for.
+fn pipeline(args: &Args, program: &Program) -> Result<Pipeline, Error> {
+    let registry = Registry::standard();
+    let mut pipeline = match &args.passes {
+        Some(text) => Pipeline::parse(text, registry)?,
+        None => {
+            let profile = profile(&args.profile);
+            let decisions = optimizer::select(profile, &registry.metadata(), &Shape::of(program, &[]), None, None);
+            Pipeline { passes: registry.schedule(&decisions), to_fixed_point: true }
+        }
+    };
+    for name in &args.disable {
+        let disabled = registry.named(name)?.metadata.name;
+        pipeline.passes.retain(|pass| pass.metadata.name != disabled);
+    }
+    Ok(pipeline)
+}
+
+/// The profile of a name that clap has accepted.
+pub(crate) fn profile(name: &str) -> Profile {
+    Profile::ALL.into_iter().find(|profile| profile.name() == name).expect("clap accepts only names of profiles")
+}
+
+/// After which passes the program is shown.
+enum Shown {
+    Nothing,
+    All,
+    Changed,
+    After(&'static str),
+}
+
+impl Shown {
+    fn parse(text: Option<&str>) -> Result<Shown, Error> {
+        Ok(match text {
+            None => Shown::Nothing,
+            Some("all") => Shown::All,
+            Some("changed") => Shown::Changed,
+            Some(name) => Shown::After(Registry::standard().named(name)?.metadata.name),
+        })
+    }
+
+    fn dump(&self) -> Dump {
+        match self {
+            Shown::Nothing => Dump::None,
+            Shown::All | Shown::After(_) => Dump::All,
+            Shown::Changed => Dump::Changed,
+        }
+    }
+
+    fn shows(&self, pass: &str) -> bool {
+        match self {
+            Shown::Nothing => false,
+            Shown::All | Shown::Changed => true,
+            Shown::After(name) => *name == pass,
+        }
+    }
+}
+
+/// Runs passes. For one that breaks the program, a file is written that shows how.
+fn optimize(
+    program: &Validated<Program>,
+    pipeline: &Pipeline,
+    options: &Options,
+    observer: &mut dyn FnMut(optimizer::Snapshot<'_>),
+) -> Result<(Validated<Program>, Report), Error> {
+    let run = |options: &Options, observer: &mut dyn FnMut(optimizer::Snapshot<'_>)| {
+        optimizer::run(program.clone(), pipeline, options, observer)
+    };
+    let error = match run(options, observer) {
+        Ok(done) => return Ok(done),
+        // Which pass it was is known for sure only if each is looked at.
+        Err(vyre_foundation::Error::PassBroke { .. }) if !options.validate_each => {
+            let careful = Options { validate_each: true, dump: Dump::None, ..options.clone() };
+            match run(&careful, &mut |_| {}) {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            }
+        }
+        Err(error) => error,
+    };
+    Err(match error {
+        vyre_foundation::Error::PassBroke { ref pass, ref before, .. } => {
+            let (before, pipeline) = match text::parse(before).and_then(validate::module) {
+                Ok(_) => (before.clone(), pass.clone()),
+                // Between passes, accesses may be known to be outside of their object; that is not a program to start from.
+                Err(_) => (printed(program), format!("'{pipeline}'")),
+            };
+            Error::Broke { reproducer: reproducer(pass, &before, &pipeline, &error), pass: pass.clone(), error }
+        }
+        other => other.into(),
+    })
+}
+
+/// Writes a program that a pass breaks, with the command that lets it do so again.
+fn reproducer(pass: &str, before: &str, pipeline: &str, error: &vyre_foundation::Error) -> Option<PathBuf> {
+    let path = std::env::temp_dir().join(format!("vyre-{pass}-{}.vyre", std::process::id()));
+    let what = error.to_string();
+    let what = what.lines().next().unwrap_or_default();
+    let file = path.display();
+    let text = format!("// vyre opt {file} --passes {pipeline} --validate\n// {what}\n{before}");
+    std::fs::write(&path, text).ok().map(|()| path)
+}
+
+fn module(program: &Program) -> Module {
+    Module { programs: vec![program.clone()] }
+}
+
+fn printed(program: &Program) -> String {
+    text::print(&module(program))
+}
+
+/// Short names of the measures, in their order.
+const COLUMNS: [&str; 9] = ["nodes", "static", "instrs", "memory", "atomic", "flow", "live", "allocs", "heap"];
+
+/// The pipeline, the measures after each change, what was refused, and the sum of it.
+fn describe(pipeline: &Pipeline, report: &Report) -> String {
+    let mut text = format!("pipeline: {pipeline}\n\n{:<22}{:>5}{:>9}", "after", "round", "cost");
+    let row = |text: &mut String, name: &str, round: String, cost: u64, measures: &Measures| {
+        let _ = write!(text, "{name:<22}{round:>5}{cost:>9}");
+        for value in measures.values() {
+            let _ = write!(text, "{value:>7}");
+        }
+        text.push('\n');
+    };
+    for column in COLUMNS {
+        let _ = write!(text, "{column:>7}");
+    }
+    text.push('\n');
+    row(&mut text, "(as written)", String::new(), report.cost_before, &report.before);
+    for metric in report.metrics.iter().filter(|metric| metric.changed()) {
+        row(&mut text, metric.pass, (metric.iteration + 1).to_string(), metric.cost, &metric.after);
+    }
+    row(&mut text, "(in the end)", String::new(), report.cost_after, &report.after);
+    text.push('\n');
+    for metric in &report.metrics {
+        if let Verdict::Refused { before, after } = metric.verdict {
+            let round = metric.iteration + 1;
+            let _ = writeln!(
+                text,
+                "refused: {} in round {round} would have raised the cost from {before} to {after}",
+                metric.pass
+            );
+        }
+    }
+    let _ = writeln!(text, "{}", totals(report));
+    text
+}
+
+/// `cost 1200 → 800 (-33.3 %), 5 changes in 2 rounds`
+pub(crate) fn totals(report: &Report) -> String {
+    let (before, after) = (report.cost_before, report.cost_after);
+    let share = if before == 0 { 0.0 } else { (after as f64 - before as f64) / before as f64 * 100.0 };
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    let (changes, rounds) = (report.changes(), report.iterations);
+    format!(
+        "cost {before} → {after} ({share:+.1} %), {changes} change{} in {rounds} round{}",
+        plural(changes),
+        plural(rounds)
+    )
+}
+
+/// Runs, changes and time of one pass.
+#[derive(Clone, Copy, Default)]
+struct Time {
+    runs: usize,
+    changes: usize,
+    ns: u64,
+}
+
+fn times(report: &Report) -> BTreeMap<&'static str, Time> {
+    let mut times: BTreeMap<&'static str, Time> = BTreeMap::new();
+    for metric in report.metrics.iter().filter(|metric| metric.ran()) {
+        let time = times.entry(metric.pass).or_default();
+        time.runs += 1;
+        time.changes += usize::from(metric.changed());
+        time.ns += metric.runtime_ns;
+    }
+    times
+}
+
+/// How long each pass took, the longest first.
+fn timing(report: &Report) -> String {
+    let mut times: Vec<(&str, Time)> = times(report).into_iter().collect();
+    times.sort_by_key(|(_, time)| std::cmp::Reverse(time.ns));
+    let total = times.iter().map(|(_, time)| time.ns).sum::<u64>();
+    let mut text = format!("{:<24}{:>6}{:>9}{:>12}{:>8}\n", "pass", "runs", "changes", "time", "share");
+    let mut row = |name: &str, time: Time| {
+        let share = if total == 0 { 0.0 } else { time.ns as f64 / total as f64 * 100.0 };
+        let micros = format!("{:.1} µs", time.ns as f64 / 1e3);
+        let _ = writeln!(text, "{name:<24}{:>6}{:>9}{micros:>12}{share:>6.1} %", time.runs, time.changes);
+    };
+    for &(name, time) in &times {
+        row(name, time);
+    }
+    let sum = |of: fn(&Time) -> usize| times.iter().map(|(_, time)| of(time)).sum();
+    row("together", Time { runs: sum(|time| time.runs), changes: sum(|time| time.changes), ns: total });
+    text
+}
+
+fn object(program: &Program, pipeline: &Pipeline, report: &Report) -> Value {
+    let changes: Vec<Value> = report
+        .metrics
+        .iter()
+        .filter(|metric| metric.changed())
+        .map(|metric| {
+            json!({
+                "pass": metric.pass,
+                "round": metric.iteration + 1,
+                "cost": metric.cost,
+                "before": measures(&metric.before),
+                "after": measures(&metric.after),
+            })
+        })
+        .collect();
+    let refusals: Vec<Value> = report
+        .metrics
+        .iter()
+        .filter_map(|metric| match metric.verdict {
+            Verdict::Refused { before, after } => Some(json!({
+                "pass": metric.pass,
+                "round": metric.iteration + 1,
+                "cost_before": before,
+                "cost_after": after,
+            })),
+            Verdict::Skipped | Verdict::Unchanged | Verdict::Changed => None,
+        })
+        .collect();
+    let timing: Vec<Value> = times(report)
+        .into_iter()
+        .map(|(pass, time)| json!({ "pass": pass, "runs": time.runs, "changes": time.changes, "nanoseconds": time.ns }))
+        .collect();
+    json!({
+        "program": program.name,
+        "pipeline": pipeline.to_string(),
+        "rounds": report.iterations,
+        "not_converged": report.not_converged,
+        "cost_before": report.cost_before,
+        "cost_after": report.cost_after,
+        "before": measures(&report.before),
+        "after": measures(&report.after),
+        "changes": changes,
+        "refusals": refusals,
+        "timing": timing,
+    })
+}
+
+pub(crate) fn measures(measures: &Measures) -> Map<String, Value> {
+    let names = Measures::NAMES.into_iter().map(str::to_owned);
+    names.zip(measures.values().map(Value::from)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use vyre_foundation::ir::Op;
+    use vyre_foundation::optimizer::{Family, Metadata, Options, Pass, Phase, Pipeline};
+    use vyre_foundation::{text, validate};
+
+    use super::optimize;
+    use crate::error::Error;
+
+    /// Forgets that values are defined before they are used.
+    static BREAKS: Pass = Pass {
+        metadata: Metadata::new("breaks_everything", Phase::Cleanup, Family::Scalar),
+        speculative: false,
+        run: |program, _| {
+            let body = program.body;
+            let before = program.blocks[body].insts.len();
+            let mut kept = program.blocks[body].insts.clone();
+            kept.retain(|&inst| program.insts[inst].op != Op::GlobalIndex);
+            program.blocks[body].insts = kept;
+            before != program.blocks[body].insts.len()
+        },
+    };
+
+    #[test]
+    fn a_pass_that_breaks_the_program_leaves_a_reproducer() {
+        let source = "program p workgroup(1) {\n    write y: [u32]\n    %i = global_index\n    store y[%i], %i\n}";
+        let program = || validate::program(text::parse(source).unwrap().programs.remove(0)).unwrap();
+        let pipeline = Pipeline { passes: vec![&BREAKS], to_fixed_point: true };
+        for validate_each in [false, true] {
+            let options = Options { validate_each, ..Options::default() };
+            let Err(error) = optimize(&program(), &pipeline, &options, &mut |_| {}) else { panic!("accepted") };
+            assert_eq!((error.exit_code(), error.code()), (1, "O007"));
+            let Error::Broke { pass, reproducer: Some(path), .. } = &error else { panic!("{error}") };
+            assert_eq!(pass, "breaks_everything");
+            assert!(error.help().contains(&path.display().to_string()), "{}", error.help());
+            let contents = std::fs::read_to_string(path).unwrap();
+            let command = format!("// vyre opt {} --passes breaks_everything --validate\n", path.display());
+            assert!(contents.starts_with(&command), "{contents}");
+            assert_eq!(text::parse(&contents), text::parse(source), "it is the program that the pass was given");
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What runs teach later compiles, from process to process.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// A kernel that keeps any machine busy for far more than the 100 µs from which a program is hot.
+const BUSY: &str = "program busy workgroup(64) launch(65536) {
+    write y: [u32; 65536]
+    %i = global_index
+    %r = loop (%k = 0, %h = %i) -> u32 {
+        %done = ge %k, 64
+        if %done {
+            break %h
+        }
+        %s = shr %h, 15
+        %a = xor %h, %s
+        %b = mul %a, 2246822519
+        %next = add %k, 1
+        continue %next, %b
+    }
+    store y[%i], %r
+}";
+
+/// A folder with the kernel and an empty cache.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a folder for the test");
+        fs::write(path.join("busy.vyre"), BUSY).expect("a file can be written");
+        Folder(path)
+    }
+
+    fn hints(&self) -> PathBuf {
+        self.0.join("cache/vyre/hints")
+    }
+
+    fn vyre(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vyre"));
+        command.current_dir(&self.0).args(arguments);
+        command.env("XDG_CACHE_HOME", self.0.join("cache")).env_remove("VYRE_DEVICE");
+        command.output().expect("the command can be run")
+    }
+
+    /// Runs the kernel, and returns what is said on standard error.
+    fn run(&self) -> String {
+        let output = self.vyre(&["run", "busy.vyre", "--device", "cpu"]);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        stderr
+    }
+
+    fn explain(&self) -> Value {
+        let output = self.vyre(&["explain", "busy.vyre", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("one JSON object")
+    }
+}
+
+fn passes<'v>(explained: &'v Value, reason: &str) -> Vec<&'v str> {
+    let passes = explained["passes"].as_array().expect("a list").iter();
+    let passes = passes.filter(|pass| pass["reason"] == reason);
+    passes.map(|pass| pass["pass"].as_str().expect("a name")).collect()
+}
+
+#[test]
+fn the_next_process_optimizes_a_hot_program_harder() {
+    let folder = Folder::new("hot");
+    let cold = folder.explain();
+    assert_eq!((&cold["telemetry"]["hot"], &cold["telemetry"]["record"]), (&Value::Bool(false), &Value::Null));
+    assert!(!folder.hints().exists(), "explaining records nothing");
+    assert!(!passes(&cold, "BelowThreshold").is_empty());
+    assert_eq!(passes(&cold, "HotPathTelemetry"), [""; 0]);
+
+    assert_eq!(folder.run(), "");
+    let hot = folder.explain();
+    assert_eq!(hot["telemetry"]["hot"], true);
+    assert_eq!(hot["telemetry"]["record"]["dispatches"], 1);
+    assert_eq!(passes(&hot, "BelowThreshold"), [""; 0]);
+    let selected = passes(&hot, "HotPathTelemetry");
+    for pass in passes(&cold, "BelowThreshold") {
+        assert!(selected.contains(&pass), "{pass}");
+    }
+
+    assert_eq!(folder.run(), "");
+    assert_eq!(folder.explain()["telemetry"]["record"]["dispatches"], 2);
+}
+
+#[test]
+fn damaged_hints_are_a_warning_once() {
+    let folder = Folder::new("damaged");
+    folder.run();
+    let good = fs::read(folder.hints()).expect("the run was recorded");
+    let mut flipped = good.clone();
+    flipped[good.len() / 2] ^= 0x10;
+    for bad in [&good[..good.len() - 1], &good[..5], &flipped, b"", b"not hints at all"] {
+        fs::write(folder.hints(), bad).expect("a file can be written");
+        let warning = folder.run();
+        assert!(warning.starts_with("warning[D013]: ") && warning.contains("\n  = help: "), "{warning}");
+        assert_eq!(warning.matches("D013").count(), 1);
+        // The run replaced the file.
+        assert_eq!(folder.run(), "");
+        assert_eq!(folder.explain()["telemetry"]["record"]["dispatches"], 2);
+    }
+}
+
+#[test]
+fn hints_that_cannot_be_written_do_no_harm() {
+    let folder = Folder::new("unwritable");
+    fs::write(folder.0.join("cache"), "a file where a folder should be").expect("a file can be written");
+    let output = folder.vyre(&["run", "busy.vyre", "--device", "cpu"]);
+    assert_eq!(output.status.code(), Some(0));
+    fs::remove_file(folder.0.join("cache")).expect("a file of ours");
+    fs::create_dir_all(folder.hints()).expect("a folder where a file should be");
+    assert!(folder.run().starts_with("warning[D013]: "));
+    assert_eq!(folder.explain()["telemetry"]["record"], Value::Null);
+}
+
+#[test]
+fn the_pipeline_of_a_report_can_be_pasted_back() {
+    let folder = Folder::new("pasted");
+    let optimize = |arguments: &[&str]| -> Value {
+        let output = folder.vyre(&[&["opt", "busy.vyre", "--json"], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("one JSON object")
+    };
+    let selected = optimize(&["--disable", "value_numbering"]);
+    let pipeline = selected["pipeline"].as_str().expect("text");
+    assert!(pipeline.starts_with("fixpoint(") && !pipeline.contains("value_numbering"), "{pipeline}");
+    let pasted = optimize(&["--passes", pipeline]);
+    for key in ["text", "pipeline", "changes", "refusals", "after", "cost_after", "rounds"] {
+        assert_eq!(pasted[key], selected[key], "{key}");
+    }
+    // The optimized program is one, and means the same.
+    fs::write(folder.0.join("optimized.vyre"), pasted["text"].as_str().expect("text")).expect("a file can be written");
+    let result = |file: &str| folder.vyre(&["run", file, "--device", "cpu", "--out", "y=-"]).stdout;
+    assert!(result("busy.vyre") == result("optimized.vyre"));
+
+    // As many changes are made as are asked for.
+    let changes = selected["changes"].as_array().expect("a list").len();
+    for most in 0..=changes {
+        let stopped = optimize(&["--passes", pipeline, "--bisect", &most.to_string()]);
+        assert_eq!(stopped["changes"].as_array().map(Vec::len), Some(most));
+    }
+}
