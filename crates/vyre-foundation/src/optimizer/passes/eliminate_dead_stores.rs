@@ -49,7 +49,7 @@ fn sweep(program: &mut Program, block: BlockId, effects: &Effects, read: Objects
         } else {
             overwritten.retain(|(object, _)| {
                 let shared = program.memory[*object].space != Space::Private;
-                !summary.reads.contains(*object) && !(summary.collective && shared)
+                !(summary.reads.contains(*object) || summary.collective && shared)
             });
         }
     }

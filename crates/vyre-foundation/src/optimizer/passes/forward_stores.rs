@@ -99,7 +99,7 @@ impl Forward<'_> {
         let forget = |known: &mut Vec<(MemId, Place, ValueId)>, program: &Program| {
             known.retain(|(object, _, _)| {
                 let shared = program.memory[*object].space != Space::Private;
-                !summary.writes.contains(*object) && !(summary.collective && shared)
+                !(summary.writes.contains(*object) || summary.collective && shared)
             });
         };
         if is_loop || blocks.is_empty() {
