@@ -12,7 +12,8 @@
 //! | `diagnostics` | every error of the parser or the validator, with its excerpt |
 //! | `print` | the module as `vyre print` shows it |
 //! | `stats` | the counts of each program |
-//! | `opt PIPELINE` | the module after the passes of a pipeline, or after those that are selected by default |
+//! | `opt PIPELINE` | the module after the passes of a pipeline, after `all` of them, or after those that are selected by default |
+//! | `bounds` | how many accesses to each object need a check after all passes, and how many do not |
 //! | `run ARGS` | prints, traps and the contents of every object the program may write |
 //! | `sanitize ARGS` | what the sanitizers find when it is run |
 //!
@@ -23,9 +24,10 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use vyre_foundation::analysis::Ranges;
 use vyre_foundation::diagnostics::{Diagnostic, Diagnostics};
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Element, Literal, Module, Program, Space};
+use vyre_foundation::ir::{Element, Literal, Module, Op, Program, Space};
 use vyre_foundation::launch::{Grid, Limits, Outcome, bind};
 use vyre_foundation::text::parse_literal;
 use vyre_foundation::{Error, Validated, optimizer, text, validate};
@@ -140,6 +142,7 @@ impl<'s> Subject<'s> {
                 let lines = module.programs.iter().map(|program| format!("{}: {:?}", program.name, program.stats()));
                 Ok(lines.collect::<Vec<_>>().join("\n"))
             }
+            ("bounds", Ok(module)) => bounds(module).map_err(|error| format!("{directive}: {error}")),
             ("opt", Ok(module)) => optimized(module, rest).map_err(|error| format!("{directive}: {error}")),
             ("sanitize", Ok(module)) => {
                 let found = Case::parse(module, rest).and_then(Case::sanitize);
@@ -163,13 +166,43 @@ fn optimized(module: &Module, pipeline: &str) -> Result<String, Error> {
         let program = match pipeline {
             "" => optimizer::optimize(program, &optimizer::Request::default())?.program,
             text => {
-                let pipeline = optimizer::Pipeline::parse(text, optimizer::Registry::standard())?;
+                let pipeline = match text {
+                    "all" => everything(),
+                    text => optimizer::Pipeline::parse(text, optimizer::Registry::standard())?,
+                };
                 optimizer::run(program, &pipeline, &optimizer::Options::default(), &mut |_| {})?.0
             }
         };
         programs.push(program.into_inner());
     }
     Ok(text::print(&Module { programs }))
+}
+
+/// All passes, as for a program that is known to be hot.
+fn everything() -> optimizer::Pipeline {
+    optimizer::Pipeline { passes: optimizer::Registry::standard().schedule_all(), to_fixed_point: true }
+}
+
+/// For each object, how many accesses to it are known to be inside after all passes.
+fn bounds(module: &Module) -> Result<String, Error> {
+    let pipeline = everything();
+    let mut text = String::new();
+    for program in module.programs.clone() {
+        let program = validate::program(program)?;
+        let (program, _) = optimizer::run(program, &pipeline, &optimizer::Options::default(), &mut |_| {})?;
+        let ranges = Ranges::of(&program);
+        for (object, memory) in program.memory.iter().filter(|(_, memory)| memory.space != Space::Uniform) {
+            let (mut inside, mut checked) = (0, 0);
+            program.walk(|id, _| {
+                let op = &program.insts[id].op;
+                if op.memory() == Some(object) && !matches!(op, Op::Length(_)) {
+                    *(if ranges.is_inside(id) { &mut inside } else { &mut checked }) += 1;
+                }
+            });
+            let _ = writeln!(text, "{}.{}: {inside} inside, {checked} checked", program.name, memory.name);
+        }
+    }
+    Ok(text)
 }
 
 /// One dispatch, as a `run` directive describes it.
