@@ -31,7 +31,7 @@ pub(crate) enum Error {
     UnknownProgram { name: String, known: Vec<String> },
     #[error("the file has several programs")]
     SeveralPrograms { known: Vec<String> },
-    #[error("constant `{name}` is {ty}, and `{text}` is not a value of that type")]
+    #[error("`{name}` is {ty}, and `{text}` is not a value of that type")]
     ConstantValue { name: String, ty: Type, text: String },
     #[error("`{program}` does not say how many invocations to run, and neither does the command")]
     NoGrid { program: String },

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use vyre_foundation::Validated;
 use vyre_foundation::fill::parse_value;
-use vyre_foundation::ir::{Element, Literal, Module, Program, Type};
+use vyre_foundation::ir::{Element, Literal, Module, Program, Space, Type};
 use vyre_foundation::text::parse_literal;
 
 use crate::error::Error;
@@ -22,8 +22,8 @@ pub(crate) struct Selection {
 /// A program of a file.
 #[derive(clap::Args)]
 pub(crate) struct Choice {
-    /// Give a constant of the kernel another value
-    #[arg(long, value_name = "CONST=VALUE", value_parser = assignment)]
+    /// Compile with this value of a constant, or of a uniform, which then need not be bound
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
     /// Which program of the file is meant, if it has several
     #[arg(long, value_name = "NAME")]
@@ -64,10 +64,11 @@ fn position(module: &Module, name: Option<&str>, source: &Source) -> Result<usiz
     }
 }
 
-/// Gives a constant the value that a text means for its type.
+/// Gives a constant or uniform the value that a text means for its type.
 fn specialize(program: &mut Program, name: &str, text: &str) -> Result<(), Error> {
-    let declared =
-        program.constants.values().find(|constant| constant.name == name).map(|constant| constant.default.ty);
+    let constant = program.constants.values().find(|constant| constant.name == name);
+    let uniform = program.memory.values().find(|memory| memory.name == name && memory.space == Space::Uniform);
+    let declared = constant.map(|constant| constant.default.ty).or(uniform.map(|memory| memory.element.value_type()));
     let value = match declared {
         None => None,
         Some(Type::Bool) => parse_literal(text).ok().filter(|literal| literal.ty == Type::Bool),

@@ -108,7 +108,10 @@ fn kept(directive: &str, program: &Program) -> Option<String> {
         let name = value.unwrap_or(word).split('=').next().unwrap_or_default();
         let remains = match word {
             "--program" if value != Some(program.name.as_str()) => return None,
-            "--set" => program.constants.values().any(|constant| constant.name == name),
+            "--set" => {
+                let is_constant = program.constants.values().any(|constant| constant.name == name);
+                is_constant || program.memory_named(name).is_some()
+            }
             word if word.starts_with("--") => true,
             _ => program.memory_named(name).is_some(),
         };

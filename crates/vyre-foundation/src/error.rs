@@ -29,16 +29,16 @@ pub enum Error {
         /// What was wrong.
         mistake: String,
     },
-    /// A specialization constant that the program does not have.
-    #[error("there is no constant named `{name}`")]
+    /// A specialization constant or uniform that the program does not have.
+    #[error("there is no constant or uniform named `{name}`")]
     UnknownConstant {
         /// The name that was given.
         name: String,
-        /// The constants there are.
+        /// The constants and uniforms there are.
         known: Vec<String>,
     },
-    /// A specialization constant of another type.
-    #[error("constant `{name}` is {declared}, but the value given is {given}")]
+    /// A specialization constant or uniform of another type.
+    #[error("`{name}` is {declared}, but the value given is {given}")]
     ConstantType {
         /// The constant.
         name: String,
@@ -270,7 +270,9 @@ impl Error {
             Error::Text(_) | Error::Invalid(_) => "each error above says how to fix it".into(),
             Error::Wire { .. } => "write the file again, with `vyre print --wire`".into(),
             Error::Build { .. } => "change the builder call at that place".into(),
-            Error::UnknownConstant { known, .. } if known.is_empty() => "the program declares no constants".into(),
+            Error::UnknownConstant { known, .. } if known.is_empty() => {
+                "the program declares no constants and no uniforms".into()
+            }
             Error::UnknownConstant { known, .. } => format!("the program declares: {}", known.join(", ")),
             Error::ConstantType { declared, .. } => format!("give a {declared}"),
             Error::NotAValue { element, .. } => {

@@ -12,7 +12,7 @@
 //! | `diagnostics` | every error of the parser or the validator, with its excerpt |
 //! | `print` | the module as `vyre print` shows it |
 //! | `stats` | the counts of each program |
-//! | `opt PIPELINE` | the module after the passes of a pipeline, after `all` of them, or after those that are selected by default |
+//! | `opt [--set NAME=VALUE] PIPELINE` | the module after the passes of a pipeline, after `all` of them, or after those that are selected by default |
 //! | `bounds` | how many accesses to each object need a check after all passes, and how many do not |
 //! | `run ARGS` | prints, traps and the contents of every object the program may write |
 //! | `sanitize ARGS` | what the sanitizers find when it is run |
@@ -161,7 +161,15 @@ impl<'s> Subject<'s> {
 /// A module after the passes of a pipeline.
 fn optimized(module: &Module, pipeline: &str) -> Result<String, Error> {
     let mut programs = Vec::new();
-    for program in module.programs.clone() {
+    let (known, pipeline) = match pipeline.strip_prefix("--set ").and_then(|rest| rest.split_once(' ')) {
+        Some((known, pipeline)) => (known.split_once('='), pipeline),
+        None => (None, pipeline),
+    };
+    for mut program in module.programs.clone() {
+        if let Some((name, value)) = known {
+            let text = Error::NotAValue { text: value.into(), element: Element::U32 };
+            program.specialize(name, parse_literal(value).map_err(|_| text)?)?;
+        }
         let program = validate::program(program)?;
         let program = match pipeline {
             "" => optimizer::optimize(program, &optimizer::Request::default())?.program,

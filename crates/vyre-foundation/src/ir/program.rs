@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
 use super::entity::{Arena, BlockId, ConstantId, Entity, InstId, MemId, ValueId};
@@ -404,21 +404,62 @@ impl Program {
         }
     }
 
-    /// Gives a specialization constant another value.
+    /// Fixes a value that is known when the program is compiled: gives a specialization constant another value, or a uniform
+    /// one for good. Loads of the uniform become that value; it stays declared, and callers need not bind it any more.
     ///
     /// # Errors
-    /// The program has no such constant, or it has another type.
+    /// The program has no such constant or uniform, or it has another type.
     pub fn specialize(&mut self, name: &str, value: Literal) -> Result<(), Error> {
-        let Some((id, constant)) = self.constants.iter().find(|(_, constant)| constant.name == name) else {
-            let known = self.constants.values().map(|constant| constant.name.clone()).collect();
-            return Err(Error::UnknownConstant { name: name.into(), known });
+        let constant = self.constants.iter().find(|(_, constant)| constant.name == name);
+        let uniform = self.memory.iter().find(|(_, memory)| memory.name == name && memory.space == Space::Uniform);
+        let declared = match (constant, uniform) {
+            (Some((_, constant)), _) => constant.default.ty,
+            (None, Some((_, memory))) => memory.element.value_type(),
+            (None, None) => {
+                let uniforms = self.memory.values().filter(|memory| memory.space == Space::Uniform);
+                let constants = self.constants.values().map(|constant| &constant.name);
+                let known = constants.chain(uniforms.map(|memory| &memory.name)).cloned().collect();
+                return Err(Error::UnknownConstant { name: name.into(), known });
+            }
         };
-        let declared = constant.default.ty;
         if declared != value.ty {
             return Err(Error::ConstantType { name: name.into(), declared, given: value.ty });
         }
-        self.constants[id].default = value;
+        match (constant.map(|(id, _)| id), uniform.map(|(id, _)| id)) {
+            (Some(constant), _) => self.constants[constant].default = value,
+            (None, Some(uniform)) => self.fix_uniform(uniform, value),
+            (None, None) => {}
+        }
         Ok(())
+    }
+
+    fn fix_uniform(&mut self, uniform: MemId, value: Literal) {
+        // What is loaded from a narrow uniform is what fits into it.
+        let element = self.memory[uniform].element;
+        let mut bytes = [0; 8];
+        element.write(value.bits, &mut bytes[..element.size()]);
+        let value = Literal { bits: element.read(&bytes[..element.size()]), ..value };
+        self.memory[uniform].default = Some(value);
+        let literal = self.literal(value);
+        let mut loaded = FxHashSet::default();
+        for block in self.blocks.keys() {
+            let mut insts = std::mem::take(&mut self.blocks[block].insts);
+            insts.retain(|&id| match self.insts[id].op {
+                Op::Load(object) if object == uniform => {
+                    loaded.extend(self.insts[id].results.iter().copied());
+                    false
+                }
+                _ => true,
+            });
+            self.blocks[block].insts = insts;
+        }
+        for id in self.insts.keys() {
+            for operand in &mut self.insts[id].operands {
+                if loaded.contains(operand) {
+                    *operand = literal;
+                }
+            }
+        }
     }
 
     /// What `T` stands for in the signature of an instruction's operation: the type of the operands in such a place, or for an
