@@ -78,6 +78,37 @@ pub(crate) fn make(program: &mut Program, op: Op, operands: &[ValueId], ty: Type
     (inst, program.insts[inst].results[0])
 }
 
+/// Whether an invocation may end before the end of the body.
+pub(crate) fn may_end_early(program: &Program) -> bool {
+    let end = program.blocks[program.body].insts.last().copied();
+    reachable(program).into_iter().any(|id| matches!(program.insts[id].op, Op::Return | Op::Trap) && Some(id) != end)
+}
+
+/// An `if` without an else.
+pub(crate) fn branch_on(
+    program: &mut Program,
+    condition: ValueId,
+    span: Span,
+    fill: impl FnOnce(&mut Program, BlockId),
+) -> InstId {
+    let (then, otherwise) = (program.block(), program.block());
+    fill(program, then);
+    for block in [then, otherwise] {
+        program.push(block, Op::Yield, [], &[], [], span);
+    }
+    program.make(Op::If, [condition], &[], [then, otherwise], span)
+}
+
+/// A name that nothing has yet.
+pub(crate) fn unused_name(program: &Program, wish: &str) -> String {
+    let taken = |name: &str| {
+        program.memory.values().any(|memory| memory.name == name)
+            || program.constants.values().any(|constant| constant.name == name)
+    };
+    let numbered = (2..).map(|number| format!("{wish}_{number}"));
+    std::iter::once(wish.to_owned()).chain(numbered).find(|name| !taken(name)).expect("numbers do not end")
+}
+
 /// For values of what was copied, those of the copy. All of them change at once: a value of the copy is never looked up.
 pub(crate) type Copied = FxHashMap<ValueId, ValueId>;
 

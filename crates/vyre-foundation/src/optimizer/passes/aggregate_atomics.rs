@@ -10,8 +10,8 @@
 //! alone. If the program uses subgroups, the device has them, and each subgroup agrees before it goes to the accumulator.
 
 use crate::analysis::{Analyses, Uniformity, Uses};
-use crate::ir::{Access, BlockId, Inst, InstId, Literal, MemId, Memory, Op, Program, Space, Span, Type, ValueId};
-use crate::optimizer::edit::{make, reachable, reachable_blocks};
+use crate::ir::{Access, Inst, InstId, Literal, MemId, Memory, Op, Program, Space, Type};
+use crate::optimizer::edit::{branch_on, make, may_end_early, reachable, reachable_blocks, unused_name};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 use crate::validate::limits;
 
@@ -50,11 +50,6 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         program.blocks[block].insts = rewritten;
     }
     changed
-}
-
-fn may_end_early(program: &Program) -> bool {
-    let end = program.blocks[program.body].insts.last().copied();
-    reachable(program).into_iter().any(|id| matches!(program.insts[id].op, Op::Return | Op::Trap) && Some(id) != end)
 }
 
 /// The object of an atomic operation that a workgroup can do together.
@@ -134,29 +129,4 @@ fn aggregate(program: &mut Program, id: InstId, object: MemId, subgroups: bool, 
     });
     into.push(branch);
     into.push(program.make(Op::WorkgroupBarrier, [], &[], [], span));
-}
-
-/// An `if` without an else.
-fn branch_on(
-    program: &mut Program,
-    condition: ValueId,
-    span: Span,
-    fill: impl FnOnce(&mut Program, BlockId),
-) -> InstId {
-    let (then, otherwise) = (program.block(), program.block());
-    fill(program, then);
-    for block in [then, otherwise] {
-        program.push(block, Op::Yield, [], &[], [], span);
-    }
-    program.make(Op::If, [condition], &[], [then, otherwise], span)
-}
-
-/// A name that nothing has yet.
-fn unused_name(program: &Program, wish: &str) -> String {
-    let taken = |name: &str| {
-        program.memory.values().any(|memory| memory.name == name)
-            || program.constants.values().any(|constant| constant.name == name)
-    };
-    let numbered = (2..).map(|number| format!("{wish}_{number}"));
-    std::iter::once(wish.to_owned()).chain(numbered).find(|name| !taken(name)).expect("numbers do not end")
 }

@@ -14,6 +14,7 @@ mod hoist_invariants;
 mod hoist_uniform_values;
 mod merge_accesses;
 mod promote_private;
+mod promote_tiles;
 mod simplify;
 mod simplify_control_flow;
 mod simplify_inductions;
@@ -37,6 +38,7 @@ pub const ALL: &[&Pass] = &[
     &forward_stores::PASS,
     &eliminate_dead_stores::PASS,
     &merge_accesses::PASS,
+    &promote_tiles::PASS,
     &fuse_regions::PASS,
     &value_numbering::PASS,
     &hoist_uniform_values::PASS,

@@ -1,0 +1,151 @@
+//! Reads what neighbours share from workgroup memory.
+//!
+//! Where every invocation of a workgroup loads several elements around its own index, each element is loaded from storage
+//! several times. Instead, the workgroup loads the stretch that it needs once, into a workgroup array, and takes it from there
+//! after a barrier. Invocation `l` of `n` loads the element `l` of the stretch, and the first few also one of those beyond `n`.
+//!
+//! Sound, because the object is never written, so it does not matter when it is loaded; because the barrier stands directly in
+//! the body, where all invocations come by; and because the pass leaves programs alone in which an invocation may end before it
+//! has loaded its part. Indices wrap around in the stretch as they do in the program.
+//!
+//! It pays where workgroup memory is nearer than storage. The estimate weighs that for a GPU; the driver turns the pass off for
+//! devices where both are the same memory.
+
+use crate::analysis::{Analyses, Uses};
+use crate::ir::{Def, InstId, MemId, Memory, Op, Program, Space, Type, ValueId};
+use crate::optimizer::edit::{Place, Renaming, branch_on, make, may_end_early, unused_name};
+use crate::optimizer::{Family, Metadata, Pass, Phase};
+use crate::validate::limits;
+
+pub(super) const PASS: Pass = Pass {
+    metadata: Metadata {
+        requires: &["merge_accesses"],
+        ..Metadata::new("promote_tiles", Phase::Memory, Family::Memory)
+    },
+    speculative: true,
+    run,
+};
+
+/// Elements beyond those of the invocations that a workgroup may load.
+const FARTHEST: u32 = 64;
+/// Loads of neighbouring elements from which it can pay.
+const LOADS: usize = 3;
+
+fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
+    if may_end_early(program) {
+        return false;
+    }
+    let written = analyses.effects(program).of_block(program.body).writes;
+    let uses = analyses.uses(program);
+    let invocations: u32 = program.workgroup_size.iter().product();
+    let mut renaming = Renaming::default();
+    for object in program.memory.keys() {
+        let memory = &program.memory[object];
+        if !matches!(memory.space, Space::Storage(_)) || memory.atomic || written.contains(object) {
+            continue;
+        }
+        if let Some(tile) = tile(program, object, invocations) {
+            promote(program, object, &tile, invocations, &uses, &mut renaming);
+        }
+    }
+    renaming.apply(program)
+}
+
+/// Loads of one object from around the index of the invocation.
+struct Tile {
+    /// The loads, each with how far it is from the first element of the stretch.
+    loads: Vec<(InstId, u32)>,
+    /// The index of the invocation.
+    base: ValueId,
+    /// What is added to it for the first element.
+    first: u32,
+    /// How far the last element is from the first.
+    span: u32,
+}
+
+fn tile(program: &Program, object: MemId, invocations: u32) -> Option<Tile> {
+    let mut base = None;
+    let mut loads: Vec<(InstId, i32)> = Vec::new();
+    for &id in &program.blocks[program.body].insts {
+        let inst = &program.insts[id];
+        if inst.op != Op::Load(object) || inst.results.len() != 1 {
+            continue;
+        }
+        let place = Place::of(program, inst.operands[0]);
+        let Some(own) = place.base.filter(|&base| is_global_index(program, base)) else { continue };
+        if *base.get_or_insert(own) == own {
+            loads.push((id, place.offset as i32));
+        }
+    }
+    let (least, most) = (loads.iter().map(|load| load.1).min()?, loads.iter().map(|load| load.1).max()?);
+    let span = u32::try_from(i64::from(most) - i64::from(least)).ok()?;
+    let bytes = u64::from(invocations + span.min(FARTHEST)) * program.memory[object].element.size() as u64;
+    let fits = program.static_bytes_in(Space::Workgroup) + bytes <= limits::WORKGROUP_BYTES;
+    if loads.len() < LOADS || span == 0 || span > FARTHEST.min(invocations) || !fits {
+        return None;
+    }
+    let from_first = |offset: i32| offset.wrapping_sub(least) as u32;
+    let loads = loads.into_iter().map(|(id, offset)| (id, from_first(offset))).collect();
+    Some(Tile { loads, base: base?, first: least as u32, span })
+}
+
+fn is_global_index(program: &Program, value: ValueId) -> bool {
+    matches!(program.values[value].def, Def::Result(inst, 0) if program.insts[inst].op == Op::GlobalIndex)
+}
+
+fn promote(program: &mut Program, object: MemId, tile: &Tile, invocations: u32, uses: &Uses, renaming: &mut Renaming) {
+    let memory = program.memory[object].clone();
+    let (ty, span) = (memory.element.value_type(), program.insts[tile.loads[0].0].span);
+    let name = unused_name(program, &format!("{}_tile", memory.name));
+    let length = Some(invocations + tile.span);
+    let space = Space::Workgroup;
+    let array = program.memory.push(Memory { name, space, length, default: None, ..memory });
+
+    let mut fill = Vec::new();
+    let mut emit = |program: &mut Program, op: Op, operands: &[ValueId], ty: Type| {
+        let (inst, value) = make(program, op, operands, ty, span);
+        fill.push(inst);
+        value
+    };
+    let offset = program.literal(tile.first);
+    let local = emit(program, Op::LocalIndex, &[], Type::U32);
+    let first = emit(program, Op::Add, &[tile.base, offset], Type::U32);
+    let own = emit(program, Op::Load(object), &[first], ty);
+    let beyond = program.literal(tile.span);
+    let helps = emit(program, Op::Lt, &[local, beyond], Type::Bool);
+    fill.push(program.make(Op::Store(array), [local, own], &[], [], span));
+    let width = program.literal(invocations);
+    fill.push(branch_on(program, helps, span, |program, block| {
+        let push = |program: &mut Program, op: Op, operands: &[ValueId], ty: Type| {
+            let inst = program.push(block, op, operands.iter().copied(), &[ty], [], span);
+            program.insts[inst].results[0]
+        };
+        let far = push(program, Op::Add, &[first, width], Type::U32);
+        let element = push(program, Op::Load(object), &[far], ty);
+        let slot = push(program, Op::Add, &[local, width], Type::U32);
+        program.push(block, Op::Store(array), [slot, element], &[], [], span);
+    }));
+    fill.push(program.make(Op::WorkgroupBarrier, [], &[], [], span));
+
+    let body = program.body;
+    let insts = std::mem::take(&mut program.blocks[body].insts);
+    let mut rewritten = Vec::with_capacity(insts.len() + fill.len());
+    for id in insts {
+        let Some(&(_, from_first)) = tile.loads.iter().find(|(load, _)| *load == id) else {
+            rewritten.push(id);
+            continue;
+        };
+        // Before the first of them; it is empty from then on.
+        rewritten.append(&mut fill);
+        let from_first = program.literal(from_first);
+        let (sum, slot) = make(program, Op::Add, &[local, from_first], Type::U32, span);
+        let (load, value) = make(program, Op::Load(array), &[slot], ty, program.insts[id].span);
+        rewritten.extend([sum, load]);
+        renaming.replace(program.insts[id].results[0], value);
+    }
+    // The sums that only these loads used would make the result look more expensive than it is.
+    let indices = tile.loads.iter().map(|(load, _)| program.insts[*load].operands[0]);
+    let unused: Vec<ValueId> = indices.filter(|&index| index != tile.base && uses.count(index) == 1).collect();
+    rewritten.retain(|&id| !program.insts[id].results.iter().any(|result| unused.contains(result)));
+    program.blocks[body].insts = rewritten;
+}
