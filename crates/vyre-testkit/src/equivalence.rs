@@ -1,6 +1,7 @@
 //! Whether a changed program still means the same.
 
 use vyre_driver::Floats;
+use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Module, Program};
 use vyre_foundation::launch::{Grid, Limits, Outcome};
 use vyre_foundation::{Error, Validated, text, validate};
@@ -25,22 +26,9 @@ pub fn changed_meaning(
     let generated = generate(seed, &Features::default());
     let program = validate::program(generated.program).expect("generated programs are valid");
     let grid = Grid::Groups(generated.groups);
-    let wrong = |program: &Validated<Program>, limits: Limits| {
-        let changed = match change(program.clone()) {
-            Ok(changed) => changed,
-            Err(error) => return Some(error.to_string()),
-        };
-        let (mut expected, mut actual) = (generated.inputs.only(program), generated.inputs.only(program));
-        let oracle = oracle(16);
-        let right = run(&oracle, program, grid, &mut expected, limits).expect("the oracle runs everything");
-        if !matches!(right.outcome, Outcome::Completed | Outcome::Trapped { .. }) {
-            return None;
-        }
-        let report = run(&oracle, &changed, grid, &mut actual, limits).expect("the oracle runs everything");
-        if !same_report(&right, &report) {
-            return Some(format!("{report:?}, should be {right:?}"));
-        }
-        difference(program, &expected, &actual, Tolerance::Bits, Floats::EXACT)
+    let wrong = |program: &Validated<Program>, limits: Limits| match change(program.clone()) {
+        Ok(changed) => different(program, &changed, grid, &generated.inputs.only(program), limits),
+        Err(error) => Some(error.to_string()),
     };
     let first = wrong(&program, limits())?;
     // What a smaller program leaves out may be what ended its loops.
@@ -49,4 +37,28 @@ pub fn changed_meaning(
     let shown = wrong(&small, few_trips).unwrap_or(first);
     let source = text::print(&Module { programs: vec![(*small).clone()] });
     Some(format!("seed {seed}: {shown}\n{source}"))
+}
+
+/// How a changed program differs from the original on the oracle, if it does. What does not come to its end is not compared.
+///
+/// # Panics
+/// The inputs do not fit.
+pub fn different(
+    original: &Validated<Program>,
+    changed: &Validated<Program>,
+    grid: Grid,
+    inputs: &Inputs,
+    limits: Limits,
+) -> Option<String> {
+    let (mut expected, mut actual) = (inputs.clone(), inputs.clone());
+    let oracle = oracle(16);
+    let right = run(&oracle, original, grid, &mut expected, limits).expect("the oracle runs everything");
+    if !matches!(right.outcome, Outcome::Completed | Outcome::Trapped { .. }) {
+        return None;
+    }
+    let report = run(&oracle, changed, grid, &mut actual, limits).expect("the oracle runs everything");
+    if !same_report(&right, &report) {
+        return Some(format!("{report:?}, should be {right:?}"));
+    }
+    difference(original, &expected, &actual, Tolerance::Bits, Floats::EXACT)
 }

@@ -12,7 +12,7 @@ mod op_programs;
 mod shrink;
 
 pub use coverage::{Cell, Coverage, Flow, Place, Subject};
-pub use equivalence::{changed_meaning, rotating_seeds};
+pub use equivalence::{changed_meaning, different, rotating_seeds};
 pub use generate::{Features, Generated, generate};
 pub use shrink::shrink;
 

@@ -2,7 +2,7 @@
 
 use vyre_foundation::optimizer::{self, Options, Pipeline, Registry, Request};
 use vyre_foundation::{text, validate};
-use vyre_testkit::{changed_meaning, rotating_seeds};
+use vyre_testkit::{changed_meaning, different, files, rotating_seeds};
 
 #[test]
 fn every_pass_alone_keeps_the_meaning() {
@@ -43,13 +43,32 @@ fn the_selected_passes_keep_the_meaning() {
     }
 }
 
+/// Kernels that people write have more of what passes look for than random ones.
+#[test]
+fn the_file_tests_and_example_kernels_keep_their_meaning() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let pipeline = Pipeline { passes: Registry::standard().schedule_all(), to_fixed_point: true };
+    let mut count = 0;
+    for path in ["examples/kernels", "tests/files"].iter().flat_map(|folder| files::in_folder(&root.join(folder))) {
+        for case in files::cases(&path).unwrap_or_default() {
+            let optimized = optimizer::run(case.program.clone(), &pipeline, &Options::default(), &mut |_| {});
+            let (optimized, _) = optimized.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            if let Some(wrong) = different(&case.program, &optimized, case.grid, &case.inputs, case.limits) {
+                panic!("{}: {wrong}", path.display());
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 30, "only {count} cases were run");
+}
+
 /// What the whole pipeline costs on every example kernel, less one pass: the estimate, and the nine measures.
 fn figures(without: Option<&str>) -> Vec<(String, Vec<u64>)> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kernels");
     let options = Options { disabled: without.map(str::to_owned).into_iter().collect(), ..Options::default() };
     let pipeline = Pipeline { passes: Registry::standard().schedule_all(), to_fixed_point: true };
     let mut figures = Vec::new();
-    for path in vyre_testkit::files::in_folder(&folder) {
+    for path in files::in_folder(&folder) {
         let module = text::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
         for program in module.programs {
             let name = program.name.clone();
