@@ -5,7 +5,7 @@
 //! literals; it is also known of loops that shift, multiply or otherwise step a parameter by one operation, because the few
 //! trips of such a loop can be gone through.
 
-use crate::ir::ops::Op;
+use crate::ir::ops::{Kind, Op};
 use crate::ir::{BlockId, Def, InstId, Program, Type, ValueId};
 
 /// A loop that counts in a 32-bit integer.
@@ -189,14 +189,18 @@ const fn mirrored(stays: Stays) -> Stays {
     }
 }
 
-/// The first instruction of a block that is not pure, if it is an `if` of which one arm just breaks and the other does
-/// nothing: the instruction, its condition, and for which value of that it breaks.
+/// The first instruction of a block that is not pure, if it is an exit test: the instruction, its condition, and for which
+/// value of that it breaks.
 fn exit_test(program: &Program, body: BlockId) -> Option<(InstId, ValueId, bool)> {
-    use crate::ir::ops::Kind;
     let is_simple = |kind| matches!(kind, Kind::Pure | Kind::PerGroup | Kind::PerInvocation);
     let mut insts = program.blocks[body].insts.iter();
     let &first = insts.find(|&&id| !is_simple(program.insts[id].op.row().kind))?;
-    let test = &program.insts[first];
+    leaves_when(program, first).map(|breaks| (first, program.insts[first].operands[0], breaks))
+}
+
+/// If an instruction is an `if` of which one arm just breaks and the other does nothing, for which condition it breaks.
+pub(crate) fn leaves_when(program: &Program, id: InstId) -> Option<bool> {
+    let test = &program.insts[id];
     if test.op != Op::If || !test.results.is_empty() {
         return None;
     }
@@ -205,8 +209,8 @@ fn exit_test(program: &Program, body: BlockId) -> Option<(InstId, ValueId, bool)
         _ => None,
     };
     match (only(0)?, only(1)?) {
-        (Op::Break, Op::Yield) => Some((first, test.operands[0], true)),
-        (Op::Yield, Op::Break) => Some((first, test.operands[0], false)),
+        (Op::Break, Op::Yield) => Some(true),
+        (Op::Yield, Op::Break) => Some(false),
         _ => None,
     }
 }

@@ -12,6 +12,7 @@ mod uses;
 
 pub use cache::{Analyses, Analysis};
 pub use effects::{Effects, Objects, Summary};
+pub(crate) use loops::leaves_when;
 pub use loops::{Counted, Finite, counted, finite};
 pub use ranges::{Interval, Ranges};
 pub use structure::Structure;

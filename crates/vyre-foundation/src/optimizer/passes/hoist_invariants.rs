@@ -10,7 +10,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::{Analyses, Effects};
+use crate::analysis::{Analyses, Effects, leaves_when};
 use crate::ir::entity::Arena;
 use crate::ir::ops::Kind;
 use crate::ir::{BlockId, InstId, MemId, Op, Program, ValueId};
@@ -65,7 +65,6 @@ impl Hoist<'_> {
                 self.hoisted.entry(self.loops[to]).or_default().push(id);
                 return false;
             }
-            // What follows something that may leave the trip is not executed in every trip.
             let is_loop = inst.op == Op::Loop;
             for nested in inst.blocks.clone() {
                 if is_loop {
@@ -76,10 +75,12 @@ impl Hoist<'_> {
                     self.block(program, nested, usize::MAX);
                 }
             }
+            // What follows something that may leave the trip is not executed in every trip. The test at which a loop ends
+            // does not count: all trips but the last pass it, which is as good as all.
             let summary = self.effects.inst(id);
             if summary.ends {
                 certain = usize::MAX;
-            } else if summary.jumps && !is_loop && !is_exit_test(program, id) {
+            } else if summary.jumps && !is_loop && leaves_when(program, id).is_none() {
                 certain = depth;
             }
             true
@@ -113,21 +114,6 @@ impl Hoist<'_> {
         let unchanged = !summary.writes.contains(object) && !summary.collective;
         !program.memory[object].atomic && (never_written || unchanged)
     }
-}
-
-/// Whether an instruction is the test at which a loop ends: an `if` of which one arm is a `break` and the other nothing.
-/// What follows it is executed in every trip but the last, which is as good as every trip.
-fn is_exit_test(program: &Program, id: InstId) -> bool {
-    let inst = &program.insts[id];
-    let only = |block: BlockId| match program.blocks[block].insts[..] {
-        [last] => Some(&program.insts[last].op),
-        _ => None,
-    };
-    inst.op == Op::If
-        && matches!(
-            (only(inst.blocks[0]), only(inst.blocks[1])),
-            (Some(Op::Break), Some(Op::Yield)) | (Some(Op::Yield), Some(Op::Break))
-        )
 }
 
 /// Puts what was hoisted before its loops.
