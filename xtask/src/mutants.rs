@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::root;
-use crate::test::cargo;
+use crate::test::{GPU_CRATE, cargo};
 
 /// Tests of a package: all that a test target has, or one of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -173,8 +173,10 @@ type Programs = BTreeMap<(String, String), PathBuf>;
 fn build(gpu: bool) -> Option<Programs> {
     let mut command = cargo("test");
     command.args(["--no-run", "--features", "vyre-foundation/planted-bugs", "--message-format", "json"]);
-    for package in ["vyre-foundation", "vyre-testkit", "vyre-cpu"].into_iter().chain(gpu.then_some("vyre-wgpu")) {
-        command.args(["--package", package]);
+    // The whole workspace, as for the tests: with fewer packages, other features of third parties would be built anew.
+    command.arg("--workspace");
+    if !gpu {
+        command.args(["--exclude", GPU_CRATE]);
     }
     let output = command.stderr(Stdio::inherit()).output().ok()?;
     if !output.status.success() {

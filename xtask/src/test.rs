@@ -33,7 +33,7 @@ const STEPS: &[(&str, Step)] = &[
 ];
 
 /// The crate whose tests need a GPU.
-const GPU_CRATE: &str = "vyre-wgpu";
+pub(crate) const GPU_CRATE: &str = "vyre-wgpu";
 
 /// Runs the steps and prints a summary. Says whether all passed.
 pub(crate) fn run(options: Options) -> bool {

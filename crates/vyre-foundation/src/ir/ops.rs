@@ -25,7 +25,10 @@
 //!   each element is checked on its own, and its index is not wrapped.
 //! * `load` and `store` on an atomic object *are* the relaxed atomic load and store: atomicity belongs to the object.
 
+use std::sync::OnceLock;
+
 use half::f16;
+use rustc_hash::FxHashMap;
 
 use super::entity::MemId;
 use super::eval::{F16Math, UnsignedShift, field, lesser};
@@ -231,7 +234,8 @@ impl Row {
 
     /// The row with this name.
     pub fn named(name: &str) -> Option<&'static Row> {
-        TABLE.iter().find(|row| row.name == name)
+        static BY_NAME: OnceLock<FxHashMap<&str, &Row>> = OnceLock::new();
+        BY_NAME.get_or_init(|| TABLE.iter().map(|row| (row.name, row)).collect()).get(name).copied()
     }
 }
 

@@ -130,17 +130,17 @@ fn register_pressure(program: &Program) -> usize {
     let mut liveness = Intervals {
         program,
         clock: 0,
-        defined: Arena::filled(program.values.len(), usize::MAX),
+        defined: Arena::filled(program.values.len(), u32::MAX),
         last_use: Arena::filled(program.values.len(), 0),
         loops: Vec::new(),
     };
     liveness.block(program.body);
 
-    let mut changes = vec![0i64; liveness.clock + 2];
+    let mut changes = vec![0i32; liveness.clock as usize + 2];
     for (value, &start) in liveness.defined.iter() {
-        if start != usize::MAX {
-            changes[start] += 1;
-            changes[liveness.last_use[value].max(start) + 1] -= 1;
+        if start != u32::MAX {
+            changes[start as usize] += 1;
+            changes[liveness.last_use[value].max(start) as usize + 1] -= 1;
         }
     }
     let mut live = 0;
@@ -153,11 +153,11 @@ fn register_pressure(program: &Program) -> usize {
 
 struct Intervals<'p> {
     program: &'p Program,
-    clock: usize,
-    defined: Arena<ValueId, usize>,
-    last_use: Arena<ValueId, usize>,
+    clock: u32,
+    defined: Arena<ValueId, u32>,
+    last_use: Arena<ValueId, u32>,
     /// For each enclosing loop, when it started and the outside values used in it.
-    loops: Vec<(usize, Vec<ValueId>)>,
+    loops: Vec<(u32, Vec<ValueId>)>,
 }
 
 impl Intervals<'_> {

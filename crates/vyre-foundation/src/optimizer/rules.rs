@@ -566,23 +566,21 @@ impl Term {
         shapes
     }
 
-    /// The term with its names replaced by the order in which they occur: equal for terms that match the same.
-    fn shape(&self, seen: &mut Vec<usize>) -> String {
-        let mut position = |name: usize| match seen.iter().position(|&known| known == name) {
-            Some(position) => position,
-            None => {
-                seen.push(name);
-                seen.len() - 1
+    /// Whether two terms match the same: they are equal but for their names.
+    fn alike(&self, other: &Term, names: &mut Vec<(usize, usize)>) -> bool {
+        match (&self.node, &other.node) {
+            (Node::Value(a), Node::Value(b)) | (Node::Literal(a), Node::Literal(b)) => {
+                let known = names.iter().find(|(of_a, of_b)| of_a == a || of_b == b);
+                let same = known.is_none_or(|pair| pair == &(*a, *b));
+                names.push((*a, *b));
+                same
             }
-        };
-        match &self.node {
-            Node::Value(name) => format!("v{}", position(*name)),
-            Node::Literal(name) => format!("l{}", position(*name)),
-            Node::Number(bits) => format!("{bits}"),
-            Node::Apply(op, _, operands) => {
-                let operands: Vec<String> = operands.iter().map(|operand| operand.shape(seen)).collect();
-                format!("({} {} {})", op.row().name, self.ty, operands.join(" "))
+            (Node::Number(a), Node::Number(b)) => a == b,
+            (Node::Apply(a, _, of_a), Node::Apply(b, _, of_b)) => {
+                let mut operands = || of_a.iter().zip(of_b).all(|(a, b)| a.alike(b, names));
+                a == b && self.ty == other.ty && of_a.len() == of_b.len() && operands()
             }
+            (Node::Value(_) | Node::Literal(_) | Node::Number(_) | Node::Apply(..), _) => false,
         }
     }
 }
@@ -613,12 +611,14 @@ struct Group {
     patterns: Vec<Pattern>,
 }
 
-/// Rules by the operation that they begin with and what `T` stands for in its signature. They are read when a program first
-/// uses that operation: few programs use many, and reading all would take longer than optimizing most of them.
+/// Rules by the operation that they begin with. They are read when a program first uses that operation: few programs use
+/// many, and reading all would take longer than optimizing most of them.
 pub(super) struct Index {
-    rules: &'static [Rule],
-    groups: FxHashMap<(Discriminant<Op>, Type), OnceLock<Vec<Group>>>,
+    by_op: FxHashMap<Discriminant<Op>, (Vec<&'static Rule>, OnceLock<ByClass>)>,
 }
+
+/// Patterns by what `T` stands for in the signature of the operation that they begin with.
+type ByClass = FxHashMap<Type, Vec<Group>>;
 
 impl Index {
     /// The rules that bring equal things into equal form.
@@ -634,47 +634,45 @@ impl Index {
     }
 
     fn of(rules: &'static [Rule]) -> Index {
-        let mut groups = FxHashMap::default();
+        let mut by_op: FxHashMap<_, (Vec<&Rule>, OnceLock<ByClass>)> = FxHashMap::default();
         for rule in rules {
             let op = rule.root().and_then(|row| row.op(Payload::None)).expect("the rules are tested");
-            groups.extend(Type::ALL.map(|class| ((discriminant(&op), class), OnceLock::new())));
+            by_op.entry(discriminant(&op)).or_default().0.push(rule);
         }
-        Index { rules, groups }
+        Index { by_op }
     }
 
     /// Reads the rules that begin with an operation.
-    fn read(&self, op: &Op, class: Type) -> Vec<Group> {
-        let mut groups: Vec<Group> = Vec::new();
-        for rule in self.rules.iter().filter(|rule| rule.root().is_some_and(|row| row.name == op.row().name)) {
-            for ty in rule.class.iter() {
-                let instance = Arc::new(rule.at(ty).expect("the rules are tested"));
-                if !matches!(&instance.from.node, Node::Apply(_, found, _) if *found == class) {
-                    continue;
+    fn read(rules: &[&'static Rule], op: &Op) -> ByClass {
+        let mut by_class = ByClass::default();
+        for (rule, ty) in rules.iter().flat_map(|rule| rule.class.iter().map(move |ty| (rule, ty))) {
+            let instance = Arc::new(rule.at(ty).expect("the rules are tested"));
+            let Node::Apply(_, class, _) = instance.from.node else { continue };
+            let groups = by_class.entry(class).or_default();
+            let replaces_all = instance.to.cost() > cost::of_pure(op);
+            let mut orders: Vec<Term> = Vec::new();
+            for order in instance.from.orders() {
+                if !orders.iter().any(|known| known.alike(&order, &mut Vec::new())) {
+                    orders.push(order);
                 }
-                let replaces_all = instance.to.cost() > cost::of_pure(op);
-                let mut shapes: Vec<String> = Vec::new();
-                for from in instance.from.orders() {
-                    let shape = from.shape(&mut Vec::new());
-                    if shapes.contains(&shape) {
-                        continue;
-                    }
-                    shapes.push(shape);
-                    let shapes = from.operand_shapes();
-                    let pattern = Pattern { from, instance: instance.clone(), replaces_all };
-                    match groups.iter_mut().find(|group| group.shapes == shapes) {
-                        Some(group) => group.patterns.push(pattern),
-                        None => groups.push(Group { shapes, patterns: vec![pattern] }),
-                    }
+            }
+            for from in orders {
+                let shapes = from.operand_shapes();
+                let pattern = Pattern { from, instance: instance.clone(), replaces_all };
+                match groups.iter_mut().find(|group| group.shapes == shapes) {
+                    Some(group) => group.patterns.push(pattern),
+                    None => groups.push(Group { shapes, patterns: vec![pattern] }),
                 }
             }
         }
-        groups
+        by_class
     }
 
     /// The patterns that an operation may match whose first two operands have these shapes.
     pub(super) fn candidates(&self, op: &Op, class: Type, shapes: [Shape; 2]) -> impl Iterator<Item = &Pattern> {
-        let groups = self.groups.get(&(discriminant(op), class));
-        let groups = groups.map_or(&[][..], |groups| groups.get_or_init(|| self.read(op, class)));
+        let rules = self.by_op.get(&discriminant(op));
+        let by_class = rules.map(|(rules, read)| read.get_or_init(|| Index::read(rules, op)));
+        let groups = by_class.and_then(|by_class| by_class.get(&class)).map_or(&[][..], Vec::as_slice);
         let fits = move |group: &&Group| {
             group.shapes.iter().zip(shapes).all(|(&wanted, found)| wanted == Shape::Any || wanted == found)
         };
