@@ -1,10 +1,11 @@
-//! Replaces loops of few known trips by their trips, one after the other, and lets longer ones do several trips at once.
+//! Replaces loops of few known trips by their trips, one after the other, and lets longer ones do several trips at once, after
+//! those that are left over have been done before the loop.
 //!
 //! Both need a loop of a [known number](crate::analysis::finite) of trips, whose only exit is the test and whose only
 //! `continue` is its end: then it is known of every trip but the last that the test passes, and the copies do without it.
 //! The counter is a literal in each copy, which is where most of the gain comes from.
 
-use crate::analysis::{Analyses, Finite, finite};
+use crate::analysis::{Analyses, Finite, counted, finite};
 use crate::ir::{BlockId, InstId, Op, Program, ValueId, Values};
 use crate::optimizer::edit::{Copied, copy_insts, copy_of, jumps, reachable};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
@@ -23,7 +24,8 @@ const FULLY: u64 = 320;
 /// Instructions that the copies of a loop that stays may become.
 const PARTLY: u64 = 96;
 
-fn run(program: &mut Program, _: &mut Analyses) -> bool {
+fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
+    let structure = analyses.structure(program);
     let mut changed = false;
     // Inner loops come first: what they become decides whether the loops around them stay small.
     for id in reachable(program).into_iter().rev() {
@@ -34,15 +36,22 @@ fn run(program: &mut Program, _: &mut Analyses) -> bool {
             if trips <= 1 || trips.saturating_mul(size) <= FULLY {
                 unroll(program, id, &shape, trips);
                 changed = true;
-            } else if let Some(copies) =
-                [8, 4, 2].into_iter().find(|copies| trips % copies == 0 && copies * size <= PARTLY)
+            } else if let Some(copies) = [8, 4, 2].into_iter().find(|copies| copies * size <= PARTLY)
+                && steps_little(program, id)
             {
+                let around = structure.place(id).expect("reachable");
+                peel(program, around, id, &shape, trips % copies);
                 widen(program, id, &shape, copies);
                 changed = true;
             }
         }
     }
     changed
+}
+
+/// Whether a loop counts in small steps. One that does not has likely been widened already.
+fn steps_little(program: &Program, id: InstId) -> bool {
+    counted(program, id).is_some_and(|counted| counted.step.abs() < 8)
 }
 
 /// The parts of the body of a loop that can be unrolled.
@@ -102,7 +111,24 @@ fn unroll(program: &mut Program, id: InstId, shape: &Shape, trips: u64) {
     program.blocks[body].insts = std::mem::take(&mut program.blocks[sequence].insts);
 }
 
-/// Lets every trip do the work of several.
+/// Takes the first trips out of a loop and puts them before it.
+fn peel(program: &mut Program, around: BlockId, id: InstId, shape: &Shape, trips: u64) {
+    let params: Values = program.blocks[program.insts[id].blocks[0]].params.clone();
+    let mut values: Values = program.insts[id].operands.clone();
+    let sequence = program.block();
+    for _ in 0..trips {
+        let mut copied = trip(&params, &values);
+        copy_insts(program, &shape.before, sequence, &mut copied);
+        copy_insts(program, &shape.after, sequence, &mut copied);
+        values = shape.continues_with.iter().map(|&value| copy_of(&copied, value)).collect();
+    }
+    program.insts[id].operands = values;
+    let peeled = std::mem::take(&mut program.blocks[sequence].insts);
+    let at = program.blocks[around].insts.iter().position(|&inst| inst == id).expect("it stands there");
+    program.blocks[around].insts.splice(at..at, peeled);
+}
+
+/// Lets every trip do the work of several, of which the number of trips is a multiple.
 fn widen(program: &mut Program, id: InstId, shape: &Shape, copies: u64) {
     let body = program.insts[id].blocks[0];
     let params: Values = program.blocks[body].params.clone();
