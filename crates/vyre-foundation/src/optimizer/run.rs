@@ -130,6 +130,8 @@ struct Runner<'a> {
     measures: Measures,
     cost: u64,
     changes: usize,
+    /// A copy of the program, from when it had been changed so often: passes that change nothing share it.
+    kept: Option<(usize, Program)>,
     last_change: Option<&'static str>,
 }
 
@@ -147,6 +149,7 @@ impl<'a> Runner<'a> {
             measures,
             cost: cost_before,
             changes: 0,
+            kept: None,
             last_change: None,
         }
     }
@@ -170,7 +173,11 @@ impl<'a> Runner<'a> {
     fn execute(&mut self, pass: &Pass) -> Result<bool, Error> {
         let before = self.measures;
         // Kept where it may be needed: to undo a speculative pass, or to show what a broken pass was given.
-        let original = (pass.speculative || self.options.validate_each).then(|| self.program.clone());
+        let kept = self.kept.take().filter(|(changes, _)| *changes == self.changes).map(|(_, program)| program);
+        let original = match pass.speculative || self.options.validate_each {
+            true => Some(kept.unwrap_or_else(|| self.program.clone())),
+            false => kept,
+        };
         let start = Instant::now();
         let mut changed = (pass.run)(&mut self.program, &mut self.analyses);
         let runtime_ns = start.elapsed().as_nanos() as u64;
@@ -185,7 +192,7 @@ impl<'a> Runner<'a> {
                 let original = original.expect("kept, since every pass is validated");
                 return Err(self.broken(pass, &original, diagnostics));
             }
-            if let Some(original) = original.filter(|_| pass.speculative) {
+            if let (Some(original), true) = (original, pass.speculative) {
                 let cost = cost::estimate(&self.program);
                 if cost > self.cost {
                     self.program = original;
@@ -196,6 +203,8 @@ impl<'a> Runner<'a> {
             // A refused pass may have asked for analyses of what it had made.
             let stale = if changed { pass.metadata.invalidates } else { &Analysis::ALL };
             invalidated = self.analyses.invalidate(stale);
+        } else {
+            self.kept = original.map(|original| (self.changes, original));
         }
         if changed {
             self.changes += 1;
