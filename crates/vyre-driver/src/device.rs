@@ -105,6 +105,8 @@ pub struct Kernel {
     /// As it is run: optimized.
     program: Arc<Validated<Program>>,
     kernel: Arc<dyn backend::Kernel>,
+    /// The operation under which its dispatches are recorded: that of the program before it was optimized.
+    entry_op: Option<Arc<str>>,
     compilation: Arc<Compilation>,
 }
 
@@ -270,13 +272,14 @@ impl Device {
     /// Prepares a program for objects of known lengths.
     fn compile_for(&self, program: &Validated<Program>, lengths: &[(MemId, u64)]) -> Result<Kernel, Error> {
         self.capabilities().check(program)?;
+        let entry_op = program.entry_op().map(Arc::from);
         let (program, compilation) = match self.optimizes {
             true => self.optimize(program, lengths)?,
             false => (program.clone(), Compilation::default()),
         };
         let program = Arc::new(program);
         let kernel = self.core.observe(self.core.backend.compile(&program))?;
-        Ok(Kernel { core: self.core.clone(), program, kernel, compilation: Arc::new(compilation) })
+        Ok(Kernel { core: self.core.clone(), program, kernel, entry_op, compilation: Arc::new(compilation) })
     }
 
     fn optimize(
@@ -287,8 +290,13 @@ impl Device {
         let hash = wire::content_hash(program);
         let earlier = self.telemetry.report(hash);
         let hints = Some(self.telemetry.hints());
-        let request =
-            optimizer::Request { hints, report: earlier.as_deref(), lengths, ..optimizer::Request::default() };
+        let mut options = optimizer::Options::default();
+        // On a processor, workgroup memory is as far away as storage.
+        if self.capabilities().kind != DeviceKind::Gpu {
+            options.disabled.push("promote_tiles".into());
+        }
+        let report = earlier.as_deref();
+        let request = optimizer::Request { hints, report, lengths, options, ..optimizer::Request::default() };
         let optimized = optimizer::optimize(program.clone(), &request)?;
         let report = Arc::new(optimized.report);
         self.telemetry.compiled(hash, report.clone());
@@ -330,7 +338,7 @@ impl Device {
     pub fn submit(&self, dispatches: &[Dispatch<'_>]) -> Result<Submission, Error> {
         let launches = dispatches.iter().map(|dispatch| self.launch(dispatch).map(Command::Launch));
         let commands = launches.collect::<Result<Vec<Command>, Error>>()?;
-        let launched = dispatches.iter().map(|dispatch| (dispatch.kernel.program.clone(), dispatch.bytes())).collect();
+        let launched = dispatches.iter().map(|dispatch| (dispatch.kernel.entry_op.clone(), dispatch.bytes())).collect();
         Ok(Submission { pending: self.core.submit(commands)?, launched, telemetry: self.telemetry.clone() })
     }
 
@@ -434,8 +442,8 @@ impl Device {
 /// Dispatches that were submitted.
 pub struct Submission {
     pending: Pending,
-    /// The program of each dispatch, and the bytes bound to it.
-    launched: Vec<(Arc<Validated<Program>>, u64)>,
+    /// The operation that each dispatch is recorded under, and the bytes bound to it.
+    launched: Vec<(Option<Arc<str>>, u64)>,
     telemetry: Arc<Telemetry>,
 }
 
@@ -463,8 +471,10 @@ impl Submission {
     /// Remembers what the dispatches took.
     fn record(&self, result: Result<Completion, Error>) -> Result<Vec<Report>, Error> {
         let reports = result?.reports;
-        for ((program, bytes), report) in self.launched.iter().zip(&reports) {
-            self.telemetry.record(program, report.time, *bytes);
+        for ((op, bytes), report) in self.launched.iter().zip(&reports) {
+            if let Some(op) = op {
+                self.telemetry.record(op, report.time, *bytes);
+            }
         }
         Ok(reports)
     }

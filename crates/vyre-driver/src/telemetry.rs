@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use vyre_foundation::ir::Program;
 use vyre_foundation::optimizer::{Hints, Report};
 
 use crate::Error;
@@ -66,11 +65,9 @@ impl Telemetry {
         self.problem.as_ref()
     }
 
-    pub(crate) fn record(&self, program: &Program, time: Duration, bytes: u64) {
-        if let Some(op) = program.entry_op() {
-            self.hints.record(op, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), bytes);
-            self.changed.store(true, Ordering::Relaxed);
-        }
+    pub(crate) fn record(&self, op: &str, time: Duration, bytes: u64) {
+        self.hints.record(op, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), bytes);
+        self.changed.store(true, Ordering::Relaxed);
     }
 
     /// What the last compile of a program did.

@@ -178,12 +178,17 @@ fn optimized(module: &Module, pipeline: &str) -> Result<String, Error> {
                     "all" => everything(),
                     text => optimizer::Pipeline::parse(text, optimizer::Registry::standard())?,
                 };
-                optimizer::run(program, &pipeline, &optimizer::Options::default(), &mut |_| {})?.0
+                optimizer::run(program, &pipeline, &strict(), &mut |_| {})?.0
             }
         };
         programs.push(program.into_inner());
     }
     Ok(text::print(&Module { programs }))
+}
+
+/// Passes that do not come to an end are a mistake.
+fn strict() -> optimizer::Options {
+    optimizer::Options { strict: true, ..optimizer::Options::default() }
 }
 
 /// All passes, as for a program that is known to be hot.
@@ -197,7 +202,7 @@ fn bounds(module: &Module) -> Result<String, Error> {
     let mut text = String::new();
     for program in module.programs.clone() {
         let program = validate::program(program)?;
-        let (program, _) = optimizer::run(program, &pipeline, &optimizer::Options::default(), &mut |_| {})?;
+        let (program, _) = optimizer::run(program, &pipeline, &strict(), &mut |_| {})?;
         let ranges = Ranges::of(&program);
         for (object, memory) in program.memory.iter().filter(|(_, memory)| memory.space != Space::Uniform) {
             let (mut inside, mut checked) = (0, 0);

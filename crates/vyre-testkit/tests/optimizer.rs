@@ -4,14 +4,18 @@ use vyre_foundation::optimizer::{self, Options, Pipeline, Registry, Request};
 use vyre_foundation::{text, validate};
 use vyre_testkit::{changed_meaning, different, files, rotating_seeds};
 
+/// Passes that do not come to an end are a mistake.
+fn strict() -> Options {
+    Options { strict: true, ..Options::default() }
+}
+
 #[test]
 fn every_pass_alone_keeps_the_meaning() {
     for &pass in Registry::standard().passes() {
         let pipeline = Pipeline { passes: vec![pass], to_fixed_point: true };
         for seed in rotating_seeds(200) {
-            let change = |program| {
-                optimizer::run(program, &pipeline, &Options::default(), &mut |_| {}).map(|(program, _)| program)
-            };
+            let change =
+                |program| optimizer::run(program, &pipeline, &strict(), &mut |_| {}).map(|(program, _)| program);
             if let Some(wrong) = changed_meaning(seed, &change) {
                 panic!("{}: {wrong}", pass.metadata.name);
             }
@@ -25,8 +29,7 @@ fn all_passes_together_keep_the_meaning() {
     let everything = registry.schedule_all();
     for seed in rotating_seeds(2500) {
         let pipeline = Pipeline { passes: everything.clone(), to_fixed_point: true };
-        let change =
-            |program| optimizer::run(program, &pipeline, &Options::default(), &mut |_| {}).map(|(program, _)| program);
+        let change = |program| optimizer::run(program, &pipeline, &strict(), &mut |_| {}).map(|(program, _)| program);
         if let Some(wrong) = changed_meaning(seed, &change) {
             panic!("{wrong}");
         }
@@ -36,7 +39,10 @@ fn all_passes_together_keep_the_meaning() {
 #[test]
 fn the_selected_passes_keep_the_meaning() {
     for seed in rotating_seeds(2500) {
-        let change = |program| optimizer::optimize(program, &Request::default()).map(|optimized| optimized.program);
+        let change = |program| {
+            optimizer::optimize(program, &Request { options: strict(), ..Request::default() })
+                .map(|optimized| optimized.program)
+        };
         if let Some(wrong) = changed_meaning(seed, &change) {
             panic!("{wrong}");
         }
@@ -51,7 +57,7 @@ fn the_file_tests_and_example_kernels_keep_their_meaning() {
     let mut count = 0;
     for path in ["examples/kernels", "tests/files"].iter().flat_map(|folder| files::in_folder(&root.join(folder))) {
         for case in files::cases(&path).unwrap_or_default() {
-            let optimized = optimizer::run(case.program.clone(), &pipeline, &Options::default(), &mut |_| {});
+            let optimized = optimizer::run(case.program.clone(), &pipeline, &strict(), &mut |_| {});
             let (optimized, _) = optimized.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             if let Some(wrong) = different(&case.program, &optimized, case.grid, &case.inputs, case.limits) {
                 panic!("{}: {wrong}", path.display());
@@ -65,7 +71,7 @@ fn the_file_tests_and_example_kernels_keep_their_meaning() {
 /// What the whole pipeline costs on every example kernel, less one pass: the estimate, and the nine measures.
 fn figures(without: Option<&str>) -> Vec<(String, Vec<u64>)> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kernels");
-    let options = Options { disabled: without.map(str::to_owned).into_iter().collect(), ..Options::default() };
+    let options = Options { disabled: without.map(str::to_owned).into_iter().collect(), ..strict() };
     let pipeline = Pipeline { passes: Registry::standard().schedule_all(), to_fixed_point: true };
     let mut figures = Vec::new();
     for path in files::in_folder(&folder) {

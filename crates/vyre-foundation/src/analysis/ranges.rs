@@ -352,15 +352,26 @@ impl Walk<'_> {
 
     /// From here on, a bool has this value.
     fn assume(&mut self, condition: ValueId, holds: bool) {
-        self.narrow(condition, Interval::exactly(i64::from(holds)));
+        let mut pending = vec![(condition, holds)];
+        while let Some((condition, holds)) = pending.pop() {
+            let was = self.get(condition);
+            self.narrow(condition, Interval::exactly(i64::from(holds)));
+            // What was known already has been looked into. Conditions share parts, so the way through all of them is long.
+            if self.get(condition) != was {
+                self.consequences(condition, holds, &mut pending);
+            }
+        }
+    }
+
+    /// What follows from a bool having this value; `pending` takes what follows about other bools.
+    fn consequences(&mut self, condition: ValueId, holds: bool, pending: &mut Vec<(ValueId, bool)>) {
         let Def::Result(inst, 0) = self.program.values[condition].def else { return };
         let inst = &self.program.insts[inst];
         let operands = &inst.operands;
         match (&inst.op, holds) {
-            (Op::Not, _) => self.assume(operands[0], !holds),
-            (Op::And, true) | (Op::Or, false) => {
-                self.assume(operands[0], holds);
-                self.assume(operands[1], holds);
+            (Op::Not, _) => pending.push((operands[0], !holds)),
+            (Op::And, true) | (Op::Or, false) if self.program.ty(condition) == Type::Bool => {
+                pending.extend([(operands[0], holds), (operands[1], holds)]);
             }
             (Op::Lt, true) | (Op::Ge, false) => self.assume_order(operands[0], operands[1], 1),
             (Op::Gt, true) | (Op::Le, false) => self.assume_order(operands[1], operands[0], 1),

@@ -567,11 +567,16 @@ impl Program {
     pub fn walk(&self, mut visit: impl FnMut(InstId, usize)) {
         // Nested blocks are kept on an explicit stack: the depth of a program that has not been validated is unbounded.
         let mut stack = vec![(self.body, 0, 0)];
-        while let Some((block, next, depth)) = stack.pop() {
-            let Some(&inst) = self.blocks[block].insts.get(next) else { continue };
-            visit(inst, depth);
-            stack.push((block, next + 1, depth));
-            stack.extend(self.insts[inst].blocks.iter().rev().map(|&nested| (nested, 0, depth + 1)));
+        while let Some((block, first, depth)) = stack.pop() {
+            for (position, &inst) in self.blocks[block].insts.iter().enumerate().skip(first) {
+                visit(inst, depth);
+                let nested = &self.insts[inst].blocks;
+                if !nested.is_empty() {
+                    stack.push((block, position + 1, depth));
+                    stack.extend(nested.iter().rev().map(|&nested| (nested, 0, depth + 1)));
+                    break;
+                }
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::entity::{Arena, BlockId, InstId, MemId, ValueId};
 use super::ops::{Form, Kind, Op, Payload};
-use super::program::{Block, Constant, Def, Inst, Memory, Program, Space, Value};
+use super::program::{Block, Constant, Inst, Memory, Program, Space, Value};
 
 /// Counts over the instructions that are reachable from the body, nested ones included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -191,10 +191,8 @@ impl Intervals<'_> {
         }
     }
 
+    /// Literals and constants are used, too, but never defined, so they do not count.
     fn used(&mut self, value: ValueId) {
-        if matches!(self.program.values[value].def, Def::Literal(_) | Def::Constant(_)) {
-            return;
-        }
         self.last_use[value] = self.clock;
         if let Some((start, outside)) = self.loops.last_mut()
             && self.defined[value] < *start

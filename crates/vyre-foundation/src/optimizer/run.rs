@@ -32,7 +32,7 @@ impl Default for Options {
             disabled: Vec::new(),
             max_changes: None,
             max_iterations: 50,
-            strict: cfg!(debug_assertions),
+            strict: false,
             dump: Dump::None,
         }
     }

@@ -4,6 +4,8 @@
 //! zeros of both signs, `!=` of NaN. Those are written out here with bit operations, which no driver may simplify on the
 //! assumption that there are no NaNs.
 
+use std::cmp::Ordering;
+
 use naga::{BinaryOperator, MathFunction};
 use vyre_foundation::ir::{Literal, Op, Type};
 use vyre_foundation::planted::{self, Bug};
@@ -63,6 +65,16 @@ impl Builder {
             Some([_, veil]) => self.veiled(ty, value, veil),
             None => value,
         }
+    }
+
+    /// An integer that was widened to 64 bits, which the driver must not see: Mesa's compares what it was before, and gets
+    /// that wrong if it was shifted.
+    fn hidden_wide(&mut self, ty: Type, value: Expr) -> Expr {
+        let Some([_, veil]) = self.veil else { return value };
+        let veil = self.resize(veil, Type::U64);
+        let bits = if ty == Type::U64 { value } else { self.bitcast(value, Type::U64) };
+        let bits = self.xor(bits, veil);
+        if ty == Type::U64 { bits } else { self.bitcast(bits, ty) }
     }
 
     /// The same float, in a way that no compiler can see through: Mesa's takes `(a + b) - a` for `b`, and `a - a` for 0,
@@ -611,7 +623,14 @@ impl Builder {
                     (false, 64) => Type::U64,
                     (false, _) => Type::U32,
                 };
-                let sized = if from.bits() == to.bits() { value } else { self.resize(value, same_sign) };
+                let sized = match to.bits().cmp(&from.bits()) {
+                    Ordering::Equal => value,
+                    Ordering::Less => self.resize(value, same_sign),
+                    Ordering::Greater => {
+                        let wide = self.resize(value, same_sign);
+                        self.hidden_wide(same_sign, wide)
+                    }
+                };
                 if same_sign == to { sized } else { self.bitcast(sized, to) }
             }
         }

@@ -27,11 +27,13 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         return false;
     }
     let (uniformity, uses) = (analyses.uniformity(program), analyses.uses(program));
+    let structure = analyses.structure(program);
     let all = reachable(program);
     let subgroups = all.iter().any(|&id| program.insts[id].op.needs_subgroups());
     let mut changed = false;
     for block in reachable_blocks(program) {
-        if uniformity.divergence(block).is_some() {
+        // There must be room for one more `if`.
+        if uniformity.divergence(block).is_some() || structure.depth(block) as usize >= limits::NESTING {
             continue;
         }
         let insts = std::mem::take(&mut program.blocks[block].insts);

@@ -36,12 +36,12 @@ fn redundant(program: &Program, effects: &Effects, block: BlockId) -> Option<usi
     let insts = &program.blocks[block].insts;
     let is_barrier = |id: &InstId| matches!(program.insts[*id].op, Op::WorkgroupBarrier | Op::StorageBarrier);
     insts.iter().enumerate().filter(|(_, id)| is_barrier(id)).map(|(position, _)| position).find(|&position| {
-        let orders = orders(program, &program.insts[insts[position]].op);
-        if program.workgroup_size == [1, 1, 1] || orders.is_empty() {
+        let barrier = &program.insts[insts[position]].op;
+        if program.workgroup_size == [1, 1, 1] || orders(program, barrier).is_empty() {
             return true;
         }
-        let before = stretch(program, effects, insts[..position].iter().rev(), orders, block == program.body);
-        let after = stretch(program, effects, insts[position + 1..].iter(), orders, block == program.body);
+        let before = stretch(program, effects, insts[..position].iter().rev(), barrier, block == program.body);
+        let after = stretch(program, effects, insts[position + 1..].iter(), barrier, block == program.body);
         match (before, after) {
             (Some(before), Some(after)) => independent(program, &before, &after),
             (None, _) | (_, None) => false,
@@ -59,28 +59,25 @@ fn orders(program: &Program, barrier: &Op) -> Objects {
     objects.fold(Objects::NONE, |set, (object, _)| set.and(Objects::of(object)))
 }
 
-/// The accesses to some objects on the way to the next barrier of the same kind, or `None` if it is not known what comes.
+/// The accesses that a barrier orders on the way to the next of its kind, or `None` if it is not known what comes.
 fn stretch<'i>(
     program: &Program,
     effects: &Effects,
     insts: impl Iterator<Item = &'i InstId>,
-    objects: Objects,
+    barrier: &Op,
     ends_here: bool,
 ) -> Option<Vec<InstId>> {
+    let objects = orders(program, barrier);
     let mut accesses = Vec::new();
     for &id in insts {
         let op = &program.insts[id].op;
         let summary = effects.inst(id);
-        let is_same_kind = match op {
-            Op::Broadcast => true,
-            Op::WorkgroupBarrier | Op::StorageBarrier => orders(program, op) == objects,
-            _ => false,
-        };
-        if is_same_kind {
+        if op == barrier || *op == Op::Broadcast {
             return Some(accesses);
         }
         if !program.insts[id].blocks.is_empty() {
-            if summary.collective {
+            // Beyond a jump other code follows, with a barrier or without.
+            if summary.collective || summary.jumps {
                 return None;
             }
             collect(program, id, objects, &mut accesses);
