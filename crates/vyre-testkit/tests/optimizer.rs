@@ -91,13 +91,14 @@ fn every_pass_makes_an_example_kernel_better() {
     let with_all = figures(None);
     for &pass in Registry::standard().passes() {
         let name = pass.metadata.name;
-        let pays = figures(Some(name)).into_iter().zip(&with_all).find_map(|((kernel, without), (_, with))| {
-            // The estimate is what counts; measures that have nothing to do with it come after.
-            let names = std::iter::once("cost").chain(optimizer::Measures::NAMES);
-            let mut worse = names.zip(without).zip(with).filter(|((_, without), with)| without > with);
-            worse
-                .next()
-                .map(|((measure, without), with)| format!("{kernel}: {measure} {without} without it, {with} with it"))
+        let without = figures(Some(name));
+        // The estimate is what counts; measures that have nothing to do with it come after.
+        let measures = std::iter::once("cost").chain(optimizer::Measures::NAMES);
+        let pays = measures.enumerate().find_map(|(measure, of)| {
+            without.iter().zip(&with_all).find_map(|((kernel, without), (_, with))| {
+                let (without, with) = (without[measure], with[measure]);
+                (without > with).then(|| format!("{kernel}: {of} {without} without it, {with} with it"))
+            })
         });
         match pays {
             Some(pays) => println!("{name:24} {pays}"),
