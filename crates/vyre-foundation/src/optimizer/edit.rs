@@ -196,7 +196,7 @@ pub(crate) fn join(program: &mut Program, first: InstId, second: InstId) {
 
 /// A place in an object: an index that is computed from some value by adding a literal. Equal places are one place;
 /// whether others differ is known only if they have the same base.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     /// What is added to; literals have none.
     pub(crate) base: Option<ValueId>,

@@ -6,6 +6,8 @@
 //!
 //! Stores to workgroup and private objects that nothing loads from are dead wherever they are.
 
+use rustc_hash::FxHashSet;
+
 use crate::analysis::{Analyses, Effects, Objects};
 use crate::ir::{BlockId, InstId, MemId, Op, Program, Space};
 use crate::optimizer::edit::{Place, reachable_blocks};
@@ -26,8 +28,8 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 
 /// Walks a block backwards with the places that will be overwritten.
 fn sweep(program: &mut Program, block: BlockId, effects: &Effects, read: Objects) -> bool {
-    let mut overwritten: Vec<(MemId, Place)> = Vec::new();
-    let mut dead: Vec<InstId> = Vec::new();
+    let mut overwritten: FxHashSet<(MemId, Place)> = FxHashSet::default();
+    let mut dead: FxHashSet<InstId> = FxHashSet::default();
     for &id in program.blocks[block].insts.iter().rev() {
         let inst = &program.insts[id];
         let summary = effects.inst(id);
@@ -38,7 +40,7 @@ fn sweep(program: &mut Program, block: BlockId, effects: &Effects, read: Objects
             let atomic = program.memory[object].atomic;
             if (own && !read.contains(object)) || (!atomic && places.clone().all(|place| overwritten.contains(&place)))
             {
-                dead.push(id);
+                dead.insert(id);
             } else if inst.operands.len() == 2 && !atomic {
                 // The elements of a wide store do not wrap around as a sum of an index does, so where they go is not known
                 // as well as it would have to be.

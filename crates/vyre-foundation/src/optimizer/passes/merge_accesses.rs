@@ -16,6 +16,8 @@ pub(super) const PASS: Pass =
 
 /// The most elements of an access.
 const WIDEST: usize = 4;
+/// Accesses that are looked at together. More would make the search among them slow.
+const OPEN: usize = 64;
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let (effects, ranges) = (analyses.effects(program), analyses.ranges(program));
@@ -70,6 +72,9 @@ fn groups(program: &Program, block: BlockId, effects: &Effects, ranges: &Ranges,
                 if !is_load {
                     let meets = |other: &Access| other.object == found.object && !apart(other, &found);
                     close(&mut open, &meets);
+                }
+                if open.len() >= OPEN {
+                    close(&mut open, &|_| true);
                 }
                 open.push(found);
             }
