@@ -16,7 +16,7 @@ NAME: only the lines whose name contains it
 
 suites:
   compile   the wire format and the optimizer, on generated programs
-  kernels   the example kernels on the cpu device, against plain Rust and against the oracle";
+  kernels   the example kernels on the cpu device, against plain Rust, the oracle, and themselves as they are written";
 
 type Suite = fn(&line::Report) -> Result<(), Error>;
 
