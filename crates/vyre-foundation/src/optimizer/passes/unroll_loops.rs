@@ -95,14 +95,8 @@ fn size(program: &Program, block: BlockId) -> u64 {
 fn unroll(program: &mut Program, id: InstId, shape: &Shape, trips: u64) {
     let body = program.insts[id].blocks[0];
     let params: Values = program.blocks[body].params.clone();
-    let mut values: Values = params.clone();
     let sequence = program.block();
-    for _ in 0..trips {
-        let mut copied = trip(&params, &values);
-        copy_insts(program, &shape.before, sequence, &mut copied);
-        copy_insts(program, &shape.after, sequence, &mut copied);
-        values = shape.continues_with.iter().map(|&value| copy_of(&copied, value)).collect();
-    }
+    let values = copy_trips(program, shape, sequence, &params, params.clone(), trips);
     let mut copied = trip(&params, &values);
     copy_insts(program, &shape.before, sequence, &mut copied);
     let given: Values = shape.leaves_with.iter().map(|&value| copy_of(&copied, value)).collect();
@@ -114,14 +108,9 @@ fn unroll(program: &mut Program, id: InstId, shape: &Shape, trips: u64) {
 /// Takes the first trips out of a loop and puts them before it.
 fn peel(program: &mut Program, around: BlockId, id: InstId, shape: &Shape, trips: u64) {
     let params: Values = program.blocks[program.insts[id].blocks[0]].params.clone();
-    let mut values: Values = program.insts[id].operands.clone();
+    let start: Values = program.insts[id].operands.clone();
     let sequence = program.block();
-    for _ in 0..trips {
-        let mut copied = trip(&params, &values);
-        copy_insts(program, &shape.before, sequence, &mut copied);
-        copy_insts(program, &shape.after, sequence, &mut copied);
-        values = shape.continues_with.iter().map(|&value| copy_of(&copied, value)).collect();
-    }
+    let values = copy_trips(program, shape, sequence, &params, start, trips);
     program.insts[id].operands = values;
     let peeled = std::mem::take(&mut program.blocks[sequence].insts);
     let at = program.blocks[around].insts.iter().position(|&inst| inst == id).expect("it stands there");
@@ -133,15 +122,26 @@ fn widen(program: &mut Program, id: InstId, shape: &Shape, copies: u64) {
     let body = program.insts[id].blocks[0];
     let params: Values = program.blocks[body].params.clone();
     let end = program.blocks[body].insts.pop().expect("a block has a terminator");
-    let mut values: Values = shape.continues_with.clone();
-    for _ in 1..copies {
-        let mut copied = trip(&params, &values);
-        copy_insts(program, &shape.before, body, &mut copied);
-        copy_insts(program, &shape.after, body, &mut copied);
-        values = shape.continues_with.iter().map(|&value| copy_of(&copied, value)).collect();
-    }
+    let values = copy_trips(program, shape, body, &params, shape.continues_with.clone(), copies - 1);
     program.insts[end].operands = values;
     program.blocks[body].insts.push(end);
+}
+
+/// Appends trips of a loop to a block, without their tests, and gives what they go on with.
+fn copy_trips(
+    program: &mut Program,
+    shape: &Shape,
+    into: BlockId,
+    params: &[ValueId],
+    start: Values,
+    trips: u64,
+) -> Values {
+    (0..trips).fold(start, |values, _| {
+        let mut copied = trip(params, &values);
+        copy_insts(program, &shape.before, into, &mut copied);
+        copy_insts(program, &shape.after, into, &mut copied);
+        shape.continues_with.iter().map(|&value| copy_of(&copied, value)).collect()
+    })
 }
 
 /// A trip that starts with these values.
