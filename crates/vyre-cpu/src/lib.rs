@@ -14,5 +14,7 @@ mod memory;
 mod pool;
 pub mod portable;
 pub mod spmd;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod x86;
 
 pub use device::Cpu;

@@ -1,0 +1,155 @@
+//! Machine code before registers are chosen: blocks of x86 instructions over virtual registers, in SSA form.
+//!
+//! An instruction is one encoding ([`Code`]) with its operands in the order of the manual. Nothing below this module knows what
+//! instructions do, only which operands they read and write. A flag that one instruction sets is read by the next one or by
+//! the terminator right after it: what the register allocator puts in between are moves, which keep flags.
+
+use iced_x86::{Code, Register};
+use smallvec::SmallVec;
+
+/// A virtual register. It is written once: by an instruction, or as a parameter of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Reg(pub(crate) u32);
+
+/// What kind of register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// General purpose, 64 bits.
+    Scalar,
+    /// `ymm` or, with AVX-512, `zmm`.
+    Vector,
+    /// `k`; with AVX-512 only. `k0` is never used.
+    Mask,
+}
+
+/// How much of a register an operand is, which is how it is written in assembly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Width {
+    Byte,
+    Word,
+    Dword,
+    Qword,
+    Xmm,
+    Ymm,
+    Zmm,
+    Mask,
+}
+
+/// What an address starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Base {
+    Reg(Reg),
+    /// The context the code was called with; it has a register of its own.
+    Context,
+    /// The scratch area of the stack frame, aligned to 64 bytes.
+    Scratch,
+    /// The constants of the function, aligned to 64 bytes.
+    Pool,
+}
+
+/// The address of a memory operand: base + index × scale + displacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) base: Base,
+    /// Register, its width (a vector for gathers and scatters), and scale.
+    pub(crate) index: Option<(Reg, Width, u8)>,
+    pub(crate) displacement: i32,
+}
+
+/// An operand that stands in the encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    /// Is written, after everything was read.
+    Def(Reg, Width),
+    /// Is read.
+    Use(Reg, Width),
+    /// Is read as `from` and written as `to`: one register.
+    Update { from: Reg, to: Reg, width: Width },
+    /// An immediate of 8 bits, as it is or to be extended to the size of the operation: whichever the encoding has.
+    Byte(i8),
+    /// An immediate of 32 bits, as it is or to be extended to 64.
+    Dword(i32),
+    /// An immediate of 64 bits.
+    Qword(i64),
+    Memory(Address),
+}
+
+/// An operand that does not stand in the encoding, because it is always in the same register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Implicit {
+    Use(Reg, Register),
+    Def(Reg, Register),
+    /// Is overwritten with nothing that anybody reads.
+    Clobber(Register),
+}
+
+/// One instruction.
+#[derive(Clone, Debug)]
+pub(crate) struct Inst {
+    pub(crate) code: Code,
+    pub(crate) operands: SmallVec<[Operand; 3]>,
+    pub(crate) implicit: SmallVec<[Implicit; 1]>,
+    /// The mask of an AVX-512 instruction.
+    pub(crate) mask: Option<Reg>,
+    /// Whether lanes that are not in the mask become zero; they keep what they were otherwise.
+    pub(crate) zeroing: bool,
+    /// Whether it overwrites all registers that a C function may overwrite.
+    pub(crate) call: bool,
+    /// Whether it does something besides writing its results: it must stay even if nobody reads these.
+    pub(crate) effect: bool,
+    /// Which instruction of the program it was made for; the caller's number.
+    pub(crate) origin: u32,
+}
+
+/// Where control goes, and what the parameters there get.
+#[derive(Clone, Debug)]
+pub(crate) struct Edge {
+    pub(crate) to: BlockId,
+    pub(crate) arguments: SmallVec<[Reg; 4]>,
+}
+
+/// A block, by its position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BlockId(pub(crate) u32);
+
+/// How a block ends.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    Jump(Edge),
+    /// A conditional jump by the flags that the last instruction has set. The blocks it leads to have no parameters and no
+    /// other predecessor.
+    Branch {
+        /// Encoding of the jump, with a 32-bit distance.
+        code: Code,
+        taken: BlockId,
+        other: BlockId,
+    },
+    Return,
+    /// Not ended yet.
+    Open,
+}
+
+/// A sequence of instructions.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    pub(crate) params: Vec<Reg>,
+    pub(crate) insts: Vec<Inst>,
+    pub(crate) end: End,
+    /// Rarely executed: stands behind the others.
+    pub(crate) cold: bool,
+}
+
+/// A function: it is called with a pointer to its context in `rdi`, and keeps what the System V convention asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Function {
+    /// The first is the entry.
+    pub(crate) blocks: Vec<Block>,
+    /// The class of each virtual register.
+    pub(crate) classes: Vec<Class>,
+    /// Constants.
+    pub(crate) pool: Vec<u8>,
+    /// How many bytes of scratch memory it has on the stack.
+    pub(crate) scratch: u32,
+    /// Whether vectors have 64 bytes; they have 32 otherwise.
+    pub(crate) wide: bool,
+}

@@ -1,0 +1,2 @@
+//! Code for x86-64 processors with AVX2 or AVX-512.
+mod machine;
