@@ -1,0 +1,1316 @@
+//! Control flow of the lanes of a tile.
+//!
+//! Where all lanes of a tile agree, a condition is a jump. Elsewhere both sides are executed, each with a mask of the lanes
+//! that are there, and skipped if there are none. A loop goes on as long as one lane does.
+//!
+//! Most often all lanes agree even where that is not known: a condition that guards much work gets a version of its own for
+//! lanes that all meet it, and a loop runs without masks until the first lane leaves it.
+
+use iced_x86::Code;
+use smallvec::SmallVec;
+use vyre_foundation::analysis::loops;
+use vyre_foundation::ir::ops::{Kind, Op};
+use vyre_foundation::ir::{BlockId, Def, InstId, Space, Type, ValueId};
+
+use super::emit::{Regs, at};
+use super::lower::{EnclosingLoop, Lower, Mask, State, origin};
+use super::machine::{self, Base, Class, Operand, Reg, Width};
+use super::service::{self, Site};
+use super::shape::{Axes, exits_of};
+
+/// Loops that take no more trips than this need not ask whether to go on.
+const SHORT_LOOP: u64 = 256;
+
+/// A place that jumps to where several come together: its block, its state, and what it brings along.
+struct Arrival {
+    block: machine::BlockId,
+    state: State,
+    brings: Regs,
+}
+
+impl Lower<'_> {
+    /// Executes instructions; gives whether lanes may go on after the last one.
+    pub(super) fn insts(&mut self, insts: &[InstId]) -> bool {
+        for &id in insts {
+            if !self.hoisted[id] && !self.inst(id) {
+                return false;
+            }
+            if !self.emit.is_open() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Executes a block; gives what it yields, or nothing if no lane comes to its end.
+    fn block(&mut self, block: BlockId) -> Option<InstId> {
+        let program = self.program;
+        let insts = &program.blocks[block].insts;
+        let last = *insts.last().expect("a block ends");
+        let goes_on = self.insts(&insts[..insts.len() - 1]);
+        if !goes_on {
+            return None;
+        }
+        if program.insts[last].op == Op::Yield {
+            return Some(last);
+        }
+        self.inst(last);
+        None
+    }
+
+    /// Executes an instruction; gives whether lanes may go on after it.
+    pub(super) fn inst(&mut self, id: InstId) -> bool {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let outer = std::mem::replace(&mut self.emit.origin, origin(id));
+        let goes_on = match (inst.op.row().kind, &inst.op) {
+            (Kind::Pure, _) => {
+                self.compute(id);
+                true
+            }
+            (Kind::PerInvocation | Kind::PerGroup, _) => {
+                self.place(id);
+                true
+            }
+            (Kind::Access, Op::Store(_)) => {
+                self.store(id);
+                true
+            }
+            (Kind::Access, _) => {
+                self.load(id);
+                true
+            }
+            (Kind::Atomic, _) => {
+                self.atomic(id);
+                true
+            }
+            (Kind::Collective, _) => {
+                self.collective(id);
+                true
+            }
+            (Kind::Effect | Kind::Control, op) => match op {
+                Op::Print(_) => {
+                    self.print(id);
+                    true
+                }
+                Op::If => self.branch(id),
+                Op::Switch(cases) => self.switch(id, cases),
+                Op::Region(_) => {
+                    let arm = self.block(inst.blocks[0]);
+                    self.give_results(id, arm)
+                }
+                Op::Loop => self.loop_inst(id),
+                Op::Yield => unreachable!("ends a block, which looks at it"),
+                Op::Break => {
+                    self.leave_loop(id);
+                    false
+                }
+                Op::Continue => {
+                    self.continue_loop(Some(id));
+                    false
+                }
+                Op::Return => {
+                    self.end_lanes();
+                    false
+                }
+                Op::Trap => {
+                    self.trap(id);
+                    self.end_lanes();
+                    false
+                }
+                op => unreachable!("`{}` is not control flow", op.row().name),
+            },
+        };
+        self.emit.origin = outer;
+        goes_on
+    }
+
+    // Masks.
+
+    /// The active lanes of a pack.
+    pub(super) fn active(&mut self, pack: usize) -> Reg {
+        match &self.state.mask {
+            Some(mask) => mask.packs[pack],
+            None => self.emit.mask_constant(true),
+        }
+    }
+
+    fn packs(&self) -> usize {
+        self.shape.tile.packs() as usize
+    }
+
+    /// Nobody is active any more.
+    fn nobody(&mut self) {
+        let none = self.emit.mask_constant(false);
+        self.state.mask = Some(Mask { packs: (0..self.packs()).map(|_| none).collect(), maybe_empty: true });
+    }
+
+    /// The active lanes for which a condition holds, or does not.
+    fn narrowed(&mut self, conditions: &[Reg], holds: bool) -> Regs {
+        let mask = self.state.mask.clone();
+        let narrow = |(pack, &condition): (usize, &Reg)| match (&mask, holds) {
+            (Some(mask), true) => self.emit.mask_and(mask.packs[pack], condition),
+            (Some(mask), false) => self.emit.mask_and_not(condition, mask.packs[pack]),
+            (None, true) => condition,
+            (None, false) => self.emit.mask_not(condition),
+        };
+        conditions.iter().enumerate().map(narrow).collect()
+    }
+
+    fn union(&mut self, a: &[Reg], b: &[Reg]) -> Regs {
+        a.iter().zip(b).map(|(&a, &b)| self.emit.mask_or(a, b)).collect()
+    }
+
+    /// For the lanes of a mask `new`, for the others `old`: registers of a value, in the order of its classes.
+    fn choose(&mut self, value: ValueId, masks: &[Reg], new: &[Reg], old: &[Reg]) -> Regs {
+        let axes = self.shape.axes[value];
+        let tile = self.shape.tile;
+        if axes.is_uniform() {
+            // All lanes that come here bring the same.
+            return Regs::from_slice(new);
+        }
+        let halves = if self.program.ty(value).bits() == 64 && axes.meets(Axes::LANE) { 2 } else { 1 };
+        let own = tile.copies(axes) * halves;
+        let mut chosen = Regs::new();
+        for position in 0..own {
+            let pack = tile.pack_of(axes, position / halves);
+            let (new, old) = (new[position], old[position]);
+            if new == old {
+                chosen.push(new);
+                continue;
+            }
+            chosen.push(if !axes.meets(Axes::LANE) {
+                // The same in all lanes of some packs, of which those that are active speak for all.
+                let of_copy: Regs = (0..masks.len())
+                    .filter(|&other| tile.copy(axes, other) == tile.copy(axes, pack))
+                    .map(|other| masks[other])
+                    .collect();
+                self.choose_scalar(&of_copy, new, old)
+            } else if self.emit.class(new) == Class::Mask || self.program.ty(value) == Type::Bool {
+                self.emit.blend_masks(masks[pack], new, old)
+            } else if halves == 2 {
+                let mask = self.emit.mask_half(masks[pack], position % 2 == 1);
+                self.emit.blend_lanes(mask, new, old, true)
+            } else {
+                self.emit.blend(masks[pack], new, old)
+            });
+        }
+        for position in own..new.len() {
+            // First lanes of a linear value: all that bring one bring the same.
+            chosen.push(new[position]);
+        }
+        chosen
+    }
+
+    /// One register or another, depending on whether any lane of the masks is set.
+    fn choose_scalar(&mut self, masks: &[Reg], new: Reg, old: Reg) -> Reg {
+        let class = self.emit.class(new);
+        self.emit.test_none(masks);
+        let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
+        let join = self.emit.block(self.emit.is_cold());
+        let result = self.emit.param(join, class);
+        self.emit.at = none;
+        self.emit.jump(join, &[old]);
+        self.emit.at = some;
+        self.emit.jump(join, &[new]);
+        self.emit.at = join;
+        result
+    }
+
+    // Coming together.
+
+    /// Where the code is, with what it brings along.
+    fn arrival(&mut self, brings: Regs) -> Arrival {
+        Arrival { block: self.emit.at, state: self.state.clone(), brings }
+    }
+
+    /// Goes on where several places lead; gives what they bring.
+    fn meet(&mut self, mut arrivals: Vec<Arrival>) -> Regs {
+        if arrivals.len() == 1 {
+            let only = arrivals.pop().expect("there is one");
+            self.emit.at = only.block;
+            self.state = only.state;
+            return only.brings;
+        }
+        let masked = arrivals.iter().any(|arrival| arrival.state.mask.is_some());
+        let maybe_empty =
+            arrivals.iter().any(|arrival| arrival.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty));
+        let mut lists: Vec<(machine::BlockId, Regs)> = Vec::new();
+        for arrival in &arrivals {
+            self.emit.at = arrival.block;
+            self.state = arrival.state.clone();
+            let mut list = arrival.brings.clone();
+            list.extend_from_slice(&arrival.state.variables);
+            if masked {
+                for pack in 0..self.packs() {
+                    list.push(self.active(pack));
+                }
+            }
+            lists.push((self.emit.at, list));
+        }
+        let cold = lists.iter().all(|(block, _)| self.emit.function.blocks[block.0 as usize].cold);
+        let join = self.emit.block(cold);
+        let count = lists[0].1.len();
+        let differs: Vec<bool> =
+            (0..count).map(|position| lists.iter().any(|(_, list)| list[position] != lists[0].1[position])).collect();
+        let mut merged = Regs::new();
+        for position in 0..count {
+            let first = lists[0].1[position];
+            merged.push(if differs[position] {
+                let class = self.emit.class(first);
+                self.emit.param(join, class)
+            } else {
+                first
+            });
+        }
+        for (block, list) in lists {
+            self.emit.at = block;
+            let arguments: Regs =
+                list.into_iter().zip(&differs).filter(|(_, differs)| **differs).map(|(reg, _)| reg).collect();
+            self.emit.jump(join, &arguments);
+        }
+        self.emit.at = join;
+        let (brings, variables) = (arrivals[0].brings.len(), arrivals[0].state.variables.len());
+        self.state.variables = Regs::from_slice(&merged[brings..brings + variables]);
+        self.state.mask = masked
+            .then(|| Mask { packs: Regs::from_slice(&merged[brings + variables..]), maybe_empty });
+        merged.truncate(brings);
+        merged
+    }
+
+    /// What an arm gives as results of an instruction, or zeros if no lane comes to its end.
+    fn yielded(&mut self, id: InstId, arm: Option<InstId>) -> Regs {
+        let results = self.program.insts[id].results.clone();
+        let mut regs = Regs::new();
+        for (position, &result) in results.iter().enumerate() {
+            match arm {
+                Some(end) => {
+                    let given = self.program.insts[end].operands[position];
+                    regs.extend(self.regs_for(result, given));
+                }
+                None => {
+                    for class in self.classes(result) {
+                        let zero = self.zero_of(class);
+                        regs.push(zero);
+                    }
+                }
+            }
+        }
+        regs
+    }
+
+    fn hold_all(&mut self, values: &[ValueId], regs: &[Reg]) {
+        let mut rest = regs;
+        for &value in values {
+            let (own, others) = rest.split_at(self.classes(value).len());
+            self.hold(value, own);
+            rest = others;
+        }
+    }
+
+    fn give_results(&mut self, id: InstId, arm: Option<InstId>) -> bool {
+        if !self.emit.is_open() {
+            return false;
+        }
+        let regs = self.yielded(id, arm);
+        self.hold_all(&self.program.insts[id].results.clone(), &regs);
+        arm.is_some()
+    }
+
+    // Conditions.
+
+    fn branch(&mut self, id: InstId) -> bool {
+        let inst = &self.program.insts[id];
+        let condition = inst.operands[0];
+        if self.shape.axes[condition].is_uniform() {
+            let (then, other) = self.jump_on(condition);
+            return self.uniform_arms(id, &[then, other]);
+        }
+        if self.state.mask.is_none() && self.is_worth_a_version(inst.blocks[0], inst.blocks[1]) {
+            return self.two_versions(id);
+        }
+        let conditions: Regs = (0..self.packs()).map(|pack| self.mask_of(condition, pack)).collect();
+        self.divergent_arms(id, &conditions)
+    }
+
+    /// Jumps on a condition that is the same in the tile; gives where to go if it holds, and if not.
+    fn jump_on(&mut self, condition: ValueId) -> (machine::BlockId, machine::BlockId) {
+        let program = self.program;
+        if let Def::Result(id, 0) = program.values[condition].def {
+            let inst = &program.insts[id];
+            if let Some(code) = self.compare_scalars(&inst.op, &inst.operands) {
+                return self.emit.branch(code, false, false);
+            }
+        }
+        let scalar = self.scalar(condition, 0);
+        self.emit.test(scalar);
+        self.emit.branch(Code::Jne_rel32_64, false, false)
+    }
+
+    /// Sets flags by comparing values that are the same in the tile, if it is integers that are compared; gives the jump that
+    /// is taken if the comparison holds.
+    fn compare_scalars(&mut self, op: &Op, operands: &[ValueId]) -> Option<Code> {
+        let &[a, b] = operands else { return None };
+        let ty = self.program.ty(a);
+        let signed = match ty {
+            Type::I32 | Type::I64 => true,
+            Type::U32 | Type::U64 => false,
+            Type::Bool | Type::F32 | Type::F64 | Type::F16 => return None,
+        };
+        if !self.shape.axes[a].is_uniform() || !self.shape.axes[b].is_uniform() {
+            return None;
+        }
+        let code = match (op, signed) {
+            (Op::Eq, _) => Code::Je_rel32_64,
+            (Op::Ne, _) => Code::Jne_rel32_64,
+            (Op::Lt, true) => Code::Jl_rel32_64,
+            (Op::Le, true) => Code::Jle_rel32_64,
+            (Op::Gt, true) => Code::Jg_rel32_64,
+            (Op::Ge, true) => Code::Jge_rel32_64,
+            (Op::Lt, false) => Code::Jb_rel32_64,
+            (Op::Le, false) => Code::Jbe_rel32_64,
+            (Op::Gt, false) => Code::Ja_rel32_64,
+            (Op::Ge, false) => Code::Jae_rel32_64,
+            _ => return None,
+        };
+        let width = if ty.bits() == 64 { Width::Qword } else { Width::Dword };
+        let a = self.scalar(a, 0);
+        match self.program.known(b) {
+            Some(literal) if width == Width::Dword => self.emit.cmp_immediate(a, literal.bits as i32, width),
+            _ => {
+                let b = self.scalar(b, 0);
+                self.emit.cmp(a, b, width);
+            }
+        }
+        Some(code)
+    }
+
+    /// Executes one of several blocks, to which the code has already jumped.
+    fn uniform_arms(&mut self, id: InstId, arms: &[machine::BlockId]) -> bool {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let before = self.state.clone();
+        let mut arrivals = Vec::new();
+        let mut goes_on = false;
+        for (&start, &block) in arms.iter().zip(&inst.blocks) {
+            self.emit.at = start;
+            self.state = before.clone();
+            let mark = self.scope();
+            let end = self.block(block);
+            if self.emit.is_open() {
+                let brings = self.yielded(id, end);
+                arrivals.push(self.arrival(brings));
+            }
+            goes_on |= end.is_some();
+            self.leave(mark);
+        }
+        if arrivals.is_empty() {
+            return false;
+        }
+        let regs = self.meet(arrivals);
+        self.hold_all(&inst.results, &regs);
+        goes_on
+    }
+
+    /// Executes a block for the lanes of a mask; gives what it brings, and what is left of the mask.
+    fn arm(&mut self, id: InstId, block: BlockId, packs: Regs) -> (Option<InstId>, Regs, Regs) {
+        let program = self.program;
+        if program.blocks[block].insts.len() == 1 && self.yields(block) {
+            let end = Some(program.blocks[block].insts[0]);
+            return (end, self.yielded(id, end), packs);
+        }
+        let before = self.state.clone();
+        let mut arrivals = Vec::new();
+        let guarded = self.is_worth_a_jump(block);
+        if guarded {
+            self.emit.test_none(&packs);
+            let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
+            self.emit.at = none;
+            self.state.mask = Some(Mask { packs: packs.clone(), maybe_empty: true });
+            let zeros = self.yielded(id, None);
+            arrivals.push(self.arrival(zeros));
+            self.emit.at = some;
+            self.state = before;
+        }
+        self.state.mask = Some(Mask { packs, maybe_empty: !guarded });
+        let mark = self.scope();
+        self.divergence += 1;
+        if let Some(enclosing) = self.loops.last_mut() {
+            enclosing.depth += 1;
+        }
+        let end = self.block(block);
+        if let Some(enclosing) = self.loops.last_mut() {
+            enclosing.depth -= 1;
+        }
+        self.divergence -= 1;
+        let brings = self.yielded(id, end);
+        arrivals.push(self.arrival(brings));
+        self.leave(mark);
+        let brings = self.meet(arrivals);
+        let packs = self.state.mask.clone().expect("an arm has a mask").packs;
+        (end, brings, packs)
+    }
+
+    fn yields(&self, block: BlockId) -> bool {
+        let last = self.program.blocks[block].insts.last().expect("a block ends");
+        self.program.insts[*last].op == Op::Yield
+    }
+
+    /// Executes both blocks of an `if`, for the lanes where a condition holds and for the others.
+    fn divergent_arms(&mut self, id: InstId, conditions: &[Reg]) -> bool {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let entry = self.state.mask.clone();
+        let (then, other) = (self.narrowed(conditions, true), self.narrowed(conditions, false));
+        let (then_end, then_brings, then_mask) = self.arm(id, inst.blocks[0], then.clone());
+        self.state.mask.clone_from(&entry);
+        let (other_end, other_brings, other_mask) = self.arm(id, inst.blocks[1], other.clone());
+        let all_go_on = then_mask == then && other_mask == other;
+        self.state.mask = if all_go_on {
+            entry
+        } else {
+            let packs = match (then_end, other_end) {
+                (Some(_), None) if !self.may_leave_inside(inst.blocks[1]) => then_mask,
+                (None, Some(_)) if !self.may_leave_inside(inst.blocks[0]) => other_mask,
+                _ => self.union(&then_mask, &other_mask),
+            };
+            Some(Mask { packs, maybe_empty: true })
+        };
+        let mut regs = Regs::new();
+        let mut position = 0;
+        for (number, &result) in inst.results.iter().enumerate() {
+            let count = self.classes(result).len();
+            let range = position..position + count;
+            position += count;
+            let given = |end: InstId| program.insts[end].operands[number];
+            regs.extend(match (then_end, other_end) {
+                (Some(then), Some(other)) if given(then) == given(other) => self.regs_for(result, given(then)),
+                (Some(_), Some(_)) => {
+                    self.choose(result, &then, &then_brings[range.clone()], &other_brings[range])
+                }
+                (Some(_), None) => Regs::from_slice(&then_brings[range]),
+                _ => Regs::from_slice(&other_brings[range]),
+            });
+        }
+        self.hold_all(&inst.results, &regs);
+        if !all_go_on {
+            self.after_leaving();
+        }
+        self.emit.is_open() && (then_end.is_some() || other_end.is_some())
+    }
+
+    /// Some lanes may have left in the instruction before. If nobody is left, there is no need to go on.
+    fn after_leaving(&mut self) {
+        let Some(mask) = self.state.mask.clone() else { return };
+        let innermost = self.loops.last();
+        let target = match innermost {
+            // Lanes that continue wait at the end of the trip.
+            Some(enclosing) if enclosing.depth > 0 || enclosing.staged => return,
+            Some(enclosing) if !enclosing.divergent => return,
+            Some(_) => None,
+            None if self.divergence > 0 => return,
+            None => Some(()),
+        };
+        self.emit.test_none(&mask.packs);
+        let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
+        let state = self.state.clone();
+        self.emit.at = none;
+        if target.is_some() {
+            self.end_all();
+        } else {
+            self.exit_loop();
+        }
+        self.emit.at = some;
+        self.state = state;
+        self.state.mask = Some(Mask { maybe_empty: false, ..mask });
+    }
+
+    /// Whether lanes may leave or end somewhere in a block, other than at its end.
+    fn may_leave_inside(&self, block: BlockId) -> bool {
+        let insts = &self.program.blocks[block].insts;
+        insts[..insts.len() - 1].iter().any(|&id| {
+            self.program.insts[id].blocks.iter().any(|&nested| !self.yields(nested) || self.may_leave_inside(nested))
+        })
+    }
+
+    fn switch(&mut self, id: InstId, cases: &[u32]) -> bool {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let selector = inst.operands[0];
+        if self.shape.axes[selector].is_uniform() {
+            let selector = self.scalar(selector, 0);
+            let mut arms = Vec::new();
+            for &case in cases {
+                self.emit.cmp_immediate(selector, case as i32, Width::Dword);
+                let (arm, rest) = self.emit.branch(Code::Je_rel32_64, false, false);
+                arms.push(arm);
+                self.emit.at = rest;
+            }
+            arms.push(self.emit.at);
+            return self.uniform_arms(id, &arms);
+        }
+        let entry = self.state.mask.clone();
+        // Lanes that no case has taken yet.
+        let mut left: Option<Regs> = entry.as_ref().map(|mask| mask.packs.clone());
+        let mut brings: Option<Regs> = None;
+        let mut union: Option<Regs> = None;
+        let mut all_go_on = true;
+        let mut goes_on = false;
+        for (number, &block) in inst.blocks.iter().enumerate() {
+            let masks: Regs = match cases.get(number) {
+                Some(&case) => (0..self.packs())
+                    .map(|pack| {
+                        let lanes = self.vector(selector, pack, 0);
+                        let case = self.emit.splat(u64::from(case), false);
+                        let equal = self.equal(lanes, case);
+                        match &left {
+                            Some(left) => self.emit.mask_and(left[pack], equal),
+                            None => equal,
+                        }
+                    })
+                    .collect(),
+                None => left.clone().expect("a switch has cases"),
+            };
+            left = Some(match left {
+                Some(left) => left.iter().zip(&masks).map(|(&left, &taken)| self.emit.mask_and_not(taken, left)).collect(),
+                None => masks.iter().map(|&taken| self.emit.mask_not(taken)).collect(),
+            });
+            self.state.mask.clone_from(&entry);
+            let (end, new, after) = self.arm(id, block, masks.clone());
+            all_go_on &= after == masks;
+            goes_on |= end.is_some();
+            union = Some(match union {
+                Some(union) => self.union(&union, &after),
+                None => after,
+            });
+            brings = Some(match brings {
+                None => new,
+                Some(old) => {
+                    let mut chosen = Regs::new();
+                    let mut position = 0;
+                    for &result in &inst.results {
+                        let range = position..position + self.classes(result).len();
+                        position = range.end;
+                        chosen.extend(match end {
+                            Some(_) => self.choose_result(result, &masks, &new[range.clone()], &old[range]),
+                            None => Regs::from_slice(&old[range]),
+                        });
+                    }
+                    chosen
+                }
+            });
+        }
+        self.state.mask = if all_go_on {
+            entry
+        } else {
+            Some(Mask { packs: union.expect("a switch has arms"), maybe_empty: true })
+        };
+        let mut regs = brings.expect("a switch has arms");
+        // A result that all arms give alike was perhaps not computed by the arms that were skipped.
+        let mut position = 0;
+        for (number, &result) in inst.results.iter().enumerate() {
+            let count = self.classes(result).len();
+            let ends = inst.blocks.iter().filter_map(|&block| program.blocks[block].insts.last());
+            let ends = ends.map(|&end| &program.insts[end]).filter(|end| end.op == Op::Yield);
+            let given: Vec<ValueId> = ends.map(|end| end.operands[number]).collect();
+            if given.len() == inst.blocks.len() && given.iter().all(|&value| value == given[0]) {
+                let own = self.regs_for(result, given[0]);
+                regs[position..position + count].copy_from_slice(&own);
+            }
+            position += count;
+        }
+        self.hold_all(&inst.results, &regs);
+        if !all_go_on {
+            self.after_leaving();
+        }
+        self.emit.is_open() && goes_on
+    }
+
+    /// Like `choose`, but for a result that only one arm may give: it is taken where that arm has lanes.
+    fn choose_result(&mut self, value: ValueId, masks: &[Reg], new: &[Reg], old: &[Reg]) -> Regs {
+        if !self.shape.axes[value].is_uniform() {
+            return self.choose(value, masks, new, old);
+        }
+        new.iter().zip(old).map(|(&new, &old)| self.choose_scalar(masks, new, old)).collect()
+    }
+
+    // Two versions.
+
+    /// How many instructions a block has, with everything in it; and whether it is more than arithmetic.
+    fn weight(&self, block: BlockId) -> (usize, bool) {
+        let mut total = (0, false);
+        for &id in &self.program.blocks[block].insts {
+            let inst = &self.program.insts[id];
+            let works = match inst.op.row().kind {
+                Kind::Access | Kind::Atomic | Kind::Effect | Kind::Collective => true,
+                Kind::Control => inst.op == Op::Loop,
+                Kind::Pure | Kind::PerInvocation | Kind::PerGroup => false,
+            };
+            total.0 += 1;
+            total.1 |= works;
+            for &nested in &inst.blocks {
+                let (count, works) = self.weight(nested);
+                total.0 += count;
+                total.1 |= works;
+            }
+        }
+        total
+    }
+
+    /// Whether to look if there are any lanes before a block is executed.
+    fn is_worth_a_jump(&self, block: BlockId) -> bool {
+        let (count, works) = self.weight(block);
+        works || count > 8
+    }
+
+    /// Whether an `if` gets a version for the case that its condition holds in all lanes.
+    fn is_worth_a_version(&self, then: BlockId, other: BlockId) -> bool {
+        let (count, works) = self.weight(then);
+        works && count <= self.spare && self.yields(then) && self.weight(other).0 <= 4 && self.yields(other)
+    }
+
+    /// An `if` with a version for the case that its condition holds in all lanes.
+    fn two_versions(&mut self, id: InstId) -> bool {
+        let inst = &self.program.insts[id];
+        self.spare -= self.weight(inst.blocks[0]).0;
+        let condition = inst.operands[0];
+        let before = self.state.clone();
+        let slow = self.jump_unless_all(condition, true);
+        let mut arrivals = Vec::new();
+        let mark = self.scope();
+        let end = self.block(inst.blocks[0]);
+        if self.emit.is_open() {
+            let brings = self.yielded(id, end);
+            arrivals.push(self.arrival(brings));
+        }
+        self.leave(mark);
+        self.emit.at = slow;
+        self.state = before;
+        let mark = self.scope();
+        let conditions: Regs = (0..self.packs()).map(|pack| self.mask_of(condition, pack)).collect();
+        let goes_on = self.divergent_arms(id, &conditions);
+        if self.emit.is_open() {
+            let results = inst.results.clone();
+            let mut brings = Regs::new();
+            for &result in &results {
+                brings.extend(self.regs_for(result, result));
+            }
+            arrivals.push(self.arrival(brings));
+        }
+        self.leave(mark);
+        if arrivals.is_empty() {
+            return false;
+        }
+        let regs = self.meet(arrivals);
+        self.hold_all(&inst.results.clone(), &regs);
+        goes_on || end.is_some()
+    }
+
+    /// Jumps away unless a condition has this value in all lanes; gives where to.
+    fn jump_unless_all(&mut self, condition: ValueId, holds: bool) -> machine::BlockId {
+        let away = self.emit.block(true);
+        self.require_all(condition, holds, away);
+        away
+    }
+
+    /// Jumps to a block unless a condition has this value in all lanes.
+    fn require_all(&mut self, condition: ValueId, holds: bool, away: machine::BlockId) {
+        let program = self.program;
+        let leave = |this: &mut Self, code| {
+            let (stays, leaves) = this.emit.branch(code, false, true);
+            this.emit.at = leaves;
+            this.emit.jump(away, &[]);
+            this.emit.at = stays;
+        };
+        if self.shape.axes[condition].is_uniform() {
+            let (yes, no) = self.jump_on(condition);
+            let (stays, leaves) = if holds { (yes, no) } else { (no, yes) };
+            self.emit.at = leaves;
+            self.emit.jump(away, &[]);
+            self.emit.at = stays;
+            return;
+        }
+        if let Def::Result(id, 0) = program.values[condition].def {
+            let inst = &program.insts[id];
+            let both = match inst.op {
+                Op::And => holds,
+                Op::Or => !holds,
+                _ => false,
+            };
+            if both {
+                for &part in &inst.operands {
+                    self.require_all(part, holds, away);
+                }
+                return;
+            }
+            if inst.op == Op::Not {
+                self.require_all(inst.operands[0], !holds, away);
+                return;
+            }
+            if let Some(code) = self.compare_run(&inst.op, &inst.operands, holds) {
+                leave(self, code);
+                return;
+            }
+        }
+        let axes = self.shape.axes[condition];
+        let tile = self.shape.tile;
+        let masks: Regs =
+            (0..tile.copies(axes)).map(|copy| self.mask_of(condition, tile.pack_of(axes, copy))).collect();
+        if holds {
+            self.emit.test_all(&masks);
+            leave(self, Code::Jb_rel32_64);
+        } else {
+            self.emit.test_none(&masks);
+            leave(self, Code::Je_rel32_64);
+        }
+    }
+
+    /// Sets flags by whether a comparison of a linear value with one that does not differ in its row has this value in all
+    /// lanes; gives the jump that is taken if so. Only one row is compared.
+    fn compare_run(&mut self, op: &Op, operands: &[ValueId], holds: bool) -> Option<Code> {
+        let &[a, b] = operands else { return None };
+        let tile = self.shape.tile;
+        let fixed = |value: ValueId| self.shape.axes[value].is_uniform();
+        if !self.is_linear(a) || !fixed(b) || self.shape.axes[a].meets(Axes::ROW) && tile.rows > 1 {
+            return None;
+        }
+        let signed = self.program.ty(a) == Type::I32;
+        // Whether lanes are all below the bound, or all at or above it; in 64 bits, so that nothing wraps.
+        let (below, inclusive) = match (op, holds) {
+            (Op::Lt, true) | (Op::Ge, false) => (true, false),
+            (Op::Le, true) | (Op::Gt, false) => (true, true),
+            _ => return None,
+        };
+        debug_assert!(below);
+        let first = self.base(a, 0);
+        let bound = self.scalar(b, 0);
+        let (first, bound) = if signed {
+            let extend = |this: &mut Self, reg| {
+                this.emit.s1_of(Code::Movsxd_r64_rm32, Width::Qword, Width::Dword, reg)
+            };
+            (extend(self, first), extend(self, bound))
+        } else {
+            (first, bound)
+        };
+        let last = self.emit.lea(at(Base::Reg(first), tile.width() as i32 - 1), Width::Qword);
+        self.emit.cmp(last, bound, Width::Qword);
+        // A run of unsigned numbers that wraps has a last one of 2³² or more, which no bound is.
+        Some(match (inclusive, signed) {
+            (false, false) => Code::Jb_rel32_64,
+            (true, false) => Code::Jbe_rel32_64,
+            (false, true) => Code::Jl_rel32_64,
+            (true, true) => Code::Jle_rel32_64,
+        })
+    }
+
+    // Loops.
+
+    fn loop_inst(&mut self, id: InstId) -> bool {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let divergent = !self.shape.exits(id).is_uniform();
+        if self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty) {
+            // A loop that nobody takes part in might never end.
+            let packs = self.state.mask.clone().expect("looked at above").packs;
+            self.emit.test_none(&packs);
+            let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
+            let before = self.state.clone();
+            self.emit.at = none;
+            let zeros = self.yielded(id, None);
+            let mut arrivals = vec![self.arrival(zeros)];
+            self.emit.at = some;
+            self.state = before;
+            if let Some(mask) = &mut self.state.mask {
+                mask.maybe_empty = false;
+            }
+            let goes_on = self.loop_inst(id);
+            if self.emit.is_open() {
+                let mut brings = Regs::new();
+                for &result in &inst.results {
+                    brings.extend(self.regs_for(result, result));
+                }
+                arrivals.push(self.arrival(brings));
+            }
+            let regs = self.meet(arrivals);
+            self.hold_all(&inst.results.clone(), &regs);
+            return goes_on;
+        }
+        let body = inst.blocks[0];
+        let params = program.blocks[body].params.clone();
+        let mut entry = Regs::new();
+        for (&param, &operand) in params.iter().zip(&inst.operands) {
+            entry.extend(self.regs_for(param, operand));
+        }
+        let outer_variables = std::mem::take(&mut self.state.variables);
+        let entry_mask = self.state.mask.clone();
+        let exit = self.emit.block(self.emit.is_cold());
+        let ends = self.has_ends(body);
+        let carries_mask = divergent || ends;
+        // The mask of those that left comes with them if some have ended instead.
+        let brings_mask = ends;
+        let mut results = Regs::new();
+        for &result in &inst.results {
+            for class in self.classes(result) {
+                results.push(self.emit.param(exit, class));
+            }
+        }
+        let mut exit_mask = Regs::new();
+        if brings_mask {
+            for _ in 0..self.packs() {
+                let class = if self.emit.wide() { Class::Mask } else { Class::Vector };
+                exit_mask.push(self.emit.param(exit, class));
+            }
+        }
+        let mark = self.scope();
+        let slow_entry = if divergent && entry_mask.is_none() && !ends {
+            self.fast_loop(id, exit, entry.clone())
+        } else {
+            None
+        };
+        let entry = match slow_entry {
+            Some((block, params)) => {
+                self.emit.at = block;
+                params
+            }
+            None => entry,
+        };
+        self.general_loop(id, exit, &entry, divergent, carries_mask);
+        self.leave(mark);
+        self.emit.at = exit;
+        self.state = State { mask: entry_mask, variables: outer_variables };
+        if brings_mask {
+            self.state.mask = Some(Mask { packs: exit_mask, maybe_empty: true });
+        }
+        self.hold_all(&inst.results, &results);
+        let (mut breaks, mut continues) = (Vec::new(), Vec::new());
+        exits_of(program, body, &mut breaks, &mut continues);
+        if breaks.is_empty() {
+            // It can only be left by ending.
+            if self.divergence == 0 && self.loops.is_empty() {
+                self.end_all();
+            } else {
+                self.nobody();
+            }
+            return false;
+        }
+        if brings_mask {
+            self.after_leaving();
+        }
+        self.emit.is_open()
+    }
+
+    /// A loop in its general form.
+    fn general_loop(
+        &mut self,
+        id: InstId,
+        exit: machine::BlockId,
+        entry: &[Reg],
+        divergent: bool,
+        carries_mask: bool,
+    ) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let body = inst.blocks[0];
+        let params = program.blocks[body].params.clone();
+        let staged = divergent && self.continues_early(body, true);
+        // Variables: results of those that have left, who they are; parameters of those that continue, and who they are.
+        let mut variables = Regs::new();
+        if divergent {
+            for &result in &inst.results {
+                for class in self.classes(result) {
+                    let zero = self.zero_of(class);
+                    variables.push(zero);
+                }
+            }
+            let none = self.emit.mask_constant(false);
+            if self.has_ends(body) {
+                variables.extend((0..self.packs()).map(|_| none));
+            }
+            if staged {
+                for &param in &params {
+                    for class in self.classes(param) {
+                        let zero = self.zero_of(class);
+                        variables.push(zero);
+                    }
+                }
+                variables.extend((0..self.packs()).map(|_| none));
+            }
+        }
+        let mut arguments = Regs::from_slice(entry);
+        arguments.extend_from_slice(&variables);
+        if carries_mask {
+            for pack in 0..self.packs() {
+                arguments.push(self.active(pack));
+            }
+        }
+        let header = self.emit.block(self.emit.is_cold());
+        let heads: Regs = arguments
+            .iter()
+            .map(|&argument| {
+                let class = self.emit.class(argument);
+                self.emit.param(header, class)
+            })
+            .collect();
+        self.emit.jump(header, &arguments);
+        self.emit.at = header;
+        let (own, rest) = heads.split_at(entry.len());
+        let (variables, packs) = rest.split_at(variables.len());
+        self.hold_all(&params, own);
+        self.state.variables = Regs::from_slice(variables);
+        if carries_mask {
+            self.state.mask = Some(Mask { packs: Regs::from_slice(packs), maybe_empty: false });
+        }
+        self.loops.push(EnclosingLoop { inst: id, header, exit, divergent, staged, carries_mask, depth: 0 });
+        self.divergence += usize::from(divergent);
+        let end = self.block(body);
+        debug_assert!(end.is_none(), "the body of a loop does not yield");
+        if self.emit.is_open() {
+            // All that are left wait for the next trip, or there are none.
+            self.continue_loop(None);
+        }
+        self.divergence -= usize::from(divergent);
+        self.loops.pop();
+    }
+
+    /// A loop without masks, as long as all lanes stay in it. Gives where it goes when the first lanes leave, and the
+    /// parameters of that trip, which starts again there.
+    fn fast_loop(&mut self, id: InstId, exit: machine::BlockId, entry: Regs) -> Option<(machine::BlockId, Regs)> {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let body = inst.blocks[0];
+        let insts = &program.blocks[body].insts;
+        // The first divergent condition must be the only one that lanes leave by, and nothing may have happened before it.
+        let position = insts.iter().position(|&inner| {
+            let inner = &program.insts[inner];
+            inner.op == Op::If && !self.shape.axes[inner.operands[0]].is_uniform()
+        })?;
+        let harmless = insts[..position].iter().all(|&inner| {
+            let inner = &program.insts[inner];
+            match inner.op.row().kind {
+                Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
+                Kind::Access => match inner.op {
+                    Op::Load(memory) => program.memory[memory].space != Space::Private,
+                    _ => false,
+                },
+                Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
+            }
+        });
+        let test = &program.insts[insts[position]];
+        let leaves = |block: BlockId| {
+            let insts = &program.blocks[block].insts;
+            program.insts[*insts.last().expect("a block ends")].op == Op::Break
+        };
+        let (leaves_when, stays) = match (leaves(test.blocks[0]), leaves(test.blocks[1])) {
+            (true, false) => (true, test.blocks[1]),
+            (false, true) => (false, test.blocks[0]),
+            _ => return None,
+        };
+        let goes_straight = |list: &[InstId]| {
+            list.iter().all(|&inner| !self.leaves_divergently(inner))
+        };
+        if !harmless
+            || !goes_straight(&insts[position + 1..])
+            || self.may_leave_inside(stays)
+            || self.weight(body).0 > self.spare
+        {
+            return None;
+        }
+        self.spare -= self.weight(body).0;
+        let params = program.blocks[body].params.clone();
+        let header = self.emit.block(false);
+        let heads: Regs = entry
+            .iter()
+            .map(|&argument| {
+                let class = self.emit.class(argument);
+                self.emit.param(header, class)
+            })
+            .collect();
+        self.emit.jump(header, &entry);
+        self.emit.at = header;
+        self.hold_all(&params, &heads);
+        self.loops.push(EnclosingLoop {
+            inst: id,
+            header,
+            exit,
+            divergent: false,
+            staged: false,
+            carries_mask: false,
+            depth: 0,
+        });
+        let mark = self.scope();
+        self.insts(&insts[..position]);
+        let condition = test.operands[0];
+        let away = self.jump_unless_all(condition, !leaves_when);
+        self.emit.origin = origin(insts[position]);
+        let end = self.block(stays);
+        let mut goes_on = self.emit.is_open();
+        if let Some(end) = end {
+            let mut regs = Regs::new();
+            for (&result, &given) in test.results.iter().zip(&program.insts[end].operands) {
+                regs.extend(self.regs_for(result, given));
+            }
+            self.hold_all(&test.results, &regs);
+            goes_on = self.insts(&insts[position + 1..]);
+        }
+        debug_assert!(!goes_on && !self.emit.is_open(), "a body ends by leaving or continuing");
+        self.leave(mark);
+        self.loops.pop();
+        Some((away, heads))
+    }
+
+    /// Whether lanes may leave or continue the innermost loop, or end, at different times in an instruction.
+    fn leaves_divergently(&self, id: InstId) -> bool {
+        let inst = &self.program.insts[id];
+        let divergent = inst.op != Op::Loop
+            && inst.operands.first().is_some_and(|&condition| !self.shape.axes[condition].is_uniform());
+        inst.blocks.iter().any(|&block| {
+            (divergent && self.leaves_at_all(block))
+                || self.program.blocks[block].insts.iter().any(|&nested| inst.op != Op::Loop && self.leaves_divergently(nested))
+        })
+    }
+
+    fn leaves_at_all(&self, block: BlockId) -> bool {
+        self.program.blocks[block].insts.iter().any(|&id| match self.program.insts[id].op {
+            Op::Break | Op::Continue | Op::Return | Op::Trap => true,
+            Op::Loop => false,
+            _ => self.program.insts[id].blocks.iter().any(|&nested| self.leaves_at_all(nested)),
+        })
+    }
+
+    /// Whether lanes may end in a block.
+    fn has_ends(&self, block: BlockId) -> bool {
+        self.program.blocks[block].insts.iter().any(|&id| {
+            let inst = &self.program.insts[id];
+            matches!(inst.op, Op::Return | Op::Trap) || inst.blocks.iter().any(|&nested| self.has_ends(nested))
+        })
+    }
+
+    /// Whether a loop is continued anywhere but at the very end of its body, by some lanes only.
+    fn continues_early(&self, block: BlockId, is_body: bool) -> bool {
+        self.program.blocks[block].insts.iter().any(|&id| match self.program.insts[id].op {
+            Op::Continue => !is_body,
+            Op::Loop => false,
+            _ => self.program.insts[id].blocks.iter().any(|&nested| self.continues_early(nested, false)),
+        })
+    }
+
+    fn innermost(&self) -> &EnclosingLoop {
+        self.loops.last().expect("validated: there is a loop around this")
+    }
+
+    /// The active lanes leave the innermost loop.
+    fn leave_loop(&mut self, id: InstId) {
+        let program = self.program;
+        let target = self.innermost().inst;
+        let (divergent, depth, exit) = {
+            let innermost = self.innermost();
+            (innermost.divergent, innermost.depth, innermost.exit)
+        };
+        let results = program.insts[target].results.clone();
+        let mut given = Regs::new();
+        for (&result, &operand) in results.iter().zip(&program.insts[id].operands) {
+            given.extend(self.regs_for(result, operand));
+        }
+        if !divergent {
+            debug_assert_eq!(depth, 0);
+            let ends = self.has_ends(program.insts[target].blocks[0]);
+            if ends {
+                for pack in 0..self.packs() {
+                    given.push(self.active(pack));
+                }
+            }
+            self.emit.jump(exit, &given);
+            return;
+        }
+        let masks: Regs = (0..self.packs()).map(|pack| self.active(pack)).collect();
+        let mut position = 0;
+        for &result in &results {
+            let range = position..position + self.classes(result).len();
+            position = range.end;
+            let old = Regs::from_slice(&self.state.variables[range.clone()]);
+            let chosen = self.choose(result, &masks, &given[range.clone()], &old);
+            self.state.variables[range].copy_from_slice(&chosen);
+        }
+        if self.has_ends(program.insts[target].blocks[0]) {
+            let range = position..position + self.packs();
+            let old = Regs::from_slice(&self.state.variables[range.clone()]);
+            let union = self.union(&old, &masks);
+            self.state.variables[range].copy_from_slice(&union);
+        }
+        self.nobody();
+        if depth == 0 && !self.innermost().staged {
+            // All that were left have left.
+            self.exit_loop();
+        }
+    }
+
+    /// Leaves the innermost loop, which is divergent, for good: nobody is in it any more.
+    fn exit_loop(&mut self) {
+        let program = self.program;
+        let target = self.innermost().inst;
+        let exit = self.innermost().exit;
+        let results = &program.insts[target].results;
+        let mut count = results.iter().map(|&result| self.classes(result).len()).sum::<usize>();
+        if self.has_ends(program.insts[target].blocks[0]) {
+            count += self.packs();
+        }
+        let arguments = Regs::from_slice(&self.state.variables[..count]);
+        self.emit.jump(exit, &arguments);
+    }
+
+    /// The active lanes go on with the next trip of the innermost loop. Without an instruction, only those that already wait
+    /// for it do.
+    fn continue_loop(&mut self, id: Option<InstId>) {
+        let program = self.program;
+        let target = self.innermost().inst;
+        let body = program.insts[target].blocks[0];
+        let params = program.blocks[body].params.clone();
+        let (header, divergent, staged, carries_mask, depth) = {
+            let innermost = self.innermost();
+            (innermost.header, innermost.divergent, innermost.staged, innermost.carries_mask, innermost.depth)
+        };
+        let mut given: Option<Regs> = None;
+        if let Some(id) = id {
+            let mut regs = Regs::new();
+            for (&param, &operand) in params.iter().zip(&program.insts[id].operands) {
+                regs.extend(self.regs_for(param, operand));
+            }
+            given = Some(regs);
+        }
+        if !divergent {
+            debug_assert_eq!(depth, 0);
+            let mask = self.state.mask.clone();
+            if let Some(mask) = mask.filter(|mask| mask.maybe_empty && carries_mask) {
+                // Perhaps all have ended, which only the mask says.
+                self.emit.test_none(&mask.packs);
+                let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
+                self.emit.at = none;
+                let mut arguments = self.yielded(target, None);
+                arguments.extend_from_slice(&mask.packs);
+                self.emit.jump(self.innermost().exit, &arguments);
+                self.emit.at = some;
+            }
+            let Some(mut arguments) = given else {
+                // Nobody can be here any more.
+                self.emit.jump(self.stop, &[]);
+                return;
+            };
+            self.poll(target);
+            if carries_mask {
+                for pack in 0..self.packs() {
+                    arguments.push(self.active(pack));
+                }
+            }
+            self.emit.jump(header, &arguments);
+            return;
+        }
+        let results: usize =
+            program.insts[target].results.iter().map(|&result| self.classes(result).len()).sum::<usize>();
+        let ended = if self.has_ends(body) { self.packs() } else { 0 };
+        let staging = results + ended;
+        if staged {
+            if let Some(given) = &given {
+                let masks: Regs = (0..self.packs()).map(|pack| self.active(pack)).collect();
+                let mut position = staging;
+                let mut from = 0;
+                for &param in &params {
+                    let count = self.classes(param).len();
+                    let old = Regs::from_slice(&self.state.variables[position..position + count]);
+                    let chosen = self.choose(param, &masks, &given[from..from + count], &old);
+                    self.state.variables[position..position + count].copy_from_slice(&chosen);
+                    position += count;
+                    from += count;
+                }
+                let old = Regs::from_slice(&self.state.variables[position..]);
+                let union = self.union(&old, &masks);
+                self.state.variables[position..].copy_from_slice(&union);
+            }
+            self.nobody();
+            if depth > 0 {
+                return;
+            }
+            // The trip is over: those that wait become active.
+            let waiting = self.state.variables.len() - self.packs();
+            let packs = Regs::from_slice(&self.state.variables[waiting..]);
+            given = Some(Regs::from_slice(&self.state.variables[staging..waiting]));
+            let none = self.emit.mask_constant(false);
+            self.state.variables[waiting..].fill(none);
+            self.state.mask = Some(Mask { packs, maybe_empty: true });
+        }
+        debug_assert_eq!(depth, 0);
+        let Some(given) = given else {
+            // Nobody waits.
+            self.exit_loop();
+            return;
+        };
+        let mask = self.state.mask.clone().expect("a divergent loop has a mask");
+        if mask.maybe_empty {
+            self.emit.test_none(&mask.packs);
+            let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
+            self.emit.at = none;
+            self.exit_loop();
+            self.emit.at = some;
+        }
+        self.poll(target);
+        let mut arguments = given;
+        arguments.extend_from_slice(&self.state.variables);
+        arguments.extend_from_slice(&mask.packs);
+        self.emit.jump(header, &arguments);
+    }
+
+    /// The active lanes end.
+    fn end_lanes(&mut self) {
+        if self.divergence == 0 {
+            self.end_all();
+            return;
+        }
+        self.nobody();
+        let Some(innermost) = self.loops.last() else { return };
+        if innermost.depth == 0 && innermost.divergent {
+            self.continue_loop(None);
+        }
+    }
+
+    /// Before another trip: asks now and then whether to go on.
+    pub(super) fn poll(&mut self, id: InstId) {
+        if loops::finite(self.program, id).is_some_and(|finite| finite.trips <= SHORT_LOOP) {
+            return;
+        }
+        let budget = Operand::Memory(at(Base::Context, service::BUDGET));
+        self.emit.push(Code::Dec_rm32, &[budget], true);
+        let (ask, go_on) = self.emit.branch(Code::Je_rel32_64, true, false);
+        let join = self.emit.block(self.emit.is_cold());
+        self.emit.at = go_on;
+        self.emit.jump(join, &[]);
+        self.emit.at = ask;
+        let active = match &self.state.mask {
+            None => {
+                let lanes = u64::from(self.shape.tile.size());
+                self.emit.immediate(lanes)
+            }
+            Some(mask) => {
+                let packs: SmallVec<[Reg; 4]> = mask.packs.clone();
+                let mut total: Option<Reg> = None;
+                for pack in packs {
+                    let bits = self.emit.mask_bits(pack);
+                    let count = self.emit.s1(Code::Popcnt_r32_rm32, Width::Dword, bits);
+                    total = Some(match total {
+                        None => count,
+                        Some(total) => self.emit.s2(Code::Add_r32_rm32, Width::Dword, total, count),
+                    });
+                }
+                total.expect("a tile has packs")
+            }
+        };
+        self.emit.store_scalar(at(Base::Scratch, 0), active, Width::Dword);
+        self.service(Site::Poll { span: self.program.insts[id].span });
+        let stopped = self.emit.load_scalar(at(Base::Context, service::STOPPED), Width::Dword);
+        self.emit.test(stopped);
+        let (stop, again) = self.emit.branch(Code::Jne_rel32_64, true, true);
+        self.emit.at = stop;
+        self.emit.jump(self.stop, &[]);
+        self.emit.at = again;
+        self.emit.jump(join, &[]);
+        self.emit.at = join;
+    }
+}
