@@ -4,24 +4,27 @@
 //! kernel usually means running it, without waking anybody.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use vyre_driver::backend::{
-    Backend, Bound, Command, Completion, Device, Groups, Kernel, Launch, Memory, Range, Ticket,
-};
+use vyre_driver::backend::{self, Backend, Bound, Command, Completion, Device, Groups, Kernel, Memory, Range, Ticket};
 use vyre_driver::{Capabilities, DeviceKind, Error, Floats};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::{Program, TypeSet};
 use vyre_foundation::launch::{self, Report};
+use vyre_foundation::transform::expand_math;
 use vyre_foundation::validate::limits;
 
+use crate::dispatch::Launch;
 use crate::memory::{Block, View};
 use crate::pool::Pool;
+#[cfg(all(target_arch = "x86_64", unix))]
+use crate::x86::{self, Level};
 use crate::{portable, spmd};
 
 /// The CPU backend.
@@ -29,6 +32,57 @@ use crate::{portable, spmd};
 pub struct Cpu {
     /// How many threads execute workgroups; as many as there are cores if not given.
     pub threads: Option<usize>,
+    /// How programs are executed; as well as the processor can if not given.
+    pub execution: Option<Execution>,
+}
+
+/// How programs are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Execution {
+    /// By plain loops over lanes, on every processor.
+    Portable,
+    /// By generated code with vectors of 8 lanes.
+    Avx2,
+    /// By generated code with vectors of 16 lanes.
+    Avx512,
+}
+
+impl Execution {
+    /// The best that this processor has.
+    pub fn best() -> Execution {
+        #[cfg(all(target_arch = "x86_64", unix))]
+        match Level::detect() {
+            Some(Level::Avx512) => return Execution::Avx512,
+            Some(Level::Avx2) => return Execution::Avx2,
+            None => {}
+        }
+        Execution::Portable
+    }
+
+    /// Whether this processor has it.
+    pub fn is_available(self) -> bool {
+        match (self, Execution::best()) {
+            (Execution::Portable, _) | (Execution::Avx2, Execution::Avx2) | (_, Execution::Avx512) => true,
+            (Execution::Avx2 | Execution::Avx512, Execution::Portable) | (Execution::Avx512, Execution::Avx2) => false,
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", unix))]
+    fn level(self) -> Option<Level> {
+        match self {
+            Execution::Portable => None,
+            Execution::Avx2 => Some(Level::Avx2),
+            Execution::Avx512 => Some(Level::Avx512),
+        }
+    }
+
+    /// Lanes of a subgroup.
+    fn subgroup_size(self) -> u32 {
+        match self {
+            Execution::Portable | Execution::Avx512 => 16,
+            Execution::Avx2 => 8,
+        }
+    }
 }
 
 impl Backend for Cpu {
@@ -41,6 +95,11 @@ impl Backend for Cpu {
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
+        let execution = self.execution.unwrap_or_else(Execution::best);
+        if !execution.is_available() {
+            let reason = format!("this processor does not have what {execution:?} needs");
+            return Err(Error::Backend { backend: "cpu", reason });
+        }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pool = Pool::new(self.threads.unwrap_or(cores).max(1));
         let capabilities = Capabilities {
@@ -48,7 +107,7 @@ impl Backend for Cpu {
             kind: DeviceKind::Cpu,
             types: TypeSet::ALL,
             atomics_64: true,
-            subgroup_size: Some(portable::SUBGROUP_SIZE),
+            subgroup_size: Some(execution.subgroup_size()),
             max_workgroup_size: limits::WORKGROUP_SIZE,
             max_workgroup_invocations: limits::WORKGROUP_INVOCATIONS,
             max_workgroup_bytes: limits::WORKGROUP_BYTES,
@@ -71,7 +130,7 @@ impl Backend for Cpu {
             std::thread::Builder::new().name("vyre-cpu".into()).spawn(move || queue.serve())
         };
         let server = server.map_err(|error| Error::Backend { backend: "cpu", reason: error.to_string() })?;
-        Ok(Box::new(CpuDevice { capabilities, queue, server: Some(server) }))
+        Ok(Box::new(CpuDevice { capabilities, execution, queue, server: Some(server) }))
     }
 }
 
@@ -91,6 +150,7 @@ fn physical_memory() -> Option<u64> {
 
 struct CpuDevice {
     capabilities: Capabilities,
+    execution: Execution,
     queue: Arc<Queue>,
     server: Option<std::thread::JoinHandle<()>>,
 }
@@ -105,9 +165,30 @@ impl Drop for CpuDevice {
     }
 }
 
-struct CpuKernel(portable::Kernel);
+struct CpuKernel {
+    program: Arc<Validated<Program>>,
+    subgroup_size: u32,
+    #[cfg(all(target_arch = "x86_64", unix))]
+    code: Option<x86::Kernel>,
+    /// Made when it is needed, if there is code.
+    portable: OnceLock<portable::Kernel>,
+}
 
 impl Kernel for CpuKernel {}
+
+impl CpuKernel {
+    fn portable(&self) -> &portable::Kernel {
+        self.portable.get_or_init(|| portable::Kernel::new(spmd::lower(&self.program, self.subgroup_size)))
+    }
+
+    fn run(&self, launch: &Launch<'_>, pool: &Pool) -> Report {
+        #[cfg(all(target_arch = "x86_64", unix))]
+        if let Some(code) = self.code.as_ref().filter(|code| code.can_run(launch)) {
+            return code.run(launch, pool);
+        }
+        portable::run(self.portable(), launch, pool)
+    }
+}
 
 impl Device for CpuDevice {
     fn capabilities(&self) -> &Capabilities {
@@ -115,7 +196,19 @@ impl Device for CpuDevice {
     }
 
     fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
-        Ok(Arc::new(CpuKernel(portable::Kernel::new(spmd::lower(program)))))
+        let program = match expand_math(program) {
+            Cow::Borrowed(_) => program.clone(),
+            Cow::Owned(expanded) => Arc::new(expanded),
+        };
+        let kernel = CpuKernel {
+            subgroup_size: self.execution.subgroup_size(),
+            #[cfg(all(target_arch = "x86_64", unix))]
+            // What code cannot be made for runs anyway.
+            code: self.execution.level().and_then(|level| x86::compile(&program, level).map_err(|e| eprintln!("JIT: {e}\n{}", vyre_foundation::text::print(&vyre_foundation::ir::Module { programs: vec![(**program).clone()] }))).ok()),
+            portable: OnceLock::new(),
+            program,
+        };
+        Ok(Arc::new(kernel))
     }
 
     fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
@@ -245,9 +338,9 @@ impl Queue {
         Ok(completion)
     }
 
-    fn launch(&self, launch: &Launch, cancelled: &AtomicBool) -> Result<Report, Error> {
+    fn launch(&self, launch: &backend::Launch, cancelled: &AtomicBool) -> Result<Report, Error> {
         let kernel: &CpuKernel = (&*launch.kernel as &dyn Any).downcast_ref().expect("the driver keeps devices apart");
-        let program = &kernel.0.form().program;
+        let program = &kernel.program;
         let groups = match &launch.groups {
             Groups::Fixed(groups) => *groups,
             Groups::Indirect(range) => {
@@ -270,8 +363,7 @@ impl Queue {
             }
         }
         let limits = launch.limits;
-        let dispatch = portable::Launch { kernel: &kernel.0, groups, storage, scalars, limits, cancelled };
-        let report = portable::run(&dispatch, &self.pool);
+        let report = kernel.run(&Launch { groups, storage, scalars, limits, cancelled }, &self.pool);
         if cancelled.load(Relaxed) { Err(Error::Cancelled) } else { Ok(report) }
     }
 }

@@ -10,11 +10,13 @@
 #![allow(unsafe_code)]
 
 mod device;
+mod dispatch;
 mod memory;
 mod pool;
 pub mod portable;
 pub mod spmd;
+mod subgroup;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod x86;
 
-pub use device::Cpu;
+pub use device::{Cpu, Execution};

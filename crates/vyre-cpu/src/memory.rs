@@ -38,6 +38,12 @@ impl Block {
         Ok(Block { start, layout })
     }
 
+    /// Fills it with zeros. The caller is the only one who uses it.
+    pub(crate) fn clear(&self) {
+        // SAFETY: all of it is owned, and nobody else accesses it now.
+        unsafe { self.start.as_ptr().write_bytes(0, self.layout.size()) };
+    }
+
     /// A pointer to a byte. It must lie inside.
     pub(crate) fn at(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset <= self.layout.size() as u64);

@@ -7,7 +7,6 @@
 //! Computation is not masked: what inactive lanes compute is never looked at. Masks matter where lanes come together again
 //! (results of `if` and `loop`), where lanes leave, and for effects. The [`Step`]s say what is copied where.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -17,12 +16,13 @@ use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Span, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
-use vyre_foundation::transform::expand_math;
 
 /// A program in SPMD form.
 pub struct Form {
     /// The program it was made from, without functions of the math library.
     pub program: Arc<Validated<Program>>,
+    /// Lanes of a subgroup.
+    pub subgroup_size: u32,
     /// How many workgroups a block of lanes holds.
     pub groups: u32,
     /// How many lanes a block has: `groups` times the size of a workgroup.
@@ -202,12 +202,8 @@ pub enum Step {
 /// About how many lanes make the cost of finding the next step small, while slots still fit into the first-level cache.
 const PREFERRED_LANES: usize = 1024;
 
-/// Lowers a program.
-pub fn lower(program: &Arc<Validated<Program>>) -> Form {
-    let program = &match expand_math(program) {
-        Cow::Borrowed(_) => program.clone(),
-        Cow::Owned(expanded) => Arc::new(expanded),
-    };
+/// Lowers a program without functions of the math library.
+pub fn lower(program: &Arc<Validated<Program>>, subgroup_size: u32) -> Form {
     let size = program.workgroup_size.iter().product::<u32>() as usize;
     let groups = if is_independent(program) { (PREFERRED_LANES / size).max(1) } else { 1 };
     let scope = if groups > 1 { Scope::Dispatch } else { Scope::Workgroup };
@@ -229,11 +225,19 @@ pub fn lower(program: &Arc<Validated<Program>>) -> Form {
     let literals =
         program.values.keys().filter_map(|value| Some((lowering.slots[value]?, program.known(value)?.bits))).collect();
     let sequences = lowering.sequences;
-    Form { program: program.clone(), groups: groups as u32, lanes: groups * size, sequences, literals, slots: counts }
+    Form {
+        program: program.clone(),
+        subgroup_size,
+        groups: groups as u32,
+        lanes: groups * size,
+        sequences,
+        literals,
+        slots: counts,
+    }
 }
 
 /// Whether invocations of a workgroup have nothing to do with each other, so that workgroups can share a block.
-fn is_independent(program: &Program) -> bool {
+pub(crate) fn is_independent(program: &Program) -> bool {
     let mut independent = !program.memory.values().any(|memory| memory.space == Space::Workgroup);
     program.walk(|inst, _| independent &= program.insts[inst].op.row().kind != Kind::Collective);
     independent

@@ -9,10 +9,7 @@ use vyre_foundation::ir::ops::Eval;
 use crate::spmd::{Form, Step};
 use lanes::LaneFn;
 
-pub(crate) use run::{Launch, run};
-
-/// Lanes of a subgroup.
-pub(crate) const SUBGROUP_SIZE: u32 = run::SUBGROUP as u32;
+pub(crate) use run::run;
 
 /// A program that is ready to be executed.
 pub struct Kernel {

@@ -1,78 +1,36 @@
 //! The executor: blocks of lanes, step by step.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::PoisonError;
 
+use smallvec::SmallVec;
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::Op;
 use vyre_foundation::ir::{Element, Literal, MemId, Space, Span, Type};
-use vyre_foundation::launch::{Limits, Outcome, Report, TraceLine};
+use vyre_foundation::launch::Report;
 use vyre_foundation::planted::{self, Bug};
 
 use super::{Function, Kernel};
+use crate::dispatch::{Account, Launch, Stopped};
 use crate::memory::{View, update_function};
 use crate::pool::Pool;
+use crate::subgroup;
 use crate::spmd::{Moves, Sequence, Slot, Step, Stride};
-
-/// Lanes of a subgroup.
-pub(crate) const SUBGROUP: usize = 16;
 
 /// How many loop trips a worker takes between two looks at the clock and at what others do.
 const TRIPS_PER_CHECK: u64 = 1 << 12;
 
-/// One dispatch.
-pub(crate) struct Launch<'a> {
-    pub(crate) kernel: &'a Kernel,
-    pub(crate) groups: [u32; 3],
-    /// Storage objects, and nothing for the others.
-    pub(crate) storage: Arena<MemId, Option<View>>,
-    /// Uniforms.
-    pub(crate) scalars: Arena<MemId, u64>,
-    pub(crate) limits: Limits,
-    pub(crate) cancelled: &'a AtomicBool,
-}
-
-// SAFETY: views point to memory that threads share, as `memory::Block` describes.
-unsafe impl Sync for Launch<'_> {}
-
-/// What workers of a dispatch share.
-struct Shared {
-    start: Instant,
-    fuel: AtomicI64,
-    /// Somebody ran out of something: all stop.
-    stopped: AtomicBool,
-    stop: Mutex<Option<Outcome>>,
-    lines: AtomicUsize,
-    dropped_lines: AtomicU64,
-    trace: Mutex<Vec<TraceLine>>,
-    trap: Mutex<Option<Outcome>>,
-}
-
-/// Everything is given up; why is in [`Shared::stop`].
-struct Stopped;
-
 /// Executes a dispatch on all threads of the pool.
-pub(crate) fn run(launch: &Launch<'_>, pool: &Pool) -> Report {
-    let shared = Shared {
-        start: Instant::now(),
-        fuel: AtomicI64::new(i64::try_from(launch.limits.fuel).unwrap_or(i64::MAX)),
-        stopped: AtomicBool::new(false),
-        stop: Mutex::new(None),
-        lines: AtomicUsize::new(0),
-        dropped_lines: AtomicU64::new(0),
-        trace: Mutex::new(Vec::new()),
-        trap: Mutex::new(None),
-    };
-    let form = launch.kernel.form();
+pub(crate) fn run(kernel: &Kernel, launch: &Launch<'_>, pool: &Pool) -> Report {
+    let account = Account::new(launch);
+    let form = kernel.form();
     let groups = launch.groups.iter().map(|&groups| u64::from(groups)).product::<u64>();
     let blocks = groups.div_ceil(u64::from(form.groups));
     // Few enough pieces that taking one costs nothing, many enough that threads end together.
     let per_piece = (blocks / (8 * pool.threads() as u64)).max(1);
     let pieces = blocks.div_ceil(per_piece) as u32;
     pool.for_each(pieces, &|piece| {
-        let mut frame = launch.kernel.frame();
-        let mut worker = Worker::new(launch, &shared, &mut frame);
+        let mut frame = kernel.frame();
+        let mut worker = Worker::new(kernel, launch, &account, &mut frame);
         let first = u64::from(piece) * per_piece;
         for block in first..(first + per_piece).min(blocks) {
             let first_group = block * u64::from(form.groups);
@@ -82,21 +40,9 @@ pub(crate) fn run(launch: &Launch<'_>, pool: &Pool) -> Report {
                 break;
             }
         }
-        launch.kernel.give_back(frame);
+        kernel.give_back(frame);
     });
-
-    let mut trace = into_inner(shared.trace);
-    // Lines of one invocation come from one worker, in order.
-    if !planted::is(Bug::CpuTraceOrder) {
-        trace.sort_by_key(|line| line.invocation);
-    }
-    let outcome = into_inner(shared.stop).or(into_inner(shared.trap)).unwrap_or(Outcome::Completed);
-    let (dropped_lines, time) = (shared.dropped_lines.into_inner(), shared.start.elapsed());
-    Report { outcome, trace, dropped_lines, instructions: None, time }
-}
-
-fn into_inner<T>(mutex: Mutex<T>) -> T {
-    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+    account.report()
 }
 
 /// The memory of a worker: slots, masks, and arrays of the block.
@@ -174,8 +120,9 @@ struct Exits {
 
 /// One block of lanes.
 struct Worker<'a> {
+    kernel: &'a Kernel,
     launch: &'a Launch<'a>,
-    shared: &'a Shared,
+    account: &'a Account<'a>,
     frame: &'a mut Frame,
     /// How many lanes of the block there are: the last block of a grid may have fewer.
     lanes: usize,
@@ -192,8 +139,8 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(launch: &'a Launch<'a>, shared: &'a Shared, frame: &'a mut Frame) -> Self {
-        let form = launch.kernel.form();
+    fn new(kernel: &'a Kernel, launch: &'a Launch<'a>, account: &'a Account<'a>, frame: &'a mut Frame) -> Self {
+        let form = kernel.form();
         let program = &form.program;
         let mut objects = launch.storage.clone();
         let (mut workgroup, mut private) = (0, 0);
@@ -217,8 +164,9 @@ impl<'a> Worker<'a> {
             }
         }
         Worker {
+            kernel,
             launch,
-            shared,
+            account,
             frame,
             lanes: 0,
             stride: form.lanes,
@@ -233,7 +181,7 @@ impl<'a> Worker<'a> {
 
     /// Executes some workgroups.
     fn block(&mut self, first_group: u32, groups: u32) -> Result<(), Stopped> {
-        self.check(None)?;
+        self.account.check(None)?;
         self.first_group = first_group;
         self.lanes = groups as usize * self.per_group;
         self.frame.workgroup.fill(0);
@@ -254,33 +202,9 @@ impl<'a> Worker<'a> {
 
     // Limits.
 
-    fn stop(&self, outcome: Outcome) -> Stopped {
-        let mut stop = self.shared.stop.lock().unwrap_or_else(PoisonError::into_inner);
-        stop.get_or_insert(outcome);
-        self.shared.stopped.store(true, Relaxed);
-        Stopped
-    }
-
-    /// Looks at the clock and at what others do.
-    fn check(&self, place: Option<Span>) -> Result<(), Stopped> {
-        if self.shared.stopped.load(Relaxed) || self.launch.cancelled.load(Relaxed) {
-            return Err(Stopped);
-        }
-        match self.launch.limits.deadline {
-            Some(limit) if self.shared.start.elapsed() > limit => {
-                Err(self.stop(Outcome::DeadlinePassed { span: place.unwrap_or_default() }))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Takes the fuel for the trips since the last time.
     fn pay(&mut self) -> Result<(), Stopped> {
-        let trips = std::mem::take(&mut self.trips) as i64;
-        if trips > 0 && self.shared.fuel.fetch_sub(trips, Relaxed) < trips {
-            return Err(self.stop(Outcome::OutOfFuel { span: self.last_loop }));
-        }
-        Ok(())
+        self.account.pay(std::mem::take(&mut self.trips), self.last_loop)
     }
 
     fn burn(&mut self, trips: usize, span: Span) -> Result<(), Stopped> {
@@ -289,7 +213,7 @@ impl<'a> Worker<'a> {
         // A small budget is paid trip by trip, so that it ends where it is used up.
         if self.trips >= TRIPS_PER_CHECK || self.launch.limits.fuel < TRIPS_PER_CHECK {
             self.pay()?;
-            self.check(Some(span))?;
+            self.account.check(Some(span))?;
         }
         Ok(())
     }
@@ -393,7 +317,7 @@ impl<'a> Worker<'a> {
 
     /// Executes a sequence for the lanes of a mask; afterwards it holds those that go on behind the sequence.
     fn sequence(&mut self, sequence: Sequence, mask: &mut Mask) -> Result<(), Stopped> {
-        let kernel = self.launch.kernel;
+        let kernel = self.kernel;
         let steps = &kernel.form.sequences[sequence];
         for (step, function) in steps.iter().zip(&kernel.functions[sequence]) {
             if mask.active == 0 {
@@ -562,8 +486,9 @@ impl<'a> Worker<'a> {
 
     fn place(&mut self, op: &Op, result: Slot) {
         let launch = self.launch;
-        let size = launch.kernel.form.program.workgroup_size;
+        let size = self.kernel.form.program.workgroup_size;
         let per_group = self.per_group as u32;
+        let subgroup = self.kernel.form.subgroup_size;
         let groups = launch.groups;
         let group_of = |index: u32| {
             [
@@ -590,9 +515,9 @@ impl<'a> Worker<'a> {
             Op::GroupIndex => self.each_group(result, |group, _| group),
             Op::GroupCount(axis) => self.fill(result, u64::from(groups[*axis as usize])),
             Op::GroupSize(axis) => self.fill(result, u64::from(size[*axis as usize])),
-            Op::SubgroupSize => self.fill(result, SUBGROUP as u64),
-            Op::SubgroupId => self.each(result, |lane, _| lane % per_group / SUBGROUP as u32),
-            Op::SubgroupLane => self.each(result, |lane, _| lane % per_group % SUBGROUP as u32),
+            Op::SubgroupSize => self.fill(result, u64::from(subgroup)),
+            Op::SubgroupId => self.each(result, |lane, _| lane % per_group / subgroup),
+            Op::SubgroupLane => self.each(result, |lane, _| lane % per_group % subgroup),
             Op::Length(memory) => {
                 let length = self.objects[*memory].map_or(1, |view| view.length);
                 self.fill(result, u64::from(length));
@@ -628,7 +553,7 @@ impl<'a> Worker<'a> {
             return;
         };
         let view = self.view(memory);
-        let atomic = self.launch.kernel.form.program.memory[memory].atomic;
+        let atomic = self.kernel.form.program.memory[memory].atomic;
         let contiguous = stride == Stride::Contiguous || (stride == Stride::Any && self.is_contiguous(index));
         for (offset, &result) in results.iter().enumerate() {
             let offset = offset as u64;
@@ -665,7 +590,7 @@ impl<'a> Worker<'a> {
     fn store(&mut self, memory: MemId, index: (Slot, Stride), values: &[Slot], mask: &Mask) {
         let (index, stride) = index;
         let view = self.view(memory);
-        let atomic = self.launch.kernel.form.program.memory[memory].atomic;
+        let atomic = self.kernel.form.program.memory[memory].atomic;
         let all = mask.active == self.lanes;
         if let (&[value], true, false, 0) = (values, all, atomic, view.lane_stride)
             && !value.is_wide()
@@ -714,7 +639,7 @@ impl<'a> Worker<'a> {
             }
             return;
         }
-        let shared = self.launch.kernel.form.program.memory[memory].space != Space::Workgroup;
+        let shared = self.kernel.form.program.memory[memory].space != Space::Workgroup;
         let update = update_function(op, operands[0].ty, shared);
         let (given, taken) = (self.pointer(operands[0]), self.pointer(results[0]));
         // SAFETY: slots have all lanes, a result has another slot than the operands, and the function is for their type.
@@ -730,36 +655,15 @@ impl<'a> Worker<'a> {
     }
 
     fn print(&mut self, format: &str, operands: &[Slot], mask: &Mask) {
-        let mut lines = Vec::new();
-        for lane in 0..self.lanes {
-            if mask.lanes[lane] == 0 {
-                continue;
-            }
-            if self.shared.lines.fetch_add(1, Relaxed) >= self.launch.limits.trace_capacity {
-                self.shared.dropped_lines.fetch_add(1, Relaxed);
-                continue;
-            }
+        for lane in (0..self.lanes).filter(|&lane| mask.lanes[lane] != 0) {
             let literals = operands.iter().map(|&slot| Literal { ty: slot.ty, bits: self.get(slot, lane) });
-            lines.push(TraceLine::new(self.global_index(lane), format, literals));
+            self.account.print(self.global_index(lane), format, literals);
         }
-        self.shared.trace.lock().unwrap_or_else(PoisonError::into_inner).append(&mut lines);
     }
 
     fn trap(&mut self, code: Slot, span: Span, mask: &Mask) {
         let Some(lane) = mask.lanes.iter().position(|&lane| lane != 0) else { return };
-        let mut trap = self.shared.trap.lock().unwrap_or_else(PoisonError::into_inner);
-        let invocation = self.global_index(lane);
-        let (earlier, others) = match &*trap {
-            Some(Outcome::Trapped { invocation, .. }) if planted::is(Bug::CpuTrapCount) => (*invocation, 0),
-            Some(Outcome::Trapped { invocation, count, .. }) => (*invocation, *count),
-            _ => (u32::MAX, 0),
-        };
-        let count = others + mask.active as u64;
-        if invocation < earlier || others == 0 {
-            *trap = Some(Outcome::Trapped { code: self.get(code, lane) as u32, invocation, span, count });
-        } else if let Some(Outcome::Trapped { count: total, .. }) = &mut *trap {
-            *total = count;
-        }
+        self.account.trap(self.global_index(lane), self.get(code, lane) as u32, span, mask.active as u64);
     }
 
     // Operations between lanes. The block is one workgroup, and lanes that are not active have ended.
@@ -774,7 +678,7 @@ impl<'a> Worker<'a> {
                 self.fill(results[0], bits);
             }
             _ => {
-                for first in (0..self.lanes).step_by(SUBGROUP) {
+                for first in (0..self.lanes).step_by(self.subgroup_size()) {
                     self.subgroup(op, operands, results, mask, first);
                 }
             }
@@ -782,52 +686,24 @@ impl<'a> Worker<'a> {
     }
 
     fn subgroup(&mut self, op: &Op, operands: &[Slot], results: &[Slot], mask: &Mask, first: usize) {
-        let ty = operands[0].ty;
         let present = |lane: usize| first + lane < self.lanes && mask.lanes[first + lane] != 0;
-        let given: [Option<u64>; SUBGROUP] =
-            std::array::from_fn(|lane| present(lane).then(|| self.get(operands[0], first + lane)));
-        let or = |identity: u64| -> [u64; SUBGROUP] { given.map(|bits| bits.unwrap_or(identity)) };
-        let minus_zero = if ty.is_float() && !planted::is(Bug::CpuSumIdentity) { 1 << (ty.bits() - 1) } else { 0 };
-        let one = one(ty);
-        let fold = |op: Op| {
-            let lanes = given.iter().copied().flatten();
-            [lanes.reduce(|a, b| combine(&op, ty, a, b)).unwrap_or(0); SUBGROUP]
-        };
-        let gives: [u64; SUBGROUP] = match op {
-            Op::SubgroupBallot => {
-                let word = given.iter().enumerate().fold(0, |word, (lane, bits)| word | bits.unwrap_or(0) << lane);
-                for lane in (0..SUBGROUP).filter(|&lane| given[lane].is_some()) {
-                    for (position, &result) in results.iter().enumerate() {
-                        self.set(result, first + lane, if position == 0 { word } else { 0 });
-                    }
-                }
-                return;
+        let size = self.subgroup_size();
+        let given: SmallVec<[Option<u64>; subgroup::LARGEST]> =
+            (0..size).map(|lane| present(lane).then(|| self.get(operands[0], first + lane))).collect();
+        let second = std::array::from_fn(|lane| match operands.get(1) {
+            Some(&operand) if lane < size && present(lane) => self.get(operand, first + lane),
+            _ => 0,
+        });
+        let gives = subgroup::exchange(op, operands[0].ty, &given, &second);
+        for lane in (0..size).filter(|&lane| given[lane].is_some()) {
+            for (position, &result) in results.iter().enumerate() {
+                self.set(result, first + lane, if position == 0 { gives[lane] } else { 0 });
             }
-            Op::SubgroupShuffle => std::array::from_fn(|lane| {
-                if given[lane].is_none() {
-                    return 0;
-                }
-                let source = self.get(operands[1], first + lane) as usize;
-                let source = if planted::is(Bug::CpuShuffle) { source % SUBGROUP } else { source };
-                given.get(source).copied().flatten().unwrap_or(0)
-            }),
-            Op::SubgroupAdd => [tree(&Op::Add, ty, or(minus_zero)); SUBGROUP],
-            Op::SubgroupMul => [tree(&Op::Mul, ty, or(one)); SUBGROUP],
-            Op::SubgroupMin => fold(Op::Min),
-            Op::SubgroupMax => fold(Op::Max),
-            Op::SubgroupAnd => fold(Op::And),
-            Op::SubgroupOr => fold(Op::Or),
-            Op::SubgroupXor => fold(Op::Xor),
-            Op::SubgroupInclusiveAdd => scan(&Op::Add, ty, or(minus_zero)),
-            Op::SubgroupInclusiveMul => scan(&Op::Mul, ty, or(one)),
-            Op::SubgroupExclusiveAdd => shifted(0, scan(&Op::Add, ty, or(minus_zero))),
-            Op::SubgroupExclusiveMul if planted::is(Bug::CpuScanIdentity) => shifted(0, scan(&Op::Mul, ty, or(one))),
-            Op::SubgroupExclusiveMul => shifted(one, scan(&Op::Mul, ty, or(one))),
-            op => unreachable!("`{}` is not a subgroup operation", op.row().name),
-        };
-        for lane in (0..SUBGROUP).filter(|&lane| given[lane].is_some()) {
-            self.set(results[0], first + lane, gives[lane]);
         }
+    }
+
+    fn subgroup_size(&self) -> usize {
+        self.kernel.form.subgroup_size as usize
     }
 }
 
@@ -857,41 +733,4 @@ fn join(to: &mut Mask, from: &mut Mask) {
 fn clear(mask: &mut Mask) {
     mask.lanes.fill(0);
     mask.active = 0;
-}
-
-/// A binary operation of the op table on one pair of values.
-fn combine(op: &Op, ty: Type, a: u64, b: u64) -> u64 {
-    op.row().evaluator(ty, ty).expect("validated for this type")(&[a, b])
-}
-
-fn one(ty: Type) -> u64 {
-    Op::Cast.row().evaluator(Type::U32, ty).expect("every type can be cast to")(&[1])
-}
-
-/// Combines in a tree that halves the subgroup.
-fn tree(op: &Op, ty: Type, mut lanes: [u64; SUBGROUP]) -> u64 {
-    let mut half = SUBGROUP / 2;
-    while half > 0 {
-        for lane in 0..half {
-            lanes[lane] = combine(op, ty, lanes[lane], lanes[lane + half]);
-        }
-        half /= 2;
-    }
-    lanes[0]
-}
-
-/// Inclusive scan in doubling steps.
-fn scan(op: &Op, ty: Type, mut lanes: [u64; SUBGROUP]) -> [u64; SUBGROUP] {
-    let mut distance = 1;
-    while distance < SUBGROUP {
-        for lane in (distance..SUBGROUP).rev() {
-            lanes[lane] = combine(op, ty, lanes[lane - distance], lanes[lane]);
-        }
-        distance *= 2;
-    }
-    lanes
-}
-
-fn shifted(first: u64, lanes: [u64; SUBGROUP]) -> [u64; SUBGROUP] {
-    std::array::from_fn(|lane| if lane == 0 { first } else { lanes[lane - 1] })
 }

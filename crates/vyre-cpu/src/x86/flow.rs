@@ -8,7 +8,7 @@
 
 use iced_x86::Code;
 use smallvec::SmallVec;
-use vyre_foundation::analysis::loops;
+use vyre_foundation::analysis::finite;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, Space, Type, ValueId};
 
@@ -22,7 +22,7 @@ use super::shape::{Axes, exits_of};
 const SHORT_LOOP: u64 = 256;
 
 /// A place that jumps to where several come together: its block, its state, and what it brings along.
-struct Arrival {
+pub(super) struct Arrival {
     block: machine::BlockId,
     state: State,
     brings: Regs,
@@ -220,12 +220,12 @@ impl Lower<'_> {
     // Coming together.
 
     /// Where the code is, with what it brings along.
-    fn arrival(&mut self, brings: Regs) -> Arrival {
+    pub(super) fn arrival(&mut self, brings: Regs) -> Arrival {
         Arrival { block: self.emit.at, state: self.state.clone(), brings }
     }
 
     /// Goes on where several places lead; gives what they bring.
-    fn meet(&mut self, mut arrivals: Vec<Arrival>) -> Regs {
+    pub(super) fn meet(&mut self, mut arrivals: Vec<Arrival>) -> Regs {
         if arrivals.len() == 1 {
             let only = arrivals.pop().expect("there is one");
             self.emit.at = only.block;
@@ -299,7 +299,7 @@ impl Lower<'_> {
         regs
     }
 
-    fn hold_all(&mut self, values: &[ValueId], regs: &[Reg]) {
+    pub(super) fn hold_all(&mut self, values: &[ValueId], regs: &[Reg]) {
         let mut rest = regs;
         for &value in values {
             let (own, others) = rest.split_at(self.classes(value).len());
@@ -537,6 +537,10 @@ impl Lower<'_> {
         let program = self.program;
         let inst = &program.insts[id];
         let selector = inst.operands[0];
+        if cases.is_empty() {
+            let arm = self.block(inst.blocks[0]);
+            return self.give_results(id, arm);
+        }
         if self.shape.axes[selector].is_uniform() {
             let selector = self.scalar(selector, 0);
             let mut arms = Vec::new();
@@ -675,9 +679,9 @@ impl Lower<'_> {
         self.spare -= self.weight(inst.blocks[0]).0;
         let condition = inst.operands[0];
         let before = self.state.clone();
+        let mark = self.scope();
         let slow = self.jump_unless_all(condition, true);
         let mut arrivals = Vec::new();
-        let mark = self.scope();
         let end = self.block(inst.blocks[0]);
         if self.emit.is_open() {
             let brings = self.yielded(id, end);
@@ -1273,7 +1277,7 @@ impl Lower<'_> {
 
     /// Before another trip: asks now and then whether to go on.
     pub(super) fn poll(&mut self, id: InstId) {
-        if loops::finite(self.program, id).is_some_and(|finite| finite.trips <= SHORT_LOOP) {
+        if finite(self.program, id).is_some_and(|finite| finite.trips <= SHORT_LOOP) {
             return;
         }
         let budget = Operand::Memory(at(Base::Context, service::BUDGET));

@@ -29,7 +29,9 @@ pub(crate) struct Lowered {
     pub(crate) tile: Tile,
     /// Bytes that each tile of a workgroup keeps from segment to segment.
     pub(crate) bytes_per_tile: usize,
-    /// Whether tiles keep anything.
+    /// Bytes that a workgroup keeps from segment to segment.
+    pub(crate) bytes_per_group: usize,
+    /// Whether there are several segments.
     pub(crate) split: bool,
 }
 
@@ -85,7 +87,8 @@ pub(super) struct Place {
     pub(super) local: [Option<Reg>; 3],
     /// Index of the first invocation in the workgroup, or in what the call executes if workgroups are merged.
     pub(super) position: Option<Reg>,
-    /// What the tile keeps between segments.
+    /// The number of the tile in its workgroup, and what it keeps, if there are several segments.
+    pub(super) number: Option<Reg>,
     pub(super) kept: Option<Reg>,
 }
 
@@ -170,6 +173,7 @@ pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
     lower.function();
     Lowered {
         bytes_per_tile: lower.bytes_per_tile as usize,
+        bytes_per_group: lower.bytes_per_group as usize,
         split: lower.split,
         function: lower.emit.function,
         sites: lower.sites,
@@ -291,7 +295,14 @@ impl Lower<'_> {
                 Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
             };
             let outside = inst.results.iter().all(|&result| is_outside(self.shape.axes[result]));
-            if computes && outside && !self.hoisted[id] {
+            // An operand that a segment computes must come from an earlier one.
+            let ready = inst.operands.iter().all(|&operand| {
+                self.program.known(operand).is_some()
+                    || self.held[operand].is_some()
+                    || self.slots[operand].is_some()
+                        && !matches!(program.values[operand].def, Def::Result(id, _) if insts.contains(&id))
+            });
+            if computes && outside && ready && !self.hoisted[id] {
                 self.inst(id);
                 self.hoisted[id] = true;
                 // Made once, here, rather than wherever it is first needed in a loop; most often nobody does, and it goes.
@@ -564,6 +575,7 @@ impl Lower<'_> {
             (_, Some(position)) => self.divided(position, tile.width()),
             _ => unreachable!("a tile has a place"),
         };
+        self.place.number = Some(number);
         let offset = self.scaled(number, self.bytes_per_tile as u32);
         let start = self.emit.load_scalar(at(Base::Context, service::KEPT), Width::Qword);
         self.emit.s2(Code::Add_r64_rm64, Width::Qword, start, offset)
@@ -1190,6 +1202,36 @@ impl Lower<'_> {
         packs.collect()
     }
 
+    /// The index of each invocation in the grid, for all packs.
+    pub(super) fn global_lanes(&mut self) -> Regs {
+        let tile = self.shape.tile;
+        let total: u32 = self.program.workgroup_size.iter().product();
+        let index = self.emit.load_scalar(at(Base::Context, service::FIRST), Width::Dword);
+        let start = self.scaled(index, total);
+        let firsts: Regs = match self.place.position {
+            Some(position) => Regs::from_slice(&[self.emit.s2(Code::Add_r32_rm32, Width::Dword, start, position)]),
+            None => {
+                let first = self.local_index();
+                let first = self.emit.s2(Code::Add_r32_rm32, Width::Dword, start, first);
+                let row = self.program.workgroup_size[0] as i32;
+                (0..tile.rows as i32)
+                    .map(|number| self.emit.lea(at(Base::Reg(first), number * row), Width::Dword))
+                    .collect()
+            }
+        };
+        firsts.into_iter().flat_map(|first| self.run_of(first)).collect()
+    }
+
+    /// The index in its workgroup of the first invocation of a rectangle.
+    fn local_index(&mut self) -> Reg {
+        let size = self.program.workgroup_size;
+        let [x, y, z] = self.place.local.map(|local| local.expect("rectangles have a place"));
+        let plane = self.scaled(z, size[1]);
+        let row = self.emit.s2(Code::Add_r32_rm32, Width::Dword, plane, y);
+        let row = self.scaled(row, size[0]);
+        self.emit.s2(Code::Add_r32_rm32, Width::Dword, row, x)
+    }
+
     fn place_in_rows(&mut self, op: &Op, result: ValueId) {
         let tile = self.shape.tile;
         let size = self.program.workgroup_size;
@@ -1233,10 +1275,7 @@ impl Lower<'_> {
             }
             _ => {
                 // Linear indices, and what is made of them.
-                let plane = self.scaled(z, size[1]);
-                let row = add(self, plane, y);
-                let row = self.scaled(row, size[0]);
-                let mut first = add(self, row, x);
+                let mut first = self.local_index();
                 if *op == Op::GlobalIndex {
                     let index = self.emit.load_scalar(at(Base::Context, service::FIRST), Width::Dword);
                     let start = self.scaled(index, total);

@@ -64,7 +64,11 @@ pub(crate) enum Operand {
     /// Is read.
     Use(Reg, Width),
     /// Is read as `from` and written as `to`: one register.
-    Update { from: Reg, to: Reg, width: Width },
+    Update {
+        from: Reg,
+        to: Reg,
+        width: Width,
+    },
     /// An immediate of 8 bits, as it is or to be extended to the size of the operation: whichever the encoding has.
     Byte(i8),
     /// An immediate of 32 bits, as it is or to be extended to 64.
@@ -152,4 +156,126 @@ pub(crate) struct Function {
     pub(crate) scratch: u32,
     /// Whether vectors have 64 bytes; they have 32 otherwise.
     pub(crate) wide: bool,
+}
+
+impl Inst {
+    /// Calls `read` with each register that it reads.
+    pub(crate) fn reads(&self, mut read: impl FnMut(Reg)) {
+        for operand in &self.operands {
+            match *operand {
+                Operand::Use(reg, _) | Operand::Update { from: reg, .. } => read(reg),
+                Operand::Memory(address) => {
+                    if let Base::Reg(reg) = address.base {
+                        read(reg);
+                    }
+                    if let Some((reg, _, _)) = address.index {
+                        read(reg);
+                    }
+                }
+                Operand::Def(..) | Operand::Byte(_) | Operand::Dword(_) | Operand::Qword(_) => {}
+            }
+        }
+        if let Some(reg) = self.mask {
+            read(reg);
+        }
+        for implicit in &self.implicit {
+            match *implicit {
+                Implicit::Use(reg, _) => read(reg),
+                Implicit::Def(..) | Implicit::Clobber(_) => {}
+            }
+        }
+    }
+
+    /// Calls `write` with each register that it writes.
+    pub(crate) fn writes(&self, mut write: impl FnMut(Reg)) {
+        for operand in &self.operands {
+            match *operand {
+                Operand::Def(reg, _) | Operand::Update { to: reg, .. } => write(reg),
+                Operand::Use(..) | Operand::Byte(_) | Operand::Dword(_) | Operand::Qword(_) | Operand::Memory(_) => {}
+            }
+        }
+        for implicit in &self.implicit {
+            match *implicit {
+                Implicit::Def(reg, _) => write(reg),
+                Implicit::Use(..) | Implicit::Clobber(_) => {}
+            }
+        }
+    }
+
+    /// Whether it overwrites its mask: gathers and scatters with AVX-512 clear the bits of the lanes they have done. They are
+    /// the only instructions with a mask and a vector in an address.
+    pub(crate) fn consumes_mask(&self) -> bool {
+        self.mask.is_some()
+            && self.operands.iter().any(|operand| match operand {
+                Operand::Memory(address) => {
+                    matches!(address.index, Some((_, Width::Xmm | Width::Ymm | Width::Zmm, _)))
+                }
+                Operand::Def(..)
+                | Operand::Use(..)
+                | Operand::Update { .. }
+                | Operand::Byte(_)
+                | Operand::Dword(_)
+                | Operand::Qword(_) => false,
+            })
+    }
+}
+
+impl Function {
+    /// Finds a register that is read where it has no value on some way from the entry: the origin of the instruction that
+    /// reads it, and the register. For tests.
+    #[cfg(debug_assertions)]
+    pub(crate) fn unwritten(&self) -> Option<(u32, Reg)> {
+        let count = self.classes.len();
+        let successors = |block: &Block| -> SmallVec<[BlockId; 2]> {
+            match &block.end {
+                End::Jump(edge) => SmallVec::from_slice(&[edge.to]),
+                End::Branch { taken, other, .. } => SmallVec::from_slice(&[*taken, *other]),
+                End::Return | End::Open => SmallVec::new(),
+            }
+        };
+        // Registers that have a value at the start of each block that was reached.
+        let mut known: Vec<Option<Vec<bool>>> = vec![None; self.blocks.len()];
+        known[0] = Some(vec![false; count]);
+        let mut pending = vec![0];
+        while let Some(number) = pending.pop() {
+            let block = &self.blocks[number];
+            let mut written = known[number].clone().expect("reached");
+            block.params.iter().for_each(|param| written[param.0 as usize] = true);
+            block.insts.iter().for_each(|inst| inst.writes(|reg| written[reg.0 as usize] = true));
+            for next in successors(block) {
+                let next = next.0 as usize;
+                let merged: Vec<bool> = match &known[next] {
+                    None => written.clone(),
+                    Some(old) => old.iter().zip(&written).map(|(old, new)| *old && *new).collect(),
+                };
+                if known[next].as_ref() != Some(&merged) {
+                    known[next] = Some(merged);
+                    pending.push(next);
+                }
+            }
+        }
+        for (block, known) in self.blocks.iter().zip(known) {
+            let Some(mut written) = known else { continue };
+            block.params.iter().for_each(|param| written[param.0 as usize] = true);
+            for inst in &block.insts {
+                let mut missing = None;
+                inst.reads(|reg| {
+                    if !written[reg.0 as usize] {
+                        missing = Some((inst.origin, reg));
+                    }
+                });
+                if missing.is_some() {
+                    return missing;
+                }
+                inst.writes(|reg| written[reg.0 as usize] = true);
+            }
+            if let End::Jump(edge) = &block.end {
+                let last = block.insts.last().map_or(0, |inst| inst.origin);
+                if let Some(&reg) = edge.arguments.iter().find(|reg| !written[reg.0 as usize]) {
+                    return Some((last, reg));
+                }
+            }
+        }
+        None
+    }
 }

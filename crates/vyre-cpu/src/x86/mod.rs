@@ -1,4 +1,310 @@
 //! Code for x86-64 processors with AVX2 or AVX-512.
+//!
+//! [`shape`] says how the invocations of a workgroup are laid out over vector registers and along which directions each value
+//! differs; [`lower`] goes through the program and writes [`machine`] code over virtual registers, with [`flow`] for control
+//! flow and masks, [`select`] for operations and [`access`] for memory; [`assemble`] removes what nobody needs, chooses
+//! registers and encodes; [`pages`] makes the bytes executable. What code cannot do, or rarely does, it has [`service`] do.
+
+mod access;
+mod allocate;
+mod assemble;
 mod emit;
+mod encode;
+mod flow;
+mod listing;
+mod lower;
 mod machine;
+mod pages;
+mod prune;
+mod select;
+mod service;
 mod shape;
+
+use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
+
+use vyre_foundation::Validated;
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::{Element, MemId, Module, Program, Space};
+use vyre_foundation::launch::Report;
+use vyre_foundation::text;
+
+use crate::dispatch::{Account, Launch};
+use crate::memory::Block;
+use crate::pool::Pool;
+use crate::spmd::is_independent;
+use assemble::Assembler;
+use encode::Encoded;
+use pages::Executable;
+use service::{Context, Site, Worker};
+use shape::{Layout, Tile};
+
+/// What vector instructions code may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Avx2,
+    Avx512,
+}
+
+impl Level {
+    /// The best that this processor has.
+    pub(crate) fn detect() -> Option<Level> {
+        macro_rules! has {
+            ($($feature:tt),*) => { true $( && is_x86_feature_detected!($feature) )* };
+        }
+        if !has!("avx2", "fma", "bmi1", "bmi2", "lzcnt", "popcnt", "f16c") {
+            return None;
+        }
+        let wide = has!("avx512f", "avx512bw", "avx512dq", "avx512vl");
+        Some(if wide { Level::Avx512 } else { Level::Avx2 })
+    }
+
+    /// Lanes of 32 bits of a vector; also the size of subgroups.
+    pub(crate) fn lanes(self) -> u32 {
+        match self {
+            Level::Avx2 => 8,
+            Level::Avx512 => 16,
+        }
+    }
+}
+
+/// How many loop trips a worker takes between two looks at the clock and at what others do.
+const TRIPS_PER_POLL: u32 = 1 << 10;
+
+/// About how many invocations are executed between two looks at the clock, if no loop looks.
+const INVOCATIONS_PER_CALL: u32 = 1 << 16;
+
+/// A program as machine code.
+pub(crate) struct Kernel {
+    code: Executable,
+    sites: Vec<Site>,
+    tile: Tile,
+    workgroup_size: u32,
+    layout: MemoryLayout,
+    /// Memory of workers that is not in use.
+    idle: Mutex<Vec<Frame>>,
+}
+
+/// Where arrays of a worker are.
+struct MemoryLayout {
+    /// What each object is; offsets of workgroup and private arrays in their memory.
+    objects: Arena<MemId, Placed>,
+    workgroup_bytes: u64,
+    private_bytes: u64,
+    kept_bytes: u64,
+    group_bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Placed {
+    Storage,
+    Uniform,
+    Workgroup { offset: u64, length: u32 },
+    Private { offset: u64, length: u32 },
+}
+
+/// The memory of a worker.
+struct Frame {
+    workgroup: Block,
+    private: Block,
+    kept: Block,
+    group: Block,
+}
+
+thread_local! {
+    /// Tables and buffers that are worth keeping from one program to the next.
+    static ASSEMBLER: RefCell<Assembler> = RefCell::default();
+}
+
+/// Compiles a program without functions of the math library.
+///
+/// # Errors
+/// There is no code for it, for the reason given; that is no fault of the program.
+pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kernel, String> {
+    let tile = choose_tile(program, level);
+    let lowered = lower::lower(program, tile, false);
+    let layout = MemoryLayout::new(program, &lowered);
+    let mut function = lowered.function;
+    #[cfg(debug_assertions)]
+    if let Some((origin, reg)) = function.unwritten() {
+        return Err(format!("instruction {origin} reads {reg:?} ({:?}), which may not be written", function.classes[reg.0 as usize]));
+    }
+    let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut function))?;
+    let code = Executable::new(&encoded.bytes)?;
+    pages::name_for_perf(&code, encoded.bytes.len(), &program.name);
+    Ok(Kernel {
+        code,
+        sites: lowered.sites,
+        tile,
+        workgroup_size: program.workgroup_size.iter().product(),
+        layout,
+        idle: Mutex::new(Vec::new()),
+    })
+}
+
+/// The code of a program as text, with the instructions of the program it was made for.
+///
+/// # Errors
+/// There is no code for it.
+pub(crate) fn print(program: &Validated<Program>, level: Level) -> Result<String, String> {
+    let tile = choose_tile(program, level);
+    let mut function = lower::lower(program, tile, false).function;
+    let encoded: Encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut function))?;
+    let source = text::print(&Module { programs: vec![(**program).clone()] });
+    let _ = source;
+    Ok(listing::listing(&encoded, |_| None))
+}
+
+/// How a program is laid out over packs.
+fn choose_tile(program: &Program, level: Level) -> Tile {
+    let lanes = level.lanes();
+    let [x, ..] = program.workgroup_size;
+    let mut instructions = 0;
+    program.walk(|_, _| instructions += 1);
+    if x % lanes == 0 {
+        let columns = if instructions <= 150 && x / lanes % 2 == 0 { 2 } else { 1 };
+        return Tile { layout: Layout::Rows, lanes, columns, rows: 1 };
+    }
+    let layout = if is_independent(program) { Layout::Merged } else { Layout::Linear };
+    Tile { layout, lanes, columns: 1, rows: 1 }
+}
+
+impl MemoryLayout {
+    fn new(program: &Program, lowered: &lower::Lowered) -> MemoryLayout {
+        let size: u32 = program.workgroup_size.iter().product();
+        let tiles = u64::from(size.div_ceil(lowered.tile.size()));
+        let private_tiles = if lowered.split { tiles } else { 1 };
+        let mut layout = MemoryLayout {
+            objects: Arena::filled(program.memory.len(), Placed::Storage),
+            workgroup_bytes: 0,
+            private_bytes: 0,
+            kept_bytes: tiles * lowered.bytes_per_tile as u64,
+            group_bytes: lowered.bytes_per_group as u64,
+        };
+        for (id, memory) in program.memory.iter() {
+            let length = memory.length.unwrap_or(0);
+            layout.objects[id] = match memory.space {
+                Space::Storage(_) => Placed::Storage,
+                Space::Uniform => Placed::Uniform,
+                Space::Workgroup => {
+                    let offset = layout.workgroup_bytes;
+                    layout.workgroup_bytes += aligned(u64::from(length) * memory.element.size() as u64);
+                    Placed::Workgroup { offset, length }
+                }
+                Space::Private => {
+                    let offset = layout.private_bytes;
+                    // Elements of less than 32 bits have 32.
+                    let element = memory.element.size().max(Element::U32.size()) as u64;
+                    let lanes = private_tiles * u64::from(lowered.tile.size());
+                    layout.private_bytes += aligned(u64::from(length) * element * lanes);
+                    Placed::Private { offset, length }
+                }
+            };
+        }
+        layout
+    }
+}
+
+fn aligned(bytes: u64) -> u64 {
+    bytes.next_multiple_of(64)
+}
+
+impl Kernel {
+    fn frame(&self) -> Frame {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.unwrap_or_else(|| {
+            let block = |bytes: u64| Block::new(bytes).expect("workgroup memory is limited");
+            Frame {
+                workgroup: block(self.layout.workgroup_bytes),
+                private: block(self.layout.private_bytes),
+                kept: block(self.layout.kept_bytes),
+                group: block(self.layout.group_bytes),
+            }
+        })
+    }
+
+    fn give_back(&self, frame: Frame) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
+    }
+
+    /// Whether objects are short enough: code has signed indices of 32 bits.
+    pub(crate) fn can_run(&self, launch: &Launch<'_>) -> bool {
+        launch.storage.values().flatten().all(|view| i32::try_from(view.length).is_ok())
+    }
+
+    /// Executes a dispatch on all threads of the pool.
+    pub(crate) fn run(&self, launch: &Launch<'_>, pool: &Pool) -> Report {
+        let account = Account::new(launch);
+        let groups = launch.groups.iter().map(|&groups| u64::from(groups)).product::<u64>();
+        let per_piece = (groups / (8 * pool.threads() as u64)).max(1);
+        let pieces = groups.div_ceil(per_piece) as u32;
+        pool.for_each(pieces, &|piece| {
+            let first = u64::from(piece) * per_piece;
+            let count = per_piece.min(groups - first);
+            self.piece(launch, &account, first as u32, count as u32);
+        });
+        account.report()
+    }
+
+    /// Executes some workgroups.
+    fn piece(&self, launch: &Launch<'_>, account: &Account<'_>, first: u32, count: u32) {
+        let frame = self.frame();
+        // A small budget is paid trip by trip, so that it ends where it is used up.
+        let trips = if launch.limits.fuel < 1 << 20 { 1 } else { TRIPS_PER_POLL };
+        let worker = Worker {
+            account,
+            sites: &self.sites,
+            lanes: self.tile.lanes as usize,
+            trips,
+            workgroup: &frame.workgroup,
+            private: &frame.private,
+            kept: &frame.kept,
+        };
+        let context = Block::new((size_of::<Context>() + 16 * self.layout.objects.len()) as u64)
+            .expect("a few hundred bytes");
+        let header = context.at(0).cast::<Context>();
+        let mut fields = Context::new(launch.groups, trips);
+        fields.kept = frame.kept.at(0);
+        fields.group_slots = frame.group.at(0);
+        fields.worker = (&raw const worker).cast();
+        // SAFETY: the block has room for a context and for an entry for each object.
+        unsafe {
+            header.write(fields);
+            for (id, &placed) in self.layout.objects.iter() {
+                let entry = context.at(service::object(id) as u64).cast::<u64>();
+                let (start, length) = match placed {
+                    Placed::Storage => {
+                        let view = launch.storage[id].expect("storage is bound");
+                        (view.start as u64, view.length)
+                    }
+                    Placed::Uniform => (launch.scalars[id], 1),
+                    Placed::Workgroup { offset, length } => (frame.workgroup.at(offset) as u64, length),
+                    Placed::Private { offset, length } => (frame.private.at(offset) as u64, length),
+                };
+                entry.write(start);
+                entry.add(1).write(u64::from(length));
+            }
+        }
+        let per_call = (INVOCATIONS_PER_CALL / self.workgroup_size).max(1);
+        let [x, y, _] = launch.groups;
+        let mut done = 0;
+        while done < count && account.check(None).is_ok() {
+            let next = per_call.min(count - done);
+            let index = first + done;
+            // SAFETY: nobody else has the context. The code was made for such a context, keeps to the memory of the objects
+            // in it, and calls back only what stands in it.
+            unsafe {
+                (*header).first = index;
+                (*header).group = [index % x, index / x % y, index / x / y];
+                (*header).groups = next;
+                (*header).positions = next * self.workgroup_size;
+                (self.code.entry())(header.cast());
+                if (*header).stopped != 0 {
+                    break;
+                }
+            }
+            done += next;
+        }
+        self.give_back(frame);
+    }
+}

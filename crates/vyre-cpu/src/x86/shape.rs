@@ -235,12 +235,8 @@ impl Analysis<'_> {
                     for &result in &inst.results {
                         self.differs(result, axes);
                     }
-                    if let &[result] = &inst.results[..]
-                        && !self.keeps_linear(id)
-                    {
-                        self.not_linear(result);
-                    } else {
-                        inst.results.iter().skip(1).for_each(|&result| self.not_linear(result));
+                    if !self.keeps_linear(id) {
+                        inst.results.iter().for_each(|&result| self.not_linear(result));
                     }
                 }
             }

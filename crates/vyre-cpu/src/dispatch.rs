@@ -1,0 +1,133 @@
+//! One dispatch: what it is run with, and what its workers account for together.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::{Literal, MemId, Span};
+use vyre_foundation::launch::{Limits, Outcome, Report, TraceLine};
+use vyre_foundation::planted::{self, Bug};
+
+use crate::memory::View;
+
+/// What a dispatch is run with.
+pub(crate) struct Launch<'a> {
+    pub(crate) groups: [u32; 3],
+    /// Storage objects, and nothing for the others.
+    pub(crate) storage: Arena<MemId, Option<View>>,
+    /// Uniforms.
+    pub(crate) scalars: Arena<MemId, u64>,
+    pub(crate) limits: Limits,
+    pub(crate) cancelled: &'a AtomicBool,
+}
+
+// SAFETY: views point to memory that threads share, as `memory::Block` describes.
+unsafe impl Sync for Launch<'_> {}
+
+/// Everything is given up; why is known to the [`Account`].
+pub(crate) struct Stopped;
+
+/// What the workers of a dispatch use up and report.
+pub(crate) struct Account<'a> {
+    limits: Limits,
+    cancelled: &'a AtomicBool,
+    start: Instant,
+    fuel: AtomicI64,
+    /// Somebody ran out of something: all stop.
+    stopped: AtomicBool,
+    stop: Mutex<Option<Outcome>>,
+    lines: AtomicUsize,
+    dropped_lines: AtomicU64,
+    trace: Mutex<Vec<TraceLine>>,
+    trap: Mutex<Option<Outcome>>,
+}
+
+impl<'a> Account<'a> {
+    pub(crate) fn new(launch: &Launch<'a>) -> Account<'a> {
+        Account {
+            limits: launch.limits,
+            cancelled: launch.cancelled,
+            start: Instant::now(),
+            fuel: AtomicI64::new(i64::try_from(launch.limits.fuel).unwrap_or(i64::MAX)),
+            stopped: AtomicBool::new(false),
+            stop: Mutex::new(None),
+            lines: AtomicUsize::new(0),
+            dropped_lines: AtomicU64::new(0),
+            trace: Mutex::new(Vec::new()),
+            trap: Mutex::new(None),
+        }
+    }
+
+    fn stop(&self, outcome: Outcome) -> Stopped {
+        lock(&self.stop).get_or_insert(outcome);
+        self.stopped.store(true, Relaxed);
+        Stopped
+    }
+
+    /// Looks at the clock and at what others do.
+    pub(crate) fn check(&self, place: Option<Span>) -> Result<(), Stopped> {
+        if self.stopped.load(Relaxed) || self.cancelled.load(Relaxed) {
+            return Err(Stopped);
+        }
+        match self.limits.deadline {
+            Some(limit) if self.start.elapsed() > limit => {
+                Err(self.stop(Outcome::DeadlinePassed { span: place.unwrap_or_default() }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the fuel for loop trips.
+    pub(crate) fn pay(&self, trips: u64, span: Span) -> Result<(), Stopped> {
+        let trips = i64::try_from(trips).unwrap_or(i64::MAX);
+        if trips > 0 && self.fuel.fetch_sub(trips, Relaxed) < trips {
+            return Err(self.stop(Outcome::OutOfFuel { span }));
+        }
+        Ok(())
+    }
+
+    /// Adds a line to the trace, or counts it as dropped.
+    pub(crate) fn print(&self, invocation: u32, format: &str, literals: impl Iterator<Item = Literal>) {
+        if self.lines.fetch_add(1, Relaxed) >= self.limits.trace_capacity {
+            self.dropped_lines.fetch_add(1, Relaxed);
+            return;
+        }
+        lock(&self.trace).push(TraceLine::new(invocation, format, literals));
+    }
+
+    /// Some invocations have trapped, of which this is the first.
+    pub(crate) fn trap(&self, invocation: u32, code: u32, span: Span, trapped: u64) {
+        let mut trap = lock(&self.trap);
+        let (earlier, others) = match &*trap {
+            Some(Outcome::Trapped { invocation, .. }) if planted::is(Bug::CpuTrapCount) => (*invocation, 0),
+            Some(Outcome::Trapped { invocation, count, .. }) => (*invocation, *count),
+            _ => (u32::MAX, 0),
+        };
+        let count = others + trapped;
+        if invocation < earlier || others == 0 {
+            *trap = Some(Outcome::Trapped { code, invocation, span, count });
+        } else if let Some(Outcome::Trapped { count: total, .. }) = &mut *trap {
+            *total = count;
+        }
+    }
+
+    pub(crate) fn report(self) -> Report {
+        let mut trace = into_inner(self.trace);
+        // Lines of one invocation come from one worker, in order.
+        if !planted::is(Bug::CpuTraceOrder) {
+            trace.sort_by_key(|line| line.invocation);
+        }
+        let outcome = into_inner(self.stop).or(into_inner(self.trap)).unwrap_or(Outcome::Completed);
+        let (dropped_lines, time) = (self.dropped_lines.into_inner(), self.start.elapsed());
+        Report { outcome, trace, dropped_lines, instructions: None, time }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn into_inner<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,846 @@
+//! Memory, and what invocations do together.
+//!
+//! An access whose index goes up by one from lane to lane is one load or store of a vector if all of it is inside the object,
+//! which is one comparison; what remains is done lane by lane, most of it by the runtime. A private array has its elements
+//! side by side for the lanes of a tile, so that accesses with the same index in all lanes are vectors, too.
+
+use iced_x86::Code;
+use smallvec::{SmallVec, smallvec};
+use vyre_foundation::ir::ops::{Kind, Op};
+use vyre_foundation::ir::{Element, InstId, MemId, Space, Type, ValueId};
+
+use super::emit::{self, Regs, at, element};
+use super::lower::Lower;
+use super::machine::{Address, Base, Class, Operand, Reg, Width};
+use super::service::{self, Site};
+use super::shape::Axes;
+
+/// An object that is accessed.
+#[derive(Clone, Copy)]
+struct Object {
+    memory: MemId,
+    /// What it is stored as: private arrays have no elements of less than 32 bits.
+    element: Element,
+    /// The first element; of a private array, that of the first lane of the tile.
+    start: Reg,
+    private: bool,
+}
+
+impl Object {
+    fn size(&self) -> i32 {
+        self.element.size() as i32
+    }
+}
+
+impl Lower<'_> {
+    fn object(&mut self, memory: MemId) -> Object {
+        let object = &self.program.memory[memory];
+        let start = self.starts[memory].expect("an indexed object has memory");
+        if object.space != Space::Private {
+            return Object { memory, element: object.element, start, private: false };
+        }
+        let slot = match object.element {
+            Element::I8 | Element::I16 | Element::I32 => Element::I32,
+            Element::U8 | Element::U16 | Element::U32 | Element::F16 => Element::U32,
+            Element::F32 => Element::F32,
+            Element::I64 | Element::U64 | Element::F64 => object.element,
+        };
+        let start = match self.place.number {
+            // All tiles of the workgroup have their own.
+            Some(number) => {
+                let bytes = u64::from(object.length.unwrap_or(0)) * slot.size() as u64 * u64::from(self.shape.tile.size());
+                let bytes = self.emit.immediate(bytes);
+                let offset = self.emit.s2(Code::Imul_r64_rm64, Width::Qword, bytes, number);
+                self.emit.s2(Code::Add_r64_rm64, Width::Qword, offset, start)
+            }
+            None => start,
+        };
+        Object { memory, element: slot, start, private: true }
+    }
+
+    /// Where the length of an object is, as 64 bits.
+    fn length(memory: MemId) -> Address {
+        at(Base::Context, service::object(memory) + 8)
+    }
+
+    /// Whether an access is inside for certain, also in lanes that are not active.
+    fn is_inside(&self, id: InstId) -> bool {
+        self.ranges.is_inside(id) && self.state.mask.is_none()
+    }
+
+    /// Whether an access with the same index in all lanes is inside for certain.
+    fn is_inside_once(&self, id: InstId) -> bool {
+        self.ranges.is_inside(id) && !self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty)
+    }
+
+    // Loads.
+
+    pub(super) fn load(&mut self, id: InstId) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let Op::Load(memory) = inst.op else { unreachable!("only loads come here") };
+        let Some(&index) = inst.operands.first() else {
+            self.load_uniform(memory, inst.results[0]);
+            return;
+        };
+        let object = self.object(memory);
+        if object.private {
+            self.load_private(id, object, index);
+        } else if !self.shape.axes[index].meets(Axes::LANE) {
+            self.load_once(id, object, index);
+        } else if self.is_linear(index) {
+            self.load_run(id, object, index);
+        } else {
+            self.load_lanes(id, object, index);
+        }
+    }
+
+    fn load_uniform(&mut self, memory: MemId, result: ValueId) {
+        let ty = self.program.ty(result);
+        let address = at(Base::Context, service::object(memory));
+        let of_64 = ty.bits() == 64;
+        let reg = if ty.is_float() {
+            self.emit.broadcast_from(address, of_64)
+        } else {
+            self.emit.load_scalar(address, if of_64 { Width::Qword } else { Width::Dword })
+        };
+        self.hold(result, &[reg]);
+    }
+
+    /// Loads one element as a value that is the same in all lanes.
+    fn load_element(&mut self, element: Element, address: Address) -> Reg {
+        let scalar = |this: &mut Self, code, width| this.emit.s1_of(code, Width::Dword, width, address);
+        match element {
+            Element::F32 => self.emit.broadcast_from(address, false),
+            Element::F64 => self.emit.broadcast_from(address, true),
+            Element::I8 => scalar(self, Code::Movsx_r32_rm8, Width::Byte),
+            Element::U8 => scalar(self, Code::Movzx_r32_rm8, Width::Byte),
+            Element::I16 => scalar(self, Code::Movsx_r32_rm16, Width::Word),
+            Element::U16 => scalar(self, Code::Movzx_r32_rm16, Width::Word),
+            Element::F16 => {
+                let bits = scalar(self, Code::Movzx_r32_rm16, Width::Word);
+                self.emit.broadcast(bits, false)
+            }
+            Element::I32 | Element::U32 => self.emit.load_scalar(address, Width::Dword),
+            Element::I64 | Element::U64 => self.emit.load_scalar(address, Width::Qword),
+        }
+    }
+
+    /// Loads with the same index in all lanes of a pack.
+    fn load_once(&mut self, id: InstId, object: Object, index: ValueId) {
+        let results = self.program.insts[id].results.clone();
+        let axes = self.shape.axes[index];
+        let tile = self.shape.tile;
+        let count = results.len() as i32;
+        let size = object.size();
+        let mut all: Vec<Regs> = vec![Regs::new(); results.len()];
+        let inside = self.is_inside_once(id);
+        for copy in 0..tile.copies(axes) {
+            let at_index = self.scalar(index, tile.pack_of(axes, copy));
+            let direct = |this: &mut Self, k: i32| {
+                this.load_element(object.element, element(object.start, at_index, size as u8, k * size))
+            };
+            let regs: Regs = if inside {
+                (0..count).map(|k| direct(self, k)).collect()
+            } else if count == 1 {
+                smallvec![self.load_or_zero(object, at_index, 0)]
+            } else {
+                // All of them, or each on its own.
+                let last = self.emit.lea(at(Base::Reg(at_index), count - 1), Width::Qword);
+                self.emit.cmp(last, Self::length(object.memory), Width::Qword);
+                let (fast, slow) = self.emit.branch(Code::Jb_rel32_64, false, true);
+                self.emit.at = fast;
+                let regs: Regs = (0..count).map(|k| direct(self, k)).collect();
+                let mut arrivals = vec![self.arrival(regs)];
+                self.emit.at = slow;
+                let regs: Regs = (0..count).map(|k| self.load_or_zero(object, at_index, k)).collect();
+                arrivals.push(self.arrival(regs));
+                self.meet(arrivals)
+            };
+            for (list, reg) in all.iter_mut().zip(regs) {
+                list.push(reg);
+            }
+        }
+        for (&result, regs) in results.iter().zip(&all) {
+            self.hold(result, regs);
+        }
+    }
+
+    /// An element, or 0 if it is outside: then it is loaded from a zero that is inside.
+    fn load_or_zero(&mut self, object: Object, index: Reg, offset: i32) -> Reg {
+        let zero = self.emit.constant(0, false);
+        let zero = self.emit.lea(zero, Width::Qword);
+        let size = object.size();
+        let address = self.emit.lea(element(object.start, index, size as u8, offset * size), Width::Qword);
+        let position =
+            if offset == 0 { index } else { self.emit.lea(at(Base::Reg(index), offset), Width::Qword) };
+        self.emit.cmp(position, Self::length(object.memory), Width::Qword);
+        let address = self.emit.s2(Code::Cmovae_r64_rm64, Width::Qword, address, zero);
+        self.load_element(object.element, at(Base::Reg(address), 0))
+    }
+
+    /// Loads lanes from consecutive elements: one register, or two for elements of 64 bits.
+    fn load_vector(&mut self, element: Element, address: Address) -> SmallVec<[Reg; 2]> {
+        match element {
+            Element::I8 => smallvec![self.emit.widen(emit::I8_LOAD, address)],
+            Element::U8 => smallvec![self.emit.widen(emit::U8_LOAD, address)],
+            Element::I16 => smallvec![self.emit.widen(emit::I16_LOAD, address)],
+            Element::U16 | Element::F16 => smallvec![self.emit.widen(emit::U16_LOAD, address)],
+            Element::I32 | Element::U32 | Element::F32 => smallvec![self.emit.load(address)],
+            Element::I64 | Element::U64 | Element::F64 => {
+                let upper = Address { displacement: address.displacement + self.emit.bytes(), ..address };
+                smallvec![self.emit.load(address), self.emit.load(upper)]
+            }
+        }
+    }
+
+    /// Jumps to a cold block unless a run of elements is inside, for all rows; gives that block.
+    fn jump_unless_inside(&mut self, object: Object, index: ValueId, count: usize) -> super::machine::BlockId {
+        let tile = self.shape.tile;
+        let away = self.emit.block(true);
+        for row in 0..tile.rows_of(self.shape.axes[index]) {
+            let first = self.base(index, row);
+            let last = self.emit.lea(at(Base::Reg(first), (tile.width() as usize + count) as i32 - 2), Width::Qword);
+            self.emit.cmp(last, Self::length(object.memory), Width::Qword);
+            let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
+            self.emit.at = outside;
+            self.emit.jump(away, &[]);
+            self.emit.at = inside;
+        }
+        away
+    }
+
+    /// Loads with an index that goes up by one from lane to lane.
+    fn load_run(&mut self, id: InstId, object: Object, index: ValueId) {
+        let results = self.program.insts[id].results.clone();
+        let axes = self.shape.axes[index];
+        let tile = self.shape.tile;
+        let size = object.size();
+        let fast = |this: &mut Self| {
+            let mut regs = Regs::new();
+            for k in 0..results.len() as i32 {
+                for copy in 0..tile.copies(axes) {
+                    let pack = tile.pack_of(axes, copy);
+                    let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
+                    let first = this.base(index, row as usize);
+                    let offset = ((column * tile.lanes) as i32 + k) * size;
+                    regs.extend(this.load_vector(object.element, element(object.start, first, size as u8, offset)));
+                }
+            }
+            regs
+        };
+        let regs = if self.is_inside(id) {
+            fast(self)
+        } else {
+            let slow = self.jump_unless_inside(object, index, results.len());
+            let regs = fast(self);
+            let mut arrivals = vec![self.arrival(regs)];
+            self.emit.at = slow;
+            let mark = self.scope();
+            let regs = self.gather_all(id, object, index);
+            self.leave(mark);
+            arrivals.push(self.arrival(regs));
+            self.meet(arrivals)
+        };
+        self.hold_all(&results, &regs);
+    }
+
+    fn load_lanes(&mut self, id: InstId, object: Object, index: ValueId) {
+        let results = self.program.insts[id].results.clone();
+        let regs = self.gather_all(id, object, index);
+        self.hold_all(&results, &regs);
+    }
+
+    /// Loads lane by lane, for all packs and results.
+    fn gather_all(&mut self, id: InstId, object: Object, index: ValueId) -> Regs {
+        let axes = self.shape.axes[index];
+        let tile = self.shape.tile;
+        let count = self.program.insts[id].results.len();
+        let mut regs = Regs::new();
+        for k in 0..count as i32 {
+            for copy in 0..tile.copies(axes) {
+                let pack = tile.pack_of(axes, copy);
+                let indices = self.vector(index, pack, 0);
+                let mask = self.inside_mask(id, object, indices, k, pack);
+                regs.extend(self.gather(object, indices, mask, k));
+            }
+        }
+        regs
+    }
+
+    /// The lanes that are active and whose index plus an offset is inside.
+    fn inside_mask(&mut self, id: InstId, object: Object, indices: Reg, offset: i32, pack: usize) -> Reg {
+        if self.ranges.is_inside(id) {
+            return self.active(pack);
+        }
+        let bound = if offset == 0 {
+            self.emit.broadcast_from(Self::length(object.memory), false)
+        } else {
+            // No index is inside if the length is less than the offset.
+            let zero = self.emit.immediate(0);
+            let length = self.emit.load_scalar(Self::length(object.memory), Width::Qword);
+            let left = self.emit.s1i(Code::Sub_rm64_imm32, Width::Qword, length, Operand::Dword(offset));
+            let left = self.emit.s2(Code::Cmovb_r64_rm64, Width::Qword, left, zero);
+            self.emit.broadcast(left, false)
+        };
+        let inside = self.less(indices, bound);
+        match &self.state.mask {
+            Some(mask) => self.emit.mask_and(mask.packs[pack], inside),
+            None => inside,
+        }
+    }
+
+    /// Loads the elements at indices plus an offset, for the lanes of a mask; the others get 0.
+    fn gather(&mut self, object: Object, indices: Reg, mask: Reg, offset: i32) -> SmallVec<[Reg; 2]> {
+        if object.size() != 4 {
+            self.pass_mask(mask);
+            self.pass_vector(indices, 0);
+            self.pass_object(object, offset);
+            self.service(Site::Gather { element: object.element });
+            return self.receive(object.element.value_type(), 0);
+        }
+        let full = if self.emit.wide() { Width::Zmm } else { Width::Ymm };
+        let zero = self.emit.zero();
+        let to = self.emit.reg(Class::Vector);
+        let address =
+            Address { base: Base::Reg(object.start), index: Some((indices, full, 4)), displacement: offset * 4 };
+        let target = Operand::Update { from: zero, to, width: full };
+        if self.emit.wide() {
+            let code = Code::EVEX_Vgatherdps_zmm_k1_vm32z;
+            self.emit.push(code, &[target, Operand::Memory(address)], false).mask = Some(mask);
+        } else {
+            let used = self.emit.reg(Class::Vector);
+            let mask = Operand::Update { from: mask, to: used, width: full };
+            self.emit.push(Code::VEX_Vgatherdps_ymm_vm32y_ymm, &[target, Operand::Memory(address), mask], false);
+        }
+        smallvec![to]
+    }
+
+    // Private arrays.
+
+    fn load_private(&mut self, id: InstId, object: Object, index: ValueId) {
+        let results = self.program.insts[id].results.clone();
+        let tile = self.shape.tile;
+        let packs = tile.packs() as usize;
+        let mut regs = Regs::new();
+        for k in 0..results.len() as i32 {
+            for pack in 0..packs {
+                let lanes = if self.shape.axes[index].meets(Axes::LANE) {
+                    self.load_private_lanes(id, object, index, k, pack)
+                } else {
+                    self.load_private_run(id, object, index, k, pack)
+                };
+                if self.program.ty(results[k as usize]) == Type::Bool {
+                    unreachable!("memory has no bools");
+                }
+                regs.extend(lanes);
+            }
+        }
+        self.hold_all(&results, &regs);
+    }
+
+    /// The address of a pack's elements, where the index is the same in all its lanes.
+    fn private_address(&mut self, object: Object, index: Reg, offset: i32, pack: usize) -> Address {
+        let tile = self.shape.tile;
+        let stride = tile.size() * object.size() as u32;
+        let (bytes, stride) = (self.emit.immediate(u64::from(stride)), stride as i32);
+        let scaled = self.emit.s2(Code::Imul_r64_rm64, Width::Qword, bytes, index);
+        let displacement = offset * stride + pack as i32 * tile.lanes as i32 * object.size();
+        Address { base: Base::Reg(object.start), index: Some((scaled, Width::Qword, 1)), displacement }
+    }
+
+    fn load_private_run(
+        &mut self,
+        id: InstId,
+        object: Object,
+        index: ValueId,
+        k: i32,
+        pack: usize,
+    ) -> SmallVec<[Reg; 2]> {
+        let at_index = self.scalar(index, pack);
+        if self.is_inside_once(id) {
+            let address = self.private_address(object, at_index, k, pack);
+            return self.load_vector(object.element, address);
+        }
+        let position = self.emit.lea(at(Base::Reg(at_index), k), Width::Qword);
+        self.emit.cmp(position, Self::length(object.memory), Width::Qword);
+        let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
+        self.emit.at = inside;
+        let address = self.private_address(object, at_index, k, pack);
+        let regs: Regs = self.load_vector(object.element, address).into_iter().collect();
+        let count = regs.len();
+        let mut arrivals = vec![self.arrival(regs)];
+        self.emit.at = outside;
+        let zero = self.emit.zero();
+        arrivals.push(self.arrival(std::iter::repeat_n(zero, count).collect()));
+        self.meet(arrivals).into_iter().collect()
+    }
+
+    fn load_private_lanes(
+        &mut self,
+        id: InstId,
+        object: Object,
+        index: ValueId,
+        k: i32,
+        pack: usize,
+    ) -> SmallVec<[Reg; 2]> {
+        let indices = self.vector(index, pack, 0);
+        let mask = self.inside_mask(id, object, indices, k, pack);
+        if object.size() == 4 {
+            let columns = self.private_indices(indices, k, pack);
+            return self.gather(object, columns, mask, 0);
+        }
+        self.pass_mask(mask);
+        self.pass_vector(indices, 0);
+        self.pass_private(object, k, pack);
+        self.service(Site::Gather { element: object.element });
+        self.receive(object.element.value_type(), 0)
+    }
+
+    /// Indices of elements of lanes among all elements of the tile.
+    fn private_indices(&mut self, indices: Reg, offset: i32, pack: usize) -> Reg {
+        let tile = self.shape.tile;
+        let size = self.emit.constant(u64::from(tile.size()), false);
+        let scaled = self.emit.v2(emit::MUL_D, indices, size);
+        let own = self.emit.iota(offset as u32 * tile.size() + pack as u32 * tile.lanes);
+        self.emit.v2(emit::ADD_D, scaled, own)
+    }
+
+    /// What private memory holds for a value that is stored as an element.
+    fn fitted(&mut self, element: Element, value: Reg) -> Reg {
+        let keep = |this: &mut Self, bits: u64| {
+            let mask = this.emit.constant(bits, false);
+            this.emit.v2(emit::AND, value, mask)
+        };
+        let extend = |this: &mut Self, bits: u8| {
+            let up = this.emit.v1i(emit::SHL_D_BY, value, bits);
+            this.emit.v1i(emit::SAR_D_BY, up, bits)
+        };
+        match element {
+            Element::I8 => extend(self, 24),
+            Element::U8 => keep(self, 0xff),
+            Element::I16 => extend(self, 16),
+            Element::U16 | Element::F16 => keep(self, 0xffff),
+            Element::I32
+            | Element::U32
+            | Element::F32
+            | Element::I64
+            | Element::U64
+            | Element::F64 => value,
+        }
+    }
+
+    fn store_private(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId]) {
+        let declared = self.program.memory[object.memory].element;
+        for pack in 0..self.shape.tile.packs() as usize {
+            for (k, &value) in values.iter().enumerate() {
+                let halves = if object.size() == 8 { 2 } else { 1 };
+                let regs: SmallVec<[Reg; 2]> = (0..halves)
+                    .map(|half| {
+                        let reg = self.vector(value, pack, half);
+                        self.fitted(declared, reg)
+                    })
+                    .collect();
+                if self.shape.axes[index].meets(Axes::LANE) {
+                    let indices = self.vector(index, pack, 0);
+                    let mask = self.inside_mask(id, object, indices, k as i32, pack);
+                    self.pass_mask(mask);
+                    self.pass_vector(indices, 0);
+                    self.pass_vectors(&regs, 1);
+                    self.pass_private(object, k as i32, pack);
+                    self.service(Site::Scatter { element: object.element, count: 1 });
+                } else {
+                    self.store_private_run(id, object, index, k as i32, pack, &regs);
+                }
+            }
+        }
+    }
+
+    fn store_private_run(&mut self, id: InstId, object: Object, index: ValueId, k: i32, pack: usize, regs: &[Reg]) {
+        let at_index = self.scalar(index, pack);
+        let done = self.emit.block(self.emit.is_cold());
+        if !self.is_inside_once(id) {
+            let position = self.emit.lea(at(Base::Reg(at_index), k), Width::Qword);
+            self.emit.cmp(position, Self::length(object.memory), Width::Qword);
+            let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
+            self.emit.at = outside;
+            self.emit.jump(done, &[]);
+            self.emit.at = inside;
+        }
+        let address = self.private_address(object, at_index, k, pack);
+        let of_64 = object.size() == 8;
+        for (half, &reg) in regs.iter().enumerate() {
+            let address =
+                Address { displacement: address.displacement + half as i32 * self.emit.bytes(), ..address };
+            // Private memory has room for all lanes: what is not active keeps what it was.
+            let reg = match self.state.mask.clone() {
+                None => reg,
+                Some(mask) => {
+                    let old = self.emit.load(address);
+                    let mask = mask.packs[pack];
+                    let mask = if of_64 { self.emit.mask_half(mask, half == 1) } else { mask };
+                    self.emit.blend_lanes(mask, reg, old, of_64)
+                }
+            };
+            self.emit.store(address, reg);
+        }
+        self.emit.jump(done, &[]);
+        self.emit.at = done;
+    }
+
+    // Stores.
+
+    pub(super) fn store(&mut self, id: InstId) {
+        let inst = &self.program.insts[id];
+        let Op::Store(memory) = inst.op else { unreachable!("only stores come here") };
+        let (index, values) = (inst.operands[0], inst.operands[1..].to_vec());
+        let object = self.object(memory);
+        if object.private {
+            self.store_private(id, object, index, &values);
+            return;
+        }
+        let uniform = |value: &ValueId| self.shape.axes[*value].is_uniform();
+        if uniform(&index) && values.iter().all(uniform) {
+            self.store_once(id, object, index, &values);
+        } else if self.is_linear(index) && values.len() == 1 {
+            self.store_run(id, object, index, values[0]);
+        } else {
+            self.scatter_all(object, index, &values);
+        }
+    }
+
+    /// Stores what is the same in the tile.
+    fn store_once(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId]) {
+        // What is needed is there before the code may jump over it.
+        self.fetch(index);
+        values.iter().for_each(|&value| self.fetch(value));
+        let done = self.emit.block(self.emit.is_cold());
+        if let Some(mask) = self.state.mask.clone().filter(|mask| mask.maybe_empty) {
+            self.emit.test_none(&mask.packs);
+            let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
+            self.emit.at = none;
+            self.emit.jump(done, &[]);
+            self.emit.at = some;
+        }
+        let at_index = self.scalar(index, 0);
+        let size = object.size();
+        for (k, &value) in values.iter().enumerate() {
+            let k = k as i32;
+            let bits = self.scalar(value, 0);
+            let next = self.emit.block(self.emit.is_cold());
+            if !self.is_inside_once(id) {
+                let position = self.emit.lea(at(Base::Reg(at_index), k), Width::Qword);
+                self.emit.cmp(position, Self::length(object.memory), Width::Qword);
+                let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
+                self.emit.at = outside;
+                self.emit.jump(next, &[]);
+                self.emit.at = inside;
+            }
+            let width = match size {
+                1 => Width::Byte,
+                2 => Width::Word,
+                4 => Width::Dword,
+                _ => Width::Qword,
+            };
+            self.emit.store_scalar(element(object.start, at_index, size as u8, k * size), bits, width);
+            self.emit.jump(next, &[]);
+            self.emit.at = next;
+        }
+        self.emit.jump(done, &[]);
+        self.emit.at = done;
+    }
+
+    /// Stores lanes to consecutive elements.
+    fn store_run(&mut self, id: InstId, object: Object, index: ValueId, value: ValueId) {
+        let tile = self.shape.tile;
+        let size = object.size();
+        let masked = self.state.mask.is_some();
+        if masked && size < 4 {
+            self.scatter_all(object, index, &[value]);
+            return;
+        }
+        let slow = (!self.is_inside(id)).then(|| self.jump_unless_inside(object, index, 1));
+        let axes = self.shape.axes[index].and(self.shape.axes[value]);
+        for copy in 0..tile.copies(axes) {
+            let pack = tile.pack_of(axes, copy);
+            let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
+            let first = self.base(index, row as usize);
+            let address = element(object.start, first, size as u8, (column * tile.lanes) as i32 * size);
+            self.store_vector(object.element, address, value, pack);
+        }
+        let Some(slow) = slow else { return };
+        let done = self.emit.block(self.emit.is_cold());
+        self.emit.jump(done, &[]);
+        self.emit.at = slow;
+        let mark = self.scope();
+        self.scatter_all(object, index, &[value]);
+        self.leave(mark);
+        self.emit.jump(done, &[]);
+        self.emit.at = done;
+    }
+
+    fn store_vector(&mut self, element: Element, address: Address, value: ValueId, pack: usize) {
+        let mask = self.state.mask.clone().map(|mask| mask.packs[pack]);
+        let lower = self.vector(value, pack, 0);
+        match element.size() {
+            1 | 2 => self.store_narrow(element, address, lower),
+            4 => self.store_lanes(address, lower, mask, false),
+            _ => {
+                let upper = self.vector(value, pack, 1);
+                let above = Address { displacement: address.displacement + self.emit.bytes(), ..address };
+                let masks = mask.map(|mask| [self.emit.mask_half(mask, false), self.emit.mask_half(mask, true)]);
+                self.store_lanes(address, lower, masks.map(|masks| masks[0]), true);
+                self.store_lanes(above, upper, masks.map(|masks| masks[1]), true);
+            }
+        }
+    }
+
+    /// Stores a vector, or the lanes of a mask.
+    fn store_lanes(&mut self, address: Address, value: Reg, mask: Option<Reg>, of_64: bool) {
+        let Some(mask) = mask else {
+            if self.streaming { self.emit.stream(address, value) } else { self.emit.store(address, value) }
+            return;
+        };
+        if self.emit.wide() {
+            let code = if of_64 { Code::EVEX_Vmovupd_zmmm512_k1z_zmm } else { Code::EVEX_Vmovups_zmmm512_k1z_zmm };
+            let operands = [Operand::Memory(address), Operand::Use(value, Width::Zmm)];
+            self.emit.push(code, &operands, true).mask = Some(mask);
+        } else {
+            let code = if of_64 { Code::VEX_Vmaskmovpd_m256_ymm_ymm } else { Code::VEX_Vmaskmovps_m256_ymm_ymm };
+            let operands = [Operand::Memory(address), Operand::Use(mask, Width::Ymm), Operand::Use(value, Width::Ymm)];
+            self.emit.push(code, &operands, true);
+        }
+    }
+
+    /// Stores the low bytes of all lanes.
+    fn store_narrow(&mut self, element: Element, address: Address, value: Reg) {
+        let bytes = element.size() == 1;
+        if self.emit.wide() {
+            let (code, width) = if bytes {
+                (Code::EVEX_Vpmovdb_xmmm128_k1z_zmm, Width::Zmm)
+            } else {
+                (Code::EVEX_Vpmovdw_ymmm256_k1z_zmm, Width::Zmm)
+            };
+            self.emit.push(code, &[Operand::Memory(address), Operand::Use(value, width)], true);
+            return;
+        }
+        let mask = self.emit.constant(if bytes { 0xff } else { 0xffff }, false);
+        let low = self.emit.v2(emit::AND, value, mask);
+        let words = self.emit.v2((Code::VEX_Vpackusdw_ymm_ymm_ymmm256, Code::INVALID), low, low);
+        // The four words of each 128-bit half, side by side.
+        let words = self.emit.v1i((Code::VEX_Vpermq_ymm_ymmm256_imm8, Code::INVALID), words, 0xd8);
+        if bytes {
+            let packed = self.emit.v2((Code::VEX_Vpackuswb_ymm_ymm_ymmm256, Code::INVALID), words, words);
+            let operands = [Operand::Memory(address), Operand::Use(packed, Width::Xmm)];
+            self.emit.push(Code::VEX_Vmovq_xmmm64_xmm, &operands, true);
+        } else {
+            self.emit.store_half(address, words);
+        }
+    }
+
+    /// Stores lane by lane, for all packs.
+    fn scatter_all(&mut self, object: Object, index: ValueId, values: &[ValueId]) {
+        for pack in 0..self.shape.tile.packs() as usize {
+            let mask = self.active(pack);
+            self.pass_mask(mask);
+            self.pass(index, pack, 0);
+            for (number, &value) in values.iter().enumerate() {
+                self.pass(value, pack, 1 + number);
+            }
+            self.pass_object(object, 0);
+            self.service(Site::Scatter { element: object.element, count: values.len() });
+        }
+    }
+
+    // Atomics.
+
+    pub(super) fn atomic(&mut self, id: InstId) {
+        let inst = &self.program.insts[id];
+        debug_assert_eq!(inst.op.row().kind, Kind::Atomic);
+        let memory = inst.op.memory().expect("an atomic names an object");
+        let object = self.object(memory);
+        let shared = self.program.memory[memory].space != Space::Workgroup;
+        let ty = object.element.value_type();
+        let (index, operands) = (inst.operands[0], inst.operands[1..].to_vec());
+        let results = inst.results.clone();
+        let mut all: Vec<Regs> = vec![Regs::new(); results.len()];
+        for pack in 0..self.shape.tile.packs() as usize {
+            let mask = self.active(pack);
+            self.pass_mask(mask);
+            self.pass(index, pack, 0);
+            for (number, &operand) in operands.iter().enumerate() {
+                self.pass(operand, pack, 1 + number);
+            }
+            self.pass_object(object, 0);
+            self.service(Site::Atomic { op: inst.op.clone(), ty, shared });
+            for (number, list) in all.iter_mut().enumerate() {
+                let ty = self.program.ty(results[number]);
+                list.extend(self.receive(ty, 3 + number));
+            }
+        }
+        for (&result, regs) in results.iter().zip(&all) {
+            self.hold(result, regs);
+        }
+    }
+
+    // Together.
+
+    pub(super) fn collective(&mut self, id: InstId) {
+        let inst = &self.program.insts[id];
+        match &inst.op {
+            // Everybody is here.
+            Op::WorkgroupBarrier | Op::StorageBarrier => {}
+            Op::Broadcast => {
+                let (from, to) = (inst.operands[0], inst.results[0]);
+                let regs = self.first_of_tile(from, to);
+                let regs = match self.state.mask.clone() {
+                    None => regs,
+                    Some(mask) => {
+                        let bits = self.emit.mask_bits(mask.packs[0]);
+                        let bits = self.emit.s1_in_place(Code::Not_rm32, Width::Dword, bits);
+                        let ended = self.emit.s1i(Code::And_rm32_imm32, Width::Dword, bits, Operand::Dword(1));
+                        self.zero_if(ended, &regs)
+                    }
+                };
+                self.hold(to, &regs);
+            }
+            op => {
+                let ty = self.program.ty(inst.operands[0]);
+                let results = inst.results.clone();
+                let mut all: Vec<Regs> = vec![Regs::new(); results.len()];
+                for pack in 0..self.shape.tile.packs() as usize {
+                    let mask = self.active(pack);
+                    self.pass_mask(mask);
+                    for (number, &operand) in inst.operands.iter().enumerate() {
+                        self.pass(operand, pack, number);
+                    }
+                    self.service(Site::Subgroup { op: op.clone(), ty });
+                    for (number, list) in all.iter_mut().enumerate() {
+                        let ty = self.program.ty(results[number]);
+                        list.extend(self.receive(ty, 2 + number));
+                    }
+                }
+                for (&result, regs) in results.iter().zip(&all) {
+                    self.hold(result, regs);
+                }
+            }
+        }
+    }
+
+    // Effects.
+
+    pub(super) fn print(&mut self, id: InstId) {
+        let inst = &self.program.insts[id];
+        let Op::Print(format) = &inst.op else { unreachable!("only prints come here") };
+        let types: Vec<Type> = inst.operands.iter().map(|&operand| self.program.ty(operand)).collect();
+        let invocations = self.global_lanes();
+        for (pack, &invocations) in invocations.iter().enumerate() {
+            let mask = self.active(pack);
+            self.pass_mask(mask);
+            self.pass_vector(invocations, 0);
+            for (number, &operand) in inst.operands.iter().enumerate() {
+                self.pass(operand, pack, 1 + number);
+            }
+            self.service(Site::Print { format: format.clone(), types: types.clone() });
+        }
+    }
+
+    pub(super) fn trap(&mut self, id: InstId) {
+        let inst = &self.program.insts[id];
+        let invocations = self.global_lanes();
+        for (pack, &invocations) in invocations.iter().enumerate() {
+            let mask = self.active(pack);
+            self.pass_mask(mask);
+            self.pass_vector(invocations, 0);
+            self.pass(inst.operands[0], pack, 1);
+            self.service(Site::Trap { span: inst.span });
+        }
+    }
+
+    // What the runtime gets and gives.
+
+    fn scratch(&mut self, offset: i32) -> Address {
+        let end = offset as u32 + service::SLOT as u32;
+        self.emit.function.scratch = self.emit.function.scratch.max(end);
+        at(Base::Scratch, offset)
+    }
+
+    fn pass_mask(&mut self, mask: Reg) {
+        let vector = self.emit.mask_to_vector(mask);
+        let address = self.scratch(service::MASK);
+        self.emit.store(address, vector);
+    }
+
+    fn pass_vector(&mut self, vector: Reg, number: usize) {
+        self.pass_vectors(&[vector], number);
+    }
+
+    fn pass_vectors(&mut self, halves: &[Reg], number: usize) {
+        for (half, &reg) in halves.iter().enumerate() {
+            let offset = service::slot(number) + half as i32 * self.emit.bytes();
+            let address = self.scratch(offset);
+            self.emit.store(address, reg);
+        }
+    }
+
+    /// Passes the lanes of a value.
+    pub(super) fn pass(&mut self, value: ValueId, pack: usize, number: usize) {
+        let ty = self.program.ty(value);
+        let regs: SmallVec<[Reg; 2]> = if ty == Type::Bool {
+            let mask = self.mask_of(value, pack);
+            smallvec![self.emit.mask_to_vector(mask)]
+        } else {
+            (0..if ty.bits() == 64 { 2 } else { 1 }).map(|half| self.vector(value, pack, half)).collect()
+        };
+        self.pass_vectors(&regs, number);
+    }
+
+    /// Gets lanes of a type.
+    pub(super) fn receive(&mut self, ty: Type, number: usize) -> SmallVec<[Reg; 2]> {
+        let halves = if ty.bits() == 64 { 2 } else { 1 };
+        let mut regs: SmallVec<[Reg; 2]> = SmallVec::new();
+        for half in 0..halves {
+            let address = self.scratch(service::slot(number) + half * self.emit.bytes());
+            regs.push(self.emit.load(address));
+        }
+        if ty == Type::Bool {
+            regs[0] = self.emit.mask_from_vector(regs[0]);
+        }
+        regs
+    }
+
+    fn pass_object(&mut self, object: Object, offset: i32) {
+        let start = if offset == 0 {
+            object.start
+        } else {
+            self.emit.lea(at(Base::Reg(object.start), offset * object.size()), Width::Qword)
+        };
+        let length = self.emit.load_scalar(Self::length(object.memory), Width::Qword);
+        let one = self.emit.immediate(1);
+        let zero = self.emit.immediate(0);
+        self.pass_geometry(start, length, one, zero);
+    }
+
+    /// The mask says what is inside; elements are as far apart as a tile has lanes.
+    fn pass_private(&mut self, object: Object, offset: i32, pack: usize) {
+        let tile = self.shape.tile;
+        let offset = offset * (tile.size() as i32) * object.size();
+        let start = self.emit.lea(at(Base::Reg(object.start), offset), Width::Qword);
+        let length = self.emit.immediate(u64::from(u32::MAX));
+        let stride = self.emit.immediate(u64::from(tile.size()));
+        let column = self.emit.immediate(u64::from(pack as u32 * tile.lanes));
+        self.pass_geometry(start, length, stride, column);
+    }
+
+    fn pass_geometry(&mut self, start: Reg, length: Reg, stride: Reg, column: Reg) {
+        for (offset, reg) in [
+            (service::START, start),
+            (service::LENGTH, length),
+            (service::STRIDE, stride),
+            (service::COLUMN, column),
+        ] {
+            let address = self.scratch(offset);
+            self.emit.store_scalar(address, reg, Width::Qword);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! What generated code and the runtime know of each other: the context that code is called with, and the one function that it
+//! calls back.
+//!
+//! A call passes lanes in scratch memory: a mask at [`MASK`], where an array is, and values in [`slot`]s. What is to be done
+//! is a [`Site`], by its number.
+
+use smallvec::SmallVec;
+use vyre_foundation::ir::entity::Entity;
+use vyre_foundation::ir::ops::{Eval, Op};
+use vyre_foundation::ir::{Element, Literal, MemId, Span, Type};
+
+use crate::dispatch::Account;
+use crate::memory::{Block, View, update_function};
+use crate::subgroup;
+
+/// What generated code is called with. The entries of memory objects follow it: where each starts, or the bits of a uniform,
+/// and its length.
+#[repr(C)]
+pub(crate) struct Context {
+    /// Loop trips before the next poll.
+    pub(crate) budget: u32,
+    /// Not 0 if everything is given up.
+    pub(crate) stopped: u32,
+    /// Workgroups of the grid.
+    pub(crate) counts: [u32; 3],
+    /// The workgroup that comes next.
+    pub(crate) group: [u32; 3],
+    /// Its linear index.
+    pub(crate) first: u32,
+    /// How many workgroups are left.
+    pub(crate) groups: u32,
+    /// How many invocations there are, if workgroups are merged.
+    pub(crate) positions: u32,
+    padding: u32,
+    /// What tiles keep between segments.
+    pub(crate) kept: *mut u8,
+    /// What a workgroup keeps between segments.
+    pub(crate) group_slots: *mut u8,
+    pub(crate) service: unsafe extern "sysv64" fn(*mut Context, u64, *mut u8),
+    pub(crate) worker: *const Worker<'static>,
+}
+
+pub(crate) const BUDGET: i32 = std::mem::offset_of!(Context, budget) as i32;
+pub(crate) const STOPPED: i32 = std::mem::offset_of!(Context, stopped) as i32;
+pub(crate) const COUNTS: i32 = std::mem::offset_of!(Context, counts) as i32;
+pub(crate) const GROUP: i32 = std::mem::offset_of!(Context, group) as i32;
+pub(crate) const FIRST: i32 = std::mem::offset_of!(Context, first) as i32;
+pub(crate) const GROUPS: i32 = std::mem::offset_of!(Context, groups) as i32;
+pub(crate) const POSITIONS: i32 = std::mem::offset_of!(Context, positions) as i32;
+pub(crate) const KEPT: i32 = std::mem::offset_of!(Context, kept) as i32;
+pub(crate) const GROUP_SLOTS: i32 = std::mem::offset_of!(Context, group_slots) as i32;
+pub(crate) const SERVICE: i32 = std::mem::offset_of!(Context, service) as i32;
+
+/// Where the entry of an object is in the context: its start, and 8 bytes further its length.
+pub(crate) fn object(memory: MemId) -> i32 {
+    (size_of::<Context>() + 16 * memory.index()) as i32
+}
+
+/// The mask in scratch memory: 32 bits for each lane.
+pub(crate) const MASK: i32 = 0;
+/// The first element of an array.
+pub(crate) const START: i32 = 64;
+/// How many elements it has.
+pub(crate) const LENGTH: i32 = 72;
+/// How far apart they are, in elements.
+pub(crate) const STRIDE: i32 = 80;
+/// What is added to the position of lane 0; further lanes follow if elements are apart.
+pub(crate) const COLUMN: i32 = 88;
+/// Bytes of the lanes of a value.
+pub(crate) const SLOT: i32 = 128;
+/// The least scratch memory.
+pub(crate) const SCRATCH: u32 = 128;
+
+/// Where lanes of a value are in scratch memory.
+pub(crate) fn slot(number: usize) -> i32 {
+    128 + SLOT * number as i32
+}
+
+/// Something generated code has the runtime do.
+pub(crate) enum Site {
+    /// Computes, lane by lane.
+    Evaluate { evaluator: Eval, operands: SmallVec<[Type; 4]>, result: Type },
+    /// Loads elements for the lanes of the mask, which are inside. Slot 0: indices, then elements.
+    Gather { element: Element },
+    /// Stores elements. Slot 0: indices; then the elements.
+    Scatter { element: Element, count: usize },
+    /// Changes elements. Slot 0: indices; 1 and 2: operands; 3 and 4: results.
+    Atomic { op: Op, ty: Type, shared: bool },
+    /// Exchanges between lanes. Slots 0 and 1: operands; from 2: results.
+    Subgroup { op: Op, ty: Type },
+    /// Prints. Slot 0: invocations; then the operands.
+    Print { format: Box<str>, types: Vec<Type> },
+    /// Traps. Slot 0: invocations; 1: codes.
+    Trap { span: Span },
+    /// Pays for trips: the number of active lanes is at the start of scratch memory.
+    Poll { span: Span },
+    /// Makes memory of a workgroup zero.
+    ClearGroup,
+    /// Makes private memory of a tile zero.
+    ClearTile,
+}
+
+/// A worker while it executes generated code.
+pub(crate) struct Worker<'a> {
+    pub(crate) account: &'a Account<'a>,
+    pub(crate) sites: &'a [Site],
+    /// Lanes of a pack.
+    pub(crate) lanes: usize,
+    /// How many trips between two polls.
+    pub(crate) trips: u32,
+    pub(crate) workgroup: &'a Block,
+    pub(crate) private: &'a Block,
+    pub(crate) kept: &'a Block,
+}
+
+/// Lanes in scratch memory.
+#[derive(Clone, Copy)]
+struct Scratch {
+    start: *mut u8,
+    lanes: usize,
+}
+
+impl Scratch {
+    /// # Safety
+    /// The offset lies inside.
+    unsafe fn word(self, offset: i32) -> u64 {
+        // SAFETY: promised by the caller; offsets are multiples of 8 and scratch memory is aligned.
+        unsafe { self.start.add(offset as usize).cast::<u64>().read() }
+    }
+
+    fn is_active(self, lane: usize) -> bool {
+        // SAFETY: the mask is at the start of scratch memory.
+        unsafe { self.start.cast::<u32>().add(lane).read() != 0 }
+    }
+
+    /// The bits of a value that was passed.
+    fn get(self, number: usize, lane: usize, ty: Type) -> u64 {
+        // SAFETY: code passes what the site asks for.
+        unsafe {
+            let start = self.start.add(slot(number) as usize);
+            match ty {
+                Type::I64 | Type::U64 | Type::F64 => start.cast::<u64>().add(lane).read(),
+                Type::Bool => u64::from(start.cast::<u32>().add(lane).read() != 0),
+                Type::I32 | Type::U32 | Type::F32 | Type::F16 => u64::from(start.cast::<u32>().add(lane).read()),
+            }
+        }
+    }
+
+    fn set(self, number: usize, lane: usize, ty: Type, bits: u64) {
+        // SAFETY: as above; code leaves room for what it gets back.
+        unsafe {
+            let start = self.start.add(slot(number) as usize);
+            match ty {
+                Type::I64 | Type::U64 | Type::F64 => start.cast::<u64>().add(lane).write(bits),
+                _ => start.cast::<u32>().add(lane).write(bits as u32),
+            }
+        }
+    }
+
+    fn active(self) -> impl Iterator<Item = usize> {
+        (0..self.lanes).filter(move |&lane| self.is_active(lane))
+    }
+
+    fn array(self, element: Element) -> View {
+        // SAFETY: code passes where the array is.
+        let (start, length) = unsafe { (self.word(START) as *mut u8, self.word(LENGTH)) };
+        View { start, length: length as u32, element, lane_stride: 0 }
+    }
+
+    /// The position of a lane's element at an index.
+    fn position(self, lane: usize, index: u64) -> u64 {
+        // SAFETY: code passes how elements are placed.
+        let (stride, column) = unsafe { (self.word(STRIDE), self.word(COLUMN)) };
+        if stride == 1 { index } else { index * stride + column + lane as u64 }
+    }
+}
+
+/// The function that generated code calls.
+///
+/// # Safety
+/// Called by generated code only, with its own context and scratch memory.
+pub(crate) unsafe extern "sysv64" fn serve(context: *mut Context, site: u64, scratch: *mut u8) {
+    // SAFETY: the context belongs to this call of generated code, and the worker lives as long.
+    let (context, worker) = unsafe { (&mut *context, &*(*context).worker) };
+    let scratch = Scratch { start: scratch, lanes: worker.lanes };
+    match &worker.sites[site as usize] {
+        Site::Evaluate { evaluator, operands, result } => {
+            // Results go where the first operand was, and may be wider.
+            let mut computed = [0; subgroup::LARGEST];
+            for (lane, computed) in computed.iter_mut().enumerate().take(worker.lanes) {
+                let given: SmallVec<[u64; 4]> =
+                    operands.iter().enumerate().map(|(number, &ty)| scratch.get(number, lane, ty)).collect();
+                *computed = evaluator(&given);
+            }
+            for (lane, &bits) in computed.iter().enumerate().take(worker.lanes) {
+                scratch.set(0, lane, *result, bits);
+            }
+        }
+        Site::Gather { element } => {
+            let array = scratch.array(*element);
+            let ty = element.value_type();
+            let loaded: SmallVec<[u64; subgroup::LARGEST]> = (0..worker.lanes)
+                .map(|lane| {
+                    let index = scratch.get(0, lane, Type::U32);
+                    if scratch.is_active(lane) { array.load(0, scratch.position(lane, index)) } else { 0 }
+                })
+                .collect();
+            for (lane, bits) in loaded.into_iter().enumerate() {
+                scratch.set(0, lane, ty, bits);
+            }
+        }
+        Site::Scatter { element, count } => {
+            let array = scratch.array(*element);
+            let ty = element.value_type();
+            for lane in scratch.active() {
+                let index = scratch.get(0, lane, Type::U32);
+                for number in 0..*count {
+                    let position = scratch.position(lane, index) + number as u64;
+                    array.store(0, position, scratch.get(1 + number, lane, ty));
+                }
+            }
+        }
+        Site::Atomic { op, ty, shared } => atomic(op, *ty, *shared, scratch),
+        Site::Subgroup { op, ty } => {
+            let given: SmallVec<[Option<u64>; subgroup::LARGEST]> = (0..worker.lanes)
+                .map(|lane| scratch.is_active(lane).then(|| scratch.get(0, lane, *ty)))
+                .collect();
+            let has_second = matches!(op, Op::SubgroupShuffle);
+            let second = std::array::from_fn(|lane| {
+                if has_second && lane < worker.lanes { scratch.get(1, lane, Type::U32) } else { 0 }
+            });
+            let gives = subgroup::exchange(op, *ty, &given, &second);
+            for (lane, &bits) in gives.iter().enumerate().take(worker.lanes) {
+                if *op == Op::SubgroupBallot {
+                    for number in 0..4 {
+                        scratch.set(2 + number, lane, Type::U32, if number == 0 { bits } else { 0 });
+                    }
+                } else {
+                    scratch.set(2, lane, *ty, bits);
+                }
+            }
+        }
+        Site::Print { format, types } => {
+            for lane in scratch.active() {
+                let literals = types
+                    .iter()
+                    .enumerate()
+                    .map(|(number, &ty)| Literal { ty, bits: scratch.get(1 + number, lane, ty) });
+                worker.account.print(scratch.get(0, lane, Type::U32) as u32, format, literals);
+            }
+        }
+        Site::Trap { span } => {
+            if let Some(lane) = scratch.active().next() {
+                let (invocation, code) = (scratch.get(0, lane, Type::U32), scratch.get(1, lane, Type::U32));
+                worker.account.trap(invocation as u32, code as u32, *span, scratch.active().count() as u64);
+            }
+        }
+        Site::Poll { span } => {
+            // SAFETY: the count is at the start of scratch memory.
+            let active = unsafe { scratch.start.cast::<u32>().read() };
+            context.budget = worker.trips;
+            let paid = worker.account.pay(u64::from(active) * u64::from(worker.trips), *span);
+            if paid.and_then(|()| worker.account.check(Some(*span))).is_err() {
+                context.stopped = 1;
+            }
+        }
+        Site::ClearGroup => {
+            worker.workgroup.clear();
+            worker.kept.clear();
+            worker.private.clear();
+        }
+        Site::ClearTile => worker.private.clear(),
+    }
+}
+
+fn atomic(op: &Op, ty: Type, shared: bool, scratch: Scratch) {
+    let element = match ty {
+        Type::I32 => Element::I32,
+        Type::U32 => Element::U32,
+        Type::I64 => Element::I64,
+        _ => Element::U64,
+    };
+    let array = scratch.array(element);
+    if let Op::AtomicCompareExchange(_) = op {
+        for lane in scratch.active() {
+            let index = scratch.get(0, lane, Type::U32);
+            let (expected, new) = (scratch.get(1, lane, ty), scratch.get(2, lane, ty));
+            let inside = index < u64::from(array.length);
+            let old = array.replace(index, |old| (old == expected).then_some(new));
+            scratch.set(3, lane, ty, old);
+            scratch.set(4, lane, Type::Bool, u64::from(inside && old == expected));
+        }
+        return;
+    }
+    let update = update_function(op, ty, shared);
+    // SAFETY: indices, mask, operands and results have their places in scratch memory, which is no object's; the function is
+    // for the type.
+    unsafe {
+        let indices = std::slice::from_raw_parts(scratch.start.add(slot(0) as usize).cast::<u32>(), scratch.lanes);
+        let mask = std::slice::from_raw_parts(scratch.start.cast::<u32>(), scratch.lanes);
+        let (given, taken) = (scratch.start.add(slot(1) as usize), scratch.start.add(slot(3) as usize));
+        update(&array, indices, mask, given, taken);
+    }
+}
+
+impl Context {
+    pub(crate) fn new(counts: [u32; 3], trips: u32) -> Context {
+        Context {
+            budget: trips,
+            stopped: 0,
+            counts,
+            group: [0; 3],
+            first: 0,
+            groups: 0,
+            positions: 0,
+            padding: 0,
+            kept: std::ptr::null_mut(),
+            group_slots: std::ptr::null_mut(),
+            service: serve,
+            worker: std::ptr::null(),
+        }
+    }
+}
