@@ -559,8 +559,12 @@ impl Lower<'_> {
             self.scatter_all(object, index, &[value]);
             return;
         }
-        let slow = (!self.is_inside(id)).then(|| self.jump_unless_inside(object, index, 1));
         let axes = self.shape.axes[index].and(self.shape.axes[value]);
+        // What is needed is there before the code may jump over it.
+        for copy in 0..tile.copies(axes) {
+            self.vector(value, tile.pack_of(axes, copy), 0);
+        }
+        let slow = (!self.is_inside(id)).then(|| self.jump_unless_inside(object, index, 1));
         for copy in 0..tile.copies(axes) {
             let pack = tile.pack_of(axes, copy);
             let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);

@@ -338,7 +338,9 @@ impl Lower<'_> {
         let program = self.program;
         if let Def::Result(id, 0) = program.values[condition].def {
             let inst = &program.insts[id];
-            if let Some(code) = self.compare_scalars(&inst.op, &inst.operands) {
+            if inst.operands.iter().all(|&operand| self.is_there(operand))
+                && let Some(code) = self.compare_scalars(&inst.op, &inst.operands)
+            {
                 return self.emit.branch(code, false, false);
             }
         }
@@ -734,7 +736,9 @@ impl Lower<'_> {
             self.emit.at = stays;
             return;
         }
-        if let Def::Result(id, 0) = program.values[condition].def {
+        if let Def::Result(id, 0) = program.values[condition].def
+            && program.insts[id].operands.iter().all(|&operand| self.is_there(operand))
+        {
             let inst = &program.insts[id];
             let both = match inst.op {
                 Op::And => holds,

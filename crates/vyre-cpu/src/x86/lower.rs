@@ -297,9 +297,8 @@ impl Lower<'_> {
             let outside = inst.results.iter().all(|&result| is_outside(self.shape.axes[result]));
             // An operand that a segment computes must come from an earlier one.
             let ready = inst.operands.iter().all(|&operand| {
-                self.program.known(operand).is_some()
-                    || self.held[operand].is_some()
-                    || self.slots[operand].is_some()
+                self.held[operand].is_some()
+                    || self.is_there(operand)
                         && !matches!(program.values[operand].def, Def::Result(id, _) if insts.contains(&id))
             });
             if computes && outside && ready && !self.hoisted[id] {
@@ -670,6 +669,11 @@ impl Lower<'_> {
         }
         self.hold(value, &regs);
         self.log.push(Cached::Kept(value));
+    }
+
+    /// Whether a value can be used here. All operands can; what these were computed from may belong to another segment.
+    pub(super) fn is_there(&self, value: ValueId) -> bool {
+        self.program.known(value).is_some() || self.held[value].is_some() || self.slots[value].is_some()
     }
 
     /// Makes sure that a value is in registers.
