@@ -64,7 +64,7 @@ fn shares<'a>(report: &Report, line: &impl Fn(&'a str) -> Line<'a>, run: &optimi
 }
 
 /// The generated program whose size is nearest to what is asked for.
-fn program_of(instructions: usize) -> Result<Validated<Program>, Error> {
+pub(crate) fn program_of(instructions: usize) -> Result<Validated<Program>, Error> {
     let features = Features { size: instructions as u32, ..Features::default() };
     let candidates = (0..40).map(|seed| generate(seed, &features).program);
     let nearest = candidates.min_by_key(|program| program.stats().nodes.abs_diff(instructions));
