@@ -61,9 +61,9 @@ impl Report {
             }
             // Whoever is faster is run more often, so that all have as much time to find a quiet moment.
             let slowest = best.iter().max().map_or(0, Duration::as_nanos);
-            for who in 0..best.len() {
-                for _ in 1..(slowest / best[who].as_nanos().max(1)).min(50) {
-                    best[who] = best[who].min(run(who));
+            for (who, best) in best.iter_mut().enumerate() {
+                for _ in 1..(slowest / best.as_nanos().max(1)).min(50) {
+                    *best = (*best).min(run(who));
                 }
             }
             done += 1;

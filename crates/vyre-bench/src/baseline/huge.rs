@@ -1,6 +1,6 @@
 //! Arrays in huge pages.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -17,33 +17,27 @@ unsafe impl<T: Copy + Send> Send for Huge<T> {}
 unsafe impl<T: Copy + Sync> Sync for Huge<T> {}
 
 /// Types of which all bits 0 are a value.
-pub(crate) trait Number: Copy {
-    const ZERO: Self;
-}
-impl Number for u8 {
-    const ZERO: u8 = 0;
-}
-impl Number for u32 {
-    const ZERO: u32 = 0;
-}
-impl Number for f32 {
-    const ZERO: f32 = 0.0;
-}
+#[allow(dead_code)] // It says something about types, and is never asked.
+pub(crate) trait Number: Copy {}
+impl Number for u8 {}
+impl Number for u32 {}
+impl Number for f32 {}
 
 impl<T: Number> Huge<T> {
     /// An array of zeros, every page of which has been touched.
     pub(crate) fn zeros(length: usize) -> Huge<T> {
         let layout = layout::<T>(length);
         // SAFETY: the layout has a size that is not zero.
-        let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        let Some(start) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        // Before anything is touched: pages that are there already stay small.
         #[cfg(target_os = "linux")]
         // SAFETY: the range is that of the allocation. It is advice: whether it is followed does not matter here.
         unsafe {
             libc::madvise(start.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE);
         }
-        let mut array = Huge { start: start.cast(), length };
-        array.fill(T::ZERO);
-        array
+        // SAFETY: that many bytes were allocated.
+        unsafe { start.as_ptr().write_bytes(0, layout.size()) };
+        Huge { start: start.cast(), length }
     }
 
     /// A copy.

@@ -47,10 +47,9 @@ pub(super) trait Lanes: Copy {
     /// The last lane, in all lanes.
     unsafe fn last(a: Self::U) -> Self::U;
 
-    unsafe fn all() -> Self::M;
     unsafe fn any(mask: Self::M) -> bool;
-    /// The lanes of a mask in which a ≤ b.
-    unsafe fn at_most(mask: Self::M, a: Self::F, b: Self::F) -> Self::M;
+    /// The lanes in which a ≤ b.
+    unsafe fn at_most(a: Self::F, b: Self::F) -> Self::M;
     /// Adds 1 to the lanes of a mask.
     unsafe fn count(counts: Self::U, mask: Self::M) -> Self::U;
 }
@@ -115,9 +114,8 @@ lanes! {
         _mm256_add_epi32(a, _mm256_shuffle_epi32::<0xff>(lower))
     };
     last(a: __m256i) -> __m256i = _mm256_permutevar8x32_epi32(a, _mm256_set1_epi32(7));
-    all() -> __m256 = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
     any(mask: __m256) -> bool = _mm256_movemask_ps(mask) != 0;
-    at_most(mask: __m256, a: __m256, b: __m256) -> __m256 = _mm256_and_ps(mask, _mm256_cmp_ps::<_CMP_LE_OQ>(a, b));
+    at_most(a: __m256, b: __m256) -> __m256 = _mm256_cmp_ps::<_CMP_LE_OQ>(a, b);
     count(counts: __m256i, mask: __m256) -> __m256i = _mm256_sub_epi32(counts, _mm256_castps_si256(mask));
 }
 
@@ -154,9 +152,8 @@ lanes! {
         _mm512_add_epi32(a, _mm512_alignr_epi32::<8>(a, zeros))
     };
     last(a: __m512i) -> __m512i = _mm512_permutexvar_epi32(_mm512_set1_epi32(15), a);
-    all() -> __mmask16 = 0xffff;
     any(mask: __mmask16) -> bool = mask != 0;
-    at_most(mask: __mmask16, a: __m512, b: __m512) -> __mmask16 = _mm512_mask_cmp_ps_mask::<_CMP_LE_OQ>(mask, a, b);
+    at_most(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b);
     count(counts: __m512i, mask: __mmask16) -> __m512i =
         _mm512_mask_add_epi32(counts, mask, counts, _mm512_set1_epi32(1));
 }

@@ -3,7 +3,10 @@
 //! The work of one thread at a time is a function over [`Lanes`], which `on` compiles for both. What is passed to it is checked
 //! before, so its loops have no checks.
 
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch, _mm_sfence};
+// Registers are arrays here, and several of them are indexed alike.
+#![allow(clippy::needless_range_loop)]
+
+use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch, _mm_sfence};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
@@ -113,7 +116,7 @@ pub(super) fn gather(isa: Isa, table: &[f32], index: &[u32], out: &mut [f32]) {
                 if at + AHEAD + L::COUNT <= whole {
                     for lane in 0..L::COUNT {
                         let later = *from.add(at + AHEAD + lane) as usize;
-                        _mm_prefetch::<_MM_HINT_T0>(table_start.add(later).cast());
+                        _mm_prefetch::<_MM_HINT_NTA>(table_start.add(later).cast());
                     }
                 }
                 L::stream(to.add(at), L::gather(table_start, L::load_u(from.add(at))));
@@ -161,7 +164,7 @@ pub(super) fn mandelbrot(isa: Isa, image: &Image, pixels: &mut [u8]) {
     /// Rows that are done together: neighbours escape at about the same time, and four chains hide each other's latency.
     const ROWS: usize = 4;
     /// Trips between two looks at whether all points have escaped.
-    const TRIPS: u32 = 8;
+    const TRIPS: u32 = 4;
 
     #[inline(always)]
     unsafe fn part<L: Lanes>(image: &Image, columns: &[f32], rows: &[f32], pixels: &mut [u8]) {
@@ -175,24 +178,25 @@ pub(super) fn mandelbrot(isa: Isa, image: &Image, pixels: &mut [u8]) {
             for column in (0..columns.len()).step_by(L::COUNT) {
                 let cx = L::load(columns.as_ptr().add(column));
                 let (mut x, mut y) = ([zero; ROWS], [zero; ROWS]);
-                let (mut trips, mut bounded) = ([L::splat_u(0); ROWS], [L::all(); ROWS]);
-                let mut done = 0;
-                let mut any = true;
-                while any && done < image.max_trips {
-                    let end = (done + TRIPS).min(image.max_trips);
-                    while done < end {
+                let mut trips = [L::splat_u(0); ROWS];
+                for _ in 0..image.max_trips / TRIPS {
+                    // Points that have escaped are moved as well: they get further away, are infinite or no number, and never count
+                    // again.
+                    for _ in 0..TRIPS {
                         for row in 0..ROWS {
                             let (xx, yy) = (L::mul(x[row], x[row]), L::mul(y[row], y[row]));
-                            bounded[row] = L::at_most(bounded[row], L::add(xx, yy), four);
-                            trips[row] = L::count(trips[row], bounded[row]);
+                            trips[row] = L::count(trips[row], L::at_most(L::add(xx, yy), four));
                             y[row] = L::fma(L::mul(x[row], y[row]), two, cy[row]);
                             x[row] = L::add(L::sub(xx, yy), cx);
                         }
-                        done += 1;
                     }
-                    any = false;
+                    let mut any = false;
                     for row in 0..ROWS {
-                        any |= L::any(bounded[row]);
+                        let norm = L::add(L::mul(x[row], x[row]), L::mul(y[row], y[row]));
+                        any |= L::any(L::at_most(norm, four));
+                    }
+                    if !any {
+                        break;
                     }
                 }
                 for row in 0..ROWS {
@@ -208,7 +212,8 @@ pub(super) fn mandelbrot(isa: Isa, image: &Image, pixels: &mut [u8]) {
     }
     let (columns, rows) = image.points();
     let columns = columns.as_slice();
-    assert!(image.side.is_multiple_of(16) && pixels.len() == image.side * image.side);
+    assert!(image.side.is_multiple_of(16) && image.max_trips.is_multiple_of(TRIPS));
+    assert!(pixels.len() == image.side * image.side);
     pixels
         .par_chunks_mut(ROWS * image.side)
         .zip(rows.par_chunks(ROWS))
@@ -236,7 +241,7 @@ fn nbody_by<const EXACT: bool>(isa: Isa, step: Step, bodies: &[f32], velocities:
         velocities: &mut [f32],
         moved: &mut [f32],
     ) {
-        // As many chains as the registers have room for.
+        // As many as the registers of AVX2 have room for; both fetch the other body once.
         const VECTORS: usize = 2;
         for first in (0..BODIES).step_by(VECTORS * L::COUNT) {
             let mut places = [[0f32; VECTORS * 16]; 3];
@@ -256,7 +261,7 @@ fn nbody_by<const EXACT: bool>(isa: Isa, step: Step, bodies: &[f32], velocities:
                     }
                 }
                 let softening_squared = L::splat(step.softening * step.softening);
-                let (one, half, three_halves) = (L::splat(1.0), L::splat(0.5), L::splat(1.5));
+                let (one, three) = (L::splat(1.0), L::splat(3.0));
                 for other in bodies.chunks_exact(4) {
                     let (x, y, z, mass) =
                         (L::splat(other[0]), L::splat(other[1]), L::splat(other[2]), L::splat(other[3]));
@@ -267,9 +272,9 @@ fn nbody_by<const EXACT: bool>(isa: Isa, step: Step, bodies: &[f32], velocities:
                         let inverse = if EXACT {
                             L::div(one, L::sqrt(squared))
                         } else {
+                            // One step of Newton's method gives twice the inverse; eight times the pull is made up for below.
                             let near = L::rsqrt(squared);
-                            let rest = L::mul(L::mul(squared, half), L::mul(near, near));
-                            L::mul(near, L::sub(three_halves, rest))
+                            L::mul(near, L::sub(three, L::mul(squared, L::mul(near, near))))
                         };
                         let strength = L::mul(mass, L::mul(L::mul(inverse, inverse), inverse));
                         let pull = &mut pull[vector];
@@ -278,9 +283,11 @@ fn nbody_by<const EXACT: bool>(isa: Isa, step: Step, bodies: &[f32], velocities:
                         pull[2] = L::fma(strength, dz, pull[2]);
                     }
                 }
+                let scale = L::splat(if EXACT { 1.0 } else { 0.125 });
                 for vector in 0..VECTORS {
                     for axis in 0..3 {
-                        L::store(pulls[axis].as_mut_ptr().add(vector * L::COUNT), pull[vector][axis]);
+                        let pull = L::mul(pull[vector][axis], scale);
+                        L::store(pulls[axis].as_mut_ptr().add(vector * L::COUNT), pull);
                     }
                 }
             }
@@ -499,10 +506,16 @@ pub(super) fn scan(isa: Isa, data: &[u32], sums: &mut [u32]) {
             // SAFETY: every tile is taken once, and lies inside of the sums.
             let sums = unsafe { std::slice::from_raw_parts_mut(to.0.add(start), data.len()) };
             let total = on!(isa, total(data: &[u32]) -> u32);
-            // Whoever took the tile before this one is at work on it, so this ends.
+            // Whoever took the tile before this one is at work on it, so this ends; unless that thread waits for a core, soon.
             let mut known = before[tile].load(Ordering::Acquire);
+            let mut looks = 0;
             while known < KNOWN {
-                std::hint::spin_loop();
+                looks += 1;
+                if looks % 256 == 0 {
+                    std::thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
+                }
                 known = before[tile].load(Ordering::Acquire);
             }
             let known = known as u32;
@@ -538,43 +551,84 @@ pub(super) fn histogram(_: Isa, data: &[u8]) -> [u32; 256] {
     data.par_chunks(1 << 18).map(part).reduce(|| [0; 256], plain::added)
 }
 
-/// A radix sort from the lowest digits upwards. In each pass every thread counts the digits of its part, and then knows where its
-/// keys go.
+/// A radix sort by 8 bits at a time. All threads move the keys into buckets by their highest digit; a bucket of random keys then fits
+/// into the first cache, and is sorted there by one thread, from the lowest digit upwards.
 pub(super) fn sort(_: Isa, keys: &[u32], sorted: &mut [u32], scratch: &mut [u32]) {
-    const BITS: u32 = 11;
-    const DIGITS: usize = 1 << BITS;
+    const DIGITS: usize = 256;
 
-    fn pass(from: &[u32], to: &mut [u32], shift: u32) {
-        let digit = |key: u32| (key >> shift) as usize & (DIGITS - 1);
-        let part = from.len().div_ceil(rayon::current_num_threads()).max(1);
-        let count = |keys: &[u32]| {
-            let mut counts = vec![0u32; DIGITS];
-            for key in keys {
-                counts[digit(*key)] += 1;
-            }
-            counts
-        };
-        let mut starts: Vec<Vec<u32>> = from.par_chunks(part).map(count).collect();
-        let mut before = 0;
-        for digit in 0..DIGITS {
-            for starts in &mut starts {
-                before += std::mem::replace(&mut starts[digit], before);
-            }
+    fn digit(key: u32, place: u32) -> usize {
+        (key >> (8 * place)) as usize % DIGITS
+    }
+
+    /// Moves keys to where those with their digits begin.
+    ///
+    /// # Safety
+    /// The starts and the numbers of the keys with each digit give places of `to` that nobody else writes to.
+    unsafe fn scatter(keys: &[u32], place: u32, starts: &mut [u32; DIGITS], to: *mut u32) {
+        for key in keys {
+            let start = &mut starts[digit(*key, place)];
+            // SAFETY: for the caller.
+            unsafe { *to.add(*start as usize) = *key };
+            *start += 1;
         }
-        let to = Shared(to.as_mut_ptr());
-        from.par_chunks(part).zip(&mut starts).for_each(|(keys, starts)| {
-            let to = &to;
-            for key in keys {
-                let place = &mut starts[digit(*key)];
-                // SAFETY: the counts of all digits and parts make up the length, so places are inside and none is taken twice.
-                unsafe { *to.0.add(*place as usize) = *key };
-                *place += 1;
-            }
-        });
+    }
+
+    /// Turns counts into starts; `before` is where the first one is.
+    fn begin(counts: &mut u32, before: &mut u32) {
+        *before += std::mem::replace(counts, *before);
     }
 
     assert_eq!([sorted.len(), scratch.len()], [keys.len(); 2]);
-    pass(keys, sorted, 0);
-    pass(sorted, scratch, BITS);
-    pass(scratch, sorted, 2 * BITS);
+    let part = keys.len().div_ceil(rayon::current_num_threads()).max(1);
+    let count = |keys: &[u32]| {
+        let mut counts = [0u32; DIGITS];
+        for key in keys {
+            counts[digit(*key, 3)] += 1;
+        }
+        counts
+    };
+    let mut starts: Vec<[u32; DIGITS]> = keys.par_chunks(part).map(count).collect();
+    let (mut before, mut lengths) = (0, [0; DIGITS]);
+    for digit in 0..DIGITS {
+        let first = before;
+        for starts in &mut starts {
+            begin(&mut starts[digit], &mut before);
+        }
+        lengths[digit] = (before - first) as usize;
+    }
+    let to = Shared(scratch.as_mut_ptr());
+    keys.par_chunks(part).zip(starts).for_each(|(keys, mut starts)| {
+        let to = &to;
+        // SAFETY: the counts of all digits and parts make up the length, so places are inside and none is taken twice.
+        unsafe { scatter(keys, 3, &mut starts, to.0) };
+    });
+
+    let mut buckets = Vec::with_capacity(DIGITS);
+    let (mut sorted, mut scratch) = (sorted, scratch);
+    for length in lengths {
+        let (to, from);
+        (to, sorted) = sorted.split_at_mut(length);
+        (from, scratch) = scratch.split_at_mut(length);
+        buckets.push((from, to));
+    }
+    buckets.into_par_iter().for_each(|(from, to)| {
+        let mut starts = [[0u32; DIGITS]; 3];
+        for key in &*from {
+            for (place, counts) in starts.iter_mut().enumerate() {
+                counts[digit(*key, place as u32)] += 1;
+            }
+        }
+        for counts in &mut starts {
+            let mut before = 0;
+            for count in counts {
+                begin(count, &mut before);
+            }
+        }
+        // SAFETY: both have as many elements as were counted.
+        unsafe {
+            scatter(from, 0, &mut starts[0], to.as_mut_ptr());
+            scatter(to, 1, &mut starts[1], from.as_mut_ptr());
+            scatter(from, 2, &mut starts[2], to.as_mut_ptr());
+        }
+    });
 }
