@@ -74,3 +74,80 @@ pub(crate) struct Step {
     pub(crate) dt: f32,
     pub(crate) softening: f32,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that are as good as random.
+    fn words(count: usize) -> Vec<u32> {
+        (0..count as u32).map(|index| plain::hash_of(index + 1)).collect()
+    }
+
+    fn floats(count: usize) -> Vec<f32> {
+        words(count).into_iter().map(|word| (word >> 8) as f32 / (1 << 24) as f32).collect()
+    }
+
+    /// Less than a vector, several parts, and something left over.
+    const COUNTS: [usize; 3] = [5, 1 << 16, (1 << 16) + 77];
+
+    #[test]
+    fn experts_agree_with_plain_loops_on_arrays() {
+        for count in COUNTS {
+            let (integers, numbers) = (Huge::of(&words(count)), Huge::of(&floats(count)));
+            let (mut by_hand, mut plainly) = (Huge::of(&numbers), numbers.to_vec());
+            expert::saxpy(1.5, &numbers, &mut by_hand);
+            plain::saxpy(1.5, &numbers, &mut plainly);
+            assert!(*by_hand == plainly, "saxpy of {count}");
+
+            let index: Vec<u32> = integers.iter().map(|word| word % count as u32).collect();
+            expert::gather(&numbers, &index, &mut by_hand);
+            plain::gather(&numbers, &index, &mut plainly);
+            assert!(*by_hand == plainly, "gather of {count}");
+
+            let (sum, expected) = (expert::reduce(&numbers), plain::reduce(&numbers));
+            assert!((sum - expected).abs() < 1e-3 * expected, "reduce of {count}: {sum} instead of {expected}");
+
+            let (mut by_hand, mut plainly) = (Huge::zeros(count), vec![0; count]);
+            expert::hash(&integers, &mut by_hand);
+            plain::hash(&integers, &mut plainly);
+            assert!(*by_hand == plainly, "hash of {count}");
+            expert::scan(&integers, &mut by_hand);
+            plain::scan(&integers, &mut plainly);
+            assert!(*by_hand == plainly, "scan of {count}");
+            expert::sort(&integers, &mut by_hand, &mut Huge::zeros(count));
+            plain::sort(&integers, &mut plainly);
+            assert!(*by_hand == plainly, "sort of {count}");
+
+            let bytes: Vec<u8> = integers.iter().map(|word| *word as u8).collect();
+            assert_eq!(expert::histogram(&bytes), plain::histogram(&bytes), "histogram of {count}");
+        }
+    }
+
+    #[test]
+    fn experts_agree_with_plain_loops_on_images_bodies_and_matrices() {
+        let image = Image { side: 64, max_trips: 64, center: (-0.75, 0.0), span: 2.5 };
+        let (mut by_hand, mut plainly) = (vec![0; 64 * 64], vec![0; 64 * 64]);
+        expert::mandelbrot(&image, &mut by_hand);
+        plain::mandelbrot(&image, &mut plainly);
+        assert!(by_hand == plainly, "mandelbrot");
+
+        let step = Step { dt: 0.01, softening: 0.1 };
+        let bodies = floats(4 * 128);
+        let space = || (vec![0f32; 3 * 128], vec![0f32; 4 * 128]);
+        let (mut by_hand, mut near, mut plainly) = (space(), space(), space());
+        expert::nbody(step, &bodies, &mut by_hand.0, &mut by_hand.1);
+        expert::nbody_rsqrt(step, &bodies, &mut near.0, &mut near.1);
+        plain::nbody(step, &bodies, &mut plainly.0, &mut plainly.1);
+        assert!(by_hand == plainly, "nbody");
+        assert!(near.0.iter().zip(&plainly.0).all(|(near, exact)| (near - exact).abs() < 1e-3), "nbody_rsqrt");
+
+        // More than one slice of B, and rows that do not fill the last block.
+        let side = 288;
+        let (a, b) = (floats(side * side), floats(2 * side * side)[side * side..].to_vec());
+        let (mut by_hand, mut plainly) = (vec![0.0; side * side], vec![0.0; side * side]);
+        expert::matmul(side, &a, &b, &mut by_hand, &mut vec![0.0; side * side]);
+        plain::matmul(side, &a, &b, &mut plainly);
+        assert!(by_hand == plainly, "matmul");
+    }
+}
