@@ -65,8 +65,28 @@ fn shares<'a>(report: &Report, line: &impl Fn(&'a str) -> Line<'a>, run: &optimi
 
 /// The generated program whose size is nearest to what is asked for.
 fn program_of(instructions: usize) -> Result<Validated<Program>, Error> {
+    nearest(instructions, (0..40).map(|seed| program_from(seed, instructions)))
+}
+
+/// The program whose size after the optimizer is nearest to what is asked for. Little of a generated program survives.
+pub(crate) fn optimized_program_of(instructions: usize) -> Result<Validated<Program>, Error> {
+    let optimized = (0..20).map(|seed| {
+        let program = program_from(seed, 5 * instructions)?;
+        Ok(optimizer::optimize(program, &optimizer::Request::default())?.program)
+    });
+    nearest(instructions, optimized)
+}
+
+fn program_from(seed: u64, instructions: usize) -> Result<Validated<Program>, Error> {
     let features = Features { size: instructions as u32, ..Features::default() };
-    let candidates = (0..40).map(|seed| generate(seed, &features).program);
-    let nearest = candidates.min_by_key(|program| program.stats().nodes.abs_diff(instructions));
-    validate::program(nearest.expect("there are candidates"))
+    validate::program(generate(seed, &features).program)
+}
+
+fn nearest(
+    instructions: usize,
+    candidates: impl Iterator<Item = Result<Validated<Program>, Error>>,
+) -> Result<Validated<Program>, Error> {
+    let candidates = candidates.collect::<Result<Vec<_>, Error>>()?;
+    let nearest = candidates.into_iter().min_by_key(|program| program.stats().nodes.abs_diff(instructions));
+    Ok(nearest.expect("there are candidates"))
 }

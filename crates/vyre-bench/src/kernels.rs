@@ -1,80 +1,66 @@
-//! The example kernels on the CPU device: against plain single-threaded Rust where there is an obvious way to write it, and
-//! against the oracle and themselves without the optimizer.
+//! The example kernels on the CPU device, with all data resident: against kernels by hand (`expert`), against plain Rust with rayon,
+//! and against themselves as they are written; what a second thread brings; and what launching and compiling cost.
+//!
+//! Everything uses all cores. The results of ours and of both baselines are compared before anything is measured.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use vyre_cpu::Cpu;
-use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Grid, Kernel, Oracle};
-use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::Program;
+use vyre_driver::backend::Backend;
+use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Grid, Kernel};
+use vyre_foundation::fill::{Fill, parse_value};
+use vyre_foundation::ir::{Element, Program, Space};
 use vyre_foundation::launch::{self, Limits};
 use vyre_foundation::{Validated, text, validate};
 
-use crate::line::{Line, Report, Taken};
+use crate::baseline::{Huge, Image, Isa, Step, expert, plain};
+use crate::compile;
+use crate::line::{Contender, Line, Report, Taken};
 
-/// A kernel of the examples with its arguments, ready to run on a device.
+/// Launches of kernels, which are submitted together.
 struct Job {
     device: Device,
-    kernel: Kernel,
-    arguments: Vec<(String, Argument)>,
-    grid: launch::Grid,
+    launches: Vec<(Kernel, launch::Grid, Arguments)>,
 }
 
+type Arguments = Vec<(&'static str, Argument)>;
+
 impl Job {
-    fn new(
-        device: &Device,
-        source: &str,
-        name: &str,
-        grid: launch::Grid,
-        given: &[(&str, String)],
-    ) -> Result<Job, Error> {
-        let program = program(source, name)?;
-        let mut inputs = Inputs::default();
-        for (name, notation) in given {
-            inputs.notation(&program, name, notation)?;
-        }
-        inputs.complete(&program)?;
-        let arguments = inputs
-            .arguments()
-            .into_iter()
-            .map(|(name, argument)| {
-                Ok((
-                    name.to_owned(),
-                    match argument {
-                        launch::Argument::Scalar(literal) => Argument::Scalar(literal),
-                        launch::Argument::Slice(slice) => {
-                            Argument::Buffer(device.upload(slice.element, &inputs.buffers[slice.buffer as usize])?)
-                        }
-                    },
-                ))
-            })
-            .collect::<Result<_, Error>>()?;
-        Ok(Job { device: device.clone(), kernel: device.compile(&program)?, arguments, grid })
+    fn new(device: &Device) -> Job {
+        Job { device: device.clone(), launches: Vec::new() }
+    }
+
+    /// Adds a launch of a program.
+    fn launch(mut self, program: &Validated<Program>, grid: launch::Grid, arguments: Arguments) -> Result<Job, Error> {
+        self.launches.push((self.device.compile(program)?, grid, arguments));
+        Ok(self)
     }
 
     fn run(&self) {
-        let arguments = self.arguments.iter().map(|(name, argument)| (name.as_str(), argument.clone())).collect();
-        let grid = Grid::Fixed(self.grid);
-        let dispatch = Dispatch { kernel: &self.kernel, grid, arguments, limits: Limits::default() };
-        self.device.run(&dispatch).expect("the job was run before");
-    }
-
-    fn floats(&self, name: &str) -> Vec<f32> {
-        words(self.buffer(name)).into_iter().map(f32::from_bits).collect()
-    }
-
-    fn buffer(&self, name: &str) -> &Buffer {
-        let argument = self.arguments.iter().find(|(bound, _)| bound == name);
-        match argument {
-            Some((_, Argument::Buffer(buffer))) => buffer,
-            _ => panic!("`{name}` is a buffer of the kernel"),
-        }
+        let dispatches: Vec<Dispatch<'_>> = self
+            .launches
+            .iter()
+            .map(|(kernel, grid, arguments)| Dispatch {
+                kernel,
+                grid: Grid::Fixed(*grid),
+                arguments: arguments.clone(),
+                limits: Limits::default(),
+            })
+            .collect();
+        let submission = self.device.submit(&dispatches).expect("arguments that fit");
+        submission.wait().expect("the device is there");
     }
 }
 
-fn words(buffer: &Buffer) -> Vec<u32> {
-    let bytes = buffer.read().expect("the device is there");
-    bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
+/// A program of the examples.
+macro_rules! example {
+    ($file:literal, $name:literal) => {
+        program(include_str!(concat!("../../../examples/kernels/", $file, ".vyre")), $name)
+    };
+    ($name:literal) => {
+        example!($name, $name)
+    };
 }
 
 fn program(source: &str, name: &str) -> Result<Validated<Program>, Error> {
@@ -82,156 +68,514 @@ fn program(source: &str, name: &str) -> Result<Validated<Program>, Error> {
     Ok(programs.into_iter().find(|program| program.name == name).expect("the file has it"))
 }
 
-macro_rules! example {
-    ($name:literal) => {
-        include_str!(concat!("../../../examples/kernels/", $name, ".vyre"))
-    };
+fn groups(groups: u32) -> launch::Grid {
+    launch::Grid::Groups([groups, 1, 1])
 }
+
+fn elements(elements: u32) -> launch::Grid {
+    launch::Grid::Elements([elements, 1, 1])
+}
+
+fn square(side: u32) -> launch::Grid {
+    launch::Grid::Elements([side, side, 1])
+}
+
+fn random(element: Element, count: u32, seed: u64) -> Result<Vec<u8>, Error> {
+    Ok(Fill::Random(u64::from(count), seed).bytes(element)?)
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    words(bytes).into_iter().map(f32::from_bits).collect()
+}
+
+/// What all lines have in common.
+struct Bench<'r> {
+    report: &'r Report,
+    cpu: Device,
+    threads: u32,
+}
+
+type Kernels = fn(&Bench<'_>) -> Result<(), Error>;
+
+/// The names of the lines, and what measures them.
+const KERNELS: [(&[&str], Kernels); 10] = [
+    (&["saxpy", "saxpy_vs_rayon"], saxpy),
+    (&["hash", "hash_vs_rayon"], hash),
+    (&["mandelbrot", "mandelbrot_vs_rayon", "mandelbrot_two_threads_vs_one"], mandelbrot),
+    (&["gather", "gather_vs_rayon"], gather),
+    (&["nbody", "nbody_vs_rsqrt", "nbody_vs_rayon", "nbody_two_threads_vs_one"], nbody),
+    (&["scan", "scan_vs_rayon"], scan),
+    (&["reduce", "reduce_vs_rayon"], reduce),
+    (&["histogram", "histogram_vs_rayon"], histogram),
+    (&["matmul", "matmul_vs_rayon", "matmul_tiled", "matmul_tiled_vs_rayon"], matmul),
+    (&["sort", "sort_vs_rayon"], sort),
+];
 
 pub(crate) fn run(report: &Report) -> Result<(), Error> {
     let cpu = Device::open(&Cpu::default())?;
     let threads = cpu.capabilities().threads.unwrap_or(1);
-    let line = |name: &'static str, baseline: &'static str, work: u64| Line {
-        suite: "kernels",
-        name,
-        device: "cpu",
-        threads,
-        baseline,
-        work,
-        unit: "elements",
-    };
-
-    let count: u32 = if report.quick { 1 << 20 } else { 1 << 24 };
-    let elements = launch::Grid::Elements([count, 1, 1]);
-    let zeros = format!("zeros:{count}");
-    let random = format!("random:{count}:1");
-
-    let given = [("a", "1.5".into()), ("x", random.clone()), ("y", zeros.clone())];
-    let saxpy = Job::new(&cpu, example!("saxpy"), "saxpy", elements, &given)?;
-    let (x, mut y) = (saxpy.floats("x"), vec![0f32; count as usize]);
-    report.compare(&line("saxpy_vs_rust", "rust", u64::from(count)), &mut || saxpy.run(), &mut || {
-        for (y, x) in y.iter_mut().zip(&x) {
-            *y += 1.5 * x;
+    let bench = Bench { report, cpu, threads };
+    eprintln!("experts: {:?}", Isa::detect());
+    for (names, measure) in KERNELS {
+        if names.iter().any(|name| report.wants(name)) {
+            measure(&bench)?;
         }
-        black_box(&mut y);
-    });
+    }
+    as_written(&bench)?;
+    overheads(&bench)
+}
 
-    let hash =
-        Job::new(&cpu, example!("hash"), "hash", elements, &[("keys", random.clone()), ("hashes", zeros.clone())])?;
-    let (keys, mut hashes) = (words(hash.buffer("keys")), vec![0u32; count as usize]);
-    report.compare(&line("hash_vs_rust", "rust", u64::from(count)), &mut || hash.run(), &mut || {
-        for (hash, key) in hashes.iter_mut().zip(&keys) {
-            let mut h = *key;
-            h = (h ^ (h >> 16)).wrapping_mul(0x85eb_ca6b);
-            h = (h ^ (h >> 13)).wrapping_mul(0xc2b2_ae35);
-            *hash = h ^ (h >> 16);
+impl Bench<'_> {
+    /// 16 million, or a million for a quick look.
+    fn count(&self) -> u32 {
+        if self.report.quick { 1 << 20 } else { 1 << 24 }
+    }
+
+    fn upload(&self, element: Element, bytes: &[u8]) -> Result<Buffer, Error> {
+        self.cpu.upload(element, bytes)
+    }
+
+    fn zeros(&self, element: Element, count: u32) -> Result<Buffer, Error> {
+        self.cpu.allocate(element, u64::from(count))
+    }
+
+    fn line<'a>(&self, name: &'a str, baseline: &'a str, work: u64, unit: &'a str) -> Line<'a> {
+        Line { suite: "kernels", name, device: "cpu", threads: self.threads, baseline, work, unit }
+    }
+
+    /// The lines of a kernel against both baselines.
+    fn lines(&self, name: &str, (work, unit): (u64, &str), ours: &Job, expert: Contender<'_>, plain: Contender<'_>) {
+        let of_rayon = format!("{name}_vs_rayon");
+        self.report.compare(
+            &mut || ours.run(),
+            &mut [(self.line(name, "expert", work, unit), expert), (self.line(&of_rayon, "rayon", work, unit), plain)],
+        );
+    }
+
+    /// The line of a kernel on two threads against the same on one.
+    fn two_threads(
+        &self,
+        name: &str,
+        (work, unit): (u64, &str),
+        job: &dyn Fn(&Device) -> Result<Job, Error>,
+    ) -> Result<(), Error> {
+        let name = format!("{name}_two_threads_vs_one");
+        if !self.report.wants(&name) {
+            return Ok(());
         }
-        black_box(&mut hashes);
-    });
-    assert_eq!(words(hash.buffer("hashes")), hashes);
+        let one = job(&Device::open(&Cpu { threads: Some(1), ..Cpu::default() })?)?;
+        let two = job(&Device::open(&Cpu { threads: Some(2), ..Cpu::default() })?)?;
+        let line = Line { threads: 2, ..self.line(&name, "1 thread", work, unit) };
+        self.report.compare(&mut || two.run(), &mut [(line, &mut || one.run())]);
+        Ok(())
+    }
+}
 
-    let groups = launch::Grid::Groups([64, 1, 1]);
-    let reduce =
-        Job::new(&cpu, example!("reduce"), "reduce", groups, &[("data", random.clone()), ("sums", "zeros:64".into())])?;
-    let data = reduce.floats("data");
-    report.compare(&line("reduce_vs_rust", "rust", u64::from(count)), &mut || reduce.run(), &mut || {
-        black_box(data.iter().sum::<f32>());
-    });
+fn saxpy(bench: &Bench<'_>) -> Result<(), Error> {
+    let count = bench.count();
+    let (x, y) = (random(Element::F32, count, 1)?, random(Element::F32, count, 2)?);
+    let of_ours = bench.upload(Element::F32, &y)?;
+    let ours = Job::new(&bench.cpu).launch(
+        &example!("saxpy")?,
+        elements(count),
+        vec![("a", 1.5f32.into()), ("x", (&bench.upload(Element::F32, &x)?).into()), ("y", (&of_ours).into())],
+    )?;
+    let (x, mut of_plain) = (floats(&x), floats(&y));
+    let (huge_x, mut of_expert) = (Huge::of(&x), Huge::of(&of_plain));
+    ours.run();
+    expert::saxpy(1.5, &huge_x, &mut of_expert);
+    plain::saxpy(1.5, &x, &mut of_plain);
+    assert!(floats(&of_ours.read()?) == of_plain && of_plain == *of_expert, "saxpy gives other results");
 
-    examples(report, &cpu, threads)?;
-
-    let empty = "program empty workgroup(1) {\n}";
-    let empty = Job::new(&cpu, empty, "empty", launch::Grid::Groups([1, 1, 1]), &[])?;
-    let mut line = line("launch_empty", "3 us", 1);
-    line.unit = "launches";
-    report.against_limit(&line, 3000.0, Taken::Median, &mut || empty.run());
+    bench.lines(
+        "saxpy",
+        (u64::from(count), "elements"),
+        &ours,
+        &mut || expert::saxpy(1.5, &huge_x, &mut of_expert),
+        &mut || {
+            plain::saxpy(1.5, &x, &mut of_plain);
+        },
+    );
     Ok(())
 }
 
-/// The name of a line, the source and name of a program, its grid and its arguments.
-type NamedJob<'a> = (&'static str, &'a str, &'a str, launch::Grid, Vec<(&'a str, String)>);
+fn hash(bench: &Bench<'_>) -> Result<(), Error> {
+    let count = bench.count();
+    let keys = random(Element::U32, count, 1)?;
+    let of_ours = bench.zeros(Element::U32, count)?;
+    let ours = Job::new(&bench.cpu).launch(
+        &example!("hash")?,
+        elements(count),
+        vec![("keys", (&bench.upload(Element::U32, &keys)?).into()), ("hashes", (&of_ours).into())],
+    )?;
+    let (keys, mut of_plain) = (words(&keys), vec![0; count as usize]);
+    let (huge_keys, mut of_expert) = (Huge::of(&keys), Huge::zeros(count as usize));
+    ours.run();
+    expert::hash(&huge_keys, &mut of_expert);
+    plain::hash(&keys, &mut of_plain);
+    assert!(words(&of_ours.read()?) == of_plain && of_plain == *of_expert, "hash gives other results");
 
-/// Every example kernel, at a size that the oracle can do in a moment.
-fn examples(report: &Report, cpu: &Device, threads: u32) -> Result<(), Error> {
-    let oracle = Device::open(&Oracle::default())?;
+    bench.lines(
+        "hash",
+        (u64::from(count), "elements"),
+        &ours,
+        &mut || expert::hash(&huge_keys, &mut of_expert),
+        &mut || {
+            plain::hash(&keys, &mut of_plain);
+        },
+    );
+    Ok(())
+}
+
+fn mandelbrot(bench: &Bench<'_>) -> Result<(), Error> {
+    let image = Image { side: 1024, max_trips: 256, center: (-0.75, 0.0), span: 2.5 };
+    let side = image.side as u32;
+    let (program, of_ours) = (example!("mandelbrot")?, bench.zeros(Element::U8, side * side)?);
+    let job = |device: &Device, pixels: Buffer| {
+        let view = [("center_x", image.center.0), ("center_y", image.center.1), ("span", image.span)];
+        let view = view.map(|(name, value)| (name, Argument::from(value)));
+        let arguments = view.into_iter().chain([("image", Argument::from(&pixels))]).collect();
+        Job::new(device).launch(&program, square(side), arguments)
+    };
+    let ours = job(&bench.cpu, of_ours.clone())?;
+    let (mut of_expert, mut of_plain) = (Huge::zeros(image.side * image.side), vec![0; image.side * image.side]);
+    ours.run();
+    expert::mandelbrot(&image, &mut of_expert);
+    plain::mandelbrot(&image, &mut of_plain);
+    assert!(of_ours.read()? == of_plain && of_plain == *of_expert, "mandelbrot gives other results");
+
+    let work = (u64::from(side * side), "pixels");
+    bench.lines("mandelbrot", work, &ours, &mut || expert::mandelbrot(&image, &mut of_expert), &mut || {
+        plain::mandelbrot(&image, &mut of_plain);
+    });
+    bench.two_threads("mandelbrot", work, &|device| job(device, device.allocate(Element::U8, u64::from(side * side))?))
+}
+
+fn gather(bench: &Bench<'_>) -> Result<(), Error> {
+    let count = bench.count();
+    let table = random(Element::F32, count, 1)?;
+    let mut index = words(&random(Element::U32, count, 2)?);
+    for index in &mut index {
+        *index %= count;
+    }
+    let of_ours = bench.zeros(Element::F32, count)?;
+    let bytes: Vec<u8> = index.iter().flat_map(|index| index.to_le_bytes()).collect();
+    let ours = Job::new(&bench.cpu).launch(
+        &example!("gather")?,
+        elements(count),
+        vec![
+            ("table", (&bench.upload(Element::F32, &table)?).into()),
+            ("index", (&bench.upload(Element::U32, &bytes)?).into()),
+            ("out", (&of_ours).into()),
+        ],
+    )?;
+    let (table, mut of_plain) = (floats(&table), vec![0.0; count as usize]);
+    let (huge_table, huge_index, mut of_expert) = (Huge::of(&table), Huge::of(&index), Huge::zeros(count as usize));
+    ours.run();
+    expert::gather(&huge_table, &huge_index, &mut of_expert);
+    plain::gather(&table, &index, &mut of_plain);
+    assert!(floats(&of_ours.read()?) == of_plain && of_plain == *of_expert, "gather gives other results");
+
+    let mut expert = || expert::gather(&huge_table, &huge_index, &mut of_expert);
+    bench.lines("gather", (u64::from(count), "elements"), &ours, &mut expert, &mut || {
+        plain::gather(&table, &index, &mut of_plain);
+    });
+    Ok(())
+}
+
+fn nbody(bench: &Bench<'_>) -> Result<(), Error> {
+    let count: u32 = if bench.report.quick { 1024 } else { 4096 };
+    let step = Step { dt: 0.01, softening: 0.1 };
+    let bodies = random(Element::F32, 4 * count, 1)?;
+    let program = example!("nbody")?;
+    let (velocities, moved) = (bench.zeros(Element::F32, 3 * count)?, bench.zeros(Element::F32, 4 * count)?);
+    let job = |device: &Device, velocities: Buffer, moved: Buffer| {
+        let arguments = vec![
+            ("dt", step.dt.into()),
+            ("softening", step.softening.into()),
+            ("bodies", (&device.upload(Element::F32, &bodies)?).into()),
+            ("velocities", (&velocities).into()),
+            ("moved", (&moved).into()),
+        ];
+        Job::new(device).launch(&program, elements(count), arguments)
+    };
+    let ours = job(&bench.cpu, velocities.clone(), moved.clone())?;
+    let of_plain = floats(&bodies);
+    let space = || (Huge::zeros(3 * count as usize), Huge::zeros(4 * count as usize));
+    let (mut exact, mut near, mut by_rayon) = (space(), space(), space());
+    ours.run();
+    expert::nbody(step, &of_plain, &mut exact.0, &mut exact.1);
+    expert::nbody_rsqrt(step, &of_plain, &mut near.0, &mut near.1);
+    plain::nbody(step, &of_plain, &mut by_rayon.0, &mut by_rayon.1);
+    assert!(floats(&velocities.read()?) == *exact.0 && floats(&moved.read()?) == *exact.1, "nbody gives other results");
+    assert!(*by_rayon.1 == *exact.1, "nbody gives other results with rayon");
+    let is_near = |(near, exact): (&f32, &f32)| (near - exact).abs() <= 1e-4 * exact.abs().max(1.0);
+    assert!(near.0.iter().zip(&*exact.0).all(is_near), "an approximate step is far from the exact one");
+
+    let (work, unit) = (u64::from(count) * u64::from(count), "pairs");
+    bench.report.compare(
+        &mut || ours.run(),
+        &mut [
+            (bench.line("nbody", "expert", work, unit), &mut || {
+                expert::nbody(step, &of_plain, &mut exact.0, &mut exact.1);
+            }),
+            (bench.line("nbody_vs_rsqrt", "rsqrt", work, unit), &mut || {
+                expert::nbody_rsqrt(step, &of_plain, &mut near.0, &mut near.1);
+            }),
+            (bench.line("nbody_vs_rayon", "rayon", work, unit), &mut || {
+                plain::nbody(step, &of_plain, &mut by_rayon.0, &mut by_rayon.1);
+            }),
+        ],
+    );
+    bench.two_threads("nbody", (work, unit), &|device| {
+        let zeros = |count: u32| device.allocate(Element::F32, u64::from(count));
+        job(device, zeros(3 * count)?, zeros(4 * count)?)
+    })
+}
+
+fn scan(bench: &Bench<'_>) -> Result<(), Error> {
+    let count = bench.count();
+    let data = random(Element::U32, count, 1)?;
+    // One chunk for each workgroup, as many as one workgroup can scan in the end.
+    let chunks = 256;
+    let buffer = bench.upload(Element::U32, &data)?;
+    let of_ours = bench.zeros(Element::U32, count)?;
+    let (totals, offsets) = (bench.zeros(Element::U32, chunks)?, bench.zeros(Element::U32, chunks)?);
+    let total = bench.zeros(Element::U32, 1)?;
+    let ours = Job::new(&bench.cpu)
+        .launch(
+            &example!("scan", "sum_chunks")?,
+            groups(chunks),
+            vec![("data", (&buffer).into()), ("totals", (&totals).into())],
+        )?
+        .launch(
+            &example!("scan", "scan_blocks")?,
+            elements(chunks),
+            vec![("data", (&totals).into()), ("sums", (&offsets).into()), ("totals", (&total).into())],
+        )?
+        .launch(
+            &example!("scan", "scan_chunks")?,
+            groups(chunks),
+            vec![("data", (&buffer).into()), ("offsets", (&offsets).into()), ("sums", (&of_ours).into())],
+        )?;
+    let (data, mut of_plain) = (words(&data), vec![0; count as usize]);
+    let (huge_data, mut of_expert) = (Huge::of(&data), Huge::zeros(count as usize));
+    ours.run();
+    expert::scan(&huge_data, &mut of_expert);
+    plain::scan(&data, &mut of_plain);
+    assert!(words(&of_ours.read()?) == of_plain && of_plain == *of_expert, "scan gives other results");
+
+    bench.lines(
+        "scan",
+        (u64::from(count), "elements"),
+        &ours,
+        &mut || expert::scan(&huge_data, &mut of_expert),
+        &mut || {
+            plain::scan(&data, &mut of_plain);
+        },
+    );
+    Ok(())
+}
+
+fn reduce(bench: &Bench<'_>) -> Result<(), Error> {
+    let count = bench.count();
+    let data = random(Element::F32, count, 1)?;
+    let (sums, total) = (bench.zeros(Element::F32, 64)?, bench.zeros(Element::F32, 1)?);
+    let program = example!("reduce")?;
+    let ours = Job::new(&bench.cpu)
+        .launch(
+            &program,
+            groups(64),
+            vec![("data", (&bench.upload(Element::F32, &data)?).into()), ("sums", (&sums).into())],
+        )?
+        .launch(&program, groups(1), vec![("data", (&sums).into()), ("sums", (&total).into())])?;
+    let data = floats(&data);
+    let huge_data = Huge::of(&data);
+    ours.run();
+    // Every order of additions has roundings of its own.
+    let exact: f64 = data.iter().map(|element| f64::from(*element)).sum();
+    for sum in [floats(&total.read()?)[0], expert::reduce(&huge_data), plain::reduce(&data)] {
+        assert!((f64::from(sum) - exact).abs() < 1e-4 * exact, "reduce gives {sum} instead of {exact}");
+    }
+
+    let mut expert = || {
+        black_box(expert::reduce(&huge_data));
+    };
+    bench.lines("reduce", (u64::from(count), "elements"), &ours, &mut expert, &mut || {
+        black_box(plain::reduce(&data));
+    });
+    Ok(())
+}
+
+fn histogram(bench: &Bench<'_>) -> Result<(), Error> {
+    let count = bench.count();
+    let data = random(Element::U8, count, 1)?;
+    let bins = bench.zeros(Element::U32, 256)?;
+    let ours = Job::new(&bench.cpu).launch(
+        &example!("histogram")?,
+        groups(256),
+        vec![("data", (&bench.upload(Element::U8, &data)?).into()), ("bins", (&bins).into())],
+    )?;
+    let huge_data = Huge::of(&data);
+    ours.run();
+    let (of_expert, of_plain) = (expert::histogram(&huge_data), plain::histogram(&data));
+    assert!(words(&bins.read()?) == of_plain && of_plain == of_expert, "histogram gives other results");
+
+    let mut expert = || {
+        black_box(expert::histogram(&huge_data));
+    };
+    bench.lines("histogram", (u64::from(count), "elements"), &ours, &mut expert, &mut || {
+        black_box(plain::histogram(&data));
+    });
+    Ok(())
+}
+
+fn matmul(bench: &Bench<'_>) -> Result<(), Error> {
+    let side: u32 = if bench.report.quick { 256 } else { 1024 };
+    let (length, work) = (side as usize, (2 * u64::from(side).pow(3), "operations"));
+    let (a, b) = (random(Element::F32, side * side, 1)?, random(Element::F32, side * side, 2)?);
+    let (a_buffer, b_buffer) = (bench.upload(Element::F32, &a)?, bench.upload(Element::F32, &b)?);
+    let (a, b, mut of_plain) = (floats(&a), floats(&b), vec![0.0; length * length]);
+    let (huge_a, huge_b, mut of_expert) = (Huge::of(&a), Huge::of(&b), Huge::zeros(length * length));
+    let mut packed = Huge::zeros(length * length);
+    expert::matmul(length, &huge_a, &huge_b, &mut of_expert, &mut packed);
+    plain::matmul(length, &a, &b, &mut of_plain);
+    assert!(of_plain == *of_expert, "matmul gives other results with rayon");
+
+    for (name, program) in [("matmul", example!("matmul")?), ("matmul_tiled", example!("matmul_tiled")?)] {
+        if !bench.report.wants(name) && !bench.report.wants(&format!("{name}_vs_rayon")) {
+            continue;
+        }
+        let of_ours = bench.zeros(Element::F32, side * side)?;
+        let arguments = vec![
+            ("m", side.into()),
+            ("n", side.into()),
+            ("k", side.into()),
+            ("a", (&a_buffer).into()),
+            ("b", (&b_buffer).into()),
+            ("c", (&of_ours).into()),
+        ];
+        let ours = Job::new(&bench.cpu).launch(&program, square(side), arguments)?;
+        ours.run();
+        assert!(floats(&of_ours.read()?) == of_plain, "{name} gives other results");
+
+        let mut expert = || expert::matmul(length, &huge_a, &huge_b, &mut of_expert, &mut packed);
+        bench.lines(name, work, &ours, &mut expert, &mut || plain::matmul(length, &a, &b, &mut of_plain));
+    }
+    Ok(())
+}
+
+fn sort(bench: &Bench<'_>) -> Result<(), Error> {
+    let count: u32 = if bench.report.quick { 1 << 17 } else { 1 << 20 };
+    let keys = random(Element::U32, count, 1)?;
+    let zeros = |count| bench.zeros(Element::U32, count);
+    let sorted = [zeros(count)?, zeros(count)?];
+    let blocks = count.div_ceil(4096);
+    let (counts, ends) = (zeros(64 * blocks)?, zeros(64 * blocks)?);
+    let scan_blocks = (64 * blocks).div_ceil(256);
+    let (totals, offsets, total) = (zeros(scan_blocks)?, zeros(scan_blocks)?, zeros(1)?);
+    assert!(scan_blocks <= 256, "one workgroup scans what the others give");
+    let (count_digits, scatter) = (example!("radix_sort", "count_digits")?, example!("radix_sort", "scatter_digits")?);
+    let (scan, add_offsets) = (example!("scan", "scan_blocks")?, example!("scan", "add_offsets")?);
+
+    let mut ours = Job::new(&bench.cpu);
+    let mut from = bench.upload(Element::U32, &keys)?;
+    for pass in 0..6u32 {
+        let (shift, to) = (6 * pass, &sorted[pass as usize % 2]);
+        ours = ours
+            .launch(
+                &count_digits,
+                groups(blocks),
+                vec![("shift", shift.into()), ("keys", (&from).into()), ("counts", (&counts).into())],
+            )?
+            .launch(
+                &scan,
+                elements(64 * blocks),
+                vec![("data", (&counts).into()), ("sums", (&ends).into()), ("totals", (&totals).into())],
+            )?
+            .launch(
+                &scan,
+                elements(scan_blocks),
+                vec![("data", (&totals).into()), ("sums", (&offsets).into()), ("totals", (&total).into())],
+            )?
+            .launch(
+                &add_offsets,
+                elements(64 * blocks),
+                vec![("offsets", (&offsets).into()), ("sums", (&ends).into())],
+            )?
+            .launch(
+                &scatter,
+                groups(blocks),
+                vec![
+                    ("shift", shift.into()),
+                    ("keys", (&from).into()),
+                    ("ends", (&ends).into()),
+                    ("sorted", to.into()),
+                ],
+            )?;
+        from = to.clone();
+    }
+    let (keys, mut of_plain) = (words(&keys), vec![0; count as usize]);
+    let (huge_keys, mut of_expert) = (Huge::of(&keys), Huge::zeros(count as usize));
+    let mut scratch = Huge::zeros(count as usize);
+    ours.run();
+    expert::sort(&huge_keys, &mut of_expert, &mut scratch);
+    plain::sort(&keys, &mut of_plain);
+    assert!(words(&from.read()?) == of_plain && of_plain == *of_expert, "sort gives other results");
+
+    let mut expert = || expert::sort(&huge_keys, &mut of_expert, &mut scratch);
+    bench.lines("sort", (u64::from(count), "elements"), &ours, &mut expert, &mut || {
+        plain::sort(&keys, &mut of_plain);
+    });
+    Ok(())
+}
+
+/// A kernel of the examples, its grid, and its arguments in the notation of `vyre run`.
+type Written = (&'static str, Result<Validated<Program>, Error>, launch::Grid, Vec<(&'static str, String)>);
+
+/// What the optimizer brings to the example kernels, at a size that fits into the caches.
+fn as_written(bench: &Bench<'_>) -> Result<(), Error> {
     let count = 1u32 << 16;
     let (zeros, random) = (format!("zeros:{count}"), format!("random:{count}:7"));
-    let elements = launch::Grid::Elements([count, 1, 1]);
-    let square = |side: u32| launch::Grid::Elements([side, side, 1]);
     let cells = format!("zeros:{}", 256 * 256);
-    let matrix = format!("random:{}:3", 96 * 96);
-    let product = format!("zeros:{}", 96 * 96);
-    let jobs: Vec<NamedJob<'_>> = vec![
+    let (matrix, product) = (format!("random:{}:3", 96 * 96), format!("zeros:{}", 96 * 96));
+    let matrices = || {
+        let sizes = ["m", "n", "k"].map(|name| (name, "96".to_owned()));
+        sizes.into_iter().chain([("a", matrix.clone()), ("b", matrix.clone()), ("c", product.clone())]).collect()
+    };
+    let jobs: Vec<Written> = vec![
         (
             "saxpy",
             example!("saxpy"),
-            "saxpy",
-            elements,
+            elements(count),
             vec![("a", "2".into()), ("x", random.clone()), ("y", zeros.clone())],
         ),
-        ("hash", example!("hash"), "hash", elements, vec![("keys", random.clone()), ("hashes", zeros.clone())]),
-        ("mandelbrot", example!("mandelbrot"), "mandelbrot", square(1024), vec![]),
+        ("hash", example!("hash"), elements(count), vec![("keys", random.clone()), ("hashes", zeros.clone())]),
+        ("mandelbrot", example!("mandelbrot"), square(1024), vec![("image", "zeros:1048576".into())]),
         (
             "gather",
             example!("gather"),
-            "gather",
-            elements,
+            elements(count),
             vec![("table", random.clone()), ("index", format!("iota:{count}")), ("out", zeros.clone())],
         ),
-        (
-            "reduce",
-            example!("reduce"),
-            "reduce",
-            launch::Grid::Groups([16, 1, 1]),
-            vec![("data", random.clone()), ("sums", "zeros:16".into())],
-        ),
+        ("reduce", example!("reduce"), groups(16), vec![("data", random.clone()), ("sums", "zeros:16".into())]),
         (
             "scan",
-            example!("scan"),
-            "scan_blocks",
-            elements,
+            example!("scan", "scan_blocks"),
+            elements(count),
             vec![("data", random.clone()), ("sums", zeros.clone()), ("totals", "zeros:256".into())],
         ),
-        (
-            "histogram",
-            example!("histogram"),
-            "histogram",
-            launch::Grid::Groups([16, 1, 1]),
-            vec![("data", random.clone())],
-        ),
-        (
-            "matmul",
-            example!("matmul"),
-            "matmul",
-            square(96),
-            vec![
-                ("m", "96".into()),
-                ("n", "96".into()),
-                ("k", "96".into()),
-                ("a", matrix.clone()),
-                ("b", matrix.clone()),
-                ("c", product.clone()),
-            ],
-        ),
-        (
-            "matmul_tiled",
-            example!("matmul_tiled"),
-            "matmul_tiled",
-            square(96),
-            vec![
-                ("m", "96".into()),
-                ("n", "96".into()),
-                ("k", "96".into()),
-                ("a", matrix.clone()),
-                ("b", matrix),
-                ("c", product),
-            ],
-        ),
+        ("histogram", example!("histogram"), groups(16), vec![("data", random.clone()), ("bins", "zeros:256".into())]),
+        ("matmul", example!("matmul"), square(96), matrices()),
+        ("matmul_tiled", example!("matmul_tiled"), square(96), matrices()),
         (
             "nbody",
             example!("nbody"),
-            "nbody",
-            launch::Grid::Elements([512, 1, 1]),
+            elements(512),
             vec![
                 ("dt", "0.01".into()),
                 ("softening", "0.1".into()),
@@ -243,38 +587,68 @@ fn examples(report: &Report, cpu: &Device, threads: u32) -> Result<(), Error> {
         (
             "life",
             example!("life"),
-            "life",
             square(256),
             vec![("width", "256".into()), ("height", "256".into()), ("cells", cells.clone()), ("next", cells)],
         ),
         (
             "bitonic",
             example!("bitonic"),
-            "bitonic",
-            launch::Grid::Elements([count / 2, 1, 1]),
-            vec![("k", "1024".into()), ("j", "256".into()), ("keys", random)],
+            elements(count / 2),
+            vec![("k", "1024".into()), ("j", "256".into()), ("keys", random.clone())],
+        ),
+        (
+            "count_digits",
+            example!("radix_sort", "count_digits"),
+            groups(16),
+            vec![("shift", "6".into()), ("keys", random), ("counts", "zeros:1024".into())],
         ),
     ];
-    for (name, source, program, grid, given) in jobs {
-        let (of_oracle, of_written) = (format!("{name}_vs_oracle"), format!("{name}_vs_as_written"));
-        if !of_oracle.contains(&report.only) && !of_written.contains(&report.only) {
+    for (name, program, grid, given) in jobs {
+        let name = format!("{name}_vs_as_written");
+        if !bench.report.wants(&name) {
             continue;
         }
-        let line = |name, baseline| Line {
-            suite: "kernels",
-            name,
-            device: "cpu",
-            threads,
-            baseline,
-            work: u64::from(count),
-            unit: "elements",
+        let program = program?;
+        let job = |device: &Device| -> Result<Job, Error> {
+            let argument = |(name, notation): &(&'static str, String)| {
+                let memory = &program.memory[program.memory_named(name).expect("the program has it")];
+                let argument = if memory.space == Space::Uniform {
+                    Argument::Scalar(parse_value(notation, memory.element)?)
+                } else {
+                    let bytes = Fill::parse(notation)?.bytes(memory.element)?;
+                    Argument::Buffer(device.upload(memory.element, &bytes)?)
+                };
+                Ok((*name, argument))
+            };
+            let arguments = given.iter().map(argument).collect::<Result<_, Error>>()?;
+            Job::new(device).launch(&program, grid, arguments)
         };
-        let ours = Job::new(cpu, source, program, grid, &given)?;
-        let written = Job::new(&cpu.as_written(), source, program, grid, &given)?;
-        report.compare(&line(&of_written, "written"), &mut || ours.run(), &mut || written.run());
-        let baseline = Job::new(&oracle, source, program, grid, &given)?;
-        let few_rounds = Report { json: report.json, quick: true, only: report.only.clone() };
-        few_rounds.compare(&line(&of_oracle, "oracle"), &mut || ours.run(), &mut || baseline.run());
+        let (ours, written) = (job(&bench.cpu)?, job(&bench.cpu.as_written())?);
+        let line = bench.line(&name, "written", u64::from(count), "elements");
+        bench.report.compare(&mut || ours.run(), &mut [(line, &mut || written.run())]);
+    }
+    Ok(())
+}
+
+/// What it takes to launch a kernel that does nothing, and to compile an optimized program.
+fn overheads(bench: &Bench<'_>) -> Result<(), Error> {
+    let empty = program("program empty workgroup(1) {\n}", "empty")?;
+    let empty = Job::new(&bench.cpu).launch(&empty, groups(1), vec![])?;
+    let line = bench.line("launch_empty", "3 us", 1, "launches");
+    bench.report.against_limit(&line, 3000.0, Taken::Median, &mut || empty.run());
+
+    // Programs that are optimized already: what is measured is the backend.
+    let backend = Cpu::default().open()?;
+    let programs = [
+        ("compile_saxpy", "0.3 ms", 0.3e6, bench.cpu.compile(&example!("saxpy")?)?.program().clone()),
+        ("compile_1000", "3 ms", 3e6, compile::optimized_program_of(1_000)?),
+    ];
+    for (name, limit, limit_ns, program) in programs {
+        let program = Arc::new(program);
+        let line = Line { threads: 1, ..bench.line(name, limit, program.stats().nodes as u64, "instructions") };
+        bench.report.against_limit(&line, limit_ns, Taken::Best, &mut || {
+            black_box(backend.compile(&program).is_ok());
+        });
     }
     Ok(())
 }

@@ -19,6 +19,9 @@ pub(crate) enum Taken {
     Median,
 }
 
+/// Something that is timed.
+pub(crate) type Contender<'a> = &'a mut dyn FnMut();
+
 /// What is measured.
 pub(crate) struct Line<'a> {
     pub(crate) suite: &'a str,
@@ -31,31 +34,50 @@ pub(crate) struct Line<'a> {
 }
 
 impl Report {
-    /// Runs ours and the baseline in turns, and writes the best time of each and their ratio: above 1, ours is faster.
-    pub(crate) fn compare(&self, line: &Line<'_>, ours: &mut dyn FnMut(), baseline: &mut dyn FnMut()) {
-        if !line.name.contains(&self.only) {
+    /// Whether a line is asked for.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        name.contains(&self.only)
+    }
+
+    /// Runs ours and its baselines in turns, and writes a line for each baseline: the best time of both and their ratio; above 1,
+    /// ours is faster.
+    pub(crate) fn compare(&self, ours: Contender<'_>, baselines: &mut [(Line<'_>, Contender<'_>)]) {
+        if !baselines.iter().any(|(line, _)| self.wants(line.name)) {
             return;
         }
-        let rounds = if self.quick { 3 } else { 11 };
-        let (mut best_ours, mut best_baseline) = (Duration::MAX, Duration::MAX);
-        for _ in 0..rounds {
-            // The faster of the two is run more often, so that both have as much time to find a quiet moment.
-            best_baseline = best_baseline.min(time(baseline));
-            best_ours = best_ours.min(time(ours));
-            let more = |own: Duration, other: Duration| (other.as_nanos() / own.as_nanos().max(1)).min(50);
-            for _ in 1..more(best_ours, best_baseline) {
-                best_ours = best_ours.min(time(ours));
+        let (rounds, patience) =
+            if self.quick { (3, Duration::from_millis(500)) } else { (11, Duration::from_secs(10)) };
+        let mut best = vec![Duration::MAX; 1 + baselines.len()];
+        let start = Instant::now();
+        let mut done = 0;
+        while done < rounds && (done < 2 || start.elapsed() < patience) {
+            let mut run = |who: usize| match who.checked_sub(1) {
+                None => time(ours),
+                Some(baseline) => time(baselines[baseline].1),
+            };
+            // Ours comes last, so that it is the baseline that finds caches as ours left them.
+            for who in (0..best.len()).rev() {
+                best[who] = best[who].min(run(who));
             }
-            for _ in 1..more(best_baseline, best_ours) {
-                best_baseline = best_baseline.min(time(baseline));
+            // Whoever is faster is run more often, so that all have as much time to find a quiet moment.
+            let slowest = best.iter().max().map_or(0, Duration::as_nanos);
+            for (who, best) in best.iter_mut().enumerate() {
+                for _ in 1..(slowest / best.as_nanos().max(1)).min(50) {
+                    *best = (*best).min(run(who));
+                }
+            }
+            done += 1;
+        }
+        for ((line, _), baseline) in baselines.iter().zip(&best[1..]) {
+            if self.wants(line.name) {
+                self.write(line, best[0].as_nanos() as f64, baseline.as_nanos() as f64, done);
             }
         }
-        self.write(line, best_ours.as_nanos() as f64, best_baseline.as_nanos() as f64, rounds);
     }
 
     /// Writes the median or best time of many runs of something that has no baseline; the ratio is to a limit in nanoseconds.
     pub(crate) fn against_limit(&self, line: &Line<'_>, limit_ns: f64, taken: Taken, ours: &mut dyn FnMut()) {
-        if !line.name.contains(&self.only) {
+        if !self.wants(line.name) {
             return;
         }
         // About a second and a half, or a tenth of that.
@@ -71,7 +93,7 @@ impl Report {
 
     /// Writes what was measured elsewhere.
     pub(crate) fn known(&self, line: &Line<'_>, ours_ns: f64, baseline_ns: f64) {
-        if line.name.contains(&self.only) {
+        if self.wants(line.name) {
             self.write(line, ours_ns, baseline_ns, 1);
         }
     }
@@ -87,7 +109,7 @@ impl Report {
             );
         } else {
             println!(
-                "{suite:8} {name:24} {device:9} {:>12.3} ms  vs {baseline:8} {:>12.3} ms  ratio {ratio:>8.2}  ({work} {unit}, best of {rounds})",
+                "{suite:8} {name:29} {device:4} {:>12.3} ms  vs {baseline:8} {:>12.3} ms  ratio {ratio:>8.2}  ({work} {unit}, best of {rounds})",
                 ours_ns / 1e6,
                 baseline_ns / 1e6,
             );

@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask bench SUITE [NAME] [--json] [--quick]` builds this in release and runs it.
 
+mod baseline;
 mod compile;
 mod kernels;
 mod line;
@@ -16,7 +17,8 @@ NAME: only the lines whose name contains it
 
 suites:
   compile   the wire format and the optimizer, on generated programs
-  kernels   the example kernels on the cpu device, against plain Rust, the oracle, and themselves as they are written";
+  kernels   the example kernels on the cpu device, against kernels by hand, plain Rust with rayon, and themselves as they
+            are written; launching and compiling";
 
 type Suite = fn(&line::Report) -> Result<(), Error>;
 
