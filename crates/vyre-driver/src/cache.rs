@@ -16,6 +16,9 @@
 //! place   = start:u32 end:u32            of each constant, memory object and instruction, since the binary format has none
 //! ```
 //!
+//! Reports of traps and of fuel name places, so a kept program has those of the program that was given. Names of values are
+//! for people who read programs, and are not kept.
+//!
 //! Nothing of a file is trusted: it is decoded and validated like any program from outside. What is damaged counts as absent,
 //! is deleted, and is reported once. Files are replaced in one step, so readers see all of an entry or none, whoever else
 //! reads, writes or is killed. That a file may be lost when the machine is, is left to the checksum.

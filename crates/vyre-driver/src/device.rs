@@ -124,7 +124,7 @@ pub struct Compilation {
     pub origin: Origin,
     /// For each pass, whether it was selected and why; empty on devices that run programs as they are written.
     pub decisions: Vec<optimizer::Decision>,
-    /// What the passes did, if they ran in this process.
+    /// What the passes did, if they ran for this device: what comes from disk comes without it.
     pub report: Option<Arc<optimizer::Report>>,
 }
 
