@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use vyre_cpu::Cpu;
-use vyre_driver::{Capabilities, Choice, Device, DeviceKind, Oracle, Registry};
+use vyre_driver::{Cache, Capabilities, Choice, Device, DeviceKind, Oracle, Registry};
 use vyre_foundation::ir::Type;
 
 use crate::error::Error;
@@ -22,10 +22,18 @@ pub(crate) fn registry(subgroup_size: Option<u32>) -> Registry {
         Some(folder) => registry.remember(&folder),
         None => registry,
     };
-    if let Some(problem) = registry.telemetry().problem() {
-        let _ = writeln!(std::io::stderr(), "warning[{}]: {problem}\n  = help: {}", problem.code(), problem.help());
-    }
+    registry.telemetry().problem().into_iter().for_each(warn);
     registry
+}
+
+/// Says which programs that were kept for this run could not be used.
+pub(crate) fn warn_of_damage(registry: &Registry) {
+    let problems = registry.cache().map(Cache::take_problems);
+    problems.unwrap_or_default().iter().for_each(warn);
+}
+
+fn warn(problem: &vyre_driver::Error) {
+    let _ = writeln!(std::io::stderr(), "warning[{}]: {problem}\n  = help: {}", problem.code(), problem.help());
 }
 
 /// `$XDG_CACHE_HOME/vyre`, or `~/.cache/vyre`.

@@ -165,9 +165,10 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         return Err(Error::SubgroupSize { device: choice.name, given });
     }
     let start = Instant::now();
-    let report = choice.device.execute(&program, Grid::Groups(groups), &mut inputs, limits)?;
-    let device = choice.name;
-    let run = Run { source, program: &program, device, groups, launched, elapsed: start.elapsed(), report };
+    let report = choice.device.execute(&program, Grid::Groups(groups), &mut inputs, limits);
+    let (device, elapsed) = (choice.name, start.elapsed());
+    devices::warn_of_damage(&registry);
+    let run = Run { source, program: &program, device, groups, launched, elapsed, report: report? };
 
     let failure = failure(&run.report.outcome, limits, &run.source);
     if !args.json {

@@ -40,6 +40,12 @@ impl Folder {
         self.0.join("cache/vyre/hints")
     }
 
+    /// Optimized programs that are kept.
+    fn programs(&self) -> Vec<PathBuf> {
+        let listed = fs::read_dir(self.0.join("cache/vyre/programs")).into_iter().flatten();
+        listed.map(|entry| entry.expect("a file").path()).collect()
+    }
+
     fn vyre(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vyre"));
         command.current_dir(&self.0).args(arguments);
@@ -147,4 +153,63 @@ fn the_pipeline_of_a_report_can_be_pasted_back() {
         let stopped = optimize(&["--passes", pipeline, "--bisect", &most.to_string()]);
         assert_eq!(stopped["changes"].as_array().map(Vec::len), Some(most));
     }
+}
+
+/// A kernel that traps, and does not end with less fuel than it takes to get there.
+const TRAP: &str = "program trap workgroup(1) launch(4) {
+    read_write y: [u32; 4]
+    %i = global_index
+    %r = loop (%k = 0) -> u32 {
+        %seen = load y[%i]
+        %k1 = add %k, 1
+        %sum = add %seen, %k1
+        store y[%i], %sum
+        %done = ge %sum, 1000
+        if %done {
+            break %k1
+        }
+        continue %k1
+    }
+    %zero = add %r, 0
+    %bad = ne %zero, 0
+    if %bad {
+        trap 7
+    }
+}";
+
+#[test]
+fn programs_from_the_cache_say_the_same_as_fresh_ones() {
+    let folder = Folder::new("same");
+    let said = |arguments: &[&str]| {
+        // How long the last run took is not to matter here.
+        let _ = fs::remove_file(folder.hints());
+        let output = folder.vyre(&[&["run", "trap.vyre", "--device", "cpu"], arguments].concat());
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    // Another margin makes another program, with other places.
+    for (margin, line, loop_line) in [("", 18, 4), ("// a comment\n\n", 20, 6)] {
+        fs::write(folder.0.join("trap.vyre"), format!("{margin}{TRAP}")).expect("a file can be written");
+        let kept = folder.programs().len();
+        let (cold, cold_fuel) = (said(&[]), said(&["--fuel", "5"]));
+        assert_eq!(folder.programs().len(), kept + 1, "fuel does not matter for the program");
+        assert_eq!((said(&[]), said(&["--fuel", "5"])), (cold.clone(), cold_fuel.clone()));
+        assert_eq!(folder.programs().len(), kept + 1);
+        assert!(cold.2.contains(&format!("trap.vyre:{line}:")), "{}", cold.2);
+        assert!(cold_fuel.2.contains(&format!("trap.vyre:{loop_line}:")), "{}", cold_fuel.2);
+    }
+}
+
+#[test]
+fn damaged_programs_are_a_warning_once() {
+    let folder = Folder::new("damaged_programs");
+    assert_eq!((folder.run(), folder.run(), folder.run()), Default::default());
+    let kept = folder.programs();
+    for file in &kept {
+        let good = fs::read(file).expect("a file");
+        fs::write(file, &good[..good.len() / 2]).expect("a file can be written");
+    }
+    let warning = folder.run();
+    assert!(warning.starts_with("warning[D014]: ") && warning.contains("\n  = help: "), "{warning}");
+    assert_eq!(warning.matches("D014").count(), 1);
+    assert_eq!((folder.run(), folder.programs().len()), (String::new(), kept.len()));
 }

@@ -76,6 +76,12 @@ impl Floats {
 }
 
 impl Capabilities {
+    /// What optimized programs may depend on. How much of the machine is there for vyre can change from one process to the
+    /// next, and no pass looks at it.
+    pub(crate) fn fingerprint(&self, backend: &str) -> String {
+        format!("{backend} {:?}", Capabilities { memory_bytes: None, threads: None, ..self.clone() })
+    }
+
     /// Whether a program can run on the device.
     ///
     /// # Errors

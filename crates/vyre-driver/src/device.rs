@@ -12,13 +12,15 @@ use vyre_foundation::{Validated, optimizer, wire};
 
 use crate::backend::{self, Bound, Command, Completion, Groups, Launch, Ticket};
 use crate::buffer::{Buffer, Pool};
-use crate::{Capabilities, DeviceKind, Error, Telemetry};
+use crate::cache::{Compiled, Kernels, Key, Passes};
+use crate::{Cache, Capabilities, DeviceKind, Error, Telemetry};
 
 /// An open device. Clones are the same device; several threads may use it at once.
 #[derive(Clone)]
 pub struct Device {
     core: Arc<Core>,
     telemetry: Arc<Telemetry>,
+    cache: Option<Arc<Cache>>,
     optimizes: bool,
 }
 
@@ -30,6 +32,10 @@ pub(crate) struct Core {
     pub(crate) used: AtomicU64,
     /// How often the device was lost.
     generation: AtomicU64,
+    /// The kernels that were compiled last.
+    kernels: Lock<Kernels>,
+    /// What optimized programs depend on in the backend.
+    fingerprint: String,
 }
 
 /// A mutex that does not care whether somebody panicked: what it guards is consistent between any two statements.
@@ -50,6 +56,7 @@ impl Core {
     pub(crate) fn invalidate(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.pool.lock().clear();
+        *self.kernels.lock() = Kernels::default();
     }
 
     pub(crate) fn submit(self: &Arc<Self>, commands: Vec<Command>) -> Result<Pending, Error> {
@@ -110,14 +117,32 @@ pub struct Kernel {
     compilation: Arc<Compilation>,
 }
 
-/// How a kernel came about. Of one that is run as it was written, there is nothing to say.
-#[derive(Clone, Debug, Default)]
+/// How a kernel came about.
+#[derive(Clone, Debug)]
 pub struct Compilation {
-    /// For each pass, whether it was selected and why.
+    /// Where its program comes from.
+    pub origin: Origin,
+    /// For each pass, whether it was selected and why; empty on devices that run programs as they are written.
     pub decisions: Vec<optimizer::Decision>,
-    /// What the passes did.
-    pub report: Arc<optimizer::Report>,
+    /// What the passes did, if they ran for this device: what comes from disk comes without it.
+    pub report: Option<Arc<optimizer::Report>>,
 }
+
+/// Where the program of a kernel comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It is the caller's.
+    AsWritten,
+    /// It was optimized now.
+    Optimized,
+    /// The device has compiled it before: it is the same kernel.
+    Memory,
+    /// It was optimized before, perhaps by another process, and kept in the [`Cache`].
+    Disk,
+}
+
+/// A program that is ready for the backend, where it comes from, and what the passes did if they ran.
+type Optimized = (Origin, Validated<Program>, Option<Arc<optimizer::Report>>);
 
 impl Kernel {
     /// The program as it is run. Callers bind it as they would bind the one it was made from.
@@ -214,21 +239,31 @@ impl Device {
     /// # Errors
     /// There is none, or it cannot be used.
     pub fn open(backend: &dyn backend::Backend) -> Result<Device, Error> {
+        let device = backend.open()?;
         let core = Core {
-            backend: backend.open()?,
+            fingerprint: device.capabilities().fingerprint(backend.name()),
+            backend: device,
             pool: Lock(Mutex::new(Pool::default())),
             used: AtomicU64::new(0),
             generation: AtomicU64::new(0),
+            kernels: Lock(Mutex::new(Kernels::default())),
         };
         // What defines the meaning of programs runs them as they are.
         let optimizes = !matches!(core.backend.capabilities().kind, DeviceKind::Oracle | DeviceKind::Null);
-        Ok(Device { core: Arc::new(core), telemetry: Arc::default(), optimizes })
+        Ok(Device { core: Arc::new(core), telemetry: Arc::default(), cache: None, optimizes })
     }
 
     /// The same device, recording its dispatches elsewhere.
     #[must_use]
     pub fn with_telemetry(mut self, telemetry: &Arc<Telemetry>) -> Device {
         self.telemetry = telemetry.clone();
+        self
+    }
+
+    /// The same device, keeping optimized programs for other processes.
+    #[must_use]
+    pub fn with_cache(mut self, cache: &Arc<Cache>) -> Device {
+        self.cache = Some(cache.clone());
         self
     }
 
@@ -261,7 +296,8 @@ impl Device {
         }
     }
 
-    /// Prepares a program: optimizes it, harder if its dispatches have taken long, and hands it to the backend.
+    /// Prepares a program: optimizes it, harder if its dispatches have taken long, and hands it to the backend. What was
+    /// done before is not done again.
     ///
     /// # Errors
     /// The device lacks something that it needs.
@@ -272,39 +308,69 @@ impl Device {
     /// Prepares a program for objects of known lengths.
     fn compile_for(&self, program: &Validated<Program>, lengths: &[(MemId, u64)]) -> Result<Kernel, Error> {
         self.capabilities().check(program)?;
-        let entry_op = program.entry_op().map(Arc::from);
-        let (program, compilation) = match self.optimizes {
-            true => self.optimize(program, lengths)?,
-            false => (program.clone(), Compilation::default()),
+        let hash = wire::content_hash(program);
+        let passes = self.optimizes.then(|| self.select(program, hash, lengths));
+        let key = Key::new(program, hash, &self.core.fingerprint, passes.as_ref());
+        let known = self.core.kernels.lock().get(&key);
+        let (origin, compiled) = match known {
+            Some(compiled) => (Origin::Memory, compiled),
+            None => {
+                let (origin, optimized, report) = match &passes {
+                    Some(passes) => self.optimize(program, hash, &key, passes)?,
+                    None => (Origin::AsWritten, program.clone(), None),
+                };
+                let program = Arc::new(optimized);
+                let kernel = self.core.observe(self.core.backend.compile(&program))?;
+                let compiled = Compiled { program, kernel, report };
+                self.core.kernels.lock().insert(key, compiled.clone());
+                (origin, compiled)
+            }
         };
-        let program = Arc::new(program);
-        let kernel = self.core.observe(self.core.backend.compile(&program))?;
-        Ok(Kernel { core: self.core.clone(), program, kernel, entry_op, compilation: Arc::new(compilation) })
+        let decisions = passes.map(|passes| passes.plan.decisions).unwrap_or_default();
+        let Compiled { program: optimized, kernel, report } = compiled;
+        let compilation = Arc::new(Compilation { origin, decisions, report });
+        let entry_op = program.entry_op().map(Arc::from);
+        Ok(Kernel { core: self.core.clone(), program: optimized, kernel, entry_op, compilation })
     }
 
-    fn optimize(
-        &self,
-        program: &Validated<Program>,
-        lengths: &[(MemId, u64)],
-    ) -> Result<(Validated<Program>, Compilation), Error> {
-        let hash = wire::content_hash(program);
+    fn select(&self, program: &Validated<Program>, hash: [u8; 32], lengths: &[(MemId, u64)]) -> Passes {
         let earlier = self.telemetry.report(hash);
-        let hints = Some(self.telemetry.hints());
         let mut options = optimizer::Options::default();
         // On a processor, workgroup memory is as far away as storage.
         if self.capabilities().kind != DeviceKind::Gpu {
             options.disabled.push("promote_tiles".into());
         }
-        let report = earlier.as_deref();
+        let (hints, report) = (Some(self.telemetry.hints()), earlier.as_deref());
         let request = optimizer::Request { hints, report, lengths, options, ..optimizer::Request::default() };
-        let optimized = optimizer::optimize(program.clone(), &request)?;
-        let report = Arc::new(optimized.report);
-        self.telemetry.compiled(hash, report.clone());
-        let compilation = Compilation { decisions: optimized.decisions, report };
+        Passes { plan: optimizer::plan(program, &request), options: request.options }
+    }
+
+    /// Takes an optimized program from the cache, or runs the passes and puts it there.
+    fn optimize(
+        &self,
+        program: &Validated<Program>,
+        hash: [u8; 32],
+        key: &Key,
+        passes: &Passes,
+    ) -> Result<Optimized, Error> {
+        let kept = self.cache.as_ref().and_then(|cache| cache.load(key));
+        let (origin, optimized, report) = match kept {
+            Some(optimized) => (Origin::Disk, optimized, None),
+            None => {
+                let Passes { plan, options } = passes;
+                let (optimized, report) = optimizer::run(program.clone(), &plan.pipeline, options, &mut |_| {})?;
+                let report = Arc::new(report);
+                self.telemetry.compiled(hash, report.clone());
+                if let Some(cache) = &self.cache {
+                    cache.store(key, &optimized);
+                }
+                (Origin::Optimized, optimized, Some(report))
+            }
+        };
         // A pass may use a little more of something than the program did; where that is too much, the program stays as it is.
-        match self.capabilities().check(&optimized.program) {
-            Ok(()) => Ok((optimized.program, compilation)),
-            Err(_) => Ok((program.clone(), Compilation::default())),
+        match self.capabilities().check(&optimized) {
+            Ok(()) => Ok((origin, optimized, report)),
+            Err(_) => Ok((Origin::AsWritten, program.clone(), report)),
         }
     }
 

@@ -75,6 +75,14 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// A file that should hold an optimized program and does not. It was deleted, and the program optimized again.
+    #[error("{}: {reason}", file.display())]
+    CachedProgram {
+        /// The file.
+        file: std::path::PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
     /// The results of a submission are given once.
     #[error("the results were taken before")]
     AlreadyTaken,
@@ -115,6 +123,7 @@ impl Error {
             Error::Backend { .. } => "D011",
             Error::AlreadyTaken => "D012",
             Error::Hints { .. } => "D013",
+            Error::CachedProgram { .. } => "D014",
         }
     }
 
@@ -132,6 +141,7 @@ impl Error {
             Error::IndirectGrid { .. } => "give a buffer, or a part of one, of three u32".into(),
             Error::AlreadyTaken => "keep the results that `wait_timeout` or `poll` gave".into(),
             Error::Hints { .. } => "nothing to do: the file is replaced when a program has run".into(),
+            Error::CachedProgram { .. } => "nothing to do: it was deleted, and the program was optimized again".into(),
             Error::Cancelled => "submit it again".into(),
             Error::DeviceLost { .. } => "open the device again and upload the data again".into(),
             Error::Backend { .. } => "this may be a bug in vyre or in a driver: please report it".into(),

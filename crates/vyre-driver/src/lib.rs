@@ -5,7 +5,8 @@
 //! for and gives a report for each dispatch.
 //!
 //! On the way to a backend, a program is [optimized](vyre_foundation::optimizer), with what [`Telemetry`] knows of earlier
-//! dispatches.
+//! dispatches. A program that was optimized before is not optimized again: a device remembers its kernels, and a [`Cache`]
+//! keeps optimized programs for other processes.
 //!
 //! Everything a caller can get wrong is checked here, once for all devices, before a backend sees it: names, types and lengths
 //! of arguments, overlaps, grids, buffers of other or lost devices, types that a device does not have. A backend implements
@@ -13,17 +14,20 @@
 
 pub mod backend;
 mod buffer;
+mod cache;
 mod capabilities;
 mod device;
 mod error;
 mod null;
 mod oracle;
 mod registry;
+mod shared;
 mod telemetry;
 
 pub use buffer::{Buffer, Download};
+pub use cache::Cache;
 pub use capabilities::{Capabilities, DeviceKind, Floats};
-pub use device::{Argument, Compilation, Device, Dispatch, Grid, Kernel, MemoryFigures, Submission};
+pub use device::{Argument, Compilation, Device, Dispatch, Grid, Kernel, MemoryFigures, Origin, Submission};
 pub use error::Error;
 pub use null::Null;
 pub use oracle::Oracle;

@@ -9,7 +9,7 @@ use vyre_foundation::launch::{Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
 
 use crate::backend::Backend;
-use crate::{Device, DeviceKind, Dispatch, Error, Grid, Telemetry, telemetry};
+use crate::{Cache, Device, DeviceKind, Dispatch, Error, Grid, Telemetry, shared};
 
 /// The backends a program was linked with, in the order in which they were registered. Registration is explicit.
 #[derive(Default)]
@@ -17,6 +17,7 @@ pub struct Registry {
     backends: Vec<Box<dyn Backend>>,
     record: Option<PathBuf>,
     telemetry: Arc<Telemetry>,
+    cache: Option<Arc<Cache>>,
 }
 
 /// The device that was chosen, and why.
@@ -43,18 +44,33 @@ impl Registry {
         self
     }
 
-    /// Keeps in a folder what other processes can use: measured throughputs, which hold for a day, and what dispatches
-    /// took.
+    /// Keeps in a folder what other processes can use: measured throughputs, which hold for a day, what dispatches took,
+    /// and optimized programs.
     #[must_use]
     pub fn remember(mut self, folder: &Path) -> Registry {
         self.record = Some(folder.join("throughput"));
         self.telemetry = Arc::new(Telemetry::kept_in(folder.join("hints")));
+        self.cache = Some(Arc::new(Cache::kept_in(folder.join("programs"))));
         self
     }
 
     /// What is known of earlier dispatches. The devices of the registry share it.
     pub fn telemetry(&self) -> &Arc<Telemetry> {
         &self.telemetry
+    }
+
+    /// Where optimized programs are kept. The devices of the registry share it.
+    pub fn cache(&self) -> Option<&Cache> {
+        self.cache.as_deref()
+    }
+
+    /// A device, with what the devices of the registry share.
+    fn connected(&self, device: Device) -> Device {
+        let device = device.with_telemetry(&self.telemetry);
+        match &self.cache {
+            Some(cache) => device.with_cache(cache),
+            None => device,
+        }
     }
 
     /// The backends.
@@ -89,7 +105,7 @@ impl Registry {
             return self.best(program);
         }
         let backend = self.backend(&name)?;
-        let device = Device::open(backend)?.with_telemetry(&self.telemetry);
+        let device = self.connected(Device::open(backend)?);
         Ok(Choice { name: backend.name(), device, reasons: vec![(backend.name(), by.into())] })
     }
 
@@ -147,7 +163,7 @@ impl Registry {
             match usable {
                 Ok(device) => {
                     reasons.push((backend.name(), format!("the fastest: {speed}")));
-                    chosen = Some((backend.name(), device.with_telemetry(&self.telemetry)));
+                    chosen = Some((backend.name(), self.connected(device)));
                 }
                 Err(error) => reasons.push((backend.name(), error.to_string())),
             }
@@ -279,6 +295,6 @@ impl Record {
         let Some(path) = path else { return };
         let lines = self.0.iter().map(|(name, value)| format!("{name} {value:.0}\n"));
         let text = format!("{}\n{}", Record::header(), lines.collect::<String>());
-        telemetry::replace(path, text.as_bytes());
+        shared::replace(path, text.as_bytes());
     }
 }

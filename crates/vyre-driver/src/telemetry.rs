@@ -5,7 +5,7 @@
 //! records for other processes; what is in it only ever prioritizes, so losing it does no harm.
 
 use std::collections::VecDeque;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use vyre_foundation::optimizer::{Hints, Report};
 
-use crate::Error;
+use crate::{Error, shared};
 
 /// The content hash of a program.
 type Hash = [u8; 32];
@@ -40,7 +40,7 @@ impl Telemetry {
     pub fn kept_in(file: impl Into<PathBuf>) -> Telemetry {
         let file = file.into();
         let hints = Hints::default();
-        let problem = match read(&file) {
+        let problem = match shared::read(&file, MOST_BYTES) {
             Ok(bytes) => hints.load(&bytes).err().map(|error| error.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => Some(error.to_string()),
@@ -89,27 +89,7 @@ impl Telemetry {
 impl Drop for Telemetry {
     fn drop(&mut self) {
         if let (Some(file), true) = (&self.file, self.changed.load(Ordering::Relaxed)) {
-            replace(file, &self.hints.encode());
+            shared::replace(file, &self.hints.encode());
         }
-    }
-}
-
-/// The beginning of a file that is more than any records take: what does not fit is not read as records either.
-fn read(file: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(file)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// Replaces a file in one step. That it cannot be written only means to start with less the next time.
-pub(crate) fn replace(file: &Path, contents: &[u8]) {
-    let temporary = file.with_extension(format!("{}.tmp", std::process::id()));
-    let written = file
-        .parent()
-        .map_or(Ok(()), std::fs::create_dir_all)
-        .and_then(|()| std::fs::write(&temporary, contents))
-        .and_then(|()| std::fs::rename(&temporary, file));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&temporary);
     }
 }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vyre_driver::backend::{self, Backend, Command, Kernel, Memory, Ticket};
-use vyre_driver::{Capabilities, Device, DeviceKind, Dispatch, Error, Grid, Null, Oracle, Registry, Telemetry};
-use vyre_foundation::ir::{Element, Program, Type, TypeSet};
+use vyre_driver::{
+    Cache, Capabilities, Device, DeviceKind, Dispatch, Error, Grid, Null, Oracle, Origin, Registry, Telemetry,
+};
+use vyre_foundation::ir::{Element, Program, Span, Type, TypeSet};
 use vyre_foundation::launch::Limits;
 use vyre_foundation::optimizer::{Decision, Reason};
 use vyre_foundation::{Validated, text, validate};
@@ -352,5 +354,92 @@ fn dispatches_that_take_long_are_remembered_by_the_next_process() {
         assert!(Telemetry::kept_in(&file).problem().is_none());
         assert_eq!(selected(&decisions(&folder, Duration::ZERO)), selected(&hot));
     }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A program that the passes change, and whose trap stands in another place for other margins.
+fn shifted(number: u32, margin: &str) -> Validated<Program> {
+    program(&format!(
+        "{margin}program p workgroup(1) {{
+            read x: [u32]
+            %i = global_index
+            %a = load x[%i]
+            %b = add %a, 0
+            %c = ne %b, {number}
+            {margin}if %c {{
+                {margin}trap {number}
+            }}
+        }}"
+    ))
+}
+
+fn spans(program: &Program) -> Vec<Span> {
+    let mut spans: Vec<Span> = program.memory.values().map(|memory| memory.span).collect();
+    program.walk(|id, _| spans.push(program.insts[id].span));
+    spans
+}
+
+#[test]
+fn a_device_compiles_a_program_once() {
+    let device = Device::open(&Taking(Duration::ZERO)).unwrap();
+    let origin =
+        |device: &Device, number, margin| device.compile(&shifted(number, margin)).unwrap().compilation().origin;
+    let first = device.compile(&shifted(0, "")).unwrap();
+    assert_eq!(first.compilation().origin, Origin::Optimized);
+    let again = device.clone().compile(&shifted(0, "")).unwrap();
+    assert_eq!(again.compilation().origin, Origin::Memory);
+    assert_eq!(again.compilation().report, first.compilation().report);
+    assert!(std::ptr::eq(first.program(), again.program()));
+    assert!(*first.program() != shifted(0, ""), "the passes have something to do");
+    // What is written elsewhere, is not optimized, or runs on another device, is another kernel.
+    assert_eq!(origin(&device, 0, "  "), Origin::Optimized);
+    assert_eq!(origin(&device.as_written(), 0, ""), Origin::AsWritten);
+    assert_eq!(origin(&device.as_written(), 0, ""), Origin::Memory);
+    assert_eq!(origin(&Device::open(&Taking(Duration::ZERO)).unwrap(), 0, ""), Origin::Optimized);
+    // Of many, those that were used last are kept.
+    for number in 1..100 {
+        assert_eq!(origin(&device, number, ""), Origin::Optimized);
+        assert_eq!(origin(&device, 0, ""), Origin::Memory);
+    }
+    assert_eq!(origin(&device, 99, ""), Origin::Memory);
+    assert_eq!(origin(&device, 1, ""), Origin::Optimized);
+}
+
+#[test]
+fn optimized_programs_are_kept_for_the_next_process() {
+    let folder = std::env::temp_dir().join(format!("vyre-programs-{}", std::process::id()));
+    let cache = Arc::new(Cache::kept_in(&folder));
+    let open = |backend: &dyn Backend| Device::open(backend).unwrap().with_cache(&cache);
+    let compile = |margin| {
+        let kernel = open(&Taking(Duration::ZERO)).compile(&shifted(0, margin)).unwrap();
+        (kernel.program().clone(), kernel.compilation().clone())
+    };
+    for margin in ["", "  ", "// a comment\n"] {
+        let (cold, cold_compilation) = compile(margin);
+        let (warm, warm_compilation) = compile(margin);
+        assert_eq!((cold_compilation.origin, warm_compilation.origin), (Origin::Optimized, Origin::Disk));
+        assert_eq!(warm_compilation.decisions, cold_compilation.decisions);
+        assert!(cold_compilation.report.is_some() && warm_compilation.report.is_none());
+        assert_eq!((spans(&warm), warm), (spans(&cold), cold));
+    }
+    let files = || std::fs::read_dir(&folder).unwrap().count();
+    assert_eq!(files(), 3);
+    // Neither another backend nor another choice of passes uses them, and what is not optimized is not kept.
+    let other = Pretended { name: "other", change: |capabilities| capabilities.kind = DeviceKind::Cpu };
+    assert_eq!(open(&other).compile(&shifted(0, "")).unwrap().compilation().origin, Origin::Optimized);
+    let telemetry = Arc::new(Telemetry::default());
+    telemetry.hints().record("p", u64::MAX, 0);
+    let hot = open(&Taking(Duration::ZERO)).with_telemetry(&telemetry);
+    assert_eq!(hot.compile(&shifted(0, "")).unwrap().compilation().origin, Origin::Optimized);
+    assert_eq!(files(), 5);
+    open(&Taking(Duration::ZERO)).as_written().compile(&shifted(1, "")).unwrap();
+    open(&Null::default()).compile(&shifted(1, "")).unwrap();
+    assert_eq!(files(), 5);
+    // Damaged files are noticed, reported and replaced.
+    for file in std::fs::read_dir(&folder).unwrap() {
+        std::fs::write(file.unwrap().path(), "damaged").unwrap();
+    }
+    assert_eq!((compile("").1.origin, compile("").1.origin), (Origin::Optimized, Origin::Disk));
+    assert_eq!(cache.take_problems().iter().map(Error::code).collect::<Vec<_>>(), ["D014"]);
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -262,11 +262,23 @@ pub const fn is(_: Bug) -> bool {
 /// Whether a bug is on.
 #[cfg(feature = "planted-bugs")]
 pub fn is(bug: Bug) -> bool {
+    active() == Some(bug as usize)
+}
+
+/// The bug that is on, as a position in [`TABLE`].
+#[cfg(not(feature = "planted-bugs"))]
+pub const fn active() -> Option<usize> {
+    None
+}
+
+/// The bug that is on, as a position in [`TABLE`].
+#[cfg(feature = "planted-bugs")]
+pub fn active() -> Option<usize> {
     use std::sync::LazyLock;
     static ACTIVE: LazyLock<Option<usize>> = LazyLock::new(|| {
         let name = std::env::var("VYRE_PLANTED").ok().filter(|name| !name.is_empty())?;
         let position = TABLE.iter().position(|row| row.name == name);
         Some(position.unwrap_or_else(|| panic!("VYRE_PLANTED: there is no bug `{name}`")))
     });
-    *ACTIVE == Some(bug as usize)
+    *ACTIVE
 }

@@ -38,7 +38,7 @@ pub use run::{Dump, Options, Snapshot, run};
 pub use select::{Decision, Profile, Reason, Shape, select};
 
 use crate::ir::{MemId, Program};
-use crate::{Error, Validated};
+use crate::{Error, Validated, planted};
 
 /// What the scheduler and the selection know about a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,15 +186,36 @@ pub struct Optimized {
     pub report: Report,
 }
 
+/// Which passes run on a program, and why.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// For every registered pass, whether it was selected and why.
+    pub decisions: Vec<Decision>,
+    /// The selected passes.
+    pub pipeline: Pipeline,
+}
+
+/// Selects passes for a program.
+pub fn plan(program: &Validated<Program>, request: &Request<'_>) -> Plan {
+    let registry = Registry::standard();
+    let shape = Shape::of(program, request.lengths);
+    let decisions = select(request.profile, &registry.metadata(), &shape, request.hints, request.report);
+    let pipeline = Pipeline { passes: registry.schedule(&decisions), to_fixed_point: true };
+    Plan { decisions, pipeline }
+}
+
 /// Selects passes for a program and runs them.
 ///
 /// # Errors
 /// A pass is broken, or two never agree; see [`run`].
 pub fn optimize(program: Validated<Program>, request: &Request<'_>) -> Result<Optimized, Error> {
-    let registry = Registry::standard();
-    let shape = Shape::of(&program, request.lengths);
-    let decisions = select(request.profile, &registry.metadata(), &shape, request.hints, request.report);
-    let pipeline = Pipeline { passes: registry.schedule(&decisions), to_fixed_point: true };
+    let Plan { decisions, pipeline } = plan(&program, request);
     let (program, report) = run(program, &pipeline, &request.options, &mut |_| {})?;
     Ok(Optimized { program, decisions, report })
+}
+
+/// What tells this optimizer from others that may make something else of a program: its version and its source. Whoever
+/// keeps optimized programs keeps it with them.
+pub fn fingerprint() -> String {
+    format!("{} {} {:?}", env!("CARGO_PKG_VERSION"), env!("VYRE_SOURCE_HASH"), planted::active())
 }
