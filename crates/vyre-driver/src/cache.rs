@@ -1,7 +1,7 @@
 //! Programs that were compiled before.
 //!
 //! ```text
-//! compile → Key → Kernels: of the device, in memory → Cache: a folder that processes share → the optimizer
+//! compile → Key → Recent: of the device, in memory → Cache: a folder that processes share → the optimizer
 //! ```
 //!
 //! A [`Key`] covers everything that an optimized program depends on, so what is found under a key is never out of date. The
@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use vyre_foundation::ir::{Module, Program, Span};
@@ -171,38 +171,36 @@ impl Key {
 pub(crate) struct Compiled {
     /// As it is run.
     pub(crate) program: Arc<Validated<Program>>,
-    pub(crate) kernel: Arc<dyn backend::Kernel>,
     /// What the passes did, if they ran.
     pub(crate) report: Option<Arc<optimizer::Report>>,
+    /// Shared while somebody uses it, and not kept alive here: drivers become slow when they hold many.
+    pub(crate) kernel: Weak<dyn backend::Kernel>,
 }
 
-/// The kernels that a device compiled last.
+/// The programs that a device compiled last.
 #[derive(Default)]
-pub(crate) struct Kernels {
+pub(crate) struct Recent {
     /// The least recently used first, each with the bytes of its program. There are few, so a list is as good as anything.
-    kernels: VecDeque<(Key, Compiled, u64)>,
+    programs: VecDeque<(Key, Compiled, u64)>,
 }
 
-impl Kernels {
+impl Recent {
     const MOST: usize = 64;
-    /// Bytes of their programs together.
+    /// Bytes of all together.
     const MOST_BYTES: u64 = 64 << 20;
 
-    pub(crate) fn get(&mut self, key: &Key) -> Option<Compiled> {
-        let position = self.kernels.iter().position(|(known, ..)| known == key)?;
-        let found = self.kernels.remove(position)?;
-        let compiled = found.1.clone();
-        self.kernels.push_back(found);
-        Some(compiled)
+    pub(crate) fn get(&self, key: &Key) -> Option<Compiled> {
+        self.programs.iter().find(|(known, ..)| known == key).map(|(_, compiled, _)| compiled.clone())
     }
 
+    /// Makes a program the most recent one.
     pub(crate) fn insert(&mut self, key: Key, compiled: Compiled) {
-        self.kernels.retain(|(known, ..)| *known != key);
+        self.programs.retain(|(known, ..)| *known != key);
         let bytes = compiled.program.heap().bytes;
-        self.kernels.push_back((key, compiled, bytes));
-        let total = |kernels: &VecDeque<(Key, Compiled, u64)>| kernels.iter().map(|(.., bytes)| bytes).sum::<u64>();
-        while self.kernels.len() > Self::MOST || total(&self.kernels) > Self::MOST_BYTES {
-            self.kernels.pop_front();
+        self.programs.push_back((key, compiled, bytes));
+        let total = |programs: &VecDeque<(Key, Compiled, u64)>| programs.iter().map(|(.., bytes)| bytes).sum::<u64>();
+        while self.programs.len() > Self::MOST || total(&self.programs) > Self::MOST_BYTES {
+            self.programs.pop_front();
         }
     }
 }

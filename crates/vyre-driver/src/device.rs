@@ -12,7 +12,7 @@ use vyre_foundation::{Validated, optimizer, wire};
 
 use crate::backend::{self, Bound, Command, Completion, Groups, Launch, Ticket};
 use crate::buffer::{Buffer, Pool};
-use crate::cache::{Compiled, Kernels, Key, Passes};
+use crate::cache::{Compiled, Key, Passes, Recent};
 use crate::{Cache, Capabilities, DeviceKind, Error, Telemetry};
 
 /// An open device. Clones are the same device; several threads may use it at once.
@@ -32,8 +32,8 @@ pub(crate) struct Core {
     pub(crate) used: AtomicU64,
     /// How often the device was lost.
     generation: AtomicU64,
-    /// The kernels that were compiled last.
-    kernels: Lock<Kernels>,
+    /// The programs that were compiled last.
+    recent: Lock<Recent>,
     /// What optimized programs depend on in the backend.
     fingerprint: String,
 }
@@ -56,7 +56,7 @@ impl Core {
     pub(crate) fn invalidate(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.pool.lock().clear();
-        *self.kernels.lock() = Kernels::default();
+        *self.recent.lock() = Recent::default();
     }
 
     pub(crate) fn submit(self: &Arc<Self>, commands: Vec<Command>) -> Result<Pending, Error> {
@@ -135,14 +135,14 @@ pub enum Origin {
     AsWritten,
     /// It was optimized now.
     Optimized,
-    /// The device has compiled it before: it is the same kernel.
+    /// The device has compiled it before.
     Memory,
     /// It was optimized before, perhaps by another process, and kept in the [`Cache`].
     Disk,
 }
 
 /// A program that is ready for the backend, where it comes from, and what the passes did if they ran.
-type Optimized = (Origin, Validated<Program>, Option<Arc<optimizer::Report>>);
+type Optimized = (Origin, Arc<Validated<Program>>, Option<Arc<optimizer::Report>>);
 
 impl Kernel {
     /// The program as it is run. Callers bind it as they would bind the one it was made from.
@@ -246,7 +246,7 @@ impl Device {
             pool: Lock(Mutex::new(Pool::default())),
             used: AtomicU64::new(0),
             generation: AtomicU64::new(0),
-            kernels: Lock(Mutex::new(Kernels::default())),
+            recent: Lock(Mutex::new(Recent::default())),
         };
         // What defines the meaning of programs runs them as they are.
         let optimizes = !matches!(core.backend.capabilities().kind, DeviceKind::Oracle | DeviceKind::Null);
@@ -311,23 +311,20 @@ impl Device {
         let hash = wire::content_hash(program);
         let passes = self.optimizes.then(|| self.select(program, hash, lengths));
         let key = Key::new(program, hash, &self.core.fingerprint, passes.as_ref());
-        let known = self.core.kernels.lock().get(&key);
-        let (origin, compiled) = match known {
-            Some(compiled) => (Origin::Memory, compiled),
-            None => {
-                let (origin, optimized, report) = match &passes {
-                    Some(passes) => self.optimize(program, hash, &key, passes)?,
-                    None => (Origin::AsWritten, program.clone(), None),
-                };
-                let program = Arc::new(optimized);
-                let kernel = self.core.observe(self.core.backend.compile(&program))?;
-                let compiled = Compiled { program, kernel, report };
-                self.core.kernels.lock().insert(key, compiled.clone());
-                (origin, compiled)
-            }
+        let known = self.core.recent.lock().get(&key);
+        let shared = known.as_ref().and_then(|known| known.kernel.upgrade());
+        let (origin, optimized, report) = match (known, &passes) {
+            (Some(known), _) => (Origin::Memory, known.program, known.report),
+            (None, Some(passes)) => self.optimize(program, hash, &key, passes)?,
+            (None, None) => (Origin::AsWritten, Arc::new(program.clone()), None),
         };
+        let kernel = match shared {
+            Some(kernel) => kernel,
+            None => self.core.observe(self.core.backend.compile(&optimized))?,
+        };
+        let compiled = Compiled { program: optimized.clone(), report: report.clone(), kernel: Arc::downgrade(&kernel) };
+        self.core.recent.lock().insert(key, compiled);
         let decisions = passes.map(|passes| passes.plan.decisions).unwrap_or_default();
-        let Compiled { program: optimized, kernel, report } = compiled;
         let compilation = Arc::new(Compilation { origin, decisions, report });
         let entry_op = program.entry_op().map(Arc::from);
         Ok(Kernel { core: self.core.clone(), program: optimized, kernel, entry_op, compilation })
@@ -369,8 +366,8 @@ impl Device {
         };
         // A pass may use a little more of something than the program did; where that is too much, the program stays as it is.
         match self.capabilities().check(&optimized) {
-            Ok(()) => Ok((origin, optimized, report)),
-            Err(_) => Ok((Origin::AsWritten, program.clone(), report)),
+            Ok(()) => Ok((origin, Arc::new(optimized), report)),
+            Err(_) => Ok((Origin::AsWritten, Arc::new(program.clone()), report)),
         }
     }
 

@@ -5,7 +5,7 @@
 //! for and gives a report for each dispatch.
 //!
 //! On the way to a backend, a program is [optimized](vyre_foundation::optimizer), with what [`Telemetry`] knows of earlier
-//! dispatches. A program that was optimized before is not optimized again: a device remembers its kernels, and a [`Cache`]
+//! dispatches. A program that was optimized before is not optimized again: a device remembers what it compiled last, and a [`Cache`]
 //! keeps optimized programs for other processes.
 //!
 //! Everything a caller can get wrong is checked here, once for all devices, before a backend sees it: names, types and lengths
