@@ -1,33 +1,67 @@
 //! `vyre emit`: a kernel in another language.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use vyre_wgpu::{Emitted, Target, emit};
+use vyre_cpu::{Cpu, Execution};
+use vyre_driver::Device;
+use vyre_foundation::Validated;
+use vyre_foundation::ir::Program;
 
 use crate::error::Error;
 use crate::print::save;
 use crate::selection::Selection;
 use crate::stdout::Stdout;
 
-/// Print a kernel in a shader language
+/// Print a kernel in a shader language, or as the machine code that the cpu device runs
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// The language
-    #[arg(long, value_name = "LANGUAGE", value_parser = Target::ALL.map(Target::name))]
+    /// The language; `asm` is machine code for this processor, of the optimized program
+    #[arg(long, value_name = "LANGUAGE", value_parser = targets())]
     target: String,
     /// The file to write, instead of standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
+/// Machine code, by processor.
+const MACHINE_CODE: [(&str, Option<Execution>); 3] =
+    [("asm", None), ("asm-avx2", Some(Execution::Avx2)), ("asm-avx512", Some(Execution::Avx512))];
+
+fn targets() -> clap::builder::PossibleValuesParser {
+    let code = MACHINE_CODE.map(|(name, _)| name).into_iter();
+    #[cfg(feature = "wgpu")]
+    let code = vyre_wgpu::Target::ALL.map(vyre_wgpu::Target::name).into_iter().chain(code);
+    clap::builder::PossibleValuesParser::new(code)
+}
+
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    let target = Target::from_name(&args.target).expect("clap accepts only names of targets");
     let (_, program) = args.selection.read()?;
-    let bytes = match emit(&program, target)? {
-        Emitted::Text(text) => text.into_bytes(),
-        Emitted::Words(words) => words.into_iter().flat_map(u32::to_le_bytes).collect(),
+    let code = MACHINE_CODE.iter().find(|(name, _)| *name == args.target);
+    let bytes = match code {
+        Some(&(_, execution)) => machine_code(&program, execution.unwrap_or_else(Execution::best))?.into_bytes(),
+        None => shader(&program, &args.target)?,
     };
     save(&bytes, args.out.as_ref(), stdout)
+}
+
+fn machine_code(program: &Validated<Program>, execution: Execution) -> Result<String, Error> {
+    let kernel = Device::open(&Cpu::default())?.compile(program)?;
+    Ok(vyre_cpu::listing(&Arc::new(kernel.program().clone()), execution)?)
+}
+
+#[cfg(feature = "wgpu")]
+fn shader(program: &Validated<Program>, target: &str) -> Result<Vec<u8>, Error> {
+    let target = vyre_wgpu::Target::from_name(target).expect("clap accepts only names of targets");
+    Ok(match vyre_wgpu::emit(program, target)? {
+        vyre_wgpu::Emitted::Text(text) => text.into_bytes(),
+        vyre_wgpu::Emitted::Words(words) => words.into_iter().flat_map(u32::to_le_bytes).collect(),
+    })
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn shader(_: &Validated<Program>, _: &str) -> Result<Vec<u8>, Error> {
+    unreachable!("clap accepts only names of targets")
 }

@@ -6,7 +6,6 @@
 mod check;
 mod data;
 mod devices;
-#[cfg(feature = "wgpu")]
 mod emit;
 mod error;
 mod explain;
@@ -56,7 +55,6 @@ enum Verb {
     Run(Box<run::Args>),
     Opt(Box<opt::Args>),
     Explain(explain::Args),
-    #[cfg(feature = "wgpu")]
     Emit(emit::Args),
     Devices(devices::Args),
     Generate(generate::Args),
@@ -94,7 +92,6 @@ fn command() -> u8 {
         Verb::Run(args) => run::run(args, &mut stdout).map(|()| 0),
         Verb::Opt(args) => opt::run(args, &mut stdout).map(|()| 0),
         Verb::Explain(args) => explain::run(args, &mut stdout).map(|()| 0),
-        #[cfg(feature = "wgpu")]
         Verb::Emit(args) => emit::run(args, &mut stdout).map(|()| 0),
         Verb::Devices(args) => devices::run(args, &mut stdout).map(|()| 0),
         Verb::Generate(args) => generate::run(args, &mut stdout).map(|()| 0),

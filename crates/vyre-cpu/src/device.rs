@@ -134,6 +134,28 @@ impl Backend for Cpu {
     }
 }
 
+/// The code that a program is executed by, as text: before the instructions of the processor, those of the program that they
+/// were made for. Code for another processor than this one can be printed, too.
+///
+/// # Errors
+/// There is none: programs are executed without code.
+pub fn listing(program: &Arc<Validated<Program>>, execution: Execution) -> Result<String, Error> {
+    let failed = |reason: String| Error::Backend { backend: "cpu", reason };
+    #[cfg(all(target_arch = "x86_64", unix))]
+    if let Some(level) = execution.level() {
+        return x86::listing(&without_math(program), level).map_err(failed);
+    }
+    Err(failed(format!("no code is generated for {execution:?} execution")))
+}
+
+/// A program with the functions of the math library written out.
+fn without_math(program: &Arc<Validated<Program>>) -> Arc<Validated<Program>> {
+    match expand_math(program) {
+        Cow::Borrowed(_) => program.clone(),
+        Cow::Owned(expanded) => Arc::new(expanded),
+    }
+}
+
 fn processor_name() -> String {
     let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
@@ -196,15 +218,12 @@ impl Device for CpuDevice {
     }
 
     fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
-        let program = match expand_math(program) {
-            Cow::Borrowed(_) => program.clone(),
-            Cow::Owned(expanded) => Arc::new(expanded),
-        };
+        let program = without_math(program);
         let kernel = CpuKernel {
             subgroup_size: self.execution.subgroup_size(),
             #[cfg(all(target_arch = "x86_64", unix))]
             // What code cannot be made for runs anyway.
-            code: self.execution.level().and_then(|level| x86::compile(&program, level).map_err(|e| eprintln!("JIT: {e}\n{}", vyre_foundation::text::print(&vyre_foundation::ir::Module { programs: vec![(**program).clone()] }))).ok()),
+            code: self.execution.level().and_then(|level| x86::compile(&program, level).ok()),
             portable: OnceLock::new(),
             program,
         };

@@ -19,4 +19,4 @@ mod subgroup;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod x86;
 
-pub use device::{Cpu, Execution};
+pub use device::{Cpu, Execution, listing};

@@ -23,9 +23,10 @@ mod shape;
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
 
+use rustc_hash::FxHashMap;
 use vyre_foundation::Validated;
 use vyre_foundation::ir::entity::Arena;
-use vyre_foundation::ir::{Element, MemId, Module, Program, Space};
+use vyre_foundation::ir::{Element, MemId, Program, Space};
 use vyre_foundation::launch::Report;
 use vyre_foundation::text;
 
@@ -34,7 +35,6 @@ use crate::memory::Block;
 use crate::pool::Pool;
 use crate::spmd::is_independent;
 use assemble::Assembler;
-use encode::Encoded;
 use pages::Executable;
 use service::{Context, Site, Worker};
 use shape::{Layout, Tile};
@@ -142,17 +142,25 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
     })
 }
 
-/// The code of a program as text, with the instructions of the program it was made for.
+/// The code of a program as text: before the instructions of the processor, those of the program that they were made for.
 ///
 /// # Errors
 /// There is no code for it.
-pub(crate) fn print(program: &Validated<Program>, level: Level) -> Result<String, String> {
+pub(crate) fn listing(program: &Validated<Program>, level: Level) -> Result<String, String> {
     let tile = choose_tile(program, level);
     let mut function = lower::lower(program, tile, false).function;
-    let encoded: Encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut function))?;
-    let source = text::print(&Module { programs: vec![(**program).clone()] });
-    let _ = source;
-    Ok(listing::listing(&encoded, |_| None))
+    let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut function))?;
+    let lines: FxHashMap<u32, String> =
+        text::lines(program).into_iter().map(|(id, line)| (lower::origin(id), line)).collect();
+    let shape = format!(
+        "; {}: {} invocations at a time, {} rows of {} vectors of {} lanes\n",
+        program.name,
+        tile.size(),
+        tile.rows,
+        tile.columns,
+        tile.lanes
+    );
+    Ok(shape + &listing::listing(&encoded, |origin| lines.get(&origin).cloned()))
 }
 
 /// How a program is laid out over packs.

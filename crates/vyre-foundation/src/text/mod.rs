@@ -45,7 +45,7 @@ mod printer;
 pub(crate) use number::parse_as as parse_digits;
 pub use number::parse_literal;
 pub use parser::parse;
-pub use printer::print;
+pub use printer::{lines, print};
 
 /// Whether a text is a name: letters, digits and `_`, not starting with a digit, and nothing that begins a literal.
 pub fn is_name(text: &str) -> bool {

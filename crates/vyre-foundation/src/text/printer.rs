@@ -5,7 +5,7 @@ use std::fmt::Write;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::ops::{Form, Payload};
-use crate::ir::{Access, Block, BlockId, Def, Inst, Literal, Memory, Module, Op, Program, Space, Type, ValueId};
+use crate::ir::{Access, Block, BlockId, Def, Inst, InstId, Literal, Memory, Module, Op, Program, Space, Type, ValueId};
 use crate::planted::{self, Bug};
 
 /// The module as text.
@@ -15,6 +15,16 @@ use crate::planted::{self, Bug};
 pub fn print(module: &Module) -> String {
     let programs: Vec<String> = module.programs.iter().map(|program| Printer::new(program).program()).collect();
     programs.join("\n")
+}
+
+/// The line of each reachable instruction in the text of a program, without indentation: of one with blocks, the first.
+pub fn lines(program: &Program) -> FxHashMap<InstId, String> {
+    let mut printer = Printer::new(program);
+    printer.starts = Some(Vec::new());
+    printer.insts(&program.blocks[program.body], &Op::Return);
+    let starts = printer.starts.take().unwrap_or_default();
+    let line = |start: usize| printer.text[start..].lines().next().unwrap_or_default().trim().to_owned();
+    starts.into_iter().map(|(id, start)| (id, line(start))).collect()
 }
 
 /// As deep as blocks can be nested and still be read back. Little enough for the stack.
@@ -30,6 +40,8 @@ struct Printer<'p> {
     /// How many values were named after each hint.
     copies: FxHashMap<&'p str, usize>,
     numbered: usize,
+    /// Where the text of each instruction starts, if somebody asks.
+    starts: Option<Vec<(InstId, usize)>>,
 }
 
 impl<'p> Printer<'p> {
@@ -43,6 +55,7 @@ impl<'p> Printer<'p> {
             taken: FxHashSet::default(),
             copies: FxHashMap::default(),
             numbered: 0,
+            starts: None,
         }
     }
 
@@ -83,6 +96,9 @@ impl<'p> Printer<'p> {
             let inst = &self.program.insts[id];
             let last = position + 1 == block.insts.len();
             if !(last && inst.op == *implied && inst.operands.is_empty()) {
+                if let Some(starts) = &mut self.starts {
+                    starts.push((id, self.text.len()));
+                }
                 self.inst(inst);
             }
         }
