@@ -12,7 +12,10 @@ macro_rules! choose {
             $(#[$doc])*
             pub(crate) fn $name($($argument: $type,)* $($scratch: $of_scratch)?) $(-> $result)? {
                 match Isa::detect() {
-                    Isa::Unknown => plain::$name($($argument),*),
+                    Isa::Unknown => {
+                        $(let _ = $scratch;)?
+                        plain::$name($($argument),*)
+                    }
                     #[cfg(target_arch = "x86_64")]
                     isa => x86::$name(isa, $($argument,)* $($scratch)?),
                 }
