@@ -10,7 +10,7 @@ use vyre_cpu::Cpu;
 use vyre_driver::backend::Backend;
 use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Grid, Kernel};
 use vyre_foundation::fill::{Fill, parse_value};
-use vyre_foundation::ir::{Element, Program, Space};
+use vyre_foundation::ir::{Element, Program, Space, total_invocations};
 use vyre_foundation::launch::{self, Limits};
 use vyre_foundation::{Validated, text, validate};
 
@@ -624,7 +624,9 @@ fn as_written(bench: &Bench<'_>) -> Result<(), Error> {
             Job::new(device).launch(&program, grid, arguments)
         };
         let (ours, written) = (job(&bench.cpu)?, job(&bench.cpu.as_written())?);
-        let line = bench.line(&name, "written", u64::from(count), "elements");
+        let groups = grid.groups(program.workgroup_size)?;
+        let work = total_invocations(groups, program.workgroup_size).map_or(0, u64::from);
+        let line = bench.line(&name, "written", work, "invocations");
         bench.report.compare(&mut || ours.run(), &mut [(line, &mut || written.run())]);
     }
     Ok(())

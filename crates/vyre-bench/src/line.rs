@@ -55,7 +55,6 @@ impl Report {
                 None => time(ours),
                 Some(baseline) => time(baselines[baseline].1),
             };
-            // Ours comes last, so that it is the baseline that finds caches as ours left them.
             for who in (0..best.len()).rev() {
                 best[who] = best[who].min(run(who));
             }

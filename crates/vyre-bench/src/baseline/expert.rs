@@ -12,7 +12,10 @@ macro_rules! choose {
             $(#[$doc])*
             pub(crate) fn $name($($argument: $type,)* $($scratch: $of_scratch)?) $(-> $result)? {
                 match Isa::detect() {
-                    Isa::Unknown => plain::$name($($argument),*),
+                    Isa::Unknown => {
+                        $(let _ = $scratch;)?
+                        plain::$name($($argument),*)
+                    }
                     #[cfg(target_arch = "x86_64")]
                     isa => x86::$name(isa, $($argument,)* $($scratch)?),
                 }
@@ -28,7 +31,7 @@ choose! {
     fn hash(keys: &[u32], hashes: &mut [u32]);
     /// How fast the points of an image escape.
     fn mandelbrot(image: &Image, pixels: &mut [u8]);
-    /// out = table[index]. Every index is inside of the table.
+    /// `out = table[index]`. Every index is inside of the table.
     fn gather(table: &[f32], index: &[u32], out: &mut [f32]);
     /// One step of bodies, with the bits of the kernel.
     fn nbody(step: Step, bodies: &[f32], velocities: &mut [f32], moved: &mut [f32]);

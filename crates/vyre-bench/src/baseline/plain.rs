@@ -92,7 +92,7 @@ pub(crate) fn mandelbrot(image: &Image, pixels: &mut [u8]) {
     pixels.par_chunks_mut(image.side).zip(&rows).for_each(|(pixels, cy)| part(image, &columns, *cy, pixels));
 }
 
-/// out = table[index].
+/// `out = table[index]`.
 pub(crate) fn gather(table: &[f32], index: &[u32], out: &mut [f32]) {
     native! {
         fn part(table: &[f32], index: &[u32], out: &mut [f32]) {
