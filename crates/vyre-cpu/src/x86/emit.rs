@@ -524,7 +524,7 @@ impl Emit {
         } else {
             let ones = self.constant(0xffff_ffff, false);
             let operands = [Operand::Use(all, Width::Ymm), Operand::Memory(ones)];
-            self.push(Code::VEX_Vtestps_ymm_ymmm256, &operands, true);
+            self.push(Code::VEX_Vtestps_ymm_ymmm256, &operands, false);
         }
     }
 
@@ -534,7 +534,7 @@ impl Emit {
         } else {
             (Code::VEX_Vptest_ymm_ymmm256, Width::Ymm)
         };
-        self.push(code, &[Operand::Use(mask, width), Operand::Use(mask, width)], true);
+        self.push(code, &[Operand::Use(mask, width), Operand::Use(mask, width)], false);
     }
 
     // Scalars. Those of 32 bits are zero-extended to 64.
@@ -619,23 +619,22 @@ impl Emit {
     pub(crate) fn cmp(&mut self, a: Reg, b: impl Into<Source>, width: Width) {
         let code = if width == Width::Dword { Code::Cmp_r32_rm32 } else { Code::Cmp_r64_rm64 };
         let b = self.source(b.into(), width);
-        self.push(code, &[Operand::Use(a, width), b], true);
+        self.push(code, &[Operand::Use(a, width), b], false);
     }
 
     pub(crate) fn cmp_immediate(&mut self, a: Reg, b: i32, width: Width) {
         let code = if width == Width::Dword { Code::Cmp_rm32_imm32 } else { Code::Cmp_rm64_imm32 };
-        self.push(code, &[Operand::Use(a, width), Operand::Dword(b)], true);
+        self.push(code, &[Operand::Use(a, width), Operand::Dword(b)], false);
     }
 
     /// Sets the zero flag if a scalar of 32 bits is 0.
     pub(crate) fn test(&mut self, a: Reg) {
-        self.push(Code::Test_rm32_r32, &[Operand::Use(a, Width::Dword), Operand::Use(a, Width::Dword)], true);
+        self.push(Code::Test_rm32_r32, &[Operand::Use(a, Width::Dword), Operand::Use(a, Width::Dword)], false);
     }
 
-    /// Calls a function of three arguments whose address is in the context.
+    /// Calls a function whose address is in the context and that keeps all registers.
     pub(crate) fn call(&mut self, function: Address, arguments: &[(Reg, iced_x86::Register)]) {
         let inst = self.push(Code::Call_rm64, &[Operand::Memory(function)], true);
-        inst.call = true;
         inst.implicit = arguments.iter().map(|&(reg, register)| Implicit::Use(reg, register)).collect();
     }
 }

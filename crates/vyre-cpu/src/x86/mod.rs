@@ -19,6 +19,7 @@ mod prune;
 mod select;
 mod service;
 mod shape;
+mod sink;
 
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
@@ -76,6 +77,7 @@ const INVOCATIONS_PER_CALL: u32 = 1 << 16;
 
 /// A program as machine code.
 pub(crate) struct Kernel {
+    level: Level,
     code: Executable,
     sites: Vec<Site>,
     tile: Tile,
@@ -133,6 +135,7 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
     let code = Executable::new(&encoded.bytes)?;
     pages::name_for_perf(&code, encoded.bytes.len(), &program.name);
     Ok(Kernel {
+        level,
         code,
         sites: lowered.sites,
         tile,
@@ -271,7 +274,7 @@ impl Kernel {
         let context = Block::new((size_of::<Context>() + 16 * self.layout.objects.len()) as u64)
             .expect("a few hundred bytes");
         let header = context.at(0).cast::<Context>();
-        let mut fields = Context::new(launch.groups, trips);
+        let mut fields = Context::new(self.level, launch.groups, trips);
         fields.kept = frame.kept.at(0);
         fields.group_slots = frame.group.at(0);
         fields.worker = (&raw const worker).cast();

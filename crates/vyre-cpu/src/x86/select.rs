@@ -286,7 +286,7 @@ impl Lower<'_> {
         self.emit.push(
             pick(Code::Test_rm32_r32, Code::Test_rm64_r64),
             &[Operand::Use(b, width), Operand::Use(b, width)],
-            true,
+            false,
         );
         let (by_zero, rest) = self.emit.branch(Code::Je_rel32_64, true, false);
         self.emit.at = by_zero;
