@@ -247,9 +247,16 @@ pub(crate) fn is_independent(program: &Program) -> bool {
 
 /// When a value is first written and last read, on a clock that ticks with every instruction in the order of the text.
 #[derive(Clone, Copy)]
-struct Life {
-    start: usize,
-    end: usize,
+pub(crate) struct Life {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// When each value that is computed is needed.
+pub(crate) fn lives(program: &Program) -> Arena<ValueId, Option<Life>> {
+    let mut lives = Lives { program, clock: 0, lives: Arena::filled(program.values.len(), None), loops: Vec::new() };
+    lives.block(program.body);
+    lives.lives
 }
 
 struct Lives<'p> {
@@ -324,10 +331,7 @@ type SlotTable = Arena<ValueId, Option<Slot>>;
 /// Gives every value a slot. Values whose lives overlap, even in one instant, have different ones: an operation never writes
 /// to what it reads. Also returns slots beyond those of values, for moves that need some: their first positions.
 fn allocate(program: &Program, uniformity: &Uniformity) -> (SlotTable, SlotCounts, SlotCounts) {
-    let mut lives = Lives { program, clock: 0, lives: Arena::filled(program.values.len(), None), loops: Vec::new() };
-    lives.block(program.body);
-    let lives = lives.lives;
-
+    let lives = lives(program);
     let mut slots = Arena::filled(program.values.len(), None);
     let mut counts = SlotCounts::default();
     let take = |ty: Type, counts: &mut SlotCounts| {

@@ -12,7 +12,7 @@
 use iced_x86::{Code, Register};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use vyre_foundation::analysis::Ranges;
+use vyre_foundation::analysis::{Ranges, Structure, Uses};
 use vyre_foundation::ir::entity::{Arena, Entity};
 use vyre_foundation::ir::ops::{Axis, Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
@@ -96,6 +96,8 @@ pub(super) struct Lower<'p> {
     pub(super) program: &'p Program,
     pub(super) shape: Shape,
     pub(super) ranges: Ranges,
+    pub(super) uses: Uses,
+    pub(super) structure: Structure,
     pub(super) emit: Emit,
     pub(super) sites: Vec<Site>,
     pub(super) held: Arena<ValueId, Option<Held>>,
@@ -150,6 +152,8 @@ pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
         program,
         shape: Shape::of(program, tile),
         ranges: Ranges::of(program),
+        uses: Uses::of(program),
+        structure: Structure::of(program),
         emit,
         sites: Vec::new(),
         held: Arena::filled(program.values.len(), None),
