@@ -119,6 +119,8 @@ pub(super) struct Lower<'p> {
     /// Where a tile keeps values for other segments, in bytes; of values that are the same for the workgroup, where the
     /// workgroup does.
     slots: Arena<ValueId, Option<i32>>,
+    /// Values that other segments compute again.
+    again: Arena<ValueId, bool>,
     /// Where a tile keeps which lanes have ended.
     ended_slot: Option<i32>,
     pub(super) bytes_per_tile: i32,
@@ -168,6 +170,7 @@ pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
         group_origin: [None; 3],
         starts: Arena::filled(program.memory.len(), None),
         slots: Arena::filled(program.values.len(), None),
+        again: Arena::filled(program.values.len(), false),
         ended_slot: None,
         bytes_per_tile: 0,
         bytes_per_group: 0,
@@ -320,6 +323,7 @@ impl Lower<'_> {
             // An operand that a segment computes must come from an earlier one.
             let ready = inst.operands.iter().all(|&operand| {
                 self.held[operand].is_some()
+                    || self.again[operand]
                     || self.is_there(operand)
                         && !matches!(program.values[operand].def, Def::Result(id, _) if insts.contains(&id))
             });
@@ -548,11 +552,14 @@ impl Lower<'_> {
     /// Finds which values are needed in another segment than their own, and gives them slots.
     fn plan_segments(&mut self) {
         let program = self.program;
-        let mut plan = Segments { program, current: 0, of: Arena::filled(program.values.len(), None), crossing: Vec::new() };
+        self.again = cheap_values(program, &self.shape.written);
+        let of = Arena::filled(program.values.len(), None);
+        let mut plan = Segments { program, again: &self.again, current: 0, of, crossing: Vec::new() };
         plan.block(program.body);
+        let crossing = plan.crossing;
         // A value that is computed outside of segments is there for all of them.
-        for value in plan.crossing {
-            if self.slots[value].is_none() {
+        for value in crossing {
+            if self.slots[value].is_none() && !self.again[value] {
                 self.give_slot(value);
             }
         }
@@ -701,12 +708,40 @@ impl Lower<'_> {
 
     /// Whether a value can be used here. All operands can; what these were computed from may belong to another segment.
     pub(super) fn is_there(&self, value: ValueId) -> bool {
-        self.program.known(value).is_some() || self.held[value].is_some() || self.slots[value].is_some()
+        self.program.known(value).is_some()
+            || self.held[value].is_some()
+            || self.slots[value].is_some()
+            || self.again[value]
+    }
+
+    /// An index as another value plus a number, which do not wrap.
+    pub(super) fn addend(&self, index: ValueId) -> (ValueId, i32) {
+        let program = self.program;
+        if let Def::Result(id, 0) = program.values[index].def
+            && let (Op::Add, &[a, b]) = (&program.insts[id].op, program.insts[id].operands.as_slice())
+        {
+            let (root, number) = if program.known(a).is_some() { (b, a) } else { (a, b) };
+            if let Some(number) = program.known(number)
+                && number.bits < 1 << 20
+                && program.known(root).is_none()
+                && self.is_there(root)
+                && self.ranges.of_value(root).high.saturating_add(number.bits as i64) <= i64::from(u32::MAX)
+            {
+                return (root, number.bits as i32);
+            }
+        }
+        (index, 0)
     }
 
     /// Makes sure that a value is in registers.
     pub(super) fn fetch(&mut self, value: ValueId) {
-        if self.held[value].is_none() && self.program.known(value).is_none() {
+        if self.held[value].is_some() || self.program.known(value).is_some() {
+            return;
+        }
+        if let (true, Def::Result(id, _)) = (self.again[value], self.program.values[value].def) {
+            self.inst(id);
+            self.log.push(Cached::Kept(value));
+        } else {
             let slot = self.slots[value].expect("a value is defined before it is used");
             self.read_slot(value, slot);
         }
@@ -948,7 +983,11 @@ impl Lower<'_> {
         let (from, to) = (program.insts[id].operands[0], program.insts[id].results[0]);
         let mark = self.scope();
         let start = self.emit.load_scalar(at(Base::Context, service::KEPT), Width::Qword);
-        let outer = std::mem::replace(&mut self.place, Place { kept: Some(start), ..Place::default() });
+        // The first tile.
+        let zero = self.emit.immediate(0);
+        let position = (self.shape.tile.layout != Layout::Rows).then_some(zero);
+        let place = Place { position, number: Some(zero), kept: Some(start), ..Place::default() };
+        let outer = std::mem::replace(&mut self.place, place);
         let regs = self.first_of_tile(from, to);
         let regs = match self.ended_slot {
             None => regs,
@@ -1463,9 +1502,44 @@ fn leaves_group_loop(program: &Program, id: InstId) -> bool {
     })
 }
 
+/// Values that take an instruction or two to compute from where the invocation stands and what the workgroup shares.
+fn cheap_values(program: &Program, written: &Arena<MemId, bool>) -> Arena<ValueId, bool> {
+    /// How many instructions in a row are computed again.
+    const MOST: u8 = 4;
+    let mut steps: Arena<ValueId, Option<u8>> = Arena::filled(program.values.len(), None);
+    program.walk(|id, _| {
+        let inst = &program.insts[id];
+        let &[result] = inst.results.as_slice() else { return };
+        let cheap = match inst.op.row().kind {
+            Kind::PerInvocation | Kind::PerGroup => true,
+            Kind::Access => {
+                matches!(inst.op, Op::Load(memory) if program.memory[memory].space == Space::Uniform && !written[memory])
+            }
+            Kind::Pure => matches!(
+                inst.op,
+                Op::Add | Op::Sub | Op::Mul | Op::And | Op::Or | Op::Xor | Op::Shl | Op::Shr
+                    | Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge | Op::Not
+            ) && program.class(inst).bits() <= 32 && !program.class(inst).is_float(),
+            Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
+        };
+        let from = inst.operands.iter().map(|&operand| match program.known(operand) {
+            Some(_) => Some(0),
+            None => steps[operand],
+        });
+        let most = from.fold(Some(0), |most, steps| Some(most?.max(steps?)));
+        steps[result] = most.filter(|&most| cheap && most < MOST).map(|most| most + 1);
+    });
+    let mut again = Arena::filled(program.values.len(), false);
+    for value in program.values.keys() {
+        again[value] = steps[value].is_some();
+    }
+    again
+}
+
 /// Numbers segments, and finds the values that are needed in another one than their own.
 struct Segments<'p> {
     program: &'p Program,
+    again: &'p Arena<ValueId, bool>,
     current: usize,
     of: Arena<ValueId, Option<usize>>,
     crossing: Vec<ValueId>,
@@ -1473,6 +1547,13 @@ struct Segments<'p> {
 
 impl Segments<'_> {
     fn used(&mut self, value: ValueId) {
+        // What is computed again needs what it is computed from.
+        if self.again[value] {
+            if let Def::Result(id, _) = self.program.values[value].def {
+                self.program.insts[id].operands.iter().for_each(|&operand| self.used(operand));
+            }
+            return;
+        }
         if matches!(self.program.values[value].def, Def::Result(..) | Def::Param(..))
             && self.of[value] != Some(self.current)
         {

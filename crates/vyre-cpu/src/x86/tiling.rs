@@ -105,7 +105,7 @@ struct Pressure<'p> {
 
 impl<'p> Pressure<'p> {
     fn of(program: &'p Program, shape: &'p Shape) -> Pressure<'p> {
-        let lives: Arena<ValueId, _> = lives(program);
+        let lives: Arena<ValueId, _> = lives(program, false);
         let in_vectors = |value: ValueId| {
             let ty = program.ty(value);
             let linear = shape.linear[value] || compares_run(program, shape, value);
