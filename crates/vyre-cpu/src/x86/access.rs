@@ -129,42 +129,43 @@ impl Lower<'_> {
     /// Loads with the same index in all lanes of a pack.
     fn load_once(&mut self, id: InstId, object: Object, index: ValueId) {
         let results = self.program.insts[id].results.clone();
-        let axes = self.shape.axes[index];
-        let (index, offset) = self.addend(index);
         let tile = self.shape.tile;
-        let count = results.len() as i32;
-        let size = object.size();
-        let mut all: Vec<Regs> = vec![Regs::new(); results.len()];
-        let inside = self.is_inside_once(id);
-        for copy in 0..tile.copies(axes) {
-            let at_index = self.scalar(index, tile.pack_of(axes, copy));
-            let direct = |this: &mut Self, k: i32| {
-                this.load_element(object.element, element(object.start, at_index, size as u8, (offset + k) * size))
-            };
-            let regs: Regs = if inside {
-                (0..count).map(|k| direct(self, k)).collect()
-            } else if count == 1 {
-                smallvec![self.load_or_zero(object, at_index, offset)]
-            } else {
-                // All of them, or each on its own.
-                let last = self.emit.lea(at(Base::Reg(at_index), offset + count - 1), Width::Qword);
+        let (root, offset) = self.addend(index);
+        let axes = self.shape.axes[index];
+        let (count, size) = (results.len() as i32, object.size());
+        let indices: Regs =
+            (0..tile.copies(axes)).map(|copy| self.scalar(root, tile.pack_of(axes, copy))).collect();
+        let load_all = |this: &mut Self, load: &dyn Fn(&mut Self, Reg, i32) -> Reg| -> Regs {
+            let elements = (0..count).flat_map(|k| indices.iter().map(move |&index| (index, offset + k)));
+            elements.map(|(index, offset)| load(this, index, offset)).collect()
+        };
+        let direct = |this: &mut Self, index: Reg, offset: i32| {
+            this.load_element(object.element, element(object.start, index, size as u8, offset * size))
+        };
+        let regs = if self.is_inside_once(id) {
+            load_all(self, &direct)
+        } else {
+            // All of them, or each on its own.
+            let away = self.emit.block(true);
+            for &index in &indices {
+                let last = match offset + count - 1 {
+                    0 => index,
+                    last => self.emit.lea(at(Base::Reg(index), last), Width::Qword),
+                };
                 self.emit.cmp(last, Self::length(object.memory), Width::Qword);
-                let (fast, slow) = self.emit.branch(Code::Jb_rel32_64, false, true);
-                self.emit.at = fast;
-                let regs: Regs = (0..count).map(|k| direct(self, k)).collect();
-                let mut arrivals = vec![self.arrival(regs)];
-                self.emit.at = slow;
-                let regs: Regs = (0..count).map(|k| self.load_or_zero(object, at_index, offset + k)).collect();
-                arrivals.push(self.arrival(regs));
-                self.meet(arrivals)
-            };
-            for (list, reg) in all.iter_mut().zip(regs) {
-                list.push(reg);
+                let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
+                self.emit.at = outside;
+                self.emit.jump(away, &[]);
+                self.emit.at = inside;
             }
-        }
-        for (&result, regs) in results.iter().zip(&all) {
-            self.hold(result, regs);
-        }
+            let regs = load_all(self, &direct);
+            let mut arrivals = vec![self.arrival(regs)];
+            self.emit.at = away;
+            let regs = load_all(self, &|this, index, offset| this.load_or_zero(object, index, offset));
+            arrivals.push(self.arrival(regs));
+            self.meet(arrivals)
+        };
+        self.hold_all(&results, &regs);
     }
 
     /// An element, or 0 if it is outside: then it is loaded from a zero that is inside.
@@ -649,6 +650,10 @@ impl Lower<'_> {
 
     /// Stores lane by lane, for all packs.
     fn scatter_all(&mut self, object: Object, index: ValueId, values: &[ValueId]) {
+        if !self.emit.is_cold() {
+            self.scatter_lanes(object, index, values);
+            return;
+        }
         for pack in 0..self.shape.tile.packs() as usize {
             let mask = self.active(pack);
             self.pass_mask(mask);
@@ -659,6 +664,70 @@ impl Lower<'_> {
             self.pass_object(object, 0);
             self.service(Site::Scatter { element: object.element, count: values.len() });
         }
+    }
+
+    /// Stores lane by lane without the runtime.
+    fn scatter_lanes(&mut self, object: Object, index: ValueId, values: &[ValueId]) {
+        let tile = self.shape.tile;
+        let size = object.size();
+        let width = match size {
+            1 => Width::Byte,
+            2 => Width::Word,
+            4 => Width::Dword,
+            _ => Width::Qword,
+        };
+        for pack in 0..tile.packs() as usize {
+            let mark = self.scope();
+            let indices = self.vector(index, pack, 0);
+            let address = self.scratch(service::slot(0));
+            self.emit.store(address, indices);
+            for (number, &value) in values.iter().enumerate() {
+                if self.shape.axes[value].meets(Axes::LANE) {
+                    self.pass(value, pack, 1 + number);
+                }
+            }
+            let scalars: SmallVec<[Option<Reg>; 4]> = values
+                .iter()
+                .map(|&value| (!self.shape.axes[value].meets(Axes::LANE)).then(|| self.scalar(value, pack)))
+                .collect();
+            let bits = self.state.mask.clone().map(|mask| self.emit.mask_bits(mask.packs[pack]));
+            for lane in 0..tile.lanes as i32 {
+                let next = self.emit.block(self.emit.is_cold());
+                if let Some(bits) = bits {
+                    let test = [Operand::Use(bits, Width::Dword), Operand::Dword(1 << lane)];
+                    self.emit.push(Code::Test_rm32_imm32, &test, false);
+                    self.skip_to(next, Code::Je_rel32_64);
+                }
+                let address = self.scratch(service::slot(0) + 4 * lane);
+                let position = self.emit.load_scalar(address, Width::Dword);
+                for (number, scalar) in scalars.iter().enumerate() {
+                    let k = number as i32;
+                    let reached = if k == 0 { position } else { self.emit.lea(at(Base::Reg(position), k), Width::Qword) };
+                    self.emit.cmp(reached, Self::length(object.memory), Width::Qword);
+                    self.skip_to(next, Code::Jae_rel32_64);
+                    let bits = match scalar {
+                        Some(scalar) => *scalar,
+                        None => {
+                            let lane_size = if size == 8 { 8 } else { 4 };
+                            let address = self.scratch(service::slot(1 + number) + lane_size * lane);
+                            self.emit.load_scalar(address, if size == 8 { Width::Qword } else { Width::Dword })
+                        }
+                    };
+                    self.emit.store_scalar(element(object.start, position, size as u8, k * size), bits, width);
+                }
+                self.emit.jump(next, &[]);
+                self.emit.at = next;
+            }
+            self.leave(mark);
+        }
+    }
+
+    /// Jumps to a block by flags, or goes on.
+    fn skip_to(&mut self, block: super::machine::BlockId, code: Code) {
+        let (skip, go) = self.emit.branch(code, false, false);
+        self.emit.at = skip;
+        self.emit.jump(block, &[]);
+        self.emit.at = go;
     }
 
     // Atomics.
@@ -672,6 +741,9 @@ impl Lower<'_> {
         let ty = object.element.value_type();
         let (index, operands) = (inst.operands[0], inst.operands[1..].to_vec());
         let results = inst.results.clone();
+        if results.iter().all(|&result| self.uses.is_unused(result)) && self.update_lanes(id, object, shared) {
+            return;
+        }
         let mut all: Vec<Regs> = vec![Regs::new(); results.len()];
         for pack in 0..self.shape.tile.packs() as usize {
             let mask = self.active(pack);
@@ -690,6 +762,87 @@ impl Lower<'_> {
         for (&result, regs) in results.iter().zip(&all) {
             self.hold(result, regs);
         }
+    }
+
+    /// Changes elements lane by lane, if nobody asks what they were and the processor has an instruction for the change.
+    fn update_lanes(&mut self, id: InstId, object: Object, shared: bool) -> bool {
+        let inst = &self.program.insts[id];
+        let (narrow, wide) = match inst.op {
+            Op::AtomicAdd(_) => (Code::Add_rm32_r32, Code::Add_rm64_r64),
+            Op::AtomicSub(_) => (Code::Sub_rm32_r32, Code::Sub_rm64_r64),
+            Op::AtomicAnd(_) => (Code::And_rm32_r32, Code::And_rm64_r64),
+            Op::AtomicOr(_) => (Code::Or_rm32_r32, Code::Or_rm64_r64),
+            Op::AtomicXor(_) => (Code::Xor_rm32_r32, Code::Xor_rm64_r64),
+            _ => return false,
+        };
+        let of_64 = object.size() == 8;
+        let (code, width) = if of_64 { (wide, Width::Qword) } else { (narrow, Width::Dword) };
+        let (index, value) = (inst.operands[0], inst.operands[1]);
+        if !self.shape.axes[index].meets(Axes::LANE) {
+            // With the same index and operand everywhere, lanes are counted first.
+            let uniform = self.shape.axes[index].is_uniform() && self.shape.axes[value].is_uniform();
+            let counts = matches!(inst.op, Op::AtomicAdd(_) | Op::AtomicSub(_));
+            if uniform && counts {
+                self.update_once(object, [index, value], code, width, shared);
+            }
+            return uniform && counts;
+        }
+        let tile = self.shape.tile;
+        let fixed = !self.shape.axes[value].meets(Axes::LANE);
+        for pack in 0..tile.packs() as usize {
+            let mark = self.scope();
+            let indices = self.vector(index, pack, 0);
+            let mask = self.inside_mask(id, object, indices, 0, pack);
+            let address = self.scratch(service::slot(0));
+            self.emit.store(address, indices);
+            if !fixed {
+                self.pass(value, pack, 1);
+            }
+            let scalar = fixed.then(|| self.scalar(value, pack));
+            let bits = (!self.is_inside(id)).then(|| self.emit.mask_bits(mask));
+            for lane in 0..tile.lanes as i32 {
+                let next = self.emit.block(self.emit.is_cold());
+                if let Some(bits) = bits {
+                    let test = [Operand::Use(bits, Width::Dword), Operand::Dword(1 << lane)];
+                    self.emit.push(Code::Test_rm32_imm32, &test, false);
+                    self.skip_to(next, Code::Je_rel32_64);
+                }
+                let address = self.scratch(service::slot(0) + 4 * lane);
+                let position = self.emit.load_scalar(address, Width::Dword);
+                let operand = match scalar {
+                    Some(scalar) => scalar,
+                    None => {
+                        let address = self.scratch(service::slot(1) + object.size() * lane);
+                        self.emit.load_scalar(address, width)
+                    }
+                };
+                let address = element(object.start, position, object.size() as u8, 0);
+                self.emit.update(code, address, operand, width, shared);
+                self.emit.jump(next, &[]);
+                self.emit.at = next;
+            }
+            self.leave(mark);
+        }
+        true
+    }
+
+    /// Adds to one element as often as there are active lanes, at once. The index and the operand are the same in the tile.
+    fn update_once(&mut self, object: Object, operands: [ValueId; 2], code: Code, width: Width, shared: bool) {
+        let [index, value] = operands;
+        let count = self.active_count();
+        let (position, value) = (self.scalar(index, 0), self.scalar(value, 0));
+        let multiply = if width == Width::Qword { Code::Imul_r64_rm64 } else { Code::Imul_r32_rm32 };
+        let total = self.emit.s2(multiply, width, count, value);
+        self.emit.cmp(position, Self::length(object.memory), Width::Qword);
+        let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, false);
+        let done = self.emit.block(self.emit.is_cold());
+        self.emit.at = outside;
+        self.emit.jump(done, &[]);
+        self.emit.at = inside;
+        let address = element(object.start, position, object.size() as u8, 0);
+        self.emit.update(code, address, total, width, shared);
+        self.emit.jump(done, &[]);
+        self.emit.at = done;
     }
 
     // Together.

@@ -78,6 +78,7 @@ mod tests {
                 mask: None,
                 zeroing: false,
                 call: false,
+                locked: false,
                 effect: false,
                 origin: 7,
             });

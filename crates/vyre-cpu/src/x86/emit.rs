@@ -138,6 +138,7 @@ impl Emit {
             mask: None,
             zeroing: false,
             call: false,
+            locked: false,
             effect,
             origin: self.origin,
         };
@@ -613,6 +614,12 @@ impl Emit {
             _ => Code::Mov_rm64_r64,
         };
         self.push(code, &[Operand::Memory(address), Operand::Use(value, width)], true);
+    }
+
+    /// Changes memory with a scalar; at once for all threads if it is shared.
+    pub(crate) fn update(&mut self, code: Code, address: Address, operand: Reg, width: Width, shared: bool) {
+        let operands = [Operand::Memory(address), Operand::Use(operand, width)];
+        self.push(code, &operands, true).locked = shared;
     }
 
     /// Sets flags by comparing.

@@ -333,6 +333,7 @@ impl Writer<'_> {
             instruction.set_op_mask(register(next()?, Width::Mask));
             instruction.set_zeroing_masking(inst.zeroing);
         }
+        instruction.set_has_lock_prefix(inst.locked);
         // The count of a shift, which is an operand to iced.
         if instruction.op_count() as usize == inst.operands.len() + 1 {
             set_register(&mut instruction, inst.operands.len() as u32, Register::CL)?;

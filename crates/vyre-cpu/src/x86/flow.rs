@@ -7,7 +7,6 @@
 //! lanes that all meet it, and a loop runs without masks until the first lane leaves it.
 
 use iced_x86::Code;
-use smallvec::SmallVec;
 use vyre_foundation::analysis::finite;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, Space, Type, ValueId};
@@ -1279,6 +1278,24 @@ impl Lower<'_> {
         }
     }
 
+    /// How many lanes are active.
+    pub(super) fn active_count(&mut self) -> Reg {
+        let Some(mask) = self.state.mask.clone() else {
+            let lanes = u64::from(self.shape.tile.size());
+            return self.emit.immediate(lanes);
+        };
+        let counts: Regs = mask
+            .packs
+            .into_iter()
+            .map(|pack| {
+                let bits = self.emit.mask_bits(pack);
+                self.emit.s1(Code::Popcnt_r32_rm32, Width::Dword, bits)
+            })
+            .collect();
+        let rest = counts[1..].iter();
+        rest.fold(counts[0], |total, &count| self.emit.s2(Code::Add_r32_rm32, Width::Dword, total, count))
+    }
+
     /// Before another trip: asks now and then whether to go on.
     pub(super) fn poll(&mut self, id: InstId) {
         if finite(self.program, id).is_some_and(|finite| finite.trips <= SHORT_LOOP) {
@@ -1291,25 +1308,7 @@ impl Lower<'_> {
         self.emit.at = go_on;
         self.emit.jump(join, &[]);
         self.emit.at = ask;
-        let active = match &self.state.mask {
-            None => {
-                let lanes = u64::from(self.shape.tile.size());
-                self.emit.immediate(lanes)
-            }
-            Some(mask) => {
-                let packs: SmallVec<[Reg; 4]> = mask.packs.clone();
-                let mut total: Option<Reg> = None;
-                for pack in packs {
-                    let bits = self.emit.mask_bits(pack);
-                    let count = self.emit.s1(Code::Popcnt_r32_rm32, Width::Dword, bits);
-                    total = Some(match total {
-                        None => count,
-                        Some(total) => self.emit.s2(Code::Add_r32_rm32, Width::Dword, total, count),
-                    });
-                }
-                total.expect("a tile has packs")
-            }
-        };
+        let active = self.active_count();
         self.emit.store_scalar(at(Base::Scratch, 0), active, Width::Dword);
         self.service(Site::Poll { span: self.program.insts[id].span });
         let stopped = self.emit.load_scalar(at(Base::Context, service::STOPPED), Width::Dword);

@@ -12,7 +12,7 @@
 use iced_x86::{Code, Register};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use vyre_foundation::analysis::{Ranges, Structure, Uses};
+use vyre_foundation::analysis::{Ranges, Uses};
 use vyre_foundation::ir::entity::{Arena, Entity};
 use vyre_foundation::ir::ops::{Axis, Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
@@ -97,7 +97,8 @@ pub(super) struct Lower<'p> {
     pub(super) shape: Shape,
     pub(super) ranges: Ranges,
     pub(super) uses: Uses,
-    pub(super) structure: Structure,
+    /// For each value, the instruction of its own block that uses it last, itself or inside.
+    pub(super) last_uses: Arena<ValueId, Option<InstId>>,
     pub(super) emit: Emit,
     pub(super) sites: Vec<Site>,
     pub(super) held: Arena<ValueId, Option<Held>>,
@@ -155,7 +156,7 @@ pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
         shape: Shape::of(program, tile),
         ranges: Ranges::of(program),
         uses: Uses::of(program),
-        structure: Structure::of(program),
+        last_uses: last_uses(program),
         emit,
         sites: Vec::new(),
         held: Arena::filled(program.values.len(), None),
@@ -191,6 +192,35 @@ pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
         sites: lower.sites,
         tile,
     }
+}
+
+/// For each value, the instruction of the block it is defined in that uses it last.
+fn last_uses(program: &Program) -> Arena<ValueId, Option<InstId>> {
+    fn block(
+        program: &Program,
+        id: BlockId,
+        around: &mut Vec<InstId>,
+        depths: &mut Arena<ValueId, usize>,
+        last: &mut Arena<ValueId, Option<InstId>>,
+    ) {
+        let depth = around.len();
+        program.blocks[id].params.iter().for_each(|&param| depths[param] = depth);
+        for &inst in &program.blocks[id].insts {
+            around.push(inst);
+            for &operand in &program.insts[inst].operands {
+                last[operand] = around.get(depths[operand]).copied();
+            }
+            for &nested in &program.insts[inst].blocks {
+                block(program, nested, around, depths, last);
+            }
+            around.pop();
+            program.insts[inst].results.iter().for_each(|&result| depths[result] = depth);
+        }
+    }
+    let mut last = Arena::filled(program.values.len(), None);
+    let mut depths = Arena::filled(program.values.len(), 0);
+    block(program, program.body, &mut Vec::new(), &mut depths, &mut last);
+    last
 }
 
 /// Whether an instruction makes invocations of a workgroup wait for each other.

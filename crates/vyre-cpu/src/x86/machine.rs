@@ -99,6 +99,8 @@ pub(crate) struct Inst {
     pub(crate) zeroing: bool,
     /// Whether it overwrites all registers that a C function may overwrite.
     pub(crate) call: bool,
+    /// Whether no other processor accesses its memory operand in between.
+    pub(crate) locked: bool,
     /// Whether it does something besides writing its results: it must stay even if nobody reads these.
     pub(crate) effect: bool,
     /// Which instruction of the program it was made for; the caller's number.

@@ -341,9 +341,11 @@ impl Lower<'_> {
         self.compare_integers(&Op::Lt, Type::U32, a, b.into())
     }
 
-    /// Whether nobody needs a value after an instruction. A value that came into a loop from outside is needed again.
+    /// Whether nobody needs a value after an instruction that has as many copies.
     fn dies(&self, value: ValueId, id: InstId) -> bool {
-        self.uses.count(value) == 1 && self.structure.definition(self.program, value) == self.structure.place(id)
+        let result = self.program.insts[id].results[0];
+        self.last_uses[value] == Some(id)
+            && self.shape.axes[value].within_tile() == self.shape.axes[result].within_tile()
     }
 
     /// A bool operand as a mask, anything else as a vector.

@@ -3,13 +3,13 @@
 //! More packs share what is the same for them, and hide latencies; but their values must fit into registers. The choice is the
 //! form with the fewest instructions for an invocation whose values do.
 
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::{Arena, Entity};
 use vyre_foundation::ir::ops::{Kind, Op};
-use vyre_foundation::ir::{BlockId, Program, Type, ValueId};
+use vyre_foundation::ir::{BlockId, Def, Program, Type, ValueId};
 
 use super::Level;
 use super::shape::{Axes, Layout, Shape, Tile};
-use crate::spmd::{is_independent, lives};
+use crate::spmd::is_independent;
 
 /// Programs of more instructions than this are not written out for several packs: compiling them would take too long.
 const LARGE: usize = 250;
@@ -99,23 +99,26 @@ fn copies(program: &Program, shape: &Shape, tile: &Tile, value: ValueId) -> usiz
 struct Pressure<'p> {
     program: &'p Program,
     shape: &'p Shape,
-    /// Values by when they start to be needed and when they stop.
+    /// Values by when they start to be needed and when they stop. One that is needed on both sides of a barrier goes through
+    /// memory, and is listed for each.
     lives: Vec<(usize, usize, ValueId)>,
 }
 
 impl<'p> Pressure<'p> {
     fn of(program: &'p Program, shape: &'p Shape) -> Pressure<'p> {
-        let lives: Arena<ValueId, _> = lives(program, false);
-        let in_vectors = |value: ValueId| {
-            let ty = program.ty(value);
+        let mut events = Events { program, clock: 0, barriers: 0, of: Arena::filled(program.values.len(), Vec::new()) };
+        events.block(program.body, &mut Vec::new());
+        let mut lives = Vec::new();
+        for (value, events) in events.of.iter() {
             let linear = shape.linear[value] || compares_run(program, shape, value);
-            !linear && (shape.axes[value].meets(Axes::LANE) || ty.is_float())
-        };
-        let lives = lives
-            .iter()
-            .filter_map(|(value, life)| life.map(|life| (life.start, life.end, value)))
-            .filter(|(_, _, value)| in_vectors(*value))
-            .collect();
+            let in_vectors = shape.axes[value].meets(Axes::LANE) || program.ty(value).is_float();
+            if linear || !in_vectors {
+                continue;
+            }
+            for between in events.chunk_by(|a, b| a.barriers == b.barriers) {
+                lives.push((between[0].clock, between[between.len() - 1].clock, value));
+            }
+        }
         Pressure { program, shape, lives }
     }
 
@@ -143,9 +146,58 @@ impl<'p> Pressure<'p> {
     }
 }
 
+/// A moment in which a value is written or read: on a clock that ticks with every instruction, and after so many barriers.
+#[derive(Clone, Copy)]
+struct Event {
+    clock: usize,
+    barriers: usize,
+}
+
+struct Events<'p> {
+    program: &'p Program,
+    clock: usize,
+    barriers: usize,
+    of: Arena<ValueId, Vec<Event>>,
+}
+
+impl Events<'_> {
+    fn touched(&mut self, value: ValueId, inside: &mut Vec<ValueId>) {
+        self.of[value].push(Event { clock: self.clock, barriers: self.barriers });
+        inside.push(value);
+    }
+
+    /// `inside` gets the values that the block reads or writes.
+    fn block(&mut self, block: BlockId, inside: &mut Vec<ValueId>) {
+        let program = self.program;
+        for &id in &program.blocks[block].insts {
+            let inst = &program.insts[id];
+            self.clock += 1;
+            self.barriers += usize::from(matches!(inst.op, Op::WorkgroupBarrier | Op::StorageBarrier | Op::Broadcast));
+            inst.operands.iter().for_each(|&operand| self.touched(operand, inside));
+            let (start, before) = (self.clock, self.barriers);
+            let mut nested = Vec::new();
+            for &block in &inst.blocks {
+                program.blocks[block].params.iter().for_each(|&param| self.touched(param, &mut nested));
+                self.block(block, &mut nested);
+            }
+            self.clock += usize::from(!inst.blocks.is_empty());
+            // What a loop uses from outside, and its parameters, it needs again in the next trip.
+            if inst.op == Op::Loop && self.barriers == before {
+                nested.sort_unstable_by_key(|value| value.index());
+                nested.dedup();
+                nested.retain(|&value| self.of[value][0].clock <= start);
+                for &value in &nested {
+                    self.of[value].push(Event { clock: self.clock, barriers: self.barriers });
+                }
+            }
+            inside.append(&mut nested);
+            inst.results.iter().for_each(|&result| self.touched(result, inside));
+        }
+    }
+}
+
 /// Whether a bool is a comparison of a linear value, which is hardly ever needed lane by lane.
 fn compares_run(program: &Program, shape: &Shape, value: ValueId) -> bool {
-    use vyre_foundation::ir::Def;
     let Def::Result(id, 0) = program.values[value].def else { return false };
     program.ty(value) == Type::Bool
         && program.insts[id].operands.iter().any(|&operand| {
