@@ -1,7 +1,9 @@
 //! The CPU as a device: a queue of commands, executed in order.
 //!
 //! Commands are executed by a thread of the device, or by whoever waits for them, whichever comes first: waiting for a small
-//! kernel usually means running it, without waking anybody.
+//! kernel usually means running it, without waking anybody. So that it stays that way, the device's own thread does not
+//! snatch work from those who are about to wait for it: while work keeps coming it looks only now and then whether some was
+//! left lying.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -244,6 +246,7 @@ impl Device for CpuDevice {
         let asleep = {
             let mut waiting = lock(&self.queue.waiting);
             waiting.batches.push_back(batch.clone());
+            waiting.submitted = true;
             waiting.asleep
         };
         if asleep {
@@ -278,35 +281,54 @@ struct Queue {
 #[derive(Default)]
 struct Waiting {
     batches: VecDeque<Arc<Batch>>,
-    /// Whether the device's own thread sleeps.
+    /// Something was submitted since the device's own thread last looked. It looks at the batches after it has taken this
+    /// back, so that none is forgotten.
+    submitted: bool,
+    /// What is there is not to be left to others.
+    hurry: bool,
+    /// Whether the device's own thread sleeps until it is woken.
     asleep: bool,
     closed: bool,
 }
 
 impl Queue {
-    /// How often the device's own thread looks for work before it sleeps: some tens of microseconds.
-    const SPINS: u32 = 2_000;
+    /// How long the device's own thread leaves work to those who may wait for it. While work comes more often than that, to
+    /// submit does not mean to wake a thread, which takes longer than a small kernel.
+    const NAP: Duration = Duration::from_micros(100);
 
     /// Executes batches until the device is closed.
     fn serve(&self) {
         loop {
-            self.execute_all();
-            for _ in 0..Queue::SPINS {
-                std::hint::spin_loop();
-                let waiting = lock(&self.waiting);
-                if !waiting.batches.is_empty() || waiting.closed {
-                    break;
-                }
-            }
             let mut waiting = lock(&self.waiting);
-            while waiting.batches.is_empty() {
-                if waiting.closed {
-                    return;
+            if std::mem::take(&mut waiting.submitted) {
+                if !waiting.hurry && !waiting.closed {
+                    let napped = self.arrived.wait_timeout(waiting, Queue::NAP);
+                    waiting = napped.unwrap_or_else(PoisonError::into_inner).0;
                 }
-                waiting.asleep = true;
-                waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-                waiting.asleep = false;
+            } else {
+                while !waiting.submitted && !waiting.closed {
+                    waiting.asleep = true;
+                    waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                    waiting.asleep = false;
+                }
             }
+            waiting.hurry = false;
+            let (idle, closed) = (waiting.batches.is_empty(), waiting.closed);
+            drop(waiting);
+            if !idle {
+                self.execute_all();
+            } else if closed {
+                return;
+            }
+        }
+    }
+
+    /// Has the device's own thread execute what is there: somebody waits for it who cannot do it.
+    fn hurry(&self) {
+        let mut waiting = lock(&self.waiting);
+        if !waiting.batches.is_empty() {
+            waiting.hurry = true;
+            self.arrived.notify_one();
         }
     }
 
@@ -456,6 +478,9 @@ impl Ticket for CpuTicket {
                     break;
                 }
             }
+        }
+        if lock(&self.batch.result).is_none() {
+            self.queue.hurry();
         }
         let mut result = lock(&self.batch.result);
         loop {
