@@ -1,7 +1,9 @@
 //! The CPU as a device: a queue of commands, executed in order.
 //!
 //! Commands are executed by a thread of the device, or by whoever waits for them, whichever comes first: waiting for a small
-//! kernel usually means running it, without waking anybody.
+//! kernel usually means running it, without waking anybody. So that it stays that way, the device's own thread does not
+//! snatch work from those who are about to wait for it: while work keeps coming it looks only now and then whether some was
+//! left lying.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -21,7 +23,7 @@ use vyre_foundation::transform::expand_math;
 use vyre_foundation::validate::limits;
 
 use crate::dispatch::Launch;
-use crate::memory::{Block, View};
+use crate::memory::{self, Block, View};
 use crate::pool::Pool;
 #[cfg(all(target_arch = "x86_64", unix))]
 use crate::x86::{self, Level};
@@ -244,6 +246,7 @@ impl Device for CpuDevice {
         let asleep = {
             let mut waiting = lock(&self.queue.waiting);
             waiting.batches.push_back(batch.clone());
+            waiting.submitted = true;
             waiting.asleep
         };
         if asleep {
@@ -278,35 +281,54 @@ struct Queue {
 #[derive(Default)]
 struct Waiting {
     batches: VecDeque<Arc<Batch>>,
-    /// Whether the device's own thread sleeps.
+    /// Something was submitted since the device's own thread last looked. It looks at the batches after it has taken this
+    /// back, so that none is forgotten.
+    submitted: bool,
+    /// What is there is not to be left to others.
+    hurry: bool,
+    /// Whether the device's own thread sleeps until it is woken.
     asleep: bool,
     closed: bool,
 }
 
 impl Queue {
-    /// How often the device's own thread looks for work before it sleeps: some tens of microseconds.
-    const SPINS: u32 = 2_000;
+    /// How long the device's own thread leaves work to those who may wait for it. While work comes more often than that, to
+    /// submit does not mean to wake a thread, which takes longer than a small kernel.
+    const NAP: Duration = Duration::from_micros(100);
 
     /// Executes batches until the device is closed.
     fn serve(&self) {
         loop {
-            self.execute_all();
-            for _ in 0..Queue::SPINS {
-                std::hint::spin_loop();
-                let waiting = lock(&self.waiting);
-                if !waiting.batches.is_empty() || waiting.closed {
-                    break;
-                }
-            }
             let mut waiting = lock(&self.waiting);
-            while waiting.batches.is_empty() {
-                if waiting.closed {
-                    return;
+            if std::mem::take(&mut waiting.submitted) {
+                if !waiting.hurry && !waiting.closed {
+                    let napped = self.arrived.wait_timeout(waiting, Queue::NAP);
+                    waiting = napped.unwrap_or_else(PoisonError::into_inner).0;
                 }
-                waiting.asleep = true;
-                waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-                waiting.asleep = false;
+            } else {
+                while !waiting.submitted && !waiting.closed {
+                    waiting.asleep = true;
+                    waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                    waiting.asleep = false;
+                }
             }
+            waiting.hurry = false;
+            let (idle, closed) = (waiting.batches.is_empty(), waiting.closed);
+            drop(waiting);
+            if !idle {
+                self.execute_all();
+            } else if closed {
+                return;
+            }
+        }
+    }
+
+    /// Has the device's own thread execute what is there: somebody waits for it who cannot do it.
+    fn hurry(&self) {
+        let mut waiting = lock(&self.waiting);
+        if !waiting.batches.is_empty() {
+            waiting.hurry = true;
+            self.arrived.notify_one();
         }
     }
 
@@ -338,23 +360,68 @@ impl Queue {
             }
             match command {
                 Command::Launch(launch) => completion.reports.push(self.launch(&launch, cancelled)?),
-                Command::Write(range, data) => {
-                    // SAFETY: the range lies inside its memory and has as many bytes as the data.
-                    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), start_of(&range), data.len()) };
-                }
-                Command::Clear(range) => {
-                    // SAFETY: the range lies inside its memory.
-                    unsafe { std::ptr::write_bytes(start_of(&range), 0, range.bytes as usize) };
-                }
-                Command::Read(range) => {
-                    let mut data = vec![0; range.bytes as usize];
-                    // SAFETY: the range lies inside its memory and has as many bytes as the data.
-                    unsafe { std::ptr::copy_nonoverlapping(start_of(&range), data.as_mut_ptr(), data.len()) };
-                    completion.data.push(data);
-                }
+                Command::Write(range, data) => self.write(&range, &data),
+                Command::Clear(range) => self.clear(&range),
+                Command::Read(range) => completion.data.push(self.read(&range)),
             }
         }
         Ok(completion)
+    }
+
+    fn write(&self, range: &Range, data: &[u8]) {
+        let block = block_of(range);
+        self.in_parts(data.len(), &|part| {
+            let (source, target) = (&data[part.clone()], block.at(range.start + part.start as u64));
+            // SAFETY: the range lies inside its memory and has as many bytes as the data.
+            unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) };
+        });
+    }
+
+    fn clear(&self, range: &Range) {
+        let block = block_of(range);
+        self.in_parts(range.bytes as usize, &|part| {
+            // SAFETY: the range lies inside its memory.
+            unsafe { std::ptr::write_bytes(block.at(range.start + part.start as u64), 0, part.len()) };
+        });
+    }
+
+    fn read(&self, range: &Range) -> Vec<u8> {
+        /// The memory of a vector whose parts several threads write.
+        struct Target(*mut u8);
+        // SAFETY: it is written only as described below.
+        unsafe impl Sync for Target {}
+        impl Target {
+            fn start(&self) -> *mut u8 {
+                self.0
+            }
+        }
+
+        let (block, size) = (block_of(range), range.bytes as usize);
+        let mut data = Vec::<u8>::with_capacity(size);
+        let target = Target(data.as_mut_ptr());
+        // SAFETY: the vector has that capacity.
+        unsafe { memory::advise_huge_pages(target.start(), size) };
+        self.in_parts(size, &|part| {
+            let source = block.at(range.start + part.start as u64);
+            // SAFETY: the range lies inside its memory, the vector has room for as many bytes, nobody uses it before all
+            // parts are done, and parts do not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(source, target.start().add(part.start), part.len()) };
+        });
+        // SAFETY: the parts cover all of it, and all of them are written.
+        unsafe { data.set_len(size) };
+        data
+    }
+
+    /// Calls `body` with ranges that cover `0..bytes`, on all threads if that is much. They are as long as the parts of
+    /// kernels, so that pages are first touched by as many threads as will use them.
+    fn in_parts(&self, bytes: usize, body: &(dyn Fn(std::ops::Range<usize>) + Sync)) {
+        /// What one thread does in less time than it takes to wake another.
+        const LEAST: usize = 512 << 10;
+        let part = (bytes / (8 * self.pool.threads())).next_multiple_of(LEAST).max(LEAST);
+        self.pool.for_each(bytes.div_ceil(part) as u32, &|number| {
+            let start = number as usize * part;
+            body(start..bytes.min(start + part));
+        });
     }
 
     fn launch(&self, launch: &backend::Launch, cancelled: &AtomicBool) -> Result<Report, Error> {
@@ -387,9 +454,12 @@ impl Queue {
     }
 }
 
+fn block_of(range: &Range) -> &Block {
+    (&*range.memory as &dyn Any).downcast_ref().expect("the driver keeps devices apart")
+}
+
 fn start_of(range: &Range) -> *mut u8 {
-    let block: &Block = (&*range.memory as &dyn Any).downcast_ref().expect("the driver keeps devices apart");
-    block.at(range.start)
+    block_of(range).at(range.start)
 }
 
 struct CpuTicket {
@@ -409,6 +479,9 @@ impl Ticket for CpuTicket {
                 }
             }
         }
+        if lock(&self.batch.result).is_none() {
+            self.queue.hurry();
+        }
         let mut result = lock(&self.batch.result);
         loop {
             if let Some(result) = result.take() {
@@ -427,5 +500,73 @@ impl Ticket for CpuTicket {
 
     fn cancel(&mut self) {
         self.batch.cancelled.store(true, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open() -> Box<dyn Device> {
+        Cpu { threads: Some(3), execution: None }.open().expect("there is a processor")
+    }
+
+    #[test]
+    fn large_ranges_are_written_cleared_and_read_exactly() {
+        let device = open();
+        for bytes in [1u64 << 10, 3 << 20, 13 << 20] {
+            let memory = device.allocate(bytes).expect("a few megabytes");
+            let range = |start: u64, bytes: u64| Range { memory: memory.clone(), start, bytes };
+            let written: Vec<u8> = (0..bytes - 48).map(|k| (k % 251 + 1) as u8).collect();
+            let cleared = 100..bytes as usize - 100;
+            let commands = vec![
+                Command::Write(range(16, bytes - 48), written.clone()),
+                Command::Read(range(0, bytes)),
+                Command::Clear(range(cleared.start as u64, cleared.len() as u64)),
+                Command::Read(range(0, bytes)),
+                Command::Read(range(17, 0)),
+            ];
+            let result = device.submit(commands).expect("a device that is there").wait(None);
+            let data = result.expect("there is no limit").expect("nothing that can fail").data;
+            let mut expected = [&[0; 16][..], &written[..], &[0; 32][..]].concat();
+            assert!(data[0] == expected);
+            expected[cleared].fill(0);
+            assert!(data[1] == expected);
+            assert!(data[2].is_empty());
+        }
+    }
+
+    #[test]
+    fn batches_are_executed_in_order_whoever_waits() {
+        let device = open();
+        let memory = device.allocate(16).expect("16 bytes");
+        let range = || Range { memory: memory.clone(), start: 0, bytes: 16 };
+        let mut tickets = Vec::new();
+        for round in 0..200u8 {
+            let commands = vec![Command::Write(range(), vec![round; 16]), Command::Read(range())];
+            tickets.push((round, device.submit(commands).expect("a device that is there")));
+            // Some wait at once and work, some wait for a time and leave it to the device, and some come late.
+            let limit = Some(Duration::from_secs(600));
+            let wait = match round % 4 {
+                0 => None,
+                1 => limit,
+                _ => continue,
+            };
+            for (round, mut ticket) in tickets.drain(..).rev() {
+                let result = ticket.wait(wait).expect("more than enough time");
+                assert_eq!(result.expect("nothing that can fail").data, [vec![round; 16]]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_executed_before_the_device_closes() {
+        let device = open();
+        let memory = device.allocate(16).expect("16 bytes");
+        let range = Range { memory: memory.clone(), start: 0, bytes: 16 };
+        drop(device.submit(vec![Command::Write(range.clone(), vec![7; 16])]));
+        drop(device);
+        // SAFETY: the range has 16 bytes, and nothing is executed any more.
+        assert_eq!(unsafe { start_of(&range).cast::<[u8; 16]>().read_unaligned() }, [7; 16]);
     }
 }

@@ -13,9 +13,13 @@ use vyre_foundation::planted::{self, Bug};
 /// No Rust reference to its contents is ever made: all access is through raw pointers, element by element or in runs of
 /// elements. A program with a race makes threads access the same bytes; each aligned element of up to 8 bytes is then moved
 /// by one instruction, so that a racy load gives a value that was stored, which is what the semantics ask for.
+///
+/// Large blocks are in huge pages where the system has them, so that going through megabytes at random misses fewer
+/// translations of addresses. Their pages come into being when they are first touched, by the thread that touches them.
 pub(crate) struct Block {
     start: NonNull<u8>,
-    layout: Layout,
+    /// From [`map`] if it is at least [`HUGE_PAGE`], where there is such a thing; else from the allocator.
+    size: usize,
 }
 
 // SAFETY: the memory is owned, and is accessed as described above.
@@ -32,21 +36,26 @@ impl Block {
     pub(crate) fn new(bytes: u64) -> Result<Block, Error> {
         let out_of_memory = || Error::OutOfMemory { requested: bytes, available: 0 };
         let size = usize::try_from(bytes).map_err(|_| out_of_memory())?.max(1);
+        #[cfg(unix)]
+        if size >= HUGE_PAGE {
+            let start = map(size).ok_or_else(out_of_memory)?;
+            return Ok(Block { start, size });
+        }
         let layout = Layout::from_size_align(size, Block::ALIGNMENT).map_err(|_| out_of_memory())?;
         // SAFETY: the layout has a size that is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(out_of_memory)?;
-        Ok(Block { start, layout })
+        Ok(Block { start, size })
     }
 
     /// Fills it with zeros. The caller is the only one who uses it.
     pub(crate) fn clear(&self) {
         // SAFETY: all of it is owned, and nobody else accesses it now.
-        unsafe { self.start.as_ptr().write_bytes(0, self.layout.size()) };
+        unsafe { self.start.as_ptr().write_bytes(0, self.size) };
     }
 
     /// A pointer to a byte. It must lie inside.
     pub(crate) fn at(&self, offset: u64) -> *mut u8 {
-        debug_assert!(offset <= self.layout.size() as u64);
+        debug_assert!(offset <= self.size as u64);
         // SAFETY: the driver has checked that ranges lie inside their memory.
         unsafe { self.start.as_ptr().add(offset as usize) }
     }
@@ -54,9 +63,75 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        #[cfg(unix)]
+        if self.size >= HUGE_PAGE {
+            // SAFETY: mapped in `new`, where as many whole huge pages were kept.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.size.next_multiple_of(HUGE_PAGE)) };
+            return;
+        }
+        // SAFETY: allocated in `new` with this layout, which was possible.
+        unsafe { dealloc(self.start.as_ptr(), Layout::from_size_align_unchecked(self.size, Block::ALIGNMENT)) };
     }
+}
+
+/// Bytes of a huge page. Where they have another size, blocks are aligned as well as here and not in huge pages.
+#[cfg(unix)]
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Zeroed pages that nobody has touched yet, aligned to a huge page and as many whole ones as have room for the size.
+#[cfg(unix)]
+fn map(size: usize) -> Option<NonNull<u8>> {
+    let kept = size.checked_next_multiple_of(HUGE_PAGE)?;
+    // The system aligns to small pages only; what is too much goes back.
+    let mapped = kept.checked_add(HUGE_PAGE)?;
+    // SAFETY: a new anonymous mapping at an address of the system's choice touches no memory that is in use.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            mapped,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    let start = start.cast::<u8>();
+    let before = start.align_offset(HUGE_PAGE);
+    let after = mapped - before - kept;
+    // SAFETY: all ranges are whole pages of the mapping made above, which nobody else knows of.
+    unsafe {
+        if before > 0 {
+            libc::munmap(start.cast(), before);
+        }
+        let start = start.add(before);
+        if after > 0 {
+            libc::munmap(start.add(kept).cast(), after);
+        }
+        advise_huge_pages(start, kept);
+        NonNull::new(start)
+    }
+}
+
+/// Asks for huge pages in a range that has not been touched: pages that are there already stay small.
+///
+/// # Safety
+/// The range is allocated memory of the caller's.
+pub(crate) unsafe fn advise_huge_pages(start: *mut u8, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        let before = start.align_offset(HUGE_PAGE);
+        let whole = bytes.saturating_sub(before) / HUGE_PAGE * HUGE_PAGE;
+        if whole > 0 {
+            // SAFETY: the range lies inside of the caller's. It is advice: contents stay as they are, and whether it is
+            // followed does not matter.
+            unsafe { libc::madvise(start.add(before).cast(), whole, libc::MADV_HUGEPAGE) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (start, bytes);
 }
 
 /// An object of a program as one worker sees it.
@@ -357,5 +432,35 @@ pub(crate) fn update_function(op: &Op, ty: Type, shared: bool) -> Update {
         Type::I64 => functions!(AtomicI64, i64),
         Type::U64 => functions!(AtomicU64, u64),
         ty => unreachable!("validated: {ty} has no atomics"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_zeroed_and_aligned_at_every_size() {
+        for size in [0, 1, 64, (2 << 20) - 1, 2 << 20, (2 << 20) + 1, 5 << 20] {
+            let block = Block::new(size).expect("a few megabytes");
+            assert_eq!(block.at(0).addr() % if size < 2 << 20 { 64 } else { 2 << 20 }, 0);
+            // SAFETY: the offset is inside, and nobody else has the block.
+            let is_zero = || (0..size).all(|offset| unsafe { block.at(offset).read() } == 0);
+            assert!(is_zero());
+            for offset in (0..size).step_by(4093).chain(size.checked_sub(1)) {
+                // SAFETY: as above.
+                unsafe { block.at(offset).write(1) };
+            }
+            assert_eq!(is_zero(), size == 0);
+            block.clear();
+            assert!(is_zero());
+        }
+    }
+
+    #[test]
+    fn too_much_memory_is_an_error() {
+        for requested in [u64::MAX, isize::MAX as u64, isize::MAX as u64 - (4 << 20), 1 << 56] {
+            assert!(matches!(Block::new(requested), Err(Error::OutOfMemory { requested: r, .. }) if r == requested));
+        }
     }
 }

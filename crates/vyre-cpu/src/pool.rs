@@ -7,9 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-/// How often a worker looks for work before it sleeps: some tens of microseconds.
-const SPINS: u32 = 20_000;
+/// How long a worker looks for work before it sleeps: about as long as it takes to wake it.
+const SPIN: Duration = Duration::from_micros(100);
 
 pub(crate) struct Pool {
     shared: Arc<Shared>,
@@ -142,12 +143,16 @@ impl Shared {
 
     /// Waits for another epoch: spins, then sleeps.
     fn next_epoch(&self, seen: u32) -> u32 {
-        for _ in 0..SPINS {
-            let epoch = self.epoch.load(SeqCst);
-            if epoch != seen {
-                return epoch;
+        let start = Instant::now();
+        while start.elapsed() < SPIN {
+            // How long a pause takes depends on the processor very much, so a clock says when it is enough.
+            for _ in 0..16 {
+                let epoch = self.epoch.load(SeqCst);
+                if epoch != seen {
+                    return epoch;
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
         }
         let mut sleeping = lock(&self.sleeping);
         loop {

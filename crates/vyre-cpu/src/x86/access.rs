@@ -65,12 +65,14 @@ impl Lower<'_> {
 
     /// Whether an access is inside for certain, also in lanes that are not active.
     fn is_inside(&self, id: InstId) -> bool {
-        self.ranges.is_inside(id) && self.state.mask.is_none()
+        self.ranges.is_inside(id) && !self.hoisting && self.state.mask.is_none()
     }
 
     /// Whether an access with the same index in all lanes is inside for certain.
     fn is_inside_once(&self, id: InstId) -> bool {
-        self.ranges.is_inside(id) && !self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty)
+        self.ranges.is_inside(id)
+            && !self.hoisting
+            && !self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty)
     }
 
     // Loads.
@@ -265,7 +267,8 @@ impl Lower<'_> {
             for copy in 0..tile.copies(axes) {
                 let pack = tile.pack_of(axes, copy);
                 let indices = self.vector(index, pack, 0);
-                let mask = self.inside_mask(id, object, indices, k, pack);
+                let active = self.active_in_copy(axes, copy);
+                let mask = self.inside_mask(id, object, indices, k, active);
                 regs.extend(self.gather(object, indices, mask, k));
             }
         }
@@ -273,9 +276,16 @@ impl Lower<'_> {
     }
 
     /// The lanes that are active and whose index plus an offset is inside.
-    fn inside_mask(&mut self, id: InstId, object: Object, indices: Reg, offset: i32, pack: usize) -> Reg {
-        if self.ranges.is_inside(id) {
-            return self.active(pack);
+    fn inside_mask(
+        &mut self,
+        id: InstId,
+        object: Object,
+        indices: Reg,
+        offset: i32,
+        active: Option<Reg>,
+    ) -> Reg {
+        if self.ranges.is_inside(id) && !self.hoisting {
+            return active.unwrap_or_else(|| self.emit.mask_constant(true));
         }
         let bound = if offset == 0 {
             self.emit.broadcast_from(Self::length(object.memory), false)
@@ -288,8 +298,8 @@ impl Lower<'_> {
             self.emit.broadcast(left, false)
         };
         let inside = self.less(indices, bound);
-        match &self.state.mask {
-            Some(mask) => self.emit.mask_and(mask.packs[pack], inside),
+        match active {
+            Some(active) => self.emit.mask_and(active, inside),
             None => inside,
         }
     }
@@ -389,7 +399,8 @@ impl Lower<'_> {
         pack: usize,
     ) -> SmallVec<[Reg; 2]> {
         let indices = self.vector(index, pack, 0);
-        let mask = self.inside_mask(id, object, indices, k, pack);
+        let active = self.active_in_copy(Axes::ALL, pack);
+        let mask = self.inside_mask(id, object, indices, k, active);
         if object.size() == 4 {
             let columns = self.private_indices(indices, k, pack);
             return self.gather(object, columns, mask, 0);
@@ -447,7 +458,8 @@ impl Lower<'_> {
                     .collect();
                 if self.shape.axes[index].meets(Axes::LANE) {
                     let indices = self.vector(index, pack, 0);
-                    let mask = self.inside_mask(id, object, indices, k as i32, pack);
+                    let active = self.active_in_copy(Axes::ALL, pack);
+                    let mask = self.inside_mask(id, object, indices, k as i32, active);
                     self.pass_mask(mask);
                     self.pass_vector(indices, 0);
                     self.pass_vectors(&regs, 1);
@@ -576,7 +588,8 @@ impl Lower<'_> {
             let first = self.base(root, row as usize);
             let offset = ((column * tile.lanes) as i32 + start) * size;
             let address = element(object.start, first, size as u8, offset);
-            self.store_vector(object.element, address, value, pack);
+            let mask = self.active_in_copy(axes, copy);
+            self.store_vector(object.element, address, value, pack, mask);
         }
         let Some(slow) = slow else { return };
         let done = self.emit.block(self.emit.is_cold());
@@ -589,8 +602,7 @@ impl Lower<'_> {
         self.emit.at = done;
     }
 
-    fn store_vector(&mut self, element: Element, address: Address, value: ValueId, pack: usize) {
-        let mask = self.state.mask.clone().map(|mask| mask.packs[pack]);
+    fn store_vector(&mut self, element: Element, address: Address, value: ValueId, pack: usize, mask: Option<Reg>) {
         let lower = self.vector(value, pack, 0);
         match element.size() {
             1 | 2 => self.store_narrow(element, address, lower),
@@ -792,7 +804,8 @@ impl Lower<'_> {
         for pack in 0..tile.packs() as usize {
             let mark = self.scope();
             let indices = self.vector(index, pack, 0);
-            let mask = self.inside_mask(id, object, indices, 0, pack);
+            let active = self.active_in_copy(Axes::ALL, pack);
+            let mask = self.inside_mask(id, object, indices, 0, active);
             let address = self.scratch(service::slot(0));
             self.emit.store(address, indices);
             if !fixed {

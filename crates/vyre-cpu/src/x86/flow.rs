@@ -17,7 +17,7 @@ use super::machine::{self, Base, Class, Operand, Reg, Width};
 use super::service::{self, Site};
 use super::shape::{Axes, exits_of};
 
-/// Loops that take no more trips than this need not ask whether to go on.
+/// Loops without loops in them that take no more trips than this need not ask whether to go on.
 const SHORT_LOOP: u64 = 256;
 
 /// A place that jumps to where several come together: its block, its state, and what it brings along.
@@ -134,6 +134,21 @@ impl Lower<'_> {
         }
     }
 
+    /// The lanes that are active in any of the packs that share a copy of a value; all if there is no mask.
+    pub(super) fn active_in_copy(&mut self, axes: Axes, copy: usize) -> Option<Reg> {
+        let packs = self.state.mask.as_ref()?.packs.clone();
+        Some(self.mask_of_copy(&packs, axes, copy))
+    }
+
+    /// The lanes that are set in any of the packs that share a copy of a value.
+    fn mask_of_copy(&mut self, packs: &[Reg], axes: Axes, copy: usize) -> Reg {
+        let tile = self.shape.tile;
+        let mut sharing: Regs =
+            (0..packs.len()).filter(|&pack| tile.copy(axes, pack) == copy).map(|pack| packs[pack]).collect();
+        sharing.dedup();
+        sharing[1..].iter().fold(sharing[0], |all, &mask| self.emit.mask_or(all, mask))
+    }
+
     fn packs(&self) -> usize {
         self.shape.tile.packs() as usize
     }
@@ -172,7 +187,7 @@ impl Lower<'_> {
         let own = tile.copies(axes) * halves;
         let mut chosen = Regs::new();
         for position in 0..own {
-            let pack = tile.pack_of(axes, position / halves);
+            let copy = position / halves;
             let (new, old) = (new[position], old[position]);
             if new == old {
                 chosen.push(new);
@@ -180,18 +195,19 @@ impl Lower<'_> {
             }
             chosen.push(if !axes.meets(Axes::LANE) {
                 // The same in all lanes of some packs, of which those that are active speak for all.
-                let of_copy: Regs = (0..masks.len())
-                    .filter(|&other| tile.copy(axes, other) == tile.copy(axes, pack))
-                    .map(|other| masks[other])
-                    .collect();
+                let of_copy: Regs =
+                    (0..masks.len()).filter(|&pack| tile.copy(axes, pack) == copy).map(|pack| masks[pack]).collect();
                 self.choose_scalar(&of_copy, new, old)
-            } else if self.emit.class(new) == Class::Mask || self.program.ty(value) == Type::Bool {
-                self.emit.blend_masks(masks[pack], new, old)
-            } else if halves == 2 {
-                let mask = self.emit.mask_half(masks[pack], position % 2 == 1);
-                self.emit.blend_lanes(mask, new, old, true)
             } else {
-                self.emit.blend(masks[pack], new, old)
+                let mask = self.mask_of_copy(masks, axes, copy);
+                if self.program.ty(value) == Type::Bool {
+                    self.emit.blend_masks(mask, new, old)
+                } else if halves == 2 {
+                    let mask = self.emit.mask_half(mask, position % 2 == 1);
+                    self.emit.blend_lanes(mask, new, old, true)
+                } else {
+                    self.emit.blend(mask, new, old)
+                }
             });
         }
         for position in own..new.len() {
@@ -830,6 +846,7 @@ impl Lower<'_> {
             if let Some(mask) = &mut self.state.mask {
                 mask.maybe_empty = false;
             }
+            let mark = self.scope();
             let goes_on = self.loop_inst(id);
             if self.emit.is_open() {
                 let mut brings = Regs::new();
@@ -838,6 +855,7 @@ impl Lower<'_> {
                 }
                 arrivals.push(self.arrival(brings));
             }
+            self.leave(mark);
             let regs = self.meet(arrivals);
             self.hold_all(&inst.results.clone(), &regs);
             return goes_on;
@@ -1084,6 +1102,13 @@ impl Lower<'_> {
         })
     }
 
+    fn has_loop(&self, block: BlockId) -> bool {
+        self.program.blocks[block].insts.iter().any(|&id| {
+            let inst = &self.program.insts[id];
+            inst.op == Op::Loop || inst.blocks.iter().any(|&nested| self.has_loop(nested))
+        })
+    }
+
     /// Whether lanes may end in a block.
     fn has_ends(&self, block: BlockId) -> bool {
         self.program.blocks[block].insts.iter().any(|&id| {
@@ -1298,7 +1323,7 @@ impl Lower<'_> {
 
     /// Before another trip: asks now and then whether to go on.
     pub(super) fn poll(&mut self, id: InstId) {
-        if finite(self.program, id).is_some_and(|finite| finite.trips <= SHORT_LOOP) {
+        if !self.has_loop(self.program.insts[id].blocks[0]) && finite(self.program, id).is_some_and(|finite| finite.trips <= SHORT_LOOP) {
             return;
         }
         let budget = Operand::Memory(at(Base::Context, service::BUDGET));

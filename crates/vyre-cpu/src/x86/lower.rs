@@ -102,6 +102,8 @@ pub(super) struct Lower<'p> {
     pub(super) emit: Emit,
     pub(super) sites: Vec<Site>,
     pub(super) held: Arena<ValueId, Option<Held>>,
+    /// Whether instructions are being computed before what stands in front of them: what is known there does not hold yet.
+    pub(super) hoisting: bool,
     /// Instructions that were computed outside of the loops over tiles.
     pub(super) hoisted: Arena<InstId, bool>,
     /// Vectors made of scalars, by value and copy, and values that were loaded from memory of the tile: good until the
@@ -124,6 +126,8 @@ pub(super) struct Lower<'p> {
     again: Arena<ValueId, bool>,
     /// Where a tile keeps which lanes have ended.
     ended_slot: Option<i32>,
+    /// Where a workgroup keeps whether anybody is left after a segment.
+    left_slot: i32,
     pub(super) bytes_per_tile: i32,
     pub(super) bytes_per_group: i32,
     split: bool,
@@ -160,6 +164,7 @@ pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
         emit,
         sites: Vec::new(),
         held: Arena::filled(program.values.len(), None),
+        hoisting: false,
         hoisted: Arena::filled(program.insts.len(), false),
         cached: FxHashMap::default(),
         log: Vec::new(),
@@ -173,6 +178,7 @@ pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
         slots: Arena::filled(program.values.len(), None),
         again: Arena::filled(program.values.len(), false),
         ended_slot: None,
+        left_slot: 0,
         bytes_per_tile: 0,
         bytes_per_group: 0,
         split: false,
@@ -358,7 +364,9 @@ impl Lower<'_> {
                         && !matches!(program.values[operand].def, Def::Result(id, _) if insts.contains(&id))
             });
             if computes && outside && ready && !self.hoisted[id] {
+                self.hoisting = true;
                 self.inst(id);
+                self.hoisting = false;
                 self.hoisted[id] = true;
                 // Made once, here, rather than wherever it is first needed in a loop; most often nobody does, and it goes.
                 for &result in &inst.results {
@@ -387,6 +395,14 @@ impl Lower<'_> {
             }
         }
         let mark = self.scope();
+        // Loops around segments are no business of the lanes in them.
+        let outer_loops = std::mem::take(&mut self.loops);
+        let left = self.ended_slot.is_some().then(|| {
+            let group = self.emit.load_scalar(at(Base::Context, service::GROUP_SLOTS), Width::Qword);
+            let zero = self.emit.immediate(0);
+            self.emit.store_scalar(at(Base::Reg(group), self.left_slot), zero, Width::Qword);
+            at(Base::Reg(group), self.left_slot)
+        });
         let (outer_place, steps) = self.open_tiles();
         if self.has_private() && !self.split {
             self.service(Site::ClearTile);
@@ -395,14 +411,20 @@ impl Lower<'_> {
         self.emit.at = self.tile_end;
         if let Some(slot) = self.ended_slot {
             let ended = self.emit.function.blocks[self.tile_end.0 as usize].params.clone();
-            for (pack, mask) in ended.into_iter().enumerate() {
+            for (pack, &mask) in ended.iter().enumerate() {
                 let vector = self.emit.mask_to_vector(mask);
                 let address = self.kept_address(slot + pack as i32 * self.emit.bytes());
                 self.emit.store(address, vector);
             }
+            self.emit.test_all(&ended);
+            let some_left = self.emit.set(Code::Setae_rm8);
+            let left = left.expect("kept like the lanes that have ended");
+            self.emit.update(Code::Or_rm32_r32, left, some_left, Width::Dword, false);
         }
         self.next_tile(steps, outer);
         self.place = outer_place;
+        self.loops = outer_loops;
+        self.state = State::default();
         self.leave(mark);
         for &id in insts.iter().filter(|id| !self.hoisted[**id]) {
             for &result in &self.program.insts[id].results {
@@ -410,6 +432,15 @@ impl Lower<'_> {
             }
         }
         self.emit.at = outer;
+        if let Some(left) = left {
+            // If everybody has ended, what they would have decided is not known any more.
+            let left = self.emit.load_scalar(left, Width::Dword);
+            self.emit.test(left);
+            let (nobody, somebody) = self.emit.branch(Code::Je_rel32_64, false, false);
+            self.emit.at = nobody;
+            self.emit.jump(self.group_end, &[]);
+            self.emit.at = somebody;
+        }
     }
 
     /// Executes a block for all invocations of merged workgroups.
@@ -537,11 +568,25 @@ impl Lower<'_> {
                     None => self.emit.mask_not(ended),
                 }
             });
-            let packs = packs.collect();
-            self.state.mask = Some(Mask { packs, maybe_empty: true });
+            let packs: Regs = packs.collect();
+            self.emit.test_none(&packs);
+            let (nobody, somebody) = self.emit.branch(Code::Je_rel32_64, false, false);
+            self.emit.at = nobody;
+            self.end_all();
+            self.emit.at = somebody;
+            self.state.mask = Some(Mask { packs, maybe_empty: false });
         }
         let falls_through = self.insts(insts);
         if self.emit.is_open() {
+            if let Some(mask) = self.state.mask.clone().filter(|mask| mask.maybe_empty) {
+                // Lanes that have ended say nothing about what the workgroup shares.
+                self.emit.test_none(&mask.packs);
+                let (nobody, somebody) = self.emit.branch(Code::Je_rel32_64, false, false);
+                self.emit.at = nobody;
+                self.end_all();
+                self.emit.at = somebody;
+                self.state.mask = Some(mask);
+            }
             if falls_through {
                 for &value in kept {
                     self.keep(value);
@@ -598,6 +643,8 @@ impl Lower<'_> {
             ends |= depth > 0 && matches!(program.insts[inst].op, Op::Return | Op::Trap);
         });
         if ends {
+            self.left_slot = self.bytes_per_group;
+            self.bytes_per_group += 8;
             self.ended_slot = Some(self.bytes_per_tile);
             self.bytes_per_tile += self.shape.tile.packs() as i32 * self.emit.bytes();
         }
@@ -842,6 +889,7 @@ impl Lower<'_> {
                     let body = program.insts[target].blocks[0];
                     let params = program.blocks[body].params.clone();
                     let arguments = self.hand_over(&mut pending, &params, &inst.operands);
+                    self.state = State::default();
                     self.poll(target);
                     let header = self.group_loops().header;
                     self.emit.jump(header, &arguments);

@@ -107,6 +107,8 @@ enum Placed {
 
 /// The memory of a worker.
 struct Frame {
+    /// A [`Context`] and an entry for each object.
+    context: Block,
     workgroup: Block,
     private: Block,
     kept: Block,
@@ -212,6 +214,7 @@ impl Kernel {
         idle.unwrap_or_else(|| {
             let block = |bytes: u64| Block::new(bytes).expect("workgroup memory is limited");
             Frame {
+                context: block((size_of::<Context>() + 16 * self.layout.objects.len()) as u64),
                 workgroup: block(self.layout.workgroup_bytes),
                 private: block(self.layout.private_bytes),
                 kept: block(self.layout.kept_bytes),
@@ -257,18 +260,16 @@ impl Kernel {
             private: &frame.private,
             kept: &frame.kept,
         };
-        let context = Block::new((size_of::<Context>() + 16 * self.layout.objects.len()) as u64)
-            .expect("a few hundred bytes");
-        let header = context.at(0).cast::<Context>();
+        let header = frame.context.at(0).cast::<Context>();
         let mut fields = Context::new(self.level, launch.groups, trips);
         fields.kept = frame.kept.at(0);
         fields.group_slots = frame.group.at(0);
         fields.worker = (&raw const worker).cast();
-        // SAFETY: the block has room for a context and for an entry for each object.
+        // SAFETY: the block has room for a context and for an entry for each object, and nobody else has the frame.
         unsafe {
             header.write(fields);
             for (id, &placed) in self.layout.objects.iter() {
-                let entry = context.at(service::object(id) as u64).cast::<u64>();
+                let entry = frame.context.at(service::object(id) as u64).cast::<u64>();
                 let (start, length) = match placed {
                     Placed::Storage => {
                         let view = launch.storage[id].expect("storage is bound");
