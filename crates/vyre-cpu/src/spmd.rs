@@ -247,13 +247,23 @@ pub(crate) fn is_independent(program: &Program) -> bool {
 
 /// When a value is first written and last read, on a clock that ticks with every instruction in the order of the text.
 #[derive(Clone, Copy)]
-struct Life {
-    start: usize,
-    end: usize,
+pub(crate) struct Life {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// When each value that is computed is needed. Results of control flow may be written when some lanes come to its end, or only
+/// when all do: then they are not needed before.
+pub(crate) fn lives(program: &Program, results_early: bool) -> Arena<ValueId, Option<Life>> {
+    let lives = Arena::filled(program.values.len(), None);
+    let mut lives = Lives { program, results_early, clock: 0, lives, loops: Vec::new() };
+    lives.block(program.body);
+    lives.lives
 }
 
 struct Lives<'p> {
     program: &'p Program,
+    results_early: bool,
     clock: usize,
     lives: Arena<ValueId, Option<Life>>,
     /// For each enclosing loop, when it started and the outside values used in it: they live until it ends.
@@ -284,9 +294,8 @@ impl Lives<'_> {
             for &operand in &inst.operands {
                 self.used(operand);
             }
-            // Results of control flow are written inside it, by whichever lanes get there first; so they are born before.
-            for &result in &inst.results {
-                self.born(result);
+            if self.results_early || inst.blocks.is_empty() {
+                inst.results.iter().for_each(|&result| self.born(result));
             }
             if inst.op == Op::Loop {
                 let body = inst.blocks[0];
@@ -304,6 +313,9 @@ impl Lives<'_> {
                 for &value in self.program.blocks[body].params.iter().chain(&inst.results) {
                     self.used(value);
                 }
+                if !self.results_early {
+                    inst.results.iter().for_each(|&result| self.born(result));
+                }
             } else {
                 for &nested in &inst.blocks {
                     self.block(nested);
@@ -312,6 +324,9 @@ impl Lives<'_> {
                     self.clock += 1;
                     for &result in &inst.results {
                         self.used(result);
+                        if !self.results_early {
+                            self.born(result);
+                        }
                     }
                 }
             }
@@ -324,10 +339,7 @@ type SlotTable = Arena<ValueId, Option<Slot>>;
 /// Gives every value a slot. Values whose lives overlap, even in one instant, have different ones: an operation never writes
 /// to what it reads. Also returns slots beyond those of values, for moves that need some: their first positions.
 fn allocate(program: &Program, uniformity: &Uniformity) -> (SlotTable, SlotCounts, SlotCounts) {
-    let mut lives = Lives { program, clock: 0, lives: Arena::filled(program.values.len(), None), loops: Vec::new() };
-    lives.block(program.body);
-    let lives = lives.lives;
-
+    let lives = lives(program, true);
     let mut slots = Arena::filled(program.values.len(), None);
     let mut counts = SlotCounts::default();
     let take = |ty: Type, counts: &mut SlotCounts| {

@@ -130,6 +130,7 @@ impl Lower<'_> {
     fn load_once(&mut self, id: InstId, object: Object, index: ValueId) {
         let results = self.program.insts[id].results.clone();
         let axes = self.shape.axes[index];
+        let (index, offset) = self.addend(index);
         let tile = self.shape.tile;
         let count = results.len() as i32;
         let size = object.size();
@@ -138,22 +139,22 @@ impl Lower<'_> {
         for copy in 0..tile.copies(axes) {
             let at_index = self.scalar(index, tile.pack_of(axes, copy));
             let direct = |this: &mut Self, k: i32| {
-                this.load_element(object.element, element(object.start, at_index, size as u8, k * size))
+                this.load_element(object.element, element(object.start, at_index, size as u8, (offset + k) * size))
             };
             let regs: Regs = if inside {
                 (0..count).map(|k| direct(self, k)).collect()
             } else if count == 1 {
-                smallvec![self.load_or_zero(object, at_index, 0)]
+                smallvec![self.load_or_zero(object, at_index, offset)]
             } else {
                 // All of them, or each on its own.
-                let last = self.emit.lea(at(Base::Reg(at_index), count - 1), Width::Qword);
+                let last = self.emit.lea(at(Base::Reg(at_index), offset + count - 1), Width::Qword);
                 self.emit.cmp(last, Self::length(object.memory), Width::Qword);
                 let (fast, slow) = self.emit.branch(Code::Jb_rel32_64, false, true);
                 self.emit.at = fast;
                 let regs: Regs = (0..count).map(|k| direct(self, k)).collect();
                 let mut arrivals = vec![self.arrival(regs)];
                 self.emit.at = slow;
-                let regs: Regs = (0..count).map(|k| self.load_or_zero(object, at_index, k)).collect();
+                let regs: Regs = (0..count).map(|k| self.load_or_zero(object, at_index, offset + k)).collect();
                 arrivals.push(self.arrival(regs));
                 self.meet(arrivals)
             };
@@ -197,10 +198,11 @@ impl Lower<'_> {
     /// Jumps to a cold block unless a run of elements is inside, for all rows; gives that block.
     fn jump_unless_inside(&mut self, object: Object, index: ValueId, count: usize) -> super::machine::BlockId {
         let tile = self.shape.tile;
+        let (index, offset) = self.addend(index);
         let away = self.emit.block(true);
         for row in 0..tile.rows_of(self.shape.axes[index]) {
             let first = self.base(index, row);
-            let last = self.emit.lea(at(Base::Reg(first), (tile.width() as usize + count) as i32 - 2), Width::Qword);
+            let last = self.emit.lea(at(Base::Reg(first), (tile.width() as usize + count) as i32 - 2 + offset), Width::Qword);
             self.emit.cmp(last, Self::length(object.memory), Width::Qword);
             let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
             self.emit.at = outside;
@@ -216,14 +218,15 @@ impl Lower<'_> {
         let axes = self.shape.axes[index];
         let tile = self.shape.tile;
         let size = object.size();
+        let (root, start) = self.addend(index);
         let fast = |this: &mut Self| {
             let mut regs = Regs::new();
             for k in 0..results.len() as i32 {
                 for copy in 0..tile.copies(axes) {
                     let pack = tile.pack_of(axes, copy);
                     let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
-                    let first = this.base(index, row as usize);
-                    let offset = ((column * tile.lanes) as i32 + k) * size;
+                    let first = this.base(root, row as usize);
+                    let offset = ((column * tile.lanes) as i32 + start + k) * size;
                     regs.extend(this.load_vector(object.element, element(object.start, first, size as u8, offset)));
                 }
             }
@@ -568,8 +571,10 @@ impl Lower<'_> {
         for copy in 0..tile.copies(axes) {
             let pack = tile.pack_of(axes, copy);
             let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
-            let first = self.base(index, row as usize);
-            let address = element(object.start, first, size as u8, (column * tile.lanes) as i32 * size);
+            let (root, start) = self.addend(index);
+            let first = self.base(root, row as usize);
+            let offset = ((column * tile.lanes) as i32 + start) * size;
+            let address = element(object.start, first, size as u8, offset);
             self.store_vector(object.element, address, value, pack);
         }
         let Some(slow) = slow else { return };

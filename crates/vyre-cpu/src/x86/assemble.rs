@@ -4,6 +4,7 @@ use super::allocate::Allocator;
 use super::encode::{Encoded, Encoder};
 use super::machine::Function;
 use super::prune::prune;
+use super::sink::sink;
 
 /// Assembles one function after the other; it keeps the memory it needs for that.
 #[derive(Default)]
@@ -16,6 +17,8 @@ impl Assembler {
     /// Assembles a function, which loses its dead code. What is not assembled is said in words; it is a fault of the
     /// instruction selection, or a function that is too large.
     pub(crate) fn assemble(&mut self, function: &mut Function) -> Result<Encoded, String> {
+        prune(function);
+        sink(function);
         prune(function);
         let registers = self.allocator.allocate(function)?;
         self.encoder.encode(function, &registers)

@@ -524,7 +524,7 @@ impl Emit {
         } else {
             let ones = self.constant(0xffff_ffff, false);
             let operands = [Operand::Use(all, Width::Ymm), Operand::Memory(ones)];
-            self.push(Code::VEX_Vtestps_ymm_ymmm256, &operands, true);
+            self.push(Code::VEX_Vtestps_ymm_ymmm256, &operands, false);
         }
     }
 
@@ -534,7 +534,7 @@ impl Emit {
         } else {
             (Code::VEX_Vptest_ymm_ymmm256, Width::Ymm)
         };
-        self.push(code, &[Operand::Use(mask, width), Operand::Use(mask, width)], true);
+        self.push(code, &[Operand::Use(mask, width), Operand::Use(mask, width)], false);
     }
 
     // Scalars. Those of 32 bits are zero-extended to 64.
@@ -619,23 +619,22 @@ impl Emit {
     pub(crate) fn cmp(&mut self, a: Reg, b: impl Into<Source>, width: Width) {
         let code = if width == Width::Dword { Code::Cmp_r32_rm32 } else { Code::Cmp_r64_rm64 };
         let b = self.source(b.into(), width);
-        self.push(code, &[Operand::Use(a, width), b], true);
+        self.push(code, &[Operand::Use(a, width), b], false);
     }
 
     pub(crate) fn cmp_immediate(&mut self, a: Reg, b: i32, width: Width) {
         let code = if width == Width::Dword { Code::Cmp_rm32_imm32 } else { Code::Cmp_rm64_imm32 };
-        self.push(code, &[Operand::Use(a, width), Operand::Dword(b)], true);
+        self.push(code, &[Operand::Use(a, width), Operand::Dword(b)], false);
     }
 
     /// Sets the zero flag if a scalar of 32 bits is 0.
     pub(crate) fn test(&mut self, a: Reg) {
-        self.push(Code::Test_rm32_r32, &[Operand::Use(a, Width::Dword), Operand::Use(a, Width::Dword)], true);
+        self.push(Code::Test_rm32_r32, &[Operand::Use(a, Width::Dword), Operand::Use(a, Width::Dword)], false);
     }
 
-    /// Calls a function of three arguments whose address is in the context.
+    /// Calls a function whose address is in the context and that keeps all registers.
     pub(crate) fn call(&mut self, function: Address, arguments: &[(Reg, iced_x86::Register)]) {
         let inst = self.push(Code::Call_rm64, &[Operand::Memory(function)], true);
-        inst.call = true;
         inst.implicit = arguments.iter().map(|&(reg, register)| Implicit::Use(reg, register)).collect();
     }
 }
@@ -688,7 +687,7 @@ pairs! {
     MIN_PS = VEX_Vminps_ymm_ymm_ymmm256, EVEX_Vminps_zmm_k1z_zmm_zmmm512b32_sae;
     MAX_PS = VEX_Vmaxps_ymm_ymm_ymmm256, EVEX_Vmaxps_zmm_k1z_zmm_zmmm512b32_sae;
     SQRT_S = VEX_Vsqrtps_ymm_ymmm256, EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er;
-    FMA_S = VEX_Vfmadd213ps_ymm_ymm_ymmm256, EVEX_Vfmadd213ps_zmm_k1z_zmm_zmmm512b32_er;
+    FMA_TIMES_S = VEX_Vfmadd132ps_ymm_ymm_ymmm256, EVEX_Vfmadd132ps_zmm_k1z_zmm_zmmm512b32_er;
     FMA_ONTO_S = VEX_Vfmadd231ps_ymm_ymm_ymmm256, EVEX_Vfmadd231ps_zmm_k1z_zmm_zmmm512b32_er;
     ROUND_S = VEX_Vroundps_ymm_ymmm256_imm8, EVEX_Vrndscaleps_zmm_k1z_zmmm512b32_imm8_sae;
     CMP_S = VEX_Vcmpps_ymm_ymm_ymmm256_imm8, EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae;
@@ -699,7 +698,7 @@ pairs! {
     MIN_PD = VEX_Vminpd_ymm_ymm_ymmm256, EVEX_Vminpd_zmm_k1z_zmm_zmmm512b64_sae;
     MAX_PD = VEX_Vmaxpd_ymm_ymm_ymmm256, EVEX_Vmaxpd_zmm_k1z_zmm_zmmm512b64_sae;
     SQRT_PD = VEX_Vsqrtpd_ymm_ymmm256, EVEX_Vsqrtpd_zmm_k1z_zmmm512b64_er;
-    FMA_PD = VEX_Vfmadd213pd_ymm_ymm_ymmm256, EVEX_Vfmadd213pd_zmm_k1z_zmm_zmmm512b64_er;
+    FMA_TIMES_PD = VEX_Vfmadd132pd_ymm_ymm_ymmm256, EVEX_Vfmadd132pd_zmm_k1z_zmm_zmmm512b64_er;
     FMA_ONTO_PD = VEX_Vfmadd231pd_ymm_ymm_ymmm256, EVEX_Vfmadd231pd_zmm_k1z_zmm_zmmm512b64_er;
     ROUND_PD = VEX_Vroundpd_ymm_ymmm256_imm8, EVEX_Vrndscalepd_zmm_k1z_zmmm512b64_imm8_sae;
     CMP_PD = VEX_Vcmppd_ymm_ymm_ymmm256_imm8, EVEX_Vcmppd_kr_k1_zmm_zmmm512b64_imm8_sae;

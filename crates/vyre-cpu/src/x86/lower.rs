@@ -12,7 +12,7 @@
 use iced_x86::{Code, Register};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use vyre_foundation::analysis::Ranges;
+use vyre_foundation::analysis::{Ranges, Structure, Uses};
 use vyre_foundation::ir::entity::{Arena, Entity};
 use vyre_foundation::ir::ops::{Axis, Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
@@ -83,7 +83,7 @@ pub(super) struct EnclosingLoop {
 /// Where the current tile is.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Place {
-    /// Local position of the first invocation in each dimension, for tiles that are rectangles.
+    /// Local position of the first invocation in each dimension, for tiles that are rectangles, where it is not always 0.
     pub(super) local: [Option<Reg>; 3],
     /// Index of the first invocation in the workgroup, or in what the call executes if workgroups are merged.
     pub(super) position: Option<Reg>,
@@ -96,6 +96,8 @@ pub(super) struct Lower<'p> {
     pub(super) program: &'p Program,
     pub(super) shape: Shape,
     pub(super) ranges: Ranges,
+    pub(super) uses: Uses,
+    pub(super) structure: Structure,
     pub(super) emit: Emit,
     pub(super) sites: Vec<Site>,
     pub(super) held: Arena<ValueId, Option<Held>>,
@@ -110,10 +112,15 @@ pub(super) struct Lower<'p> {
     /// How many divergent conditions and loops there are around the current place.
     pub(super) divergence: usize,
     pub(super) place: Place,
+    /// Index in the grid of the first invocation of the workgroup, or of all if workgroups are merged; and its position.
+    group_first: Option<Reg>,
+    group_origin: [Option<Reg>; 3],
     pub(super) starts: Arena<MemId, Option<Reg>>,
     /// Where a tile keeps values for other segments, in bytes; of values that are the same for the workgroup, where the
     /// workgroup does.
     slots: Arena<ValueId, Option<i32>>,
+    /// Values that other segments compute again.
+    again: Arena<ValueId, bool>,
     /// Where a tile keeps which lanes have ended.
     ended_slot: Option<i32>,
     pub(super) bytes_per_tile: i32,
@@ -147,6 +154,8 @@ pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
         program,
         shape: Shape::of(program, tile),
         ranges: Ranges::of(program),
+        uses: Uses::of(program),
+        structure: Structure::of(program),
         emit,
         sites: Vec::new(),
         held: Arena::filled(program.values.len(), None),
@@ -157,8 +166,11 @@ pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
         loops: Vec::new(),
         divergence: 0,
         place: Place::default(),
+        group_first: None,
+        group_origin: [None; 3],
         starts: Arena::filled(program.memory.len(), None),
         slots: Arena::filled(program.values.len(), None),
+        again: Arena::filled(program.values.len(), false),
         ended_slot: None,
         bytes_per_tile: 0,
         bytes_per_group: 0,
@@ -208,6 +220,7 @@ impl Lower<'_> {
         self.hoist(body, Axes::is_nowhere);
 
         if tile.layout == Layout::Merged {
+            self.find_group();
             self.tiles_of_run(body);
             self.emit.ret();
             // Workgroups are not gone through one by one.
@@ -219,6 +232,7 @@ impl Lower<'_> {
         self.emit.jump(header, &[]);
         self.emit.at = header;
         let mark = self.scope();
+        self.find_group();
         self.clear_memory();
         if self.split {
             self.group_block(program.body, None);
@@ -231,6 +245,17 @@ impl Lower<'_> {
         self.leave(mark);
         self.emit.at = self.group_end;
         self.next_group(header);
+    }
+
+    /// Computes where the workgroup is.
+    fn find_group(&mut self) {
+        let size = self.program.workgroup_size;
+        let index = self.emit.load_scalar(at(Base::Context, service::FIRST), Width::Dword);
+        self.group_first = Some(self.scaled(index, size.iter().product()));
+        self.group_origin = [0, 1, 2].map(|axis| {
+            let id = self.emit.load_scalar(at(Base::Context, service::GROUP + 4 * axis), Width::Dword);
+            Some(self.scaled(id, size[axis as usize]))
+        });
     }
 
     /// Makes memory of the workgroup zero.
@@ -298,6 +323,7 @@ impl Lower<'_> {
             // An operand that a segment computes must come from an earlier one.
             let ready = inst.operands.iter().all(|&operand| {
                 self.held[operand].is_some()
+                    || self.again[operand]
                     || self.is_there(operand)
                         && !matches!(program.values[operand].def, Def::Result(id, _) if insts.contains(&id))
             });
@@ -389,11 +415,12 @@ impl Lower<'_> {
             Layout::Rows => {
                 let (local, steps) =
                     self.tile_loops(&[(size[0], tile.width()), (size[1], tile.rows), (size[2], 1)]);
-                (Place { local: [0, 1, 2].map(|axis| Some(local[axis])), ..Place::default() }, steps)
+                (Place { local: [local[0], local[1], local[2]], ..Place::default() }, steps)
             }
             Layout::Linear | Layout::Merged => {
                 let (local, steps) = self.tile_loops(&[(size.iter().product(), tile.width())]);
-                (Place { position: Some(local[0]), ..Place::default() }, steps)
+                let position = local[0].unwrap_or_else(|| self.emit.immediate(0));
+                (Place { position: Some(position), ..Place::default() }, steps)
             }
         };
         let outer = std::mem::replace(&mut self.place, place);
@@ -403,16 +430,15 @@ impl Lower<'_> {
         (outer, steps)
     }
 
-    /// Opens a loop for each (end, step); gives the counters, innermost first.
-    fn tile_loops(&mut self, dimensions: &[(u32, u32)]) -> (Vec<Reg>, Vec<TileLoop>) {
+    /// Opens a loop for each (end, step) that takes more than one; gives the counters, innermost first.
+    fn tile_loops(&mut self, dimensions: &[(u32, u32)]) -> (Vec<Option<Reg>>, Vec<TileLoop>) {
         let mut counters = vec![None; dimensions.len()];
         let mut loops = Vec::new();
         for (position, &(end, step)) in dimensions.iter().enumerate().rev() {
-            let zero = self.emit.immediate(0);
             if end <= step {
-                counters[position] = Some(zero);
                 continue;
             }
+            let zero = self.emit.immediate(0);
             let header = self.emit.block(false);
             let counter = self.emit.param(header, Class::Scalar);
             self.emit.jump(header, &[zero]);
@@ -420,7 +446,7 @@ impl Lower<'_> {
             counters[position] = Some(counter);
             loops.push(TileLoop { header, counter, end, step });
         }
-        (counters.into_iter().map(|counter| counter.expect("set above")).collect(), loops)
+        (counters, loops)
     }
 
     fn next_tile(&mut self, mut loops: Vec<TileLoop>, outer: machine::BlockId) {
@@ -526,11 +552,14 @@ impl Lower<'_> {
     /// Finds which values are needed in another segment than their own, and gives them slots.
     fn plan_segments(&mut self) {
         let program = self.program;
-        let mut plan = Segments { program, current: 0, of: Arena::filled(program.values.len(), None), crossing: Vec::new() };
+        self.again = cheap_values(program, &self.shape.written);
+        let of = Arena::filled(program.values.len(), None);
+        let mut plan = Segments { program, again: &self.again, current: 0, of, crossing: Vec::new() };
         plan.block(program.body);
+        let crossing = plan.crossing;
         // A value that is computed outside of segments is there for all of them.
-        for value in plan.crossing {
-            if self.slots[value].is_none() {
+        for value in crossing {
+            if self.slots[value].is_none() && !self.again[value] {
                 self.give_slot(value);
             }
         }
@@ -561,23 +590,29 @@ impl Lower<'_> {
     fn kept_memory(&mut self) -> Reg {
         let tile = self.shape.tile;
         let size = self.program.workgroup_size;
-        let number = match (self.place.local, self.place.position) {
-            ([Some(x), Some(y), Some(z)], _) => {
+        let number = match self.place.position {
+            Some(position) => self.divided(position, tile.width()),
+            None => {
                 // Tiles are numbered as they are gone through: x / width + (y / rows + z × rows of tiles) × columns of tiles.
-                let x = self.divided(x, tile.width());
-                let y = self.divided(y, tile.rows);
-                let z = self.scaled(z, size[1] / tile.rows);
-                let y = self.emit.s2(Code::Add_r32_rm32, Width::Dword, y, z);
-                let y = self.scaled(y, size[0] / tile.width());
-                self.emit.s2(Code::Add_r32_rm32, Width::Dword, y, x)
+                let x = self.place.local[0].map(|x| self.divided(x, tile.width()));
+                let y = self.place.local[1].map(|y| self.divided(y, tile.rows));
+                let z = self.place.local[2].map(|z| self.scaled(z, size[1] / tile.rows));
+                let row = self.sum(y, z).map(|row| self.scaled(row, size[0] / tile.width()));
+                self.sum(row, x).unwrap_or_else(|| self.emit.immediate(0))
             }
-            (_, Some(position)) => self.divided(position, tile.width()),
-            _ => unreachable!("a tile has a place"),
         };
         self.place.number = Some(number);
         let offset = self.scaled(number, self.bytes_per_tile as u32);
         let start = self.emit.load_scalar(at(Base::Context, service::KEPT), Width::Qword);
         self.emit.s2(Code::Add_r64_rm64, Width::Qword, start, offset)
+    }
+
+    /// The sum of what there is.
+    fn sum(&mut self, a: Option<Reg>, b: Option<Reg>) -> Option<Reg> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(self.emit.s2(Code::Add_r32_rm32, Width::Dword, a, b)),
+            (one, other) => one.or(other),
+        }
     }
 
     fn divided(&mut self, a: Reg, by: u32) -> Reg {
@@ -673,12 +708,40 @@ impl Lower<'_> {
 
     /// Whether a value can be used here. All operands can; what these were computed from may belong to another segment.
     pub(super) fn is_there(&self, value: ValueId) -> bool {
-        self.program.known(value).is_some() || self.held[value].is_some() || self.slots[value].is_some()
+        self.program.known(value).is_some()
+            || self.held[value].is_some()
+            || self.slots[value].is_some()
+            || self.again[value]
+    }
+
+    /// An index as another value plus a number, which do not wrap.
+    pub(super) fn addend(&self, index: ValueId) -> (ValueId, i32) {
+        let program = self.program;
+        if let Def::Result(id, 0) = program.values[index].def
+            && let (Op::Add, &[a, b]) = (&program.insts[id].op, program.insts[id].operands.as_slice())
+        {
+            let (root, number) = if program.known(a).is_some() { (b, a) } else { (a, b) };
+            if let Some(number) = program.known(number)
+                && number.bits < 1 << 20
+                && program.known(root).is_none()
+                && self.is_there(root)
+                && self.ranges.of_value(root).high.saturating_add(number.bits as i64) <= i64::from(u32::MAX)
+            {
+                return (root, number.bits as i32);
+            }
+        }
+        (index, 0)
     }
 
     /// Makes sure that a value is in registers.
     pub(super) fn fetch(&mut self, value: ValueId) {
-        if self.held[value].is_none() && self.program.known(value).is_none() {
+        if self.held[value].is_some() || self.program.known(value).is_some() {
+            return;
+        }
+        if let (true, Def::Result(id, _)) = (self.again[value], self.program.values[value].def) {
+            self.inst(id);
+            self.log.push(Cached::Kept(value));
+        } else {
             let slot = self.slots[value].expect("a value is defined before it is used");
             self.read_slot(value, slot);
         }
@@ -920,7 +983,11 @@ impl Lower<'_> {
         let (from, to) = (program.insts[id].operands[0], program.insts[id].results[0]);
         let mark = self.scope();
         let start = self.emit.load_scalar(at(Base::Context, service::KEPT), Width::Qword);
-        let outer = std::mem::replace(&mut self.place, Place { kept: Some(start), ..Place::default() });
+        // The first tile.
+        let zero = self.emit.immediate(0);
+        let position = (self.shape.tile.layout != Layout::Rows).then_some(zero);
+        let place = Place { position, number: Some(zero), kept: Some(start), ..Place::default() };
+        let outer = std::mem::replace(&mut self.place, place);
         let regs = self.first_of_tile(from, to);
         let regs = match self.ended_slot {
             None => regs,
@@ -1144,7 +1211,6 @@ impl Lower<'_> {
         let inst = &program.insts[id];
         let result = inst.results[0];
         let size = program.workgroup_size;
-        let total: u32 = size.iter().product();
         let tile = self.shape.tile;
         let context = |this: &mut Self, offset| this.emit.load_scalar(at(Base::Context, offset), Width::Dword);
         let group = |axis: Axis| service::GROUP + 4 * axis as i32;
@@ -1174,11 +1240,7 @@ impl Lower<'_> {
             Layout::Linear => {
                 let position = self.place.position.expect("runs have a position");
                 let first = match inst.op {
-                    Op::GlobalIndex => {
-                        let index = context(self, service::FIRST);
-                        let start = self.scaled(index, total);
-                        self.emit.s2(Code::Add_r32_rm32, Width::Dword, start, position)
-                    }
+                    Op::GlobalIndex => self.sum(self.group_first, Some(position)).expect("two numbers"),
                     _ => position,
                 };
                 let lanes = self.run_of(first);
@@ -1186,9 +1248,7 @@ impl Lower<'_> {
             }
             Layout::Merged => {
                 let position = self.place.position.expect("runs have a position");
-                let index = context(self, service::FIRST);
-                let start = self.scaled(index, total);
-                let first = self.emit.s2(Code::Add_r32_rm32, Width::Dword, start, position);
+                let first = self.sum(self.group_first, Some(position)).expect("two numbers");
                 let lanes = self.run_of(first);
                 self.place_by_index(&inst.op, result, first, &lanes, position);
             }
@@ -1209,14 +1269,11 @@ impl Lower<'_> {
     /// The index of each invocation in the grid, for all packs.
     pub(super) fn global_lanes(&mut self) -> Regs {
         let tile = self.shape.tile;
-        let total: u32 = self.program.workgroup_size.iter().product();
-        let index = self.emit.load_scalar(at(Base::Context, service::FIRST), Width::Dword);
-        let start = self.scaled(index, total);
         let firsts: Regs = match self.place.position {
-            Some(position) => Regs::from_slice(&[self.emit.s2(Code::Add_r32_rm32, Width::Dword, start, position)]),
+            Some(position) => Regs::from_slice(&[self.sum(self.group_first, Some(position)).expect("two numbers")]),
             None => {
-                let first = self.local_index();
-                let first = self.emit.s2(Code::Add_r32_rm32, Width::Dword, start, first);
+                let local = self.local_index();
+                let first = self.sum(self.group_first, local).expect("a workgroup has a place");
                 let row = self.program.workgroup_size[0] as i32;
                 (0..tile.rows as i32)
                     .map(|number| self.emit.lea(at(Base::Reg(first), number * row), Width::Dword))
@@ -1226,65 +1283,48 @@ impl Lower<'_> {
         firsts.into_iter().flat_map(|first| self.run_of(first)).collect()
     }
 
-    /// The index in its workgroup of the first invocation of a rectangle.
-    fn local_index(&mut self) -> Reg {
+    /// The index in its workgroup of the first invocation of a rectangle, if it is not always 0.
+    fn local_index(&mut self) -> Option<Reg> {
         let size = self.program.workgroup_size;
-        let [x, y, z] = self.place.local.map(|local| local.expect("rectangles have a place"));
-        let plane = self.scaled(z, size[1]);
-        let row = self.emit.s2(Code::Add_r32_rm32, Width::Dword, plane, y);
-        let row = self.scaled(row, size[0]);
-        self.emit.s2(Code::Add_r32_rm32, Width::Dword, row, x)
+        let [x, y, z] = self.place.local;
+        let plane = z.map(|z| self.scaled(z, size[1]));
+        let row = self.sum(plane, y).map(|row| self.scaled(row, size[0]));
+        self.sum(row, x)
     }
 
     fn place_in_rows(&mut self, op: &Op, result: ValueId) {
         let tile = self.shape.tile;
         let size = self.program.workgroup_size;
-        let total: u32 = size.iter().product();
-        let [x, y, z] = self.place.local.map(|local| local.expect("rectangles have a place"));
-        let add = |this: &mut Self, a: Reg, b: Reg| this.emit.s2(Code::Add_r32_rm32, Width::Dword, a, b);
         let plus = |this: &mut Self, a: Reg, b: u32| {
             if b == 0 { a } else { this.emit.lea(at(Base::Reg(a), b as i32), Width::Dword) }
         };
-        let group = |this: &mut Self, axis: Axis| {
-            let id = this.emit.load_scalar(at(Base::Context, service::GROUP + 4 * axis as i32), Width::Dword);
-            this.scaled(id, size[axis as usize])
-        };
+        let or_zero = |this: &mut Self, reg: Option<Reg>| reg.unwrap_or_else(|| this.emit.immediate(0));
         match op {
-            Op::LocalId(Axis::X) | Op::GlobalId(Axis::X) => {
-                let first = if *op == Op::LocalId(Axis::X) {
-                    x
-                } else {
-                    let start = group(self, Axis::X);
-                    add(self, start, x)
+            Op::LocalId(axis) | Op::GlobalId(axis) => {
+                let local = self.place.local[*axis as usize];
+                let first = match op {
+                    Op::LocalId(_) => local,
+                    _ => self.sum(self.group_origin[*axis as usize], local),
                 };
-                let mut regs = self.run_of(first);
-                regs.push(first);
-                self.hold(result, &regs);
-            }
-            Op::LocalId(Axis::Y) | Op::GlobalId(Axis::Y) => {
-                let first = if *op == Op::LocalId(Axis::Y) {
-                    y
-                } else {
-                    let start = group(self, Axis::Y);
-                    add(self, start, y)
+                let first = or_zero(self, first);
+                let regs: Regs = match axis {
+                    Axis::X => {
+                        let mut regs = self.run_of(first);
+                        regs.push(first);
+                        regs
+                    }
+                    Axis::Y => (0..tile.rows).map(|row| plus(self, first, row)).collect(),
+                    Axis::Z => Regs::from_slice(&[first]),
                 };
-                let regs: Regs = (0..tile.rows).map(|row| plus(self, first, row)).collect();
                 self.hold(result, &regs);
-            }
-            Op::LocalId(Axis::Z) => self.hold(result, &[z]),
-            Op::GlobalId(Axis::Z) => {
-                let start = group(self, Axis::Z);
-                let first = add(self, start, z);
-                self.hold(result, &[first]);
             }
             _ => {
                 // Linear indices, and what is made of them.
                 let mut first = self.local_index();
                 if *op == Op::GlobalIndex {
-                    let index = self.emit.load_scalar(at(Base::Context, service::FIRST), Width::Dword);
-                    let start = self.scaled(index, total);
-                    first = add(self, start, first);
+                    first = self.sum(self.group_first, first);
                 }
+                let first = or_zero(self, first);
                 let mut regs = Regs::new();
                 let mut bases = Regs::new();
                 for row in 0..tile.rows {
@@ -1339,9 +1379,7 @@ impl Lower<'_> {
                 regs.push(position);
             }
             Op::GlobalId(Axis::X) if !merged && self.is_linear(result) => {
-                let group = self.emit.load_scalar(at(Base::Context, service::GROUP), Width::Dword);
-                let start = self.scaled(group, size[0]);
-                let first = self.emit.s2(Code::Add_r32_rm32, Width::Dword, start, position);
+                let first = self.sum(self.group_origin[0], Some(position)).expect("two numbers");
                 regs = self.run_of(first);
                 regs.push(first);
             }
@@ -1464,9 +1502,44 @@ fn leaves_group_loop(program: &Program, id: InstId) -> bool {
     })
 }
 
+/// Values that take an instruction or two to compute from where the invocation stands and what the workgroup shares.
+fn cheap_values(program: &Program, written: &Arena<MemId, bool>) -> Arena<ValueId, bool> {
+    /// How many instructions in a row are computed again.
+    const MOST: u8 = 4;
+    let mut steps: Arena<ValueId, Option<u8>> = Arena::filled(program.values.len(), None);
+    program.walk(|id, _| {
+        let inst = &program.insts[id];
+        let &[result] = inst.results.as_slice() else { return };
+        let cheap = match inst.op.row().kind {
+            Kind::PerInvocation | Kind::PerGroup => true,
+            Kind::Access => {
+                matches!(inst.op, Op::Load(memory) if program.memory[memory].space == Space::Uniform && !written[memory])
+            }
+            Kind::Pure => matches!(
+                inst.op,
+                Op::Add | Op::Sub | Op::Mul | Op::And | Op::Or | Op::Xor | Op::Shl | Op::Shr
+                    | Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge | Op::Not
+            ) && program.class(inst).bits() <= 32 && !program.class(inst).is_float(),
+            Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
+        };
+        let from = inst.operands.iter().map(|&operand| match program.known(operand) {
+            Some(_) => Some(0),
+            None => steps[operand],
+        });
+        let most = from.fold(Some(0), |most, steps| Some(most?.max(steps?)));
+        steps[result] = most.filter(|&most| cheap && most < MOST).map(|most| most + 1);
+    });
+    let mut again = Arena::filled(program.values.len(), false);
+    for value in program.values.keys() {
+        again[value] = steps[value].is_some();
+    }
+    again
+}
+
 /// Numbers segments, and finds the values that are needed in another one than their own.
 struct Segments<'p> {
     program: &'p Program,
+    again: &'p Arena<ValueId, bool>,
     current: usize,
     of: Arena<ValueId, Option<usize>>,
     crossing: Vec<ValueId>,
@@ -1474,6 +1547,13 @@ struct Segments<'p> {
 
 impl Segments<'_> {
     fn used(&mut self, value: ValueId) {
+        // What is computed again needs what it is computed from.
+        if self.again[value] {
+            if let Def::Result(id, _) = self.program.values[value].def {
+                self.program.insts[id].operands.iter().for_each(|&operand| self.used(operand));
+            }
+            return;
+        }
         if matches!(self.program.values[value].def, Def::Result(..) | Def::Param(..))
             && self.of[value] != Some(self.current)
         {

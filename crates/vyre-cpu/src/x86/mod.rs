@@ -19,6 +19,8 @@ mod prune;
 mod select;
 mod service;
 mod shape;
+mod sink;
+mod tiling;
 
 use std::cell::RefCell;
 use std::sync::{Mutex, PoisonError};
@@ -33,11 +35,10 @@ use vyre_foundation::text;
 use crate::dispatch::{Account, Launch};
 use crate::memory::Block;
 use crate::pool::Pool;
-use crate::spmd::is_independent;
 use assemble::Assembler;
 use pages::Executable;
 use service::{Context, Site, Worker};
-use shape::{Layout, Tile};
+use shape::Tile;
 
 /// What vector instructions code may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,7 @@ const INVOCATIONS_PER_CALL: u32 = 1 << 16;
 
 /// A program as machine code.
 pub(crate) struct Kernel {
+    level: Level,
     code: Executable,
     sites: Vec<Site>,
     tile: Tile,
@@ -121,7 +123,7 @@ thread_local! {
 /// # Errors
 /// There is no code for it, for the reason given; that is no fault of the program.
 pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kernel, String> {
-    let tile = choose_tile(program, level);
+    let tile = tiling::choose(program, level);
     let lowered = lower::lower(program, tile, false);
     let layout = MemoryLayout::new(program, &lowered);
     let mut function = lowered.function;
@@ -133,6 +135,7 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
     let code = Executable::new(&encoded.bytes)?;
     pages::name_for_perf(&code, encoded.bytes.len(), &program.name);
     Ok(Kernel {
+        level,
         code,
         sites: lowered.sites,
         tile,
@@ -147,7 +150,7 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
 /// # Errors
 /// There is no code for it.
 pub(crate) fn listing(program: &Validated<Program>, level: Level) -> Result<String, String> {
-    let tile = choose_tile(program, level);
+    let tile = tiling::choose(program, level);
     let mut function = lower::lower(program, tile, false).function;
     let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut function))?;
     let lines: FxHashMap<u32, String> =
@@ -161,20 +164,6 @@ pub(crate) fn listing(program: &Validated<Program>, level: Level) -> Result<Stri
         tile.lanes
     );
     Ok(shape + &listing::listing(&encoded, |origin| lines.get(&origin).cloned()))
-}
-
-/// How a program is laid out over packs.
-fn choose_tile(program: &Program, level: Level) -> Tile {
-    let lanes = level.lanes();
-    let [x, ..] = program.workgroup_size;
-    let mut instructions = 0;
-    program.walk(|_, _| instructions += 1);
-    if x % lanes == 0 {
-        let columns = if instructions <= 150 && x / lanes % 2 == 0 { 2 } else { 1 };
-        return Tile { layout: Layout::Rows, lanes, columns, rows: 1 };
-    }
-    let layout = if is_independent(program) { Layout::Merged } else { Layout::Linear };
-    Tile { layout, lanes, columns: 1, rows: 1 }
 }
 
 impl MemoryLayout {
@@ -271,7 +260,7 @@ impl Kernel {
         let context = Block::new((size_of::<Context>() + 16 * self.layout.objects.len()) as u64)
             .expect("a few hundred bytes");
         let header = context.at(0).cast::<Context>();
-        let mut fields = Context::new(launch.groups, trips);
+        let mut fields = Context::new(self.level, launch.groups, trips);
         fields.kept = frame.kept.at(0);
         fields.group_slots = frame.group.at(0);
         fields.worker = (&raw const worker).cast();

@@ -38,6 +38,7 @@ mod integer {
 
 /// An instruction being selected for one pack.
 struct Pack<'a> {
+    id: InstId,
     op: &'a Op,
     /// What `T` stands for in the signature of the operation.
     class: Type,
@@ -63,7 +64,7 @@ impl Lower<'_> {
                 regs.push(reg);
                 continue;
             }
-            let lanes = Pack { op: &inst.op, class, result: ty, operands: &inst.operands, pack };
+            let lanes = Pack { id, op: &inst.op, class, result: ty, operands: &inst.operands, pack };
             let computed = match self.compute_pack(&lanes) {
                 Some(computed) => computed,
                 None => self.evaluate(&lanes),
@@ -286,7 +287,7 @@ impl Lower<'_> {
         self.emit.push(
             pick(Code::Test_rm32_r32, Code::Test_rm64_r64),
             &[Operand::Use(b, width), Operand::Use(b, width)],
-            true,
+            false,
         );
         let (by_zero, rest) = self.emit.branch(Code::Je_rel32_64, true, false);
         self.emit.at = by_zero;
@@ -338,6 +339,11 @@ impl Lower<'_> {
     /// Unsigned lanes of 32 bits that are less.
     pub(super) fn less(&mut self, a: Reg, b: Reg) -> Reg {
         self.compare_integers(&Op::Lt, Type::U32, a, b.into())
+    }
+
+    /// Whether nobody needs a value after an instruction. A value that came into a loop from outside is needed again.
+    fn dies(&self, value: ValueId, id: InstId) -> bool {
+        self.uses.count(value) == 1 && self.structure.definition(self.program, value) == self.structure.place(id)
     }
 
     /// A bool operand as a mask, anything else as a vector.
@@ -674,15 +680,16 @@ impl Lower<'_> {
                 self.extreme(a, b, *p.op == Op::Min, double)
             }
             Op::Fma => {
-                // The accumulator is overwritten if it is a register that is worth it: the product is added onto it.
-                let (a, b, c) = (operand!(0), operand!(1), operand!(2));
-                if is_known(self, 2) {
-                    let c = self.source(p.operands[2], p.pack, half);
-                    self.emit.v3(pick(emit::FMA_S, emit::FMA_PD), a, b, c)
+                // An operand that is not needed any more is overwritten: most often the sum, or a factor.
+                let dies = |this: &Self, k: usize| this.dies(p.operands[k], p.id);
+                let (first, last) = if is_known(self, 0) || (!is_known(self, 1) && dies(self, 1)) { (1, 0) } else { (0, 1) };
+                let sum = operand!(2);
+                let factor = operand!(first);
+                let last = self.source(p.operands[last], p.pack, half);
+                if dies(self, 2) || !dies(self, first) {
+                    self.emit.v3(pick(emit::FMA_ONTO_S, emit::FMA_ONTO_PD), sum, factor, last)
                 } else {
-                    let (first, last) = if is_known(self, 0) { (b, 0) } else { (a, 1) };
-                    let last = self.source(p.operands[last], p.pack, half);
-                    self.emit.v3(pick(emit::FMA_ONTO_S, emit::FMA_ONTO_PD), c, first, last)
+                    self.emit.v3(pick(emit::FMA_TIMES_S, emit::FMA_TIMES_PD), factor, sum, last)
                 }
             }
             Op::Sqrt => {
