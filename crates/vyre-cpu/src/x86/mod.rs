@@ -36,6 +36,7 @@ use crate::dispatch::{Account, Launch};
 use crate::memory::Block;
 use crate::pool::Pool;
 use assemble::Assembler;
+use encode::Encoded;
 use pages::Executable;
 use service::{Context, Site, Worker};
 use shape::Tile;
@@ -120,27 +121,32 @@ thread_local! {
     static ASSEMBLER: RefCell<Assembler> = RefCell::default();
 }
 
+/// Lowers a program and assembles its code.
+fn assemble(program: &Validated<Program>, level: Level, streaming: bool) -> Result<(lower::Lowered, Encoded), String> {
+    let tile = tiling::choose(program, level);
+    let mut lowered = lower::lower(program, tile, streaming);
+    #[cfg(debug_assertions)]
+    if let Some((origin, reg)) = lowered.function.unwritten() {
+        return Err(format!("instruction {origin} reads {reg:?}, which may not be written"));
+    }
+    let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut lowered.function))?;
+    Ok((lowered, encoded))
+}
+
 /// Compiles a program without functions of the math library.
 ///
 /// # Errors
 /// There is no code for it, for the reason given; that is no fault of the program.
 pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kernel, String> {
-    let tile = tiling::choose(program, level);
-    let lowered = lower::lower(program, tile, false);
+    let (lowered, encoded) = assemble(program, level, false)?;
     let layout = MemoryLayout::new(program, &lowered);
-    let mut function = lowered.function;
-    #[cfg(debug_assertions)]
-    if let Some((origin, reg)) = function.unwritten() {
-        return Err(format!("instruction {origin} reads {reg:?} ({:?}), which may not be written", function.classes[reg.0 as usize]));
-    }
-    let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut function))?;
     let code = Executable::new(&encoded.bytes)?;
     pages::name_for_perf(&code, encoded.bytes.len(), &program.name);
     Ok(Kernel {
         level,
         code,
         sites: lowered.sites,
-        tile,
+        tile: lowered.tile,
         workgroup_size: program.workgroup_size.iter().product(),
         layout,
         idle: Mutex::new(Vec::new()),
@@ -152,11 +158,10 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
 /// # Errors
 /// There is no code for it.
 pub(crate) fn listing(program: &Validated<Program>, level: Level) -> Result<String, String> {
-    let tile = tiling::choose(program, level);
-    let mut function = lower::lower(program, tile, false).function;
-    let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut function))?;
+    let (lowered, encoded) = assemble(program, level, false)?;
     let lines: FxHashMap<u32, String> =
         text::lines(program).into_iter().map(|(id, line)| (lower::origin(id), line)).collect();
+    let tile = lowered.tile;
     let shape = format!(
         "; {}: {} invocations at a time, {} rows of {} vectors of {} lanes\n",
         program.name,

@@ -1,0 +1,45 @@
+//! There is code for programs: the portable executor, which takes over where there is none, must not hide that.
+
+#![cfg(all(target_arch = "x86_64", unix))]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use vyre_cpu::{Cpu, Execution, listing};
+use vyre_driver::Device;
+use vyre_foundation::ir::{Module, Program};
+use vyre_foundation::{Validated, text, validate};
+use vyre_testkit::{Features, differential, files, generate};
+
+fn has_code(program: &Validated<Program>, name: &str) {
+    for execution in [Execution::Avx2, Execution::Avx512] {
+        if let Err(error) = listing(&Arc::new(program.clone()), execution) {
+            let text = text::print(&Module { programs: vec![(**program).clone()] });
+            panic!("{name}: no code for {execution:?}: {error}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn file_tests_have_code() {
+    let device = Device::open(&Cpu::default()).expect("a processor");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folders = [root.join("tests/files"), root.join("examples/kernels")];
+    for path in folders.iter().flat_map(|folder| files::in_folder(folder)) {
+        for case in files::cases(&path).unwrap_or_default() {
+            has_code(&case.program, &path.display().to_string());
+            has_code(device.compile(&case.program).expect("compiles").program(), &path.display().to_string());
+        }
+    }
+}
+
+#[test]
+fn generated_programs_have_code() {
+    let device = Device::open(&Cpu::default()).expect("a processor");
+    let features = Features::of(device.capabilities());
+    let first = differential::seed_of_now();
+    for seed in first..first + 500 {
+        let program = validate::program(generate(seed, &features).program).expect("generated programs are valid");
+        has_code(&program, &format!("seed {seed}"));
+    }
+}
