@@ -26,6 +26,13 @@ struct Object {
     private: bool,
 }
 
+/// A lane, known when code is written or found when it runs.
+#[derive(Clone, Copy)]
+enum Lane {
+    Known(i32),
+    Found(Reg),
+}
+
 impl Object {
     fn size(&self) -> i32 {
         self.element.size() as i32
@@ -702,34 +709,28 @@ impl Lower<'_> {
                 .iter()
                 .map(|&value| (!self.shape.axes[value].meets(Axes::LANE)).then(|| self.scalar(value, pack)))
                 .collect();
-            let bits = self.state.mask.clone().map(|mask| self.emit.mask_bits(mask.packs[pack]));
-            for lane in 0..tile.lanes as i32 {
-                let next = self.emit.block(self.emit.is_cold());
-                if let Some(bits) = bits {
-                    let test = [Operand::Use(bits, Width::Dword), Operand::Dword(1 << lane)];
-                    self.emit.push(Code::Test_rm32_imm32, &test, false);
-                    self.skip_to(next, Code::Je_rel32_64);
-                }
-                let address = self.scratch(service::slot(0) + 4 * lane);
-                let position = self.emit.load_scalar(address, Width::Dword);
+            let active = self.active(pack);
+            let bits = self.emit.mask_bits(active);
+            self.for_each_lane(bits, |this, lane| {
+                let next = this.emit.block(this.emit.is_cold());
+                let address = this.lane_of(service::slot(0), 4, lane);
+                let position = this.emit.load_scalar(address, Width::Dword);
                 for (number, scalar) in scalars.iter().enumerate() {
                     let k = number as i32;
-                    let reached = if k == 0 { position } else { self.emit.lea(at(Base::Reg(position), k), Width::Qword) };
-                    self.emit.cmp(reached, Self::length(object.memory), Width::Qword);
-                    self.skip_to(next, Code::Jae_rel32_64);
-                    let bits = match scalar {
-                        Some(scalar) => *scalar,
-                        None => {
-                            let lane_size = if size == 8 { 8 } else { 4 };
-                            let address = self.scratch(service::slot(1 + number) + lane_size * lane);
-                            self.emit.load_scalar(address, if size == 8 { Width::Qword } else { Width::Dword })
-                        }
-                    };
-                    self.emit.store_scalar(element(object.start, position, size as u8, k * size), bits, width);
+                    let reached =
+                        if k == 0 { position } else { this.emit.lea(at(Base::Reg(position), k), Width::Qword) };
+                    this.emit.cmp(reached, Self::length(object.memory), Width::Qword);
+                    this.skip_to(next, Code::Jae_rel32_64);
+                    let bits = scalar.unwrap_or_else(|| {
+                        let (lane_size, width) = if size == 8 { (8, Width::Qword) } else { (4, Width::Dword) };
+                        let address = this.lane_of(service::slot(1 + number), lane_size, lane);
+                        this.emit.load_scalar(address, width)
+                    });
+                    this.emit.store_scalar(element(object.start, position, size as u8, k * size), bits, width);
                 }
-                self.emit.jump(next, &[]);
-                self.emit.at = next;
-            }
+                this.emit.jump(next, &[]);
+                this.emit.at = next;
+            });
             self.leave(mark);
         }
     }
@@ -812,31 +813,52 @@ impl Lower<'_> {
                 self.pass(value, pack, 1);
             }
             let scalar = fixed.then(|| self.scalar(value, pack));
-            let bits = (!self.is_inside(id)).then(|| self.emit.mask_bits(mask));
-            for lane in 0..tile.lanes as i32 {
-                let next = self.emit.block(self.emit.is_cold());
-                if let Some(bits) = bits {
-                    let test = [Operand::Use(bits, Width::Dword), Operand::Dword(1 << lane)];
-                    self.emit.push(Code::Test_rm32_imm32, &test, false);
-                    self.skip_to(next, Code::Je_rel32_64);
-                }
-                let address = self.scratch(service::slot(0) + 4 * lane);
-                let position = self.emit.load_scalar(address, Width::Dword);
-                let operand = match scalar {
-                    Some(scalar) => scalar,
-                    None => {
-                        let address = self.scratch(service::slot(1) + object.size() * lane);
-                        self.emit.load_scalar(address, width)
-                    }
-                };
+            let change = |this: &mut Self, lane: Lane| {
+                let address = this.lane_of(service::slot(0), 4, lane);
+                let position = this.emit.load_scalar(address, Width::Dword);
+                let operand = scalar.unwrap_or_else(|| {
+                    let address = this.lane_of(service::slot(1), object.size(), lane);
+                    this.emit.load_scalar(address, width)
+                });
                 let address = element(object.start, position, object.size() as u8, 0);
-                self.emit.update(code, address, operand, width, shared);
-                self.emit.jump(next, &[]);
-                self.emit.at = next;
+                this.emit.update(code, address, operand, width, shared);
+            };
+            if self.is_inside(id) {
+                (0..tile.lanes as i32).for_each(|lane| change(self, Lane::Known(lane)));
+            } else {
+                let bits = self.emit.mask_bits(mask);
+                self.for_each_lane(bits, change);
             }
             self.leave(mark);
         }
         true
+    }
+
+    /// Executes code for each lane whose bit is set, in order.
+    fn for_each_lane(&mut self, bits: Reg, body: impl FnOnce(&mut Self, Lane)) {
+        let cold = self.emit.is_cold();
+        let (header, done) = (self.emit.block(cold), self.emit.block(cold));
+        let left = self.emit.param(header, Class::Scalar);
+        self.emit.test(bits);
+        self.skip_to(done, Code::Je_rel32_64);
+        self.emit.jump(header, &[bits]);
+        self.emit.at = header;
+        let lane = self.emit.s1(Code::Tzcnt_r32_rm32, Width::Dword, left);
+        let rest = self.emit.s1(Code::VEX_Blsr_r32_rm32, Width::Dword, left);
+        body(self, Lane::Found(lane));
+        self.emit.test(rest);
+        self.skip_to(done, Code::Je_rel32_64);
+        self.emit.jump(header, &[rest]);
+        self.emit.at = done;
+    }
+
+    /// Where a lane of a value in scratch memory is.
+    fn lane_of(&mut self, start: i32, size: i32, lane: Lane) -> Address {
+        let address = self.scratch(start);
+        match lane {
+            Lane::Known(lane) => Address { displacement: start + lane * size, ..address },
+            Lane::Found(lane) => Address { index: Some((lane, Width::Qword, size as u8)), ..address },
+        }
     }
 
     /// Adds to one element as often as there are active lanes, at once. The index and the operand are the same in the tile.
