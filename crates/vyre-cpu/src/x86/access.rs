@@ -12,7 +12,7 @@ use vyre_foundation::ir::{Element, InstId, MemId, Space, Type, ValueId};
 use super::emit::{self, Regs, at, element};
 use super::lower::Lower;
 use super::machine::{Address, Base, Class, Operand, Reg, Width};
-use super::service::{self, Site};
+use super::service::{self, Array, Site};
 use super::shape::Axes;
 
 /// An object that is accessed.
@@ -34,6 +34,11 @@ enum Lane {
 }
 
 impl Object {
+    /// The object as the runtime knows it, from an offset on.
+    fn array(&self, offset: i32) -> Array {
+        Array { memory: self.memory, element: self.element, offset: offset as u64, private: None }
+    }
+
     fn size(&self) -> i32 {
         self.element.size() as i32
     }
@@ -316,8 +321,7 @@ impl Lower<'_> {
         if object.size() != 4 {
             self.pass_mask(mask);
             self.pass_vector(indices, 0);
-            self.pass_object(object, offset);
-            self.service(Site::Gather { element: object.element });
+            self.service(Site::Gather { array: object.array(offset) });
             return self.receive(object.element.value_type(), 0);
         }
         let full = if self.emit.wide() { Width::Zmm } else { Width::Ymm };
@@ -414,8 +418,8 @@ impl Lower<'_> {
         }
         self.pass_mask(mask);
         self.pass_vector(indices, 0);
-        self.pass_private(object, k, pack);
-        self.service(Site::Gather { element: object.element });
+        let array = self.pass_private(object, k, pack);
+        self.service(Site::Gather { array });
         self.receive(object.element.value_type(), 0)
     }
 
@@ -470,8 +474,8 @@ impl Lower<'_> {
                     self.pass_mask(mask);
                     self.pass_vector(indices, 0);
                     self.pass_vectors(&regs, 1);
-                    self.pass_private(object, k as i32, pack);
-                    self.service(Site::Scatter { element: object.element, count: 1 });
+                    let array = self.pass_private(object, k as i32, pack);
+                    self.service(Site::Scatter { array, count: 1 });
                 } else {
                     self.store_private_run(id, object, index, k as i32, pack, &regs);
                 }
@@ -680,8 +684,7 @@ impl Lower<'_> {
             for (number, &value) in values.iter().enumerate() {
                 self.pass(value, pack, 1 + number);
             }
-            self.pass_object(object, 0);
-            self.service(Site::Scatter { element: object.element, count: values.len() });
+            self.service(Site::Scatter { array: object.array(0), count: values.len() });
         }
     }
 
@@ -765,8 +768,7 @@ impl Lower<'_> {
             for (number, &operand) in operands.iter().enumerate() {
                 self.pass(operand, pack, 1 + number);
             }
-            self.pass_object(object, 0);
-            self.service(Site::Atomic { op: inst.op.clone(), ty, shared });
+            self.service(Site::Atomic { array: object.array(0), op: inst.op.clone(), ty, shared });
             for (number, list) in all.iter_mut().enumerate() {
                 let ty = self.program.ty(results[number]);
                 list.extend(self.receive(ty, 3 + number));
@@ -1006,38 +1008,12 @@ impl Lower<'_> {
         regs
     }
 
-    fn pass_object(&mut self, object: Object, offset: i32) {
-        let start = if offset == 0 {
-            object.start
-        } else {
-            self.emit.lea(at(Base::Reg(object.start), offset * object.size()), Width::Qword)
-        };
-        let length = self.emit.load_scalar(Self::length(object.memory), Width::Qword);
-        let one = self.emit.immediate(1);
-        let zero = self.emit.immediate(0);
-        self.pass_geometry(start, length, one, zero);
-    }
-
     /// The mask says what is inside; elements are as far apart as a tile has lanes.
-    fn pass_private(&mut self, object: Object, offset: i32, pack: usize) {
+    fn pass_private(&mut self, object: Object, offset: i32, pack: usize) -> Array {
+        let address = self.scratch(service::START);
+        self.emit.store_scalar(address, object.start, Width::Qword);
         let tile = self.shape.tile;
-        let offset = offset * (tile.size() as i32) * object.size();
-        let start = self.emit.lea(at(Base::Reg(object.start), offset), Width::Qword);
-        let length = self.emit.immediate(u64::from(u32::MAX));
-        let stride = self.emit.immediate(u64::from(tile.size()));
-        let column = self.emit.immediate(u64::from(pack as u32 * tile.lanes));
-        self.pass_geometry(start, length, stride, column);
-    }
-
-    fn pass_geometry(&mut self, start: Reg, length: Reg, stride: Reg, column: Reg) {
-        for (offset, reg) in [
-            (service::START, start),
-            (service::LENGTH, length),
-            (service::STRIDE, stride),
-            (service::COLUMN, column),
-        ] {
-            let address = self.scratch(offset);
-            self.emit.store_scalar(address, reg, Width::Qword);
-        }
+        let private = Some((u64::from(tile.size()), u64::from(pack as u32 * tile.lanes)));
+        Array { private, ..object.array(offset) }
     }
 }

@@ -186,7 +186,8 @@ pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
         tile_end: stop,
         group_end,
         stop,
-        spare: 400,
+        // Large programs are not made larger.
+        spare: if program.insts.len() > 500 { 50 } else { 400 },
         streaming,
     };
     lower.function();
@@ -245,6 +246,8 @@ impl Lower<'_> {
         if self.split {
             self.plan_segments();
         }
+        let scratch = self.emit.lea(at(Base::Scratch, 0), Width::Qword);
+        self.emit.store_scalar(at(Base::Context, service::SCRATCH_START), scratch, Width::Qword);
         for (id, memory) in program.memory.iter() {
             if memory.space != Space::Uniform {
                 self.starts[id] =
@@ -1276,10 +1279,7 @@ impl Lower<'_> {
     pub(super) fn service(&mut self, site: Site) {
         self.sites.push(site);
         let number = self.emit.immediate(self.sites.len() as u64 - 1);
-        let context = self.emit.lea(at(Base::Context, 0), Width::Qword);
-        let scratch = self.emit.lea(at(Base::Scratch, 0), Width::Qword);
-        let arguments = [(context, Register::RDI), (number, Register::RSI), (scratch, Register::RDX)];
-        self.emit.call(at(Base::Context, service::SERVICE), &arguments);
+        self.emit.call(at(Base::Context, service::SERVICE), &[(number, Register::RSI)]);
         self.emit.function.scratch = self.emit.function.scratch.max(service::SCRATCH);
     }
 

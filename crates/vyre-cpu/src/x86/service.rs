@@ -37,7 +37,10 @@ pub(crate) struct Context {
     pub(crate) kept: *mut u8,
     /// What a workgroup keeps between segments.
     pub(crate) group_slots: *mut u8,
-    pub(crate) service: unsafe extern "sysv64" fn(*mut Context, u64, *mut u8),
+    /// What the code calls, with its context in `r15` and the number of the site in `rsi`.
+    pub(crate) service: unsafe extern "sysv64" fn(),
+    /// The scratch memory of the code, which says so when it starts.
+    pub(crate) scratch: *mut u8,
     pub(crate) worker: *const Worker<'static>,
 }
 
@@ -50,6 +53,7 @@ pub(crate) const GROUPS: i32 = std::mem::offset_of!(Context, groups) as i32;
 pub(crate) const POSITIONS: i32 = std::mem::offset_of!(Context, positions) as i32;
 pub(crate) const KEPT: i32 = std::mem::offset_of!(Context, kept) as i32;
 pub(crate) const GROUP_SLOTS: i32 = std::mem::offset_of!(Context, group_slots) as i32;
+pub(crate) const SCRATCH_START: i32 = std::mem::offset_of!(Context, scratch) as i32;
 pub(crate) const SERVICE: i32 = std::mem::offset_of!(Context, service) as i32;
 
 /// Where the entry of an object is in the context: its start, and 8 bytes further its length.
@@ -59,14 +63,8 @@ pub(crate) fn object(memory: MemId) -> i32 {
 
 /// The mask in scratch memory: 32 bits for each lane.
 pub(crate) const MASK: i32 = 0;
-/// The first element of an array.
+/// Where the elements of a private array start.
 pub(crate) const START: i32 = 64;
-/// How many elements it has.
-pub(crate) const LENGTH: i32 = 72;
-/// How far apart they are, in elements.
-pub(crate) const STRIDE: i32 = 80;
-/// What is added to the position of lane 0; further lanes follow if elements are apart.
-pub(crate) const COLUMN: i32 = 88;
 /// Bytes of the lanes of a value.
 pub(crate) const SLOT: i32 = 128;
 /// The least scratch memory.
@@ -82,11 +80,11 @@ pub(crate) enum Site {
     /// Computes, lane by lane.
     Evaluate { evaluator: Eval, operands: SmallVec<[Type; 4]>, result: Type },
     /// Loads elements for the lanes of the mask, which are inside. Slot 0: indices, then elements.
-    Gather { element: Element },
+    Gather { array: Array },
     /// Stores elements. Slot 0: indices; then the elements.
-    Scatter { element: Element, count: usize },
+    Scatter { array: Array, count: usize },
     /// Changes elements. Slot 0: indices; 1 and 2: operands; 3 and 4: results.
-    Atomic { op: Op, ty: Type, shared: bool },
+    Atomic { array: Array, op: Op, ty: Type, shared: bool },
     /// Exchanges between lanes. Slots 0 and 1: operands; from 2: results.
     Subgroup { op: Op, ty: Type },
     /// Prints. Slot 0: invocations; then the operands.
@@ -99,6 +97,19 @@ pub(crate) enum Site {
     ClearGroup,
     /// Makes private memory of a tile zero.
     ClearTile,
+}
+
+/// An array that is accessed lane by lane.
+#[derive(Clone, Copy)]
+pub(crate) struct Array {
+    pub(crate) memory: MemId,
+    /// What it is stored as.
+    pub(crate) element: Element,
+    /// What is added to indices.
+    pub(crate) offset: u64,
+    /// For a private array, which starts where the call says: how far apart the elements of a lane are, and the place of the
+    /// first lane among those of the tile. All indices of the mask are inside.
+    pub(crate) private: Option<(u64, u64)>,
 }
 
 /// A worker while it executes generated code.
@@ -162,17 +173,31 @@ impl Scratch {
         (0..self.lanes).filter(move |&lane| self.is_active(lane))
     }
 
-    fn array(self, element: Element) -> View {
-        // SAFETY: code passes where the array is.
-        let (start, length) = unsafe { (self.word(START) as *mut u8, self.word(LENGTH)) };
-        View { start, length: length as u32, element, lane_stride: 0 }
+    /// The elements of an array.
+    ///
+    /// # Safety
+    /// The context is that of the code.
+    unsafe fn view(self, context: *const Context, array: &Array) -> View {
+        // SAFETY: the entries of objects follow the context; code passes where a private array starts.
+        let (start, length) = unsafe {
+            let entry = context.cast::<u8>().add(object(array.memory) as usize).cast::<u64>();
+            match array.private {
+                Some(_) => (self.word(START), u64::from(u32::MAX)),
+                None => (entry.read(), entry.add(1).read()),
+            }
+        };
+        View { start: start as *mut u8, length: length as u32, element: array.element, lane_stride: 0 }
     }
+}
 
+impl Array {
     /// The position of a lane's element at an index.
-    fn position(self, lane: usize, index: u64) -> u64 {
-        // SAFETY: code passes how elements are placed.
-        let (stride, column) = unsafe { (self.word(STRIDE), self.word(COLUMN)) };
-        if stride == 1 { index } else { index * stride + column + lane as u64 }
+    fn position(&self, lane: usize, index: u64) -> u64 {
+        let index = index + self.offset;
+        match self.private {
+            None => index,
+            Some((stride, column)) => index * stride + column + lane as u64,
+        }
     }
 }
 
@@ -185,7 +210,7 @@ macro_rules! keeping {
         /// # Safety
         /// As for [`serve`].
         #[unsafe(naked)]
-        unsafe extern "sysv64" fn $name(context: *mut Context, site: u64, scratch: *mut u8) {
+        unsafe extern "sysv64" fn $name() {
             std::arch::naked_asm!(
                 "push rbp",
                 "mov rbp, rsp",
@@ -202,6 +227,7 @@ macro_rules! keeping {
                 "and rsp, -64",
                 $($save,)*
                 "vzeroupper",
+                "mov rdi, r15",
                 "call {serve}",
                 $($restore,)*
                 "lea rsp, [rbp - 72]",
@@ -353,11 +379,11 @@ keeping! {
 /// What generated code calls.
 ///
 /// # Safety
-/// Called by generated code only, with its own context and scratch memory.
-unsafe extern "sysv64" fn serve(context: *mut Context, site: u64, scratch: *mut u8) {
+/// Called for generated code only, with its own context.
+unsafe extern "sysv64" fn serve(context: *mut Context, site: u64) {
     // SAFETY: the context belongs to this call of generated code, and the worker lives as long.
-    let (context, worker) = unsafe { (&mut *context, &*(*context).worker) };
-    let scratch = Scratch { start: scratch, lanes: worker.lanes };
+    let (worker, start) = unsafe { (&*(*context).worker, (*context).scratch) };
+    let scratch = Scratch { start, lanes: worker.lanes };
     match &worker.sites[site as usize] {
         Site::Evaluate { evaluator, operands, result } => {
             // Results go where the first operand was, and may be wider.
@@ -371,31 +397,37 @@ unsafe extern "sysv64" fn serve(context: *mut Context, site: u64, scratch: *mut 
                 scratch.set(0, lane, *result, bits);
             }
         }
-        Site::Gather { element } => {
-            let array = scratch.array(*element);
-            let ty = element.value_type();
+        Site::Gather { array } => {
+            // SAFETY: this is the code's context.
+            let view = unsafe { scratch.view(context, array) };
+            let ty = array.element.value_type();
             let loaded: SmallVec<[u64; subgroup::LARGEST]> = (0..worker.lanes)
                 .map(|lane| {
                     let index = scratch.get(0, lane, Type::U32);
-                    if scratch.is_active(lane) { array.load(0, scratch.position(lane, index)) } else { 0 }
+                    if scratch.is_active(lane) { view.load(0, array.position(lane, index)) } else { 0 }
                 })
                 .collect();
             for (lane, bits) in loaded.into_iter().enumerate() {
                 scratch.set(0, lane, ty, bits);
             }
         }
-        Site::Scatter { element, count } => {
-            let array = scratch.array(*element);
-            let ty = element.value_type();
+        Site::Scatter { array, count } => {
+            // SAFETY: this is the code's context.
+            let view = unsafe { scratch.view(context, array) };
+            let ty = array.element.value_type();
             for lane in scratch.active() {
                 let index = scratch.get(0, lane, Type::U32);
                 for number in 0..*count {
-                    let position = scratch.position(lane, index) + number as u64;
-                    array.store(0, position, scratch.get(1 + number, lane, ty));
+                    let position = array.position(lane, index) + number as u64;
+                    view.store(0, position, scratch.get(1 + number, lane, ty));
                 }
             }
         }
-        Site::Atomic { op, ty, shared } => atomic(op, *ty, *shared, scratch),
+        Site::Atomic { array, op, ty, shared } => {
+            // SAFETY: this is the code's context.
+            let view = unsafe { scratch.view(context, array) };
+            atomic(&view, op, *ty, *shared, scratch);
+        }
         Site::Subgroup { op, ty } => {
             let given: SmallVec<[Option<u64>; subgroup::LARGEST]> = (0..worker.lanes)
                 .map(|lane| scratch.is_active(lane).then(|| scratch.get(0, lane, *ty)))
@@ -433,10 +465,12 @@ unsafe extern "sysv64" fn serve(context: *mut Context, site: u64, scratch: *mut 
         Site::Poll { span } => {
             // SAFETY: the count is at the start of scratch memory.
             let active = unsafe { scratch.start.cast::<u32>().read() };
-            context.budget = worker.trips;
+            // SAFETY: as above.
+            unsafe { (*context).budget = worker.trips };
             let paid = worker.account.pay(u64::from(active) * u64::from(worker.trips), *span);
             if paid.and_then(|()| worker.account.check(Some(*span))).is_err() {
-                context.stopped = 1;
+                // SAFETY: as above.
+                unsafe { (*context).stopped = 1 };
             }
         }
         Site::ClearGroup => {
@@ -448,20 +482,13 @@ unsafe extern "sysv64" fn serve(context: *mut Context, site: u64, scratch: *mut 
     }
 }
 
-fn atomic(op: &Op, ty: Type, shared: bool, scratch: Scratch) {
-    let element = match ty {
-        Type::I32 => Element::I32,
-        Type::U32 => Element::U32,
-        Type::I64 => Element::I64,
-        _ => Element::U64,
-    };
-    let array = scratch.array(element);
+fn atomic(view: &View, op: &Op, ty: Type, shared: bool, scratch: Scratch) {
     if let Op::AtomicCompareExchange(_) = op {
         for lane in scratch.active() {
             let index = scratch.get(0, lane, Type::U32);
             let (expected, new) = (scratch.get(1, lane, ty), scratch.get(2, lane, ty));
-            let inside = index < u64::from(array.length);
-            let old = array.replace(index, |old| (old == expected).then_some(new));
+            let inside = index < u64::from(view.length);
+            let old = view.replace(index, |old| (old == expected).then_some(new));
             scratch.set(3, lane, ty, old);
             scratch.set(4, lane, Type::Bool, u64::from(inside && old == expected));
         }
@@ -474,7 +501,7 @@ fn atomic(op: &Op, ty: Type, shared: bool, scratch: Scratch) {
         let indices = std::slice::from_raw_parts(scratch.start.add(slot(0) as usize).cast::<u32>(), scratch.lanes);
         let mask = std::slice::from_raw_parts(scratch.start.cast::<u32>(), scratch.lanes);
         let (given, taken) = (scratch.start.add(slot(1) as usize), scratch.start.add(slot(3) as usize));
-        update(&array, indices, mask, given, taken);
+        update(view, indices, mask, given, taken);
     }
 }
 
@@ -495,6 +522,7 @@ impl Context {
                 Level::Avx2 => serve_avx2,
                 Level::Avx512 => serve_avx512,
             },
+            scratch: std::ptr::null_mut(),
             worker: std::ptr::null(),
         }
     }
