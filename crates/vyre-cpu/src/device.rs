@@ -207,7 +207,7 @@ impl CpuKernel {
 
     fn run(&self, launch: &Launch<'_>, pool: &Pool) -> Report {
         #[cfg(all(target_arch = "x86_64", unix))]
-        if let Some(code) = self.code.as_ref().filter(|code| code.can_run(launch)) {
+        if let Some(code) = self.code.as_ref().filter(|_| x86::Kernel::can_run(launch)) {
             return code.run(launch, pool);
         }
         portable::run(self.portable(), launch, pool)

@@ -15,9 +15,8 @@ pub(crate) type Lanes = [u64; LARGEST];
 /// `given` has the first operand of each lane of the subgroup, or nothing for lanes that have ended; `second` the other operand.
 pub(crate) fn exchange(op: &Op, ty: Type, given: &[Option<u64>], second: &Lanes) -> Lanes {
     let size = given.len();
-    let or = |identity: u64| -> Lanes {
-        std::array::from_fn(|lane| given.get(lane).copied().flatten().unwrap_or(identity))
-    };
+    let or =
+        |identity: u64| -> Lanes { std::array::from_fn(|lane| given.get(lane).copied().flatten().unwrap_or(identity)) };
     let minus_zero = if ty.is_float() && !planted::is(Bug::CpuSumIdentity) { 1 << (ty.bits() - 1) } else { 0 };
     let fold = |op: Op| -> Lanes {
         let lanes = given.iter().copied().flatten();

@@ -84,17 +84,7 @@ impl Generated {
 /// The program of a seed.
 pub fn generate(seed: u64, features: &Features) -> Generated {
     let mut random = Random(seed);
-    let sizes = [
-        [1, 1, 1],
-        [7, 1, 1],
-        [16, 1, 1],
-        [32, 1, 1],
-        [4, 4, 1],
-        [3, 5, 2],
-        [64, 1, 1],
-        [16, 4, 1],
-        [8, 2, 2],
-    ];
+    let sizes = [[1, 1, 1], [7, 1, 1], [16, 1, 1], [32, 1, 1], [4, 4, 1], [3, 5, 2], [64, 1, 1], [16, 4, 1], [8, 2, 2]];
     let workgroup_size = *random.choose(&sizes);
     let groups = *random.choose(&[[1, 1, 1], [2, 1, 1], [3, 2, 1], [1, 2, 2]]);
     let invocations = groups.iter().chain(&workgroup_size).product::<u32>();

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use smallvec::SmallVec;
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::Op;
-use vyre_foundation::ir::{Element, Literal, MemId, Space, Span, Type};
+use vyre_foundation::ir::{Element, Literal, MemId, Space, Span};
 use vyre_foundation::launch::Report;
 use vyre_foundation::planted::{self, Bug};
 
@@ -13,8 +13,8 @@ use super::{Function, Kernel};
 use crate::dispatch::{Account, Launch, Stopped};
 use crate::memory::{View, update_function};
 use crate::pool::Pool;
-use crate::subgroup;
 use crate::spmd::{Moves, Sequence, Slot, Step, Stride};
+use crate::subgroup;
 
 /// How many loop trips a worker takes between two looks at the clock and at what others do.
 const TRIPS_PER_CHECK: u64 = 1 << 12;

@@ -60,7 +60,8 @@ impl Lower<'_> {
         let start = match self.place.number {
             // All tiles of the workgroup have their own.
             Some(number) => {
-                let bytes = u64::from(object.length.unwrap_or(0)) * slot.size() as u64 * u64::from(self.shape.tile.size());
+                let bytes =
+                    u64::from(object.length.unwrap_or(0)) * slot.size() as u64 * u64::from(self.shape.tile.size());
                 let bytes = self.emit.immediate(bytes);
                 let offset = self.emit.s2(Code::Imul_r64_rm64, Width::Qword, bytes, number);
                 self.emit.s2(Code::Add_r64_rm64, Width::Qword, offset, start)
@@ -82,9 +83,7 @@ impl Lower<'_> {
 
     /// Whether an access with the same index in all lanes is inside for certain.
     fn is_inside_once(&self, id: InstId) -> bool {
-        self.ranges.is_inside(id)
-            && !self.hoisting
-            && !self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty)
+        self.ranges.is_inside(id) && !self.hoisting && !self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty)
     }
 
     // Loads.
@@ -147,8 +146,7 @@ impl Lower<'_> {
         let (root, offset) = self.addend(index);
         let axes = self.shape.axes[index];
         let (count, size) = (results.len() as i32, object.size());
-        let indices: Regs =
-            (0..tile.copies(axes)).map(|copy| self.scalar(root, tile.pack_of(axes, copy))).collect();
+        let indices: Regs = (0..tile.copies(axes)).map(|copy| self.scalar(root, tile.pack_of(axes, copy))).collect();
         let load_all = |this: &mut Self, load: &dyn Fn(&mut Self, Reg, i32) -> Reg| -> Regs {
             let elements = (0..count).flat_map(|k| indices.iter().map(move |&index| (index, offset + k)));
             elements.map(|(index, offset)| load(this, index, offset)).collect()
@@ -188,8 +186,7 @@ impl Lower<'_> {
         let zero = self.emit.lea(zero, Width::Qword);
         let size = object.size();
         let address = self.emit.lea(element(object.start, index, size as u8, offset * size), Width::Qword);
-        let position =
-            if offset == 0 { index } else { self.emit.lea(at(Base::Reg(index), offset), Width::Qword) };
+        let position = if offset == 0 { index } else { self.emit.lea(at(Base::Reg(index), offset), Width::Qword) };
         self.emit.cmp(position, Self::length(object.memory), Width::Qword);
         let address = self.emit.s2(Code::Cmovae_r64_rm64, Width::Qword, address, zero);
         self.load_element(object.element, at(Base::Reg(address), 0))
@@ -217,7 +214,8 @@ impl Lower<'_> {
         let away = self.emit.block(true);
         for row in 0..tile.rows_of(self.shape.axes[index]) {
             let first = self.base(index, row);
-            let last = self.emit.lea(at(Base::Reg(first), (tile.width() as usize + count) as i32 - 2 + offset), Width::Qword);
+            let last =
+                self.emit.lea(at(Base::Reg(first), (tile.width() as usize + count) as i32 - 2 + offset), Width::Qword);
             self.emit.cmp(last, Self::length(object.memory), Width::Qword);
             let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
             self.emit.at = outside;
@@ -288,14 +286,7 @@ impl Lower<'_> {
     }
 
     /// The lanes that are active and whose index plus an offset is inside.
-    fn inside_mask(
-        &mut self,
-        id: InstId,
-        object: Object,
-        indices: Reg,
-        offset: i32,
-        active: Option<Reg>,
-    ) -> Reg {
+    fn inside_mask(&mut self, id: InstId, object: Object, indices: Reg, offset: i32, active: Option<Reg>) -> Reg {
         if self.ranges.is_inside(id) && !self.hoisting {
             return active.unwrap_or_else(|| self.emit.mask_constant(true));
         }
@@ -447,12 +438,7 @@ impl Lower<'_> {
             Element::U8 => keep(self, 0xff),
             Element::I16 => extend(self, 16),
             Element::U16 | Element::F16 => keep(self, 0xffff),
-            Element::I32
-            | Element::U32
-            | Element::F32
-            | Element::I64
-            | Element::U64
-            | Element::F64 => value,
+            Element::I32 | Element::U32 | Element::F32 | Element::I64 | Element::U64 | Element::F64 => value,
         }
     }
 
@@ -497,8 +483,7 @@ impl Lower<'_> {
         let address = self.private_address(object, at_index, k, pack);
         let of_64 = object.size() == 8;
         for (half, &reg) in regs.iter().enumerate() {
-            let address =
-                Address { displacement: address.displacement + half as i32 * self.emit.bytes(), ..address };
+            let address = Address { displacement: address.displacement + half as i32 * self.emit.bytes(), ..address };
             // Private memory has room for all lanes: what is not active keeps what it was.
             let reg = match self.state.mask.clone() {
                 None => reg,
@@ -631,7 +616,11 @@ impl Lower<'_> {
     /// Stores a vector, or the lanes of a mask.
     fn store_lanes(&mut self, address: Address, value: Reg, mask: Option<Reg>, of_64: bool) {
         let Some(mask) = mask else {
-            if self.streaming { self.emit.stream(address, value) } else { self.emit.store(address, value) }
+            if self.streaming {
+                self.emit.stream(address, value);
+            } else {
+                self.emit.store(address, value);
+            }
             return;
         };
         if self.emit.wide() {

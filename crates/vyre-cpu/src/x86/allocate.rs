@@ -205,7 +205,6 @@ fn roles(inst: &Inst, mut add: impl FnMut(Role)) {
         match *implicit {
             Implicit::Use(reg, register) => add(Role::FixedUse(reg, register)),
             Implicit::Def(reg, register) => add(Role::FixedDef(reg, register)),
-            Implicit::Clobber(_) => {}
         }
     }
 }
@@ -364,12 +363,6 @@ impl Graph {
         self.operands.end();
 
         let mut clobbers = if inst.call { call_clobbers(self.wide, upper) } else { PRegSet::empty() };
-        for implicit in &inst.implicit {
-            match implicit {
-                Implicit::Clobber(register) => clobbers.add(fixed(*register)),
-                Implicit::Use(..) | Implicit::Def(..) => {}
-            }
-        }
         // A register is either a result or overwritten, not both.
         for register in defined {
             clobbers.remove(register);

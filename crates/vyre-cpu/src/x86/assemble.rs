@@ -263,8 +263,7 @@ mod tests {
         b.end(End::Return);
         let before: Vec<u64> = (0..160).map(|i| i * i + 1).collect();
         let mut words = before.clone();
-        let encoded = run(b.function, &mut words);
-        assert!(encoded.frame > 32 * 20);
+        run(b.function, &mut words);
         for i in 0..40 {
             for lane in 0..4 {
                 let of = |i: usize| before[i * 4 + lane];
@@ -326,12 +325,12 @@ mod tests {
             Implicit::Def(remainder, Register::RDX)
         ];
         // Only the quotient of this one is of interest.
-        let half = b.reg(Class::Scalar);
+        let (half, rest) = (b.reg(Class::Scalar), b.reg(Class::Scalar));
         b.inst(Code::Div_rm64, &[read(remainder)]).implicit = smallvec![
             Implicit::Use(y, Register::RAX),
             Implicit::Use(zero, Register::RDX),
             Implicit::Def(half, Register::RAX),
-            Implicit::Clobber(Register::RDX)
+            Implicit::Def(rest, Register::RDX)
         ];
         let shifted = b.reg(Class::Scalar);
         b.inst(Code::Shl_rm64_CL, &[update(x, shifted)]).implicit = smallvec![Implicit::Use(remainder, Register::CL)];

@@ -5,7 +5,7 @@
 
 use iced_x86::Code;
 use rustc_hash::FxHashMap;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::machine::{Address, Base, Block, BlockId, Class, Edge, End, Function, Implicit, Inst, Operand, Reg, Width};
 
@@ -17,6 +17,15 @@ pub(crate) type Pair = (Code, Code);
 pub(crate) enum Source {
     Reg(Reg),
     Memory(Address),
+}
+
+impl Source {
+    fn operand(self, width: Width) -> Operand {
+        match self {
+            Source::Reg(reg) => Operand::Use(reg, width),
+            Source::Memory(address) => Operand::Memory(address),
+        }
+    }
 }
 
 impl From<Reg> for Source {
@@ -147,17 +156,10 @@ impl Emit {
         insts.last_mut().expect("just pushed")
     }
 
-    fn source(&self, source: Source, width: Width) -> Operand {
-        match source {
-            Source::Reg(reg) => Operand::Use(reg, width),
-            Source::Memory(address) => Operand::Memory(address),
-        }
-    }
-
     /// A vector from another one.
     pub(crate) fn v1(&mut self, pair: Pair, a: impl Into<Source>) -> Reg {
         let (to, full) = (self.reg(Class::Vector), self.full());
-        let a = self.source(a.into(), full);
+        let a = a.into().operand(full);
         self.push(self.pick(pair), &[Operand::Def(to, full), a], false);
         to
     }
@@ -173,7 +175,7 @@ impl Emit {
     /// A vector from two.
     pub(crate) fn v2(&mut self, pair: Pair, a: Reg, b: impl Into<Source>) -> Reg {
         let (to, full) = (self.reg(Class::Vector), self.full());
-        let b = self.source(b.into(), full);
+        let b = b.into().operand(full);
         self.push(self.pick(pair), &[Operand::Def(to, full), Operand::Use(a, full), b], false);
         to
     }
@@ -181,7 +183,7 @@ impl Emit {
     /// A vector from two and an immediate.
     pub(crate) fn v2i(&mut self, pair: Pair, a: Reg, b: impl Into<Source>, immediate: u8) -> Reg {
         let (to, full) = (self.reg(Class::Vector), self.full());
-        let b = self.source(b.into(), full);
+        let b = b.into().operand(full);
         let operands = [Operand::Def(to, full), Operand::Use(a, full), b, Operand::Byte(immediate as i8)];
         self.push(self.pick(pair), &operands, false);
         to
@@ -190,7 +192,7 @@ impl Emit {
     /// A vector from three, of which the first is overwritten.
     pub(crate) fn v3(&mut self, pair: Pair, a: Reg, b: Reg, c: impl Into<Source>) -> Reg {
         let (to, full) = (self.reg(Class::Vector), self.full());
-        let c = self.source(c.into(), full);
+        let c = c.into().operand(full);
         let operands = [Operand::Update { from: a, to, width: full }, Operand::Use(b, full), c];
         self.push(self.pick(pair), &operands, false);
         to
@@ -199,7 +201,7 @@ impl Emit {
     /// A vector whose lanes are twice as wide as those of the source, of which it takes half.
     pub(crate) fn widen(&mut self, pair: Pair, a: impl Into<Source>) -> Reg {
         let (to, full, half) = (self.reg(Class::Vector), self.full(), self.half());
-        let a = self.source(a.into(), half);
+        let a = a.into().operand(half);
         self.push(self.pick(pair), &[Operand::Def(to, full), a], false);
         to
     }
@@ -222,10 +224,9 @@ impl Emit {
     /// A vector with these halves.
     pub(crate) fn join(&mut self, low: Reg, high: Reg) -> Reg {
         let (to, full, half) = (self.reg(Class::Vector), self.full(), self.half());
-        let code = self
-            .pick((Code::VEX_Vinserti128_ymm_ymm_xmmm128_imm8, Code::EVEX_Vinserti64x4_zmm_k1z_zmm_ymmm256_imm8));
-        let operands =
-            [Operand::Def(to, full), Operand::Use(low, full), Operand::Use(high, half), Operand::Byte(1)];
+        let code =
+            self.pick((Code::VEX_Vinserti128_ymm_ymm_xmmm128_imm8, Code::EVEX_Vinserti64x4_zmm_k1z_zmm_ymmm256_imm8));
+        let operands = [Operand::Def(to, full), Operand::Use(low, full), Operand::Use(high, half), Operand::Byte(1)];
         self.push(code, &operands, false);
         to
     }
@@ -249,10 +250,7 @@ impl Emit {
 
     /// Stores half a vector.
     pub(crate) fn store_half(&mut self, address: Address, value: Reg) {
-        let (code, half) = (
-            self.pick((Code::VEX_Vmovups_xmmm128_xmm, Code::VEX_Vmovups_ymmm256_ymm)),
-            self.half(),
-        );
+        let (code, half) = (self.pick((Code::VEX_Vmovups_xmmm128_xmm, Code::VEX_Vmovups_ymmm256_ymm)), self.half());
         self.push(code, &[Operand::Memory(address), Operand::Use(value, half)], true);
     }
 
@@ -279,11 +277,8 @@ impl Emit {
             return to;
         }
         let first = self.reg(Class::Vector);
-        let (code, width) = if of_64 {
-            (Code::VEX_Vmovq_xmm_rm64, Width::Qword)
-        } else {
-            (Code::VEX_Vmovd_xmm_rm32, Width::Dword)
-        };
+        let (code, width) =
+            if of_64 { (Code::VEX_Vmovq_xmm_rm64, Width::Qword) } else { (Code::VEX_Vmovd_xmm_rm32, Width::Dword) };
         self.push(code, &[Operand::Def(first, Width::Xmm), Operand::Use(scalar, width)], false);
         let code = if of_64 { Code::VEX_Vpbroadcastq_ymm_xmmm64 } else { Code::VEX_Vpbroadcastd_ymm_xmmm32 };
         self.push(code, &[Operand::Def(to, full), Operand::Use(first, Width::Xmm)], false);
@@ -293,11 +288,8 @@ impl Emit {
     /// The first lane.
     pub(crate) fn first_lane(&mut self, vector: Reg, of_64: bool) -> Reg {
         let to = self.reg(Class::Scalar);
-        let (code, width) = if of_64 {
-            (Code::VEX_Vmovq_rm64_xmm, Width::Qword)
-        } else {
-            (Code::VEX_Vmovd_rm32_xmm, Width::Dword)
-        };
+        let (code, width) =
+            if of_64 { (Code::VEX_Vmovq_rm64_xmm, Width::Qword) } else { (Code::VEX_Vmovd_rm32_xmm, Width::Dword) };
         self.push(code, &[Operand::Def(to, width), Operand::Use(vector, Width::Xmm)], false);
         to
     }
@@ -461,11 +453,8 @@ impl Emit {
     /// A bit for each lane, in a scalar.
     pub(crate) fn mask_bits(&mut self, mask: Reg) -> Reg {
         let to = self.reg(Class::Scalar);
-        let (code, width) = if self.wide() {
-            (Code::VEX_Kmovw_r32_kr, Width::Mask)
-        } else {
-            (Code::VEX_Vmovmskps_r32_ymm, Width::Ymm)
-        };
+        let (code, width) =
+            if self.wide() { (Code::VEX_Kmovw_r32_kr, Width::Mask) } else { (Code::VEX_Vmovmskps_r32_ymm, Width::Ymm) };
         self.push(code, &[Operand::Def(to, Width::Dword), Operand::Use(mask, width)], false);
         to
     }
@@ -504,7 +493,7 @@ impl Emit {
     /// Compares lanes and gives a mask; the codes are of compares with a predicate, the last operand.
     pub(crate) fn compare(&mut self, pair: Pair, a: Reg, b: impl Into<Source>, predicate: u8) -> Reg {
         let (to, full) = (self.reg(self.mask_class()), self.full());
-        let b = self.source(b.into(), full);
+        let b = b.into().operand(full);
         let to_width = if self.wide() { Width::Mask } else { full };
         let operands = [Operand::Def(to, to_width), Operand::Use(a, full), b, Operand::Byte(predicate as i8)];
         self.push(self.pick(pair), &operands, false);
@@ -513,13 +502,13 @@ impl Emit {
 
     /// Sets the zero flag if no lane of any of the masks is set.
     pub(crate) fn test_none(&mut self, masks: &[Reg]) {
-        let any = masks[1..].to_vec().into_iter().fold(masks[0], |all, mask| self.mask_or(all, mask));
+        let any = masks[1..].iter().fold(masks[0], |all, &mask| self.mask_or(all, mask));
         self.test_mask(any);
     }
 
     /// Sets the carry flag if all lanes of all masks are set.
     pub(crate) fn test_all(&mut self, masks: &[Reg]) {
-        let all = masks[1..].to_vec().into_iter().fold(masks[0], |all, mask| self.mask_and(all, mask));
+        let all = masks[1..].iter().fold(masks[0], |all, &mask| self.mask_and(all, mask));
         if self.wide() {
             self.test_mask(all);
         } else {
@@ -559,7 +548,7 @@ impl Emit {
     /// A scalar from one source of another width.
     pub(crate) fn s1_of(&mut self, code: Code, to_width: Width, width: Width, a: impl Into<Source>) -> Reg {
         let to = self.reg(Class::Scalar);
-        let a = self.source(a.into(), width);
+        let a = a.into().operand(width);
         self.push(code, &[Operand::Def(to, to_width), a], false);
         to
     }
@@ -574,7 +563,7 @@ impl Emit {
     /// A scalar from two, of which the first is overwritten.
     pub(crate) fn s2(&mut self, code: Code, width: Width, a: Reg, b: impl Into<Source>) -> Reg {
         let to = self.reg(Class::Scalar);
-        let b = self.source(b.into(), width);
+        let b = b.into().operand(width);
         self.push(code, &[Operand::Update { from: a, to, width }, b], false);
         to
     }
@@ -625,7 +614,7 @@ impl Emit {
     /// Sets flags by comparing.
     pub(crate) fn cmp(&mut self, a: Reg, b: impl Into<Source>, width: Width) {
         let code = if width == Width::Dword { Code::Cmp_r32_rm32 } else { Code::Cmp_r64_rm64 };
-        let b = self.source(b.into(), width);
+        let b = b.into().operand(width);
         self.push(code, &[Operand::Use(a, width), b], false);
     }
 
@@ -721,9 +710,4 @@ pairs! {
     U16_LOAD = VEX_Vpmovzxwd_ymm_xmmm128, EVEX_Vpmovzxwd_zmm_k1z_ymmm256;
     I8_LOAD = VEX_Vpmovsxbd_ymm_xmmm64, EVEX_Vpmovsxbd_zmm_k1z_xmmm128;
     U8_LOAD = VEX_Vpmovzxbd_ymm_xmmm64, EVEX_Vpmovzxbd_zmm_k1z_xmmm128;
-}
-
-/// The registers of a list of one.
-pub(crate) fn one(reg: Reg) -> Regs {
-    smallvec![reg]
 }

@@ -42,8 +42,6 @@ pub(crate) struct Encoded {
     pub(crate) pool: u32,
     /// From which offset on the code was made for which origin.
     pub(crate) marks: Vec<(u32, u32)>,
-    /// How many bytes of the stack it uses, without what it calls.
-    pub(crate) frame: u32,
 }
 
 /// Encodes one function after the other.
@@ -81,7 +79,7 @@ impl Encoder {
 
         thread_jumps(&mut bodies);
         let layout = Layout::new(function, registers, &bodies, prologue)?;
-        let encoded = layout.put_together(function, &bytes, &pool_addresses, &marks, frame.size);
+        let encoded = layout.put_together(function, &bytes, &pool_addresses, &marks);
         self.encoder.set_buffer(bytes);
         encoded
     }
@@ -563,7 +561,6 @@ impl Layout {
         bytes: &[u8],
         pool_addresses: &[PoolAddress],
         marks: &[(u32, u32)],
-        frame: i32,
     ) -> Result<Encoded, String> {
         let pool = self.size.next_multiple_of(ALIGNMENT);
         let mut out = Vec::with_capacity(pool + function.pool.len());
@@ -610,7 +607,7 @@ impl Layout {
         out.resize(pool, 0xcc);
         out.extend_from_slice(&function.pool);
         out_marks.dedup_by_key(|&mut (_, origin)| origin);
-        Ok(Encoded { bytes: out, code_size, pool: pool as u32, marks: out_marks, frame: frame as u32 })
+        Ok(Encoded { bytes: out, code_size, pool: pool as u32, marks: out_marks })
     }
 }
 

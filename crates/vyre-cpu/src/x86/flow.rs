@@ -210,10 +210,8 @@ impl Lower<'_> {
                 }
             });
         }
-        for position in own..new.len() {
-            // First lanes of a linear value: all that bring one bring the same.
-            chosen.push(new[position]);
-        }
+        // First lanes of a linear value: all that bring one bring the same.
+        chosen.extend_from_slice(&new[own..]);
         chosen
     }
 
@@ -269,9 +267,8 @@ impl Lower<'_> {
         let differs: Vec<bool> =
             (0..count).map(|position| lists.iter().any(|(_, list)| list[position] != lists[0].1[position])).collect();
         let mut merged = Regs::new();
-        for position in 0..count {
-            let first = lists[0].1[position];
-            merged.push(if differs[position] {
+        for (&first, &differs) in lists[0].1.iter().zip(&differs) {
+            merged.push(if differs {
                 let class = self.emit.class(first);
                 self.emit.param(join, class)
             } else {
@@ -287,8 +284,7 @@ impl Lower<'_> {
         self.emit.at = join;
         let (brings, variables) = (arrivals[0].brings.len(), arrivals[0].state.variables.len());
         self.state.variables = Regs::from_slice(&merged[brings..brings + variables]);
-        self.state.mask = masked
-            .then(|| Mask { packs: Regs::from_slice(&merged[brings + variables..]), maybe_empty });
+        self.state.mask = masked.then(|| Mask { packs: Regs::from_slice(&merged[brings + variables..]), maybe_empty });
         merged.truncate(brings);
         merged
     }
@@ -502,9 +498,7 @@ impl Lower<'_> {
             let given = |end: InstId| program.insts[end].operands[number];
             regs.extend(match (then_end, other_end) {
                 (Some(then), Some(other)) if given(then) == given(other) => self.regs_for(result, given(then)),
-                (Some(_), Some(_)) => {
-                    self.choose(result, &then, &then_brings[range.clone()], &other_brings[range])
-                }
+                (Some(_), Some(_)) => self.choose(result, &then, &then_brings[range.clone()], &other_brings[range]),
                 (Some(_), None) => Regs::from_slice(&then_brings[range]),
                 _ => Regs::from_slice(&other_brings[range]),
             });
@@ -593,7 +587,9 @@ impl Lower<'_> {
                 None => left.clone().expect("a switch has cases"),
             };
             left = Some(match left {
-                Some(left) => left.iter().zip(&masks).map(|(&left, &taken)| self.emit.mask_and_not(taken, left)).collect(),
+                Some(left) => {
+                    left.iter().zip(&masks).map(|(&left, &taken)| self.emit.mask_and_not(taken, left)).collect()
+                }
                 None => masks.iter().map(|&taken| self.emit.mask_not(taken)).collect(),
             });
             self.state.mask.clone_from(&entry);
@@ -621,11 +617,8 @@ impl Lower<'_> {
                 }
             });
         }
-        self.state.mask = if all_go_on {
-            entry
-        } else {
-            Some(Mask { packs: union.expect("a switch has arms"), maybe_empty: true })
-        };
+        self.state.mask =
+            if all_go_on { entry } else { Some(Mask { packs: union.expect("a switch has arms"), maybe_empty: true }) };
         let mut regs = brings.expect("a switch has arms");
         // A result that all arms give alike was perhaps not computed by the arms that were skipped.
         let mut position = 0;
@@ -808,9 +801,7 @@ impl Lower<'_> {
         let first = self.base(a, 0);
         let bound = self.scalar(b, 0);
         let (first, bound) = if signed {
-            let extend = |this: &mut Self, reg| {
-                this.emit.s1_of(Code::Movsxd_r64_rm32, Width::Qword, Width::Dword, reg)
-            };
+            let extend = |this: &mut Self, reg| this.emit.s1_of(Code::Movsxd_r64_rm32, Width::Qword, Width::Dword, reg);
             (extend(self, first), extend(self, bound))
         } else {
             (first, bound)
@@ -887,11 +878,8 @@ impl Lower<'_> {
             }
         }
         let mark = self.scope();
-        let slow_entry = if divergent && entry_mask.is_none() && !ends {
-            self.fast_loop(id, exit, entry.clone())
-        } else {
-            None
-        };
+        let slow_entry =
+            if divergent && entry_mask.is_none() && !ends { self.fast_loop(id, exit, &entry) } else { None };
         let entry = match slow_entry {
             Some((block, params)) => {
                 self.emit.at = block;
@@ -925,14 +913,7 @@ impl Lower<'_> {
     }
 
     /// A loop in its general form.
-    fn general_loop(
-        &mut self,
-        id: InstId,
-        exit: machine::BlockId,
-        entry: &[Reg],
-        divergent: bool,
-        carries_mask: bool,
-    ) {
+    fn general_loop(&mut self, id: InstId, exit: machine::BlockId, entry: &[Reg], divergent: bool, carries_mask: bool) {
         let program = self.program;
         let inst = &program.insts[id];
         let body = inst.blocks[0];
@@ -999,7 +980,7 @@ impl Lower<'_> {
 
     /// A loop without masks, as long as all lanes stay in it. Gives where it goes when the first lanes leave, and the
     /// parameters of that trip, which starts again there.
-    fn fast_loop(&mut self, id: InstId, exit: machine::BlockId, entry: Regs) -> Option<(machine::BlockId, Regs)> {
+    fn fast_loop(&mut self, id: InstId, exit: machine::BlockId, entry: &[Reg]) -> Option<(machine::BlockId, Regs)> {
         let program = self.program;
         let inst = &program.insts[id];
         let body = inst.blocks[0];
@@ -1030,9 +1011,7 @@ impl Lower<'_> {
             (false, true) => (false, test.blocks[0]),
             _ => return None,
         };
-        let goes_straight = |list: &[InstId]| {
-            list.iter().all(|&inner| !self.leaves_divergently(inner))
-        };
+        let goes_straight = |list: &[InstId]| list.iter().all(|&inner| !self.leaves_divergently(inner));
         if !harmless
             || !goes_straight(&insts[position + 1..])
             || self.may_leave_inside(stays)
@@ -1050,7 +1029,7 @@ impl Lower<'_> {
                 self.emit.param(header, class)
             })
             .collect();
-        self.emit.jump(header, &entry);
+        self.emit.jump(header, entry);
         self.emit.at = header;
         self.hold_all(&params, &heads);
         self.loops.push(EnclosingLoop {
@@ -1090,7 +1069,10 @@ impl Lower<'_> {
             && inst.operands.first().is_some_and(|&condition| !self.shape.axes[condition].is_uniform());
         inst.blocks.iter().any(|&block| {
             (divergent && self.leaves_at_all(block))
-                || self.program.blocks[block].insts.iter().any(|&nested| inst.op != Op::Loop && self.leaves_divergently(nested))
+                || self.program.blocks[block]
+                    .insts
+                    .iter()
+                    .any(|&nested| inst.op != Op::Loop && self.leaves_divergently(nested))
         })
     }
 
@@ -1323,7 +1305,9 @@ impl Lower<'_> {
 
     /// Before another trip: asks now and then whether to go on.
     pub(super) fn poll(&mut self, id: InstId) {
-        if !self.has_loop(self.program.insts[id].blocks[0]) && finite(self.program, id).is_some_and(|finite| finite.trips <= SHORT_LOOP) {
+        if !self.has_loop(self.program.insts[id].blocks[0])
+            && finite(self.program, id).is_some_and(|finite| finite.trips <= SHORT_LOOP)
+        {
             return;
         }
         let budget = Operand::Memory(at(Base::Context, service::BUDGET));

@@ -250,8 +250,7 @@ impl Lower<'_> {
         self.emit.store_scalar(at(Base::Context, service::SCRATCH_START), scratch, Width::Qword);
         for (id, memory) in program.memory.iter() {
             if memory.space != Space::Uniform {
-                self.starts[id] =
-                    Some(self.emit.load_scalar(at(Base::Context, service::object(id)), Width::Qword));
+                self.starts[id] = Some(self.emit.load_scalar(at(Base::Context, service::object(id)), Width::Qword));
             }
         }
         // What is the same everywhere is computed first. Loads are: what they load may not be written to.
@@ -477,8 +476,7 @@ impl Lower<'_> {
         let (tile, size) = (self.shape.tile, self.program.workgroup_size);
         let (place, steps) = match tile.layout {
             Layout::Rows => {
-                let (local, steps) =
-                    self.tile_loops(&[(size[0], tile.width()), (size[1], tile.rows), (size[2], 1)]);
+                let (local, steps) = self.tile_loops(&[(size[0], tile.width()), (size[1], tile.rows), (size[2], 1)]);
                 (Place { local: [local[0], local[1], local[2]], ..Place::default() }, steps)
             }
             Layout::Linear | Layout::Merged => {
@@ -529,7 +527,7 @@ impl Lower<'_> {
     fn run(&mut self, insts: &[InstId], kept: &[ValueId]) {
         let tile = self.shape.tile;
         let size: u32 = self.program.workgroup_size.iter().product();
-        if tile.layout == Layout::Linear && size % tile.width() != 0 {
+        if tile.layout == Layout::Linear && !size.is_multiple_of(tile.width()) {
             let end = self.emit.immediate(u64::from(size));
             self.run_until(insts, kept, end);
         } else {
@@ -608,9 +606,7 @@ impl Lower<'_> {
                 let none = self.emit.mask_constant(false);
                 (0..self.shape.tile.packs()).map(|_| none).collect()
             }
-            (Some(_), Some(mask)) => {
-                mask.packs.clone().into_iter().map(|mask| self.emit.mask_not(mask)).collect()
-            }
+            (Some(_), Some(mask)) => mask.packs.clone().into_iter().map(|mask| self.emit.mask_not(mask)).collect(),
         };
         self.emit.jump(self.tile_end, &ended);
     }
@@ -618,10 +614,7 @@ impl Lower<'_> {
     /// Ends all invocations of the tile.
     pub(super) fn end_all(&mut self) {
         let none = self.emit.mask_constant(false);
-        self.state.mask = Some(Mask {
-            packs: (0..self.shape.tile.packs()).map(|_| none).collect(),
-            maybe_empty: true,
-        });
+        self.state.mask = Some(Mask { packs: (0..self.shape.tile.packs()).map(|_| none).collect(), maybe_empty: true });
         self.end_tile();
     }
 
@@ -1250,11 +1243,7 @@ impl Lower<'_> {
         if let Some(&vector) = self.cached.get(&(value, copy)) {
             return vector;
         }
-        let scalar = if ty == Type::Bool {
-            self.emit.s1_in_place(Code::Neg_rm32, Width::Dword, reg)
-        } else {
-            reg
-        };
+        let scalar = if ty == Type::Bool { self.emit.s1_in_place(Code::Neg_rm32, Width::Dword, reg) } else { reg };
         let vector = self.emit.broadcast(scalar, of_64);
         self.cached.insert((value, copy), vector);
         self.log.push(Cached::Vector((value, copy)));
@@ -1474,8 +1463,9 @@ impl Lower<'_> {
                     };
                     let group_id = |this: &mut Self, axis: Axis| -> Reg {
                         if !merged {
-                            let id =
-                                this.emit.load_scalar(at(Base::Context, service::GROUP + 4 * axis as i32), Width::Dword);
+                            let id = this
+                                .emit
+                                .load_scalar(at(Base::Context, service::GROUP + 4 * axis as i32), Width::Dword);
                             return this.emit.broadcast(id, false);
                         }
                         this.group_of_lanes(group, axis)
@@ -1604,7 +1594,7 @@ fn cheap_values(program: &Program, written: &Arena<MemId, bool>) -> Arena<ValueI
             Some(_) => Some(0),
             None => steps[operand],
         });
-        let most = from.fold(Some(0), |most, steps| Some(most?.max(steps?)));
+        let most = from.into_iter().try_fold(0, |most: u8, steps| Some(most.max(steps?)));
         steps[result] = most.filter(|&most| cheap && most < MOST).map(|most| most + 1);
     });
     let mut again = Arena::filled(program.values.len(), false);

@@ -83,8 +83,6 @@ pub(crate) enum Operand {
 pub(crate) enum Implicit {
     Use(Reg, Register),
     Def(Reg, Register),
-    /// Is overwritten with nothing that anybody reads.
-    Clobber(Register),
 }
 
 /// One instruction.
@@ -183,7 +181,7 @@ impl Inst {
         for implicit in &self.implicit {
             match *implicit {
                 Implicit::Use(reg, _) => read(reg),
-                Implicit::Def(..) | Implicit::Clobber(_) => {}
+                Implicit::Def(..) => {}
             }
         }
     }
@@ -199,7 +197,7 @@ impl Inst {
         for implicit in &self.implicit {
             match *implicit {
                 Implicit::Def(reg, _) => write(reg),
-                Implicit::Use(..) | Implicit::Clobber(_) => {}
+                Implicit::Use(..) => {}
             }
         }
     }

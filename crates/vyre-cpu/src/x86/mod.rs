@@ -233,7 +233,7 @@ impl Kernel {
     }
 
     /// Whether objects are short enough: code has signed indices of 32 bits.
-    pub(crate) fn can_run(&self, launch: &Launch<'_>) -> bool {
+    pub(crate) fn can_run(launch: &Launch<'_>) -> bool {
         launch.storage.values().flatten().all(|view| i32::try_from(view.length).is_ok())
     }
 

@@ -58,9 +58,7 @@ impl Lower<'_> {
         let mut regs = Regs::new();
         for copy in 0..tile.copies(axes) {
             let pack = tile.pack_of(axes, copy);
-            if !in_lanes
-                && let Some(reg) = self.compute_scalar(&inst.op, class, ty, &inst.operands, pack)
-            {
+            if !in_lanes && let Some(reg) = self.compute_scalar(&inst.op, class, ty, &inst.operands, pack) {
                 regs.push(reg);
                 continue;
             }
@@ -169,11 +167,7 @@ impl Lower<'_> {
             Op::MulHigh if !of_64 => {
                 let mut wide = |k: usize| {
                     let reg = self.scalar(operands[k], pack);
-                    if signed {
-                        self.emit.s1_of(Code::Movsxd_r64_rm32, Width::Qword, Width::Dword, reg)
-                    } else {
-                        reg
-                    }
+                    if signed { self.emit.s1_of(Code::Movsxd_r64_rm32, Width::Qword, Width::Dword, reg) } else { reg }
                 };
                 let (a, b) = (wide(0), wide(1));
                 let product = self.emit.s2(Code::Imul_r64_rm64, Width::Qword, a, b);
@@ -268,9 +262,7 @@ impl Lower<'_> {
                     (Type::I32, Type::I64 | Type::U64) => {
                         self.emit.s1_of(Code::Movsxd_r64_rm32, Width::Qword, Width::Dword, a)
                     }
-                    (Type::I64 | Type::U64, Type::I32 | Type::U32) => {
-                        self.emit.s1(Code::Mov_r32_rm32, Width::Dword, a)
-                    }
+                    (Type::I64 | Type::U64, Type::I32 | Type::U32) => self.emit.s1(Code::Mov_r32_rm32, Width::Dword, a),
                     _ => a,
                 }
             }
@@ -545,10 +537,14 @@ impl Lower<'_> {
             };
             return self.emit.compare((Code::INVALID, code), a, b, predicate);
         }
-        let equal: Pair =
-            (if of_64 { Code::VEX_Vpcmpeqq_ymm_ymm_ymmm256 } else { Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256 }, Code::INVALID);
-        let greater: Pair =
-            (if of_64 { Code::VEX_Vpcmpgtq_ymm_ymm_ymmm256 } else { Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256 }, Code::INVALID);
+        let equal: Pair = (
+            if of_64 { Code::VEX_Vpcmpeqq_ymm_ymm_ymmm256 } else { Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256 },
+            Code::INVALID,
+        );
+        let greater: Pair = (
+            if of_64 { Code::VEX_Vpcmpgtq_ymm_ymm_ymmm256 } else { Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256 },
+            Code::INVALID,
+        );
         let b_reg = |this: &mut Self| match b {
             Source::Reg(reg) => reg,
             Source::Memory(address) => this.emit.load(address),
@@ -627,11 +623,8 @@ impl Lower<'_> {
                 self.emit.v2(emit::ADD_PD, whole, magic)
             });
         }
-        let quotient = if signed {
-            self.emit.join(halves[0], halves[1])
-        } else {
-            self.emit.low_halves(halves[0], halves[1])
-        };
+        let quotient =
+            if signed { self.emit.join(halves[0], halves[1]) } else { self.emit.low_halves(halves[0], halves[1]) };
         // By 0: the dividend, or no remainder. The least number by −1 is itself, as the conversion has it.
         let zero = self.emit.constant(0, false);
         let by_zero = self.compare_integers(&Op::Eq, Type::U32, b, zero.into());
@@ -684,7 +677,8 @@ impl Lower<'_> {
             Op::Fma => {
                 // An operand that is not needed any more is overwritten: most often the sum, or a factor.
                 let dies = |this: &Self, k: usize| this.dies(p.operands[k], p.id);
-                let (first, last) = if is_known(self, 0) || (!is_known(self, 1) && dies(self, 1)) { (1, 0) } else { (0, 1) };
+                let (first, last) =
+                    if is_known(self, 0) || (!is_known(self, 1) && dies(self, 1)) { (1, 0) } else { (0, 1) };
                 let sum = operand!(2);
                 let factor = operand!(first);
                 let last = self.source(p.operands[last], p.pack, half);

@@ -429,9 +429,8 @@ unsafe extern "sysv64" fn serve(context: *mut Context, site: u64) {
             atomic(&view, op, *ty, *shared, scratch);
         }
         Site::Subgroup { op, ty } => {
-            let given: SmallVec<[Option<u64>; subgroup::LARGEST]> = (0..worker.lanes)
-                .map(|lane| scratch.is_active(lane).then(|| scratch.get(0, lane, *ty)))
-                .collect();
+            let given: SmallVec<[Option<u64>; subgroup::LARGEST]> =
+                (0..worker.lanes).map(|lane| scratch.is_active(lane).then(|| scratch.get(0, lane, *ty))).collect();
             let has_second = matches!(op, Op::SubgroupShuffle);
             let second = std::array::from_fn(|lane| {
                 if has_second && lane < worker.lanes { scratch.get(1, lane, Type::U32) } else { 0 }

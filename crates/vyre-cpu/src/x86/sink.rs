@@ -97,10 +97,10 @@ fn movable(inst: &Inst) -> Option<Reg> {
                     return None;
                 }
             }
-            // Memory of objects may be written in between.
+            // Other memory may be written in between.
             Operand::Memory(address) => match address.base {
-                Base::Pool | Base::Context => {}
-                Base::Reg(_) | Base::Scratch => return None,
+                Base::Pool => {}
+                Base::Reg(_) | Base::Context | Base::Scratch => return None,
             },
             Operand::Use(..) | Operand::Byte(_) | Operand::Dword(_) | Operand::Qword(_) => {}
         }

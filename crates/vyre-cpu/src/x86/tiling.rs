@@ -24,7 +24,7 @@ const TRIPS: f64 = 8.0;
 pub(crate) fn choose(program: &Program, level: Level) -> Tile {
     let lanes = level.lanes();
     let [x, y, _] = program.workgroup_size;
-    let layout = if x % lanes == 0 {
+    let layout = if x.is_multiple_of(lanes) {
         Layout::Rows
     } else if is_independent(program) {
         Layout::Merged
@@ -44,7 +44,7 @@ pub(crate) fn choose(program: &Program, level: Level) -> Tile {
         Level::Avx2 => 16,
         Level::Avx512 => 32,
     };
-    let fits = |count: u32, into: u32| into % count == 0;
+    let fits = |count: u32, into: u32| into.is_multiple_of(count);
     let mut best = (single, f64::INFINITY);
     for columns in [1, 2, 4] {
         for rows in [1, 2, 4, 8] {
@@ -56,7 +56,8 @@ pub(crate) fn choose(program: &Program, level: Level) -> Tile {
             if !allowed || (tile.packs() > 1 && pressure.of_tile(&tile) > registers) {
                 continue;
             }
-            let cost = (instructions_of(program, &shape, &tile, program.body, 1.0) + PER_TILE) / f64::from(tile.packs());
+            let cost =
+                (instructions_of(program, &shape, &tile, program.body, 1.0) + PER_TILE) / f64::from(tile.packs());
             // A little more is not worth it: code grows, and lanes that wait for others are more.
             if cost < best.1 * 0.95 {
                 best = (tile, cost);

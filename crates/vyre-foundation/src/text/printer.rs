@@ -5,7 +5,9 @@ use std::fmt::Write;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::ops::{Form, Payload};
-use crate::ir::{Access, Block, BlockId, Def, Inst, InstId, Literal, Memory, Module, Op, Program, Space, Type, ValueId};
+use crate::ir::{
+    Access, Block, BlockId, Def, Inst, InstId, Literal, Memory, Module, Op, Program, Space, Type, ValueId,
+};
 use crate::planted::{self, Bug};
 
 /// The module as text.
