@@ -1,6 +1,7 @@
 //! Developer tasks, run as `cargo xtask <command>`. Only the standard library is used, so that building this costs next
 //! to nothing before the real work starts.
 
+mod emulate;
 mod fuzz;
 mod mutants;
 mod soak;
@@ -24,6 +25,9 @@ Commands:
   fuzz TARGET [--seconds N]
                     Install cargo-fuzz, and look for inputs on which TARGET fails: wire, text or lower. It takes 300
                     seconds unless N is given, and is an error if there is such an input
+  emulate avx512 [--programs N]
+                    Install Bochs, and run the conformance suite of the CPU backend in it, on a processor with AVX-512.
+                    It runs 300 generated programs unless N is given
   bench SUITE [NAME] [--json] [--quick]
                     Measure a suite, or the lines of it whose name contains NAME, against baselines
   soak diff [--minutes N] [--device cpu|wgpu] [--seed S]
@@ -46,6 +50,14 @@ fn main() -> ExitCode {
             Ok(seconds) => fuzz::run(target, seconds),
             Err(_) => {
                 eprintln!("error: `{seconds}` is not a number of seconds");
+                return ExitCode::from(2);
+            }
+        },
+        ["emulate", "avx512"] => emulate::run(300),
+        ["emulate", "avx512", "--programs", programs] => match programs.parse() {
+            Ok(programs) => emulate::run(programs),
+            Err(_) => {
+                eprintln!("error: `{programs}` is not a number of programs");
                 return ExitCode::from(2);
             }
         },

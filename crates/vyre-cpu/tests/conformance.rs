@@ -23,5 +23,6 @@ mod avx512 {
 /// A way to execute programs, or the best there is if the processor does not have it.
 fn forced(execution: Execution, threads: usize) -> Cpu {
     let execution = if execution.is_available() { execution } else { Execution::best() };
+    println!("executed by {execution:?}");
     Cpu { threads: Some(threads), execution: Some(execution) }
 }

@@ -324,8 +324,9 @@ impl Graph {
     }
 
     fn add(&mut self, function: &Function, inst: &Inst, upper: bool) {
-        // Only with EVEX can an instruction name the upper sixteen vector registers.
-        let limited = upper && !is_evex(inst.code);
+        // Only with EVEX can an instruction name the upper sixteen vector registers; and Bochs, which AVX-512 code is tested
+        // in, does not know them as indices of gathers.
+        let limited = upper && (!is_evex(inst.code) || inst.consumes_mask());
         let any = |vreg: VReg| {
             if limited && vreg.class() == RegClass::Float {
                 OperandConstraint::Limit(16)
