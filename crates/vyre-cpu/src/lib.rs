@@ -1,10 +1,9 @@
 //! The CPU backend: programs run as SPMD code, many invocations at a time, on all cores.
 //!
-//! [`spmd`] lowers a program to steps over *lanes*: each value becomes an array with one element for each invocation of a
-//! block of workgroups, and divergent control flow becomes masks. [`portable`] executes the steps with plain Rust loops, one
-//! operation over all lanes at a time. `pool` spreads blocks over threads, and `device` takes commands in order.
-//!
-//! All invocations of a workgroup are in one block and go through the steps together, so a barrier costs nothing.
+//! `x86` generates code for processors with AVX2 or AVX-512: values are vector registers with a lane for each invocation, and
+//! divergent control flow becomes masks. Elsewhere, [`spmd`] lowers a program to steps over lanes that are arrays in memory, and
+//! [`portable`] executes the steps with plain Rust loops, one operation over all lanes at a time. `pool` spreads workgroups over
+//! threads, and `device` takes commands in order.
 
 // Lanes, device memory and the thread pool are raw memory shared between threads; every use is argued where it stands.
 #![allow(unsafe_code)]

@@ -222,8 +222,7 @@ impl Inst {
 
 impl Function {
     /// Finds a register that is read where it has no value on some way from the entry: the origin of the instruction that
-    /// reads it, and the register. For tests.
-    #[cfg(debug_assertions)]
+    /// reads it, and the register. It explains why registers cannot be allocated.
     pub(crate) fn unwritten(&self) -> Option<(u32, Reg)> {
         let count = self.classes.len();
         let successors = |block: &Block| -> SmallVec<[BlockId; 2]> {

@@ -125,11 +125,11 @@ thread_local! {
 fn assemble(program: &Validated<Program>, level: Level, streaming: bool) -> Result<(lower::Lowered, Encoded), String> {
     let tile = tiling::choose(program, level);
     let mut lowered = lower::lower(program, tile, streaming);
-    #[cfg(debug_assertions)]
-    if let Some((origin, reg)) = lowered.function.unwritten() {
-        return Err(format!("instruction {origin} reads {reg:?}, which may not be written"));
-    }
-    let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut lowered.function))?;
+    let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut lowered.function));
+    let encoded = encoded.map_err(|error| match lowered.function.unwritten() {
+        Some((origin, reg)) => format!("{error}: instruction {origin} reads {reg:?}, which may not be written"),
+        None => error,
+    })?;
     Ok((lowered, encoded))
 }
 
