@@ -7,13 +7,13 @@
 use iced_x86::Code;
 use smallvec::{SmallVec, smallvec};
 use vyre_foundation::ir::ops::{Kind, Op};
-use vyre_foundation::ir::{Element, InstId, MemId, Space, Type, ValueId};
+use vyre_foundation::ir::{Def, Element, InstId, MemId, Space, Type, ValueId};
 
 use super::emit::{self, Regs, at, element};
 use super::lower::Lower;
 use super::machine::{Address, Base, Class, Operand, Reg, Width};
 use super::service::{self, Array, Site};
-use super::shape::Axes;
+use super::shape::{Axes, exits_of};
 
 /// An object that is accessed.
 #[derive(Clone, Copy)]
@@ -232,6 +232,7 @@ impl Lower<'_> {
         let tile = self.shape.tile;
         let size = object.size();
         let (root, start) = self.addend(index);
+        self.prefetch(object, root);
         let fast = |this: &mut Self| {
             let mut regs = Regs::new();
             for k in 0..results.len() as i32 {
@@ -259,6 +260,37 @@ impl Lower<'_> {
             self.meet(arrivals)
         };
         self.hold_all(&results, &regs);
+    }
+
+    /// In a loop whose index jumps far from trip to trip, asks for what a later trip loads: the processor does not see that coming.
+    fn prefetch(&mut self, object: Object, index: ValueId) {
+        /// How many trips ahead.
+        const AHEAD: u8 = 8;
+        let program = self.program;
+        let Some(enclosing) = self.loops.last() else { return };
+        let body = program.insts[enclosing.inst].blocks[0];
+        let Some(position) = program.blocks[body].params.iter().position(|&param| param == index) else { return };
+        let (mut breaks, mut continues) = (Vec::new(), Vec::new());
+        exits_of(program, body, &mut breaks, &mut continues);
+        let &[next] = continues.as_slice() else { return };
+        let next = program.insts[next].operands[position];
+        let Def::Result(next, 0) = program.values[next].def else { return };
+        let (Op::Add, &[a, b]) = (&program.insts[next].op, program.insts[next].operands.as_slice()) else { return };
+        let step = if a == index { b } else { a };
+        let near = program.known(step).is_some_and(|step| step.bits * (object.size() as u64) < 2048);
+        if near || self.emit.is_cold() || !self.shape.axes[step].is_uniform() || !self.is_there(step) {
+            return;
+        }
+        let step = self.scalar(step, 0);
+        let width = self.shape.tile.width() as i32 * object.size();
+        for row in 0..self.shape.tile.rows_of(self.shape.axes[index]) {
+            let first = self.base(index, row);
+            let ahead = self.emit.lea(element(first, step, AHEAD, 0), Width::Qword);
+            for line in (0..width).step_by(64) {
+                let address = element(object.start, ahead, object.size() as u8, line);
+                self.emit.push(Code::Prefetcht0_m8, &[Operand::Memory(address)], true);
+            }
+        }
     }
 
     fn load_lanes(&mut self, id: InstId, object: Object, index: ValueId) {
@@ -577,25 +609,50 @@ impl Lower<'_> {
             self.vector(value, tile.pack_of(axes, copy), 0);
         }
         let slow = (!self.is_inside(id)).then(|| self.jump_unless_inside(object, index, 1));
+        let (root, start) = self.addend(index);
+        let address = |this: &mut Self, pack: usize| {
+            let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
+            let first = this.base(root, row as usize);
+            element(object.start, first, size as u8, ((column * tile.lanes) as i32 + start) * size)
+        };
+        let done = self.emit.block(self.emit.is_cold());
+        // A tile that is one row of whole cache lines, of an object that nobody loads, may go past the caches.
+        let lines = tile.rows == 1 && tile.width() as i32 * size % 64 == 0 && size >= 4;
+        if lines && !masked && !self.emit.is_cold() && self.only_stored[object.memory] {
+            let first = address(self, 0);
+            let first = self.emit.lea(first, Width::Qword);
+            let test = [Operand::Memory(at(Base::Context, service::STREAM)), Operand::Use(first, Width::Dword)];
+            self.emit.push(Code::Test_rm32_r32, &test, false);
+            let (stream, plain) = self.emit.branch(Code::Je_rel32_64, false, false);
+            self.emit.at = stream;
+            for copy in 0..tile.copies(axes) {
+                let pack = tile.pack_of(axes, copy);
+                let address = address(self, pack);
+                for half in 0..size / 4 {
+                    let value = self.vector(value, pack, half as usize);
+                    let displacement = address.displacement + half * self.emit.bytes();
+                    self.emit.stream(Address { displacement, ..address }, value);
+                }
+            }
+            self.emit.jump(done, &[]);
+            self.emit.at = plain;
+        }
         for copy in 0..tile.copies(axes) {
             let pack = tile.pack_of(axes, copy);
-            let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
-            let (root, start) = self.addend(index);
-            let first = self.base(root, row as usize);
-            let offset = ((column * tile.lanes) as i32 + start) * size;
-            let address = element(object.start, first, size as u8, offset);
+            let address = address(self, pack);
             let mask = self.active_in_copy(axes, copy);
             self.store_vector(object.element, address, value, pack, mask);
         }
-        let Some(slow) = slow else { return };
-        let done = self.emit.block(self.emit.is_cold());
-        self.emit.jump(done, &[]);
-        self.emit.at = slow;
-        let mark = self.scope();
-        self.scatter_all(object, index, &[value]);
-        self.leave(mark);
         self.emit.jump(done, &[]);
         self.emit.at = done;
+        if let Some(slow) = slow {
+            self.emit.at = slow;
+            let mark = self.scope();
+            self.scatter_all(object, index, &[value]);
+            self.leave(mark);
+            self.emit.jump(done, &[]);
+            self.emit.at = done;
+        }
     }
 
     fn store_vector(&mut self, element: Element, address: Address, value: ValueId, pack: usize, mask: Option<Reg>) {
@@ -616,11 +673,7 @@ impl Lower<'_> {
     /// Stores a vector, or the lanes of a mask.
     fn store_lanes(&mut self, address: Address, value: Reg, mask: Option<Reg>, of_64: bool) {
         let Some(mask) = mask else {
-            if self.streaming {
-                self.emit.stream(address, value);
-            } else {
-                self.emit.store(address, value);
-            }
+            self.emit.store(address, value);
             return;
         };
         if self.emit.wide() {

@@ -27,6 +27,8 @@ pub(crate) struct Lowered {
     pub(crate) function: Function,
     pub(crate) sites: Vec<Site>,
     pub(crate) tile: Tile,
+    /// Storage that is stored to and never loaded from.
+    pub(crate) only_stored: Arena<MemId, bool>,
     /// Bytes that each tile of a workgroup keeps from segment to segment.
     pub(crate) bytes_per_tile: usize,
     /// Bytes that a workgroup keeps from segment to segment.
@@ -137,8 +139,8 @@ pub(super) struct Lower<'p> {
     pub(super) stop: machine::BlockId,
     /// How many more instructions may be written twice, once for the case that all lanes agree.
     pub(super) spare: usize,
-    /// Whether stores that fill whole vectors go past the caches.
-    pub(super) streaming: bool,
+    /// Storage that is stored to and never loaded from.
+    pub(super) only_stored: Arena<MemId, bool>,
 }
 
 enum Cached {
@@ -147,7 +149,7 @@ enum Cached {
 }
 
 /// Lowers a program for tiles of a form.
-pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
+pub(crate) fn lower(program: &Program, tile: Tile) -> Lowered {
     let wide = tile.lanes == 16;
     let mut emit = Emit::new(wide);
     let entry = emit.at;
@@ -188,7 +190,7 @@ pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
         stop,
         // Large programs are not made larger.
         spare: if program.insts.len() > 500 { 50 } else { 400 },
-        streaming,
+        only_stored: only_stored(program),
     };
     lower.function();
     Lowered {
@@ -197,8 +199,24 @@ pub(crate) fn lower(program: &Program, tile: Tile, streaming: bool) -> Lowered {
         split: lower.split,
         function: lower.emit.function,
         sites: lower.sites,
+        only_stored: lower.only_stored,
         tile,
     }
+}
+
+/// Which storage is stored to and never loaded from, by plain instructions.
+fn only_stored(program: &Program) -> Arena<MemId, bool> {
+    let mut only_stored = Arena::filled(program.memory.len(), false);
+    for (id, memory) in program.memory.iter() {
+        only_stored[id] = matches!(memory.space, Space::Storage(_)) && !memory.atomic;
+    }
+    program.walk(|inst, _| {
+        let op = &program.insts[inst].op;
+        if let (Some(memory), false) = (op.memory(), matches!(op, Op::Store(_) | Op::Length(_))) {
+            only_stored[memory] = false;
+        }
+    });
+    only_stored
 }
 
 /// For each value, the instruction of the block it is defined in that uses it last.
@@ -260,7 +278,7 @@ impl Lower<'_> {
         if tile.layout == Layout::Merged {
             self.find_group();
             self.tiles_of_run(body);
-            self.emit.ret();
+            self.finish();
             // Workgroups are not gone through one by one.
             self.emit.at = self.group_end;
             self.emit.ret();
@@ -344,6 +362,14 @@ impl Lower<'_> {
         self.emit.at = out;
         self.emit.jump(done, &[]);
         self.emit.at = done;
+        self.finish();
+    }
+
+    /// Returns. What went past the caches is in memory then.
+    fn finish(&mut self) {
+        if self.only_stored.values().any(|&only_stored| only_stored) {
+            self.emit.push(Code::Sfence, &[], true);
+        }
         self.emit.ret();
     }
 

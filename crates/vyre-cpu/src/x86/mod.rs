@@ -33,7 +33,7 @@ use vyre_foundation::launch::Report;
 use vyre_foundation::text;
 
 use crate::dispatch::{Account, Launch};
-use crate::memory::Block;
+use crate::memory::{Block, View};
 use crate::pool::Pool;
 use assemble::Assembler;
 use encode::Encoded;
@@ -76,6 +76,9 @@ const TRIPS_PER_POLL: u32 = 1 << 10;
 /// About how many invocations are executed between two looks at the clock, if no loop looks.
 const INVOCATIONS_PER_CALL: u32 = 1 << 16;
 
+/// An object of so many bytes does not stay in the caches.
+const STREAMED_BYTES: u64 = 32 << 20;
+
 /// A program as machine code.
 pub(crate) struct Kernel {
     level: Level,
@@ -84,6 +87,7 @@ pub(crate) struct Kernel {
     tile: Tile,
     workgroup_size: u32,
     layout: MemoryLayout,
+    only_stored: Arena<MemId, bool>,
     /// Memory of workers that is not in use.
     idle: Mutex<Vec<Frame>>,
 }
@@ -122,9 +126,9 @@ thread_local! {
 }
 
 /// Lowers a program and assembles its code.
-fn assemble(program: &Validated<Program>, level: Level, streaming: bool) -> Result<(lower::Lowered, Encoded), String> {
+fn assemble(program: &Validated<Program>, level: Level) -> Result<(lower::Lowered, Encoded), String> {
     let tile = tiling::choose(program, level);
-    let mut lowered = lower::lower(program, tile, streaming);
+    let mut lowered = lower::lower(program, tile);
     let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut lowered.function));
     let encoded = encoded.map_err(|error| match lowered.function.unwritten() {
         Some((origin, reg)) => format!("{error}: instruction {origin} reads {reg:?}, which may not be written"),
@@ -138,7 +142,7 @@ fn assemble(program: &Validated<Program>, level: Level, streaming: bool) -> Resu
 /// # Errors
 /// There is no code for it, for the reason given; that is no fault of the program.
 pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kernel, String> {
-    let (lowered, encoded) = assemble(program, level, false)?;
+    let (lowered, encoded) = assemble(program, level)?;
     let layout = MemoryLayout::new(program, &lowered);
     let code = Executable::new(&encoded.bytes)?;
     pages::name_for_perf(&code, encoded.bytes.len(), &program.name);
@@ -149,6 +153,7 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
         tile: lowered.tile,
         workgroup_size: program.workgroup_size.iter().product(),
         layout,
+        only_stored: lowered.only_stored,
         idle: Mutex::new(Vec::new()),
     })
 }
@@ -158,7 +163,7 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
 /// # Errors
 /// There is no code for it.
 pub(crate) fn listing(program: &Validated<Program>, level: Level) -> Result<String, String> {
-    let (lowered, encoded) = assemble(program, level, false)?;
+    let (lowered, encoded) = assemble(program, level)?;
     let lines: FxHashMap<u32, String> =
         text::lines(program).into_iter().map(|(id, line)| (lower::origin(id), line)).collect();
     let tile = lowered.tile;
@@ -251,6 +256,17 @@ impl Kernel {
         account.report()
     }
 
+    /// The bits that an address must not have for a store to go past the caches: into an object that is larger than they are, such
+    /// a store saves reading what it overwrites.
+    fn stream(&self, launch: &Launch<'_>) -> u32 {
+        let bytes = |(id, view): (MemId, &Option<View>)| match (view, self.only_stored[id]) {
+            (Some(view), true) => u64::from(view.length) * view.element.size() as u64,
+            _ => 0,
+        };
+        let largest = launch.storage.iter().map(bytes).max().unwrap_or(0);
+        if largest >= STREAMED_BYTES { 63 } else { u32::MAX }
+    }
+
     /// Executes some workgroups.
     fn piece(&self, launch: &Launch<'_>, account: &Account<'_>, first: u32, count: u32) {
         let frame = self.frame();
@@ -267,6 +283,7 @@ impl Kernel {
         };
         let header = frame.context.at(0).cast::<Context>();
         let mut fields = Context::new(self.level, launch.groups, trips);
+        fields.stream = self.stream(launch);
         fields.kept = frame.kept.at(0);
         fields.group_slots = frame.group.at(0);
         fields.worker = (&raw const worker).cast();

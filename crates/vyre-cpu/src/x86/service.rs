@@ -32,7 +32,8 @@ pub(crate) struct Context {
     pub(crate) groups: u32,
     /// How many invocations there are, if workgroups are merged.
     pub(crate) positions: u32,
-    padding: u32,
+    /// Bits that an address must not have for a store to go past the caches.
+    pub(crate) stream: u32,
     /// What tiles keep between segments.
     pub(crate) kept: *mut u8,
     /// What a workgroup keeps between segments.
@@ -51,6 +52,7 @@ pub(crate) const GROUP: i32 = std::mem::offset_of!(Context, group) as i32;
 pub(crate) const FIRST: i32 = std::mem::offset_of!(Context, first) as i32;
 pub(crate) const GROUPS: i32 = std::mem::offset_of!(Context, groups) as i32;
 pub(crate) const POSITIONS: i32 = std::mem::offset_of!(Context, positions) as i32;
+pub(crate) const STREAM: i32 = std::mem::offset_of!(Context, stream) as i32;
 pub(crate) const KEPT: i32 = std::mem::offset_of!(Context, kept) as i32;
 pub(crate) const GROUP_SLOTS: i32 = std::mem::offset_of!(Context, group_slots) as i32;
 pub(crate) const SCRATCH_START: i32 = std::mem::offset_of!(Context, scratch) as i32;
@@ -514,7 +516,7 @@ impl Context {
             first: 0,
             groups: 0,
             positions: 0,
-            padding: 0,
+            stream: u32::MAX,
             kept: std::ptr::null_mut(),
             group_slots: std::ptr::null_mut(),
             service: match level {
