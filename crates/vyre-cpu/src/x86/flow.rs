@@ -7,6 +7,7 @@
 //! lanes that all meet it, and a loop runs without masks until the first lane leaves it.
 
 use iced_x86::Code;
+use smallvec::SmallVec;
 use vyre_foundation::analysis::finite;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, Space, Type, ValueId};
@@ -786,8 +787,17 @@ impl Lower<'_> {
     fn compare_run(&mut self, op: &Op, operands: &[ValueId], holds: bool) -> Option<Code> {
         let &[a, b] = operands else { return None };
         let tile = self.shape.tile;
-        let fixed = |value: ValueId| self.shape.axes[value].is_uniform();
-        if !self.is_linear(a) || !fixed(b) || self.shape.axes[a].meets(Axes::ROW) && tile.rows > 1 {
+        // The linear value may stand on either side.
+        let (op, a, b) = match op {
+            _ if self.is_linear(a) => (op, a, b),
+            Op::Lt => (&Op::Gt, b, a),
+            Op::Le => (&Op::Ge, b, a),
+            Op::Gt => (&Op::Lt, b, a),
+            Op::Ge => (&Op::Le, b, a),
+            _ => return None,
+        };
+        let fixed = self.shape.axes[b].is_uniform();
+        if !self.is_linear(a) || !fixed || self.shape.axes[a].meets(Axes::ROW) && tile.rows > 1 {
             return None;
         }
         let signed = self.program.ty(a) == Type::I32;
@@ -855,7 +865,7 @@ impl Lower<'_> {
         let params = program.blocks[body].params.clone();
         let mut entry = Regs::new();
         for (&param, &operand) in params.iter().zip(&inst.operands) {
-            entry.extend(self.regs_for(param, operand));
+            entry.extend(self.carried(param, operand));
         }
         let outer_variables = std::mem::take(&mut self.state.variables);
         let entry_mask = self.state.mask.clone();
@@ -912,6 +922,39 @@ impl Lower<'_> {
         self.emit.is_open()
     }
 
+    /// The classes of the registers that a loop carries for a parameter: of a linear one, the first lanes, which say all.
+    fn carried_classes(&self, param: ValueId) -> SmallVec<[Class; 4]> {
+        if self.is_linear(param) {
+            let rows = self.shape.tile.rows_of(self.shape.axes[param]);
+            return std::iter::repeat_n(Class::Scalar, rows).collect();
+        }
+        self.classes(param)
+    }
+
+    /// What a loop carries for a parameter that becomes another value.
+    fn carried(&mut self, param: ValueId, from: ValueId) -> Regs {
+        if self.is_linear(param) {
+            let rows = self.shape.tile.rows_of(self.shape.axes[param]);
+            return (0..rows).map(|row| self.base(from, row)).collect();
+        }
+        self.regs_for(param, from)
+    }
+
+    fn hold_carried(&mut self, params: &[ValueId], regs: &[Reg]) {
+        let mut rest = regs;
+        for &param in params {
+            let (own, others) = rest.split_at(self.carried_classes(param).len());
+            rest = others;
+            if self.is_linear(param) {
+                let mut all: Regs = own.iter().flat_map(|&first| self.run_of(first)).collect();
+                all.extend_from_slice(own);
+                self.hold(param, &all);
+            } else {
+                self.hold(param, own);
+            }
+        }
+    }
+
     /// A loop in its general form.
     fn general_loop(&mut self, id: InstId, exit: machine::BlockId, entry: &[Reg], divergent: bool, carries_mask: bool) {
         let program = self.program;
@@ -934,7 +977,7 @@ impl Lower<'_> {
             }
             if staged {
                 for &param in &params {
-                    for class in self.classes(param) {
+                    for class in self.carried_classes(param) {
                         let zero = self.zero_of(class);
                         variables.push(zero);
                     }
@@ -961,7 +1004,7 @@ impl Lower<'_> {
         self.emit.at = header;
         let (own, rest) = heads.split_at(entry.len());
         let (variables, packs) = rest.split_at(variables.len());
-        self.hold_all(&params, own);
+        self.hold_carried(&params, own);
         self.state.variables = Regs::from_slice(variables);
         if carries_mask {
             self.state.mask = Some(Mask { packs: Regs::from_slice(packs), maybe_empty: false });
@@ -1031,7 +1074,7 @@ impl Lower<'_> {
             .collect();
         self.emit.jump(header, entry);
         self.emit.at = header;
-        self.hold_all(&params, &heads);
+        self.hold_carried(&params, &heads);
         self.loops.push(EnclosingLoop {
             inst: id,
             header,
@@ -1187,7 +1230,7 @@ impl Lower<'_> {
         if let Some(id) = id {
             let mut regs = Regs::new();
             for (&param, &operand) in params.iter().zip(&program.insts[id].operands) {
-                regs.extend(self.regs_for(param, operand));
+                regs.extend(self.carried(param, operand));
             }
             given = Some(regs);
         }
@@ -1228,9 +1271,14 @@ impl Lower<'_> {
                 let mut position = staging;
                 let mut from = 0;
                 for &param in &params {
-                    let count = self.classes(param).len();
+                    let count = self.carried_classes(param).len();
                     let old = Regs::from_slice(&self.state.variables[position..position + count]);
-                    let chosen = self.choose(param, &masks, &given[from..from + count], &old);
+                    let given = &given[from..from + count];
+                    // All that bring first lanes of a linear value bring the same.
+                    let chosen = match self.is_linear(param) {
+                        true => Regs::from_slice(given),
+                        false => self.choose(param, &masks, given, &old),
+                    };
                     self.state.variables[position..position + count].copy_from_slice(&chosen);
                     position += count;
                     from += count;

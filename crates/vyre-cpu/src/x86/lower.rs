@@ -1349,7 +1349,7 @@ impl Lower<'_> {
     }
 
     /// A scalar, and one more for each following lane.
-    fn run_of(&mut self, first: Reg) -> Regs {
+    pub(super) fn run_of(&mut self, first: Reg) -> Regs {
         let tile = self.shape.tile;
         let splat = self.emit.broadcast(first, false);
         let packs = (0..tile.columns).map(|column| {
