@@ -46,7 +46,7 @@ pub(crate) fn choose(program: &Program, level: Level) -> Tile {
     };
     let fits = |count: u32, into: u32| into.is_multiple_of(count);
     let mut best = (single, f64::INFINITY);
-    for columns in [1, 2, 4] {
+    for columns in [1, 2, 4, 8] {
         for rows in [1, 2, 4, 8] {
             let tile = Tile { columns, rows, ..single };
             let allowed = match layout {
