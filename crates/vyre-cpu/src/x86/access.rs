@@ -103,6 +103,8 @@ impl Lower<'_> {
             self.load_once(id, object, index);
         } else if self.is_linear(index) {
             self.load_run(id, object, index);
+        } else if inst.results.len() == 4 && self.is_quads(object, index) {
+            self.load_quads(id, object, index);
         } else {
             self.load_lanes(id, object, index);
         }
@@ -297,6 +299,146 @@ impl Lower<'_> {
         let results = self.program.insts[id].results.clone();
         let regs = self.gather_all(id, object, index);
         self.hold_all(&results, &regs);
+    }
+
+    // Accesses to four elements where the index goes up by four from lane to lane: all of it is one run of elements, of which
+    // each lane has four in a row.
+
+    /// Whether an access to four elements is such a one, and there are instructions that transpose its lanes.
+    fn is_quads(&self, object: Object, index: ValueId) -> bool {
+        object.size() == 4 && !self.emit.wide() && self.quad_parts(index).is_some()
+    }
+
+    /// An index as four times a linear value, and what is added to that.
+    fn quad_parts(&self, index: ValueId) -> Option<(ValueId, SmallVec<[ValueId; 2]>)> {
+        let program = self.program;
+        let Def::Result(id, 0) = program.values[index].def else { return None };
+        let &[a, b] = program.insts[id].operands.as_slice() else { return None };
+        let literal = |value: ValueId| program.known(value).map(|literal| literal.bits);
+        let linear = |value: ValueId| self.is_linear(value) && self.is_there(value);
+        let fixed = |value: ValueId| {
+            !self.shape.axes[value].meets(Axes::LANE.and(Axes::COLUMN)) && self.is_there(value)
+        };
+        match program.insts[id].op {
+            Op::Mul if literal(b) == Some(4) && linear(a) => Some((a, SmallVec::new())),
+            Op::Mul if literal(a) == Some(4) && linear(b) => Some((b, SmallVec::new())),
+            Op::Shl if literal(b) == Some(2) && linear(a) => Some((a, SmallVec::new())),
+            Op::Add => {
+                let (inner, added) = if fixed(b) { (a, b) } else { (b, a) };
+                let (root, mut parts) = self.quad_parts(inner).filter(|_| fixed(added))?;
+                parts.push(added);
+                Some((root, parts))
+            }
+            _ => None,
+        }
+    }
+
+    /// The index of the first lane of each row. All four elements of all lanes are inside, or the code jumps to a cold block.
+    fn quad_bases(&mut self, object: Object, index: ValueId) -> (Regs, super::machine::BlockId) {
+        let tile = self.shape.tile;
+        let (root, parts) = self.quad_parts(index).expect("the caller has looked");
+        let away = self.emit.block(true);
+        let mut bases = Regs::new();
+        for row in 0..tile.rows_of(self.shape.axes[index]) {
+            let first = self.base(root, row);
+            let mut base = self.emit.s1i(Code::Shl_rm32_imm8, Width::Dword, first, Operand::Byte(2));
+            for &part in &parts {
+                let part = self.scalar(part, row * tile.columns as usize);
+                base = self.emit.s2(Code::Add_r32_rm32, Width::Dword, base, part);
+            }
+            let last = self.emit.lea(at(Base::Reg(base), 4 * tile.width() as i32 - 1), Width::Qword);
+            self.emit.cmp(last, Self::length(object.memory), Width::Qword);
+            let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
+            self.emit.at = outside;
+            self.emit.jump(away, &[]);
+            self.emit.at = inside;
+            bases.push(base);
+        }
+        (bases, away)
+    }
+
+    /// Where the elements of a lane of a pack are.
+    fn quad_address(&self, object: Object, bases: &[Reg], axes: Axes, copy: usize, lane: i32) -> Address {
+        let tile = self.shape.tile;
+        let pack = tile.pack_of(axes, copy) as u32;
+        let (row, column) = (pack / tile.columns, pack % tile.columns);
+        let base = bases[if bases.len() == 1 { 0 } else { row as usize }];
+        element(object.start, base, 4, 16 * ((column * tile.lanes) as i32 + lane))
+    }
+
+    fn load_quads(&mut self, id: InstId, object: Object, index: ValueId) {
+        let results = self.program.insts[id].results.clone();
+        let axes = self.shape.axes[index];
+        let copies = self.shape.tile.copies(axes);
+        let (bases, slow) = self.quad_bases(object, index);
+        let mut regs: [Regs; 4] = Default::default();
+        for copy in 0..copies {
+            // Four vectors with the elements of two lanes each, in their halves.
+            let pairs = [0, 1, 2, 3].map(|lane| {
+                let low = self.emit.reg(Class::Vector);
+                let address = self.quad_address(object, &bases, axes, copy, lane);
+                let operands = [Operand::Def(low, Width::Xmm), Operand::Memory(address)];
+                self.emit.push(Code::VEX_Vmovups_xmm_xmmm128, &operands, false);
+                let address = self.quad_address(object, &bases, axes, copy, lane + 4);
+                self.emit.v2i((Code::VEX_Vinsertf128_ymm_ymm_xmmm128_imm8, Code::INVALID), low, address, 1)
+            });
+            for (list, reg) in regs.iter_mut().zip(self.transposed(pairs)) {
+                list.push(reg);
+            }
+        }
+        let mut arrivals = vec![self.arrival(regs.into_iter().flatten().collect())];
+        self.emit.at = slow;
+        let mark = self.scope();
+        let regs = self.gather_all(id, object, index);
+        self.leave(mark);
+        arrivals.push(self.arrival(regs));
+        let regs = self.meet(arrivals);
+        self.hold_all(&results, &regs);
+    }
+
+    fn store_quads(&mut self, object: Object, index: ValueId, values: &[ValueId]) {
+        let tile = self.shape.tile;
+        // What is needed is there before the code may jump over it.
+        for pack in 0..tile.packs() as usize {
+            values.iter().for_each(|&value| {
+                self.vector(value, pack, 0);
+            });
+        }
+        let (bases, slow) = self.quad_bases(object, index);
+        for pack in 0..tile.packs() as usize {
+            let lanes = [0, 1, 2, 3].map(|k| self.vector(values[k], pack, 0));
+            for (lane, pair) in (0..).zip(self.transposed(lanes)) {
+                let address = self.quad_address(object, &bases, Axes::ALL, pack, lane);
+                self.emit.store_half(address, pair);
+                let address = self.quad_address(object, &bases, Axes::ALL, pack, lane + 4);
+                let operands = [Operand::Memory(address), Operand::Use(pair, Width::Ymm), Operand::Byte(1)];
+                self.emit.push(Code::VEX_Vextractf128_xmmm128_ymm_imm8, &operands, true);
+            }
+        }
+        let done = self.emit.block(self.emit.is_cold());
+        self.emit.jump(done, &[]);
+        self.emit.at = slow;
+        let mark = self.scope();
+        self.scatter_all(object, index, values);
+        self.leave(mark);
+        self.emit.jump(done, &[]);
+        self.emit.at = done;
+    }
+
+    /// Swaps rows and columns of the four by four elements in the halves of four vectors.
+    fn transposed(&mut self, [a, b, c, d]: [Reg; 4]) -> [Reg; 4] {
+        const LOW: (Code, Code) = (Code::VEX_Vunpcklps_ymm_ymm_ymmm256, Code::INVALID);
+        const HIGH: (Code, Code) = (Code::VEX_Vunpckhps_ymm_ymm_ymmm256, Code::INVALID);
+        const LOW_PAIRS: (Code, Code) = (Code::VEX_Vunpcklpd_ymm_ymm_ymmm256, Code::INVALID);
+        const HIGH_PAIRS: (Code, Code) = (Code::VEX_Vunpckhpd_ymm_ymm_ymmm256, Code::INVALID);
+        let (ab_low, cd_low) = (self.emit.v2(LOW, a, b), self.emit.v2(LOW, c, d));
+        let (ab_high, cd_high) = (self.emit.v2(HIGH, a, b), self.emit.v2(HIGH, c, d));
+        [
+            self.emit.v2(LOW_PAIRS, ab_low, cd_low),
+            self.emit.v2(HIGH_PAIRS, ab_low, cd_low),
+            self.emit.v2(LOW_PAIRS, ab_high, cd_high),
+            self.emit.v2(HIGH_PAIRS, ab_high, cd_high),
+        ]
     }
 
     /// Loads lane by lane, for all packs and results.
@@ -548,6 +690,8 @@ impl Lower<'_> {
             self.store_once(id, object, index, &values);
         } else if self.is_linear(index) && values.len() == 1 {
             self.store_run(id, object, index, values[0]);
+        } else if values.len() == 4 && self.state.mask.is_none() && self.is_quads(object, index) {
+            self.store_quads(object, index, &values);
         } else {
             self.scatter_all(object, index, &values);
         }
