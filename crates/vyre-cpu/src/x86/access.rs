@@ -316,9 +316,8 @@ impl Lower<'_> {
         let &[a, b] = program.insts[id].operands.as_slice() else { return None };
         let literal = |value: ValueId| program.known(value).map(|literal| literal.bits);
         let linear = |value: ValueId| self.is_linear(value) && self.is_there(value);
-        let fixed = |value: ValueId| {
-            !self.shape.axes[value].meets(Axes::LANE.and(Axes::COLUMN)) && self.is_there(value)
-        };
+        let fixed =
+            |value: ValueId| !self.shape.axes[value].meets(Axes::LANE.and(Axes::COLUMN)) && self.is_there(value);
         match program.insts[id].op {
             Op::Mul if literal(b) == Some(4) && linear(a) => Some((a, SmallVec::new())),
             Op::Mul if literal(a) == Some(4) && linear(b) => Some((b, SmallVec::new())),

@@ -801,13 +801,19 @@ impl Lower<'_> {
             return None;
         }
         let signed = self.program.ty(a) == Type::I32;
-        // Whether lanes are all below the bound, or all at or above it; in 64 bits, so that nothing wraps.
+        // Whether lanes are all below the bound, or all above it.
         let (below, inclusive) = match (op, holds) {
             (Op::Lt, true) | (Op::Ge, false) => (true, false),
             (Op::Le, true) | (Op::Gt, false) => (true, true),
+            (Op::Gt, true) | (Op::Le, false) => (false, false),
+            (Op::Ge, true) | (Op::Lt, false) => (false, true),
             _ => return None,
         };
-        debug_assert!(below);
+        // Lanes above the first one are greater if none of them can be the greatest number.
+        let greatest = if signed { i64::from(i32::MAX) } else { i64::from(u32::MAX) };
+        if !below && self.ranges.of_value(a).high >= greatest {
+            return None;
+        }
         let first = self.base(a, 0);
         let bound = self.scalar(b, 0);
         let (first, bound) = if signed {
@@ -816,14 +822,19 @@ impl Lower<'_> {
         } else {
             (first, bound)
         };
-        let last = self.emit.lea(at(Base::Reg(first), tile.width() as i32 - 1), Width::Qword);
-        self.emit.cmp(last, bound, Width::Qword);
-        // A run of unsigned numbers that wraps has a last one of 2³² or more, which no bound is.
-        Some(match (inclusive, signed) {
-            (false, false) => Code::Jb_rel32_64,
-            (true, false) => Code::Jbe_rel32_64,
-            (false, true) => Code::Jl_rel32_64,
-            (true, true) => Code::Jle_rel32_64,
+        // In 64 bits nothing wraps: a run of unsigned numbers that does has a last one of 2³² or more, which no bound is.
+        let extreme =
+            if below { self.emit.lea(at(Base::Reg(first), tile.width() as i32 - 1), Width::Qword) } else { first };
+        self.emit.cmp(extreme, bound, Width::Qword);
+        Some(match (below, inclusive, signed) {
+            (true, false, false) => Code::Jb_rel32_64,
+            (true, true, false) => Code::Jbe_rel32_64,
+            (true, false, true) => Code::Jl_rel32_64,
+            (true, true, true) => Code::Jle_rel32_64,
+            (false, false, false) => Code::Ja_rel32_64,
+            (false, true, false) => Code::Jae_rel32_64,
+            (false, false, true) => Code::Jg_rel32_64,
+            (false, true, true) => Code::Jge_rel32_64,
         })
     }
 

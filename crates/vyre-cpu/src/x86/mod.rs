@@ -2,7 +2,7 @@
 //!
 //! [`shape`] says how the invocations of a workgroup are laid out over vector registers and along which directions each value
 //! differs; [`lower`] goes through the program and writes [`machine`] code over virtual registers, with [`flow`] for control
-//! flow and masks, [`select`] for operations and [`access`] for memory; [`assemble`] removes what nobody needs, chooses
+//! flow and masks, [`select`] for operations and [`access`] for memory; [`mod@assemble`] removes what nobody needs, chooses
 //! registers and encodes; [`pages`] makes the bytes executable. What code cannot do, or rarely does, it has [`service`] do.
 
 mod access;
