@@ -8,11 +8,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use vyre_cpu::{Cpu, portable, spmd};
+use vyre_cpu::{Cpu, Execution, listing, portable, spmd};
 use vyre_driver::{Device, Error};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Module, Program, Space};
 use vyre_foundation::launch::{Grid, Limits};
+use vyre_foundation::transform::expand_math;
 use vyre_foundation::{Validated, text, validate, wire};
 use vyre_testkit::{Features, generate};
 
@@ -79,7 +80,10 @@ pub fn program(case: &[u8]) -> Option<Vec<u8>> {
 
 /// Lowers a program for every backend. A language may lack something; nothing else may go wrong.
 pub fn lower(program: &Validated<Program>) {
-    portable::Kernel::new(spmd::lower(&Arc::new(program.clone())));
+    portable::Kernel::new(spmd::lower(&Arc::new(expand_math(program).into_owned()), 16));
+    for execution in [Execution::Avx2, Execution::Avx512] {
+        expect(listing(&Arc::new(program.clone()), execution), program);
+    }
     expect(vyre_wgpu::verify(program), program);
     for target in vyre_wgpu::Target::ALL {
         expect(vyre_wgpu::emit(program, target), program);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use vyre_cpu::{Cpu, Execution, listing};
 use vyre_driver::Device;
+use vyre_foundation::ir::ops::Exactness;
 use vyre_foundation::ir::{Module, Program};
 use vyre_foundation::{Validated, text, validate};
 use vyre_testkit::{Features, differential, files, generate};
@@ -30,6 +31,17 @@ fn file_tests_have_code() {
             has_code(&case.program, &path.display().to_string());
             has_code(device.compile(&case.program).expect("compiles").program(), &path.display().to_string());
         }
+    }
+}
+
+/// A loop around barriers that is left by `return` only. (A GPU goes round until its fuel is used up.)
+#[test]
+fn a_workgroup_that_has_ended_is_left() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all_ended.vyre");
+    let device = Device::open(&Cpu::default()).expect("a processor");
+    for case in files::cases(&path).expect("a program") {
+        let wrong = differential::mistake(&device, &case.program, case.grid, &case.inputs, Exactness::Exact);
+        assert_eq!(wrong, None);
     }
 }
 

@@ -128,7 +128,7 @@ pub(crate) fn limits() -> Limits {
 }
 
 /// How the device differs from the oracle, if it does.
-pub(crate) fn mistake(
+pub fn mistake(
     device: &Device,
     program: &Validated<Program>,
     grid: Grid,
