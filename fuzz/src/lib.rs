@@ -119,7 +119,7 @@ pub fn run(program: &Validated<Program>) {
     }
     static DEVICES: OnceLock<[Device; 2]> = OnceLock::new();
     let devices = DEVICES.get_or_init(|| {
-        let cpu = Device::open(&Cpu { threads: Some(1) }).expect("there is a processor");
+        let cpu = Device::open(&Cpu { threads: Some(1), ..Cpu::default() }).expect("there is a processor");
         [vyre_testkit::oracle(16), cpu]
     });
     let limits = Limits { fuel: 1000, deadline: None, trace_capacity: 16 };
