@@ -6,14 +6,15 @@
 
 use iced_x86::Code;
 use smallvec::{SmallVec, smallvec};
+use vyre_foundation::analysis::exits_of;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{Def, Element, InstId, MemId, Space, Type, ValueId};
 
 use super::emit::{self, Regs, at, element};
 use super::lower::Lower;
-use super::machine::{Address, Base, Class, Operand, Reg, Width};
+use super::machine::{Address, Base, BlockId, Class, Operand, Reg, Width};
 use super::service::{self, Array, Site};
-use super::shape::{Axes, exits_of};
+use super::shape::Axes;
 
 /// An object that is accessed.
 #[derive(Clone, Copy)]
@@ -74,6 +75,16 @@ impl Lower<'_> {
     /// Where the length of an object is, as 64 bits.
     fn length(memory: MemId) -> Address {
         at(Base::Context, service::object(memory) + 8)
+    }
+
+    /// Jumps to a block unless the element at an index plus an offset is inside.
+    fn skip_unless_inside(&mut self, object: Object, index: Reg, offset: i32, to: BlockId) {
+        let position = match offset {
+            0 => index,
+            offset => self.emit.lea(at(Base::Reg(index), offset), Width::Qword),
+        };
+        self.emit.cmp(position, Self::length(object.memory), Width::Qword);
+        self.emit.skip_to(to, Code::Jae_rel32_64);
     }
 
     /// Whether an access is inside for certain, also in lanes that are not active.
@@ -162,15 +173,7 @@ impl Lower<'_> {
             // All of them, or each on its own.
             let away = self.emit.block(true);
             for &index in &indices {
-                let last = match offset + count - 1 {
-                    0 => index,
-                    last => self.emit.lea(at(Base::Reg(index), last), Width::Qword),
-                };
-                self.emit.cmp(last, Self::length(object.memory), Width::Qword);
-                let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
-                self.emit.at = outside;
-                self.emit.jump(away, &[]);
-                self.emit.at = inside;
+                self.skip_unless_inside(object, index, offset + count - 1, away);
             }
             let regs = load_all(self, &direct);
             let mut arrivals = vec![self.arrival(regs)];
@@ -210,19 +213,13 @@ impl Lower<'_> {
     }
 
     /// Jumps to a cold block unless a run of elements is inside, for all rows; gives that block.
-    fn jump_unless_inside(&mut self, object: Object, index: ValueId, count: usize) -> super::machine::BlockId {
+    fn jump_unless_inside(&mut self, object: Object, index: ValueId, count: usize) -> BlockId {
         let tile = self.shape.tile;
         let (index, offset) = self.addend(index);
         let away = self.emit.block(true);
         for row in 0..tile.rows_of(self.shape.axes[index]) {
             let first = self.base(index, row);
-            let last =
-                self.emit.lea(at(Base::Reg(first), (tile.width() as usize + count) as i32 - 2 + offset), Width::Qword);
-            self.emit.cmp(last, Self::length(object.memory), Width::Qword);
-            let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
-            self.emit.at = outside;
-            self.emit.jump(away, &[]);
-            self.emit.at = inside;
+            self.skip_unless_inside(object, first, (tile.width() as usize + count) as i32 - 2 + offset, away);
         }
         away
     }
@@ -272,9 +269,7 @@ impl Lower<'_> {
         let Some(enclosing) = self.loops.last() else { return };
         let body = program.insts[enclosing.inst].blocks[0];
         let Some(position) = program.blocks[body].params.iter().position(|&param| param == index) else { return };
-        let (mut breaks, mut continues) = (Vec::new(), Vec::new());
-        exits_of(program, body, &mut breaks, &mut continues);
-        let &[next] = continues.as_slice() else { return };
+        let &[next] = exits_of(program, body).continues.as_slice() else { return };
         let next = program.insts[next].operands[position];
         let Def::Result(next, 0) = program.values[next].def else { return };
         let (Op::Add, &[a, b]) = (&program.insts[next].op, program.insts[next].operands.as_slice()) else { return };
@@ -333,7 +328,7 @@ impl Lower<'_> {
     }
 
     /// The index of the first lane of each row. All four elements of all lanes are inside, or the code jumps to a cold block.
-    fn quad_bases(&mut self, object: Object, index: ValueId) -> (Regs, super::machine::BlockId) {
+    fn quad_bases(&mut self, object: Object, index: ValueId) -> (Regs, BlockId) {
         let tile = self.shape.tile;
         let (root, parts) = self.quad_parts(index).expect("the caller has looked");
         let away = self.emit.block(true);
@@ -345,12 +340,7 @@ impl Lower<'_> {
                 let part = self.scalar(part, row * tile.columns as usize);
                 base = self.emit.s2(Code::Add_r32_rm32, Width::Dword, base, part);
             }
-            let last = self.emit.lea(at(Base::Reg(base), 4 * tile.width() as i32 - 1), Width::Qword);
-            self.emit.cmp(last, Self::length(object.memory), Width::Qword);
-            let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
-            self.emit.at = outside;
-            self.emit.jump(away, &[]);
-            self.emit.at = inside;
+            self.skip_unless_inside(object, base, 4 * tile.width() as i32 - 1, away);
             bases.push(base);
         }
         (bases, away)
@@ -646,12 +636,7 @@ impl Lower<'_> {
         let at_index = self.scalar(index, pack);
         let done = self.emit.block(self.emit.is_cold());
         if !self.is_inside_once(id) {
-            let position = self.emit.lea(at(Base::Reg(at_index), k), Width::Qword);
-            self.emit.cmp(position, Self::length(object.memory), Width::Qword);
-            let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
-            self.emit.at = outside;
-            self.emit.jump(done, &[]);
-            self.emit.at = inside;
+            self.skip_unless_inside(object, at_index, k, done);
         }
         let address = self.private_address(object, at_index, k, pack);
         let of_64 = object.size() == 8;
@@ -716,12 +701,7 @@ impl Lower<'_> {
             let bits = self.scalar(value, 0);
             let next = self.emit.block(self.emit.is_cold());
             if !self.is_inside_once(id) {
-                let position = self.emit.lea(at(Base::Reg(at_index), k), Width::Qword);
-                self.emit.cmp(position, Self::length(object.memory), Width::Qword);
-                let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
-                self.emit.at = outside;
-                self.emit.jump(next, &[]);
-                self.emit.at = inside;
+                self.skip_unless_inside(object, at_index, k, next);
             }
             let width = match size {
                 1 => Width::Byte,
@@ -905,10 +885,7 @@ impl Lower<'_> {
                 let position = this.emit.load_scalar(address, Width::Dword);
                 for (number, scalar) in scalars.iter().enumerate() {
                     let k = number as i32;
-                    let reached =
-                        if k == 0 { position } else { this.emit.lea(at(Base::Reg(position), k), Width::Qword) };
-                    this.emit.cmp(reached, Self::length(object.memory), Width::Qword);
-                    this.skip_to(next, Code::Jae_rel32_64);
+                    this.skip_unless_inside(object, position, k, next);
                     let bits = scalar.unwrap_or_else(|| {
                         let (lane_size, width) = if size == 8 { (8, Width::Qword) } else { (4, Width::Dword) };
                         let address = this.lane_of(service::slot(1 + number), lane_size, lane);
@@ -921,14 +898,6 @@ impl Lower<'_> {
             });
             self.leave(mark);
         }
-    }
-
-    /// Jumps to a block by flags, or goes on.
-    fn skip_to(&mut self, block: super::machine::BlockId, code: Code) {
-        let (skip, go) = self.emit.branch(code, false, false);
-        self.emit.at = skip;
-        self.emit.jump(block, &[]);
-        self.emit.at = go;
     }
 
     // Atomics.
@@ -1027,14 +996,14 @@ impl Lower<'_> {
         let (header, done) = (self.emit.block(cold), self.emit.block(cold));
         let left = self.emit.param(header, Class::Scalar);
         self.emit.test(bits);
-        self.skip_to(done, Code::Je_rel32_64);
+        self.emit.skip_to(done, Code::Je_rel32_64);
         self.emit.jump(header, &[bits]);
         self.emit.at = header;
         let lane = self.emit.s1(Code::Tzcnt_r32_rm32, Width::Dword, left);
         let rest = self.emit.s1(Code::VEX_Blsr_r32_rm32, Width::Dword, left);
         body(self, Lane::Found(lane));
         self.emit.test(rest);
-        self.skip_to(done, Code::Je_rel32_64);
+        self.emit.skip_to(done, Code::Je_rel32_64);
         self.emit.jump(header, &[rest]);
         self.emit.at = done;
     }
@@ -1055,12 +1024,8 @@ impl Lower<'_> {
         let (position, value) = (self.scalar(index, 0), self.scalar(value, 0));
         let multiply = if width == Width::Qword { Code::Imul_r64_rm64 } else { Code::Imul_r32_rm32 };
         let total = self.emit.s2(multiply, width, count, value);
-        self.emit.cmp(position, Self::length(object.memory), Width::Qword);
-        let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, false);
         let done = self.emit.block(self.emit.is_cold());
-        self.emit.at = outside;
-        self.emit.jump(done, &[]);
-        self.emit.at = inside;
+        self.skip_unless_inside(object, position, 0, done);
         let address = element(object.start, position, object.size() as u8, 0);
         self.emit.update(code, address, total, width, shared);
         self.emit.jump(done, &[]);

@@ -105,6 +105,15 @@ impl Emit {
         (taken, other)
     }
 
+    /// Jumps to a block, which has no parameters, by flags, or goes on.
+    pub(crate) fn skip_to(&mut self, block: BlockId, code: Code) {
+        let cold = self.function.blocks[block.0 as usize].cold;
+        let (skip, go) = self.branch(code, cold, false);
+        self.at = skip;
+        self.jump(block, &[]);
+        self.at = go;
+    }
+
     // Registers.
 
     pub(crate) fn reg(&mut self, class: Class) -> Reg {

@@ -8,7 +8,7 @@
 
 use iced_x86::Code;
 use smallvec::SmallVec;
-use vyre_foundation::analysis::finite;
+use vyre_foundation::analysis::{exits_of, finite};
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, Space, Type, ValueId};
 
@@ -16,7 +16,7 @@ use super::emit::{Regs, at};
 use super::lower::{EnclosingLoop, Lower, Mask, State, origin};
 use super::machine::{self, Base, Class, Operand, Reg, Width};
 use super::service::{self, Site};
-use super::shape::{Axes, exits_of};
+use super::shape::Axes;
 
 /// Loops without loops in them that take no more trips than this need not ask whether to go on.
 const SHORT_LOOP: u64 = 256;
@@ -916,9 +916,7 @@ impl Lower<'_> {
             self.state.mask = Some(Mask { packs: exit_mask, maybe_empty: true });
         }
         self.hold_all(&inst.results, &results);
-        let (mut breaks, mut continues) = (Vec::new(), Vec::new());
-        exits_of(program, body, &mut breaks, &mut continues);
-        if breaks.is_empty() {
+        if exits_of(program, body).breaks.is_empty() {
             // It can only be left by ending.
             if self.divergence == 0 && self.loops.is_empty() {
                 self.end_all();
@@ -1086,15 +1084,7 @@ impl Lower<'_> {
         self.emit.jump(header, entry);
         self.emit.at = header;
         self.hold_carried(&params, &heads);
-        self.loops.push(EnclosingLoop {
-            inst: id,
-            header,
-            exit,
-            divergent: false,
-            staged: false,
-            carries_mask: false,
-            depth: 0,
-        });
+        self.loops.push(EnclosingLoop::together(id, header, exit));
         let mark = self.scope();
         self.insts(&insts[..position]);
         let condition = test.operands[0];

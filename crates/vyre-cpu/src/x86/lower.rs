@@ -82,6 +82,13 @@ pub(super) struct EnclosingLoop {
     pub(super) depth: usize,
 }
 
+impl EnclosingLoop {
+    /// A loop that all lanes leave and continue together.
+    pub(super) fn together(inst: InstId, header: machine::BlockId, exit: machine::BlockId) -> EnclosingLoop {
+        EnclosingLoop { inst, header, exit, divergent: false, staged: false, carries_mask: false, depth: 0 }
+    }
+}
+
 /// Where the current tile is.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Place {
@@ -1061,15 +1068,7 @@ impl Lower<'_> {
         hold(self, exit, &inst.results);
         self.emit.jump(header, &entry);
         self.emit.at = header;
-        self.loops.push(EnclosingLoop {
-            inst: id,
-            header,
-            exit,
-            divergent: false,
-            staged: false,
-            carries_mask: false,
-            depth: 0,
-        });
+        self.loops.push(EnclosingLoop::together(id, header, exit));
         let mark = self.scope();
         self.group_block(body, Some(id));
         self.leave(mark);

@@ -5,6 +5,7 @@
 //! all of them; that hides latencies, and it is what blocks a matrix product in registers.
 
 use rustc_hash::FxHashMap;
+use vyre_foundation::analysis::{Exits, exits_of};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Axis, Kind, Op};
 use vyre_foundation::ir::{BlockId, InstId, MemId, Program, Space, Type, ValueId};
@@ -135,13 +136,6 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(crate) fn of(program: &Program, tile: Tile) -> Shape {
-        let mut written = Arena::filled(program.memory.len(), false);
-        program.walk(|inst, _| {
-            let op = &program.insts[inst].op;
-            if let (Some(memory), true) = (op.memory(), !matches!(op, Op::Load(_) | Op::Length(_))) {
-                written[memory] = true;
-            }
-        });
         let mut analysis = Analysis {
             program,
             shape: Shape {
@@ -149,7 +143,7 @@ impl Shape {
                 axes: Arena::filled(program.values.len(), Axes::NONE),
                 linear: Arena::filled(program.values.len(), true),
                 exits: FxHashMap::default(),
-                written,
+                written: program.written(),
             },
             changed: true,
         };
@@ -249,8 +243,7 @@ impl Analysis<'_> {
         let body = inst.blocks[0];
         let exits = self.shape.exits(id);
         self.block(body, exits, Some(id));
-        let (mut breaks, mut continues) = (Vec::new(), Vec::new());
-        exits_of(program, body, &mut breaks, &mut continues);
+        let Exits { breaks, continues } = exits_of(program, body);
         for (position, &param) in program.blocks[body].params.iter().enumerate() {
             let given: Vec<ValueId> = continues.iter().map(|exit| program.insts[*exit].operands[position]).collect();
             self.differs(param, self.shape.axes[inst.operands[position]]);
@@ -332,22 +325,6 @@ impl Analysis<'_> {
             (Op::Sub, &[a, b]) => linear(a) && fixed(b),
             (Op::Cast | Op::Bitcast, &[a]) => linear(a),
             _ => false,
-        }
-    }
-}
-
-/// The exits of the loop with this body, not those of loops inside it.
-pub(crate) fn exits_of(program: &Program, block: BlockId, breaks: &mut Vec<InstId>, continues: &mut Vec<InstId>) {
-    for &id in &program.blocks[block].insts {
-        match &program.insts[id].op {
-            Op::Break => breaks.push(id),
-            Op::Continue => continues.push(id),
-            Op::If | Op::Switch(_) | Op::Region(_) => {
-                for &nested in &program.insts[id].blocks {
-                    exits_of(program, nested, breaks, continues);
-                }
-            }
-            _ => {}
         }
     }
 }

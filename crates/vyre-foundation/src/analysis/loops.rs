@@ -72,6 +72,32 @@ impl Counted {
     }
 }
 
+/// Where a loop is left and continued.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exits {
+    /// Instructions that leave it.
+    pub breaks: Vec<InstId>,
+    /// Instructions that go on with its next trip.
+    pub continues: Vec<InstId>,
+}
+
+/// The exits of the loop with this body, not those of loops inside it.
+pub fn exits_of(program: &Program, body: BlockId) -> Exits {
+    fn block(program: &Program, id: BlockId, exits: &mut Exits) {
+        for &id in &program.blocks[id].insts {
+            match &program.insts[id].op {
+                Op::Break => exits.breaks.push(id),
+                Op::Continue => exits.continues.push(id),
+                Op::Loop => {}
+                _ => program.insts[id].blocks.iter().for_each(|&nested| block(program, nested, exits)),
+            }
+        }
+    }
+    let mut exits = Exits::default();
+    block(program, body, &mut exits);
+    exits
+}
+
 /// A loop that goes round a known number of times, unless it is left early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finite {

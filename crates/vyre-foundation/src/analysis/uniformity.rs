@@ -10,6 +10,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::loops::{Exits, exits_of};
 use crate::ir::entity::Arena;
 use crate::ir::ops::Kind;
 use crate::ir::{BlockId, InstId, MemId, Op, Program, Space, ValueId};
@@ -45,13 +46,7 @@ pub struct Uniformity {
 impl Uniformity {
     /// Analyses a program whose structure, scopes and types are in order.
     pub fn of(program: &Program, scope: Scope) -> Uniformity {
-        let mut written = Arena::filled(program.memory.len(), false);
-        program.walk(|inst, _| {
-            let op = &program.insts[inst].op;
-            if let (Some(memory), true) = (op.memory(), !matches!(op, Op::Load(_) | Op::Length(_))) {
-                written[memory] = true;
-            }
-        });
+        let written = program.written();
         let mut analysis = Analysis {
             program,
             scope,
@@ -192,9 +187,7 @@ impl Analysis<'_> {
         let exits = self.exits.get(&id).copied();
         self.block(body, Control { absolute: control.absolute.or(exits), in_loop: exits }, Some(id));
 
-        let mut breaks = Vec::new();
-        let mut continues = Vec::new();
-        self.exits_of(body, &mut breaks, &mut continues);
+        let Exits { breaks, continues } = exits_of(program, body);
         for (position, &param) in program.blocks[body].params.iter().enumerate() {
             self.follows(param, inst.operands[position]);
             let given: Vec<ValueId> = continues.iter().map(|exit| program.insts[*exit].operands[position]).collect();
@@ -233,22 +226,6 @@ impl Analysis<'_> {
         let ends = blocks.iter().filter_map(|&block| self.program.blocks[block].insts.last());
         let ends = ends.map(|&end| &self.program.insts[end]).filter(|end| end.op == *terminator);
         ends.map(|end| end.operands[position]).collect()
-    }
-
-    /// The exits of the loop with this body, not those of loops inside it.
-    fn exits_of(&self, block: BlockId, breaks: &mut Vec<InstId>, continues: &mut Vec<InstId>) {
-        for &id in &self.program.blocks[block].insts {
-            match &self.program.insts[id].op {
-                Op::Break => breaks.push(id),
-                Op::Continue => continues.push(id),
-                Op::If | Op::Switch(_) | Op::Region(_) => {
-                    for &nested in &self.program.insts[id].blocks {
-                        self.exits_of(nested, breaks, continues);
-                    }
-                }
-                _ => {}
-            }
-        }
     }
 
     /// Whether an operation on uniform operands can give invocations different results.

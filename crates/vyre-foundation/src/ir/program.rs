@@ -338,6 +338,18 @@ impl Program {
         }
     }
 
+    /// Which memory objects are stored to or changed anywhere.
+    pub fn written(&self) -> Arena<MemId, bool> {
+        let mut written = Arena::filled(self.memory.len(), false);
+        self.walk(|inst, _| {
+            let op = &self.insts[inst].op;
+            if let (Some(memory), true) = (op.memory(), !matches!(op, Op::Load(_) | Op::Length(_))) {
+                written[memory] = true;
+            }
+        });
+        written
+    }
+
     /// The memory object with this name.
     pub fn memory_named(&self, name: &str) -> Option<MemId> {
         self.memory.iter().find(|(_, memory)| memory.name == name).map(|(id, _)| id)
