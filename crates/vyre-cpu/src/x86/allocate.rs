@@ -136,9 +136,6 @@ impl Registers<'_> {
         for register in self.output.allocs.iter().chain(edits).filter_map(|allocation| allocation.as_reg()) {
             written.add(register);
         }
-        for clobbers in &self.graph.clobber_sets {
-            written.union_from(*clobbers);
-        }
         CALLEE_SAVED.into_iter().filter(move |&register| written.contains(fixed(register)))
     }
 }
@@ -222,10 +219,6 @@ struct Graph {
     /// By instruction.
     kinds: Vec<Kind>,
     operands: Lists<Slot>,
-    /// By instruction: which of the sets.
-    clobbers: Vec<u32>,
-    /// The first one is empty.
-    clobber_sets: Vec<PRegSet>,
     vregs: usize,
     wide: bool,
 }
@@ -249,9 +242,6 @@ impl Graph {
         self.arguments.clear();
         self.kinds.clear();
         self.operands.clear();
-        self.clobbers.clear();
-        self.clobber_sets.clear();
-        self.clobber_sets.push(PRegSet::empty());
 
         reverse_postorder(function, &mut self.order)?;
         let mut positions = vec![0; function.blocks.len()];
@@ -290,7 +280,6 @@ impl Graph {
                 pred_counts[to.index()] += 1;
             }
             self.kinds.push(kind);
-            self.clobbers.push(0);
             self.operands.end();
             self.ranges.push(InstRange::new(Index::new(first), Index::new(self.kinds.len())));
         }
@@ -337,7 +326,6 @@ impl Graph {
         let vreg = |reg| virtual_register(function, reg);
         let first = self.operands.items.len();
         let Self { operands, vregs, .. } = self;
-        let mut defined = PRegSet::empty();
         roles(inst, |role| {
             let position = operands.items.len() - first;
             operands.items.push(match role {
@@ -355,28 +343,12 @@ impl Graph {
                     Slot::reg_reuse_def(VReg::new(*vregs - 1, RegClass::Vector), position - 1)
                 }
                 Role::FixedUse(reg, register) => Slot::reg_fixed_use(vreg(reg), fixed(register)),
-                Role::FixedDef(reg, register) => {
-                    defined.add(fixed(register));
-                    Slot::reg_fixed_def(vreg(reg), fixed(register))
-                }
+                Role::FixedDef(reg, register) => Slot::reg_fixed_def(vreg(reg), fixed(register)),
             });
         });
         self.operands.end();
 
-        let mut clobbers = if inst.call { call_clobbers(self.wide, upper) } else { PRegSet::empty() };
-        // A register is either a result or overwritten, not both.
-        for register in defined {
-            clobbers.remove(register);
-        }
         self.kinds.push(Kind::Plain);
-        if clobbers == PRegSet::empty() {
-            self.clobbers.push(0);
-        } else {
-            if self.clobber_sets.last() != Some(&clobbers) {
-                self.clobber_sets.push(clobbers);
-            }
-            self.clobbers.push(self.clobber_sets.len() as u32 - 1);
-        }
     }
 }
 
@@ -425,8 +397,8 @@ impl regalloc2::Function for Graph {
         self.operands.get(inst.index())
     }
 
-    fn inst_clobbers(&self, inst: Index) -> PRegSet {
-        self.clobber_sets[self.clobbers[inst.index()] as usize]
+    fn inst_clobbers(&self, _: Index) -> PRegSet {
+        PRegSet::empty()
     }
 
     fn num_vregs(&self) -> usize {
@@ -574,13 +546,6 @@ fn environment(wide: bool, upper: bool) -> MachineEnv {
         scratch_by_class: [None; 3],
         fixed_stack_slots: Vec::new(),
     }
-}
-
-/// What a C function may overwrite.
-fn call_clobbers(wide: bool, upper: bool) -> PRegSet {
-    let environment = environment(wide, upper);
-    let [scalars, vectors, masks] = environment.preferred_regs_by_class;
-    scalars | vectors | masks | environment.non_preferred_regs_by_class[1]
 }
 
 /// Whether an instruction is encoded with EVEX. iced has tables for this only with a feature that is not needed otherwise, but

@@ -77,7 +77,6 @@ mod tests {
                 implicit: smallvec![],
                 mask: None,
                 zeroing: false,
-                call: false,
                 locked: false,
                 effect: false,
                 origin: 7,
@@ -270,46 +269,6 @@ mod tests {
                 assert_eq!(words[i * 4 + lane], of(i) + of((i * 7 + 3) % 40) + of(39 - i));
             }
         }
-    }
-
-    extern "sysv64" fn mix(a: u64, b: u64) -> u64 {
-        // Runs enough code to overwrite registers.
-        let text = format!("{a}:{b}");
-        text.bytes().map(u64::from).sum::<u64>() + a * 1000 + b
-    }
-
-    fn call(b: &mut Builder, function: extern "sysv64" fn(u64, u64) -> u64, x: Reg, y: Reg) -> Reg {
-        let address = b.constant(function as usize as i64);
-        let result = b.reg(Class::Scalar);
-        let call = b.inst(Code::Call_rm64, &[read(address)]);
-        call.call = true;
-        call.implicit = smallvec![
-            Implicit::Use(x, Register::RDI),
-            Implicit::Use(y, Register::RSI),
-            Implicit::Def(result, Register::RAX)
-        ];
-        result
-    }
-
-    #[test]
-    fn calls_keep_values() {
-        if !has_avx2() {
-            return;
-        }
-        let mut b = Builder::new();
-        let scalars: Vec<Reg> = (0..12).map(|i| b.load(i * 8)).collect();
-        let vector = b.load_vector(context(0));
-        let result = call(&mut b, mix, scalars[1], scalars[2]);
-        let again = call(&mut b, mix, result, scalars[1]);
-        let sum = scalars.iter().fold(again, |sum, &scalar| b.update(Code::Add_r64_rm64, sum, scalar));
-        b.store(96, sum);
-        b.store_vector(context(104), vector);
-        b.end(End::Return);
-        let mut words: Vec<u64> = (0..17).map(|i| i * 3 + 1).collect();
-        let expected = mix(mix(4, 7), 4) + words[..12].iter().sum::<u64>();
-        run(b.function, &mut words);
-        assert_eq!(words[12], expected);
-        assert_eq!(words[13..17], [1, 4, 7, 10]);
     }
 
     #[test]
@@ -595,16 +554,12 @@ mod tests {
                     ];
                     self.scalars.extend([quotient, remainder]);
                 }
-                8 if self.random.below(4) == 0 => {
-                    let result = call(&mut self.b, blend, x, y);
-                    self.scalars.push(result);
-                }
-                9 => {
+                8 => {
                     let offset = self.random.below(WORDS - 4) as i32 * 8;
                     let loaded = self.b.load_vector(context(offset));
                     self.vectors.push(loaded);
                 }
-                10 => {
+                9 => {
                     let offset = self.random.below(WORDS - 4) as i32 * 8;
                     let vector = self.vector();
                     self.b.store_vector(context(offset), vector);
@@ -703,10 +658,6 @@ mod tests {
         }
     }
 
-    extern "sysv64" fn blend(a: u64, b: u64) -> u64 {
-        a.rotate_left(7) ^ b
-    }
-
     type Value = [u64; 4];
 
     /// Does what a function does, one instruction after the other.
@@ -750,7 +701,6 @@ mod tests {
                     Code::Div_rm64 => {
                         vec![[scalar(1) / scalar(0), 0, 0, 0], [scalar(1) % scalar(0), 0, 0, 0]]
                     }
-                    Code::Call_rm64 => one(blend(scalar(1), scalar(2))),
                     Code::Sub_rm64_imm8 => {
                         zero = scalar(0) == 1;
                         one(scalar(0).wrapping_sub(1))

@@ -155,7 +155,6 @@ impl Emit {
             implicit: SmallVec::new(),
             mask: None,
             zeroing: false,
-            call: false,
             locked: false,
             effect,
             origin: self.origin,

@@ -95,8 +95,6 @@ pub(crate) struct Inst {
     pub(crate) mask: Option<Reg>,
     /// Whether lanes that are not in the mask become zero; they keep what they were otherwise.
     pub(crate) zeroing: bool,
-    /// Whether it overwrites all registers that a C function may overwrite.
-    pub(crate) call: bool,
     /// Whether no other processor accesses its memory operand in between.
     pub(crate) locked: bool,
     /// Whether it does something besides writing its results: it must stay even if nobody reads these.

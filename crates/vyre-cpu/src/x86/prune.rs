@@ -146,7 +146,7 @@ impl Live {
                 if !keeps_flags(inst.code) {
                     setter = Some(position);
                 }
-                if inst.effect || inst.call {
+                if inst.effect {
                     live_insts.push(position);
                 }
             }

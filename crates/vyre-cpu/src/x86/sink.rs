@@ -86,7 +86,7 @@ pub(crate) fn sink(function: &mut Function) {
 
 /// The result of an instruction that gives the same wherever it is executed.
 fn movable(inst: &Inst) -> Option<Reg> {
-    if inst.effect || inst.call || !inst.implicit.is_empty() || reads_flags(inst.code) {
+    if inst.effect || !inst.implicit.is_empty() || reads_flags(inst.code) {
         return None;
     }
     let mut result = None;
