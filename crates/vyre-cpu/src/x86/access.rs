@@ -933,28 +933,45 @@ impl Lower<'_> {
         }
     }
 
-    /// Changes elements lane by lane, if nobody asks what they were and the processor has an instruction for the change.
+    /// Changes elements, if nobody asks what they were and the processor has an instruction for the change.
     fn update_lanes(&mut self, id: InstId, object: Object, shared: bool) -> bool {
         let inst = &self.program.insts[id];
-        let (narrow, wide) = match inst.op {
-            Op::AtomicAdd(_) => (Code::Add_rm32_r32, Code::Add_rm64_r64),
-            Op::AtomicSub(_) => (Code::Sub_rm32_r32, Code::Sub_rm64_r64),
-            Op::AtomicAnd(_) => (Code::And_rm32_r32, Code::And_rm64_r64),
-            Op::AtomicOr(_) => (Code::Or_rm32_r32, Code::Or_rm64_r64),
-            Op::AtomicXor(_) => (Code::Xor_rm32_r32, Code::Xor_rm64_r64),
+        let (combining, narrow, wide) = match inst.op {
+            Op::AtomicAdd(_) => (Op::Add, Code::Add_rm32_r32, Code::Add_rm64_r64),
+            Op::AtomicSub(_) => (Op::Add, Code::Sub_rm32_r32, Code::Sub_rm64_r64),
+            Op::AtomicAnd(_) => (Op::And, Code::And_rm32_r32, Code::And_rm64_r64),
+            Op::AtomicOr(_) => (Op::Or, Code::Or_rm32_r32, Code::Or_rm64_r64),
+            Op::AtomicXor(_) => (Op::Xor, Code::Xor_rm32_r32, Code::Xor_rm64_r64),
             _ => return false,
         };
         let of_64 = object.size() == 8;
         let (code, width) = if of_64 { (wide, Width::Qword) } else { (narrow, Width::Dword) };
         let (index, value) = (inst.operands[0], inst.operands[1]);
-        if !self.shape.axes[index].meets(Axes::LANE) {
-            // With the same index and operand everywhere, lanes are counted first.
-            let uniform = self.shape.axes[index].is_uniform() && self.shape.axes[value].is_uniform();
-            let counts = matches!(inst.op, Op::AtomicAdd(_) | Op::AtomicSub(_));
-            if uniform && counts {
-                self.update_once(object, [index, value], code, width, shared);
+        let axes = self.shape.axes[index];
+        if !axes.meets(Axes::LANE) {
+            // One element: lanes are combined first, or only counted if they all have the same.
+            let count = axes.is_uniform() && self.shape.axes[value].is_uniform() && combining == Op::Add;
+            if of_64 && !count {
+                return false;
             }
-            return uniform && counts;
+            for copy in 0..self.shape.tile.copies(axes) {
+                let position = self.scalar(index, self.shape.tile.pack_of(axes, copy));
+                let total = if count {
+                    let (count, value) = (self.active_count(), self.scalar(value, 0));
+                    let multiply = if of_64 { Code::Imul_r64_rm64 } else { Code::Imul_r32_rm32 };
+                    self.emit.s2(multiply, width, count, value)
+                } else {
+                    let lanes = self.combined(&combining, value, axes, copy);
+                    self.emit.first_lane(lanes, false)
+                };
+                let done = self.emit.block(self.emit.is_cold());
+                self.skip_unless_inside(object, position, 0, done);
+                let address = element(object.start, position, object.size() as u8, 0);
+                self.emit.update(code, address, total, width, shared);
+                self.emit.jump(done, &[]);
+                self.emit.at = done;
+            }
+            return true;
         }
         let tile = self.shape.tile;
         let fixed = !self.shape.axes[value].meets(Axes::LANE);
@@ -1017,65 +1034,6 @@ impl Lower<'_> {
         }
     }
 
-    /// Adds to one element as often as there are active lanes, at once. The index and the operand are the same in the tile.
-    fn update_once(&mut self, object: Object, operands: [ValueId; 2], code: Code, width: Width, shared: bool) {
-        let [index, value] = operands;
-        let count = self.active_count();
-        let (position, value) = (self.scalar(index, 0), self.scalar(value, 0));
-        let multiply = if width == Width::Qword { Code::Imul_r64_rm64 } else { Code::Imul_r32_rm32 };
-        let total = self.emit.s2(multiply, width, count, value);
-        let done = self.emit.block(self.emit.is_cold());
-        self.skip_unless_inside(object, position, 0, done);
-        let address = element(object.start, position, object.size() as u8, 0);
-        self.emit.update(code, address, total, width, shared);
-        self.emit.jump(done, &[]);
-        self.emit.at = done;
-    }
-
-    // Together.
-
-    pub(super) fn collective(&mut self, id: InstId) {
-        let inst = &self.program.insts[id];
-        match &inst.op {
-            // Everybody is here.
-            Op::WorkgroupBarrier | Op::StorageBarrier => {}
-            Op::Broadcast => {
-                let (from, to) = (inst.operands[0], inst.results[0]);
-                let regs = self.first_of_tile(from, to);
-                let regs = match self.state.mask.clone() {
-                    None => regs,
-                    Some(mask) => {
-                        let bits = self.emit.mask_bits(mask.packs[0]);
-                        let bits = self.emit.s1_in_place(Code::Not_rm32, Width::Dword, bits);
-                        let ended = self.emit.s1i(Code::And_rm32_imm32, Width::Dword, bits, Operand::Dword(1));
-                        self.zero_if(ended, &regs)
-                    }
-                };
-                self.hold(to, &regs);
-            }
-            op => {
-                let ty = self.program.ty(inst.operands[0]);
-                let results = inst.results.clone();
-                let mut all: Vec<Regs> = vec![Regs::new(); results.len()];
-                for pack in 0..self.shape.tile.packs() as usize {
-                    let mask = self.active(pack);
-                    self.pass_mask(mask);
-                    for (number, &operand) in inst.operands.iter().enumerate() {
-                        self.pass(operand, pack, number);
-                    }
-                    self.service(Site::Subgroup { op: op.clone(), ty });
-                    for (number, list) in all.iter_mut().enumerate() {
-                        let ty = self.program.ty(results[number]);
-                        list.extend(self.receive(ty, 2 + number));
-                    }
-                }
-                for (&result, regs) in results.iter().zip(&all) {
-                    self.hold(result, regs);
-                }
-            }
-        }
-    }
-
     // Effects.
 
     pub(super) fn print(&mut self, id: InstId) {
@@ -1114,7 +1072,7 @@ impl Lower<'_> {
         at(Base::Scratch, offset)
     }
 
-    fn pass_mask(&mut self, mask: Reg) {
+    pub(super) fn pass_mask(&mut self, mask: Reg) {
         let vector = self.emit.mask_to_vector(mask);
         let address = self.scratch(service::MASK);
         self.emit.store(address, vector);

@@ -349,6 +349,43 @@ impl Emit {
         self.load(address)
     }
 
+    // Lanes of 32 bits that change places.
+
+    /// Each lane gets the one whose number it has in `from`, modulo their count.
+    pub(crate) fn permute(&mut self, from: Reg, lanes: Reg) -> Reg {
+        self.v2((Code::VEX_Vpermd_ymm_ymm_ymmm256, Code::EVEX_Vpermd_zmm_k1z_zmm_zmmm512b32), from, lanes)
+    }
+
+    /// Each lane gets the one that is so far below it, and the lowest ones a constant.
+    pub(crate) fn shift_up(&mut self, lanes: Reg, distance: u32, fill: u64) -> Reg {
+        let fill = self.constant(fill, false);
+        if self.wide() {
+            let fill = self.load(fill);
+            let pair = (Code::INVALID, Code::EVEX_Valignd_zmm_k1z_zmm_zmmm512b32_imm8);
+            return self.v2i(pair, lanes, fill, 16 - distance as u8);
+        }
+        if distance == 4 {
+            return self.v2i((Code::VEX_Vperm2i128_ymm_ymm_ymmm256_imm8, Code::INVALID), lanes, fill, 0x02);
+        }
+        let from = self.iota(8 - distance);
+        let from = self.load(from);
+        let moved = self.permute(from, lanes);
+        self.v2i((Code::VEX_Vpblendd_ymm_ymm_ymmm256_imm8, Code::INVALID), moved, fill, (1 << distance) - 1)
+    }
+
+    /// Each lane gets the one whose number differs by a power of two.
+    pub(crate) fn swap_lanes(&mut self, lanes: Reg, distance: u32) -> Reg {
+        let shuffle = (Code::VEX_Vpshufd_ymm_ymmm256_imm8, Code::EVEX_Vpshufd_zmm_k1z_zmmm512b32_imm8);
+        let quarters = Code::EVEX_Vshufi32x4_zmm_k1z_zmm_zmmm512b32_imm8;
+        match distance {
+            1 => self.v1i(shuffle, lanes, 0xb1),
+            2 => self.v1i(shuffle, lanes, 0x4e),
+            4 if !self.wide() => self.v1i((Code::VEX_Vpermq_ymm_ymmm256_imm8, Code::INVALID), lanes, 0x4e),
+            4 => self.v2i((Code::INVALID, quarters), lanes, lanes, 0xb1),
+            _ => self.v2i((Code::INVALID, quarters), lanes, lanes, 0x4e),
+        }
+    }
+
     // Masks.
 
     fn mask_class(&self) -> Class {

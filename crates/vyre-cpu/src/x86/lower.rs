@@ -1417,24 +1417,29 @@ impl Lower<'_> {
                     first = self.sum(self.group_first, first);
                 }
                 let first = or_zero(self, first);
+                let lanes = tile.lanes;
+                let bases: Regs = (0..tile.rows).map(|row| plus(self, first, row * size[0])).collect();
                 let mut regs = Regs::new();
-                let mut bases = Regs::new();
-                for row in 0..tile.rows {
-                    let base = plus(self, first, row * size[0]);
-                    regs.extend(self.run_of(base));
-                    bases.push(base);
-                }
                 match op {
                     Op::GlobalIndex | Op::LocalIndex => {
+                        bases.iter().for_each(|&base| regs.extend(self.run_of(base)));
                         regs.extend(bases);
-                        self.hold(result, &regs);
                     }
-                    Op::SubgroupId | Op::SubgroupLane => {
-                        let regs: Regs = regs.into_iter().map(|reg| self.in_subgroup(op, reg)).collect();
-                        self.hold(result, &regs);
+                    // Packs are subgroups.
+                    Op::SubgroupLane => {
+                        let iota = self.emit.iota(0);
+                        regs.push(self.emit.load(iota));
+                    }
+                    Op::SubgroupId => {
+                        for base in bases {
+                            let shift = machine::Operand::Byte(lanes.trailing_zeros() as i8);
+                            let subgroup = self.emit.s1i(Code::Shr_rm32_imm8, Width::Dword, base, shift);
+                            regs.extend((0..tile.columns).map(|column| plus(self, subgroup, column)));
+                        }
                     }
                     op => unreachable!("`{}` does not ask for a place", op.row().name),
                 }
+                self.hold(result, &regs);
             }
         }
     }

@@ -20,6 +20,7 @@ mod select;
 mod service;
 mod shape;
 mod sink;
+mod subgroup;
 mod tiling;
 
 use std::cell::RefCell;

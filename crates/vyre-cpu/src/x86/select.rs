@@ -67,16 +67,7 @@ impl Lower<'_> {
                 Some(computed) => computed,
                 None => self.evaluate(&lanes),
             };
-            if in_lanes {
-                regs.extend(computed);
-            } else if ty.is_float() {
-                regs.push(computed[0]);
-            } else if ty == Type::Bool {
-                let bits = self.emit.mask_bits(computed[0]);
-                regs.push(self.emit.s1i(Code::And_rm32_imm32, Width::Dword, bits, Operand::Dword(1)));
-            } else {
-                regs.push(self.emit.first_lane(computed[0], ty.bits() == 64));
-            }
+            self.extend_by_lanes(&mut regs, axes, ty, &computed);
         }
         if self.is_linear(result) {
             for row in 0..tile.rows_of(axes) {
@@ -87,9 +78,31 @@ impl Lower<'_> {
         self.hold(result, &regs);
     }
 
+    /// Adds the registers of one copy of a value whose lanes were computed.
+    pub(super) fn extend_by_lanes(&mut self, regs: &mut Regs, axes: Axes, ty: Type, lanes: &[Reg]) {
+        if axes.meets(Axes::LANE) {
+            regs.extend_from_slice(lanes);
+        } else if ty.is_float() {
+            regs.push(lanes[0]);
+        } else if ty == Type::Bool {
+            let bits = self.emit.mask_bits(lanes[0]);
+            regs.push(self.emit.s1i(Code::And_rm32_imm32, Width::Dword, bits, Operand::Dword(1)));
+        } else {
+            regs.push(self.emit.first_lane(lanes[0], ty.bits() == 64));
+        }
+    }
+
     /// The first lane of a row of a linear result.
     fn linear_base(&mut self, op: &Op, operands: &[ValueId], row: usize) -> Reg {
         let pack = row * self.shape.tile.columns as usize;
+        // The place of an invocation in its subgroup is 0 for the first one.
+        if let (Op::Add, &[a, b]) = (op, operands)
+            && let Some(start) = [(a, b), (b, a)].into_iter().find_map(|(start, lane)| {
+                (self.shape.axes[lane].meets(Axes::LANE) && !self.shape.linear[lane]).then_some(start)
+            })
+        {
+            return self.scalar(start, pack);
+        }
         let mut part = |value: ValueId| {
             if self.is_linear(value) { self.base(value, row) } else { self.scalar(value, pack) }
         };
@@ -726,7 +739,7 @@ impl Lower<'_> {
     }
 
     /// The smaller or greater of floats: a number rather than a NaN, and −0 below +0.
-    fn extreme(&mut self, a: Reg, b: Reg, is_min: bool, double: bool) -> Reg {
+    pub(super) fn extreme(&mut self, a: Reg, b: Reg, is_min: bool, double: bool) -> Reg {
         let pick = |single: Pair, wide: Pair| if double { wide } else { single };
         let compare = pick(emit::CMP_S, emit::CMP_PD);
         let pair = match (is_min, double) {

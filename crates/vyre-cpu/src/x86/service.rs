@@ -439,13 +439,7 @@ unsafe extern "sysv64" fn serve(context: *mut Context, site: u64) {
             });
             let gives = subgroup::exchange(op, *ty, &given, &second);
             for (lane, &bits) in gives.iter().enumerate().take(worker.lanes) {
-                if *op == Op::SubgroupBallot {
-                    for number in 0..4 {
-                        scratch.set(2 + number, lane, Type::U32, if number == 0 { bits } else { 0 });
-                    }
-                } else {
-                    scratch.set(2, lane, *ty, bits);
-                }
+                scratch.set(2, lane, *ty, bits);
             }
         }
         Site::Print { format, types } => {

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use vyre_foundation::analysis::{Exits, exits_of};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Axis, Kind, Op};
-use vyre_foundation::ir::{BlockId, InstId, MemId, Program, Space, Type, ValueId};
+use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
 
 /// Directions in which values can differ, as a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +36,10 @@ impl Axes {
 
     pub(crate) const fn meets(self, other: Axes) -> bool {
         self.0 & other.0 != 0
+    }
+
+    pub(crate) const fn without(self, other: Axes) -> Axes {
+        Axes(self.0 & !other.0)
     }
 
     /// Without what lies outside a tile.
@@ -132,10 +136,14 @@ pub(crate) struct Shape {
     pub(crate) exits: FxHashMap<InstId, Axes>,
     /// Objects that the program stores to.
     pub(crate) written: Arena<MemId, bool>,
+    /// Whether all lanes of all subgroups exist and none ends early.
+    whole_subgroups: bool,
 }
 
 impl Shape {
     pub(crate) fn of(program: &Program, tile: Tile) -> Shape {
+        let mut whole_subgroups = tile.layout == Layout::Rows;
+        program.walk(|inst, _| whole_subgroups &= !matches!(program.insts[inst].op, Op::Return | Op::Trap));
         let mut analysis = Analysis {
             program,
             shape: Shape {
@@ -144,6 +152,7 @@ impl Shape {
                 linear: Arena::filled(program.values.len(), true),
                 exits: FxHashMap::default(),
                 written: program.written(),
+                whole_subgroups,
             },
             changed: true,
         };
@@ -222,8 +231,8 @@ impl Analysis<'_> {
                     }
                 }
                 op => {
-                    let axes = match op {
-                        Op::Broadcast => Axes::GROUP,
+                    let axes = match op.row().kind {
+                        Kind::Collective => self.axes_of_collective(op, &inst.operands),
                         _ => self.axes(&inst.operands).and(self.own_axes(op)),
                     };
                     for &result in &inst.results {
@@ -292,6 +301,8 @@ impl Analysis<'_> {
                 (Layout::Rows, Op::LocalId(Axis::X) | Op::GlobalId(Axis::X)) => run,
                 (Layout::Rows, Op::LocalId(Axis::Y) | Op::GlobalId(Axis::Y)) => Axes::ROW.and(rest),
                 (Layout::Rows, Op::LocalId(Axis::Z) | Op::GlobalId(Axis::Z)) => rest,
+                (Layout::Rows, Op::SubgroupLane) => Axes::LANE,
+                (Layout::Rows, Op::SubgroupId) => Axes::COLUMN.and(Axes::ROW).and(Axes::TILE),
                 (Layout::Rows, _) => run.and(Axes::ROW),
             },
             Kind::Access => op.memory().map_or(Axes::NONE, |memory| match self.program.memory[memory].space {
@@ -302,9 +313,39 @@ impl Analysis<'_> {
                 Space::Workgroup => rest,
                 Space::Private => Axes::ALL,
             }),
-            Kind::Atomic => Axes::ALL,
-            Kind::Collective => Axes::ALL,
+            Kind::Atomic | Kind::Collective => Axes::ALL,
         }
+    }
+
+    fn axes_of_collective(&self, op: &Op, operands: &[ValueId]) -> Axes {
+        let across = |value: ValueId| self.shape.axes[value].without(Axes::LANE);
+        match (op, operands) {
+            (Op::Broadcast, _) => Axes::GROUP,
+            // It matters which lanes are there.
+            _ if !self.shape.whole_subgroups => Axes::ALL,
+            (Op::SubgroupShuffle, &[value, from]) => across(value).and(self.shape.axes[from]),
+            (
+                Op::SubgroupInclusiveAdd
+                | Op::SubgroupExclusiveAdd
+                | Op::SubgroupInclusiveMul
+                | Op::SubgroupExclusiveMul,
+                &[value],
+            ) => across(value).and(Axes::LANE),
+            (_, operands) => operands.iter().fold(Axes::NONE, |all, &operand| all.and(across(operand))),
+        }
+    }
+
+    fn is(&self, value: ValueId, op: &Op) -> bool {
+        matches!(self.program.values[value].def, Def::Result(id, 0) if self.program.insts[id].op == *op)
+    }
+
+    /// Whether values are `subgroup_id` × `subgroup_size` and `subgroup_lane`: packs are subgroups, so that the sum is an index.
+    fn is_place_in_subgroup(&self, start: ValueId, lane: ValueId) -> bool {
+        let Def::Result(id, 0) = self.program.values[start].def else { return false };
+        let inst = &self.program.insts[id];
+        let [a, b] = inst.operands[..] else { return false };
+        let factors = |a, b| self.is(a, &Op::SubgroupId) && self.is(b, &Op::SubgroupSize);
+        self.is(lane, &Op::SubgroupLane) && inst.op == Op::Mul && (factors(a, b) || factors(b, a))
     }
 
     fn keeps_linear(&self, id: InstId) -> bool {
@@ -321,7 +362,11 @@ impl Analysis<'_> {
             (Op::GlobalId(Axis::X) | Op::LocalId(Axis::X), _) => {
                 layout == Layout::Rows || (layout == Layout::Linear && flat && size[0] > 1)
             }
-            (Op::Add, &[a, b]) => (linear(a) && fixed(b)) || (fixed(a) && linear(b)),
+            (Op::Add, &[a, b]) => {
+                (linear(a) && fixed(b))
+                    || (fixed(a) && linear(b))
+                    || (layout == Layout::Rows && (self.is_place_in_subgroup(a, b) || self.is_place_in_subgroup(b, a)))
+            }
             (Op::Sub, &[a, b]) => linear(a) && fixed(b),
             (Op::Cast | Op::Bitcast, &[a]) => linear(a),
             _ => false,

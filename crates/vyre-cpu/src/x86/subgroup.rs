@@ -1,0 +1,210 @@
+//! Operations between invocations: a pack is a subgroup, and what its lanes exchange goes through permutes.
+
+use iced_x86::Code;
+use smallvec::SmallVec;
+use vyre_foundation::ir::ops::Op;
+use vyre_foundation::ir::{InstId, Type, ValueId};
+
+use super::emit::{self, Regs};
+use super::lower::Lower;
+use super::machine::{Operand, Reg, Width};
+use super::service::Site;
+use super::shape::Axes;
+
+/// What lanes that take no part count as.
+fn identity(op: &Op, ty: Type) -> u64 {
+    match (op, ty) {
+        // Adding +0 would turn −0 into it.
+        (Op::Add, Type::F32) => 1 << 31,
+        (Op::Mul, Type::F32) => u64::from(1f32.to_bits()),
+        (Op::Mul, _) => 1,
+        // A number is chosen rather than a NaN.
+        (Op::Min | Op::Max, Type::F32) => u64::from(f32::NAN.to_bits()),
+        (Op::Min, Type::I32) => i32::MAX as u64,
+        (Op::Max, Type::I32) => u64::from(i32::MIN as u32),
+        (Op::Min, _) | (Op::And, _) => u64::from(u32::MAX),
+        _ => 0,
+    }
+}
+
+impl Lower<'_> {
+    pub(super) fn collective(&mut self, id: InstId) {
+        let inst = &self.program.insts[id];
+        match &inst.op {
+            // Everybody is here.
+            Op::WorkgroupBarrier | Op::StorageBarrier => {}
+            Op::Broadcast => {
+                let (from, to) = (inst.operands[0], inst.results[0]);
+                let regs = self.first_of_tile(from, to);
+                let regs = match self.state.mask.clone() {
+                    None => regs,
+                    Some(mask) => {
+                        let bits = self.emit.mask_bits(mask.packs[0]);
+                        let bits = self.emit.s1_in_place(Code::Not_rm32, Width::Dword, bits);
+                        let ended = self.emit.s1i(Code::And_rm32_imm32, Width::Dword, bits, Operand::Dword(1));
+                        self.zero_if(ended, &regs)
+                    }
+                };
+                self.hold(to, &regs);
+            }
+            Op::SubgroupBallot => self.ballot(id),
+            op => {
+                let (from, to) = (inst.operands[0], inst.results[0]);
+                let (axes, ty) = (self.shape.axes[to], self.program.ty(to));
+                let tile = self.shape.tile;
+                let mut regs = Regs::new();
+                for copy in 0..tile.copies(axes) {
+                    let pack = tile.pack_of(axes, copy);
+                    if ty.bits() == 64 || ty == Type::F16 {
+                        let computed = self.exchange_by_runtime(id, pack);
+                        self.extend_by_lanes(&mut regs, axes, ty, &computed);
+                        continue;
+                    }
+                    let lanes = if ty == Type::Bool {
+                        let mask = self.mask_of(from, pack);
+                        self.emit.mask_to_vector(mask)
+                    } else {
+                        self.vector(from, pack, 0)
+                    };
+                    let lanes = self.exchange(op, ty, lanes, &inst.operands, pack);
+                    let lanes = if ty == Type::Bool { self.emit.mask_from_vector(lanes) } else { lanes };
+                    self.extend_by_lanes(&mut regs, axes, ty, &[lanes]);
+                }
+                self.hold(to, &regs);
+            }
+        }
+    }
+
+    fn ballot(&mut self, id: InstId) {
+        let inst = &self.program.insts[id];
+        let (axes, tile) = (self.shape.axes[inst.results[0]], self.shape.tile);
+        let mut words = Regs::new();
+        for copy in 0..tile.copies(axes) {
+            let pack = tile.pack_of(axes, copy);
+            let mut mask = self.mask_of(inst.operands[0], pack);
+            if self.state.mask.is_some() {
+                let active = self.active(pack);
+                mask = self.emit.mask_and(mask, active);
+            }
+            let bits = self.emit.mask_bits(mask);
+            words.push(if axes.meets(Axes::LANE) { self.emit.broadcast(bits, false) } else { bits });
+        }
+        self.hold(inst.results[0], &words);
+        // Subgroups are not larger than a word.
+        for &rest in &inst.results[1..] {
+            let zero = if axes.meets(Axes::LANE) { self.emit.zero() } else { self.emit.immediate(0) };
+            self.hold(rest, &SmallVec::<[Reg; 4]>::from_elem(zero, words.len()));
+        }
+    }
+
+    /// One pack of lanes of 32 bits. A bool is all bits of a lane, or none.
+    fn exchange(&mut self, op: &Op, ty: Type, lanes: Reg, operands: &[ValueId], pack: usize) -> Reg {
+        let fold = |this: &mut Self, op: Op| {
+            let lanes = this.or_identity(&op, ty, lanes, pack);
+            this.reduce_lanes(&op, ty, lanes)
+        };
+        match op {
+            Op::SubgroupAdd => fold(self, Op::Add),
+            Op::SubgroupMul => fold(self, Op::Mul),
+            Op::SubgroupMin => fold(self, Op::Min),
+            Op::SubgroupMax => fold(self, Op::Max),
+            Op::SubgroupAnd => fold(self, Op::And),
+            Op::SubgroupOr => fold(self, Op::Or),
+            Op::SubgroupXor => fold(self, Op::Xor),
+            Op::SubgroupShuffle => {
+                // Of those that have ended, others get 0.
+                let lanes = self.or_identity(&Op::Or, ty, lanes, pack);
+                let from = self.vector(operands[1], pack, 0);
+                let count = self.emit.splat(u64::from(self.shape.tile.lanes), false);
+                let exists = self.less(from, count);
+                let theirs = self.emit.permute(from, lanes);
+                let exists = self.emit.mask_to_vector(exists);
+                self.emit.v2(emit::AND, theirs, exists)
+            }
+            scan => {
+                let is_sum = matches!(scan, Op::SubgroupInclusiveAdd | Op::SubgroupExclusiveAdd);
+                let combining = if is_sum { Op::Add } else { Op::Mul };
+                let nothing = identity(&combining, ty);
+                let mut sums = self.or_identity(&combining, ty, lanes, pack);
+                let mut distance = 1;
+                while distance < self.shape.tile.lanes {
+                    let before = self.emit.shift_up(sums, distance, nothing);
+                    sums = self.combine(&combining, ty, before, sums);
+                    distance *= 2;
+                }
+                match scan {
+                    Op::SubgroupExclusiveAdd => self.emit.shift_up(sums, 1, 0),
+                    Op::SubgroupExclusiveMul => self.emit.shift_up(sums, 1, nothing),
+                    _ => sums,
+                }
+            }
+        }
+    }
+
+    /// The active lanes of a value of 32 bits combined, of all packs that share a copy of another value.
+    pub(super) fn combined(&mut self, op: &Op, value: ValueId, axes: Axes, copy: usize) -> Reg {
+        let (ty, tile) = (self.program.ty(value), self.shape.tile);
+        let mut all = None;
+        for pack in (0..tile.packs() as usize).filter(|&pack| tile.copy(axes, pack) == copy) {
+            let lanes = self.vector(value, pack, 0);
+            let lanes = self.or_identity(op, ty, lanes, pack);
+            all = Some(all.map_or(lanes, |all| self.combine(op, ty, all, lanes)));
+        }
+        self.reduce_lanes(op, ty, all.expect("every copy has a pack"))
+    }
+
+    /// Lanes that are not active replaced by what changes nothing.
+    fn or_identity(&mut self, op: &Op, ty: Type, lanes: Reg, pack: usize) -> Reg {
+        if self.state.mask.is_none() {
+            return lanes;
+        }
+        let (active, identity) = (self.active(pack), self.emit.splat(identity(op, ty), false));
+        self.emit.blend(active, lanes, identity)
+    }
+
+    /// Combines all lanes, in a tree that halves them; every lane has the result.
+    fn reduce_lanes(&mut self, op: &Op, ty: Type, mut lanes: Reg) -> Reg {
+        let mut half = self.shape.tile.lanes / 2;
+        while half > 0 {
+            let others = self.emit.swap_lanes(lanes, half);
+            lanes = self.combine(op, ty, lanes, others);
+            half /= 2;
+        }
+        lanes
+    }
+
+    /// An operation on lanes of 32 bits that neither order nor grouping matters for, except in how sums and products of floats
+    /// are rounded.
+    fn combine(&mut self, op: &Op, ty: Type, a: Reg, b: Reg) -> Reg {
+        let float = ty == Type::F32;
+        let pair = match op {
+            Op::Add if float => emit::ADD_S,
+            Op::Add => emit::ADD_D,
+            Op::Mul if float => emit::MUL_S,
+            Op::Mul => emit::MUL_D,
+            Op::Min | Op::Max if float => return self.extreme(a, b, *op == Op::Min, false),
+            Op::Min if ty == Type::I32 => emit::MIN_S,
+            Op::Min => emit::MIN_U,
+            Op::Max if ty == Type::I32 => emit::MAX_S,
+            Op::Max => emit::MAX_U,
+            Op::And => emit::AND,
+            Op::Or => emit::OR,
+            Op::Xor => emit::XOR,
+            op => unreachable!("lanes are not combined by `{}`", op.row().name),
+        };
+        self.emit.v2(pair, a, b)
+    }
+
+    /// Has the runtime exchange the lanes of a pack.
+    fn exchange_by_runtime(&mut self, id: InstId, pack: usize) -> SmallVec<[Reg; 2]> {
+        let inst = &self.program.insts[id];
+        let ty = self.program.ty(inst.operands[0]);
+        let mask = self.active(pack);
+        self.pass_mask(mask);
+        for (number, &operand) in inst.operands.iter().enumerate() {
+            self.pass(operand, pack, number);
+        }
+        self.service(Site::Subgroup { op: inst.op.clone(), ty });
+        self.receive(ty, 2)
+    }
+}
