@@ -340,27 +340,20 @@ fn nbody(bench: &Bench<'_>) -> Result<(), Error> {
 fn scan(bench: &Bench<'_>) -> Result<(), Error> {
     let count = bench.count();
     let data = random(Element::U32, count, 1)?;
-    // One chunk for each workgroup, as many as one workgroup can scan in the end.
-    let chunks = 256;
+    let grid = 32;
     let buffer = bench.upload(Element::U32, &data)?;
     let of_ours = bench.zeros(Element::U32, count)?;
-    let (totals, offsets) = (bench.zeros(Element::U32, chunks)?, bench.zeros(Element::U32, chunks)?);
-    let total = bench.zeros(Element::U32, 1)?;
+    let totals = bench.zeros(Element::U32, 64 * grid)?;
     let ours = Job::new(&bench.cpu)
         .launch(
             &example!("scan", "sum_chunks")?,
-            groups(chunks),
+            groups(grid),
             vec![("data", (&buffer).into()), ("totals", (&totals).into())],
         )?
         .launch(
-            &example!("scan", "scan_blocks")?,
-            elements(chunks),
-            vec![("data", (&totals).into()), ("sums", (&offsets).into()), ("totals", (&total).into())],
-        )?
-        .launch(
             &example!("scan", "scan_chunks")?,
-            groups(chunks),
-            vec![("data", (&buffer).into()), ("offsets", (&offsets).into()), ("sums", (&of_ours).into())],
+            groups(grid),
+            vec![("data", (&buffer).into()), ("totals", (&totals).into()), ("sums", (&of_ours).into())],
         )?;
     let (data, mut of_plain) = (words(&data), vec![0; count as usize]);
     let (huge_data, mut of_expert) = (Huge::of(&data), Huge::zeros(count as usize));

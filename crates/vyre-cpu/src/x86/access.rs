@@ -669,9 +669,11 @@ impl Lower<'_> {
             self.store_private(id, object, index, &values);
             return;
         }
-        let uniform = |value: &ValueId| self.shape.axes[*value].is_uniform();
-        if uniform(&index) && values.iter().all(uniform) {
-            self.store_once(id, object, index, &values);
+        let axes = inst.operands.iter().fold(Axes::NONE, |all, &operand| all.and(self.shape.axes[operand]));
+        if !axes.meets(Axes::LANE) {
+            for copy in 0..self.shape.tile.copies(axes) {
+                self.store_once(id, object, axes, copy);
+            }
         } else if self.is_linear(index) && values.len() == 1 {
             self.store_run(id, object, index, values[0]);
         } else if values.len() == 4 && self.state.mask.is_none() && self.is_quads(object, index) {
@@ -681,24 +683,25 @@ impl Lower<'_> {
         }
     }
 
-    /// Stores what is the same in the tile.
-    fn store_once(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId]) {
+    /// Stores what is the same in all lanes, of the packs that share a copy.
+    fn store_once(&mut self, id: InstId, object: Object, axes: Axes, copy: usize) {
+        let operands = self.program.insts[id].operands.clone();
         // What is needed is there before the code may jump over it.
-        self.fetch(index);
-        values.iter().for_each(|&value| self.fetch(value));
+        operands.iter().for_each(|&operand| self.fetch(operand));
+        let pack = self.shape.tile.pack_of(axes, copy);
         let done = self.emit.block(self.emit.is_cold());
-        if let Some(mask) = self.state.mask.clone().filter(|mask| mask.maybe_empty) {
-            self.emit.test_none(&mask.packs);
-            let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
-            self.emit.at = none;
-            self.emit.jump(done, &[]);
-            self.emit.at = some;
+        if self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty || self.shape.tile.copies(axes) > 1)
+            && let Some(mask) = self.active_in_copy(axes, copy)
+        {
+            self.emit.test_none(&[mask]);
+            self.emit.skip_to(done, Code::Je_rel32_64);
         }
-        let at_index = self.scalar(index, 0);
+        let (index, values) = (operands[0], &operands[1..]);
+        let at_index = self.scalar(index, pack);
         let size = object.size();
         for (k, &value) in values.iter().enumerate() {
             let k = k as i32;
-            let bits = self.scalar(value, 0);
+            let bits = self.scalar(value, pack);
             let next = self.emit.block(self.emit.is_cold());
             if !self.is_inside_once(id) {
                 self.skip_unless_inside(object, at_index, k, next);

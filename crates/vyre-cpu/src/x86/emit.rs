@@ -364,13 +364,13 @@ impl Emit {
             let pair = (Code::INVALID, Code::EVEX_Valignd_zmm_k1z_zmm_zmmm512b32_imm8);
             return self.v2i(pair, lanes, fill, 16 - distance as u8);
         }
+        // Below each half, what is below it.
+        let below = self.v2i((Code::VEX_Vperm2i128_ymm_ymm_ymmm256_imm8, Code::INVALID), lanes, fill, 0x02);
         if distance == 4 {
-            return self.v2i((Code::VEX_Vperm2i128_ymm_ymm_ymmm256_imm8, Code::INVALID), lanes, fill, 0x02);
+            return below;
         }
-        let from = self.iota(8 - distance);
-        let from = self.load(from);
-        let moved = self.permute(from, lanes);
-        self.v2i((Code::VEX_Vpblendd_ymm_ymm_ymmm256_imm8, Code::INVALID), moved, fill, (1 << distance) - 1)
+        let align = (Code::VEX_Vpalignr_ymm_ymm_ymmm256_imm8, Code::INVALID);
+        self.v2i(align, lanes, below, 16 - 4 * distance as u8)
     }
 
     /// Each lane gets the one whose number differs by a power of two.

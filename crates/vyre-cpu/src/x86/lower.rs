@@ -1429,6 +1429,9 @@ impl Lower<'_> {
                     Op::SubgroupLane => {
                         let iota = self.emit.iota(0);
                         regs.push(self.emit.load(iota));
+                        if self.is_linear(result) {
+                            regs.push(self.emit.immediate(0));
+                        }
                     }
                     Op::SubgroupId => {
                         for base in bases {

@@ -95,14 +95,6 @@ impl Lower<'_> {
     /// The first lane of a row of a linear result.
     fn linear_base(&mut self, op: &Op, operands: &[ValueId], row: usize) -> Reg {
         let pack = row * self.shape.tile.columns as usize;
-        // The place of an invocation in its subgroup is 0 for the first one.
-        if let (Op::Add, &[a, b]) = (op, operands)
-            && let Some(start) = [(a, b), (b, a)].into_iter().find_map(|(start, lane)| {
-                (self.shape.axes[lane].meets(Axes::LANE) && !self.shape.linear[lane]).then_some(start)
-            })
-        {
-            return self.scalar(start, pack);
-        }
         let mut part = |value: ValueId| {
             if self.is_linear(value) { self.base(value, row) } else { self.scalar(value, pack) }
         };

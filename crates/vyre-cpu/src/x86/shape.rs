@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use vyre_foundation::analysis::{Exits, exits_of};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Axis, Kind, Op};
-use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
+use vyre_foundation::ir::{BlockId, InstId, MemId, Program, Space, Type, ValueId};
 
 /// Directions in which values can differ, as a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,7 +143,10 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn of(program: &Program, tile: Tile) -> Shape {
         let mut whole_subgroups = tile.layout == Layout::Rows;
-        program.walk(|inst, _| whole_subgroups &= !matches!(program.insts[inst].op, Op::Return | Op::Trap));
+        program.walk(|inst, depth| {
+            // All return in the end.
+            whole_subgroups &= program.insts[inst].op != Op::Trap && (program.insts[inst].op != Op::Return || depth == 0);
+        });
         let mut analysis = Analysis {
             program,
             shape: Shape {
@@ -181,6 +184,9 @@ struct Analysis<'p> {
 
 impl Analysis<'_> {
     fn differs(&mut self, value: ValueId, axes: Axes) {
+        let tile = self.shape.tile;
+        let axes = if tile.columns == 1 { axes.without(Axes::COLUMN) } else { axes };
+        let axes = if tile.rows == 1 { axes.without(Axes::ROW) } else { axes };
         let fact = &mut self.shape.axes[value];
         let all = fact.and(axes);
         if all != *fact {
@@ -335,19 +341,6 @@ impl Analysis<'_> {
         }
     }
 
-    fn is(&self, value: ValueId, op: &Op) -> bool {
-        matches!(self.program.values[value].def, Def::Result(id, 0) if self.program.insts[id].op == *op)
-    }
-
-    /// Whether values are `subgroup_id` × `subgroup_size` and `subgroup_lane`: packs are subgroups, so that the sum is an index.
-    fn is_place_in_subgroup(&self, start: ValueId, lane: ValueId) -> bool {
-        let Def::Result(id, 0) = self.program.values[start].def else { return false };
-        let inst = &self.program.insts[id];
-        let [a, b] = inst.operands[..] else { return false };
-        let factors = |a, b| self.is(a, &Op::SubgroupId) && self.is(b, &Op::SubgroupSize);
-        self.is(lane, &Op::SubgroupLane) && inst.op == Op::Mul && (factors(a, b) || factors(b, a))
-    }
-
     fn keeps_linear(&self, id: InstId) -> bool {
         let inst = &self.program.insts[id];
         let size = self.program.workgroup_size;
@@ -359,14 +352,12 @@ impl Analysis<'_> {
         match (&inst.op, inst.operands.as_slice()) {
             (Op::GlobalIndex, _) => true,
             (Op::LocalIndex, _) => layout != Layout::Merged,
+            // It starts again in the next pack.
+            (Op::SubgroupLane, _) => layout == Layout::Rows && self.shape.tile.columns == 1,
             (Op::GlobalId(Axis::X) | Op::LocalId(Axis::X), _) => {
                 layout == Layout::Rows || (layout == Layout::Linear && flat && size[0] > 1)
             }
-            (Op::Add, &[a, b]) => {
-                (linear(a) && fixed(b))
-                    || (fixed(a) && linear(b))
-                    || (layout == Layout::Rows && (self.is_place_in_subgroup(a, b) || self.is_place_in_subgroup(b, a)))
-            }
+            (Op::Add, &[a, b]) => (linear(a) && fixed(b)) || (fixed(a) && linear(b)),
             (Op::Sub, &[a, b]) => linear(a) && fixed(b),
             (Op::Cast | Op::Bitcast, &[a]) => linear(a),
             _ => false,

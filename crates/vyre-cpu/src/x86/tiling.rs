@@ -32,13 +32,18 @@ pub(crate) fn choose(program: &Program, level: Level) -> Tile {
         Layout::Linear
     };
     let single = Tile { layout, lanes, columns: 1, rows: 1 };
-    let mut instructions = 0;
-    program.walk(|_, _| instructions += 1);
+    let (mut instructions, mut by_lane) = (0, false);
+    program.walk(|inst, _| {
+        instructions += 1;
+        by_lane |= program.insts[inst].op == Op::SubgroupLane;
+    });
     if instructions > LARGE {
         return single;
     }
+    // What the lanes of a subgroup access next to each other is not next to what those of the next one do.
+    let columns = if by_lane { 1 } else { 8 };
     // The axes of values do not depend on how many packs there are.
-    let shape = Shape::of(program, Tile { columns: 2, rows: 2, ..single });
+    let shape = Shape::of(program, Tile { columns: columns.min(2), rows: 2, ..single });
     let pressure = Pressure::of(program, &shape);
     let registers = match level {
         Level::Avx2 => 16,
@@ -46,7 +51,7 @@ pub(crate) fn choose(program: &Program, level: Level) -> Tile {
     };
     let fits = |count: u32, into: u32| into.is_multiple_of(count);
     let mut best = (single, f64::INFINITY);
-    for columns in [1, 2, 4, 8] {
+    for columns in [1, 2, 4, 8].into_iter().filter(|&count| count <= columns) {
         for rows in [1, 2, 4, 8] {
             let tile = Tile { columns, rows, ..single };
             let allowed = match layout {
