@@ -468,37 +468,27 @@ fn sort(bench: &Bench<'_>) -> Result<(), Error> {
     let zeros = |count| bench.zeros(Element::U32, count);
     let sorted = [zeros(count)?, zeros(count)?];
     let blocks = count.div_ceil(4096);
-    let (counts, ends) = (zeros(64 * blocks)?, zeros(64 * blocks)?);
-    let scan_blocks = (64 * blocks).div_ceil(256);
-    let (totals, offsets, total) = (zeros(scan_blocks)?, zeros(scan_blocks)?, zeros(1)?);
-    assert!(scan_blocks <= 256, "one workgroup scans what the others give");
+    let (counts, ends) = (zeros(128 * blocks)?, zeros(128 * blocks)?);
+    let grid = 8;
+    let totals = zeros(64 * grid)?;
     let (count_digits, scatter) = (example!("radix_sort", "count_digits")?, example!("radix_sort", "scatter_digits")?);
-    let (scan, add_offsets) = (example!("scan", "scan_blocks")?, example!("scan", "add_offsets")?);
+    let (sum_chunks, scan_chunks) = (example!("scan", "sum_chunks")?, example!("scan", "scan_chunks")?);
 
     let mut ours = Job::new(&bench.cpu);
     let mut from = bench.upload(Element::U32, &keys)?;
-    for pass in 0..6u32 {
-        let (shift, to) = (6 * pass, &sorted[pass as usize % 2]);
+    for pass in 0..5u32 {
+        let (shift, to) = (7 * pass, &sorted[pass as usize % 2]);
         ours = ours
             .launch(
                 &count_digits,
                 groups(blocks),
                 vec![("shift", shift.into()), ("keys", (&from).into()), ("counts", (&counts).into())],
             )?
+            .launch(&sum_chunks, groups(grid), vec![("data", (&counts).into()), ("totals", (&totals).into())])?
             .launch(
-                &scan,
-                elements(64 * blocks),
-                vec![("data", (&counts).into()), ("sums", (&ends).into()), ("totals", (&totals).into())],
-            )?
-            .launch(
-                &scan,
-                elements(scan_blocks),
-                vec![("data", (&totals).into()), ("sums", (&offsets).into()), ("totals", (&total).into())],
-            )?
-            .launch(
-                &add_offsets,
-                elements(64 * blocks),
-                vec![("offsets", (&offsets).into()), ("sums", (&ends).into())],
+                &scan_chunks,
+                groups(grid),
+                vec![("data", (&counts).into()), ("totals", (&totals).into()), ("sums", (&ends).into())],
             )?
             .launch(
                 &scatter,

@@ -114,7 +114,7 @@ impl Lower<'_> {
             self.load_once(id, object, index);
         } else if self.is_linear(index) {
             self.load_run(id, object, index);
-        } else if inst.results.len() == 4 && self.is_quads(object, index) {
+        } else if inst.results.len() == 4 && object.size() == 4 && !self.emit.wide() {
             self.load_quads(id, object, index);
         } else {
             self.load_lanes(id, object, index);
@@ -346,6 +346,25 @@ impl Lower<'_> {
         (bases, away)
     }
 
+    /// Jumps to a cold block unless all four elements of all lanes are inside, wherever they are; gives that block.
+    fn jump_unless_quads_inside(&mut self, id: InstId, object: Object, index: ValueId) -> Option<BlockId> {
+        if self.is_inside(id) {
+            return None;
+        }
+        let axes = self.shape.axes[index];
+        let away = self.emit.block(true);
+        let bound = self.bound(object, 3);
+        let inside: Regs = (0..self.shape.tile.copies(axes))
+            .map(|copy| {
+                let indices = self.vector(index, self.shape.tile.pack_of(axes, copy), 0);
+                self.less(indices, bound)
+            })
+            .collect();
+        self.emit.test_all(&inside);
+        self.emit.skip_to(away, Code::Jae_rel32_64);
+        Some(away)
+    }
+
     /// Where the elements of a lane of a pack are.
     fn quad_address(&self, object: Object, bases: &[Reg], axes: Axes, copy: usize, lane: i32) -> Address {
         let tile = self.shape.tile;
@@ -359,33 +378,52 @@ impl Lower<'_> {
         let results = self.program.insts[id].results.clone();
         let axes = self.shape.axes[index];
         let copies = self.shape.tile.copies(axes);
-        let (bases, slow) = self.quad_bases(object, index);
+        let (bases, slow) = match self.quad_parts(index) {
+            Some(_) => {
+                let (bases, slow) = self.quad_bases(object, index);
+                (bases, Some(slow))
+            }
+            None => (Regs::new(), self.jump_unless_quads_inside(id, object, index)),
+        };
         let mut regs: [Regs; 4] = Default::default();
         for copy in 0..copies {
+            if bases.is_empty() {
+                let indices = self.vector(index, self.shape.tile.pack_of(axes, copy), 0);
+                self.pass_vector(indices, 0);
+            }
+            let address = |this: &mut Self, lane: i32| match bases.is_empty() {
+                true => {
+                    let address = this.lane_of(service::slot(0), 4, Lane::Known(lane));
+                    let position = this.emit.load_scalar(address, Width::Dword);
+                    element(object.start, position, 4, 0)
+                }
+                false => this.quad_address(object, &bases, axes, copy, lane),
+            };
             // Four vectors with the elements of two lanes each, in their halves.
             let pairs = [0, 1, 2, 3].map(|lane| {
                 let low = self.emit.reg(Class::Vector);
-                let address = self.quad_address(object, &bases, axes, copy, lane);
-                let operands = [Operand::Def(low, Width::Xmm), Operand::Memory(address)];
+                let operands = [Operand::Def(low, Width::Xmm), Operand::Memory(address(self, lane))];
                 self.emit.push(Code::VEX_Vmovups_xmm_xmmm128, &operands, false);
-                let address = self.quad_address(object, &bases, axes, copy, lane + 4);
-                self.emit.v2i((Code::VEX_Vinsertf128_ymm_ymm_xmmm128_imm8, Code::INVALID), low, address, 1)
+                let high = address(self, lane + 4);
+                self.emit.v2i((Code::VEX_Vinsertf128_ymm_ymm_xmmm128_imm8, Code::INVALID), low, high, 1)
             });
             for (list, reg) in regs.iter_mut().zip(self.transposed(pairs)) {
                 list.push(reg);
             }
         }
         let mut arrivals = vec![self.arrival(regs.into_iter().flatten().collect())];
-        self.emit.at = slow;
-        let mark = self.scope();
-        let regs = self.gather_all(id, object, index);
-        self.leave(mark);
-        arrivals.push(self.arrival(regs));
+        if let Some(slow) = slow {
+            self.emit.at = slow;
+            let mark = self.scope();
+            let regs = self.gather_all(id, object, index);
+            self.leave(mark);
+            arrivals.push(self.arrival(regs));
+        }
         let regs = self.meet(arrivals);
         self.hold_all(&results, &regs);
     }
 
-    fn store_quads(&mut self, object: Object, index: ValueId, values: &[ValueId]) {
+    fn store_quads(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId]) {
         let tile = self.shape.tile;
         // What is needed is there before the code may jump over it.
         for pack in 0..tile.packs() as usize {
@@ -408,7 +446,7 @@ impl Lower<'_> {
         self.emit.jump(done, &[]);
         self.emit.at = slow;
         let mark = self.scope();
-        self.scatter_all(object, index, values);
+        self.scatter_all(id, object, index, values);
         self.leave(mark);
         self.emit.jump(done, &[]);
         self.emit.at = done;
@@ -453,21 +491,25 @@ impl Lower<'_> {
         if self.ranges.is_inside(id) && !self.hoisting {
             return active.unwrap_or_else(|| self.emit.mask_constant(true));
         }
-        let bound = if offset == 0 {
-            self.emit.broadcast_from(Self::length(object.memory), false)
-        } else {
-            // No index is inside if the length is less than the offset.
-            let zero = self.emit.immediate(0);
-            let length = self.emit.load_scalar(Self::length(object.memory), Width::Qword);
-            let left = self.emit.s1i(Code::Sub_rm64_imm32, Width::Qword, length, Operand::Dword(offset));
-            let left = self.emit.s2(Code::Cmovb_r64_rm64, Width::Qword, left, zero);
-            self.emit.broadcast(left, false)
-        };
+        let bound = self.bound(object, offset);
         let inside = self.less(indices, bound);
         match active {
             Some(active) => self.emit.mask_and(active, inside),
             None => inside,
         }
+    }
+
+    /// What indices to which an offset is added must be less than, in all lanes.
+    fn bound(&mut self, object: Object, offset: i32) -> Reg {
+        if offset == 0 {
+            return self.emit.broadcast_from(Self::length(object.memory), false);
+        }
+        // No index is inside if the length is less than the offset.
+        let zero = self.emit.immediate(0);
+        let length = self.emit.load_scalar(Self::length(object.memory), Width::Qword);
+        let left = self.emit.s1i(Code::Sub_rm64_imm32, Width::Qword, length, Operand::Dword(offset));
+        let left = self.emit.s2(Code::Cmovb_r64_rm64, Width::Qword, left, zero);
+        self.emit.broadcast(left, false)
     }
 
     /// Loads the elements at indices plus an offset, for the lanes of a mask; the others get 0.
@@ -677,9 +719,9 @@ impl Lower<'_> {
         } else if self.is_linear(index) && values.len() == 1 {
             self.store_run(id, object, index, values[0]);
         } else if values.len() == 4 && self.state.mask.is_none() && self.is_quads(object, index) {
-            self.store_quads(object, index, &values);
+            self.store_quads(id, object, index, &values);
         } else {
-            self.scatter_all(object, index, &values);
+            self.scatter_all(id, object, index, &values);
         }
     }
 
@@ -726,7 +768,7 @@ impl Lower<'_> {
         let size = object.size();
         let masked = self.state.mask.is_some();
         if masked && size < 4 {
-            self.scatter_all(object, index, &[value]);
+            self.scatter_all(id, object, index, &[value]);
             return;
         }
         let axes = self.shape.axes[index].and(self.shape.axes[value]);
@@ -774,7 +816,7 @@ impl Lower<'_> {
         if let Some(slow) = slow {
             self.emit.at = slow;
             let mark = self.scope();
-            self.scatter_all(object, index, &[value]);
+            self.scatter_all(id, object, index, &[value]);
             self.leave(mark);
             self.emit.jump(done, &[]);
             self.emit.at = done;
@@ -840,25 +882,30 @@ impl Lower<'_> {
     }
 
     /// Stores lane by lane, for all packs.
-    fn scatter_all(&mut self, object: Object, index: ValueId, values: &[ValueId]) {
-        if !self.emit.is_cold() {
-            self.scatter_lanes(object, index, values);
-            return;
-        }
+    fn scatter_all(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId]) {
         for pack in 0..self.shape.tile.packs() as usize {
-            let mask = self.active(pack);
-            self.pass_mask(mask);
-            self.pass(index, pack, 0);
-            for (number, &value) in values.iter().enumerate() {
-                self.pass(value, pack, 1 + number);
+            let mark = self.scope();
+            if self.emit.is_cold() {
+                self.scatter_by_runtime(object, index, values, pack);
+            } else {
+                self.scatter_lanes(id, object, index, values, pack);
             }
-            self.service(Site::Scatter { array: object.array(0), count: values.len() });
+            self.leave(mark);
         }
     }
 
+    fn scatter_by_runtime(&mut self, object: Object, index: ValueId, values: &[ValueId], pack: usize) {
+        let mask = self.active(pack);
+        self.pass_mask(mask);
+        self.pass(index, pack, 0);
+        for (number, &value) in values.iter().enumerate() {
+            self.pass(value, pack, 1 + number);
+        }
+        self.service(Site::Scatter { array: object.array(0), count: values.len() });
+    }
+
     /// Stores lane by lane without the runtime.
-    fn scatter_lanes(&mut self, object: Object, index: ValueId, values: &[ValueId]) {
-        let tile = self.shape.tile;
+    fn scatter_lanes(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId], pack: usize) {
         let size = object.size();
         let width = match size {
             1 => Width::Byte,
@@ -866,40 +913,63 @@ impl Lower<'_> {
             4 => Width::Dword,
             _ => Width::Qword,
         };
-        for pack in 0..tile.packs() as usize {
-            let mark = self.scope();
-            let indices = self.vector(index, pack, 0);
-            let address = self.scratch(service::slot(0));
-            self.emit.store(address, indices);
-            for (number, &value) in values.iter().enumerate() {
-                if self.shape.axes[value].meets(Axes::LANE) {
-                    self.pass(value, pack, 1 + number);
-                }
+        let indices = self.vector(index, pack, 0);
+        self.pass_vector(indices, 0);
+        for (number, &value) in values.iter().enumerate() {
+            if self.shape.axes[value].meets(Axes::LANE) {
+                self.pass(value, pack, 1 + number);
             }
-            let scalars: SmallVec<[Option<Reg>; 4]> = values
-                .iter()
-                .map(|&value| (!self.shape.axes[value].meets(Axes::LANE)).then(|| self.scalar(value, pack)))
-                .collect();
-            let active = self.active(pack);
-            let bits = self.emit.mask_bits(active);
-            self.for_each_lane(bits, |this, lane| {
-                let next = this.emit.block(this.emit.is_cold());
-                let address = this.lane_of(service::slot(0), 4, lane);
-                let position = this.emit.load_scalar(address, Width::Dword);
-                for (number, scalar) in scalars.iter().enumerate() {
-                    let k = number as i32;
-                    this.skip_unless_inside(object, position, k, next);
-                    let bits = scalar.unwrap_or_else(|| {
-                        let (lane_size, width) = if size == 8 { (8, Width::Qword) } else { (4, Width::Dword) };
-                        let address = this.lane_of(service::slot(1 + number), lane_size, lane);
-                        this.emit.load_scalar(address, width)
-                    });
-                    this.emit.store_scalar(element(object.start, position, size as u8, k * size), bits, width);
+        }
+        let scalars: SmallVec<[Option<Reg>; 4]> = values
+            .iter()
+            .map(|&value| (!self.shape.axes[value].meets(Axes::LANE)).then(|| self.scalar(value, pack)))
+            .collect();
+        // Goes to a block, if there is one, if an element is outside.
+        let store = |this: &mut Self, lane: Lane, outside: Option<BlockId>| {
+            let address = this.lane_of(service::slot(0), 4, lane);
+            let position = this.emit.load_scalar(address, Width::Dword);
+            for (number, scalar) in scalars.iter().enumerate() {
+                let k = number as i32;
+                if let Some(outside) = outside {
+                    this.skip_unless_inside(object, position, k, outside);
                 }
-                this.emit.jump(next, &[]);
-                this.emit.at = next;
-            });
-            self.leave(mark);
+                let bits = scalar.unwrap_or_else(|| {
+                    let (lane_size, width) = if size == 8 { (8, Width::Qword) } else { (4, Width::Dword) };
+                    let address = this.lane_of(service::slot(1 + number), lane_size, lane);
+                    this.emit.load_scalar(address, width)
+                });
+                this.emit.store_scalar(element(object.start, position, size as u8, k * size), bits, width);
+            }
+        };
+        let store_all = |this: &mut Self| {
+            (0..this.shape.tile.lanes as i32).for_each(|lane| store(this, Lane::Known(lane), None));
+        };
+        let inside = self.ranges.is_inside(id);
+        match self.active_in_copy(Axes::ALL, pack) {
+            Some(active) => {
+                let bits = self.emit.mask_bits(active);
+                self.for_each_lane(bits, |this, lane| {
+                    let next = this.emit.block(this.emit.is_cold());
+                    store(this, lane, (!inside).then_some(next));
+                    this.emit.jump(next, &[]);
+                    this.emit.at = next;
+                });
+            }
+            None if inside => store_all(self),
+            None => {
+                // All lanes are inside, or the runtime looks at each.
+                let (away, done) = (self.emit.block(true), self.emit.block(false));
+                let bound = self.bound(object, values.len() as i32 - 1);
+                let inside = self.less(indices, bound);
+                self.emit.test_all(&[inside]);
+                self.emit.skip_to(away, Code::Jae_rel32_64);
+                store_all(self);
+                self.emit.jump(done, &[]);
+                self.emit.at = away;
+                self.scatter_by_runtime(object, index, values, pack);
+                self.emit.jump(done, &[]);
+                self.emit.at = done;
+            }
         }
     }
 

@@ -145,7 +145,8 @@ impl Shape {
         let mut whole_subgroups = tile.layout == Layout::Rows;
         program.walk(|inst, depth| {
             // All return in the end.
-            whole_subgroups &= program.insts[inst].op != Op::Trap && (program.insts[inst].op != Op::Return || depth == 0);
+            whole_subgroups &=
+                program.insts[inst].op != Op::Trap && (program.insts[inst].op != Op::Return || depth == 0);
         });
         let mut analysis = Analysis {
             program,
