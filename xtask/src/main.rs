@@ -1,6 +1,7 @@
 //! Developer tasks, run as `cargo xtask <command>`. Only the standard library is used, so that building this costs next
 //! to nothing before the real work starts.
 
+mod bench;
 mod emulate;
 mod fuzz;
 mod mutants;
@@ -30,6 +31,8 @@ Commands:
                     It runs 300 generated programs unless N is given
   bench SUITE [NAME] [--json] [--quick]
                     Measure a suite, or the lines of it whose name contains NAME, against baselines
+  bench SUITE --record
+                    Measure a suite, keep the result under bench/records, and bring the README up to date
   soak diff [--minutes N] [--device cpu|wgpu] [--seed S]
                     Compare a device with the oracle on generated programs, for as long as you like
   soak math [FUNCTION ...]
@@ -61,7 +64,7 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
         },
-        ["bench", ..] => test::bench(&args[1..]),
+        ["bench", ..] => bench::run(&args[1..]),
         ["soak", ..] => soak::run(&args[1..]),
         ["mutants", ..] => mutants::run(&args[1..], true),
         ["tidy"] => tidy::run(),

@@ -81,6 +81,16 @@ const CHECKS: &[(&str, &[Check])] = &[
         ],
     ),
     (
+        X86,
+        &[
+            one("vyre-cpu", "conformance", "avx2::file_tests"),
+            one("vyre-cpu", "conformance", "avx2::example_kernels"),
+            one("vyre-cpu", "conformance", "avx2::operations"),
+            one("vyre-cpu", "conformance", "avx2::canaries"),
+            one("vyre-cpu", "conformance", "avx2::generated_programs"),
+        ],
+    ),
+    (
         GPU,
         &[
             one("vyre-wgpu", "conformance", "file_tests"),
@@ -99,6 +109,9 @@ const CHECKS: &[(&str, &[Check])] = &[
 
 /// The place of the bugs that only a GPU shows.
 const GPU: &str = "Wgpu";
+
+/// The place of the bugs that only such a processor shows.
+const X86: &str = "X86";
 
 /// How many bugs there must be, and how many of a hundred must be noticed.
 const BUGS: usize = 40;
@@ -131,7 +144,12 @@ pub(crate) fn run(names: &[&str], gpu: bool) -> bool {
         eprintln!("error: there is no bug `{unknown}`; the table is in crates/vyre-foundation/src/planted.rs");
         return false;
     }
-    bugs.retain(|bug| (gpu || bug.place != GPU) && (names.is_empty() || names.contains(&bug.name.as_str())));
+    let testable = |bug: &Bug| match bug.place.as_str() {
+        GPU => gpu,
+        X86 => cfg!(target_arch = "x86_64"),
+        _ => true,
+    };
+    bugs.retain(|bug| testable(bug) && (names.is_empty() || names.contains(&bug.name.as_str())));
 
     // Without a bug everything passes, or the table means nothing.
     let mut sound: Vec<Check> = bugs.iter().flat_map(|bug| checks(&bug.place)).copied().collect();

@@ -124,11 +124,6 @@ fn toolchain() -> bool {
     passed
 }
 
-/// `cargo xtask bench SUITE …`: builds in release and runs a suite.
-pub(crate) fn bench(arguments: &[&str]) -> bool {
-    passes(cargo("run").args(["--quiet", "--release", "--package", "vyre-bench", "--"]).args(arguments))
-}
-
 /// A command of the cargo that runs this.
 pub(crate) fn cargo(command: &str) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

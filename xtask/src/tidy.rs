@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::process::Command;
 
-use crate::root;
+use crate::{bench, root};
 
 /// Which crates of the workspace a crate may depend on, in the order of the flow of data. ARCHITECTURE.md has the reasons.
 /// Tests are free to use any crate.
@@ -69,7 +69,9 @@ pub(crate) fn run() -> bool {
             return false;
         }
     };
-    let violations = check(&files);
+    let mut violations = check(&files);
+    let readme = files.iter().find(|file| file.path == "README.md").and_then(File::text).unwrap_or_default();
+    violations.extend(bench::stale(readme).map(|message| Violation::new("README.md", 1, message)));
     for violation in &violations {
         println!("{violation}");
     }

@@ -21,6 +21,8 @@ pub enum Place {
     Oracle,
     /// Lowering to SPMD form and the portable executor.
     Cpu,
+    /// The generator of machine code.
+    X86,
     /// Lowering to naga.
     Wgpu,
 }
@@ -193,6 +195,40 @@ bugs! {
         CpuTrapCount,
         /// The trace is in the order of execution.
         CpuTraceOrder,
+    }
+    X86 {
+        /// Scans of floats fill up with +0.
+        X86ScanFill,
+        /// Lanes that have ended count in reductions.
+        X86ReduceEnded,
+        /// A shuffle from a lane beyond the subgroup wraps.
+        X86ShuffleWraps,
+        /// Lanes that are not active count where an atomic is done once for all.
+        X86CountAll,
+        /// Runs are taken for inside if all but their last element are.
+        X86RunBound,
+        /// Gathers of several elements look at the first one only.
+        X86GatherBound,
+        /// Stores to consecutive elements store all lanes.
+        X86StoreMask,
+        /// Lanes of a value of 64 bits are chosen by the mask of the lower half.
+        X86HalfMask,
+        /// A quotient by 0 is what the processor gives.
+        X86ByZero,
+        /// `min` and `max` of a number and a NaN can be the NaN.
+        X86MinOfNan,
+        /// `min` and `max` of zeros take the second one.
+        X86MinOfZeros,
+        /// Floats that are too large for an i32 become the least one.
+        X86Saturation,
+        /// Lanes that leave an `if` are those that entered it.
+        X86ElseMask,
+        /// Lanes that have ended come back behind a barrier.
+        X86EndedReturn,
+        /// Rows of a tile start at the same index.
+        X86RowStart,
+        /// Shifts by a variable count take it as it is.
+        X86ShiftMask,
     }
     Wgpu {
         /// Counts of 64-bit shifts are taken modulo 32.

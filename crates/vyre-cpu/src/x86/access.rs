@@ -9,6 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use vyre_foundation::analysis::exits_of;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{Def, Element, InstId, MemId, Space, Type, ValueId};
+use vyre_foundation::planted::{self, Bug};
 
 use super::emit::{self, Regs, at, element};
 use super::lower::Lower;
@@ -219,7 +220,8 @@ impl Lower<'_> {
         let away = self.emit.block(true);
         for row in 0..tile.rows_of(self.shape.axes[index]) {
             let first = self.base(index, row);
-            self.skip_unless_inside(object, first, (tile.width() as usize + count) as i32 - 2 + offset, away);
+            let last = (tile.width() as usize + count) as i32 - 2 - i32::from(planted::is(Bug::X86RunBound));
+            self.skip_unless_inside(object, first, last + offset, away);
         }
         away
     }
@@ -501,7 +503,7 @@ impl Lower<'_> {
 
     /// What indices to which an offset is added must be less than, in all lanes.
     fn bound(&mut self, object: Object, offset: i32) -> Reg {
-        if offset == 0 {
+        if offset == 0 || planted::is(Bug::X86GatherBound) {
             return self.emit.broadcast_from(Self::length(object.memory), false);
         }
         // No index is inside if the length is less than the offset.
@@ -840,7 +842,7 @@ impl Lower<'_> {
 
     /// Stores a vector, or the lanes of a mask.
     fn store_lanes(&mut self, address: Address, value: Reg, mask: Option<Reg>, of_64: bool) {
-        let Some(mask) = mask else {
+        let Some(mask) = mask.filter(|_| !planted::is(Bug::X86StoreMask)) else {
             self.emit.store(address, value);
             return;
         };

@@ -16,6 +16,7 @@ use vyre_foundation::analysis::{Ranges, Uses};
 use vyre_foundation::ir::entity::{Arena, Entity};
 use vyre_foundation::ir::ops::{Axis, Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
+use vyre_foundation::planted::{self, Bug};
 
 use super::emit::{Emit, Regs, at};
 use super::machine::{self, Base, Class, Function, Reg, Width};
@@ -591,7 +592,7 @@ impl Lower<'_> {
     fn run_with(&mut self, insts: &[InstId], kept: &[ValueId], mask: Option<Mask>) {
         let mark = self.scope();
         self.state = State { mask, variables: Regs::new() };
-        if let Some(slot) = self.ended_slot {
+        if let Some(slot) = self.ended_slot.filter(|_| !planted::is(Bug::X86EndedReturn)) {
             let bytes = self.emit.bytes();
             let there = self.state.mask.take();
             let packs = (0..self.shape.tile.packs() as usize).map(|pack| {
@@ -1418,7 +1419,8 @@ impl Lower<'_> {
                 }
                 let first = or_zero(self, first);
                 let lanes = tile.lanes;
-                let bases: Regs = (0..tile.rows).map(|row| plus(self, first, row * size[0])).collect();
+                let stride = if planted::is(Bug::X86RowStart) { 0 } else { size[0] };
+                let bases: Regs = (0..tile.rows).map(|row| plus(self, first, row * stride)).collect();
                 let mut regs = Regs::new();
                 match op {
                     Op::GlobalIndex | Op::LocalIndex => {

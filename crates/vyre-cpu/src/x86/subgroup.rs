@@ -4,6 +4,7 @@ use iced_x86::Code;
 use smallvec::SmallVec;
 use vyre_foundation::ir::ops::Op;
 use vyre_foundation::ir::{InstId, Type, ValueId};
+use vyre_foundation::planted::{self, Bug};
 
 use super::emit::{self, Regs};
 use super::lower::Lower;
@@ -15,14 +16,14 @@ use super::shape::Axes;
 fn identity(op: &Op, ty: Type) -> u64 {
     match (op, ty) {
         // Adding +0 would turn −0 into it.
-        (Op::Add, Type::F32) => 1 << 31,
+        (Op::Add, Type::F32) if !planted::is(Bug::X86ScanFill) => 1 << 31,
         (Op::Mul, Type::F32) => u64::from(1f32.to_bits()),
         (Op::Mul, _) => 1,
         // A number is chosen rather than a NaN.
         (Op::Min | Op::Max, Type::F32) => u64::from(f32::NAN.to_bits()),
         (Op::Min, Type::I32) => i32::MAX as u64,
         (Op::Max, Type::I32) => u64::from(i32::MIN as u32),
-        (Op::Min, _) | (Op::And, _) => u64::from(u32::MAX),
+        (Op::Min | Op::And, _) => u64::from(u32::MAX),
         _ => 0,
     }
 }
@@ -118,6 +119,9 @@ impl Lower<'_> {
                 let count = self.emit.splat(u64::from(self.shape.tile.lanes), false);
                 let exists = self.less(from, count);
                 let theirs = self.emit.permute(from, lanes);
+                if planted::is(Bug::X86ShuffleWraps) {
+                    return theirs;
+                }
                 let exists = self.emit.mask_to_vector(exists);
                 self.emit.v2(emit::AND, theirs, exists)
             }
@@ -155,7 +159,7 @@ impl Lower<'_> {
 
     /// Lanes that are not active replaced by what changes nothing.
     fn or_identity(&mut self, op: &Op, ty: Type, lanes: Reg, pack: usize) -> Reg {
-        if self.state.mask.is_none() {
+        if self.state.mask.is_none() || planted::is(Bug::X86ReduceEnded) {
             return lanes;
         }
         let (active, identity) = (self.active(pack), self.emit.splat(identity(op, ty), false));

@@ -1,0 +1,216 @@
+//! `cargo xtask bench SUITE …`: builds in release and runs a suite. With `--record`, what a full run measures is kept under
+//! `bench/records`, and the table and the plot of the README are made from that.
+
+use std::fmt::Write as _;
+use std::process::Stdio;
+
+use crate::root;
+use crate::test::{cargo, passes};
+
+const README: &str = "README.md";
+const RECORDS: &str = "bench/records";
+/// The README has what is made between these.
+const MARKS: [&str; 2] =
+    ["<!-- records: made by `cargo xtask bench SUITE --record` -->\n", "<!-- end of records -->\n"];
+
+pub(crate) fn run(arguments: &[&str]) -> bool {
+    let command = || {
+        let mut command = cargo("run");
+        command.args(["--quiet", "--release", "--package", "vyre-bench", "--"]);
+        command
+    };
+    match arguments {
+        [suite, "--record"] if !suite.starts_with('-') => {
+            let output = command().args([suite, "--json"]).stderr(Stdio::inherit()).output();
+            let result = match output {
+                Ok(output) if output.status.success() => record(suite, &String::from_utf8_lossy(&output.stdout)),
+                Ok(_) => return false,
+                Err(error) => Err(error),
+            };
+            result.inspect_err(|error| eprintln!("error: cannot keep the record: {error}")).is_ok()
+        }
+        _ => passes(command().args(arguments)),
+    }
+}
+
+/// Keeps the lines of a run, and brings the README up to date.
+fn record(suite: &str, lines: &str) -> std::io::Result<()> {
+    let folder = root().join(RECORDS);
+    std::fs::create_dir_all(&folder)?;
+    let header = format!("{{\"machine\":\"{}\"}}\n", machine());
+    std::fs::write(folder.join(format!("{suite}.jsonl")), header + lines)?;
+    std::fs::write(folder.join(format!("{suite}.svg")), plot(&rows(lines)))?;
+    let readme = std::fs::read_to_string(root().join(README))?;
+    if let Some((before, _, after)) = parts(&readme) {
+        std::fs::write(root().join(README), format!("{before}{}{after}", section()?))?;
+    }
+    Ok(())
+}
+
+/// The README before, between and after the marks.
+fn parts(readme: &str) -> Option<(&str, &str, &str)> {
+    let start = readme.find(MARKS[0])? + MARKS[0].len();
+    let end = start + readme[start..].find(MARKS[1])?;
+    Some((&readme[..start], &readme[start..end], &readme[end..]))
+}
+
+/// Says what is wrong with the README, if it is not what the records give.
+pub(crate) fn stale(readme: &str) -> Option<String> {
+    let Some((_, found, _)) = parts(readme) else { return Some("the marks of the records are missing".into()) };
+    match section() {
+        Ok(expected) if expected == found => None,
+        Ok(_) => Some("the benchmarks are not those of the records".into()),
+        Err(error) => Some(format!("the records cannot be read: {error}")),
+    }
+}
+
+/// What the records say, as Markdown.
+fn section() -> std::io::Result<String> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(root().join(RECORDS))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "jsonl") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let mut text = String::new();
+    for path in files {
+        let record = std::fs::read_to_string(&path)?;
+        let suite = path.file_stem().unwrap_or_default().to_string_lossy();
+        let machine = record.lines().next().and_then(|line| field(line, "machine")).unwrap_or_default();
+        let _ = write!(
+            text,
+            "\n`cargo xtask bench {suite}`, on {machine}; the time of others ÷ ours, so that above 1 ours is faster:\n\n\
+             | | ours | others ÷ ours |\n|---|---|---|\n"
+        );
+        for row in rows(&record) {
+            let ratios: Vec<String> =
+                row.ratios.iter().map(|(baseline, ratio)| format!("{ratio:.2} {baseline}")).collect();
+            let _ = writeln!(text, "| {} | {} | {} |", row.name, duration(row.ours_ns), ratios.join(", "));
+        }
+        let _ = writeln!(text, "\n![The same as a plot](bench/records/{suite}.svg)\n");
+    }
+    Ok(text)
+}
+
+/// Lines that measure the same work.
+struct Row {
+    name: String,
+    ours_ns: f64,
+    /// Baselines, and their times divided by ours.
+    ratios: Vec<(String, f64)>,
+}
+
+fn rows(record: &str) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for line in record.lines() {
+        let number = |name: &str| field(line, name).and_then(|text| text.parse::<f64>().ok());
+        let (Some(name), Some(baseline)) = (field(line, "name"), field(line, "baseline")) else { continue };
+        let (Some(ours_ns), Some(ratio)) = (number("ours_ns"), number("ratio")) else { continue };
+        let bare = name.split("_vs_").next().unwrap_or(name);
+        match rows.iter_mut().find(|row| row.name == bare && row.ours_ns == ours_ns) {
+            Some(row) => row.ratios.push((baseline.into(), ratio)),
+            None => rows.push(Row { name: name.into(), ours_ns, ratios: vec![(baseline.into(), ratio)] }),
+        }
+    }
+    rows
+}
+
+/// The value of a field of an object whose values are texts without quotes in them, and numbers.
+fn field<'l>(line: &'l str, name: &str) -> Option<&'l str> {
+    let key = format!("\"{name}\":");
+    let value = &line[line.find(&key)? + key.len()..];
+    match value.strip_prefix('"') {
+        Some(text) => text.split('"').next(),
+        None => value.split([',', '}']).next(),
+    }
+}
+
+fn duration(ns: f64) -> String {
+    match ns {
+        ns if ns < 1e3 => format!("{ns:.0} ns"),
+        ns if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
+        ns => format!("{:.1} ms", ns / 1e6),
+    }
+}
+
+/// A bar for every ratio, on a logarithmic scale, with a line where both are as fast.
+fn plot(rows: &[Row]) -> String {
+    let [left, middle, right, bar] = [260.0, 420.0, 740.0, 14.0];
+    let bars: usize = rows.iter().map(|row| row.ratios.len()).sum();
+    let height = bar * (bars + 1) as f64;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"800\" height=\"{height}\" font-family=\"sans-serif\" \
+         font-size=\"11\">\n<rect width=\"800\" height=\"{height}\" fill=\"white\"/>\n"
+    );
+    let mut y = 0.0;
+    for row in rows {
+        for (baseline, ratio) in &row.ratios {
+            // An octave is 40 units wide.
+            let end = (middle + 40.0 * ratio.log2()).clamp(left, right);
+            let (x, width) = (end.min(middle), (end - middle).abs());
+            let fill = if *ratio >= 1.0 { "#2a7" } else { "#c73" };
+            let _ = writeln!(
+                svg,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{} ÷ {baseline}</text>\
+                 <rect x=\"{x:.1}\" y=\"{}\" width=\"{width:.1}\" height=\"{}\" fill=\"{fill}\"/>\
+                 <text x=\"{:.1}\" y=\"{}\">{ratio:.2}</text>",
+                left - 6.0,
+                y + bar - 2.0,
+                row.name,
+                y + 2.0,
+                bar - 3.0,
+                end.max(middle) + 4.0,
+                y + bar - 2.0
+            );
+            y += bar;
+        }
+    }
+    let _ = writeln!(svg, "<line x1=\"{middle}\" y1=\"0\" x2=\"{middle}\" y2=\"{y}\" stroke=\"black\"/>\n</svg>");
+    svg
+}
+
+/// The processor that this runs on, and how many of its threads.
+fn machine() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let of = |name: &str| {
+        let line = info.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.split(": ").nth(1)).map(|value| value.trim().to_owned())
+    };
+    let model = of("model name").unwrap_or_else(|| std::env::consts::ARCH.into());
+    let flags = of("flags").unwrap_or_default();
+    let has = |name: &str| flags.split(' ').any(|flag| flag == name);
+    let vectors = if has("avx512f") {
+        ", AVX-512"
+    } else if has("avx2") {
+        ", AVX2"
+    } else {
+        ""
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{model}{vectors}, {threads} threads")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = "\
+        {\"suite\":\"s\",\"name\":\"a\",\"baseline\":\"expert\",\"ours_ns\":1500,\"ratio\":0.500}\n\
+        {\"suite\":\"s\",\"name\":\"a_vs_rayon\",\"baseline\":\"rayon\",\"ours_ns\":1500,\"ratio\":2.000}\n\
+        {\"suite\":\"s\",\"name\":\"b\",\"baseline\":\"limit\",\"ours_ns\":7,\"ratio\":1.000}\n";
+
+    #[test]
+    fn lines_of_the_same_work_are_a_row() {
+        let rows = rows(LINES);
+        assert_eq!(rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(rows[0].ratios, [("expert".to_owned(), 0.5), ("rayon".to_owned(), 2.0)]);
+        assert_eq!([duration(rows[0].ours_ns), duration(rows[1].ours_ns)], ["1.5 µs", "7 ns"]);
+    }
+
+    #[test]
+    fn every_ratio_has_a_bar() {
+        assert_eq!(plot(&rows(LINES)).matches("fill=\"#").count(), 3);
+    }
+}
