@@ -115,7 +115,7 @@ impl Lower<'_> {
             self.load_once(id, object, index);
         } else if self.is_linear(index) {
             self.load_run(id, object, index);
-        } else if inst.results.len() == 4 && object.size() == 4 && !self.emit.wide() {
+        } else if inst.results.len() == 4 && object.size() == 4 {
             self.load_quads(id, object, index);
         } else {
             self.load_lanes(id, object, index);
@@ -301,11 +301,6 @@ impl Lower<'_> {
     // Accesses to four elements where the index goes up by four from lane to lane: all of it is one run of elements, of which
     // each lane has four in a row.
 
-    /// Whether an access to four elements is such a one, and there are instructions that transpose its lanes.
-    fn is_quads(&self, object: Object, index: ValueId) -> bool {
-        object.size() == 4 && !self.emit.wide() && self.quad_parts(index).is_some()
-    }
-
     /// An index as four times a linear value, and what is added to that.
     fn quad_parts(&self, index: ValueId) -> Option<(ValueId, SmallVec<[ValueId; 2]>)> {
         let program = self.program;
@@ -401,13 +396,14 @@ impl Lower<'_> {
                 }
                 false => this.quad_address(object, &bases, axes, copy, lane),
             };
-            // Four vectors with the elements of two lanes each, in their halves.
+            // Four vectors with the elements of every fourth lane.
             let pairs = [0, 1, 2, 3].map(|lane| {
-                let low = self.emit.reg(Class::Vector);
-                let operands = [Operand::Def(low, Width::Xmm), Operand::Memory(address(self, lane))];
-                self.emit.push(Code::VEX_Vmovups_xmm_xmmm128, &operands, false);
-                let high = address(self, lane + 4);
-                self.emit.v2i((Code::VEX_Vinsertf128_ymm_ymm_xmmm128_imm8, Code::INVALID), low, high, 1)
+                let first = address(self, lane);
+                let first = self.emit.load_quad(first);
+                (1..self.shape.tile.lanes as u8 / 4).fold(first, |vector, part| {
+                    let address = address(self, lane + 4 * i32::from(part));
+                    self.emit.insert_quad(vector, address, part)
+                })
             });
             for (list, reg) in regs.iter_mut().zip(self.transposed(pairs)) {
                 list.push(reg);
@@ -436,12 +432,11 @@ impl Lower<'_> {
         let (bases, slow) = self.quad_bases(object, index);
         for pack in 0..tile.packs() as usize {
             let lanes = [0, 1, 2, 3].map(|k| self.vector(values[k], pack, 0));
-            for (lane, pair) in (0..).zip(self.transposed(lanes)) {
-                let address = self.quad_address(object, &bases, Axes::ALL, pack, lane);
-                self.emit.store_half(address, pair);
-                let address = self.quad_address(object, &bases, Axes::ALL, pack, lane + 4);
-                let operands = [Operand::Memory(address), Operand::Use(pair, Width::Ymm), Operand::Byte(1)];
-                self.emit.push(Code::VEX_Vextractf128_xmmm128_ymm_imm8, &operands, true);
+            for (lane, vector) in (0..).zip(self.transposed(lanes)) {
+                for part in 0..tile.lanes as u8 / 4 {
+                    let address = self.quad_address(object, &bases, Axes::ALL, pack, lane + 4 * i32::from(part));
+                    self.emit.store_quad(address, vector, part);
+                }
             }
         }
         let done = self.emit.block(self.emit.is_cold());
@@ -454,12 +449,14 @@ impl Lower<'_> {
         self.emit.at = done;
     }
 
-    /// Swaps rows and columns of the four by four elements in the halves of four vectors.
+    /// Swaps rows and columns of the four by four elements in the halves or quarters of four vectors.
     fn transposed(&mut self, [a, b, c, d]: [Reg; 4]) -> [Reg; 4] {
-        const LOW: (Code, Code) = (Code::VEX_Vunpcklps_ymm_ymm_ymmm256, Code::INVALID);
-        const HIGH: (Code, Code) = (Code::VEX_Vunpckhps_ymm_ymm_ymmm256, Code::INVALID);
-        const LOW_PAIRS: (Code, Code) = (Code::VEX_Vunpcklpd_ymm_ymm_ymmm256, Code::INVALID);
-        const HIGH_PAIRS: (Code, Code) = (Code::VEX_Vunpckhpd_ymm_ymm_ymmm256, Code::INVALID);
+        const LOW: (Code, Code) = (Code::VEX_Vunpcklps_ymm_ymm_ymmm256, Code::EVEX_Vunpcklps_zmm_k1z_zmm_zmmm512b32);
+        const HIGH: (Code, Code) = (Code::VEX_Vunpckhps_ymm_ymm_ymmm256, Code::EVEX_Vunpckhps_zmm_k1z_zmm_zmmm512b32);
+        const LOW_PAIRS: (Code, Code) =
+            (Code::VEX_Vunpcklpd_ymm_ymm_ymmm256, Code::EVEX_Vunpcklpd_zmm_k1z_zmm_zmmm512b64);
+        const HIGH_PAIRS: (Code, Code) =
+            (Code::VEX_Vunpckhpd_ymm_ymm_ymmm256, Code::EVEX_Vunpckhpd_zmm_k1z_zmm_zmmm512b64);
         let (ab_low, cd_low) = (self.emit.v2(LOW, a, b), self.emit.v2(LOW, c, d));
         let (ab_high, cd_high) = (self.emit.v2(HIGH, a, b), self.emit.v2(HIGH, c, d));
         [
@@ -720,7 +717,11 @@ impl Lower<'_> {
             }
         } else if self.is_linear(index) && values.len() == 1 {
             self.store_run(id, object, index, values[0]);
-        } else if values.len() == 4 && self.state.mask.is_none() && self.is_quads(object, index) {
+        } else if values.len() == 4
+            && object.size() == 4
+            && self.state.mask.is_none()
+            && self.quad_parts(index).is_some()
+        {
             self.store_quads(id, object, index, &values);
         } else {
             self.scatter_all(id, object, index, &values);

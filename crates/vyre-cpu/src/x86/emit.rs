@@ -262,6 +262,33 @@ impl Emit {
         self.push(code, &[Operand::Memory(address), Operand::Use(value, half)], true);
     }
 
+    /// A vector whose first four elements are those at an address.
+    pub(crate) fn load_quad(&mut self, address: Address) -> Reg {
+        let to = self.reg(Class::Vector);
+        let code = self.pick((Code::VEX_Vmovups_xmm_xmmm128, Code::EVEX_Vmovups_xmm_k1z_xmmm128));
+        self.push(code, &[Operand::Def(to, Width::Xmm), Operand::Memory(address)], false);
+        to
+    }
+
+    /// A vector with other elements, which are at an address, in one of its quarters or halves.
+    pub(crate) fn insert_quad(&mut self, vector: Reg, address: Address, part: u8) -> Reg {
+        let pair = (Code::VEX_Vinsertf128_ymm_ymm_xmmm128_imm8, Code::EVEX_Vinserti32x4_zmm_k1z_zmm_xmmm128_imm8);
+        self.v2i(pair, vector, address, part)
+    }
+
+    /// Stores one of the quarters or halves of a vector.
+    pub(crate) fn store_quad(&mut self, address: Address, vector: Reg, part: u8) {
+        let full = self.full();
+        let code = self.pick((Code::VEX_Vextractf128_xmmm128_ymm_imm8, Code::EVEX_Vextracti32x4_xmmm128_k1z_zmm_imm8));
+        if part == 0 {
+            let code = self.pick((Code::VEX_Vmovups_xmmm128_xmm, Code::EVEX_Vmovups_xmmm128_k1z_xmm));
+            self.push(code, &[Operand::Memory(address), Operand::Use(vector, Width::Xmm)], true);
+        } else {
+            let operands = [Operand::Memory(address), Operand::Use(vector, full), Operand::Byte(part as i8)];
+            self.push(code, &operands, true);
+        }
+    }
+
     /// All lanes get the element at an address.
     pub(crate) fn broadcast_from(&mut self, address: Address, of_64: bool) -> Reg {
         let pair = if of_64 {
