@@ -42,7 +42,7 @@ impl Default for Allocator {
             narrow: environment(false, false),
             wide: environment(true, true),
             lower: environment(true, false),
-            fast_above: 4_000,
+            fast_above: 3_000,
         }
     }
 }
