@@ -14,7 +14,7 @@ use vyre_foundation::planted::{self, Bug};
 use super::emit::{self, Regs, at, element};
 use super::lower::Lower;
 use super::machine::{Address, Base, BlockId, Class, Operand, Reg, Width};
-use super::service::{self, Array, Site};
+use super::service::{self, Array, Private, Site};
 use super::shape::Axes;
 
 /// An object that is accessed.
@@ -36,9 +36,9 @@ enum Lane {
 }
 
 impl Object {
-    /// The object as the runtime knows it, from an offset on.
-    fn array(&self, offset: i32) -> Array {
-        Array { memory: self.memory, element: self.element, offset: offset as u64, private: None }
+    /// The object as the runtime knows it.
+    fn array(&self) -> Array {
+        Array { memory: self.memory, element: self.element, private: None }
     }
 
     fn size(&self) -> i32 {
@@ -350,11 +350,11 @@ impl Lower<'_> {
         }
         let axes = self.shape.axes[index];
         let away = self.emit.block(true);
-        let bound = self.bound(object, 3);
+        let limit = self.limit(object, 3);
         let inside: Regs = (0..self.shape.tile.copies(axes))
             .map(|copy| {
                 let indices = self.vector(index, self.shape.tile.pack_of(axes, copy), 0);
-                self.less(indices, bound)
+                self.inside_mask(indices, Some(limit), None)
             })
             .collect();
         self.emit.test_all(&inside);
@@ -472,34 +472,47 @@ impl Lower<'_> {
         let axes = self.shape.axes[index];
         let tile = self.shape.tile;
         let count = self.program.insts[id].results.len();
-        let mut regs = Regs::new();
-        for k in 0..count as i32 {
+        let mut regs: SmallVec<[Regs; 4]> = smallvec![Regs::new(); count];
+        if object.size() != 4 {
             for copy in 0..tile.copies(axes) {
-                let pack = tile.pack_of(axes, copy);
-                let indices = self.vector(index, pack, 0);
+                let indices = self.vector(index, tile.pack_of(axes, copy), 0);
                 let active = self.active_in_copy(axes, copy);
-                let mask = self.inside_mask(id, object, indices, k, active);
-                regs.extend(self.gather(object, indices, mask, k));
+                self.gather_by_runtime(object.array(), indices, active, &mut regs);
+            }
+            return regs.into_iter().flatten().collect();
+        }
+        for (k, list) in (0..).zip(&mut regs) {
+            let bound = self.bound(id, object, k);
+            for copy in 0..tile.copies(axes) {
+                let indices = self.vector(index, tile.pack_of(axes, copy), 0);
+                let active = self.active_in_copy(axes, copy);
+                let mask = self.inside_mask(indices, bound, active);
+                list.push(self.gather(object, indices, mask, k));
             }
         }
-        regs
+        regs.into_iter().flatten().collect()
     }
 
-    /// The lanes that are active and whose index plus an offset is inside.
-    fn inside_mask(&mut self, id: InstId, object: Object, indices: Reg, offset: i32, active: Option<Reg>) -> Reg {
+    /// Has the runtime load what each list gets.
+    fn gather_by_runtime(&mut self, array: Array, indices: Reg, active: Option<Reg>, lists: &mut [Regs]) {
+        self.pass_mask(active);
+        self.pass_vector(indices, 0);
+        self.service(Site::Gather { array, count: lists.len() });
+        for (number, list) in lists.iter_mut().enumerate() {
+            list.extend(self.receive(array.element.value_type(), 1 + number));
+        }
+    }
+
+    /// The limit of indices, unless all of them are inside.
+    fn bound(&mut self, id: InstId, object: Object, offset: i32) -> Option<Reg> {
         if self.ranges.is_inside(id) && !self.hoisting {
-            return active.unwrap_or_else(|| self.emit.mask_constant(true));
+            return None;
         }
-        let bound = self.bound(object, offset);
-        let inside = self.less(indices, bound);
-        match active {
-            Some(active) => self.emit.mask_and(active, inside),
-            None => inside,
-        }
+        Some(self.limit(object, offset))
     }
 
-    /// What indices to which an offset is added must be less than, in all lanes.
-    fn bound(&mut self, object: Object, offset: i32) -> Reg {
+    /// What indices must be less than for the element at an offset from them to be inside.
+    fn limit(&mut self, object: Object, offset: i32) -> Reg {
         if offset == 0 || planted::is(Bug::X86GatherBound) {
             return self.emit.broadcast_from(Self::length(object.memory), false);
         }
@@ -511,14 +524,24 @@ impl Lower<'_> {
         self.emit.broadcast(left, false)
     }
 
-    /// Loads the elements at indices plus an offset, for the lanes of a mask; the others get 0.
-    fn gather(&mut self, object: Object, indices: Reg, mask: Reg, offset: i32) -> SmallVec<[Reg; 2]> {
-        if object.size() != 4 {
-            self.pass_mask(mask);
-            self.pass_vector(indices, 0);
-            self.service(Site::Gather { array: object.array(offset) });
-            return self.receive(object.element.value_type(), 0);
+    /// The lanes that are active and whose index is less than a bound. With AVX2, only the top bits of the lanes say so.
+    fn inside_mask(&mut self, indices: Reg, bound: Option<Reg>, active: Option<Reg>) -> Reg {
+        let Some(bound) = bound else { return active.unwrap_or_else(|| self.emit.mask_constant(true)) };
+        let inside = if self.emit.wide() {
+            self.less(indices, bound)
+        } else {
+            // No length has a top bit: indices with one are outside, and the others may be compared as signed numbers.
+            let less = self.emit.v2((Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256, Code::INVALID), bound, indices);
+            self.emit.v2(emit::AND_NOT, indices, less)
+        };
+        match active {
+            Some(active) => self.emit.mask_and(active, inside),
+            None => inside,
         }
+    }
+
+    /// Loads the elements of 32 bits at indices plus an offset, for the lanes of a mask; the others get 0.
+    fn gather(&mut self, object: Object, indices: Reg, mask: Reg, offset: i32) -> Reg {
         let full = if self.emit.wide() { Width::Zmm } else { Width::Ymm };
         let zero = self.emit.zero();
         let to = self.emit.reg(Class::Vector);
@@ -533,7 +556,7 @@ impl Lower<'_> {
             let mask = Operand::Update { from: mask, to: used, width: full };
             self.emit.push(Code::VEX_Vgatherdps_ymm_vm32y_ymm, &[target, Operand::Memory(address), mask], false);
         }
-        smallvec![to]
+        to
     }
 
     // Private arrays.
@@ -541,81 +564,82 @@ impl Lower<'_> {
     fn load_private(&mut self, id: InstId, object: Object, index: ValueId) {
         let results = self.program.insts[id].results.clone();
         let tile = self.shape.tile;
-        let packs = tile.packs() as usize;
-        let mut regs = Regs::new();
-        for k in 0..results.len() as i32 {
-            for pack in 0..packs {
-                let lanes = if self.shape.axes[index].meets(Axes::LANE) {
-                    self.load_private_lanes(id, object, index, k, pack)
-                } else {
-                    self.load_private_run(id, object, index, k, pack)
-                };
-                if self.program.ty(results[k as usize]) == Type::Bool {
-                    unreachable!("memory has no bools");
+        let mut regs: SmallVec<[Regs; 4]> = smallvec![Regs::new(); results.len()];
+        let by_lanes = self.shape.axes[index].meets(Axes::LANE);
+        if by_lanes && object.size() == 4 {
+            for (k, list) in (0..).zip(&mut regs) {
+                let bound = self.bound(id, object, k);
+                for pack in 0..tile.packs() as usize {
+                    let indices = self.vector(index, pack, 0);
+                    let active = self.active_in_copy(Axes::ALL, pack);
+                    let mask = self.inside_mask(indices, bound, active);
+                    let columns = self.private_indices(indices, k, pack);
+                    list.push(self.gather(object, columns, mask, 0));
                 }
-                regs.extend(lanes);
+            }
+        } else {
+            for pack in 0..tile.packs() as usize {
+                if by_lanes {
+                    self.gather_private(object, index, pack, &mut regs);
+                } else {
+                    self.load_private_run(id, object, index, pack, &mut regs);
+                }
             }
         }
+        let regs: Regs = regs.into_iter().flatten().collect();
         self.hold_all(&results, &regs);
     }
 
+    fn private_stride(&self, object: Object) -> i32 {
+        self.shape.tile.size() as i32 * object.size()
+    }
+
     /// The address of a pack's elements, where the index is the same in all its lanes.
-    fn private_address(&mut self, object: Object, index: Reg, offset: i32, pack: usize) -> Address {
-        let tile = self.shape.tile;
-        let stride = tile.size() * object.size() as u32;
-        let (bytes, stride) = (self.emit.immediate(u64::from(stride)), stride as i32);
-        let scaled = self.emit.s2(Code::Imul_r64_rm64, Width::Qword, bytes, index);
-        let displacement = offset * stride + pack as i32 * tile.lanes as i32 * object.size();
+    fn private_address(&mut self, object: Object, index: Reg, pack: usize) -> Address {
+        let scaled = self.emit.reg(Class::Scalar);
+        let stride = Operand::Dword(self.private_stride(object));
+        let operands = [Operand::Def(scaled, Width::Qword), Operand::Use(index, Width::Qword), stride];
+        self.emit.push(Code::Imul_r64_rm64_imm32, &operands, false);
+        let displacement = pack as i32 * self.shape.tile.lanes as i32 * object.size();
         Address { base: Base::Reg(object.start), index: Some((scaled, Width::Qword, 1)), displacement }
     }
 
-    fn load_private_run(
-        &mut self,
-        id: InstId,
-        object: Object,
-        index: ValueId,
-        k: i32,
-        pack: usize,
-    ) -> SmallVec<[Reg; 2]> {
+    /// Loads what each list gets, where the index is the same in all lanes of a pack.
+    fn load_private_run(&mut self, id: InstId, object: Object, index: ValueId, pack: usize, lists: &mut [Regs]) {
         let at_index = self.scalar(index, pack);
-        if self.is_inside_once(id) {
-            let address = self.private_address(object, at_index, k, pack);
-            return self.load_vector(object.element, address);
+        let away = (!self.is_inside_once(id)).then(|| {
+            let away = self.emit.block(true);
+            self.skip_unless_inside(object, at_index, lists.len() as i32 - 1, away);
+            away
+        });
+        let address = self.private_address(object, at_index, pack);
+        let stride = self.private_stride(object);
+        let displacements = (0..lists.len() as i32).map(|k| address.displacement + k * stride);
+        let mut regs: Regs = displacements
+            .flat_map(|displacement| self.load_vector(object.element, Address { displacement, ..address }))
+            .collect();
+        if let Some(away) = away {
+            let mut arrivals = vec![self.arrival(regs)];
+            self.emit.at = away;
+            let mark = self.scope();
+            let mut slow: SmallVec<[Regs; 4]> = smallvec![Regs::new(); lists.len()];
+            self.gather_private(object, index, pack, &mut slow);
+            self.leave(mark);
+            arrivals.push(self.arrival(slow.into_iter().flatten().collect()));
+            regs = self.meet(arrivals);
         }
-        let position = self.emit.lea(at(Base::Reg(at_index), k), Width::Qword);
-        self.emit.cmp(position, Self::length(object.memory), Width::Qword);
-        let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, true);
-        self.emit.at = inside;
-        let address = self.private_address(object, at_index, k, pack);
-        let regs: Regs = self.load_vector(object.element, address).into_iter().collect();
-        let count = regs.len();
-        let mut arrivals = vec![self.arrival(regs)];
-        self.emit.at = outside;
-        let zero = self.emit.zero();
-        arrivals.push(self.arrival(std::iter::repeat_n(zero, count).collect()));
-        self.meet(arrivals).into_iter().collect()
+        let each = regs.len() / lists.len();
+        for (list, own) in lists.iter_mut().zip(regs.chunks(each)) {
+            list.extend_from_slice(own);
+        }
     }
 
-    fn load_private_lanes(
-        &mut self,
-        id: InstId,
-        object: Object,
-        index: ValueId,
-        k: i32,
-        pack: usize,
-    ) -> SmallVec<[Reg; 2]> {
+    /// Has the runtime load from a private array what each list gets.
+    fn gather_private(&mut self, object: Object, index: ValueId, pack: usize, lists: &mut [Regs]) {
         let indices = self.vector(index, pack, 0);
         let active = self.active_in_copy(Axes::ALL, pack);
-        let mask = self.inside_mask(id, object, indices, k, active);
-        if object.size() == 4 {
-            let columns = self.private_indices(indices, k, pack);
-            return self.gather(object, columns, mask, 0);
-        }
-        self.pass_mask(mask);
-        self.pass_vector(indices, 0);
-        let array = self.pass_private(object, k, pack);
-        self.service(Site::Gather { array });
-        self.receive(object.element.value_type(), 0)
+        let array = self.pass_private(object, pack);
+        self.gather_by_runtime(array, indices, active, lists);
     }
 
     /// Indices of elements of lanes among all elements of the tile.
@@ -648,41 +672,54 @@ impl Lower<'_> {
 
     fn store_private(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId]) {
         let declared = self.program.memory[object.memory].element;
+        let halves = if object.size() == 8 { 2 } else { 1 };
         for pack in 0..self.shape.tile.packs() as usize {
-            for (k, &value) in values.iter().enumerate() {
-                let halves = if object.size() == 8 { 2 } else { 1 };
-                let regs: SmallVec<[Reg; 2]> = (0..halves)
-                    .map(|half| {
-                        let reg = self.vector(value, pack, half);
-                        self.fitted(declared, reg)
-                    })
-                    .collect();
-                if self.shape.axes[index].meets(Axes::LANE) {
-                    let indices = self.vector(index, pack, 0);
-                    let active = self.active_in_copy(Axes::ALL, pack);
-                    let mask = self.inside_mask(id, object, indices, k as i32, active);
-                    self.pass_mask(mask);
-                    self.pass_vector(indices, 0);
-                    self.pass_vectors(&regs, 1);
-                    let array = self.pass_private(object, k as i32, pack);
-                    self.service(Site::Scatter { array, count: 1 });
-                } else {
-                    self.store_private_run(id, object, index, k as i32, pack, &regs);
+            let mut regs = Regs::new();
+            for &value in values {
+                for half in 0..halves {
+                    let reg = self.vector(value, pack, half);
+                    regs.push(self.fitted(declared, reg));
                 }
+            }
+            if self.shape.axes[index].meets(Axes::LANE) {
+                self.scatter_private(object, index, pack, &regs);
+            } else {
+                self.store_private_run(id, object, index, pack, &regs);
             }
         }
     }
 
-    fn store_private_run(&mut self, id: InstId, object: Object, index: ValueId, k: i32, pack: usize, regs: &[Reg]) {
-        let at_index = self.scalar(index, pack);
-        let done = self.emit.block(self.emit.is_cold());
-        if !self.is_inside_once(id) {
-            self.skip_unless_inside(object, at_index, k, done);
+    /// Has the runtime store to a private array: for each value a register, or two.
+    fn scatter_private(&mut self, object: Object, index: ValueId, pack: usize, regs: &[Reg]) {
+        let indices = self.vector(index, pack, 0);
+        let active = self.active_in_copy(Axes::ALL, pack);
+        self.pass_mask(active);
+        self.pass_vector(indices, 0);
+        let values = regs.chunks(if object.size() == 8 { 2 } else { 1 });
+        let count = values.len();
+        for (number, value) in values.enumerate() {
+            self.pass_vectors(value, 1 + number);
         }
-        let address = self.private_address(object, at_index, k, pack);
+        let array = self.pass_private(object, pack);
+        self.service(Site::Scatter { array, count });
+    }
+
+    /// Stores where the index is the same in all lanes of a pack.
+    fn store_private_run(&mut self, id: InstId, object: Object, index: ValueId, pack: usize, regs: &[Reg]) {
+        let at_index = self.scalar(index, pack);
         let of_64 = object.size() == 8;
-        for (half, &reg) in regs.iter().enumerate() {
-            let address = Address { displacement: address.displacement + half as i32 * self.emit.bytes(), ..address };
+        let halves = if of_64 { 2 } else { 1 };
+        let count = regs.len() / halves;
+        let done = self.emit.block(self.emit.is_cold());
+        let away = if count == 1 { done } else { self.emit.block(true) };
+        if !self.is_inside_once(id) {
+            self.skip_unless_inside(object, at_index, count as i32 - 1, away);
+        }
+        let address = self.private_address(object, at_index, pack);
+        for (number, &reg) in regs.iter().enumerate() {
+            let (k, half) = ((number / halves) as i32, number % halves);
+            let offset = k * self.private_stride(object) + half as i32 * self.emit.bytes();
+            let address = Address { displacement: address.displacement + offset, ..address };
             // Private memory has room for all lanes: what is not active keeps what it was.
             let reg = match self.state.mask.clone() {
                 None => reg,
@@ -696,6 +733,14 @@ impl Lower<'_> {
             self.emit.store(address, reg);
         }
         self.emit.jump(done, &[]);
+        if away != done {
+            // Some of them may be inside.
+            self.emit.at = away;
+            let mark = self.scope();
+            self.scatter_private(object, index, pack, regs);
+            self.leave(mark);
+            self.emit.jump(done, &[]);
+        }
         self.emit.at = done;
     }
 
@@ -888,7 +933,7 @@ impl Lower<'_> {
     fn scatter_all(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId]) {
         for pack in 0..self.shape.tile.packs() as usize {
             let mark = self.scope();
-            if self.emit.is_cold() {
+            if self.emit.is_cold() || !self.may_write_lanes() {
                 self.scatter_by_runtime(object, index, values, pack);
             } else {
                 self.scatter_lanes(id, object, index, values, pack);
@@ -898,13 +943,19 @@ impl Lower<'_> {
     }
 
     fn scatter_by_runtime(&mut self, object: Object, index: ValueId, values: &[ValueId], pack: usize) {
-        let mask = self.active(pack);
-        self.pass_mask(mask);
+        self.pass_active(pack);
         self.pass(index, pack, 0);
         for (number, &value) in values.iter().enumerate() {
             self.pass(value, pack, 1 + number);
         }
-        self.service(Site::Scatter { array: object.array(0), count: values.len() });
+        self.service(Site::Scatter { array: object.array(), count: values.len() });
+    }
+
+    /// Whether another access may be written out lane by lane: large programs are not made larger.
+    fn may_write_lanes(&mut self) -> bool {
+        let may = self.spare_lanes > 0;
+        self.spare_lanes -= usize::from(may);
+        may
     }
 
     /// Stores lane by lane without the runtime.
@@ -962,8 +1013,8 @@ impl Lower<'_> {
             None => {
                 // All lanes are inside, or the runtime looks at each.
                 let (away, done) = (self.emit.block(true), self.emit.block(false));
-                let bound = self.bound(object, values.len() as i32 - 1);
-                let inside = self.less(indices, bound);
+                let limit = self.limit(object, values.len() as i32 - 1);
+                let inside = self.inside_mask(indices, Some(limit), None);
                 self.emit.test_all(&[inside]);
                 self.emit.skip_to(away, Code::Jae_rel32_64);
                 store_all(self);
@@ -992,13 +1043,12 @@ impl Lower<'_> {
         }
         let mut all: Vec<Regs> = vec![Regs::new(); results.len()];
         for pack in 0..self.shape.tile.packs() as usize {
-            let mask = self.active(pack);
-            self.pass_mask(mask);
+            self.pass_active(pack);
             self.pass(index, pack, 0);
             for (number, &operand) in operands.iter().enumerate() {
                 self.pass(operand, pack, 1 + number);
             }
-            self.service(Site::Atomic { array: object.array(0), op: inst.op.clone(), ty, shared });
+            self.service(Site::Atomic { array: object.array(), op: inst.op.clone(), ty, shared });
             for (number, list) in all.iter_mut().enumerate() {
                 let ty = self.program.ty(results[number]);
                 list.extend(self.receive(ty, 3 + number));
@@ -1049,13 +1099,17 @@ impl Lower<'_> {
             }
             return true;
         }
+        if !self.may_write_lanes() {
+            return false;
+        }
         let tile = self.shape.tile;
         let fixed = !self.shape.axes[value].meets(Axes::LANE);
+        let bound = self.bound(id, object, 0);
         for pack in 0..tile.packs() as usize {
             let mark = self.scope();
             let indices = self.vector(index, pack, 0);
             let active = self.active_in_copy(Axes::ALL, pack);
-            let mask = self.inside_mask(id, object, indices, 0, active);
+            let mask = self.inside_mask(indices, bound, active);
             let address = self.scratch(service::slot(0));
             self.emit.store(address, indices);
             if !fixed {
@@ -1118,8 +1172,7 @@ impl Lower<'_> {
         let types: Vec<Type> = inst.operands.iter().map(|&operand| self.program.ty(operand)).collect();
         let invocations = self.global_lanes();
         for (pack, &invocations) in invocations.iter().enumerate() {
-            let mask = self.active(pack);
-            self.pass_mask(mask);
+            self.pass_active(pack);
             self.pass_vector(invocations, 0);
             for (number, &operand) in inst.operands.iter().enumerate() {
                 self.pass(operand, pack, 1 + number);
@@ -1132,8 +1185,7 @@ impl Lower<'_> {
         let inst = &self.program.insts[id];
         let invocations = self.global_lanes();
         for (pack, &invocations) in invocations.iter().enumerate() {
-            let mask = self.active(pack);
-            self.pass_mask(mask);
+            self.pass_active(pack);
             self.pass_vector(invocations, 0);
             self.pass(inst.operands[0], pack, 1);
             self.service(Site::Trap { span: inst.span });
@@ -1148,7 +1200,17 @@ impl Lower<'_> {
         at(Base::Scratch, offset)
     }
 
-    pub(super) fn pass_mask(&mut self, mask: Reg) {
+    /// Passes the active lanes of a pack.
+    pub(super) fn pass_active(&mut self, pack: usize) {
+        self.pass_mask(self.state.mask.as_ref().map(|mask| mask.packs[pack]));
+    }
+
+    /// Passes a mask, or that all lanes are active; not again if that was said last. The runtime does not write to it.
+    fn pass_mask(&mut self, mask: Option<Reg>) {
+        if self.passed_mask.replace((self.emit.at, mask)) == Some((self.emit.at, mask)) {
+            return;
+        }
+        let mask = mask.unwrap_or_else(|| self.emit.mask_constant(true));
         let vector = self.emit.mask_to_vector(mask);
         let address = self.scratch(service::MASK);
         self.emit.store(address, vector);
@@ -1192,12 +1254,17 @@ impl Lower<'_> {
         regs
     }
 
-    /// The mask says what is inside; elements are as far apart as a tile has lanes.
-    fn pass_private(&mut self, object: Object, offset: i32, pack: usize) -> Array {
+    /// Elements of a private array are as far apart as a tile has lanes.
+    fn pass_private(&mut self, object: Object, pack: usize) -> Array {
         let address = self.scratch(service::START);
         self.emit.store_scalar(address, object.start, Width::Qword);
         let tile = self.shape.tile;
-        let private = Some((u64::from(tile.size()), u64::from(pack as u32 * tile.lanes)));
-        Array { private, ..object.array(offset) }
+        let length = self.program.memory[object.memory].length.unwrap_or(0);
+        let private = Private {
+            stride: u64::from(tile.size()),
+            column: u64::from(pack as u32 * tile.lanes),
+            length: u64::from(length),
+        };
+        Array { private: Some(private), ..object.array() }
     }
 }

@@ -1,4 +1,4 @@
-//! Chooses registers, with `regalloc2`.
+//! Chooses registers: with `regalloc2`, or quickly for [large functions](local).
 //!
 //! [`Graph`] is the function as the allocator wants to see it: blocks in the order they are entered, each ending in an
 //! instruction of its own for the jump, and for each instruction a flat list of operands. [`Registers`] gives the answer in the
@@ -8,10 +8,11 @@ use std::ops::Range;
 
 use iced_x86::{Code, Register};
 use regalloc2::{
-    Algorithm, Allocation, Ctx, Edit, Inst as Index, InstRange, MachineEnv, Operand as Slot, OperandConstraint,
-    OperandKind, OperandPos, Output, PReg, PRegSet, ProgPoint, RegClass, RegallocOptions, VReg,
+    Allocation, Ctx, Edit, Inst as Index, InstRange, MachineEnv, Operand as Slot, OperandConstraint, OperandKind,
+    OperandPos, Output, PReg, PRegSet, ProgPoint, RegClass, RegallocOptions, VReg,
 };
 
+use super::local;
 use super::machine::{Base, BlockId, Class, End, Function, Implicit, Inst, Operand, Reg, Width};
 
 /// The register that holds the pointer to the context.
@@ -29,8 +30,7 @@ pub(crate) struct Allocator {
     wide: MachineEnv,
     /// For wide functions, without the upper vector registers.
     lower: MachineEnv,
-    /// Functions with more instructions than this get registers in a tenth of the time, with many more moves: around each
-    /// block, all values are on the stack.
+    /// Functions with more instructions than this get registers in a fraction of the time, with many more moves: see [`local`].
     pub(crate) fast_above: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for Allocator {
             narrow: environment(false, false),
             wide: environment(true, true),
             lower: environment(true, false),
-            fast_above: 4_000,
+            fast_above: 3_000,
         }
     }
 }
@@ -60,9 +60,11 @@ impl Allocator {
             (true, false) => &self.lower,
             (true, true) => &self.wide,
         };
-        let algorithm = if fast { Algorithm::Fastalloc } else { Algorithm::Ion };
-        let options = RegallocOptions { algorithm, ..RegallocOptions::default() };
-        if let Err(error) = regalloc2::run_with_ctx(&self.graph, environment, &options, &mut self.context) {
+        if fast {
+            local::allocate(&self.graph, environment, &mut self.context.output);
+        } else if let Err(error) =
+            regalloc2::run_with_ctx(&self.graph, environment, &RegallocOptions::default(), &mut self.context)
+        {
             // What a failed run leaves in the context is not specified.
             self.context = Ctx::default();
             return Err(format!("registers cannot be allocated: {error}"));

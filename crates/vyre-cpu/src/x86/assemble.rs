@@ -19,7 +19,6 @@ impl Assembler {
     pub(crate) fn assemble(&mut self, function: &mut Function) -> Result<Encoded, String> {
         prune(function);
         sink(function);
-        prune(function);
         let registers = self.allocator.allocate(function)?;
         self.encoder.encode(function, &registers)
     }

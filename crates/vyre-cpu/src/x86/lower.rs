@@ -147,6 +147,10 @@ pub(super) struct Lower<'p> {
     pub(super) stop: machine::BlockId,
     /// How many more instructions may be written twice, once for the case that all lanes agree.
     pub(super) spare: usize,
+    /// How many more accesses may be written out lane by lane, rather than be left to the runtime.
+    pub(super) spare_lanes: usize,
+    /// The mask that was passed to the runtime last, and in which block.
+    pub(super) passed_mask: Option<(machine::BlockId, Option<Reg>)>,
     /// Storage that is stored to and never loaded from.
     pub(super) only_stored: Arena<MemId, bool>,
 }
@@ -198,6 +202,8 @@ pub(crate) fn lower(program: &Program, tile: Tile) -> Lowered {
         stop,
         // Large programs are not made larger.
         spare: if program.insts.len() > 500 { 50 } else { 400 },
+        spare_lanes: 24,
+        passed_mask: None,
         only_stored: only_stored(program),
     };
     lower.function();
@@ -573,12 +579,15 @@ impl Lower<'_> {
     fn run_until(&mut self, insts: &[InstId], kept: &[ValueId], end: Reg) {
         let tile = self.shape.tile;
         let position = self.place.position.expect("only runs have incomplete tiles");
-        let last = self.emit.lea(at(Base::Reg(position), tile.width() as i32), Width::Qword);
-        self.emit.cmp(last, end, Width::Qword);
-        let (full, partial) = self.emit.branch(Code::Jbe_rel32_64, false, true);
-        self.emit.at = full;
-        self.run_with(insts, kept, None);
-        self.emit.at = partial;
+        let size: u32 = self.program.workgroup_size.iter().product();
+        if tile.layout == Layout::Merged || size >= tile.width() {
+            let last = self.emit.lea(at(Base::Reg(position), tile.width() as i32), Width::Qword);
+            self.emit.cmp(last, end, Width::Qword);
+            let (full, partial) = self.emit.branch(Code::Jbe_rel32_64, false, true);
+            self.emit.at = full;
+            self.run_with(insts, kept, None);
+            self.emit.at = partial;
+        }
         let (position, end) = (self.emit.broadcast(position, false), self.emit.broadcast(end, false));
         let masks = (0..tile.packs()).map(|pack| {
             let iota = self.emit.iota(pack * tile.lanes);

@@ -12,6 +12,7 @@ mod emit;
 mod encode;
 mod flow;
 mod listing;
+mod local;
 mod lower;
 mod machine;
 mod pages;

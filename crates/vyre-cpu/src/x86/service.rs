@@ -81,8 +81,8 @@ pub(crate) fn slot(number: usize) -> i32 {
 pub(crate) enum Site {
     /// Computes, lane by lane.
     Evaluate { evaluator: Eval, operands: SmallVec<[Type; 4]>, result: Type },
-    /// Loads elements for the lanes of the mask, which are inside. Slot 0: indices, then elements.
-    Gather { array: Array },
+    /// Loads elements. Slot 0: indices; then the elements.
+    Gather { array: Array, count: usize },
     /// Stores elements. Slot 0: indices; then the elements.
     Scatter { array: Array, count: usize },
     /// Changes elements. Slot 0: indices; 1 and 2: operands; 3 and 4: results.
@@ -107,11 +107,17 @@ pub(crate) struct Array {
     pub(crate) memory: MemId,
     /// What it is stored as.
     pub(crate) element: Element,
-    /// What is added to indices.
-    pub(crate) offset: u64,
-    /// For a private array, which starts where the call says: how far apart the elements of a lane are, and the place of the
-    /// first lane among those of the tile. All indices of the mask are inside.
-    pub(crate) private: Option<(u64, u64)>,
+    pub(crate) private: Option<Private>,
+}
+
+/// A private array, which starts where the call says.
+#[derive(Clone, Copy)]
+pub(crate) struct Private {
+    /// How far apart the elements of a lane are.
+    pub(crate) stride: u64,
+    /// The place of the first lane among those of the tile.
+    pub(crate) column: u64,
+    pub(crate) length: u64,
 }
 
 /// A worker while it executes generated code.
@@ -193,12 +199,12 @@ impl Scratch {
 }
 
 impl Array {
-    /// The position of a lane's element at an index.
+    /// The position of a lane's element at an index; outside of every view if the index is.
     fn position(&self, lane: usize, index: u64) -> u64 {
-        let index = index + self.offset;
         match self.private {
             None => index,
-            Some((stride, column)) => index * stride + column + lane as u64,
+            Some(private) if index < private.length => index * private.stride + private.column + lane as u64,
+            Some(_) => u64::from(u32::MAX),
         }
     }
 }
@@ -399,18 +405,17 @@ unsafe extern "sysv64" fn serve(context: *mut Context, site: u64) {
                 scratch.set(0, lane, *result, bits);
             }
         }
-        Site::Gather { array } => {
+        Site::Gather { array, count } => {
             // SAFETY: this is the code's context.
             let view = unsafe { scratch.view(context, array) };
             let ty = array.element.value_type();
-            let loaded: SmallVec<[u64; subgroup::LARGEST]> = (0..worker.lanes)
-                .map(|lane| {
-                    let index = scratch.get(0, lane, Type::U32);
-                    if scratch.is_active(lane) { view.load(0, array.position(lane, index)) } else { 0 }
-                })
-                .collect();
-            for (lane, bits) in loaded.into_iter().enumerate() {
-                scratch.set(0, lane, ty, bits);
+            for lane in 0..worker.lanes {
+                let index = scratch.get(0, lane, Type::U32);
+                for number in 0..*count {
+                    let position = array.position(lane, index + number as u64);
+                    let bits = if scratch.is_active(lane) { view.load(0, position) } else { 0 };
+                    scratch.set(1 + number, lane, ty, bits);
+                }
             }
         }
         Site::Scatter { array, count } => {
@@ -420,7 +425,7 @@ unsafe extern "sysv64" fn serve(context: *mut Context, site: u64) {
             for lane in scratch.active() {
                 let index = scratch.get(0, lane, Type::U32);
                 for number in 0..*count {
-                    let position = array.position(lane, index) + number as u64;
+                    let position = array.position(lane, index + number as u64);
                     view.store(0, position, scratch.get(1 + number, lane, ty));
                 }
             }

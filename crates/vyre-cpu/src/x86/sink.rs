@@ -1,7 +1,7 @@
 //! Moves computations that only rarely executed blocks need into these.
 //!
 //! Lowering computes a value where the program does. If all lanes agree, hardly anybody needs the masks and indices of single
-//! lanes: they are computed again in each cold block that does.
+//! lanes: they are computed where the code turns cold on the way to whoever does.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -9,9 +9,13 @@ use smallvec::SmallVec;
 use super::machine::{Base, BlockId, End, Function, Inst, Operand, Reg};
 use super::prune::reads_flags;
 
+/// Values are computed at no more places than this.
+const MOST_PLACES: usize = 4;
+
 /// Sinks what can be sunk.
 pub(crate) fn sink(function: &mut Function) {
     let order = postorder(function);
+    let heads = cold_heads(function, &order);
     // The blocks that use each register, with repetitions.
     let mut users: Vec<SmallVec<[BlockId; 2]>> = vec![SmallVec::new(); function.classes.len()];
     for &block in &order {
@@ -21,56 +25,53 @@ pub(crate) fn sink(function: &mut Function) {
             edge.arguments.iter().for_each(|reg| users[reg.0 as usize].push(block));
         }
     }
-    // What each cold block computes for itself: in the end, at its start, the last one first.
+    // What cold blocks compute for themselves and those they lead to: in the end, at their start, the last one first.
     let mut sunk: FxHashMap<BlockId, Vec<Inst>> = FxHashMap::default();
     let mut renamed: FxHashMap<(BlockId, Reg), Reg> = FxHashMap::default();
     for &block in &order {
         if function.blocks[block.0 as usize].cold {
             continue;
         }
-        for position in (0..function.blocks[block.0 as usize].insts.len()).rev() {
-            let inst = &function.blocks[block.0 as usize].insts[position];
-            let Some(result) = movable(inst) else { continue };
-            let mut targets: SmallVec<[BlockId; 2]> = SmallVec::new();
-            for &user in &users[result.0 as usize] {
-                if !targets.contains(&user) {
-                    targets.push(user);
-                }
-            }
-            let all_cold = targets.iter().all(|target| function.blocks[target.0 as usize].cold);
-            if targets.is_empty() || !all_cold || targets.len() > 4 {
+        let insts = std::mem::take(&mut function.blocks[block.0 as usize].insts);
+        let mut kept = Vec::with_capacity(insts.len());
+        for inst in insts.into_iter().rev() {
+            let result = movable(&inst);
+            let places = result.and_then(|result| places_of(&users[result.0 as usize], &heads));
+            let (Some(result), Some(places)) = (result, places) else {
+                kept.push(inst);
                 continue;
+            };
+            let copies = function.classes.len() as u32..;
+            let places: SmallVec<[(BlockId, Reg); MOST_PLACES]> = places.into_iter().zip(copies.map(Reg)).collect();
+            for &reader in &users[result.0 as usize] {
+                let place = places.iter().find(|&&(place, _)| Some(place) == heads[reader.0 as usize]);
+                renamed.insert((reader, result), place.expect("all readers have a place").1);
             }
-            let inst = inst.clone();
-            for target in targets {
-                let copy = Reg(function.classes.len() as u32);
+            inst.reads(|reg| {
+                let users = &mut users[reg.0 as usize];
+                let own = users.iter().position(|&user| user == block).expect("the instruction reads it");
+                users.swap_remove(own);
+                users.extend(places.iter().map(|&(place, _)| place));
+            });
+            for (place, copy) in places {
                 function.classes.push(function.classes[result.0 as usize]);
                 users.push(SmallVec::new());
-                renamed.insert((target, result), copy);
                 let mut inst = inst.clone();
-                inst.reads(|reg| users[reg.0 as usize].push(target));
                 rename_result(&mut inst, copy);
-                sunk.entry(target).or_default().push(inst);
-            }
-            // The instruction reads its operands no longer, and nobody reads its result: it will be pruned.
-            let mut reads: SmallVec<[Reg; 4]> = SmallVec::new();
-            function.blocks[block.0 as usize].insts[position].reads(|reg| reads.push(reg));
-            for reg in reads {
-                let users = &mut users[reg.0 as usize];
-                if let Some(position) = users.iter().position(|&user| user == block) {
-                    users.swap_remove(position);
-                }
+                sunk.entry(place).or_default().push(inst);
             }
         }
+        kept.reverse();
+        function.blocks[block.0 as usize].insts = kept;
     }
     if sunk.is_empty() {
         return;
     }
-    for (block, mut insts) in sunk {
+    for (block, insts) in sunk {
+        function.blocks[block.0 as usize].insts.splice(0..0, insts.into_iter().rev());
+    }
+    for &block in order.iter().filter(|block| heads[block.0 as usize].is_some()) {
         let data = &mut function.blocks[block.0 as usize];
-        insts.reverse();
-        insts.append(&mut data.insts);
-        data.insts = insts;
         for inst in &mut data.insts {
             rename_reads(inst, |reg| renamed.get(&(block, reg)).copied());
         }
@@ -82,6 +83,18 @@ pub(crate) fn sink(function: &mut Function) {
             }
         }
     }
+}
+
+/// Where a value is computed for its readers, if all of them are cold.
+fn places_of(readers: &[BlockId], heads: &[Option<BlockId>]) -> Option<SmallVec<[BlockId; MOST_PLACES]>> {
+    let mut places = SmallVec::new();
+    for reader in readers {
+        let head = heads[reader.0 as usize]?;
+        if !places.contains(&head) {
+            places.push(head);
+        }
+    }
+    (1..=MOST_PLACES).contains(&places.len()).then_some(places)
 }
 
 /// The result of an instruction that gives the same wherever it is executed.
@@ -147,6 +160,55 @@ fn rename_reads(inst: &mut Inst, new: impl Fn(Reg) -> Option<Reg>) {
     }
 }
 
+/// For each cold block, where the code turned cold on all ways to it: the first of the cold blocks that it is always reached
+/// through since the last block that is not cold.
+fn cold_heads(function: &Function, order: &[BlockId]) -> Vec<Option<BlockId>> {
+    const UNKNOWN: usize = usize::MAX;
+    let entry = order.len() - 1;
+    let mut positions = vec![UNKNOWN; function.blocks.len()];
+    for (position, block) in order.iter().enumerate() {
+        positions[block.0 as usize] = position;
+    }
+    // The block that each is always reached through last, by positions, which fall on all ways but along back edges.
+    let mut through = vec![UNKNOWN; order.len()];
+    through[entry] = entry;
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for position in (0..order.len()).rev() {
+            for next in successors(function, order[position]) {
+                let next = positions[next.0 as usize];
+                let (mut old, mut new) = (through[next], position);
+                while old != UNKNOWN && old != new {
+                    if old < new {
+                        old = through[old];
+                    } else {
+                        new = through[new];
+                    }
+                }
+                changed |= through[next] != new;
+                through[next] = new;
+            }
+        }
+    }
+    let mut heads = vec![None; function.blocks.len()];
+    for position in (0..order.len()).rev() {
+        let block = order[position].0 as usize;
+        if function.blocks[block].cold {
+            heads[block] = heads[order[through[position]].0 as usize].or(Some(order[position]));
+        }
+    }
+    heads
+}
+
+fn successors(function: &Function, block: BlockId) -> SmallVec<[BlockId; 2]> {
+    match &function.blocks[block.0 as usize].end {
+        End::Jump(edge) => SmallVec::from_slice(&[edge.to]),
+        End::Branch { taken, other, .. } => SmallVec::from_slice(&[*taken, *other]),
+        End::Return | End::Open => SmallVec::new(),
+    }
+}
+
 /// Blocks that can be reached, each after those it leads to except along back edges: a register is seen where it is used before
 /// it is seen where it is written.
 fn postorder(function: &Function) -> Vec<BlockId> {
@@ -155,12 +217,7 @@ fn postorder(function: &Function) -> Vec<BlockId> {
     let mut stack = vec![(BlockId(0), 0)];
     seen[0] = true;
     while let Some((block, next)) = stack.pop() {
-        let successors: SmallVec<[BlockId; 2]> = match &function.blocks[block.0 as usize].end {
-            End::Jump(edge) => SmallVec::from_slice(&[edge.to]),
-            End::Branch { taken, other, .. } => SmallVec::from_slice(&[*taken, *other]),
-            End::Return | End::Open => SmallVec::new(),
-        };
-        match successors.get(next) {
+        match successors(function, block).get(next) {
             Some(&successor) => {
                 stack.push((block, next + 1));
                 if !std::mem::replace(&mut seen[successor.0 as usize], true) {

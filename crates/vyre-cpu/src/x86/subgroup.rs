@@ -203,8 +203,7 @@ impl Lower<'_> {
     fn exchange_by_runtime(&mut self, id: InstId, pack: usize) -> SmallVec<[Reg; 2]> {
         let inst = &self.program.insts[id];
         let ty = self.program.ty(inst.operands[0]);
-        let mask = self.active(pack);
-        self.pass_mask(mask);
+        self.pass_active(pack);
         for (number, &operand) in inst.operands.iter().enumerate() {
             self.pass(operand, pack, number);
         }
