@@ -89,8 +89,7 @@ impl Lower<'_> {
 
     /// Whether an access is inside for certain, also in lanes that are not active.
     fn is_inside(&self, id: InstId) -> bool {
-        self.checked.contains_key(&id)
-            || self.ranges.is_inside(id) && !self.hoisting && self.state.mask.is_none()
+        self.checked.contains_key(&id) || self.ranges.is_inside(id) && !self.hoisting && self.state.mask.is_none()
     }
 
     /// Whether an access with the same index in all lanes is inside for certain.
@@ -968,15 +967,20 @@ impl Lower<'_> {
             let indices = self.vector(index, pack, 0);
             let active = self.active_in_copy(Axes::ALL, pack);
             let mask = self.inside_mask(id, object, indices, 0, active);
-            let address = self.scratch(service::slot(0));
-            self.emit.store(address, indices);
+            let in_memory = self.in_memory(index, pack).filter(|_| self.is_inside(id));
+            if in_memory.is_none() {
+                let address = self.scratch(service::slot(0));
+                self.emit.store(address, indices);
+            }
             if !fixed {
                 self.pass(value, pack, 1);
             }
             let scalar = fixed.then(|| self.scalar(value, pack));
-            let change = |this: &mut Self, lane: Lane| {
+            let position = |this: &mut Self, lane: Lane| {
                 let address = this.lane_of(service::slot(0), 4, lane);
-                let position = this.emit.load_scalar(address, Width::Dword);
+                this.emit.load_scalar(address, Width::Dword)
+            };
+            let change = |this: &mut Self, lane: Lane, position: Reg| {
                 let operand = scalar.unwrap_or_else(|| {
                     let address = this.lane_of(service::slot(1), object.size(), lane);
                     this.emit.load_scalar(address, width)
@@ -985,14 +989,66 @@ impl Lower<'_> {
                 this.emit.update(code, address, operand, width, shared);
             };
             if self.is_inside(id) {
-                (0..tile.lanes as i32).for_each(|lane| change(self, Lane::Known(lane)));
+                let mut word = None;
+                for lane in 0..tile.lanes as i32 {
+                    let position = match in_memory {
+                        Some(place) => self.lane_in_memory(place, lane, &mut word),
+                        None => position(self, Lane::Known(lane)),
+                    };
+                    change(self, Lane::Known(lane), position);
+                }
             } else {
                 let bits = self.emit.mask_bits(mask);
-                self.for_each_lane(bits, change);
+                self.for_each_lane(bits, |this, lane| {
+                    let position = position(this, lane);
+                    change(this, lane, position);
+                });
             }
             self.leave(mark);
         }
         true
+    }
+
+    /// Where the lanes of a pack are in memory, if they were loaded from side by side and nobody writes there: one by one they need
+    /// not go through a vector.
+    fn in_memory(&mut self, value: ValueId, pack: usize) -> Option<(Element, Address)> {
+        let program = self.program;
+        let Def::Result(id, 0) = program.values[value].def else { return None };
+        let (Op::Load(memory), &[index]) = (&program.insts[id].op, program.insts[id].operands.as_slice()) else {
+            return None;
+        };
+        let plain = program.memory[*memory].space != Space::Private && !self.shape.written[*memory];
+        let integer = matches!(program.ty(value), Type::I32 | Type::U32);
+        if !plain
+            || !integer
+            || self.hoisted[id]
+            || !self.is_inside(id)
+            || !self.is_linear(index)
+            || !self.is_there(index)
+        {
+            return None;
+        }
+        let (object, tile) = (self.object(*memory), self.shape.tile);
+        let (spots, _, offset) = self.spots(id, object.start, index);
+        let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
+        let (start, first) = spots[if spots.len() == 1 { 0 } else { row as usize }];
+        let displacement = ((column * tile.lanes) as i32 + offset) * object.size();
+        Some((object.element, element(start, first, object.size() as u8, displacement)))
+    }
+
+    /// A lane that is in memory, of those that are asked for in order. Bytes are loaded by fours.
+    fn lane_in_memory(&mut self, (element, address): (Element, Address), lane: i32, word: &mut Option<Reg>) -> Reg {
+        let displacement = address.displacement + lane * element.size() as i32;
+        let address = Address { displacement, ..address };
+        if element != Element::U8 {
+            return self.load_element(element, address);
+        }
+        let bytes = match *word {
+            Some(word) if lane % 4 != 0 => self.emit.s1i(Code::Shr_rm32_imm8, Width::Dword, word, Operand::Byte(8)),
+            _ => self.emit.load_scalar(address, Width::Dword),
+        };
+        *word = Some(bytes);
+        self.emit.s1_of(Code::Movzx_r32_rm8, Width::Dword, Width::Byte, bytes)
     }
 
     /// Executes code for each lane whose bit is set, in order.

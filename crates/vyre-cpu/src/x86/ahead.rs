@@ -200,7 +200,8 @@ impl Lower<'_> {
                 (packs.iter().map(|_| start).collect(), root, offset)
             }
         };
-        let spots = starts.into_iter().zip(packs).map(|(start, pack)| (start, self.first_lane_of(root, pack))).collect();
+        let spots =
+            starts.into_iter().zip(packs).map(|(start, pack)| (start, self.first_lane_of(root, pack))).collect();
         (spots, root, offset)
     }
 }

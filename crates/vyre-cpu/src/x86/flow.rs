@@ -9,8 +9,9 @@
 use iced_x86::Code;
 use smallvec::SmallVec;
 use vyre_foundation::analysis::{exits_of, finite};
+use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Kind, Op};
-use vyre_foundation::ir::{BlockId, Def, InstId, Space, Type, ValueId};
+use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Space, Type, ValueId};
 
 use super::emit::{Regs, at};
 use super::lower::{EnclosingLoop, Lower, Mask, State, origin};
@@ -1023,6 +1024,7 @@ impl Lower<'_> {
                 arguments.push(self.active(pack));
             }
         }
+        let outer_starts = self.own_starts(body);
         let header = self.emit.block(self.emit.is_cold());
         let heads: Regs = arguments
             .iter()
@@ -1051,6 +1053,7 @@ impl Lower<'_> {
         }
         self.divergence -= usize::from(divergent);
         self.loops.pop();
+        self.starts = outer_starts;
     }
 
     /// A loop without masks, as long as all lanes stay in it. Gives where it goes when the first lanes leave, and the
@@ -1096,6 +1099,7 @@ impl Lower<'_> {
         }
         self.spare -= self.weight(body).0;
         let params = program.blocks[body].params.clone();
+        let outer_starts = self.own_starts(body);
         let header = self.emit.block(false);
         let heads: Regs = entry
             .iter()
@@ -1126,7 +1130,24 @@ impl Lower<'_> {
         debug_assert!(!goes_on && !self.emit.is_open(), "a body ends by leaving or continuing");
         self.leave(mark);
         self.loops.pop();
+        self.starts = outer_starts;
         Some((away, heads))
+    }
+
+    /// Gives an innermost loop registers of its own for where objects start: those of the whole program are in memory most often.
+    /// Gives what to go back to after the loop.
+    fn own_starts(&mut self, body: BlockId) -> Arena<MemId, Option<Reg>> {
+        let outer = self.starts.clone();
+        if !self.has_loop(body) && !self.emit.is_cold() {
+            for &id in &self.program.blocks[body].insts {
+                if let Some(memory) = self.program.insts[id].op.memory()
+                    && let (Some(start), true) = (self.starts[memory], self.starts[memory] == outer[memory])
+                {
+                    self.starts[memory] = Some(self.emit.copy(start));
+                }
+            }
+        }
+        outer
     }
 
     /// Whether lanes may leave or continue the innermost loop, or end, at different times in an instruction.

@@ -88,7 +88,16 @@ pub(super) struct EnclosingLoop {
 impl EnclosingLoop {
     /// A loop that all lanes leave and continue together.
     pub(super) fn together(inst: InstId, header: machine::BlockId, exit: machine::BlockId) -> EnclosingLoop {
-        EnclosingLoop { inst, header, exit, divergent: false, staged: false, carries_mask: false, depth: 0, budget: None }
+        EnclosingLoop {
+            inst,
+            header,
+            exit,
+            divergent: false,
+            staged: false,
+            carries_mask: false,
+            depth: 0,
+            budget: None,
+        }
     }
 }
 
