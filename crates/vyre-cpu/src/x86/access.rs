@@ -6,11 +6,11 @@
 
 use iced_x86::Code;
 use smallvec::{SmallVec, smallvec};
-use vyre_foundation::analysis::exits_of;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{Def, Element, InstId, MemId, Space, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
+use super::ahead::{Spots, step};
 use super::emit::{self, Regs, at, element};
 use super::lower::Lower;
 use super::machine::{Address, Base, BlockId, Class, Operand, Reg, Width};
@@ -19,12 +19,12 @@ use super::shape::Axes;
 
 /// An object that is accessed.
 #[derive(Clone, Copy)]
-struct Object {
+pub(super) struct Object {
     memory: MemId,
     /// What it is stored as: private arrays have no elements of less than 32 bits.
     element: Element,
     /// The first element; of a private array, that of the first lane of the tile.
-    start: Reg,
+    pub(super) start: Reg,
     private: bool,
 }
 
@@ -41,13 +41,13 @@ impl Object {
         Array { memory: self.memory, element: self.element, private: None }
     }
 
-    fn size(&self) -> i32 {
+    pub(super) fn size(&self) -> i32 {
         self.element.size() as i32
     }
 }
 
 impl Lower<'_> {
-    fn object(&mut self, memory: MemId) -> Object {
+    pub(super) fn object(&mut self, memory: MemId) -> Object {
         let object = &self.program.memory[memory];
         let start = self.starts[memory].expect("an indexed object has memory");
         if object.space != Space::Private {
@@ -79,7 +79,7 @@ impl Lower<'_> {
     }
 
     /// Jumps to a block unless the element at an index plus an offset is inside.
-    fn skip_unless_inside(&mut self, object: Object, index: Reg, offset: i32, to: BlockId) {
+    pub(super) fn skip_unless_inside(&mut self, object: Object, index: Reg, offset: i32, to: BlockId) {
         let position = match offset {
             0 => index,
             offset => self.emit.lea(at(Base::Reg(index), offset), Width::Qword),
@@ -90,12 +90,13 @@ impl Lower<'_> {
 
     /// Whether an access is inside for certain, also in lanes that are not active.
     fn is_inside(&self, id: InstId) -> bool {
-        self.ranges.is_inside(id) && !self.hoisting && self.state.mask.is_none()
+        self.checked.contains_key(&id) || self.ranges.is_inside(id) && !self.hoisting && self.state.mask.is_none()
     }
 
     /// Whether an access with the same index in all lanes is inside for certain.
     fn is_inside_once(&self, id: InstId) -> bool {
-        self.ranges.is_inside(id) && !self.hoisting && !self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty)
+        let somebody = !self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty);
+        self.checked.contains_key(&id) || self.ranges.is_inside(id) && !self.hoisting && somebody
     }
 
     // Loads.
@@ -156,30 +157,27 @@ impl Lower<'_> {
     /// Loads with the same index in all lanes of a pack.
     fn load_once(&mut self, id: InstId, object: Object, index: ValueId) {
         let results = self.program.insts[id].results.clone();
-        let tile = self.shape.tile;
-        let (root, offset) = self.addend(index);
-        let axes = self.shape.axes[index];
         let (count, size) = (results.len() as i32, object.size());
-        let indices: Regs = (0..tile.copies(axes)).map(|copy| self.scalar(root, tile.pack_of(axes, copy))).collect();
-        let load_all = |this: &mut Self, load: &dyn Fn(&mut Self, Reg, i32) -> Reg| -> Regs {
-            let elements = (0..count).flat_map(|k| indices.iter().map(move |&index| (index, offset + k)));
-            elements.map(|(index, offset)| load(this, index, offset)).collect()
+        let (spots, _, offset) = self.spots(id, object.start, index);
+        let load_all = |this: &mut Self, load: &dyn Fn(&mut Self, (Reg, Reg), i32) -> Reg| -> Regs {
+            let elements = (0..count).flat_map(|k| spots.iter().map(move |&spot| (spot, offset + k)));
+            elements.map(|(spot, offset)| load(this, spot, offset)).collect()
         };
-        let direct = |this: &mut Self, index: Reg, offset: i32| {
-            this.load_element(object.element, element(object.start, index, size as u8, offset * size))
+        let direct = |this: &mut Self, (start, index): (Reg, Reg), offset: i32| {
+            this.load_element(object.element, element(start, index, size as u8, offset * size))
         };
         let regs = if self.is_inside_once(id) {
             load_all(self, &direct)
         } else {
             // All of them, or each on its own.
             let away = self.emit.block(true);
-            for &index in &indices {
+            for &(_, index) in &spots {
                 self.skip_unless_inside(object, index, offset + count - 1, away);
             }
             let regs = load_all(self, &direct);
             let mut arrivals = vec![self.arrival(regs)];
             self.emit.at = away;
-            let regs = load_all(self, &|this, index, offset| this.load_or_zero(object, index, offset));
+            let regs = load_all(self, &|this, (_, index), offset| this.load_or_zero(object, index, offset));
             arrivals.push(self.arrival(regs));
             self.meet(arrivals)
         };
@@ -232,17 +230,17 @@ impl Lower<'_> {
         let axes = self.shape.axes[index];
         let tile = self.shape.tile;
         let size = object.size();
-        let (root, start) = self.addend(index);
-        self.prefetch(object, root);
+        let (spots, root, offset) = self.spots(id, object.start, index);
+        self.prefetch(object, root, &spots);
         let fast = |this: &mut Self| {
             let mut regs = Regs::new();
             for k in 0..results.len() as i32 {
                 for copy in 0..tile.copies(axes) {
                     let pack = tile.pack_of(axes, copy);
                     let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
-                    let first = this.base(root, row as usize);
-                    let offset = ((column * tile.lanes) as i32 + start + k) * size;
-                    regs.extend(this.load_vector(object.element, element(object.start, first, size as u8, offset)));
+                    let (start, first) = spots[if spots.len() == 1 { 0 } else { row as usize }];
+                    let offset = ((column * tile.lanes) as i32 + offset + k) * size;
+                    regs.extend(this.load_vector(object.element, element(start, first, size as u8, offset)));
                 }
             }
             regs
@@ -264,29 +262,22 @@ impl Lower<'_> {
     }
 
     /// In a loop whose index jumps far from trip to trip, asks for what a later trip loads: the processor does not see that coming.
-    fn prefetch(&mut self, object: Object, index: ValueId) {
+    fn prefetch(&mut self, object: Object, index: ValueId, spots: &Spots) {
         /// How many trips ahead.
         const AHEAD: u8 = 8;
         let program = self.program;
         let Some(enclosing) = self.loops.last() else { return };
-        let body = program.insts[enclosing.inst].blocks[0];
-        let Some(position) = program.blocks[body].params.iter().position(|&param| param == index) else { return };
-        let &[next] = exits_of(program, body).continues.as_slice() else { return };
-        let next = program.insts[next].operands[position];
-        let Def::Result(next, 0) = program.values[next].def else { return };
-        let (Op::Add, &[a, b]) = (&program.insts[next].op, program.insts[next].operands.as_slice()) else { return };
-        let step = if a == index { b } else { a };
+        let Some(step) = step(program, program.insts[enclosing.inst].blocks[0], index) else { return };
         let near = program.known(step).is_some_and(|step| step.bits * (object.size() as u64) < 2048);
-        if near || self.emit.is_cold() || !self.shape.axes[step].is_uniform() || !self.is_there(step) {
+        if near || self.emit.is_cold() || !self.shape.axes[step].is_uniform() {
             return;
         }
         let step = self.scalar(step, 0);
         let width = self.shape.tile.width() as i32 * object.size();
-        for row in 0..self.shape.tile.rows_of(self.shape.axes[index]) {
-            let first = self.base(index, row);
+        for &(start, first) in spots {
             let ahead = self.emit.lea(element(first, step, AHEAD, 0), Width::Qword);
             for line in (0..width).step_by(64) {
-                let address = element(object.start, ahead, object.size() as u8, line);
+                let address = element(start, ahead, object.size() as u8, line);
                 self.emit.push(Code::Prefetcht0_m8, &[Operand::Memory(address)], true);
             }
         }
@@ -475,7 +466,7 @@ impl Lower<'_> {
         let mut regs: SmallVec<[Regs; 4]> = smallvec![Regs::new(); count];
         if object.size() != 4 {
             for copy in 0..tile.copies(axes) {
-                let indices = self.vector(index, tile.pack_of(axes, copy), 0);
+                let indices = self.indices(index, tile.pack_of(axes, copy));
                 let active = self.active_in_copy(axes, copy);
                 self.gather_by_runtime(object.array(), indices, active, &mut regs);
             }
@@ -484,13 +475,24 @@ impl Lower<'_> {
         for (k, list) in (0..).zip(&mut regs) {
             let bound = self.bound(id, object, k);
             for copy in 0..tile.copies(axes) {
-                let indices = self.vector(index, tile.pack_of(axes, copy), 0);
+                let indices = self.indices(index, tile.pack_of(axes, copy));
                 let active = self.active_in_copy(axes, copy);
                 let mask = self.inside_mask(indices, bound, active);
                 list.push(self.gather(object, indices, mask, k));
             }
         }
         regs.into_iter().flatten().collect()
+    }
+
+    /// The lanes of an index. If it is linear, code that is rarely executed computes them from the first one, so that no other code
+    /// keeps registers for them.
+    fn indices(&mut self, index: ValueId, pack: usize) -> Reg {
+        if !self.is_linear(index) || !self.emit.is_cold() {
+            return self.vector(index, pack, 0);
+        }
+        let columns = self.shape.tile.columns as usize;
+        let first = self.base(index, pack / columns);
+        self.run_of(first)[pack % columns]
     }
 
     /// Has the runtime load what each list gets.
@@ -779,6 +781,9 @@ impl Lower<'_> {
         // What is needed is there before the code may jump over it.
         operands.iter().for_each(|&operand| self.fetch(operand));
         let pack = self.shape.tile.pack_of(axes, copy);
+        let (index, values) = (operands[0], &operands[1..]);
+        let (spots, _, offset) = self.spots(id, object.start, index);
+        let (start, at_index) = spots[self.shape.tile.copy(self.shape.axes[index], pack)];
         let done = self.emit.block(self.emit.is_cold());
         if self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty || self.shape.tile.copies(axes) > 1)
             && let Some(mask) = self.active_in_copy(axes, copy)
@@ -786,11 +791,9 @@ impl Lower<'_> {
             self.emit.test_none(&[mask]);
             self.emit.skip_to(done, Code::Je_rel32_64);
         }
-        let (index, values) = (operands[0], &operands[1..]);
-        let at_index = self.scalar(index, pack);
         let size = object.size();
         for (k, &value) in values.iter().enumerate() {
-            let k = k as i32;
+            let k = offset + k as i32;
             let bits = self.scalar(value, pack);
             let next = self.emit.block(self.emit.is_cold());
             if !self.is_inside_once(id) {
@@ -802,7 +805,7 @@ impl Lower<'_> {
                 4 => Width::Dword,
                 _ => Width::Qword,
             };
-            self.emit.store_scalar(element(object.start, at_index, size as u8, k * size), bits, width);
+            self.emit.store_scalar(element(start, at_index, size as u8, k * size), bits, width);
             self.emit.jump(next, &[]);
             self.emit.at = next;
         }
@@ -825,17 +828,17 @@ impl Lower<'_> {
             self.vector(value, tile.pack_of(axes, copy), 0);
         }
         let slow = (!self.is_inside(id)).then(|| self.jump_unless_inside(object, index, 1));
-        let (root, start) = self.addend(index);
-        let address = |this: &mut Self, pack: usize| {
+        let (spots, _, offset) = self.spots(id, object.start, index);
+        let address = |pack: usize| {
             let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
-            let first = this.base(root, row as usize);
-            element(object.start, first, size as u8, ((column * tile.lanes) as i32 + start) * size)
+            let (start, first) = spots[if spots.len() == 1 { 0 } else { row as usize }];
+            element(start, first, size as u8, ((column * tile.lanes) as i32 + offset) * size)
         };
         let done = self.emit.block(self.emit.is_cold());
         // A tile that is one row of whole cache lines, of an object that nobody loads, may go past the caches.
         let lines = tile.rows == 1 && tile.width() as i32 * size % 64 == 0 && size >= 4;
         if lines && !masked && !self.emit.is_cold() && self.only_stored[object.memory] {
-            let first = address(self, 0);
+            let first = address(0);
             let first = self.emit.lea(first, Width::Qword);
             let test = [Operand::Memory(at(Base::Context, service::STREAM)), Operand::Use(first, Width::Dword)];
             self.emit.push(Code::Test_rm32_r32, &test, false);
@@ -843,7 +846,7 @@ impl Lower<'_> {
             self.emit.at = stream;
             for copy in 0..tile.copies(axes) {
                 let pack = tile.pack_of(axes, copy);
-                let address = address(self, pack);
+                let address = address(pack);
                 for half in 0..size / 4 {
                     let value = self.vector(value, pack, half as usize);
                     let displacement = address.displacement + half * self.emit.bytes();
@@ -855,7 +858,7 @@ impl Lower<'_> {
         }
         for copy in 0..tile.copies(axes) {
             let pack = tile.pack_of(axes, copy);
-            let address = address(self, pack);
+            let address = address(pack);
             let mask = self.active_in_copy(axes, copy);
             self.store_vector(object.element, address, value, pack, mask);
         }
@@ -944,7 +947,8 @@ impl Lower<'_> {
 
     fn scatter_by_runtime(&mut self, object: Object, index: ValueId, values: &[ValueId], pack: usize) {
         self.pass_active(pack);
-        self.pass(index, pack, 0);
+        let indices = self.indices(index, pack);
+        self.pass_vector(indices, 0);
         for (number, &value) in values.iter().enumerate() {
             self.pass(value, pack, 1 + number);
         }
@@ -1110,15 +1114,20 @@ impl Lower<'_> {
             let indices = self.vector(index, pack, 0);
             let active = self.active_in_copy(Axes::ALL, pack);
             let mask = self.inside_mask(indices, bound, active);
-            let address = self.scratch(service::slot(0));
-            self.emit.store(address, indices);
+            let in_memory = self.in_memory(index, pack).filter(|_| self.is_inside(id));
+            if in_memory.is_none() {
+                let address = self.scratch(service::slot(0));
+                self.emit.store(address, indices);
+            }
             if !fixed {
                 self.pass(value, pack, 1);
             }
             let scalar = fixed.then(|| self.scalar(value, pack));
-            let change = |this: &mut Self, lane: Lane| {
+            let position = |this: &mut Self, lane: Lane| {
                 let address = this.lane_of(service::slot(0), 4, lane);
-                let position = this.emit.load_scalar(address, Width::Dword);
+                this.emit.load_scalar(address, Width::Dword)
+            };
+            let change = |this: &mut Self, lane: Lane, position: Reg| {
                 let operand = scalar.unwrap_or_else(|| {
                     let address = this.lane_of(service::slot(1), object.size(), lane);
                     this.emit.load_scalar(address, width)
@@ -1127,14 +1136,66 @@ impl Lower<'_> {
                 this.emit.update(code, address, operand, width, shared);
             };
             if self.is_inside(id) {
-                (0..tile.lanes as i32).for_each(|lane| change(self, Lane::Known(lane)));
+                let mut word = None;
+                for lane in 0..tile.lanes as i32 {
+                    let position = match in_memory {
+                        Some(place) => self.lane_in_memory(place, lane, &mut word),
+                        None => position(self, Lane::Known(lane)),
+                    };
+                    change(self, Lane::Known(lane), position);
+                }
             } else {
                 let bits = self.emit.mask_bits(mask);
-                self.for_each_lane(bits, change);
+                self.for_each_lane(bits, |this, lane| {
+                    let position = position(this, lane);
+                    change(this, lane, position);
+                });
             }
             self.leave(mark);
         }
         true
+    }
+
+    /// Where the lanes of a pack are in memory, if they were loaded from side by side and nobody writes there: one by one they need
+    /// not go through a vector.
+    fn in_memory(&mut self, value: ValueId, pack: usize) -> Option<(Element, Address)> {
+        let program = self.program;
+        let Def::Result(id, 0) = program.values[value].def else { return None };
+        let (Op::Load(memory), &[index]) = (&program.insts[id].op, program.insts[id].operands.as_slice()) else {
+            return None;
+        };
+        let plain = program.memory[*memory].space != Space::Private && !self.shape.written[*memory];
+        let integer = matches!(program.ty(value), Type::I32 | Type::U32);
+        if !plain
+            || !integer
+            || self.hoisted[id]
+            || !self.is_inside(id)
+            || !self.is_linear(index)
+            || !self.is_there(index)
+        {
+            return None;
+        }
+        let (object, tile) = (self.object(*memory), self.shape.tile);
+        let (spots, _, offset) = self.spots(id, object.start, index);
+        let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
+        let (start, first) = spots[if spots.len() == 1 { 0 } else { row as usize }];
+        let displacement = ((column * tile.lanes) as i32 + offset) * object.size();
+        Some((object.element, element(start, first, object.size() as u8, displacement)))
+    }
+
+    /// A lane that is in memory, of those that are asked for in order. Bytes are loaded by fours.
+    fn lane_in_memory(&mut self, (element, address): (Element, Address), lane: i32, word: &mut Option<Reg>) -> Reg {
+        let displacement = address.displacement + lane * element.size() as i32;
+        let address = Address { displacement, ..address };
+        if element != Element::U8 {
+            return self.load_element(element, address);
+        }
+        let bytes = match *word {
+            Some(word) if lane % 4 != 0 => self.emit.s1i(Code::Shr_rm32_imm8, Width::Dword, word, Operand::Byte(8)),
+            _ => self.emit.load_scalar(address, Width::Dword),
+        };
+        *word = Some(bytes);
+        self.emit.s1_of(Code::Movzx_r32_rm8, Width::Dword, Width::Byte, bytes)
     }
 
     /// Executes code for each lane whose bit is set, in order.

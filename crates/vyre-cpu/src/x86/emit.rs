@@ -164,6 +164,15 @@ impl Emit {
         insts.last_mut().expect("just pushed")
     }
 
+    /// The same in another register.
+    pub(crate) fn copy(&mut self, a: Reg) -> Reg {
+        match self.class(a) {
+            Class::Scalar => self.s1(Code::Mov_r64_rm64, Width::Qword, a),
+            Class::Vector => self.v1(MOVE, a),
+            Class::Mask => self.mask_or(a, a),
+        }
+    }
+
     /// A vector from another one.
     pub(crate) fn v1(&mut self, pair: Pair, a: impl Into<Source>) -> Reg {
         let (to, full) = (self.reg(Class::Vector), self.full());
@@ -240,7 +249,7 @@ impl Emit {
     }
 
     pub(crate) fn load(&mut self, address: Address) -> Reg {
-        self.v1((Code::VEX_Vmovups_ymm_ymmm256, Code::EVEX_Vmovups_zmm_k1z_zmmm512), address)
+        self.v1(MOVE, address)
     }
 
     pub(crate) fn store(&mut self, address: Address, value: Reg) {
@@ -722,6 +731,7 @@ macro_rules! pairs {
 }
 
 pairs! {
+    MOVE = VEX_Vmovups_ymm_ymmm256, EVEX_Vmovups_zmm_k1z_zmmm512;
     AND = VEX_Vpand_ymm_ymm_ymmm256, EVEX_Vpandd_zmm_k1z_zmm_zmmm512b32;
     AND_NOT = VEX_Vpandn_ymm_ymm_ymmm256, EVEX_Vpandnd_zmm_k1z_zmm_zmmm512b32;
     OR = VEX_Vpor_ymm_ymm_ymmm256, EVEX_Vpord_zmm_k1z_zmm_zmmm512b32;

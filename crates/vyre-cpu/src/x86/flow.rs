@@ -9,8 +9,9 @@
 use iced_x86::Code;
 use smallvec::SmallVec;
 use vyre_foundation::analysis::{exits_of, finite};
+use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Kind, Op};
-use vyre_foundation::ir::{BlockId, Def, InstId, Space, Type, ValueId};
+use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Space, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
 use super::emit::{Regs, at};
@@ -654,7 +655,7 @@ impl Lower<'_> {
     // Two versions.
 
     /// How many instructions a block has, with everything in it; and whether it is more than arithmetic.
-    fn weight(&self, block: BlockId) -> (usize, bool) {
+    pub(super) fn weight(&self, block: BlockId) -> (usize, bool) {
         let mut total = (0, false);
         for &id in &self.program.blocks[block].insts {
             let inst = &self.program.insts[id];
@@ -910,7 +911,24 @@ impl Lower<'_> {
             }
             None => entry,
         };
-        self.general_loop(id, exit, &entry, divergent, carries_mask);
+        let together = !divergent && entry_mask.is_none() && !ends;
+        if together && let Some(away) = self.check_ahead(id) {
+            self.general_loop(id, exit, &entry, divergent, carries_mask);
+            self.checked.clear();
+            self.leave(mark);
+            self.state = State::default();
+            // What goes in and comes out is copied, lest registers that are short here are so in the loop above.
+            self.emit.at = away;
+            let entry: Regs = entry.iter().map(|&reg| self.emit.copy(reg)).collect();
+            let end = self.emit.block(true);
+            let given: Regs = results.iter().map(|&reg| self.emit.param(end, self.emit.class(reg))).collect();
+            self.general_loop(id, end, &entry, divergent, carries_mask);
+            self.emit.at = end;
+            let copies: Regs = given.iter().map(|&reg| self.emit.copy(reg)).collect();
+            self.emit.jump(exit, &copies);
+        } else {
+            self.general_loop(id, exit, &entry, divergent, carries_mask);
+        }
         self.leave(mark);
         self.emit.at = exit;
         self.state = State { mask: entry_mask, variables: outer_variables };
@@ -998,11 +1016,17 @@ impl Lower<'_> {
         }
         let mut arguments = Regs::from_slice(entry);
         arguments.extend_from_slice(&variables);
+        // In a small loop, memory would take longer to count than the trips take.
+        let counts = !carries_mask && !self.has_loop(body) && self.polls(id);
+        if counts {
+            arguments.push(self.emit.load_scalar(at(Base::Context, service::BUDGET), Width::Dword));
+        }
         if carries_mask {
             for pack in 0..self.packs() {
                 arguments.push(self.active(pack));
             }
         }
+        let outer_starts = self.own_starts(body);
         let header = self.emit.block(self.emit.is_cold());
         let heads: Regs = arguments
             .iter()
@@ -1020,7 +1044,8 @@ impl Lower<'_> {
         if carries_mask {
             self.state.mask = Some(Mask { packs: Regs::from_slice(packs), maybe_empty: false });
         }
-        self.loops.push(EnclosingLoop { inst: id, header, exit, divergent, staged, carries_mask, depth: 0 });
+        let budget = counts.then(|| packs[0]);
+        self.loops.push(EnclosingLoop { inst: id, header, exit, divergent, staged, carries_mask, depth: 0, budget });
         self.divergence += usize::from(divergent);
         let end = self.block(body);
         debug_assert!(end.is_none(), "the body of a loop does not yield");
@@ -1030,6 +1055,7 @@ impl Lower<'_> {
         }
         self.divergence -= usize::from(divergent);
         self.loops.pop();
+        self.starts = outer_starts;
     }
 
     /// A loop without masks, as long as all lanes stay in it. Gives where it goes when the first lanes leave, and the
@@ -1075,6 +1101,7 @@ impl Lower<'_> {
         }
         self.spare -= self.weight(body).0;
         let params = program.blocks[body].params.clone();
+        let outer_starts = self.own_starts(body);
         let header = self.emit.block(false);
         let heads: Regs = entry
             .iter()
@@ -1105,7 +1132,24 @@ impl Lower<'_> {
         debug_assert!(!goes_on && !self.emit.is_open(), "a body ends by leaving or continuing");
         self.leave(mark);
         self.loops.pop();
+        self.starts = outer_starts;
         Some((away, heads))
+    }
+
+    /// Gives an innermost loop registers of its own for where objects start: those of the whole program are in memory most often.
+    /// Gives what to go back to after the loop.
+    fn own_starts(&mut self, body: BlockId) -> Arena<MemId, Option<Reg>> {
+        let outer = self.starts.clone();
+        if !self.has_loop(body) && !self.emit.is_cold() {
+            for &id in &self.program.blocks[body].insts {
+                if let Some(memory) = self.program.insts[id].op.memory()
+                    && let (Some(start), true) = (self.starts[memory], self.starts[memory] == outer[memory])
+                {
+                    self.starts[memory] = Some(self.emit.copy(start));
+                }
+            }
+        }
+        outer
     }
 
     /// Whether lanes may leave or continue the innermost loop, or end, at different times in an instruction.
@@ -1130,7 +1174,7 @@ impl Lower<'_> {
         })
     }
 
-    fn has_loop(&self, block: BlockId) -> bool {
+    pub(super) fn has_loop(&self, block: BlockId) -> bool {
         self.program.blocks[block].insts.iter().any(|&id| {
             let inst = &self.program.insts[id];
             inst.op == Op::Loop || inst.blocks.iter().any(|&nested| self.has_loop(nested))
@@ -1173,6 +1217,9 @@ impl Lower<'_> {
         }
         if !divergent {
             debug_assert_eq!(depth, 0);
+            if let Some(budget) = self.innermost().budget {
+                self.emit.store_scalar(at(Base::Context, service::BUDGET), budget, Width::Dword);
+            }
             let ends = self.has_ends(program.insts[target].blocks[0]);
             if ends {
                 for pack in 0..self.packs() {
@@ -1255,7 +1302,7 @@ impl Lower<'_> {
                 self.emit.jump(self.stop, &[]);
                 return;
             };
-            self.poll(target);
+            arguments.extend(self.poll(target, self.innermost().budget));
             if carries_mask {
                 for pack in 0..self.packs() {
                     arguments.push(self.active(pack));
@@ -1316,7 +1363,7 @@ impl Lower<'_> {
             self.exit_loop();
             self.emit.at = some;
         }
-        self.poll(target);
+        self.poll(target, None);
         let mut arguments = given;
         arguments.extend_from_slice(&self.state.variables);
         arguments.extend_from_slice(&mask.packs);
@@ -1354,19 +1401,27 @@ impl Lower<'_> {
         rest.fold(counts[0], |total, &count| self.emit.s2(Code::Add_r32_rm32, Width::Dword, total, count))
     }
 
-    /// Before another trip: asks now and then whether to go on.
-    pub(super) fn poll(&mut self, id: InstId) {
-        if !self.has_loop(self.program.insts[id].blocks[0])
-            && finite(self.program, id).is_some_and(|finite| finite.trips <= SHORT_LOOP)
-        {
-            return;
+    /// Whether a loop asks now and then whether to go on.
+    fn polls(&self, id: InstId) -> bool {
+        self.has_loop(self.program.insts[id].blocks[0])
+            || finite(self.program, id).is_none_or(|finite| finite.trips > SHORT_LOOP)
+    }
+
+    /// Before another trip: asks now and then whether to go on. Gives what is left of a budget in a register.
+    pub(super) fn poll(&mut self, id: InstId, budget: Option<Reg>) -> Option<Reg> {
+        if !self.polls(id) {
+            return None;
         }
-        let budget = Operand::Memory(at(Base::Context, service::BUDGET));
-        self.emit.push(Code::Dec_rm32, &[budget], true);
+        let left = budget.map(|budget| self.emit.s1_in_place(Code::Dec_rm32, Width::Dword, budget));
+        if left.is_none() {
+            let budget = Operand::Memory(at(Base::Context, service::BUDGET));
+            self.emit.push(Code::Dec_rm32, &[budget], true);
+        }
         let (ask, go_on) = self.emit.branch(Code::Je_rel32_64, true, false);
         let join = self.emit.block(self.emit.is_cold());
+        let joined = left.map(|_| self.emit.param(join, Class::Scalar));
         self.emit.at = go_on;
-        self.emit.jump(join, &[]);
+        self.emit.jump(join, left.as_slice());
         self.emit.at = ask;
         let active = self.active_count();
         self.emit.store_scalar(at(Base::Scratch, 0), active, Width::Dword);
@@ -1377,7 +1432,9 @@ impl Lower<'_> {
         self.emit.at = stop;
         self.emit.jump(self.stop, &[]);
         self.emit.at = again;
-        self.emit.jump(join, &[]);
+        let renewed = left.map(|_| self.emit.load_scalar(at(Base::Context, service::BUDGET), Width::Dword));
+        self.emit.jump(join, renewed.as_slice());
         self.emit.at = join;
+        joined
     }
 }

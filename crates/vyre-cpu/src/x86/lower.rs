@@ -18,6 +18,7 @@ use vyre_foundation::ir::ops::{Axis, Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
+use super::ahead::Checked;
 use super::emit::{Emit, Regs, at};
 use super::machine::{self, Base, Class, Function, Reg, Width};
 use super::service::{self, Site};
@@ -81,12 +82,23 @@ pub(super) struct EnclosingLoop {
     pub(super) carries_mask: bool,
     /// How many divergent conditions there are between the loop and the current place.
     pub(super) depth: usize,
+    /// Trips before the next poll, if they are counted in a register.
+    pub(super) budget: Option<Reg>,
 }
 
 impl EnclosingLoop {
     /// A loop that all lanes leave and continue together.
     pub(super) fn together(inst: InstId, header: machine::BlockId, exit: machine::BlockId) -> EnclosingLoop {
-        EnclosingLoop { inst, header, exit, divergent: false, staged: false, carries_mask: false, depth: 0 }
+        EnclosingLoop {
+            inst,
+            header,
+            exit,
+            divergent: false,
+            staged: false,
+            carries_mask: false,
+            depth: 0,
+            budget: None,
+        }
     }
 }
 
@@ -114,6 +126,8 @@ pub(super) struct Lower<'p> {
     pub(super) held: Arena<ValueId, Option<Held>>,
     /// Whether instructions are being computed before what stands in front of them: what is known there does not hold yet.
     pub(super) hoisting: bool,
+    /// Accesses of the innermost loop that were checked before it.
+    pub(super) checked: FxHashMap<InstId, Checked>,
     /// Instructions that were computed outside of the loops over tiles.
     pub(super) hoisted: Arena<InstId, bool>,
     /// Vectors made of scalars, by value and copy, and values that were loaded from memory of the tile: good until the
@@ -179,6 +193,7 @@ pub(crate) fn lower(program: &Program, tile: Tile) -> Lowered {
         sites: Vec::new(),
         held: Arena::filled(program.values.len(), None),
         hoisting: false,
+        checked: FxHashMap::default(),
         hoisted: Arena::filled(program.insts.len(), false),
         cached: FxHashMap::default(),
         log: Vec::new(),
@@ -929,7 +944,7 @@ impl Lower<'_> {
                     let params = program.blocks[body].params.clone();
                     let arguments = self.hand_over(&mut pending, &params, &inst.operands);
                     self.state = State::default();
-                    self.poll(target);
+                    self.poll(target, None);
                     let header = self.group_loops().header;
                     self.emit.jump(header, &arguments);
                     return;

@@ -6,6 +6,7 @@
 //! registers and encodes; [`pages`] makes the bytes executable. What code cannot do, or rarely does, it has [`service`] do.
 
 mod access;
+mod ahead;
 mod allocate;
 mod assemble;
 mod emit;

@@ -242,12 +242,11 @@ pub(crate) fn leaves_when(program: &Program, id: InstId) -> Option<bool> {
 }
 
 /// Whether a value is a literal, a constant, or defined outside a block whose instructions use it.
-fn is_outside(program: &Program, value: ValueId, body: BlockId) -> bool {
+pub fn is_outside(program: &Program, value: ValueId, body: BlockId) -> bool {
     match program.values[value].def {
         Def::Literal(_) | Def::Constant(_) => true,
         Def::Param(block, _) => block != body,
-        // The comparison stands in the body itself before anything nested, so what it uses is either a result of the
-        // body's own instructions or comes from outside.
+        // What instructions of the body itself use is a result of other such instructions or comes from outside.
         Def::Result(inst, _) => !program.blocks[body].insts.contains(&inst),
     }
 }

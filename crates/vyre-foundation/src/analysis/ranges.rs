@@ -338,16 +338,23 @@ impl Walk<'_> {
     fn access(&mut self, id: InstId, object: MemId, index: ValueId, width: usize) {
         let last = self.get(index).high.saturating_add(width as i64 - 1);
         let fits = self.program.memory[object].length.is_some_and(|length| last < i64::from(length));
-        if fits || (width == 1 && self.less.iter().any(|&(a, b)| a == index && self.is_length(b, object))) {
+        if fits || (width == 1 && self.less.iter().any(|&(a, b)| a == index && self.is_within_length(b, object))) {
             self.facts.inside.insert(id);
         }
     }
 
-    fn is_length(&self, value: ValueId, object: MemId) -> bool {
-        match self.program.values[value].def {
-            Def::Result(inst, 0) => self.program.insts[inst].op == Op::Length(object),
-            _ => false,
-        }
+    /// Whether a value is the length of an object, or the minimum of that and another one.
+    fn is_within_length(&self, value: ValueId, object: MemId) -> bool {
+        let program = self.program;
+        let is_length = |value: ValueId| match program.values[value].def {
+            Def::Result(inst, 0) => program.insts[inst].op == Op::Length(object),
+            Def::Result(..) | Def::Param(..) | Def::Literal(_) | Def::Constant(_) => false,
+        };
+        let minimum = |inst: InstId| {
+            let inst = &program.insts[inst];
+            inst.op == Op::Min && program.ty(value) == Type::U32 && inst.operands.iter().any(|&part| is_length(part))
+        };
+        is_length(value) || matches!(program.values[value].def, Def::Result(inst, 0) if minimum(inst))
     }
 
     /// From here on, a bool has this value.
