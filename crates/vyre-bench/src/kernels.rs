@@ -8,89 +8,16 @@ use std::sync::Arc;
 
 use vyre_cpu::Cpu;
 use vyre_driver::backend::Backend;
-use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Grid, Kernel};
+use vyre_driver::{Argument, Buffer, Device, Error};
+use vyre_foundation::Validated;
 use vyre_foundation::fill::{Fill, parse_value};
 use vyre_foundation::ir::{Element, Program, Space, total_invocations};
-use vyre_foundation::launch::{self, Limits};
-use vyre_foundation::{Validated, text, validate};
+use vyre_foundation::launch;
 
 use crate::baseline::{Huge, Image, Isa, Step, expert, plain};
 use crate::compile;
+use crate::job::{Job, elements, example, floats, groups, program, random, square, words};
 use crate::line::{Contender, Line, Report, Taken};
-
-/// Launches of kernels, which are submitted together.
-struct Job {
-    device: Device,
-    launches: Vec<(Kernel, launch::Grid, Arguments)>,
-}
-
-type Arguments = Vec<(&'static str, Argument)>;
-
-impl Job {
-    fn new(device: &Device) -> Job {
-        Job { device: device.clone(), launches: Vec::new() }
-    }
-
-    /// Adds a launch of a program.
-    fn launch(mut self, program: &Validated<Program>, grid: launch::Grid, arguments: Arguments) -> Result<Job, Error> {
-        self.launches.push((self.device.compile(program)?, grid, arguments));
-        Ok(self)
-    }
-
-    fn run(&self) {
-        let dispatches: Vec<Dispatch<'_>> = self
-            .launches
-            .iter()
-            .map(|(kernel, grid, arguments)| Dispatch {
-                kernel,
-                grid: Grid::Fixed(*grid),
-                arguments: arguments.clone(),
-                limits: Limits::default(),
-            })
-            .collect();
-        let submission = self.device.submit(&dispatches).expect("arguments that fit");
-        submission.wait().expect("the device is there");
-    }
-}
-
-/// A program of the examples.
-macro_rules! example {
-    ($file:literal, $name:literal) => {
-        program(include_str!(concat!("../../../examples/kernels/", $file, ".vyre")), $name)
-    };
-    ($name:literal) => {
-        example!($name, $name)
-    };
-}
-
-fn program(source: &str, name: &str) -> Result<Validated<Program>, Error> {
-    let programs = validate::module(text::parse(source)?)?;
-    Ok(programs.into_iter().find(|program| program.name == name).expect("the file has it"))
-}
-
-fn groups(groups: u32) -> launch::Grid {
-    launch::Grid::Groups([groups, 1, 1])
-}
-
-fn elements(elements: u32) -> launch::Grid {
-    launch::Grid::Elements([elements, 1, 1])
-}
-
-fn square(side: u32) -> launch::Grid {
-    launch::Grid::Elements([side, side, 1])
-}
-
-fn random(element: Element, count: u32, seed: u64) -> Result<Vec<u8>, Error> {
-    Ok(Fill::Random(u64::from(count), seed).bytes(element)?)
-}
-
-fn words(bytes: &[u8]) -> Vec<u32> {
-    bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    words(bytes).into_iter().map(f32::from_bits).collect()
-}
 
 /// What all lines have in common.
 struct Bench<'r> {

@@ -97,6 +97,25 @@ impl Report {
         }
     }
 
+    /// Writes how many of something both have; above 1, ours has less.
+    pub(crate) fn counts(&self, line: &Line<'_>, ours: usize, theirs: usize) {
+        let Line { suite, name, device, baseline, unit, .. } = line;
+        if !self.wants(name) {
+            return;
+        }
+        let ratio = theirs as f64 / ours.max(1) as f64;
+        if self.json {
+            println!(
+                "{{\"suite\":\"{suite}\",\"name\":\"{name}\",\"device\":\"{device}\",\"baseline\":\"{baseline}\",\"ours\":{ours},\
+                 \"theirs\":{theirs},\"ratio\":{ratio:.3},\"unit\":\"{unit}\"}}"
+            );
+        } else {
+            println!(
+                "{suite:8} {name:29} {device:4} {ours:>12}     vs {baseline:8} {theirs:>12}     ratio {ratio:>8.2}  ({unit})"
+            );
+        }
+    }
+
     fn write(&self, line: &Line<'_>, ours_ns: f64, baseline_ns: f64, rounds: usize) {
         let Line { suite, name, device, threads, baseline, work, unit } = line;
         let ratio = baseline_ns / ours_ns.max(1.0);

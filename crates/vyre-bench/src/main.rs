@@ -4,6 +4,8 @@
 
 mod baseline;
 mod compile;
+mod gpu;
+mod job;
 mod kernels;
 mod line;
 
@@ -18,12 +20,14 @@ NAME: only the lines whose name contains it
 suites:
   compile   the wire format and the optimizer, on generated programs
   kernels   the example kernels on the cpu device, against kernels by hand, plain Rust with rayon, and themselves as they
-            are written; launching and compiling";
+            are written; launching and compiling
+  gpu       example kernels on the wgpu device, against WGSL by hand through raw wgpu: kernels, instructions of SPIR-V, many
+            dispatches, and a process that is done after its first result";
 
 type Suite = fn(&line::Report) -> Result<(), Error>;
 
-const SUITES: [(&str, Suite); 2] =
-    [("compile", |report| compile::run(report).map_err(Error::from)), ("kernels", kernels::run)];
+const SUITES: [(&str, Suite); 3] =
+    [("compile", |report| compile::run(report).map_err(Error::from)), ("kernels", kernels::run), ("gpu", gpu::run)];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

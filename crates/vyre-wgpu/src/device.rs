@@ -1,13 +1,12 @@
 //! The device: an adapter of wgpu, its buffers and kernels, and batches of commands.
 //!
-//! A batch becomes one command buffer. What it gives back to the host — what was read, and the reports of its launches — is
-//! copied to staging buffers at its place in the order of commands; they are mapped when the batch is done.
+//! A batch is prepared as a whole, so that it fails as a whole, and then recorded into the [stream](crate::stream).
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -23,8 +22,9 @@ use vyre_foundation::validate::limits;
 use vyre_foundation::{Validated, text, validate};
 
 use crate::lower::control::{Control, param, report};
-use crate::lower::{self, BUDGET, ENTRY, Target};
+use crate::lower::{self, BUDGET, ENTRY, Target, Variant};
 use crate::probe;
+use crate::stream::{self, Flight, Recorder, SMALL, Staging, Step, Stream, checked, create};
 
 /// The GPU backend: the best adapter that wgpu finds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,12 +37,12 @@ const INSTALL: &str = "no Vulkan, Metal or DirectX 12 adapter was found; a softw
                        mesa-vulkan-drivers of Debian and Ubuntu";
 
 #[allow(clippy::needless_pass_by_value)] // It is passed to `map_err`.
-fn failed(reason: impl ToString) -> Error {
+pub(crate) fn failed(reason: impl ToString) -> Error {
     Error::Backend { backend: NAME, reason: reason.to_string() }
 }
 
 /// Completes a future of wgpu. Outside of browsers they are ready at once.
-fn ready<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -80,25 +80,26 @@ impl Backend for Wgpu {
 
 /// An open device.
 pub(crate) struct WgpuDevice {
-    device: wgpu::Device,
-    queue: wgpu::Queue,
+    stream: Arc<Stream>,
     capabilities: Capabilities,
     target: Target,
     limits: wgpu::Limits,
     /// What is bound to objects without elements.
     nothing: wgpu::Buffer,
-    /// Why the device was lost, if it was.
-    lost: Arc<Mutex<Option<String>>>,
-    /// Batches are executed in the order in which they were submitted, whichever thread that was.
-    submitting: Mutex<()>,
     fold: OnceLock<Arc<WgpuKernel>>,
     patch: OnceLock<Arc<WgpuKernel>>,
 }
 
-/// A program with its pipeline.
+/// A program with its pipelines.
 struct WgpuKernel {
     program: Arc<Validated<Program>>,
     control: Control,
+    /// One for each sort of launches that there was.
+    pipelines: Mutex<HashMap<Variant, Pipeline>>,
+}
+
+#[derive(Clone)]
+struct Pipeline {
     pipeline: wgpu::ComputePipeline,
     layout: wgpu::BindGroupLayout,
 }
@@ -146,14 +147,6 @@ impl WgpuDevice {
         }))
         .map_err(|error| Error::NoAdapter { backend: NAME, reason: format!("{}: {error}", info.name) })?;
 
-        let lost = Arc::new(Mutex::new(None));
-        let record = lost.clone();
-        device.set_device_lost_callback(move |_, reason| {
-            *record.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
-        });
-        // Errors are asked for where they can happen; what slips through must not end the process.
-        device.on_uncaptured_error(Arc::new(|_| {}));
-
         let limits = device.limits();
         let nothing = device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("nothing"),
@@ -174,73 +167,79 @@ impl WgpuDevice {
             subgroup_size: capabilities.subgroup_size,
         };
         Ok(WgpuDevice {
-            device,
-            queue,
+            stream: Stream::new(device, queue)?,
             capabilities,
             target,
             limits,
             nothing,
-            lost,
-            submitting: Mutex::new(()),
             fold: OnceLock::new(),
             patch: OnceLock::new(),
         })
     }
 
-    /// Runs something and gives the first error that wgpu has about it.
-    fn checked<T>(&self, run: impl FnOnce() -> T) -> Result<T, wgpu::Error> {
-        let scopes = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal]
-            .map(|filter| self.device.push_error_scope(filter));
-        let result = run();
-        let mut first = None;
-        // Scopes are popped in the reverse order.
-        for scope in scopes.into_iter().rev() {
-            first = ready(scope.pop()).or(first);
-        }
-        first.map_or(Ok(result), Err)
-    }
-
-    fn check_lost(&self) -> Result<(), Error> {
-        match &*self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(reason) => Err(Error::DeviceLost { reason: reason.clone() }),
-            None => Ok(()),
-        }
-    }
-
     fn kernel(&self, program: &Arc<Validated<Program>>) -> Result<WgpuKernel, Error> {
-        let lowered = lower::lower(program, self.target);
+        let variant = Variant::usual(program);
+        let (pipeline, control) = self.pipeline(program, variant)?;
+        let most = u64::from(self.limits.max_uniform_buffer_binding_size);
+        if control.param_bytes() > most {
+            let needed = format!("{} bytes of parameters", control.param_bytes());
+            return Err(Error::Unsupported { needed, available: most.to_string() });
+        }
+        let pipelines = Mutex::new(HashMap::from([(variant, pipeline)]));
+        Ok(WgpuKernel { program: program.clone(), control, pipelines })
+    }
+
+    /// The pipeline of a kernel for a sort of launches.
+    fn pipeline_of(&self, kernel: &WgpuKernel, variant: Variant) -> Result<Pipeline, Error> {
+        let mut pipelines = kernel.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = pipelines.get(&variant) {
+            return Ok(known.clone());
+        }
+        let (pipeline, _) = self.pipeline(&kernel.program, variant)?;
+        pipelines.insert(variant, pipeline.clone());
+        Ok(pipeline)
+    }
+
+    fn pipeline(&self, program: &Validated<Program>, variant: Variant) -> Result<(Pipeline, Control), Error> {
+        let lowered = lower::lower(program, self.target, variant);
         let available = self.capabilities.max_workgroup_bytes;
         if lowered.workgroup_bytes > available {
             let needed = format!("{} bytes of workgroup memory", lowered.workgroup_bytes);
             return Err(Error::Unsupported { needed, available: available.to_string() });
         }
-        let storage = program.memory.values().filter(|memory| matches!(memory.space, Space::Storage(_))).count();
-        let entry = |binding: u32| wgpu::BindGroupLayoutEntry {
-            binding,
-            visibility: wgpu::ShaderStages::COMPUTE,
-            ty: wgpu::BindingType::Buffer {
-                ty: wgpu::BufferBindingType::Storage { read_only: false },
-                has_dynamic_offset: false,
-                min_binding_size: None,
-            },
-            count: None,
-        };
-        let entries: Vec<wgpu::BindGroupLayoutEntry> = (0..=storage as u32).map(entry).collect();
-        let compiled = self.checked(|| {
+        let entry =
+            |binding: usize, ty: wgpu::BufferBindingType, has_dynamic_offset: bool| wgpu::BindGroupLayoutEntry {
+                binding: binding as u32,
+                visibility: wgpu::ShaderStages::COMPUTE,
+                ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset, min_binding_size: None },
+                count: None,
+            };
+        let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform, true)];
+        for memory in program.memory.values() {
+            if let Space::Storage(access) = memory.space {
+                let read_only = lower::read_only(access, memory.atomic, variant);
+                entries.push(entry(entries.len(), wgpu::BufferBindingType::Storage { read_only }, false));
+            }
+        }
+        if lowered.control.reports() {
+            let ty = wgpu::BufferBindingType::Storage { read_only: false };
+            entries.push(entry(entries.len(), ty, true));
+        }
+        let device = &self.stream.device;
+        let compiled = checked(device, || {
             let descriptor = wgpu::ShaderModuleDescriptor {
                 label: Some(&program.name),
                 source: wgpu::ShaderSource::Naga(Cow::Owned(lowered.module)),
             };
             let module = self.trusted(descriptor);
-            let layout = self
-                .device
-                .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
-            let pipeline_layout = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            let layout =
+                device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
+            let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
                 label: None,
                 bind_group_layouts: &[Some(&layout)],
                 immediate_size: 0,
             });
-            let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(&program.name),
                 layout: Some(&pipeline_layout),
                 module: &module,
@@ -248,10 +247,9 @@ impl WgpuDevice {
                 compilation_options: wgpu::PipelineCompilationOptions::default(),
                 cache: None,
             });
-            (pipeline, layout)
+            Pipeline { pipeline, layout }
         });
-        let (pipeline, layout) = compiled.map_err(failed)?;
-        Ok(WgpuKernel { program: program.clone(), control: lowered.control, pipeline, layout })
+        Ok((compiled.map_err(failed)?, lowered.control))
     }
 
     /// A module without wgpu's runtime checks.
@@ -261,7 +259,7 @@ impl WgpuDevice {
         // its object before it uses it, and the host binds at least that many elements; every divisor is made to be neither
         // zero nor the −1 that overflows; every loop that is not short by its own arithmetic takes fuel and ends without it;
         // and it has no ray queries and no mesh shaders. These are all the conditions of `unchecked`.
-        unsafe { self.device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
+        unsafe { self.stream.device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
     }
 
     /// A kernel that the device itself uses.
@@ -275,27 +273,20 @@ impl WgpuDevice {
     }
 
     /// A buffer with these contents.
-    fn filled(&self, words: &[u8], usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
-        let size = (words.len() as u64).next_multiple_of(16).max(16);
-        let created = self.checked(|| {
-            self.device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: true })
-        });
+    fn filled(&self, contents: &[u8], usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
+        let size = (contents.len() as u64).next_multiple_of(16).max(16);
+        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: true };
+        let created = checked(&self.stream.device, || self.stream.device.create_buffer(&descriptor));
         let buffer = created.map_err(|error| allocation_error(&error, size))?;
         let mut view = buffer.get_mapped_range_mut(..).map_err(failed)?;
-        view.slice(..words.len()).copy_from_slice(words);
+        view.slice(..contents.len()).copy_from_slice(contents);
         drop(view);
         buffer.unmap();
         Ok(buffer)
     }
-
-    /// Starts recording a batch.
-    fn batch(&self) -> Batch<'_> {
-        let encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        Batch { device: self, encoder, staging: Vec::new(), reports: Vec::new(), reads: Vec::new(), deadline: None }
-    }
 }
 
-fn allocation_error(error: &wgpu::Error, requested: u64) -> Error {
+pub(crate) fn allocation_error(error: &wgpu::Error, requested: u64) -> Error {
     match error {
         wgpu::Error::OutOfMemory { .. } => Error::OutOfMemory { requested, available: 0 },
         wgpu::Error::Validation { .. } | wgpu::Error::Internal { .. } => failed(error),
@@ -352,60 +343,99 @@ impl Device for WgpuDevice {
     }
 
     fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
-        self.check_lost()?;
+        self.stream.check_lost()?;
         Ok(Arc::new(self.kernel(program)?))
     }
 
     fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
-        self.check_lost()?;
+        self.stream.check_lost()?;
         let usage = wgpu::BufferUsages::STORAGE
             | wgpu::BufferUsages::COPY_SRC
             | wgpu::BufferUsages::COPY_DST
             | wgpu::BufferUsages::INDIRECT;
-        let descriptor = wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false };
-        let created = self.checked(|| self.device.create_buffer(&descriptor));
-        Ok(Arc::new(WgpuMemory(created.map_err(|error| allocation_error(&error, bytes))?)))
+        Ok(Arc::new(WgpuMemory(create(&self.stream.device, bytes, usage)?)))
     }
 
     fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
-        self.check_lost()?;
-        let mut batch = self.batch();
+        self.stream.check_lost()?;
+        let stream = &self.stream;
+        let mut recorder = stream.recorder();
+        let reported = commands.iter().map(|command| match command {
+            Command::Launch(launch) => u64::from(report_words(&kernel_of(launch).control, launch.limits).1),
+            Command::Write(..) | Command::Clear(_) | Command::Read(_) => 0,
+        });
+        stream.reserve_report(&mut recorder, reported.max().unwrap_or(0))?;
+        let mut batch =
+            Batch { device: self, recorder: &mut recorder, steps: Vec::new(), launches: Vec::new(), reads: Vec::new() };
         for command in commands {
             match command {
                 Command::Launch(launch) => batch.launch(&launch)?,
-                Command::Write(range, data) => batch.write(&range, &data)?,
+                Command::Write(range, data) => batch.write(&range, data)?,
                 Command::Clear(range) => batch.clear(&range)?,
                 Command::Read(range) => batch.read(&range)?,
             }
         }
-        Ok(Box::new(batch.submit()?))
+        let Batch { steps, mut launches, reads, .. } = batch;
+
+        let mut flights: Vec<Arc<Flight>> = Vec::new();
+        let mut launched = launches.iter_mut().filter(|launch| launch.step.is_some()).peekable();
+        for (position, step) in steps.iter().enumerate() {
+            let report = stream.record(&mut recorder, step);
+            if flights.last().is_none_or(|flight| !Arc::ptr_eq(flight, recorder.flight())) {
+                flights.push(recorder.flight().clone());
+            }
+            if let Some(launch) = launched.next_if(|launch| launch.step == Some(position)) {
+                launch.report = report;
+                launch.flight = flights.last().cloned();
+            }
+        }
+        stream.start(&mut recorder);
+        let deadline = launches.iter().filter_map(|launch| launch.deadline).min();
+        let stream = stream.clone();
+        Ok(Box::new(WgpuTicket { stream, flights, launches, reads, deadline, late: false, cancelled: false }))
     }
 }
 
-/// A batch that is being recorded.
+fn kernel_of(launch: &Launch) -> Arc<WgpuKernel> {
+    let kernel: Arc<dyn Any + Send + Sync> = launch.kernel.clone();
+    kernel.downcast().expect("the driver keeps devices apart")
+}
+
+/// How many lines a launch can print, and the words of its report.
+fn report_words(control: &Control, limits: Limits) -> (u32, u32) {
+    let line_words = control.line_words();
+    let lines = match control.prints.is_empty() {
+        true => 0,
+        false => limits.trace_capacity.min(MOST_TRACE_WORDS / line_words as usize) as u32,
+    };
+    (lines, if control.reports() { control.trace() + lines * line_words } else { 0 })
+}
+
+/// A batch that is being prepared.
 struct Batch<'d> {
     device: &'d WgpuDevice,
-    encoder: wgpu::CommandEncoder,
-    /// What is copied for the host.
-    staging: Vec<wgpu::Buffer>,
-    reports: Vec<Pending>,
+    recorder: &'d mut Recorder,
+    steps: Vec<Step>,
+    launches: Vec<Launched>,
     reads: Vec<Read>,
-    deadline: Option<Duration>,
 }
 
 /// What a read gives: some bytes of a staging buffer.
 struct Read {
-    staged: usize,
+    staging: Arc<Staging>,
     bytes: std::ops::Range<usize>,
 }
 
 /// A launch whose report is not there yet.
-struct Pending {
+struct Launched {
     kernel: Arc<WgpuKernel>,
-    /// The staging buffer of the report, if the kernel makes one.
-    report: Option<usize>,
-    /// That of the shape of an indirect grid.
-    shape: Option<usize>,
+    /// Which step it is; none if there is nothing to run.
+    step: Option<usize>,
+    flight: Option<Arc<Flight>>,
+    /// Where the report is, if the kernel makes one.
+    report: Option<stream::Report>,
+    /// Where the shape of an indirect grid is.
+    shape: Option<Arc<Staging>>,
     lines: u32,
     deadline: Option<Duration>,
     /// Whether it is the deadline that decides how many trips a loop may take.
@@ -424,34 +454,35 @@ const MOST_TRACE_WORDS: usize = 1 << 22;
 
 impl Batch<'_> {
     /// Copies words of a buffer, as they are now, for the host.
-    fn stage(&mut self, source: &wgpu::Buffer, start: u64, bytes: u64) -> Result<usize, Error> {
-        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        let descriptor = wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false };
-        let created = self.device.checked(|| self.device.device.create_buffer(&descriptor));
-        let staging = created.map_err(|error| allocation_error(&error, bytes))?;
-        self.encoder.copy_buffer_to_buffer(source, start, &staging, 0, bytes);
-        self.staging.push(staging);
-        Ok(self.staging.len() - 1)
+    fn stage(&mut self, source: &wgpu::Buffer, start: u64, bytes: u64) -> Result<Arc<Staging>, Error> {
+        let staging = self.device.stream.staging(bytes)?;
+        self.steps.push(Step::Read { source: source.clone(), start, staging: staging.clone() });
+        Ok(staging)
     }
 
     fn read(&mut self, range: &Range) -> Result<(), Error> {
         let start = range.start & !3;
         let end = (range.start + range.bytes).next_multiple_of(4);
-        let staged = self.stage(buffer(&range.memory), start, end - start)?;
+        let staging = self.stage(buffer(&range.memory), start, end - start)?;
         let first = (range.start - start) as usize;
-        self.reads.push(Read { staged, bytes: first..first + range.bytes as usize });
+        self.reads.push(Read { staging, bytes: first..first + range.bytes as usize });
         Ok(())
     }
 
-    fn write(&mut self, range: &Range, data: &[u8]) -> Result<(), Error> {
+    fn write(&mut self, range: &Range, data: Vec<u8>) -> Result<(), Error> {
         if data.is_empty() {
             return Ok(());
         }
         if !are_words(range) {
-            return self.patch(range, data);
+            return self.patch(range, &data);
         }
-        let source = self.device.filled(data, wgpu::BufferUsages::COPY_SRC)?;
-        self.encoder.copy_buffer_to_buffer(&source, 0, buffer(&range.memory), range.start, range.bytes);
+        let (target, start) = (buffer(&range.memory).clone(), range.start);
+        self.steps.push(if data.len() <= SMALL {
+            Step::Write { target, start, data }
+        } else {
+            let source = self.device.filled(&data, wgpu::BufferUsages::COPY_SRC)?;
+            Step::Copy { source, target, start, bytes: range.bytes }
+        });
         Ok(())
     }
 
@@ -459,7 +490,8 @@ impl Batch<'_> {
         if !are_words(range) {
             return self.patch(range, &vec![0; range.bytes as usize]);
         }
-        self.encoder.clear_buffer(buffer(&range.memory), range.start, Some(range.bytes));
+        let target = buffer(&range.memory).clone();
+        self.steps.push(Step::Clear { target, start: range.start, bytes: range.bytes });
         Ok(())
     }
 
@@ -481,42 +513,23 @@ impl Batch<'_> {
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<(), Error> {
-        let kernel: Arc<dyn Any + Send + Sync> = launch.kernel.clone();
-        let kernel = kernel.downcast::<WgpuKernel>().expect("the driver keeps devices apart");
-        let pending = self.dispatch(&kernel, &launch.groups, &launch.arguments, launch.limits)?;
-        if let Some(deadline) = launch.limits.deadline {
-            self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
-        }
-        self.reports.push(pending);
+        let launched = self.dispatch(&kernel_of(launch), &launch.groups, &launch.arguments, launch.limits)?;
+        self.launches.push(launched);
         Ok(())
     }
 
-    /// Records a dispatch and the copy of its report.
+    /// Prepares a dispatch.
     fn dispatch(
         &mut self,
         kernel: &Arc<WgpuKernel>,
         groups: &Groups,
         arguments: &Arena<MemId, Option<Bound>>,
         limits: Limits,
-    ) -> Result<Pending, Error> {
+    ) -> Result<Launched, Error> {
         let device = self.device;
         let program = &kernel.program;
         let control = &kernel.control;
-        let line_words = control.line_words();
-        let lines = match control.prints.is_empty() {
-            true => 0,
-            false => limits.trace_capacity.min(MOST_TRACE_WORDS / line_words as usize) as u32,
-        };
-        let mut pending = Pending {
-            kernel: kernel.clone(),
-            report: None,
-            shape: None,
-            lines,
-            deadline: limits.deadline,
-            in_time: false,
-        };
-        let report_words = control.trace() + lines * line_words;
-        let mut words = vec![0u32; (control.params + report_words) as usize];
+        let (lines, report_words) = report_words(control, limits);
         let (most, most_together) = match device.target.loop_budget {
             // A program that has both sorts of loops has half for each.
             true if control.both_fuels => (BUDGET / 2, BUDGET / 2),
@@ -525,97 +538,104 @@ impl Batch<'_> {
         };
         // No trip takes less than a nanosecond.
         let in_time = limits.deadline.map_or(u64::MAX, |deadline| deadline.as_nanos() as u64).max(1 << 16);
-        pending.in_time = in_time < most.min(limits.fuel);
+        let mut launched = Launched {
+            kernel: kernel.clone(),
+            step: None,
+            flight: None,
+            report: None,
+            shape: None,
+            lines,
+            deadline: limits.deadline,
+            in_time: in_time < most.min(limits.fuel),
+        };
         let fuel = |most: u64| limits.fuel.min(most).min(in_time) as u32;
-        words[param::FUEL as usize] = fuel(most);
-        words[param::GROUP_FUEL as usize] = fuel(most_together);
-        words[param::LINES as usize] = lines;
-        words[(control.params + report::LOWEST) as usize] = u32::MAX;
+        let mut params = vec![0; control.param_bytes() as usize / 4];
+        params[param::FUEL as usize] = fuel(most);
+        params[param::GROUP_FUEL as usize] = fuel(most_together);
+        params[param::LINES as usize] = lines;
+        let report = control.reports().then(|| {
+            let mut report = vec![0; report_words as usize];
+            report[report::LOWEST as usize] = u32::MAX;
+            report
+        });
 
-        let mut bindings = vec![None];
+        let [given, reports] = self.recorder.arenas().map(wgpu::Buffer::clone);
+        let mut bindings = vec![(given, 0, control.param_bytes())];
+        let mut parts = false;
         let alignment = u64::from(device.limits.min_storage_buffer_offset_alignment).max(16);
         for (id, memory) in program.memory.iter() {
             match &arguments[id] {
                 None => {}
                 Some(Bound::Scalar(Literal { bits, .. })) => {
                     let word = control.object(id) as usize;
-                    words[word] = *bits as u32;
-                    words[word + 1] = (*bits >> 32) as u32;
+                    params[word] = *bits as u32;
+                    params[word + 1] = (*bits >> 32) as u32;
                 }
                 Some(Bound::Range(range)) => {
                     let word = control.object(id) as usize;
                     let size = memory.element.size() as u64;
-                    words[word] = (range.bytes / size) as u32;
+                    params[word] = (range.bytes / size) as u32;
                     if range.bytes == 0 {
-                        bindings.push(Some((device.nothing.clone(), 0, 16)));
+                        parts |= bindings.iter().any(|(bound, ..)| *bound == device.nothing);
+                        bindings.push((device.nothing.clone(), 0, 16));
                         continue;
                     }
                     let start = range.start & !(alignment - 1);
-                    words[word + 1] = ((range.start - start) / size) as u32;
+                    params[word + 1] = ((range.start - start) / size) as u32;
                     let bytes = (range.start + range.bytes - start).next_multiple_of(16);
                     if bytes > device.limits.max_storage_buffer_binding_size {
                         let needed = format!("{bytes} bytes bound to `{}`", memory.name);
                         let available = device.limits.max_storage_buffer_binding_size;
                         return Err(Error::Unsupported { needed, available: format!("bindings of {available} bytes") });
                     }
-                    bindings.push(Some((buffer(&range.memory).clone(), start, bytes)));
+                    let buffer = buffer(&range.memory);
+                    parts |= start != range.start || bindings.iter().any(|(bound, ..)| bound == buffer);
+                    bindings.push((buffer.clone(), start, bytes.min(buffer.size() - start)));
                 }
             }
+        }
+        if report.is_some() {
+            bindings.push((reports, 0, 4 * u64::from(report_words)));
         }
 
         let most = device.limits.max_compute_workgroups_per_dimension;
-        let physical = match groups {
+        let (grid, shape) = match groups {
             Groups::Fixed(groups) => {
                 let total = total_invocations(*groups, [1, 1, 1]).expect("the driver has checked the grid");
-                words[..3].copy_from_slice(groups);
-                words[param::TOTAL as usize] = total;
                 if total == 0 {
-                    return Ok(pending);
+                    return Ok(launched);
                 }
-                Ok(fold(total, most))
+                params[..3].copy_from_slice(groups);
+                params[param::TOTAL as usize] = total;
+                if groups.iter().any(|count| *count > most) {
+                    (lower::Grid::Folded, stream::Grid::Fixed(fold(total, most)))
+                } else if groups[1..] == [1, 1] && Variant::usual(program).grid == lower::Grid::Line {
+                    (lower::Grid::Line, stream::Grid::Fixed(*groups))
+                } else {
+                    (lower::Grid::Direct, stream::Grid::Fixed(*groups))
+                }
             }
-            Groups::Indirect(range) => Err(self.fold(range, program, most)?),
+            Groups::Indirect(range) => {
+                let shape = self.fold(range, program, most)?;
+                launched.shape = Some(self.stage(&shape, 0, 32)?);
+                (lower::Grid::Folded, stream::Grid::Computed(shape))
+            }
         };
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-        let control_buffer = device.filled(&bytes, usage)?;
-        let control_size = control_buffer.size();
-        bindings[0] = Some((control_buffer.clone(), 0, control_size));
-        if let Err(shape) = &physical {
-            self.encoder.copy_buffer_to_buffer(shape, 0, &control_buffer, 0, 16);
-            pending.shape = Some(self.stage(shape, 0, 32)?);
-        }
-        let entries: Vec<wgpu::BindGroupEntry<'_>> = bindings
-            .iter()
-            .enumerate()
-            .filter_map(|(binding, bound)| {
-                let (buffer, offset, size) = bound.as_ref()?;
-                let size = std::num::NonZeroU64::new((*size).min(buffer.size() - offset));
+        let Pipeline { pipeline, layout } = device.pipeline_of(kernel, Variant { grid, parts })?;
+        let group = self.recorder.group((layout, bindings), |(layout, bindings)| {
+            let mut entries = Vec::new();
+            for (binding, (buffer, offset, size)) in (0..).zip(bindings) {
+                let size = std::num::NonZeroU64::new(*size);
                 let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: *offset, size });
-                Some(wgpu::BindGroupEntry { binding: binding as u32, resource })
-            })
-            .collect();
-        let group = device.checked(|| {
-            device.device.create_bind_group(&wgpu::BindGroupDescriptor {
-                label: None,
-                layout: &kernel.layout,
-                entries: &entries,
-            })
-        });
-        let group = group.map_err(failed)?;
-        let mut pass = self.encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        pass.set_pipeline(&kernel.pipeline);
-        pass.set_bind_group(0, &group, &[]);
-        match &physical {
-            Ok([x, y, z]) => pass.dispatch_workgroups(*x, *y, *z),
-            Err(shape) => pass.dispatch_workgroups_indirect(shape, 16),
-        }
-        drop(pass);
-        if control.reports() {
-            let start = u64::from(4 * control.params);
-            pending.report = Some(self.stage(&control_buffer, start, u64::from(4 * report_words))?);
-        }
-        Ok(pending)
+                entries.push(wgpu::BindGroupEntry { binding, resource });
+            }
+            let descriptor = wgpu::BindGroupDescriptor { label: None, layout, entries: &entries };
+            let wgpu_device = &device.stream.device;
+            checked(wgpu_device, || wgpu_device.create_bind_group(&descriptor)).map_err(failed)
+        })?;
+        launched.step = Some(self.steps.len());
+        self.steps.push(Step::Dispatch(stream::Dispatch { pipeline, group, params, report, grid: shape }));
+        Ok(launched)
     }
 
     /// Works out the grid of an indirect launch on the device: three words as the caller sees it and their product, three
@@ -675,38 +695,6 @@ impl Batch<'_> {
         self.dispatch(&kernel, &Groups::Fixed([1, 1, 1]), &arguments, Limits::default())?;
         Ok(shape)
     }
-
-    fn submit(self) -> Result<WgpuTicket, Error> {
-        let Batch { device, encoder, staging, reports, reads, deadline } = self;
-        let progress = Arc::new(Progress { left: AtomicUsize::new(staging.len() + 1), failed: AtomicBool::new(false) });
-        let submitted = {
-            let _turn = device.submitting.lock().unwrap_or_else(PoisonError::into_inner);
-            device.checked(|| {
-                let index = device.queue.submit([encoder.finish()]);
-                let progress = progress.clone();
-                device.queue.on_submitted_work_done(move || progress.step(true));
-                index
-            })
-        };
-        let index = submitted.map_err(failed)?;
-        for staging in &staging {
-            let progress = progress.clone();
-            staging.map_async(wgpu::MapMode::Read, .., move |result| progress.step(result.is_ok()));
-        }
-        Ok(WgpuTicket {
-            device: device.device.clone(),
-            lost: device.lost.clone(),
-            index,
-            staging,
-            progress,
-            reports,
-            reads,
-            begun: Instant::now(),
-            deadline,
-            late: false,
-            cancelled: false,
-        })
-    }
 }
 
 /// Whether a range begins and ends with a word: only such can be copied.
@@ -733,31 +721,12 @@ fn fold(total: u32, most: u32) -> [u32; 3] {
     [in_plane.div_ceil(rows) as u32, rows as u32, planes as u32]
 }
 
-/// How far a batch is, as its callbacks say.
-struct Progress {
-    /// Callbacks that have not been called yet: one for the work, and one for each mapping.
-    left: AtomicUsize,
-    failed: AtomicBool,
-}
-
-impl Progress {
-    fn step(&self, good: bool) {
-        if !good {
-            self.failed.store(true, Ordering::Release);
-        }
-        self.left.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 struct WgpuTicket {
-    device: wgpu::Device,
-    lost: Arc<Mutex<Option<String>>>,
-    index: wgpu::SubmissionIndex,
-    staging: Vec<wgpu::Buffer>,
-    progress: Arc<Progress>,
-    reports: Vec<Pending>,
+    stream: Arc<Stream>,
+    /// What the batch was recorded into, in order; empty if there was nothing to do.
+    flights: Vec<Arc<Flight>>,
+    launches: Vec<Launched>,
     reads: Vec<Read>,
-    begun: Instant,
     deadline: Option<Duration>,
     /// Whether the batch was seen to be unfinished after its deadline.
     late: bool,
@@ -770,87 +739,73 @@ impl Ticket for WgpuTicket {
             return Some(Err(Error::Cancelled));
         }
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            let now = Instant::now();
-            // The deadline is when we look, so that a batch that has not ended by then is known to be late.
-            let until_deadline =
-                self.deadline.filter(|_| !self.late).map(|deadline| deadline.saturating_sub(self.begun.elapsed()));
-            let until_end = end.map(|end| end.saturating_duration_since(now));
-            let timeout = [until_deadline, until_end].into_iter().flatten().min();
-            let submission_index = Some(self.index.clone());
-            let poll = match timeout {
-                Some(Duration::ZERO) => wgpu::PollType::Poll,
-                _ => wgpu::PollType::Wait { submission_index, timeout },
-            };
-            // Whether the batch is done is said by its callbacks; that a wait timed out is no error.
-            let _ = self.device.poll(poll);
-            if let Some(reason) = &*self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
-                return Some(Err(Error::DeviceLost { reason: reason.clone() }));
-            }
-            if self.progress.left.load(Ordering::Acquire) == 0 {
-                return Some(self.complete());
-            }
-            self.late |= self.deadline.is_some_and(|deadline| self.begun.elapsed() >= deadline);
-            if end.is_some_and(|end| Instant::now() >= end) {
-                return None;
+        for flight in &self.flights {
+            loop {
+                // The deadline is when we look, so that a batch that has not ended by then is known to be late.
+                let deadline = self.deadline.filter(|_| !self.late);
+                let until_deadline = deadline.map(|deadline| deadline.saturating_sub(flight.elapsed()));
+                let until_end = end.map(|end| end.saturating_duration_since(Instant::now()));
+                let timeout = [until_deadline, until_end].into_iter().flatten().min();
+                match self.stream.wait(flight, timeout) {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) => return Some(Err(error)),
+                }
+                self.late |= self.deadline.is_some_and(|deadline| flight.elapsed() >= deadline);
+                if end.is_some_and(|end| Instant::now() >= end) {
+                    return None;
+                }
             }
         }
+        Some(self.complete())
     }
 
     fn cancel(&mut self) {
-        // What has been handed to the driver cannot be taken back; but nobody has to wait for it.
+        // What has been recorded cannot be taken back; but nobody has to wait for it.
         self.cancelled = true;
     }
 }
 
 impl WgpuTicket {
     fn complete(&mut self) -> Result<Completion, Error> {
-        if self.progress.failed.load(Ordering::Acquire) {
-            return Err(failed("a staging buffer could not be mapped"));
-        }
         let mut completion = Completion::default();
-        // What the driver does when is not known: each dispatch counts as much as the others of its batch.
-        let time = self.begun.elapsed() / self.reports.len().max(1) as u32;
-        let mut data: Vec<Vec<u8>> = Vec::new();
-        for staging in &self.staging {
-            data.push(staging.get_mapped_range(..).map_err(failed)?.to_vec());
-        }
-        let words = |staged: usize| -> Vec<u32> {
-            let words = data[staged].chunks_exact(4);
-            words.map(|word| u32::from_le_bytes(word.try_into().expect("four bytes"))).collect()
-        };
-        for pending in &self.reports {
-            if let Some(shape) = pending.shape {
-                let shape = words(shape);
+        for launch in &self.launches {
+            if let Some(shape) = &launch.shape {
+                let shape = words(&shape.contents()?);
                 if shape[7] != 0 {
-                    let workgroup_size = pending.kernel.program.workgroup_size;
+                    let workgroup_size = launch.kernel.program.workgroup_size;
                     let groups = [shape[0], shape[1], shape[2]];
                     return Err(vyre_foundation::Error::GridTooLarge { groups, workgroup_size }.into());
                 }
             }
-            let mut report = pending.report.map_or_else(
-                || Report {
+            let time = launch.flight.as_ref().map_or(Duration::ZERO, |flight| flight.time());
+            let mut report = match &launch.report {
+                Some(report) => decode(&launch.kernel.control, &words(&report.contents()?), launch.lines, time),
+                None => Report {
                     outcome: Outcome::Completed,
                     trace: Vec::new(),
                     dropped_lines: 0,
                     instructions: None,
                     time,
                 },
-                |staged| decode(&pending.kernel.control, &words(staged), pending.lines, time),
-            );
-            if let (Outcome::OutOfFuel { span }, true) = (&report.outcome, pending.in_time) {
+            };
+            if let (Outcome::OutOfFuel { span }, true) = (&report.outcome, launch.in_time) {
                 report.outcome = Outcome::DeadlinePassed { span: *span };
             }
-            if self.late && pending.deadline.is_some() && report.outcome == Outcome::Completed {
+            if self.late && launch.deadline.is_some() && report.outcome == Outcome::Completed {
                 report.outcome = Outcome::DeadlinePassed { span: Span::NONE };
             }
             completion.reports.push(report);
         }
-        for read in &self.reads {
-            completion.data.push(data[read.staged][read.bytes.clone()].to_vec());
+        for Read { staging, bytes } in &self.reads {
+            completion.data.push(staging.contents()?[bytes.clone()].to_vec());
         }
         Ok(completion)
     }
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
 }
 
 /// Turns the words of a report into what they mean.

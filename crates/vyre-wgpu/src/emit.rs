@@ -1,6 +1,7 @@
 //! Programs as shader source: the module that the device would run, written by naga.
 //!
-//! No device is asked, so the size of subgroups is left open, and no driver's loop budget is kept to.
+//! No device is asked, so the size of subgroups is left open, and no driver's loop budget is kept to. The grid is one that the
+//! device can launch as it is, and objects begin where their bindings do.
 
 use naga::back::{glsl, hlsl, msl, spv, wgsl};
 use naga::proc::BoundsCheckPolicies;
@@ -10,7 +11,7 @@ use vyre_foundation::Validated;
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{Program, Type, TypeSet};
 
-use crate::lower::{self, ENTRY};
+use crate::lower::{self, ENTRY, Grid, Variant};
 
 /// A shader language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +85,7 @@ pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Err
         emulate_fma: false,
         subgroup_size: None,
     };
-    let module = lower::lower(program, options).module;
+    let module = lower::lower(program, options, Variant::usual(program)).module;
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
     let info = validator.validate(&module).map_err(|error| failed(target, error.as_inner()))?;
     match target {
@@ -142,8 +143,10 @@ pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
         emulate_fma: true,
         subgroup_size: Some(8),
     };
-    for target in [plain, software] {
-        let module = lower::lower(program, target).module;
+    let usual = Variant::usual(program);
+    let general = Variant { grid: Grid::Folded, parts: true };
+    for (target, variant) in [(plain, usual), (plain, general), (software, usual), (software, general)] {
+        let module = lower::lower(program, target, variant).module;
         let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
         validator.validate(&module).map_err(|error| failed(Target::SpirV, error.as_inner()))?;
     }

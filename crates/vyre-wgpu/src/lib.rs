@@ -8,6 +8,7 @@ mod device;
 mod emit;
 mod lower;
 mod probe;
+mod stream;
 
 pub use device::Wgpu;
 pub use emit::{Emitted, Target, emit, verify};

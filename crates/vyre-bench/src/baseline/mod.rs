@@ -2,7 +2,7 @@
 //!
 //! [`plain`] has the loops that one writes without much thought, in parallel by rayon. [`expert`] has what one writes with a lot of
 //! it: vectors by hand, stores past the caches, blocks that fit into them. Both give the results of the kernels; where sums of floats
-//! are not in the same order, they differ by roundings.
+//! are not in the same order, they differ by roundings. [`raw`] has kernels in WGSL, for the GPU.
 
 // Intrinsics, memory in huge pages, and threads that write to disjoint parts of an array that no iterator can cut.
 #![allow(unsafe_code)]
@@ -12,6 +12,7 @@ mod huge;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 pub(crate) mod plain;
+pub(crate) mod raw;
 
 pub(crate) use huge::Huge;
 

@@ -1,8 +1,8 @@
-//! The control block: the hidden binding by which the host and a kernel talk.
+//! The hidden bindings by which the host and a kernel talk.
 //!
-//! It is one storage buffer, a struct of two arrays of words. `params` is what the host says: the grid, the fuel, and for
-//! each object that is bound its length and offset, or its value. `report` is what the kernel says: traps, the loop that ran
-//! out of fuel, and printed lines. All of `report` is atomic.
+//! `params` is what the host says, a struct of words in a uniform buffer: the grid, the fuel, and for each object that is bound
+//! its length and offset, or its value. `report` is what the kernel says, an array of atomic words: traps, the loop that ran out
+//! of fuel, and printed lines. A kernel that has nothing to say has no such binding.
 
 use vyre_foundation::ir::{Literal, MemId, Program, Space, Span, Type};
 use vyre_foundation::launch::TraceLine;
@@ -48,13 +48,18 @@ pub(crate) mod report {
     pub(crate) const LINE_WORDS: u32 = 3;
 }
 
-/// Where everything stands in the control block of a kernel, and what its numbers mean.
+/// Whether values of a type are declared as such in `params`; others are made from u32.
+pub(crate) fn is_word(ty: Type) -> bool {
+    matches!(ty, Type::U32 | Type::I32 | Type::F32)
+}
+
+/// Where everything stands in the bindings of a kernel, and what its numbers mean.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Control {
     /// First word of each object in `params`.
     pub(crate) objects: Vec<Option<u32>>,
-    /// Words of `params`.
-    pub(crate) params: u32,
+    /// The words of `params`, and as what they are declared.
+    pub(crate) params: Vec<Type>,
     /// Where the program traps.
     pub(crate) traps: Vec<Span>,
     /// The loops that use fuel.
@@ -103,18 +108,23 @@ impl Print {
 impl Control {
     /// Lays out the objects of a program.
     pub(crate) fn new(program: &Program) -> Control {
-        let mut next = param::OBJECTS;
+        let mut params = vec![Type::U32; param::OBJECTS as usize];
         let mut objects = Vec::new();
         for memory in program.memory.values() {
-            objects.push(match memory.space {
-                Space::Storage(_) | Space::Uniform => {
-                    next += 2;
-                    Some(next - 2)
+            let first = Some(params.len() as u32);
+            let value = memory.element.value_type();
+            let words = match memory.space {
+                Space::Uniform if is_word(value) => [value, Type::U32],
+                Space::Storage(_) | Space::Uniform => [Type::U32; 2],
+                Space::Workgroup | Space::Private => {
+                    objects.push(None);
+                    continue;
                 }
-                Space::Workgroup | Space::Private => None,
-            });
+            };
+            objects.push(first);
+            params.extend(words);
         }
-        Control { objects, params: next, ..Control::default() }
+        Control { objects, params, ..Control::default() }
     }
 
     /// The first word of an object in `params`: the length and the offset of a storage object, in elements, or the value of
@@ -122,6 +132,11 @@ impl Control {
     pub(crate) fn object(&self, memory: MemId) -> u32 {
         use vyre_foundation::ir::entity::Entity;
         self.objects[memory.index()].expect("objects that are bound have words")
+    }
+
+    /// Bytes of `params`, as a uniform buffer has them.
+    pub(crate) fn param_bytes(&self) -> u64 {
+        (4 * self.params.len() as u64).next_multiple_of(16)
     }
 
     /// Whether the host has to look at the report.

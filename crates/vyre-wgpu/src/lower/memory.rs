@@ -1,14 +1,15 @@
 //! Memory objects and accesses to them, with the bounds checks that the meaning of programs asks for.
 //!
 //! An index outside is never used: a load takes element 0 instead and then gives 0, a store is skipped. A storage object may
-//! begin anywhere in its binding, so its elements are found at their index plus an offset.
+//! begin anywhere in its binding, if the variant says so; then its elements are found at their index plus an offset.
 
-use naga::{AddressSpace, AtomicFunction, Expression, GlobalVariable, PredeclaredType, Span, Statement};
+use naga::{AddressSpace, AtomicFunction, Expression, GlobalVariable, PredeclaredType, Span, Statement, StorageAccess};
 use vyre_foundation::ir::{Element, InstId, MemId, Op, Space, Type};
 use vyre_foundation::planted::{self, Bug};
 
 use super::build::{Expr, scalar};
-use super::{Lowerer, Mode, binding};
+use super::control::is_word;
+use super::{Lowerer, Mode, binding, read_only, writable};
 
 /// How an object is found in the module.
 #[derive(Clone)]
@@ -23,7 +24,8 @@ pub(super) enum Object {
 pub(super) struct Array {
     base: Expr,
     element: Element,
-    length: Expr,
+    /// How many elements it has, if that is asked for.
+    length: Option<Expr>,
     /// Where the first element is, for storage.
     offset: Option<Expr>,
     shape: Shape,
@@ -58,16 +60,19 @@ impl Lowerer<'_> {
         let program = self.program;
         let mut used = vec![false; program.memory.len()];
         let mut stored = vec![false; program.memory.len()];
+        let mut measured = vec![false; program.memory.len()];
         program.walk(|id, _| {
             use vyre_foundation::ir::entity::Entity;
             let op = &program.insts[id].op;
             if let Some(memory) = op.memory() {
                 used[memory.index()] = true;
                 stored[memory.index()] |= matches!(op, Op::Store(_));
+                measured[memory.index()] |= matches!(op, Op::Length(_)) || !self.is_inside(id);
             }
         });
         let mut next_binding = 1;
-        for ((id, memory), (used, stored)) in program.memory.iter().zip(used.into_iter().zip(stored)) {
+        let facts = used.into_iter().zip(stored).zip(measured);
+        for ((id, memory), ((used, stored), measured)) in program.memory.iter().zip(facts) {
             let element = memory.element;
             let value_ty = element.value_type();
             let atomic = memory.atomic && (element.size() < 8 || self.target.atomics_64);
@@ -77,11 +82,15 @@ impl Lowerer<'_> {
                         continue;
                     }
                     let word = self.control.object(id);
-                    let words =
-                        (0..value_ty.bits().div_ceil(32)).map(|offset| self.param(word + offset)).collect::<Vec<_>>();
-                    Object::Uniform(self.join_words(value_ty, &words))
+                    if is_word(value_ty) {
+                        Object::Uniform(self.param(word))
+                    } else {
+                        let words = 0..value_ty.bits().div_ceil(32);
+                        let words: Vec<Expr> = words.map(|offset| self.param(word + offset)).collect();
+                        Object::Uniform(self.join_words(value_ty, &words))
+                    }
                 }
-                Space::Storage(_) => {
+                Space::Storage(access) => {
                     let number = next_binding;
                     next_binding += 1;
                     if !used {
@@ -93,15 +102,19 @@ impl Lowerer<'_> {
                         true => self.b.array_ty(Type::U32, None, stored),
                         false => self.b.array_ty(value_ty, None, atomic),
                     };
-                    let variable = binding(&memory.name, number, ty);
+                    let space = match read_only(access, memory.atomic, self.variant) {
+                        true => AddressSpace::Storage { access: StorageAccess::LOAD },
+                        false => writable(),
+                    };
+                    let variable = binding(&memory.name, number, ty, space);
                     let variable = self.b.module.global_variables.append(variable, Span::UNDEFINED);
                     let base = self.b.name(Expression::GlobalVariable(variable));
                     let word = self.control.object(id);
                     let length = match memory.length {
-                        Some(length) => self.b.u32(length),
-                        None => self.param(word),
+                        Some(length) => Some(self.b.u32(length)),
+                        None => measured.then(|| self.param(word)),
                     };
-                    let offset = Some(self.param(word + 1));
+                    let offset = self.variant.parts.then(|| self.param(word + 1));
                     let shape = if packed { Shape::Packed } else { Shape::Plain };
                     Object::Array(Array { base, element, length, offset, shape })
                 }
@@ -115,7 +128,7 @@ impl Lowerer<'_> {
                         self.workgroup_bytes += u64::from(length) * u64::from(scalar(value_ty).width);
                         self.workgroup(&memory.name, ty)
                     };
-                    let length = self.b.u32(length);
+                    let length = Some(self.b.u32(length));
                     Object::Array(Array { base, element, length, offset: None, shape })
                 }
             };
@@ -154,16 +167,21 @@ impl Lowerer<'_> {
 
     pub(super) fn length(&mut self, memory: MemId) -> Expr {
         match &self.objects[memory] {
-            Some(Object::Array(array)) => array.length,
+            Some(Object::Array(array)) => array.length.expect("loaded where it is asked for"),
             // A uniform has one element.
             Some(Object::Uniform(_)) | None => self.b.u32(1),
         }
     }
 
+    /// Whether an access needs no check. What is known of an invocation holds until it ends; those that have ended and still
+    /// come by must be checked.
+    fn is_inside(&self, id: InstId) -> bool {
+        !self.masked && self.ranges.is_inside(id)
+    }
+
     /// For each of `width` elements from the index of an access up: its index, and whether it is inside.
     fn elements(&mut self, memory: MemId, id: InstId, width: usize) -> Vec<(Expr, Inside)> {
         let index = self.value(self.program.insts[id].operands[0]);
-        let length = self.array(memory).length;
         if let (Some(index), Some(length)) = (self.b.known_u32(index), self.program.memory[memory].length) {
             let elements = (0..width as u64).map(|offset| {
                 let index = u64::from(index) + offset;
@@ -172,8 +190,7 @@ impl Lowerer<'_> {
             });
             return elements.collect();
         }
-        // What is known of an invocation holds until it ends; those that have ended and still come by must be checked.
-        if !self.masked && self.ranges.is_inside(id) {
+        if self.is_inside(id) {
             let elements = (0..width).map(|offset| match offset {
                 0 => (index, Inside::Always),
                 offset => {
@@ -183,6 +200,11 @@ impl Lowerer<'_> {
             });
             return elements.collect();
         }
+        // No object is that long, and naga says so.
+        if self.b.known_u32(index) == Some(u32::MAX) {
+            return vec![(index, Inside::Never); width];
+        }
+        let length = self.length(memory);
         let first = self.b.lt(index, length);
         let mut elements = vec![(index, Inside::Where(first))];
         // Where the first is inside, this does not wrap; where it is not, none of the others is.

@@ -41,7 +41,7 @@ use vyre_foundation::Validated;
 use vyre_foundation::analysis::{Ranges, Scope, Uniformity};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::Kind;
-use vyre_foundation::ir::{Axis, InstId, MemId, Op, Program, Type, ValueId};
+use vyre_foundation::ir::{Access, Axis, InstId, MemId, Op, Program, Space, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 use vyre_foundation::transform::expand_math;
 
@@ -64,6 +64,40 @@ pub(crate) struct Target {
     pub(crate) subgroup_size: Option<u32>,
 }
 
+/// What a module may assume of the launches that it is used for. The less general it is, the less it has to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Variant {
+    pub(crate) grid: Grid,
+    /// Whether objects may begin anywhere in what is bound, and several may be parts of one buffer. wgpu wants the buffer to be
+    /// writable in all its bindings then.
+    pub(crate) parts: bool,
+}
+
+/// How the workgroups that are launched are those that were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Grid {
+    /// One row of them.
+    Line,
+    /// As they were asked for.
+    Direct,
+    /// In another shape, with some more at the end: what does not fit into the dimensions of the device, or is not known to.
+    Folded,
+}
+
+impl Variant {
+    /// What most launches of a program need.
+    pub(crate) fn usual(program: &Program) -> Variant {
+        let mut flat = program.workgroup_size[1..] == [1, 1];
+        program.walk(|id, _| {
+            flat &= !matches!(
+                program.insts[id].op,
+                Op::GlobalId(axis) | Op::GroupId(axis) | Op::GroupCount(axis) if axis != Axis::X
+            );
+        });
+        Variant { grid: if flat { Grid::Line } else { Grid::Direct }, parts: false }
+    }
+}
+
 /// A lowered program.
 pub(crate) struct Lowered {
     pub(crate) module: naga::Module,
@@ -78,10 +112,10 @@ pub(crate) const BUDGET: u64 = 65_000;
 /// The name of the entry point.
 pub(crate) const ENTRY: &str = "main";
 
-/// Lowers a program. Binding 0 is the control block, and the storage objects follow in their order.
-pub(crate) fn lower(program: &Validated<Program>, target: Target) -> Lowered {
+/// Lowers a program. Binding 0 is `params`, the storage objects follow in their order, and the last is `report`.
+pub(crate) fn lower(program: &Validated<Program>, target: Target, variant: Variant) -> Lowered {
     let program = expand_math(program);
-    Lowerer::new(&program, target).run()
+    Lowerer::new(&program, target, variant).run()
 }
 
 /// Who executes a block, and what an exit means there.
@@ -98,13 +132,14 @@ enum Mode {
 struct Lowerer<'p> {
     program: &'p Program,
     target: Target,
+    variant: Variant,
     b: Builder,
     values: Arena<ValueId, Option<Expr>>,
     objects: Arena<MemId, Option<Object>>,
     control: Control,
-    /// The `params` and `report` of the control block; pointers.
+    /// The hidden bindings; pointers.
     params: Expr,
-    report: Expr,
+    report: Option<Expr>,
     /// Which values and blocks are uniform, if the program has collective operations.
     facts: Option<Uniformity>,
     /// Which accesses need no check.
@@ -116,6 +151,9 @@ struct Lowerer<'p> {
     builtins: FxHashMap<BuiltIn, Expr>,
     group_index: Option<Expr>,
     global_index: Option<Expr>,
+    /// Workgroups with subgroup operations are launched as one row: naga asks for it, because with more dimensions devices
+    /// differ in which invocations make a subgroup.
+    in_one_row: bool,
     variables: Variables,
     workgroup_bytes: u64,
     /// Workgroup variables for the words of a broadcast; pointers.
@@ -136,21 +174,21 @@ struct Variables {
 }
 
 impl<'p> Lowerer<'p> {
-    fn new(program: &'p Program, target: Target) -> Self {
+    fn new(program: &'p Program, target: Target, variant: Variant) -> Self {
         let mut b = Builder::new();
         b.emulate_fma = target.emulate_fma;
         let control = Control::new(program);
-        let words = b.array_ty(Type::U32, Some(control.params), false);
-        let report = b.array_ty(Type::U32, None, true);
-        let member = |name: &str, ty, offset| naga::StructMember { name: Some(name.into()), ty, binding: None, offset };
-        let members = vec![member("params", words, 0), member("report", report, 4 * control.params)];
-        let span = 4 * control.params + 4;
-        let ty = naga::Type { name: Some("Control".into()), inner: naga::TypeInner::Struct { members, span } };
-        let ty = b.module.types.insert(ty, Span::UNDEFINED);
-        let variable = b.module.global_variables.append(binding("control", 0, ty), Span::UNDEFINED);
-        let base = b.name(Expression::GlobalVariable(variable));
-        let params = b.field(base, 0);
-        let report = b.field(base, 1);
+        let mut members = Vec::new();
+        for (word, &ty) in control.params.iter().enumerate() {
+            let ty = b.scalar_ty(ty);
+            let name = Some(format!("word_{word}"));
+            members.push(naga::StructMember { name, ty, binding: None, offset: 4 * word as u32 });
+        }
+        let inner = naga::TypeInner::Struct { members, span: control.param_bytes() as u32 };
+        let ty = b.module.types.insert(naga::Type { name: Some("Params".into()), inner }, Span::UNDEFINED);
+        let params = binding("params", 0, ty, AddressSpace::Uniform);
+        let params = b.module.global_variables.append(params, Span::UNDEFINED);
+        let params = b.name(Expression::GlobalVariable(params));
 
         let mut collectives = false;
         program.walk(|id, _| collectives |= program.insts[id].op.is_collective());
@@ -158,12 +196,13 @@ impl<'p> Lowerer<'p> {
         Lowerer {
             program,
             target,
+            variant,
             b,
             values: Arena::filled(program.values.len(), None),
             objects: Arena::filled(program.memory.len(), None),
             control,
             params,
-            report,
+            report: None,
             facts,
             ranges: Ranges::of(program),
             masked: false,
@@ -172,6 +211,7 @@ impl<'p> Lowerer<'p> {
             builtins: FxHashMap::default(),
             group_index: None,
             global_index: None,
+            in_one_row: false,
             variables: Variables::default(),
             workgroup_bytes: 0,
             broadcast: Vec::new(),
@@ -180,19 +220,7 @@ impl<'p> Lowerer<'p> {
 
     fn run(mut self) -> Lowered {
         self.masked = self.facts.is_some() && self.dies_divergently();
-        let total = self.param(param::TOTAL);
-        let group_index = self.physical_group();
-        self.group_index = Some(group_index);
-        // A folded grid has more workgroups than were asked for.
-        let beyond = self.b.ge(group_index, total);
-        if !planted::is(Bug::GpuFoldedTail) {
-            self.b.when(beyond, |b| b.push(naga::Statement::Return { value: None }));
-        }
-        let invocations = self.b.u32(self.program.workgroup_size.iter().product());
-        let local = self.builtin(BuiltIn::LocalInvocationIndex);
-        let first = self.b.mul(group_index, invocations);
-        self.global_index = Some(self.b.add(first, local));
-
+        self.find_place();
         if self.target.veil_floats {
             self.b.veil = Some([self.param(param::ZEROS), self.param(param::ZEROS + 1)]);
         }
@@ -201,7 +229,7 @@ impl<'p> Lowerer<'p> {
         let mode = if self.masked { Mode::Shared } else { Mode::Free };
         self.block(self.program.body, &[], mode);
 
-        let workgroup_size = match self.in_one_row() {
+        let workgroup_size = match self.in_one_row {
             true => [self.program.workgroup_size.iter().product(), 1, 1],
             false => self.program.workgroup_size,
         };
@@ -258,9 +286,10 @@ impl<'p> Lowerer<'p> {
         }
         let scalar = naga::Scalar::U32;
         let ty = match builtin {
-            BuiltIn::WorkGroupId | BuiltIn::NumWorkGroups | BuiltIn::LocalInvocationId => {
-                self.b.ty(naga::TypeInner::Vector { size: VectorSize::Tri, scalar })
-            }
+            BuiltIn::WorkGroupId
+            | BuiltIn::NumWorkGroups
+            | BuiltIn::LocalInvocationId
+            | BuiltIn::GlobalInvocationId => self.b.ty(naga::TypeInner::Vector { size: VectorSize::Tri, scalar }),
             _ => self.b.ty(naga::TypeInner::Scalar(scalar)),
         };
         let position = self.b.function.arguments.len() as u32;
@@ -271,8 +300,48 @@ impl<'p> Lowerer<'p> {
         argument
     }
 
+    /// Computes at entry what the program asks of where an invocation stands.
+    fn find_place(&mut self) {
+        let program = self.program;
+        let (mut global_index, mut group_index) = (false, self.variant.grid == Grid::Folded);
+        program.walk(|id, _| match &program.insts[id].op {
+            // Traps and lines are reported with the invocation.
+            Op::GlobalIndex | Op::Trap | Op::Print(_) => global_index = true,
+            Op::GroupIndex => group_index = true,
+            op => self.in_one_row |= op.needs_subgroups(),
+        });
+        let in_line = self.variant.grid == Grid::Line && program.workgroup_size[1..] == [1, 1];
+        if global_index && in_line {
+            self.global_index = Some(self.component(BuiltIn::GlobalInvocationId, 0));
+            global_index = false;
+        }
+        if global_index || group_index {
+            self.group_index = Some(self.physical_group());
+        }
+        if self.variant.grid == Grid::Folded && !planted::is(Bug::GpuFoldedTail) {
+            // There are more workgroups than were asked for.
+            let total = self.param(param::TOTAL);
+            let beyond = self.b.ge(self.group_index.expect("computed for folded grids"), total);
+            self.b.when(beyond, |b| b.push(naga::Statement::Return { value: None }));
+        }
+        if global_index {
+            let invocations = self.b.u32(program.workgroup_size.iter().product());
+            let local = self.builtin(BuiltIn::LocalInvocationIndex);
+            let first = self.b.mul(self.group_index.expect("computed before"), invocations);
+            self.global_index = Some(self.b.add(first, local));
+        }
+    }
+
+    fn component(&mut self, builtin: BuiltIn, axis: u32) -> Expr {
+        let vector = self.builtin(builtin);
+        self.b.field(vector, axis)
+    }
+
     /// The linear index of the workgroup in the grid that was launched: also its index in the grid that was asked for.
     fn physical_group(&mut self) -> Expr {
+        if self.variant.grid == Grid::Line {
+            return self.component(BuiltIn::WorkGroupId, 0);
+        }
         let id = self.builtin(BuiltIn::WorkGroupId);
         let count = self.builtin(BuiltIn::NumWorkGroups);
         let [x, y, z] = [0, 1, 2].map(|axis| self.b.field(id, axis));
@@ -284,6 +353,11 @@ impl<'p> Lowerer<'p> {
     }
 
     fn group_id(&mut self, axis: Axis) -> Expr {
+        match (self.variant.grid, axis) {
+            (Grid::Line, Axis::Y | Axis::Z) => return self.b.u32(0),
+            (Grid::Line | Grid::Direct, axis) => return self.component(BuiltIn::WorkGroupId, axis as u32),
+            (Grid::Folded, _) => {}
+        }
         let index = self.group_index.expect("computed at entry");
         let width = self.param(param::GROUPS);
         match axis {
@@ -296,6 +370,14 @@ impl<'p> Lowerer<'p> {
         }
     }
 
+    fn group_count(&mut self, axis: Axis) -> Expr {
+        match (self.variant.grid, axis) {
+            (Grid::Line, Axis::Y | Axis::Z) => self.b.u32(1),
+            (Grid::Line | Grid::Direct, axis) => self.component(BuiltIn::NumWorkGroups, axis as u32),
+            (Grid::Folded, axis) => self.param(param::GROUPS + axis as u32),
+        }
+    }
+
     /// A workgroup runs only if there are some, so the divisor is not 0.
     fn quotient(&mut self, a: Expr, b: Expr) -> Expr {
         self.b.binary(naga::BinaryOperator::Divide, a, b)
@@ -305,16 +387,8 @@ impl<'p> Lowerer<'p> {
         self.b.binary(naga::BinaryOperator::Modulo, a, b)
     }
 
-    /// Workgroups with subgroup operations are launched as one row: naga asks for it, because with more dimensions devices
-    /// differ in which invocations make a subgroup.
-    fn in_one_row(&self) -> bool {
-        let mut subgroups = false;
-        self.program.walk(|id, _| subgroups |= self.program.insts[id].op.needs_subgroups());
-        subgroups
-    }
-
     fn local_id(&mut self, axis: Axis) -> Expr {
-        if self.in_one_row() {
+        if self.in_one_row {
             let index = self.builtin(BuiltIn::LocalInvocationIndex);
             let [width, height, _] = self.program.workgroup_size;
             let (width, height) = (self.b.u32(width), self.b.u32(height));
@@ -335,6 +409,9 @@ impl<'p> Lowerer<'p> {
         let size = |axis: &Axis| self.program.workgroup_size[*axis as usize];
         match op {
             Op::GlobalIndex => self.global_index.expect("computed at entry"),
+            Op::GlobalId(axis) if self.variant.grid != Grid::Folded && !self.in_one_row => {
+                self.component(BuiltIn::GlobalInvocationId, *axis as u32)
+            }
             Op::GlobalId(axis) => {
                 let size = size(axis);
                 let group = self.group_id(*axis);
@@ -347,7 +424,7 @@ impl<'p> Lowerer<'p> {
             Op::LocalIndex => self.builtin(BuiltIn::LocalInvocationIndex),
             Op::GroupId(axis) => self.group_id(*axis),
             Op::GroupIndex => self.group_index.expect("computed at entry"),
-            Op::GroupCount(axis) => self.param(param::GROUPS + *axis as u32),
+            Op::GroupCount(axis) => self.group_count(*axis),
             Op::GroupSize(axis) => {
                 let size = size(axis);
                 self.b.u32(size)
@@ -520,9 +597,24 @@ impl<'p> Lowerer<'p> {
         self.b.when(stopped, |b| b.push(naga::Statement::Return { value: None }));
     }
 
+    /// The report, which is declared when something is reported.
+    fn report(&mut self) -> Expr {
+        if let Some(report) = self.report {
+            return report;
+        }
+        let storage = self.program.memory.values().filter(|memory| matches!(memory.space, Space::Storage(_)));
+        let number = 1 + storage.count() as u32;
+        let ty = self.b.array_ty(Type::U32, None, true);
+        let variable = binding("report", number, ty, writable());
+        let variable = self.b.module.global_variables.append(variable, Span::UNDEFINED);
+        let report = self.b.name(Expression::GlobalVariable(variable));
+        self.report = Some(report);
+        report
+    }
+
     fn report_word(&mut self, word: u32) -> Expr {
-        let index = self.b.u32(word);
-        self.b.at(self.report, index)
+        let (report, index) = (self.report(), self.b.u32(word));
+        self.b.at(report, index)
     }
 
     /// Changes a word of the report and gives what it was before.
@@ -539,7 +631,8 @@ impl<'p> Lowerer<'p> {
         for (offset, &word) in words.iter().enumerate() {
             let offset = self.b.u32(offset as u32);
             let index = self.b.add(first, offset);
-            let pointer = self.b.at(self.report, index);
+            let report = self.report();
+            let pointer = self.b.at(report, index);
             self.b.store(pointer, word);
         }
     }
@@ -625,11 +718,20 @@ impl<'p> Lowerer<'p> {
     }
 }
 
-/// A storage binding. All of them can be written, so that parts of one buffer can be bound together.
-fn binding(name: &str, number: u32, ty: naga::Handle<naga::Type>) -> naga::GlobalVariable {
+/// Whether the binding of a storage object is one that cannot be written. naga has no atomics there.
+pub(crate) fn read_only(access: Access, atomic: bool, variant: Variant) -> bool {
+    access == Access::Read && !atomic && !variant.parts
+}
+
+/// Storage that can be written.
+fn writable() -> AddressSpace {
+    AddressSpace::Storage { access: StorageAccess::LOAD | StorageAccess::STORE }
+}
+
+fn binding(name: &str, number: u32, ty: naga::Handle<naga::Type>, space: AddressSpace) -> naga::GlobalVariable {
     naga::GlobalVariable {
         name: Some(name.into()),
-        space: AddressSpace::Storage { access: StorageAccess::LOAD | StorageAccess::STORE },
+        space,
         binding: Some(naga::ResourceBinding { group: 0, binding: number }),
         ty,
         init: None,
