@@ -189,7 +189,7 @@ fn mandelbrot(bench: &Bench<'_>) -> Result<(), Error> {
 fn scan(bench: &Bench<'_>) -> Result<(), Error> {
     let (count, chunks, raw) = (bench.count(), 256, &bench.raw);
     let programs =
-        [example!("scan", "sum_chunks")?, example!("scan", "scan_blocks")?, example!("scan", "scan_chunks")?];
+        [example!("scan_tiles", "sum_tiles")?, example!("scan", "scan_blocks")?, example!("scan_tiles", "scan_tiles")?];
     let (data, raw_data) = bench.upload(Element::U32, &random(Element::U32, count, 1)?)?;
     let (totals, raw_totals) = bench.zeros(Element::U32, chunks)?;
     let (offsets, raw_offsets) = bench.zeros(Element::U32, chunks)?;
