@@ -10,7 +10,7 @@ use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{Def, Element, InstId, MemId, Space, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
-use super::ahead::{Spots, step};
+use super::ahead::{Spot, step};
 use super::emit::{self, Regs, at, element};
 use super::lower::Lower;
 use super::machine::{Address, Base, BlockId, Class, Operand, Reg, Width};
@@ -159,11 +159,11 @@ impl Lower<'_> {
         let results = self.program.insts[id].results.clone();
         let (count, size) = (results.len() as i32, object.size());
         let (spots, _, offset) = self.spots(id, object.start, index);
-        let load_all = |this: &mut Self, load: &dyn Fn(&mut Self, (Reg, Reg), i32) -> Reg| -> Regs {
+        let load_all = |this: &mut Self, load: &dyn Fn(&mut Self, Spot, i32) -> Reg| -> Regs {
             let elements = (0..count).flat_map(|k| spots.iter().map(move |&spot| (spot, offset + k)));
             elements.map(|(spot, offset)| load(this, spot, offset)).collect()
         };
-        let direct = |this: &mut Self, (start, index): (Reg, Reg), offset: i32| {
+        let direct = |this: &mut Self, (start, index): Spot, offset: i32| {
             this.load_element(object.element, element(start, index, size as u8, offset * size))
         };
         let regs = if self.is_inside_once(id) {
@@ -262,7 +262,7 @@ impl Lower<'_> {
     }
 
     /// In a loop whose index jumps far from trip to trip, asks for what a later trip loads: the processor does not see that coming.
-    fn prefetch(&mut self, object: Object, index: ValueId, spots: &Spots) {
+    fn prefetch(&mut self, object: Object, index: ValueId, spots: &[Spot]) {
         /// How many trips ahead.
         const AHEAD: u8 = 8;
         let program = self.program;

@@ -27,7 +27,7 @@ pub(super) struct Checked {
 }
 
 /// Where a tile accesses an object: an address, and an index from there.
-pub(super) type Spots = SmallVec<[(Reg, Reg); 4]>;
+pub(super) type Spot = (Reg, Reg);
 
 /// An index in a loop.
 #[derive(Default)]
@@ -191,7 +191,7 @@ impl Lower<'_> {
     }
 
     /// Where an access is; also the value that is the index there, and what has to be added to it.
-    pub(super) fn spots(&mut self, id: InstId, start: Reg, index: ValueId) -> (Spots, ValueId, i32) {
+    pub(super) fn spots(&mut self, id: InstId, start: Reg, index: ValueId) -> (SmallVec<[Spot; 4]>, ValueId, i32) {
         let packs = self.packs_of_spots(index);
         let (starts, root, offset) = match self.checked.get(&id) {
             Some(checked) => (checked.starts.clone(), checked.moving, checked.offset),

@@ -12,7 +12,7 @@
 use iced_x86::{Code, Register};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use vyre_foundation::analysis::{Ranges, Uses};
+use vyre_foundation::analysis::{Ranges, Uses, exits_of};
 use vyre_foundation::ir::entity::{Arena, Entity};
 use vyre_foundation::ir::ops::{Axis, Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
@@ -683,15 +683,17 @@ impl Lower<'_> {
         let program = self.program;
         self.again = cheap_values(program, &self.shape.written);
         let of = Arena::filled(program.values.len(), None);
-        let mut plan = Segments { program, again: &self.again, current: 0, of, crossing: Vec::new() };
+        let last = Arena::filled(program.values.len(), 0);
+        let mut plan = Segments { program, again: &self.again, current: 0, of, last, crossing: Vec::new() };
         plan.block(program.body);
-        let crossing = plan.crossing;
+        let Segments { of, last, crossing, .. } = plan;
         // A value that is computed outside of segments is there for all of them.
         for value in crossing {
             if self.slots[value].is_none() && !self.again[value] {
                 self.give_slot(value);
             }
         }
+        program.walk(|id, _| self.share_slots(id, &of, &last));
         let mut ends = false;
         program.walk(|inst, depth| {
             ends |= depth > 0 && matches!(program.insts[inst].op, Op::Return | Op::Trap);
@@ -715,6 +717,27 @@ impl Lower<'_> {
         let regs = self.classes(value).len() as i32;
         self.slots[value] = Some(self.bytes_per_tile);
         self.bytes_per_tile += regs * self.emit.bytes();
+    }
+
+    /// Puts what a loop around barriers continues with where its parameters are, if nobody needs a parameter once its next value
+    /// is known: then nothing has to be copied.
+    fn share_slots(&mut self, id: InstId, of: &Arena<ValueId, Option<usize>>, last: &Arena<ValueId, usize>) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        if inst.op != Op::Loop || !has_wait(program, inst.blocks[0]) {
+            return;
+        }
+        let &[next] = exits_of(program, inst.blocks[0]).continues.as_slice() else { return };
+        let next = &program.insts[next].operands;
+        for (&param, &value) in program.blocks[inst.blocks[0]].params.iter().zip(next) {
+            let (axes, of_value) = (self.shape.axes[param], self.shape.axes[value]);
+            let alike = axes.within_tile() == of_value.within_tile() && self.classes(param) == self.classes(value);
+            let once = next.iter().filter(|&&other| other == value).count() == 1;
+            let known = of[value].is_some_and(|segment| last[param] <= segment);
+            if alike && once && known && !axes.is_of_group() && !of_value.is_of_group() && self.slots[value].is_some() {
+                self.slots[value] = self.slots[param];
+            }
+        }
     }
 
     /// Where the current tile keeps things.
@@ -1001,6 +1024,7 @@ impl Lower<'_> {
             .copied()
             .zip(from.iter().copied())
             .filter(|(to, _)| !self.shape.axes[*to].is_of_group())
+            .filter(|(to, from)| self.shape.axes[*from].is_of_group() || self.slots[*to] != self.slots[*from])
             .collect();
         if !moves.is_empty() {
             self.move_segment(&moves);
@@ -1669,6 +1693,8 @@ struct Segments<'p> {
     again: &'p Arena<ValueId, bool>,
     current: usize,
     of: Arena<ValueId, Option<usize>>,
+    /// The last segment that a value is used in.
+    last: Arena<ValueId, usize>,
     crossing: Vec<ValueId>,
 }
 
@@ -1681,6 +1707,7 @@ impl Segments<'_> {
             }
             return;
         }
+        self.last[value] = self.current;
         if matches!(self.program.values[value].def, Def::Result(..) | Def::Param(..))
             && self.of[value] != Some(self.current)
         {

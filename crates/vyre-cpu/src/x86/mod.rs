@@ -2,8 +2,9 @@
 //!
 //! [`shape`] says how the invocations of a workgroup are laid out over vector registers and along which directions each value
 //! differs; [`lower`] goes through the program and writes [`machine`] code over virtual registers, with [`flow`] for control
-//! flow and masks, [`select`] for operations and [`access`] for memory; [`mod@assemble`] removes what nobody needs, chooses
-//! registers and encodes; [`pages`] makes the bytes executable. What code cannot do, or rarely does, it has [`service`] do.
+//! flow and masks, [`select`] for operations, [`access`] for memory and [`ahead`] for checks of it; [`mod@assemble`] removes
+//! what nobody needs, chooses registers and encodes; [`pages`] makes the bytes executable. What code cannot do, or rarely does, it
+//! has [`service`] do.
 
 mod access;
 mod ahead;
