@@ -7,7 +7,7 @@
 
 use regalloc2::{
     Allocation, Block, Edit, Function, Inst, MachineEnv, Operand, OperandConstraint, OperandKind, Output, PReg,
-    ProgPoint, RegClass, SpillSlot, VReg,
+    PRegSet, ProgPoint, RegClass, SpillSlot, VReg,
 };
 
 /// Chooses registers for the operands of a function, and the moves between them.
@@ -16,15 +16,16 @@ pub(super) fn allocate(function: &impl Function, environment: &MachineEnv, outpu
     output.allocs.clear();
     output.inst_alloc_offsets.clear();
     output.num_spillslots = 0;
-    let values = values(function);
-    let banks = [RegClass::Int, RegClass::Float, RegClass::Vector].map(|class| Bank {
-        preferred: numbers(environment.preferred_regs_by_class[class as usize]),
-        others: numbers(environment.non_preferred_regs_by_class[class as usize]),
-        occupied: 0,
-        holders: [0; 32],
-        next: 0,
-    });
-    let mut local = Local { function, values, banks, output, at: ProgPoint::before(Inst::new(0)) };
+    let mut local = Local {
+        function,
+        environment,
+        values: values(function),
+        free: PRegSet::from(environment),
+        holders: [VReg::invalid(); PReg::NUM_INDEX],
+        spilled_last: 0,
+        output,
+        at: ProgPoint::before(Inst::new(0)),
+    };
     for block in (0..function.num_blocks()).map(Block::new) {
         local.block(block);
     }
@@ -90,46 +91,16 @@ fn values(function: &impl Function) -> Vec<Value> {
     values
 }
 
-/// The registers of a class, as bits.
-struct Bank {
-    preferred: u32,
-    /// Taken when no preferred one is free.
-    others: u32,
-    /// Hold a value.
-    occupied: u32,
-    /// The values they hold, by number.
-    holders: [u32; 32],
-    /// Where to look first for a register to take from its value.
-    next: u32,
-}
-
-fn numbers(registers: regalloc2::PRegSet) -> u32 {
-    registers.into_iter().fold(0, |bits, register| bits | bit(register))
-}
-
-fn bit(register: PReg) -> u32 {
-    1 << register.hw_enc()
-}
-
-/// Registers of each class.
-type Set = [u32; 3];
-
-fn add(set: &mut Set, register: PReg) {
-    set[register.class() as usize] |= bit(register);
-}
-
-fn has(set: &Set, register: PReg) -> bool {
-    set[register.class() as usize] & bit(register) != 0
-}
-
-fn union(a: &Set, b: &Set) -> Set {
-    std::array::from_fn(|class| a[class] | b[class])
-}
-
 struct Local<'a, F> {
     function: &'a F,
+    environment: &'a MachineEnv,
     values: Vec<Value>,
-    banks: [Bank; 3],
+    /// Registers that hold no value.
+    free: PRegSet,
+    /// By index, the values that the other registers hold.
+    holders: [VReg; PReg::NUM_INDEX],
+    /// Index of the register that was last taken from its value.
+    spilled_last: usize,
     output: &'a mut Output,
     /// Where moves go.
     at: ProgPoint,
@@ -137,12 +108,9 @@ struct Local<'a, F> {
 
 impl<F: Function> Local<'_, F> {
     fn block(&mut self, block: Block) {
-        for bank in &mut self.banks {
-            while bank.occupied != 0 {
-                let number = bank.occupied.trailing_zeros();
-                bank.occupied &= bank.occupied - 1;
-                self.values[bank.holders[number as usize] as usize].register = None;
-            }
+        let all = PRegSet::from(self.environment);
+        for register in all & self.free.invert() {
+            self.release(register);
         }
         let insts = self.function.block_insns(block);
         for inst in insts.iter() {
@@ -166,13 +134,13 @@ impl<F: Function> Local<'_, F> {
             _ => None,
         };
         let of_kind = |kind| (first..).zip(operands).filter(move |(_, operand)| operand.kind() == kind);
-        // Registers that are fixed; that are read, and that are written, as far as is known.
-        let (mut fixed, mut read, mut written) = ([0; 3], [0; 3], [0; 3]);
+        // Registers that are fixed or read, and registers that are written, as far as is known.
+        let (mut used, mut written) = (PRegSet::empty(), PRegSet::empty());
         for operand in operands {
             if let Some(register) = fixed_register(operand) {
-                add(&mut fixed, register);
+                used.add(register);
                 if operand.kind() == OperandKind::Def {
-                    add(&mut written, register);
+                    written.add(register);
                 }
             }
         }
@@ -180,50 +148,42 @@ impl<F: Function> Local<'_, F> {
             let Some(register) = fixed_register(operand) else { continue };
             let vreg = operand.vreg();
             if self.values[vreg.vreg()].register != Some(register) {
-                self.vacate(register, &union(&fixed, &read));
+                self.vacate(register, used);
                 match self.values[vreg.vreg()].register {
                     Some(from) => self.move_to(Allocation::reg(from), Allocation::reg(register)),
                     None => self.load(vreg, register),
                 }
             }
-            add(&mut read, register);
             self.output.allocs[position] = Allocation::reg(register);
         }
         for (position, operand) in of_kind(OperandKind::Use) {
-            if fixed_register(operand).is_some() {
-                continue;
+            if self.output.allocs[position].is_none() {
+                let register = self.fetch(operand.vreg(), used);
+                used.add(register);
+                self.output.allocs[position] = Allocation::reg(register);
             }
-            let vreg = operand.vreg();
-            let register = self.values[vreg.vreg()].register.unwrap_or_else(|| {
-                let register = self.take(vreg.class(), &union(&fixed, &read));
-                self.load(vreg, register);
-                register
-            });
-            add(&mut read, register);
-            self.output.allocs[position] = Allocation::reg(register);
         }
         // What is overwritten and needed again goes elsewhere first.
         for (position, operand) in of_kind(OperandKind::Def) {
             let OperandConstraint::Reuse(reused) = operand.constraint() else { continue };
             let vreg = operands[reused].vreg();
             let mut register = self.output.allocs[first + reused].as_reg().expect("operands are in registers");
-            let value = self.values[vreg.vreg()];
-            let again = value.last > inst && !self.is_in_memory(vreg);
-            if again || has(&written, register) {
-                let copy = self.take(vreg.class(), &union(&union(&fixed, &read), &written));
+            let taken = written.contains(register);
+            if taken || self.values[vreg.vreg()].last > inst && !self.is_in_memory(vreg) {
+                let copy = self.take(vreg.class(), used | written);
+                used.add(copy);
                 self.move_to(Allocation::reg(register), Allocation::reg(copy));
-                if has(&written, register) {
+                if taken {
                     self.output.allocs[first + reused] = Allocation::reg(copy);
                     register = copy;
-                } else if value.register == Some(register) {
+                } else {
                     self.release(register);
                     self.hold(vreg, copy);
                 }
-                add(&mut read, copy);
-            } else if value.register == Some(register) {
+            } else if self.values[vreg.vreg()].register == Some(register) {
                 self.release(register);
             }
-            add(&mut written, register);
+            written.add(register);
             self.output.allocs[position] = Allocation::reg(register);
         }
         for (_, operand) in of_kind(OperandKind::Use) {
@@ -233,19 +193,18 @@ impl<F: Function> Local<'_, F> {
             }
         }
         for (position, operand) in of_kind(OperandKind::Def) {
-            let Some(register) = fixed_register(operand) else { continue };
-            self.vacate(register, &union(&union(&fixed, &read), &written));
-            self.output.allocs[position] = Allocation::reg(register);
+            if let Some(register) = fixed_register(operand) {
+                self.vacate(register, used | written);
+                self.output.allocs[position] = Allocation::reg(register);
+            }
         }
         for (position, operand) in of_kind(OperandKind::Def) {
             if self.output.allocs[position].is_none() {
                 let vreg = operand.vreg();
-                let wanted = self.values[vreg.vreg()].wanted.filter(|&wanted| {
-                    let bank = &self.banks[wanted.class() as usize];
-                    bank.occupied & bit(wanted) == 0 && !has(&written, wanted)
-                });
-                let register = wanted.unwrap_or_else(|| self.take(vreg.class(), &written));
-                add(&mut written, register);
+                let wanted = self.values[vreg.vreg()].wanted;
+                let wanted = wanted.filter(|&wanted| self.free.contains(wanted) && !written.contains(wanted));
+                let register = wanted.unwrap_or_else(|| self.take(vreg.class(), written));
+                written.add(register);
                 self.output.allocs[position] = Allocation::reg(register);
             }
         }
@@ -271,36 +230,34 @@ impl<F: Function> Local<'_, F> {
         let arguments = function.branch_blockparams(block, jump, 0);
         let moves = arguments.iter().copied().zip(function.block_params(to).iter().copied());
         // What may be a parameter itself is copied before any parameter is written.
-        let mut moves: Vec<(VReg, Option<Allocation>, VReg)> = moves
-            .filter(|(argument, param)| argument != param)
-            .map(|(argument, param)| (argument, None, param))
-            .collect();
-        for (argument, copy, _) in &mut moves {
-            if self.values[argument.vreg()].block == to {
-                let register = self.fetch(*argument);
-                let slot = self.new_slot(argument.class());
-                self.move_to(Allocation::reg(register), slot);
-                *copy = Some(slot);
-            }
+        let mut copied: Vec<(VReg, Option<Allocation>, VReg)> = Vec::with_capacity(arguments.len());
+        for (argument, param) in moves.filter(|(argument, param)| argument != param) {
+            let copy = (self.values[argument.vreg()].block == to).then(|| {
+                let register = self.fetch(argument, PRegSet::empty());
+                let copy = self.new_slot(argument.class());
+                self.move_to(Allocation::reg(register), copy);
+                copy
+            });
+            copied.push((argument, copy, param));
         }
-        for (argument, copy, param) in moves {
+        for (argument, copy, param) in copied {
             let register = match copy {
+                None => self.fetch(argument, PRegSet::empty()),
                 Some(copy) => {
-                    let register = self.take(argument.class(), &[0; 3]);
+                    let register = self.take(argument.class(), PRegSet::empty());
                     self.move_to(copy, Allocation::reg(register));
                     register
                 }
-                None => self.fetch(argument),
             };
             let slot = self.slot(param);
             self.move_to(Allocation::reg(register), slot);
         }
     }
 
-    /// The register of a value.
-    fn fetch(&mut self, vreg: VReg) -> PReg {
+    /// The register of a value, which is loaded into none of those to avoid.
+    fn fetch(&mut self, vreg: VReg, avoid: PRegSet) -> PReg {
         self.values[vreg.vreg()].register.unwrap_or_else(|| {
-            let register = self.take(vreg.class(), &[0; 3]);
+            let register = self.take(vreg.class(), avoid);
             self.load(vreg, register);
             register
         })
@@ -319,16 +276,14 @@ impl<F: Function> Local<'_, F> {
 
     fn hold(&mut self, vreg: VReg, register: PReg) {
         self.values[vreg.vreg()].register = Some(register);
-        let bank = &mut self.banks[register.class() as usize];
-        bank.occupied |= bit(register);
-        bank.holders[register.hw_enc()] = vreg.vreg() as u32;
+        self.holders[register.index()] = vreg;
+        self.free.remove(register);
     }
 
     /// A register holds its value no longer.
     fn release(&mut self, register: PReg) {
-        let bank = &mut self.banks[register.class() as usize];
-        bank.occupied &= !bit(register);
-        self.values[bank.holders[register.hw_enc()] as usize].register = None;
+        self.values[self.holders[register.index()].vreg()].register = None;
+        self.free.add(register);
     }
 
     fn is_in_memory(&self, vreg: VReg) -> bool {
@@ -352,34 +307,34 @@ impl<F: Function> Local<'_, F> {
         Allocation::stack(SpillSlot::new(slot))
     }
 
+    fn find_free(&self, class: RegClass, avoid: PRegSet) -> Option<PReg> {
+        let free = self.free & avoid.invert();
+        let MachineEnv { preferred_regs_by_class, non_preferred_regs_by_class, .. } = self.environment;
+        let lists = [preferred_regs_by_class, non_preferred_regs_by_class];
+        lists.into_iter().find_map(|list| (list[class as usize] & free).into_iter().next())
+    }
+
     /// Takes a register, which is then free, that is not one of those to avoid.
-    fn take(&mut self, class: RegClass, avoid: &Set) -> PReg {
-        if let Some(register) = self.free(class, avoid) {
+    fn take(&mut self, class: RegClass, avoid: PRegSet) -> PReg {
+        if let Some(register) = self.find_free(class, avoid) {
             return register;
         }
-        let bank = &mut self.banks[class as usize];
-        let victims = (bank.preferred | bank.others) & !avoid[class as usize];
+        let environment = self.environment;
+        let all = environment.preferred_regs_by_class[class as usize]
+            | environment.non_preferred_regs_by_class[class as usize];
+        let candidates = all & avoid.invert();
         // One after the other, so that what was loaded last stays longest.
-        let later = victims & (u32::MAX << bank.next);
-        let number = if later == 0 { victims } else { later }.trailing_zeros();
-        assert!(number < 32, "an instruction has fewer operands than there are registers");
-        bank.next = (number + 1) % 32;
-        let register = PReg::new(number as usize, class);
+        let next = candidates.into_iter().find(|register| register.index() > self.spilled_last);
+        let register = next.or_else(|| candidates.into_iter().next());
+        let register = register.expect("an instruction has fewer operands than there are registers");
+        self.spilled_last = register.index();
         self.spill(register);
         register
     }
 
-    fn free(&self, class: RegClass, avoid: &Set) -> Option<PReg> {
-        let bank = &self.banks[class as usize];
-        let taken = bank.occupied | avoid[class as usize];
-        let free = [bank.preferred & !taken, bank.others & !taken].into_iter().find(|&free| free != 0)?;
-        Some(PReg::new(free.trailing_zeros() as usize, class))
-    }
-
     /// Puts the value of a register into memory, unless it is there already.
     fn spill(&mut self, register: PReg) {
-        let holder = self.banks[register.class() as usize].holders[register.hw_enc()];
-        let vreg = VReg::new(holder as usize, register.class());
+        let vreg = self.holders[register.index()];
         if !self.is_in_memory(vreg) {
             let slot = self.slot(vreg);
             self.move_to(Allocation::reg(register), slot);
@@ -388,14 +343,13 @@ impl<F: Function> Local<'_, F> {
     }
 
     /// Frees a register, for a value that must be there. What it holds goes elsewhere.
-    fn vacate(&mut self, register: PReg, avoid: &Set) {
-        let bank = &self.banks[register.class() as usize];
-        if bank.occupied & bit(register) == 0 {
+    fn vacate(&mut self, register: PReg, avoid: PRegSet) {
+        if self.free.contains(register) {
             return;
         }
-        let vreg = VReg::new(bank.holders[register.hw_enc()] as usize, register.class());
-        match self.free(register.class(), avoid) {
+        match self.find_free(register.class(), avoid) {
             Some(other) => {
+                let vreg = self.holders[register.index()];
                 self.move_to(Allocation::reg(register), Allocation::reg(other));
                 self.release(register);
                 self.hold(vreg, other);

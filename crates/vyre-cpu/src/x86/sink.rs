@@ -32,15 +32,15 @@ pub(crate) fn sink(function: &mut Function) {
         if function.blocks[block.0 as usize].cold {
             continue;
         }
-        let insts = std::mem::take(&mut function.blocks[block.0 as usize].insts);
-        let mut kept = Vec::with_capacity(insts.len());
-        for inst in insts.into_iter().rev() {
-            let result = movable(&inst);
+        let mut insts = std::mem::take(&mut function.blocks[block.0 as usize].insts);
+        let mut moved = Vec::new();
+        for (position, inst) in insts.iter().enumerate().rev() {
+            let result = movable(inst);
             let places = result.and_then(|result| places_of(&users[result.0 as usize], &heads));
             let (Some(result), Some(places)) = (result, places) else {
-                kept.push(inst);
                 continue;
             };
+            moved.push(position);
             let copies = function.classes.len() as u32..;
             let places: SmallVec<[(BlockId, Reg); MOST_PLACES]> = places.into_iter().zip(copies.map(Reg)).collect();
             for &reader in &users[result.0 as usize] {
@@ -61,8 +61,11 @@ pub(crate) fn sink(function: &mut Function) {
                 sunk.entry(place).or_default().push(inst);
             }
         }
-        kept.reverse();
-        function.blocks[block.0 as usize].insts = kept;
+        if !moved.is_empty() {
+            let mut position = 0..;
+            insts.retain(|_| moved.pop_if(|moved| Some(*moved) == position.next()).is_none());
+        }
+        function.blocks[block.0 as usize].insts = insts;
     }
     if sunk.is_empty() {
         return;
