@@ -7,9 +7,9 @@
 use std::process::Command;
 
 use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Grid};
-use vyre_foundation::Validated;
 use vyre_foundation::ir::{Element, Program};
 use vyre_foundation::launch::{self, Limits};
+use vyre_foundation::{Validated, validate};
 use vyre_wgpu::{Emitted, Target, Wgpu, emit};
 
 use crate::baseline::raw::{self, Raw};
@@ -68,7 +68,9 @@ fn line<'a>(name: &'a str, work: u64, unit: &'a str) -> Line<'a> {
 
 /// The program as it is compared with WGSL: with the floats of the device.
 fn fast(program: Result<Validated<Program>, Error>) -> Result<Validated<Program>, Error> {
-    program
+    let mut program = (*program?).clone();
+    program.fast = true;
+    Ok(validate::program(program)?)
 }
 
 impl Bench<'_> {

@@ -11,7 +11,7 @@ use vyre_foundation::launch;
 
 use crate::backend::{self, Command, Completion};
 use crate::device::{Core, Pending};
-use crate::{Device, Error};
+use crate::{Device, Error, Work};
 
 /// A typed part of the memory of a device. Clones share the memory; it goes back to the device's pool with the last of them.
 #[derive(Clone)]
@@ -117,7 +117,7 @@ impl Buffer {
         let allocation = Allocation { id, memory, bytes, core: core.clone(), generation: core.generation() };
         let buffer = Buffer { allocation: Arc::new(allocation), element, start: 0, length };
         if reused && !overwritten && requested > 0 {
-            core.submit(vec![Command::Clear(buffer.range())])?;
+            core.submit(vec![Command::Clear(buffer.range())], Work::Clear)?;
         }
         Ok(buffer)
     }
@@ -161,7 +161,7 @@ impl Buffer {
             return Err(Error::OutOfRange { start: 0, end, length: u64::from(self.length) });
         }
         if range.bytes > 0 {
-            self.allocation.core.submit(vec![Command::Write(range, bytes.to_vec())])?;
+            self.allocation.core.submit(vec![Command::Write(range, bytes.to_vec())], Work::Write)?;
         }
         Ok(())
     }
@@ -180,8 +180,8 @@ impl Buffer {
     /// The device was lost.
     pub fn download(&self) -> Result<Download, Error> {
         let range = self.live("buffer")?;
-        let pending =
-            if range.bytes == 0 { None } else { Some(self.allocation.core.submit(vec![Command::Read(range)])?) };
+        let core = &self.allocation.core;
+        let pending = if range.bytes == 0 { None } else { Some(core.submit(vec![Command::Read(range)], Work::Read)?) };
         Ok(Download { pending })
     }
 

@@ -1,5 +1,6 @@
 //! Devices as callers see them.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use vyre_foundation::{Validated, optimizer, wire};
 use crate::backend::{self, Bound, Command, Completion, Groups, Launch, Ticket};
 use crate::buffer::{Buffer, Pool};
 use crate::cache::{Compiled, Key, Passes, Recent};
-use crate::{Cache, Capabilities, DeviceKind, Error, Telemetry};
+use crate::{Cache, Capabilities, DeviceKind, Error, Telemetry, Unacknowledged, Work};
 
 /// An open device. Clones are the same device; several threads may use it at once.
 #[derive(Clone)]
@@ -36,6 +37,14 @@ pub(crate) struct Core {
     recent: Lock<Recent>,
     /// What optimized programs depend on in the backend.
     fingerprint: String,
+    submissions: Lock<Submissions>,
+}
+
+/// What was submitted. A device executes submissions in order, so that one that is done acknowledges those before it.
+#[derive(Default)]
+struct Submissions {
+    count: u64,
+    unacknowledged: VecDeque<Unacknowledged>,
 }
 
 /// A mutex that does not care whether somebody panicked: what it guards is consistent between any two statements.
@@ -59,14 +68,31 @@ impl Core {
         *self.recent.lock() = Recent::default();
     }
 
-    pub(crate) fn submit(self: &Arc<Self>, commands: Vec<Command>) -> Result<Pending, Error> {
-        let ticket = self.observe(self.backend.submit(commands))?;
-        Ok(Pending { core: self.clone(), ticket: Some(ticket) })
+    pub(crate) fn submit(self: &Arc<Self>, commands: Vec<Command>, work: Work) -> Result<Pending, Error> {
+        // Threads that submit at once are numbered in the order in which the backend takes their work.
+        let mut submissions = self.submissions.lock();
+        let ticket = self.backend.submit(commands);
+        if ticket.is_ok() {
+            submissions.count += 1;
+            let submission = submissions.count;
+            submissions.unacknowledged.push_back(Unacknowledged { submission, work });
+        }
+        let number = submissions.count;
+        drop(submissions);
+        Ok(Pending { core: self.clone(), ticket: Some(self.observe(ticket)?), number })
     }
 
-    /// Notices when the device is lost, whoever is told first.
-    pub(crate) fn observe<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
-        if let Err(Error::DeviceLost { .. }) = &result {
+    fn acknowledge(&self, number: u64) {
+        let unacknowledged = &mut self.submissions.lock().unacknowledged;
+        while unacknowledged.front().is_some_and(|earliest| earliest.submission <= number) {
+            unacknowledged.pop_front();
+        }
+    }
+
+    /// Notices when the device is lost, whoever is told first, and says what was lost with it.
+    pub(crate) fn observe<T>(&self, mut result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::DeviceLost { unacknowledged, .. }) = &mut result {
+            unacknowledged.extend(self.submissions.lock().unacknowledged.iter().cloned());
             self.invalidate();
         }
         result
@@ -78,6 +104,7 @@ pub(crate) struct Pending {
     core: Arc<Core>,
     /// `None` after the completion was taken.
     ticket: Option<Box<dyn Ticket>>,
+    number: u64,
 }
 
 impl Pending {
@@ -86,6 +113,9 @@ impl Pending {
         let Some(ticket) = &mut self.ticket else { return Some(Err(Error::AlreadyTaken)) };
         let result = ticket.wait(timeout)?;
         self.ticket = None;
+        if result.is_ok() {
+            self.core.acknowledge(self.number);
+        }
         Some(self.core.observe(result))
     }
 
@@ -112,6 +142,7 @@ pub struct Kernel {
     /// As it is run: optimized.
     program: Arc<Validated<Program>>,
     kernel: Arc<dyn backend::Kernel>,
+    name: Arc<str>,
     /// The operation under which its dispatches are recorded: that of the program before it was optimized.
     entry_op: Option<Arc<str>>,
     compilation: Arc<Compilation>,
@@ -247,6 +278,7 @@ impl Device {
             used: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             recent: Lock(Mutex::new(Recent::default())),
+            submissions: Lock(Mutex::default()),
         };
         // What defines the meaning of programs runs them as they are.
         let optimizes = !matches!(core.backend.capabilities().kind, DeviceKind::Oracle | DeviceKind::Null);
@@ -327,7 +359,8 @@ impl Device {
         let decisions = passes.map(|passes| passes.plan.decisions).unwrap_or_default();
         let compilation = Arc::new(Compilation { origin, decisions, report });
         let entry_op = program.entry_op().map(Arc::from);
-        Ok(Kernel { core: self.core.clone(), program: optimized, kernel, entry_op, compilation })
+        let name = program.name.as_str().into();
+        Ok(Kernel { core: self.core.clone(), program: optimized, kernel, name, entry_op, compilation })
     }
 
     fn select(&self, program: &Validated<Program>, hash: [u8; 32], lengths: &[(MemId, u64)]) -> Passes {
@@ -402,7 +435,8 @@ impl Device {
         let launches = dispatches.iter().map(|dispatch| self.launch(dispatch).map(Command::Launch));
         let commands = launches.collect::<Result<Vec<Command>, Error>>()?;
         let launched = dispatches.iter().map(|dispatch| (dispatch.kernel.entry_op.clone(), dispatch.bytes())).collect();
-        Ok(Submission { pending: self.core.submit(commands)?, launched, telemetry: self.telemetry.clone() })
+        let work = Work::Launches(dispatches.iter().map(|dispatch| dispatch.kernel.name.clone()).collect());
+        Ok(Submission { pending: self.core.submit(commands, work)?, launched, telemetry: self.telemetry.clone() })
     }
 
     /// Runs one dispatch and waits for it.
@@ -511,6 +545,11 @@ pub struct Submission {
 }
 
 impl Submission {
+    /// Its number among the submissions of the device, by which [`Error::DeviceLost`] speaks of it.
+    pub fn number(&self) -> u64 {
+        self.pending.number
+    }
+
     /// Waits until all dispatches are done, and returns a report for each.
     ///
     /// # Errors

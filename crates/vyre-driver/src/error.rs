@@ -1,5 +1,29 @@
 //! The one error of this crate.
 
+use std::sync::Arc;
+
+/// A submission of which it is not known whether it was executed, or how far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unacknowledged {
+    /// Its number: submissions of a device are counted, those that buffers make included.
+    pub submission: u64,
+    /// What it was.
+    pub work: Work,
+}
+
+/// What a submission does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Runs these kernels.
+    Launches(Vec<Arc<str>>),
+    /// Writes to a buffer.
+    Write,
+    /// Fills a buffer with zeros.
+    Clear,
+    /// Reads a buffer.
+    Read,
+}
+
 /// What can go wrong between a validated program and its results.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -94,6 +118,8 @@ pub enum Error {
     DeviceLost {
         /// What the device said.
         reason: String,
+        /// What was submitted and not known to be done when the loss was noticed, in order.
+        unacknowledged: Vec<Unacknowledged>,
     },
     /// A backend failed in a way that is not the caller's fault.
     #[error("{backend} failed: {reason}")]

@@ -28,7 +28,7 @@ pub use buffer::{Buffer, Download};
 pub use cache::Cache;
 pub use capabilities::{Capabilities, DeviceKind, Floats};
 pub use device::{Argument, Compilation, Device, Dispatch, Grid, Kernel, MemoryFigures, Origin, Submission};
-pub use error::Error;
+pub use error::{Error, Unacknowledged, Work};
 pub use null::Null;
 pub use oracle::Oracle;
 pub use registry::{Choice, Registry};

@@ -152,7 +152,7 @@ impl backend::Device for FragileDevice {
 
 impl Ticket for Lost {
     fn wait(&mut self, _: Option<Duration>) -> Option<Result<backend::Completion, Error>> {
-        Some(Err(Error::DeviceLost { reason: "on purpose".into() }))
+        Some(Err(Error::DeviceLost { reason: "on purpose".into(), unacknowledged: vec![] }))
     }
 
     fn cancel(&mut self) {}

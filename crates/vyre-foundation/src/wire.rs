@@ -6,7 +6,7 @@
 //! number   = LEB128, shortest form                                       string: length, UTF-8 bytes
 //!
 //! module   = count program…
-//! program  = name workgroup:3×number launch? constants memory block
+//! program  = name workgroup:3×number attributes launch? constants memory block   attributes: 1 for launch, 2 for fast
 //! block    = count-of-parameters type… count inst…
 //! inst     = operation payload? operands results nested-blocks           results: count, type…
 //! operand  = number                                                      even: a value, counted as defined; odd: a literal's type
@@ -41,6 +41,10 @@ pub const MAGIC: [u8; 4] = *b"VYRE";
 /// The version that is written, and whose layout is read.
 const MAJOR: u16 = 1;
 const MINOR: u16 = 0;
+
+/// Attributes of a program.
+const LAUNCH: u8 = 1;
+const FAST: u8 = 2;
 
 const HEADER: usize = 4 + 2 + 2 + 32;
 
@@ -148,7 +152,7 @@ impl Writer {
         for size in program.workgroup_size {
             self.number(size.into());
         }
-        self.bytes.push(u8::from(program.launch.is_some()));
+        self.bytes.push(u8::from(program.launch.is_some()) | if program.fast { FAST } else { 0 });
         for size in program.launch.into_iter().flatten() {
             self.number(size.into());
         }
@@ -381,14 +385,6 @@ impl<'b> Reader<'b> {
         }
     }
 
-    fn flag(&mut self) -> Read<bool> {
-        match self.byte()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            byte => self.wrong(format!("{byte} is not a flag")),
-        }
-    }
-
     fn ty(&mut self) -> Read<Type> {
         let byte = self.byte()?;
         match Type::ALL.get(usize::from(byte)) {
@@ -449,7 +445,12 @@ impl<'b> Reader<'b> {
     fn program(&mut self, is_only: bool) -> Read<Program> {
         let name = self.string()?;
         let mut program = Program::new(name, self.sizes()?);
-        program.launch = if self.flag()? { Some(self.sizes()?) } else { None };
+        let attributes = self.byte()?;
+        if attributes & !(LAUNCH | FAST) != 0 {
+            return self.wrong(format!("{attributes} has attributes that are not known"));
+        }
+        program.fast = attributes & FAST != 0;
+        program.launch = if attributes & LAUNCH != 0 { Some(self.sizes()?) } else { None };
         let mut values = Vec::new();
         for _ in 0..self.count()? {
             let name = self.string()?;

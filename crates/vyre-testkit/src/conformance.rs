@@ -27,7 +27,7 @@ macro_rules! conformance {
     ($backend:expr) => {
         $crate::conformance!(@tests $backend;
             example_kernels, file_tests, operations, generated_programs, wrong_dispatches, canaries, endless_programs,
-            long_loops, large_grids, indirect_grids, parts_of_buffers, concurrent_submissions, cancellation);
+            long_loops, large_grids, indirect_grids, parts_of_buffers, concurrent_submissions, cancellation, published_values, visible_dispatches);
     };
     (@tests $backend:expr; $($test:ident),*) => { $(
         #[test]
@@ -429,4 +429,96 @@ pub fn cancellation(backend: &dyn Backend) {
     let arguments = vec![("x", (&x).into()), ("y", (&y).into())];
     device.run(&self::dispatch(&simple, arguments)).expect("the next job runs");
     assert_eq!(y.read().expect("a few bytes"), x.read().expect("a few bytes"));
+}
+
+// What programs rely on between invocations and between dispatches.
+
+/// What an invocation publishes in a place that it claimed by an atomic, others of its workgroup see after a barrier: in workgroup
+/// memory and in storage.
+pub fn published_values(backend: &dyn Backend) {
+    let device = open(backend);
+    let source = "program publish workgroup(64) {
+    read_write board: [u32]
+    write out: [u32]
+    write again: [u32]
+    workgroup atomic claimed: [u32; 1]
+    workgroup atomic owners: [u32; 64]
+    workgroup values: [u32; 64]
+    %i = local_index
+    %index = global_index
+    %value = mul %index, 2654435761
+    %slot = atomic_add claimed[0], 1
+    store values[%slot], %value
+    store owners[%slot], %i
+    %first = sub %index, %i
+    %place = add %first, %slot
+    store board[%place], %value
+    storage_barrier
+    workgroup_barrier
+    %owner = load owners[%i]
+    %seen = load values[%i]
+    %their_place = add %first, %owner
+    store out[%their_place], %seen
+    %posted = load board[%index]
+    store again[%their_place], %posted
+}";
+    let kernel = device.compile(&read(source)).expect("a simple kernel");
+    let count = 64 * 500;
+    let [board, out, again] = [0; 3].map(|_| device.allocate(Element::U32, count).expect("some kilobytes"));
+    let expected: Vec<u8> = (0..count as u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    for _ in 0..20 {
+        let arguments = vec![("board", (&board).into()), ("out", (&out).into()), ("again", (&again).into())];
+        device.run(&Dispatch { grid: Grid::elements(count as u32), ..dispatch(&kernel, arguments) }).expect("it runs");
+        assert_eq!(out.read().expect("some kilobytes"), expected, "through workgroup memory");
+        assert_eq!(again.read().expect("some kilobytes"), expected, "through storage");
+    }
+}
+
+/// A dispatch sees everything that those before it wrote, whether they were submitted together or not.
+pub fn visible_dispatches(backend: &dyn Backend) {
+    let device = open(backend);
+    let source = "program step workgroup(64) {
+    read from: [u32]
+    write to: [u32]
+    %i = global_index
+    %n = length from
+    %other = mul %i, 5
+    %next = add %other, 1
+    %index = rem %next, %n
+    %value = load from[%index]
+    %more = add %value, %i
+    store to[%i], %more
+}";
+    let kernel = device.compile(&read(source)).expect("a simple kernel");
+    let count = 1000u32;
+    let zeros = || device.allocate(Element::U32, u64::from(count)).expect("some kilobytes");
+    let (a, b) = (zeros(), zeros());
+    let step = |from: &Buffer, to: &Buffer| {
+        let arguments = vec![("from", from.into()), ("to", to.into())];
+        Dispatch { grid: Grid::elements(count), ..dispatch(&kernel, arguments) }
+    };
+    let mut expected = vec![0u32; count as usize];
+    let on_host = |values: &[u32]| -> Vec<u32> {
+        let value = |i: u32| values[((i * 5 + 1) % count) as usize].wrapping_add(i);
+        (0..count).map(value).collect()
+    };
+    for round in 0..100u32 {
+        // Together, one by one without waiting, and with a write between them.
+        match round % 3 {
+            0 => drop(device.submit(&[step(&a, &b), step(&b, &a)]).expect("submits")),
+            1 => {
+                for dispatch in [step(&a, &b), step(&b, &a)] {
+                    device.submit(&[dispatch]).expect("submits");
+                }
+            }
+            _ => {
+                a.slice(7..8).expect("inside").write(&round.to_le_bytes()).expect("writes");
+                expected[7] = round;
+                device.submit(&[step(&a, &b), step(&b, &a)]).expect("submits");
+            }
+        }
+        expected = on_host(&on_host(&expected));
+    }
+    let found = a.read().expect("some kilobytes");
+    assert_eq!(found, expected.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
 }

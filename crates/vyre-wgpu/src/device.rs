@@ -24,7 +24,7 @@ use vyre_foundation::{Validated, text, validate};
 use crate::lower::control::{Control, param, report};
 use crate::lower::{self, BUDGET, ENTRY, Target, Variant};
 use crate::probe;
-use crate::stream::{self, Flight, Recorder, SMALL, Staging, Step, Stream, checked, create};
+use crate::stream::{self, Flight, Recorder, SMALL, Staging, Step, Stream};
 
 /// The GPU backend: the best adapter that wgpu finds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,19 +63,65 @@ impl Backend for Wgpu {
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
-        let mut device = WgpuDevice::open()?;
-        device.capabilities.floats = probe::floats(&device)?;
-        // What the driver does not do by itself can be asked for in other words.
-        if !device.capabilities.floats.exact_f32 {
-            device.target.veil_floats = true;
-            device.capabilities.floats = probe::floats(&device)?;
-        }
-        if !device.capabilities.floats.fused_fma && device.capabilities.types.contains(Type::F64) {
-            device.target.emulate_fma = true;
-            device.capabilities.floats = probe::floats(&device)?;
-        }
-        Ok(Box::new(device))
+        let (device, queue) = request()?;
+        WgpuDevice::open(device, queue)
     }
+}
+
+/// The GPU backend on a device that the caller uses for other things, too. vyre hears of its loss and of its errors from then on.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// The device.
+    pub device: wgpu::Device,
+    /// Its queue.
+    pub queue: wgpu::Queue,
+}
+
+impl Backend for Shared {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn description(&self) -> &'static str {
+        "a GPU that is used for other things, too"
+    }
+
+    fn open(&self) -> Result<Box<dyn Device>, Error> {
+        WgpuDevice::open(self.device.clone(), self.queue.clone())
+    }
+}
+
+/// The best adapter's device, with everything that can be used.
+fn request() -> Result<(wgpu::Device, wgpu::Queue), Error> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends: wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12,
+        flags: wgpu::InstanceFlags::empty(),
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    let mut adapters = ready(instance.enumerate_adapters(wgpu::Backends::all()));
+    adapters.sort_by_key(|adapter| match adapter.get_info().device_type {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::IntegratedGpu => 1,
+        wgpu::DeviceType::VirtualGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    });
+    let adapter = adapters.into_iter().next();
+    let adapter = adapter.ok_or_else(|| Error::NoAdapter { backend: NAME, reason: INSTALL.into() })?;
+    let wanted = wgpu::Features::SHADER_F64
+        | wgpu::Features::SHADER_INT64
+        | wgpu::Features::SHADER_F16
+        | wgpu::Features::SHADER_INT64_ATOMIC_MIN_MAX
+        | wgpu::Features::SHADER_INT64_ATOMIC_ALL_OPS
+        | wgpu::Features::SUBGROUP;
+    let requested = adapter.request_device(&wgpu::DeviceDescriptor {
+        label: Some("vyre"),
+        required_features: adapter.features() & wanted,
+        required_limits: adapter.limits(),
+        ..wgpu::DeviceDescriptor::default()
+    });
+    let name = adapter.get_info().name;
+    ready(requested).map_err(|error| Error::NoAdapter { backend: NAME, reason: format!("{name}: {error}") })
 }
 
 /// An open device.
@@ -115,38 +161,23 @@ fn buffer(memory: &Arc<dyn Memory>) -> &wgpu::Buffer {
 }
 
 impl WgpuDevice {
-    fn open() -> Result<WgpuDevice, Error> {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
-            backends: wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12,
-            flags: wgpu::InstanceFlags::empty(),
-            ..wgpu::InstanceDescriptor::new_without_display_handle()
-        });
-        let mut adapters = ready(instance.enumerate_adapters(wgpu::Backends::all()));
-        adapters.sort_by_key(|adapter| match adapter.get_info().device_type {
-            wgpu::DeviceType::DiscreteGpu => 0,
-            wgpu::DeviceType::IntegratedGpu => 1,
-            wgpu::DeviceType::VirtualGpu => 2,
-            wgpu::DeviceType::Other => 3,
-            wgpu::DeviceType::Cpu => 4,
-        });
-        let adapter = adapters.into_iter().next();
-        let adapter = adapter.ok_or_else(|| Error::NoAdapter { backend: NAME, reason: INSTALL.into() })?;
-        let info = adapter.get_info();
-        let wanted = wgpu::Features::SHADER_F64
-            | wgpu::Features::SHADER_INT64
-            | wgpu::Features::SHADER_F16
-            | wgpu::Features::SHADER_INT64_ATOMIC_MIN_MAX
-            | wgpu::Features::SHADER_INT64_ATOMIC_ALL_OPS
-            | wgpu::Features::SUBGROUP;
-        let features = adapter.features() & wanted;
-        let (device, queue) = ready(adapter.request_device(&wgpu::DeviceDescriptor {
-            label: Some("vyre"),
-            required_features: features,
-            required_limits: adapter.limits(),
-            ..wgpu::DeviceDescriptor::default()
-        }))
-        .map_err(|error| Error::NoAdapter { backend: NAME, reason: format!("{}: {error}", info.name) })?;
+    fn open(device: wgpu::Device, queue: wgpu::Queue) -> Result<Box<dyn Device>, Error> {
+        let mut device = WgpuDevice::new(device, queue)?;
+        device.capabilities.floats = probe::floats(&device)?;
+        // What the driver does not do by itself can be asked for in other words.
+        if !device.capabilities.floats.exact_f32 {
+            device.target.veil_floats = true;
+            device.capabilities.floats = probe::floats(&device)?;
+        }
+        if !device.capabilities.floats.fused_fma && device.capabilities.types.contains(Type::F64) {
+            device.target.emulate_fma = true;
+            device.capabilities.floats = probe::floats(&device)?;
+        }
+        Ok(Box::new(device))
+    }
 
+    fn new(device: wgpu::Device, queue: wgpu::Queue) -> Result<WgpuDevice, Error> {
+        let (info, features) = (device.adapter_info(), device.features());
         let limits = device.limits();
         let nothing = device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("nothing"),
@@ -226,7 +257,7 @@ impl WgpuDevice {
             entries.push(entry(entries.len(), ty, true));
         }
         let device = &self.stream.device;
-        let compiled = checked(device, || {
+        let compiled = self.stream.attempt(0, || {
             let descriptor = wgpu::ShaderModuleDescriptor {
                 label: Some(&program.name),
                 source: wgpu::ShaderSource::Naga(Cow::Owned(lowered.module)),
@@ -249,7 +280,7 @@ impl WgpuDevice {
             });
             Pipeline { pipeline, layout }
         });
-        Ok((compiled.map_err(failed)?, lowered.control))
+        Ok((compiled?, lowered.control))
     }
 
     /// A module without wgpu's runtime checks.
@@ -276,20 +307,12 @@ impl WgpuDevice {
     fn filled(&self, contents: &[u8], usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
         let size = (contents.len() as u64).next_multiple_of(16).max(16);
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: true };
-        let created = checked(&self.stream.device, || self.stream.device.create_buffer(&descriptor));
-        let buffer = created.map_err(|error| allocation_error(&error, size))?;
+        let buffer = self.stream.attempt(size, || self.stream.device.create_buffer(&descriptor))?;
         let mut view = buffer.get_mapped_range_mut(..).map_err(failed)?;
         view.slice(..contents.len()).copy_from_slice(contents);
         drop(view);
         buffer.unmap();
         Ok(buffer)
-    }
-}
-
-pub(crate) fn allocation_error(error: &wgpu::Error, requested: u64) -> Error {
-    match error {
-        wgpu::Error::OutOfMemory { .. } => Error::OutOfMemory { requested, available: 0 },
-        wgpu::Error::Validation { .. } | wgpu::Error::Internal { .. } => failed(error),
     }
 }
 
@@ -353,7 +376,7 @@ impl Device for WgpuDevice {
             | wgpu::BufferUsages::COPY_SRC
             | wgpu::BufferUsages::COPY_DST
             | wgpu::BufferUsages::INDIRECT;
-        Ok(Arc::new(WgpuMemory(create(&self.stream.device, bytes, usage)?)))
+        Ok(Arc::new(WgpuMemory(self.stream.create(bytes, usage)?)))
     }
 
     fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
@@ -630,8 +653,7 @@ impl Batch<'_> {
                 entries.push(wgpu::BindGroupEntry { binding, resource });
             }
             let descriptor = wgpu::BindGroupDescriptor { label: None, layout, entries: &entries };
-            let wgpu_device = &device.stream.device;
-            checked(wgpu_device, || wgpu_device.create_bind_group(&descriptor)).map_err(failed)
+            device.stream.attempt(0, || device.stream.device.create_bind_group(&descriptor))
         })?;
         launched.step = Some(self.steps.len());
         self.steps.push(Step::Dispatch(stream::Dispatch { pipeline, group, params, report, grid: shape }));

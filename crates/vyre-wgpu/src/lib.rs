@@ -10,5 +10,5 @@ mod lower;
 mod probe;
 mod stream;
 
-pub use device::Wgpu;
+pub use device::{Shared, Wgpu};
 pub use emit::{Emitted, Target, emit, verify};

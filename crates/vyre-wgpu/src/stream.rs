@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use vyre_driver::Error;
 
-use crate::device::{allocation_error, failed, ready};
+use crate::device::{failed, ready};
 
 /// Dispatches and copies of a flight, at most.
 const MOST_STEPS: usize = 512;
@@ -156,20 +156,26 @@ impl Stream {
         let lost = Arc::new(Mutex::new(None));
         let record = lost.clone();
         device.set_device_lost_callback(move |_, reason| {
-            lock(&record).get_or_insert(reason);
+            lock(&record).get_or_insert(if reason.is_empty() { "it was destroyed".into() } else { reason });
         });
         // Errors are asked for where they can happen; what slips through must not end the process.
         device.on_uncaptured_error(Arc::new(|_| {}));
         let limits = device.limits();
         let uniform = u64::from(limits.min_uniform_buffer_offset_alignment).max(16);
         let storage = u64::from(limits.min_storage_buffer_offset_alignment).max(16);
+        let arena = |usage, alignment| -> Result<Arena, Error> {
+            let usage = usage | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+            let descriptor = wgpu::BufferDescriptor { label: None, size: ARENA, usage, mapped_at_creation: false };
+            let buffer = checked(&device, || device.create_buffer(&descriptor)).map_err(failed)?;
+            Ok(Arena { buffer, contents: Vec::new(), alignment, last: 0 })
+        };
         let recorder = Recorder {
             encoder: None,
             pass: None,
             flight: Arc::new(Flight::new()),
             staging: Vec::new(),
-            given: Arena::new(&device, wgpu::BufferUsages::UNIFORM, ARENA, uniform)?,
-            reports: Arena::new(&device, wgpu::BufferUsages::STORAGE, ARENA, storage)?,
+            given: arena(wgpu::BufferUsages::UNIFORM, uniform)?,
+            reports: arena(wgpu::BufferUsages::STORAGE, storage)?,
             groups: HashMap::new(),
             steps: 0,
             bytes: 0,
@@ -180,9 +186,27 @@ impl Stream {
 
     pub(crate) fn check_lost(&self) -> Result<(), Error> {
         match &*lock(&self.lost) {
-            Some(reason) => Err(Error::DeviceLost { reason: reason.clone() }),
+            Some(reason) => Err(Error::DeviceLost { reason: reason.clone(), unacknowledged: Vec::new() }),
             None => Ok(()),
         }
+    }
+
+    /// Runs something that wgpu may have an error about; memory of so many bytes was asked for.
+    pub(crate) fn attempt<T>(&self, requested: u64, run: impl FnOnce() -> T) -> Result<T, Error> {
+        checked(&self.device, run).map_err(|error| {
+            // A device that is lost refuses everything; that it is lost it says when it is polled.
+            let _ = self.device.poll(wgpu::PollType::Poll);
+            match (self.check_lost(), &error) {
+                (Err(lost), _) => lost,
+                (Ok(()), wgpu::Error::OutOfMemory { .. }) => Error::OutOfMemory { requested, available: 0 },
+                (Ok(()), wgpu::Error::Validation { .. } | wgpu::Error::Internal { .. }) => failed(error),
+            }
+        })
+    }
+
+    pub(crate) fn create(&self, size: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
+        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
+        self.attempt(size, || self.device.create_buffer(&descriptor))
     }
 
     /// Takes the turn to record.
@@ -201,7 +225,7 @@ impl Stream {
             None => {
                 let size = bytes.next_power_of_two().max(256).min(bytes.next_multiple_of(1 << 20));
                 let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-                create(&self.device, size, usage)?
+                self.create(size, usage)?
             }
         };
         Ok(Arc::new(Staging { buffer, bytes, stream: Arc::downgrade(self) }))
@@ -235,9 +259,7 @@ impl Stream {
             return Ok(());
         }
         self.flush(recorder);
-        let alignment = recorder.reports.alignment;
-        recorder.reports =
-            Arena::new(&self.device, wgpu::BufferUsages::STORAGE, (4 * words).next_power_of_two(), alignment)?;
+        recorder.reports.buffer = self.create((4 * words).next_power_of_two(), recorder.reports.buffer.usage())?;
         Ok(())
     }
 
@@ -266,13 +288,12 @@ impl Stream {
                 staging.push(place);
             }
             flight.left.store(1 + staging.len(), Ordering::Release);
-            let index = checked(&self.device, || {
+            let index = self.attempt(0, || {
                 for arena in [&recorder.given, &recorder.reports] {
                     self.queue.write_buffer(&arena.buffer, 0, &arena.contents);
                 }
                 self.queue.submit([encoder.finish()])
-            });
-            let index = index.map_err(failed)?;
+            })?;
             let done = flight.clone();
             self.queue.on_submitted_work_done(move || done.step(true));
             for staging in &staging {
@@ -282,9 +303,10 @@ impl Stream {
             let _ = flight.staging.set(staging);
             Ok((index, Instant::now()))
         });
-        if let Err(error) = &begun {
-            lock(&self.lost).get_or_insert_with(|| error.to_string());
-        }
+        let begun = begun.map_err(|error| {
+            let reason = lock(&self.lost).get_or_insert_with(|| error.to_string()).clone();
+            Error::DeviceLost { reason, unacknowledged: Vec::new() }
+        });
         let _ = flight.begun.set(begun);
         recorder.in_flight.push_back(flight);
         recorder.staging.clear();
@@ -315,14 +337,22 @@ impl Stream {
                 Some(Duration::ZERO) => wgpu::PollType::Poll,
                 _ => wgpu::PollType::Wait { submission_index, timeout },
             };
-            // Whether it is done is said by its callbacks; that a wait timed out is no error.
-            let _ = self.device.poll(poll);
+            match self.device.poll(poll) {
+                // Whether it is done is said by its callbacks; that a wait timed out is no error.
+                Ok(_) | Err(wgpu::PollError::Timeout) => {}
+                // What a lost device was given is not known to it.
+                Err(error) => {
+                    let _ = self.device.poll(wgpu::PollType::Poll);
+                    lock(&self.lost).get_or_insert_with(|| error.to_string());
+                }
+            }
             self.check_lost()?;
         }
         if flight.left.load(Ordering::Acquire) > 0 {
             return Ok(false);
         }
         if flight.unmapped.load(Ordering::Acquire) {
+            self.check_lost()?;
             return Err(failed("a staging buffer could not be mapped"));
         }
         Ok(true)
@@ -424,11 +454,6 @@ impl Recorder {
 }
 
 impl Arena {
-    fn new(device: &wgpu::Device, usage: wgpu::BufferUsages, size: u64, alignment: u64) -> Result<Arena, Error> {
-        let usage = usage | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
-        Ok(Arena { buffer: create(device, size, usage)?, contents: Vec::new(), alignment, last: 0 })
-    }
-
     fn fits(&self, words: usize) -> bool {
         let needed = (4 * words as u64).next_multiple_of(self.alignment);
         self.contents.len() as u64 + needed <= self.buffer.size() || self.contents.is_empty()
@@ -522,7 +547,7 @@ impl Drop for Staging {
 }
 
 /// Runs something and gives the first error that wgpu has about it.
-pub(crate) fn checked<T>(device: &wgpu::Device, run: impl FnOnce() -> T) -> Result<T, wgpu::Error> {
+fn checked<T>(device: &wgpu::Device, run: impl FnOnce() -> T) -> Result<T, wgpu::Error> {
     let scopes = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal]
         .map(|filter| device.push_error_scope(filter));
     let result = run();
@@ -532,9 +557,4 @@ pub(crate) fn checked<T>(device: &wgpu::Device, run: impl FnOnce() -> T) -> Resu
         first = ready(scope.pop()).or(first);
     }
     first.map_or(Ok(result), Err)
-}
-
-pub(crate) fn create(device: &wgpu::Device, size: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
-    let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
-    checked(device, || device.create_buffer(&descriptor)).map_err(|error| allocation_error(&error, size))
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use vyre_driver::{Device, DeviceKind, Dispatch, Grid};
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Element, Literal, Op, Program};
+use vyre_foundation::ir::{Element, Literal, Module, Op, Program};
 use vyre_foundation::launch::{self, Limits, Outcome, Report};
-use vyre_foundation::{Validated, text, validate};
+use vyre_foundation::{Validated, text, validate, wire};
 use vyre_testkit::{Features, generate, oracle, run};
 use vyre_wgpu::Wgpu;
 
@@ -229,6 +229,66 @@ fn loops_are_right_or_an_error_whatever_the_driver_does() {
             assert!(span.end > span.start, "the loop is named");
         }
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_loop_with_barriers_may_be_left_by_return_alone() {
+    check(
+        "program p workgroup(32) {
+    write out: [u32; 32]
+    workgroup tile: [u32; 32]
+    %i = local_index
+    loop (%k = 0) {
+        %value = add %k, %i
+        store tile[%i], %value
+        workgroup_barrier
+        %other = xor %i, 1
+        %theirs = load tile[%other]
+        %done = ge %k, 10
+        if %done {
+            store out[%i], %theirs
+            return
+        }
+        workgroup_barrier
+        %next = add %k, 1
+        continue %next
+    }
+}",
+        [2, 1, 1],
+    );
+}
+
+/// A program that is `fast` has the floats of the device: near those of the oracle, and not slower.
+#[test]
+fn fast_programs_take_the_functions_of_the_device() {
+    let source = "program p workgroup(64) fast {
+    write out: [f32; 1024]
+    %i = global_index
+    %f = cast %i to f32
+    %x = div %f, 512.0
+    %e = exp %x
+    %s = sin %x
+    %c = fma %s, %e, 1.0
+    %p = pow %x, 1.5
+    %h = hypot %p, %c
+    store out[%i], %h
+}";
+    let device = open();
+    let program = read(source);
+    let module = Module { programs: vec![(*program).clone()] };
+    assert_eq!(text::parse(&text::print(&module)).expect("text that was printed"), module);
+    assert_eq!(wire::decode(&wire::encode(&module)).expect("bytes that were encoded"), module);
+    let (mut expected, mut actual) = (Inputs::default(), Inputs::default());
+    let grid = launch::Grid::Groups([16, 1, 1]);
+    run(&oracle_of(&device), &program, grid, &mut expected, Limits::default()).expect("the oracle runs it");
+    run(&device, &program, grid, &mut actual, Limits::default()).expect("the device runs it");
+    let floats = |inputs: &Inputs| -> Vec<f32> {
+        let bytes = inputs.contents("out").expect("it is bound").chunks_exact(4);
+        bytes.map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
+    };
+    for (index, (a, b)) in floats(&expected).into_iter().zip(floats(&actual)).enumerate() {
+        assert!((a - b).abs() <= 1e-3 * a.abs(), "out[{index}] is {b}, should be about {a}");
     }
 }
 

@@ -115,6 +115,11 @@ impl Kernel {
         state.check_declarations();
     }
 
+    /// Lets floats be [whatever the device makes of them](Program::fast).
+    pub fn fast(&self) {
+        self.state.borrow_mut().program.fast = true;
+    }
+
     /// [`Print`](Op::Print): each `{}` of the text is replaced by a value, as in `k.print("{} of {}", (i, n))`.
     #[track_caller]
     pub fn print<'k>(&'k self, text: &str, values: impl Bundle<'k>) {

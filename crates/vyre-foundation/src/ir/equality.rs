@@ -20,7 +20,8 @@ impl PartialEq for Program {
                 .values()
                 .zip(other.constants.values())
                 .all(|(a, b)| (&a.name, a.default) == (&b.name, b.default));
-        (&self.name, self.workgroup_size, self.launch) == (&other.name, other.workgroup_size, other.launch)
+        (&self.name, self.workgroup_size, self.launch, self.fast)
+            == (&other.name, other.workgroup_size, other.launch, other.fast)
             && same_memory
             && same_constants
             && Correspondence { a: self, b: other, values: FxHashMap::default() }.blocks(self.body, other.body)

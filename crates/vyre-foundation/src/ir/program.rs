@@ -29,6 +29,9 @@ pub struct Program {
     pub workgroup_size: [u32; 3],
     /// The grid, in invocations, that the author suggests for a caller who names none.
     pub launch: Option<[u32; 3]>,
+    /// Whether results of floats may be whatever the device makes of them: with its own functions and roundings, and contracted
+    /// or reassociated by its compiler. Devices whose floats are exact at no cost take no notice.
+    pub fast: bool,
     /// Specialization constants.
     pub constants: Arena<ConstantId, Constant>,
     /// Memory objects.
@@ -245,6 +248,7 @@ impl Program {
             name: name.into(),
             workgroup_size,
             launch: None,
+            fast: false,
             constants: Arena::default(),
             memory: Arena::default(),
             values: Arena::default(),
@@ -370,6 +374,7 @@ impl Program {
         let empty = Program::new(std::mem::take(&mut self.name), self.workgroup_size);
         let mut old = std::mem::replace(self, empty);
         self.launch = old.launch;
+        self.fast = old.fast;
         self.constants = std::mem::take(&mut old.constants);
         self.memory = std::mem::take(&mut old.memory);
         let mut moved = Arena::filled(old.values.len(), None);

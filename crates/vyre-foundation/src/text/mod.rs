@@ -3,7 +3,7 @@
 //! ```text
 //! module    = { program }
 //! program   = "program" NAME attribute* "{" { declaration | statement } "}"
-//! attribute = "workgroup" "(" sizes ")" | "launch" "(" sizes ")"          sizes: one to three integers
+//! attribute = "workgroup" "(" sizes ")" | "launch" "(" sizes ")" | "fast"  sizes: one to three integers
 //!
 //! declaration = ( "read" | "write" | "read_write" ) [ "atomic" ] NAME ":" "[" ELEMENT [ ";" LENGTH ] "]"
 //!             | ( "workgroup" | "private" ) [ "atomic" ] NAME ":" "[" ELEMENT ";" LENGTH "]"

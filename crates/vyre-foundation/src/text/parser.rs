@@ -357,11 +357,17 @@ impl<'s> Parser<'s> {
         let (name, name_span) = self.name("the name of the program")?;
         let mut workgroup_size = None;
         let mut launch = None;
+        let mut fast = false;
         while let Token::Name(attribute) = self.peek() {
             let target = match attribute {
                 "workgroup" => &mut workgroup_size,
                 "launch" => &mut launch,
-                _ => return Err(self.expected("`workgroup`, `launch` or `{`")),
+                "fast" => {
+                    self.at += 1;
+                    fast = true;
+                    continue;
+                }
+                _ => return Err(self.expected("`workgroup`, `launch`, `fast` or `{`")),
             };
             self.at += 1;
             *target = Some(self.sizes()?);
@@ -371,6 +377,7 @@ impl<'s> Parser<'s> {
         };
         let mut scope = Scope::new(Program::new(name, workgroup_size));
         scope.program.launch = launch;
+        scope.program.fast = fast;
         let body = scope.program.body;
         self.block(&mut scope, body, Owner::Body)?;
         Ok(scope.program)

@@ -67,6 +67,9 @@ impl<'p> Printer<'p> {
         if let Some(launch) = program.launch.filter(|_| !planted::is(Bug::LaunchNotPrinted)) {
             let _ = write!(header, " launch({})", sizes(launch));
         }
+        if program.fast {
+            header += " fast";
+        }
         self.line(&format!("{header} {{"));
         self.indent += 1;
         for constant in program.constants.values() {

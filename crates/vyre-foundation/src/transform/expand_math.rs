@@ -3,22 +3,23 @@
 use std::borrow::Cow;
 
 use crate::Validated;
-use crate::ir::{BlockId, Inst, InstId, Program};
+use crate::ir::{BlockId, Inst, InstId, Op, Program};
 use crate::math::{self, Emitter};
 use crate::validate;
 
-/// Puts other operations in the place of all functions of the [math library](crate::math). Most programs have none, and are
-/// given back as they are.
-pub fn expand_math(program: &Validated<Program>) -> Cow<'_, Validated<Program>> {
+/// Puts other operations in the place of all functions of the [math library](crate::math) but those that are kept. Most programs
+/// have none, and are given back as they are.
+pub fn expand_math(program: &Validated<Program>, keep: impl Fn(&Op) -> bool) -> Cow<'_, Validated<Program>> {
+    let expands = |op: &Op| op.is_composed() && !keep(op);
     let mut found = false;
-    program.walk(|inst, _| found |= program.insts[inst].op.is_composed());
+    program.walk(|inst, _| found |= expands(&program.insts[inst].op));
     if !found {
         return Cow::Borrowed(program);
     }
     let mut expanded = (**program).clone();
     for block in program.blocks.keys() {
         for inst in std::mem::take(&mut expanded.blocks[block].insts) {
-            if expanded.insts[inst].op.is_composed() {
+            if expands(&expanded.insts[inst].op) {
                 expand(&mut expanded, block, inst);
             }
             expanded.blocks[block].insts.push(inst);

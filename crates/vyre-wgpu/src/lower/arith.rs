@@ -21,6 +21,28 @@ fn is_signed(ty: Type) -> bool {
     matches!(ty, Type::I32 | Type::I64)
 }
 
+/// The function of the device that stands for one of the math library in programs that are `fast`.
+pub(super) fn of_device(op: &Op) -> Option<MathFunction> {
+    Some(match op {
+        Op::Exp => MathFunction::Exp,
+        Op::Exp2 => MathFunction::Exp2,
+        Op::Log => MathFunction::Log,
+        Op::Log2 => MathFunction::Log2,
+        Op::Sin => MathFunction::Sin,
+        Op::Cos => MathFunction::Cos,
+        Op::Tan => MathFunction::Tan,
+        Op::Asin => MathFunction::Asin,
+        Op::Acos => MathFunction::Acos,
+        Op::Atan => MathFunction::Atan,
+        Op::Atan2 => MathFunction::Atan2,
+        Op::Sinh => MathFunction::Sinh,
+        Op::Cosh => MathFunction::Cosh,
+        Op::Tanh => MathFunction::Tanh,
+        Op::Pow => MathFunction::Pow,
+        _ => return None,
+    })
+}
+
 impl Builder {
     /// Lowers an operation of the kind [`Pure`](vyre_foundation::ir::ops::Kind::Pure). `ty` is what the operation is used
     /// for, `result` the type of what it gives.
@@ -231,8 +253,11 @@ impl Builder {
             Op::Cast => self.cast(ty, result, a),
             Op::Bitcast if ty == result => a,
             Op::Bitcast => self.bitcast(a, result),
-            // Functions of the math library are expanded before anything is lowered.
-            _ => unreachable!("`{}` is not a function of its operands, or is one of the library", op.row().name),
+            // Functions of the math library are expanded before anything is lowered, or are those of the device.
+            op => match of_device(op) {
+                Some(function) => self.math(function, operands),
+                None => unreachable!("`{}` is not a function of its operands, or is one of the library", op.row().name),
+            },
         }
     }
 

@@ -114,7 +114,11 @@ pub(crate) const ENTRY: &str = "main";
 
 /// Lowers a program. Binding 0 is `params`, the storage objects follow in their order, and the last is `report`.
 pub(crate) fn lower(program: &Validated<Program>, target: Target, variant: Variant) -> Lowered {
-    let program = expand_math(program);
+    let target = match program.fast {
+        true => Target { veil_floats: false, emulate_fma: false, ..target },
+        false => target,
+    };
+    let program = expand_math(program, |op| program.fast && arith::of_device(op).is_some());
     Lowerer::new(&program, target, variant).run()
 }
 
