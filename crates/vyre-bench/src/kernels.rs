@@ -337,7 +337,7 @@ fn histogram(bench: &Bench<'_>) -> Result<(), Error> {
     let bins = bench.zeros(Element::U32, 256)?;
     let ours = Job::new(&bench.cpu).launch(
         &example!("histogram")?,
-        groups(256),
+        groups(64),
         vec![("data", (&bench.upload(Element::U8, &data)?).into()), ("bins", (&bins).into())],
     )?;
     let huge_data = Huge::of(&data);

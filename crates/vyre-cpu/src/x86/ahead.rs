@@ -69,15 +69,15 @@ impl Lower<'_> {
         }
         self.spare -= weight;
         let away = self.emit.block(true);
-        // The number of the last trip, or more. No object is so large that half of 2³² trips could stay inside, and below that
-        // nothing wraps in 64 bits; if there is no trip at all, the distance is negative and so too large, as well.
+        // With a small bound, as with all that objects are long enough for, neither the counter nor anything in 64 bits wraps. Then
+        // this is the number of the last trip, or more, or there is no trip at all.
         let (start, bound) = (self.scalar(counted.start, 0), self.scalar(counted.bound, 0));
+        self.emit.cmp_immediate(bound, i32::MAX, Width::Qword);
+        self.emit.skip_to(away, Code::Ja_rel32_64);
         let distance = self.emit.s2(Code::Sub_r64_rm64, Width::Qword, bound, start);
         let distance = self.emit.lea(at(Base::Reg(distance), -1), Width::Qword);
         let shift = Operand::Byte(counted.step.ilog2() as i8);
         let last_trip = self.emit.s1i(Code::Shr_rm64_imm8, Width::Qword, distance, shift);
-        self.emit.cmp_immediate(last_trip, i32::MAX, Width::Qword);
-        self.emit.skip_to(away, Code::Ja_rel32_64);
         for group in groups {
             let starts = self.check_last(id, &group, last_trip, away);
             for (access, offset) in group.offsets {
