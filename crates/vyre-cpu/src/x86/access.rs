@@ -1,7 +1,7 @@
 //! Memory, and what invocations do together.
 //!
 //! An access whose index goes up by one from lane to lane is one load or store of a vector if all of it is inside the object,
-//! which is one comparison; what remains is done lane by lane, most of it by the runtime. A private array has its elements
+//! which is one comparison, and one with a mask otherwise; what remains is done lane by lane, most of it by the runtime. A private array has its elements
 //! side by side for the lanes of a tile, so that accesses with the same index in all lanes are vectors, too.
 
 use iced_x86::Code;
