@@ -1,7 +1,7 @@
 //! Memory, and what invocations do together.
 //!
 //! An access whose index goes up by one from lane to lane is one load or store of a vector if all of it is inside the object,
-//! which is one comparison; what remains is done lane by lane, most of it by the runtime. A private array has its elements
+//! which is one comparison, and one with a mask otherwise; what remains is done lane by lane, most of it by the runtime. A private array has its elements
 //! side by side for the lanes of a tile, so that accesses with the same index in all lanes are vectors, too.
 
 use iced_x86::Code;
@@ -247,18 +247,93 @@ impl Lower<'_> {
         };
         let regs = if self.is_inside(id) {
             fast(self)
+        } else if self.state.mask.is_some() && size >= 4 {
+            self.load_run_lanes(id, object, index)
         } else {
             let slow = self.jump_unless_inside(object, index, results.len());
             let regs = fast(self);
             let mut arrivals = vec![self.arrival(regs)];
             self.emit.at = slow;
             let mark = self.scope();
-            let regs = self.gather_all(id, object, index);
+            let regs =
+                if size >= 4 { self.load_run_lanes(id, object, index) } else { self.gather_all(id, object, index) };
             self.leave(mark);
             arrivals.push(self.arrival(regs));
             self.meet(arrivals)
         };
         self.hold_all(&results, &regs);
+    }
+
+    /// Loads with an index that goes up by one from lane to lane, in the lanes that are inside.
+    fn load_run_lanes(&mut self, id: InstId, object: Object, index: ValueId) -> Regs {
+        let axes = self.shape.axes[index];
+        let firsts = self.signed_bases(index);
+        let mut regs = Regs::new();
+        for k in 0..self.program.insts[id].results.len() as i32 {
+            let bound = self.bound(id, object, k);
+            for copy in 0..self.shape.tile.copies(axes) {
+                // Lanes that are not active may load whatever is inside.
+                let active = if bound.is_none() { self.active_in_copy(axes, copy) } else { None };
+                let pack = self.shape.tile.pack_of(axes, copy);
+                let (address, mask) = self.run_lanes(object, index, &firsts, pack, bound, active);
+                let address = Address { displacement: address.displacement + k * object.size(), ..address };
+                if object.size() == 4 {
+                    regs.push(self.load_lanes_of(address, mask, false));
+                    continue;
+                }
+                for half in 0..2 {
+                    let displacement = address.displacement + half * self.emit.bytes();
+                    let mask = self.emit.mask_half(mask, half == 1);
+                    regs.push(self.load_lanes_of(Address { displacement, ..address }, mask, true));
+                }
+            }
+        }
+        regs
+    }
+
+    /// The first lanes of each row of a linear value as signed numbers: a run that starts below 0 goes on at 0.
+    fn signed_bases(&mut self, value: ValueId) -> Regs {
+        let rows = 0..self.shape.tile.rows_of(self.shape.axes[value]);
+        rows.map(|row| {
+            let first = self.base(value, row);
+            self.emit.s1_of(Code::Movsxd_r64_rm32, Width::Qword, Width::Dword, first)
+        })
+        .collect()
+    }
+
+    /// Where a pack of a run of elements is, and those of its lanes that are inside.
+    fn run_lanes(
+        &mut self,
+        object: Object,
+        index: ValueId,
+        firsts: &[Reg],
+        pack: usize,
+        bound: Option<Reg>,
+        active: Option<Reg>,
+    ) -> (Address, Reg) {
+        let tile = self.shape.tile;
+        let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
+        let first = firsts[if firsts.len() == 1 { 0 } else { row as usize }];
+        let indices = self.vector(index, pack, 0);
+        let mask = self.inside_mask(indices, bound, active);
+        let size = object.size();
+        (element(object.start, first, size as u8, (column * tile.lanes) as i32 * size), mask)
+    }
+
+    /// Loads the lanes of a mask; the others get 0.
+    fn load_lanes_of(&mut self, address: Address, mask: Reg, of_64: bool) -> Reg {
+        let to = self.emit.reg(Class::Vector);
+        if self.emit.wide() {
+            let code = if of_64 { Code::EVEX_Vmovupd_zmm_k1z_zmmm512 } else { Code::EVEX_Vmovups_zmm_k1z_zmmm512 };
+            let operands = [Operand::Def(to, Width::Zmm), Operand::Memory(address)];
+            let inst = self.emit.push(code, &operands, false);
+            (inst.mask, inst.zeroing) = (Some(mask), true);
+        } else {
+            let code = if of_64 { Code::VEX_Vmaskmovpd_ymm_ymm_m256 } else { Code::VEX_Vmaskmovps_ymm_ymm_m256 };
+            let operands = [Operand::Def(to, Width::Ymm), Operand::Use(mask, Width::Ymm), Operand::Memory(address)];
+            self.emit.push(code, &operands, false);
+        }
+        to
     }
 
     /// In a loop whose index jumps far from trip to trip, asks for what a later trip loads: the processor does not see that coming.
@@ -827,6 +902,10 @@ impl Lower<'_> {
         for copy in 0..tile.copies(axes) {
             self.vector(value, tile.pack_of(axes, copy), 0);
         }
+        if masked {
+            self.store_run_lanes(id, object, index, value);
+            return;
+        }
         let slow = (!self.is_inside(id)).then(|| self.jump_unless_inside(object, index, 1));
         let (spots, _, offset) = self.spots(id, object.start, index);
         let address = |pack: usize| {
@@ -837,7 +916,7 @@ impl Lower<'_> {
         let done = self.emit.block(self.emit.is_cold());
         // A tile that is one row of whole cache lines, of an object that nobody loads, may go past the caches.
         let lines = tile.rows == 1 && tile.width() as i32 * size % 64 == 0 && size >= 4;
-        if lines && !masked && !self.emit.is_cold() && self.only_stored[object.memory] {
+        if lines && !self.emit.is_cold() && self.only_stored[object.memory] {
             let first = address(0);
             let first = self.emit.lea(first, Width::Qword);
             let test = [Operand::Memory(at(Base::Context, service::STREAM)), Operand::Use(first, Width::Dword)];
@@ -859,18 +938,34 @@ impl Lower<'_> {
         for copy in 0..tile.copies(axes) {
             let pack = tile.pack_of(axes, copy);
             let address = address(pack);
-            let mask = self.active_in_copy(axes, copy);
-            self.store_vector(object.element, address, value, pack, mask);
+            self.store_vector(object.element, address, value, pack, None);
         }
         self.emit.jump(done, &[]);
         self.emit.at = done;
         if let Some(slow) = slow {
             self.emit.at = slow;
             let mark = self.scope();
-            self.scatter_all(id, object, index, &[value]);
+            if size < 4 {
+                self.scatter_all(id, object, index, &[value]);
+            } else {
+                self.store_run_lanes(id, object, index, value);
+            }
             self.leave(mark);
             self.emit.jump(done, &[]);
             self.emit.at = done;
+        }
+    }
+
+    /// Stores lanes to consecutive elements, those that are active and inside.
+    fn store_run_lanes(&mut self, id: InstId, object: Object, index: ValueId, value: ValueId) {
+        let axes = self.shape.axes[index].and(self.shape.axes[value]);
+        let firsts = self.signed_bases(index);
+        let bound = self.bound(id, object, 0);
+        for copy in 0..self.shape.tile.copies(axes) {
+            let active = self.active_in_copy(axes, copy);
+            let pack = self.shape.tile.pack_of(axes, copy);
+            let (address, mask) = self.run_lanes(object, index, &firsts, pack, bound, active);
+            self.store_vector(object.element, address, value, pack, Some(mask));
         }
     }
 
