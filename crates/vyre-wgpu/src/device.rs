@@ -275,7 +275,10 @@ impl WgpuDevice {
                 layout: Some(&pipeline_layout),
                 module: &module,
                 entry_point: Some(ENTRY),
-                compilation_options: wgpu::PipelineCompilationOptions::default(),
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    zero_initialize_workgroup_memory: lowered.needs_zeros,
+                    ..wgpu::PipelineCompilationOptions::default()
+                },
                 cache: None,
             });
             Pipeline { pipeline, layout }
