@@ -211,7 +211,7 @@ impl WgpuDevice {
     fn kernel(&self, program: &Arc<Validated<Program>>) -> Result<WgpuKernel, Error> {
         let variant = Variant::usual(program);
         let (pipeline, control) = self.pipeline(program, variant)?;
-        let most = u64::from(self.limits.max_uniform_buffer_binding_size);
+        let most = self.limits.max_uniform_buffer_binding_size;
         if control.param_bytes() > most {
             let needed = format!("{} bytes of parameters", control.param_bytes());
             return Err(Error::Unsupported { needed, available: most.to_string() });
@@ -275,7 +275,10 @@ impl WgpuDevice {
                 layout: Some(&pipeline_layout),
                 module: &module,
                 entry_point: Some(ENTRY),
-                compilation_options: wgpu::PipelineCompilationOptions::default(),
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    zero_initialize_workgroup_memory: lowered.needs_zeros,
+                    ..wgpu::PipelineCompilationOptions::default()
+                },
                 cache: None,
             });
             Pipeline { pipeline, layout }

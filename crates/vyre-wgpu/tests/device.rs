@@ -259,6 +259,33 @@ fn a_loop_with_barriers_may_be_left_by_return_alone() {
     );
 }
 
+#[test]
+fn a_loop_with_barriers_ends_when_all_have_returned_one_by_one() {
+    check(
+        "program p workgroup(32) {
+    write out: [u32; 32]
+    workgroup tile: [u32; 32]
+    %i = local_index
+    loop (%k = 0) {
+        %value = add %k, %i
+        store tile[%i], %value
+        workgroup_barrier
+        %other = xor %i, 1
+        %theirs = load tile[%other]
+        workgroup_barrier
+        %done = ge %k, %i
+        if %done {
+            store out[%i], %theirs
+            return
+        }
+        %next = add %k, 1
+        continue %next
+    }
+}",
+        [2, 1, 1],
+    );
+}
+
 /// A program that is `fast` has the floats of the device: near those of the oracle, and not slower.
 #[test]
 fn fast_programs_take_the_functions_of_the_device() {

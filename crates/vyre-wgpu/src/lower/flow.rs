@@ -268,6 +268,13 @@ impl Lowerer<'_> {
             }
             self.burn(id, 1, mode);
         }
+        // Whoever branches together finds out whether somebody lives; a loop that has no such branch must ask.
+        let asks =
+            |inner: &InstId| matches!(program.insts[*inner].op, Op::If | Op::Switch(_)) && self.is_shared(*inner);
+        if mode == Mode::Shared && !block.insts.iter().any(asks) {
+            let yes = self.b.bool(true);
+            self.living_choice(Type::Bool, yes);
+        }
         for _ in 0..copies {
             for (&param, &variable) in block.params.iter().zip(&params) {
                 let value = self.b.load(variable);

@@ -4,7 +4,7 @@
 //! begin anywhere in its binding, if the variant says so; then its elements are found at their index plus an offset.
 
 use naga::{AddressSpace, AtomicFunction, Expression, GlobalVariable, PredeclaredType, Span, Statement, StorageAccess};
-use vyre_foundation::ir::{Element, InstId, MemId, Op, Space, Type};
+use vyre_foundation::ir::{Axis, Def, Element, Inst, InstId, MemId, Op, Space, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
 use super::build::{Expr, scalar};
@@ -133,6 +133,60 @@ impl Lowerer<'_> {
                 }
             };
             self.objects[id] = Some(object);
+        }
+    }
+
+    /// Whether the program may read workgroup memory that it has not written. What is declared here besides is written first.
+    pub(super) fn needs_zeros(&self) -> bool {
+        let objects = self.program.memory.iter().filter(|(_, memory)| memory.space == Space::Workgroup);
+        objects.into_iter().any(|(id, _)| self.objects[id].is_some() && !self.is_written_first(id))
+    }
+
+    /// Whether each invocation writes its own element of an object, and everything else is done to the object after a barrier
+    /// that follows in the same block.
+    fn is_written_first(&self, memory: MemId) -> bool {
+        let program = self.program;
+        let Some(facts) = self.facts.as_ref().filter(|_| !self.masked) else { return false };
+        let touches = |inst: &Inst| inst.op.memory() == Some(memory) && !matches!(inst.op, Op::Length(_));
+        let mut accesses = 0;
+        let mut stores = Vec::new();
+        let mut blocks = vec![program.body];
+        while let Some(block) = blocks.pop() {
+            for &id in &program.blocks[block].insts {
+                let inst = &program.insts[id];
+                accesses += usize::from(touches(inst));
+                let own = inst.op == Op::Store(memory) && self.is_own_index(inst.operands[0]);
+                if own && facts.divergence(block).is_none() {
+                    stores.push((id, block));
+                }
+                blocks.extend(&inst.blocks);
+            }
+        }
+        let length = program.memory[memory].length.unwrap_or(u32::MAX);
+        let covers = length <= program.workgroup_size.iter().product();
+        covers
+            && stores.into_iter().any(|(store, block)| {
+                let insts = program.blocks[block].insts.iter().skip_while(|inst| **inst != store);
+                let later = insts.skip_while(|inst| program.insts[**inst].op != Op::WorkgroupBarrier);
+                let mut pending: Vec<InstId> = later.copied().collect();
+                let mut found = 1;
+                while let Some(id) = pending.pop() {
+                    let inst = &program.insts[id];
+                    found += usize::from(touches(inst));
+                    pending.extend(inst.blocks.iter().flat_map(|&block| &program.blocks[block].insts));
+                }
+                found == accesses
+            })
+    }
+
+    /// Whether a value is different for all invocations of a workgroup, and below their number.
+    fn is_own_index(&self, value: ValueId) -> bool {
+        let program = self.program;
+        let Def::Result(inst, _) = program.values[value].def else { return false };
+        match program.insts[inst].op {
+            Op::LocalIndex => true,
+            Op::LocalId(Axis::X) => program.workgroup_size[1..] == [1, 1],
+            _ => false,
         }
     }
 

@@ -104,6 +104,8 @@ pub(crate) struct Lowered {
     pub(crate) control: Control,
     /// Bytes of workgroup memory that the module uses.
     pub(crate) workgroup_bytes: u64,
+    /// Whether workgroup memory must be zeros at first: not if all of it is written before it is read.
+    pub(crate) needs_zeros: bool,
 }
 
 /// Trips that a subgroup can take in all on a device with a loop budget. What the device allows is a little more.
@@ -237,6 +239,7 @@ impl<'p> Lowerer<'p> {
             true => [self.program.workgroup_size.iter().product(), 1, 1],
             false => self.program.workgroup_size,
         };
+        let needs_zeros = self.needs_zeros();
         let Lowerer { mut b, control, workgroup_bytes, .. } = self;
         b.function.body = b.close();
         let function = std::mem::take(&mut b.function);
@@ -251,7 +254,7 @@ impl<'p> Lowerer<'p> {
             task_payload: None,
             incoming_ray_payload: None,
         });
-        Lowered { module: b.module, control, workgroup_bytes }
+        Lowered { module: b.module, control, workgroup_bytes, needs_zeros }
     }
 
     /// Whether some invocations of a workgroup may end while others go on.

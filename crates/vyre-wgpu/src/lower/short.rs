@@ -1,13 +1,13 @@
 //! Loops that are short by their own arithmetic: nobody has to watch over them.
 
-use vyre_foundation::ir::{BlockId, Def, InstId, Op, Program, ValueId};
+use vyre_foundation::ir::{BlockId, Def, InstId, Literal, Op, Program, ValueId};
 
 /// More trips than this are not short.
 const SHORT: u64 = 4096;
 
-/// The loops of a program that count from a constant to a constant: their first two instructions compare a u32 parameter
-/// with a literal and break, and every `continue` adds a literal to it. With each, the most trips that it takes, the one
-/// that breaks included.
+/// The loops of a program that count from a constant to a constant: the first branch of each trip breaks if a u32 parameter has
+/// reached a literal, perhaps also for other reasons, and every `continue` adds a literal to it. With each, the most trips that
+/// it takes, the one that breaks included.
 pub(super) fn loops(program: &Program) -> Vec<(InstId, u32)> {
     let mut short = Vec::new();
     program.walk(|id, _| {
@@ -24,30 +24,40 @@ pub(super) fn loops(program: &Program) -> Vec<(InstId, u32)> {
 fn trips(program: &Program, id: InstId) -> Option<u64> {
     let inst = &program.insts[id];
     let body = inst.blocks[0];
-    let &[compare, branch, ..] = program.blocks[body].insts.as_slice() else { return None };
-    let (compare, branch) = (&program.insts[compare], &program.insts[branch]);
+    let mut insts = program.blocks[body].insts.iter().map(|&inst| &program.insts[inst]);
+    let branch = insts.find(|inst| !inst.blocks.is_empty()).filter(|inst| inst.op == Op::If)?;
     let leaves =
         |block: BlockId| program.blocks[block].insts.last().is_some_and(|&end| program.insts[end].op == Op::Break);
-    let leaving = match compare.op {
-        Op::Ge => 0,
-        Op::Lt => 1,
-        _ => return None,
-    };
-    if branch.op != Op::If || branch.operands[0] != compare.results[0] || !leaves(branch.blocks[leaving]) {
-        return None;
-    }
-    let Def::Param(block, position) = program.values[compare.operands[0]].def else { return None };
+    let leaving = branch.blocks.iter().position(|&block| leaves(block))?;
+    let (counter, bound) = limit(program, branch.operands[0], leaving == 0, 8)?;
+    let Def::Param(block, position) = program.values[counter].def else { return None };
     if block != body {
         return None;
     }
-    let counter = compare.operands[0];
-    let known = |value: ValueId| program.known(value).and_then(vyre_foundation::ir::Literal::value::<u32>);
-    let start = u64::from(known(inst.operands[position as usize])?);
-    let bound = u64::from(known(compare.operands[1])?);
+    let start = u64::from(known(program, inst.operands[position as usize])?);
     let step = least_step(program, body, counter, position as usize)?;
     // The counter must not wrap past the bound.
     let trips = bound.saturating_sub(start).div_ceil(step.0) + 1;
     (bound + step.1 <= u64::from(u32::MAX)).then_some(trips)
+}
+
+fn known(program: &Program, value: ValueId) -> Option<u32> {
+    program.known(value).and_then(Literal::value::<u32>)
+}
+
+/// A counter and its bound: whenever the one has reached the other, the condition is `leaving`. They are looked for this deep in it.
+fn limit(program: &Program, condition: ValueId, leaving: bool, depth: u32) -> Option<(ValueId, u64)> {
+    let Def::Result(inst, _) = program.values[condition].def else { return None };
+    let inst = &program.insts[inst];
+    let compared = |more: u64| Some((inst.operands[0], u64::from(known(program, inst.operands[1])?) + more));
+    match (&inst.op, leaving) {
+        (Op::Ge, true) | (Op::Lt, false) => compared(0),
+        (Op::Gt, true) | (Op::Le, false) => compared(1),
+        (Op::Or, true) | (Op::And, false) if depth > 0 => {
+            inst.operands.iter().find_map(|&operand| limit(program, operand, leaving, depth - 1))
+        }
+        _ => None,
+    }
 }
 
 /// The least and the greatest of what the `continue`s of a loop add to its counter; `None` if one does something else.
