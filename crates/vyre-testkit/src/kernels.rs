@@ -17,6 +17,8 @@ pub(crate) fn check(device: &Device) {
     }
     reduce(device);
     scan_of_several_blocks(device);
+    scan_of_chunks(device);
+    sort(device);
     histogram(device);
     matrix_products(device);
     nbody(device);
@@ -125,10 +127,53 @@ fn reduce(device: &Device) {
         let result = run(device, &program, [256 * groups as u32, 1, 1], &given);
         let mut expected = vec![0.0; groups];
         for (index, value) in data.iter().enumerate() {
-            expected[index / 256 % groups] += value;
+            expected[index / data.len().div_ceil(groups)] += value;
         }
         assert_eq!(floats(&result, "sums"), expected);
     }
+}
+
+fn prefix_sums(data: &[u32]) -> Vec<u32> {
+    let add = |sum: &mut u32, value: &u32| {
+        *sum = sum.wrapping_add(*value);
+        Some(*sum)
+    };
+    data.iter().scan(0, add).collect()
+}
+
+/// With a chunk for each subgroup.
+fn scan_with_chunks(device: &Device, data: &[u32], groups: u32) -> Vec<u32> {
+    let [sum, scan] = ["sum_chunks", "scan_chunks"].map(|name| kernel("scan.vyre", name));
+    let zeros = |count: usize| vec![0; 4 * count];
+    let grid = [64 * groups, 1, 1];
+    let summed = run(device, &sum, grid, &[("data", data.bytes()), ("totals", zeros(64 * groups as usize))]);
+    let given = [("data", data.bytes()), ("totals", words(&summed, "totals").bytes()), ("sums", zeros(data.len()))];
+    words(&run(device, &scan, grid, &given), "sums")
+}
+
+fn scan_of_chunks(device: &Device) {
+    for (count, groups) in [(4, 1), (1000, 2), (4096, 3)] {
+        let data: Vec<u32> = (0..count).map(scrambled).collect();
+        assert_eq!(scan_with_chunks(device, &data, groups), prefix_sums(&data));
+    }
+}
+
+fn sort(device: &Device) {
+    let [count, scatter] = ["count_digits", "scatter_digits"].map(|name| kernel("radix_sort.vyre", name));
+    // Two blocks, of which the second is not full; many keys are equal.
+    let mut keys: Vec<u32> = (0..5000).map(|index| scrambled(index) % 3001 * 1_431_655).collect();
+    let mut expected = keys.clone();
+    expected.sort_unstable();
+    for shift in [0u32, 7, 14, 21, 28] {
+        let given =
+            |name, array: Vec<u8>| [("shift", vec![shift].bytes()), ("keys", keys.bytes()), (name, array)].to_vec();
+        let counted = run(device, &count, [2 * 128, 1, 1], &given("counts", vec![0; 4 * 256]));
+        let ends = scan_with_chunks(device, &words(&counted, "counts"), 1);
+        let mut given = given("ends", ends.bytes());
+        given.push(("sorted", vec![0; 4 * keys.len()]));
+        keys = words(&run(device, &scatter, [2 * 32, 1, 1], &given), "sorted");
+    }
+    assert_eq!(keys, expected);
 }
 
 fn scan_of_several_blocks(device: &Device) {
@@ -156,15 +201,7 @@ fn scan_of_several_blocks(device: &Device) {
         [count as u32, 1, 1],
         &[("offsets", words(&totals, "sums").bytes()), ("sums", words(&scanned, "sums").bytes())],
     );
-    let mut sum = 0u32;
-    let expected: Vec<u32> = data
-        .iter()
-        .map(|value| {
-            sum = sum.wrapping_add(*value);
-            sum
-        })
-        .collect();
-    assert_eq!(words(&result, "sums"), expected);
+    assert_eq!(words(&result, "sums"), prefix_sums(&data));
 }
 
 fn histogram(device: &Device) {

@@ -360,8 +360,49 @@ impl Lower<'_> {
 
     fn load_lanes(&mut self, id: InstId, object: Object, index: ValueId) {
         let results = self.program.insts[id].results.clone();
+        self.prefetch_lanes(object, index);
         let regs = self.gather_all(id, object, index);
         self.hold_all(&results, &regs);
+    }
+
+    /// If indices are loaded one after the other, asks for what a later tile loads from an object that is larger than caches.
+    fn prefetch_lanes(&mut self, object: Object, index: ValueId) {
+        /// How many invocations ahead.
+        const AHEAD: i32 = 64;
+        /// Smaller objects are in caches most of the time.
+        const LARGE: i32 = 1 << 20;
+        let (program, tile) = (self.program, self.shape.tile);
+        let Def::Result(id, 0) = program.values[index].def else { return };
+        let (&Op::Load(memory), &[from]) = (&program.insts[id].op, program.insts[id].operands.as_slice()) else {
+            return;
+        };
+        let in_storage = |memory: MemId| matches!(program.memory[memory].space, Space::Storage(_));
+        let indices = self.object(memory);
+        if !in_storage(memory)
+            || !in_storage(object.memory)
+            || indices.size() != 4
+            || self.emit.is_cold()
+            || tile.rows != 1
+            || !self.is_linear(from)
+            || !self.is_there(from)
+        {
+            return;
+        }
+        let (spots, _, offset) = self.spots(id, indices.start, from);
+        let (start, first) = spots[0];
+        let (base, done) = (self.base(from, 0), self.emit.block(false));
+        let length = self.emit.load_scalar(Self::length(object.memory), Width::Qword);
+        self.emit.cmp_immediate(length, LARGE / object.size(), Width::Qword);
+        self.emit.skip_to(done, Code::Jb_rel32_64);
+        self.skip_unless_inside(indices, base, AHEAD + tile.width() as i32 - 1, done);
+        for lane in 0..tile.width() as i32 {
+            let address = element(start, first, 4, (AHEAD + lane + offset) * 4);
+            let position = self.emit.load_scalar(address, Width::Dword);
+            let address = element(object.start, position, object.size() as u8, 0);
+            self.emit.push(Code::Prefetchnta_m8, &[Operand::Memory(address)], true);
+        }
+        self.emit.jump(done, &[]);
+        self.emit.at = done;
     }
 
     // Accesses to four elements where the index goes up by four from lane to lane: all of it is one run of elements, of which
