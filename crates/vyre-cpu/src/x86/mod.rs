@@ -1,10 +1,11 @@
 //! Code for x86-64 processors with AVX2 or AVX-512.
 //!
 //! [`shape`] says how the invocations of a workgroup are laid out over vector registers and along which directions each value
-//! differs; [`lower`] goes through the program and writes [`machine`] code over virtual registers, with [`flow`] for control
-//! flow and masks, [`select`] for operations, [`access`] for memory and [`ahead`] for checks of it; [`mod@assemble`] removes
-//! what nobody needs, chooses registers and encodes; [`pages`] makes the bytes executable. What code cannot do, or rarely does, it
-//! has [`service`] do.
+//! differs, and [`tiling`] chooses among layouts. [`lower`] goes through the program and writes [`machine`] code over virtual
+//! registers: [`segments`] between barriers, [`flow`] of control and masks, [`select`] for operations, [`place`] for positions,
+//! [`subgroup`] for what lanes exchange, [`access`] for memory and [`ahead`] for checks of it. [`mod@assemble`] removes what nobody
+//! needs, chooses registers and encodes; [`pages`] makes the bytes executable. What code cannot do, or rarely does, it has
+//! [`service`] do.
 
 mod access;
 mod ahead;
