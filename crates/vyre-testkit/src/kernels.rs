@@ -165,8 +165,7 @@ fn sort(device: &Device) {
     let mut expected = keys.clone();
     expected.sort_unstable();
     for shift in [0u32, 7, 14, 21, 28] {
-        let given =
-            |name, array: Vec<u8>| [("shift", vec![shift].bytes()), ("keys", keys.bytes()), (name, array)].to_vec();
+        let given = |name, array: Vec<u8>| [("shift", [shift].bytes()), ("keys", keys.bytes()), (name, array)].to_vec();
         let counted = run(device, &count, [2 * 128, 1, 1], &given("counts", vec![0; 4 * 256]));
         let ends = scan_with_chunks(device, &words(&counted, "counts"), 1);
         let mut given = given("ends", ends.bytes());
