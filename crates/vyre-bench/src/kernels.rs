@@ -395,7 +395,7 @@ fn sort(bench: &Bench<'_>) -> Result<(), Error> {
     let zeros = |count| bench.zeros(Element::U32, count);
     let sorted = [zeros(count)?, zeros(count)?];
     let blocks = count.div_ceil(4096);
-    let (counts, ends) = (zeros(128 * blocks)?, zeros(128 * blocks)?);
+    let (counts, ends) = (zeros(256 * blocks)?, zeros(256 * blocks)?);
     let grid = 8;
     let totals = zeros(64 * grid)?;
     let (count_digits, scatter) = (example!("radix_sort", "count_digits")?, example!("radix_sort", "scatter_digits")?);
@@ -403,8 +403,8 @@ fn sort(bench: &Bench<'_>) -> Result<(), Error> {
 
     let mut ours = Job::new(&bench.cpu);
     let mut from = bench.upload(Element::U32, &keys)?;
-    for pass in 0..5u32 {
-        let (shift, to) = (7 * pass, &sorted[pass as usize % 2]);
+    for pass in 0..4u32 {
+        let (shift, to) = (8 * pass, &sorted[pass as usize % 2]);
         ours = ours
             .launch(
                 &count_digits,
