@@ -302,17 +302,27 @@ impl Lower<'_> {
     fn share_slots(&mut self, id: InstId, of: &Arena<ValueId, Option<usize>>, last: &Arena<ValueId, usize>) {
         let program = self.program;
         let inst = &program.insts[id];
-        if inst.op != Op::Loop || !has_wait(program, inst.blocks[0]) {
+        let Some(&body) = inst.blocks.first().filter(|&&body| inst.op == Op::Loop && has_wait(program, body)) else {
             return;
-        }
-        let &[next] = exits_of(program, inst.blocks[0]).continues.as_slice() else { return };
+        };
+        let &[next] = exits_of(program, body).continues.as_slice() else { return };
         let next = &program.insts[next].operands;
-        for (&param, &value) in program.blocks[inst.blocks[0]].params.iter().zip(next) {
+        for (&param, &value) in program.blocks[body].params.iter().zip(next) {
             let (axes, of_value) = (self.shape.axes[param], self.shape.axes[value]);
             let alike = axes.within_tile() == of_value.within_tile() && self.classes(param) == self.classes(value);
             let once = next.iter().filter(|&&other| other == value).count() == 1;
             let known = of[value].is_some_and(|segment| last[param] <= segment);
-            if alike && once && known && !axes.is_of_group() && !of_value.is_of_group() && self.slots[value].is_some() {
+            // What comes from outside the loop is needed in the next trip again, and so is another parameter.
+            let new =
+                matches!(program.values[value].def, Def::Result(inst, _) if program.blocks[body].insts.contains(&inst));
+            if alike
+                && once
+                && known
+                && new
+                && !axes.is_of_group()
+                && !of_value.is_of_group()
+                && self.slots[value].is_some()
+            {
                 self.slots[value] = self.slots[param];
             }
         }
