@@ -1,8 +1,8 @@
-//! Memory, and what invocations do together.
+//! Memory, and effects.
 //!
 //! An access whose index goes up by one from lane to lane is one load or store of a vector if all of it is inside the object,
-//! which is one comparison, and one with a mask otherwise; what remains is done lane by lane, most of it by the runtime. A private array has its elements
-//! side by side for the lanes of a tile, so that accesses with the same index in all lanes are vectors, too.
+//! which is one comparison, and one with a mask otherwise; what remains is done lane by lane, most of it by the runtime. A private
+//! array has its elements side by side for the lanes of a tile, so that accesses with the same index in all lanes are vectors, too.
 
 use iced_x86::Code;
 use smallvec::{SmallVec, smallvec};
@@ -43,6 +43,16 @@ impl Object {
 
     pub(super) fn size(&self) -> i32 {
         self.element.size() as i32
+    }
+
+    /// The width of a scalar that is stored as an element.
+    fn width(&self) -> Width {
+        match self.element.size() {
+            1 => Width::Byte,
+            2 => Width::Word,
+            4 => Width::Dword,
+            _ => Width::Qword,
+        }
     }
 }
 
@@ -915,13 +925,7 @@ impl Lower<'_> {
             if !self.is_inside_once(id) {
                 self.skip_unless_inside(object, at_index, k, next);
             }
-            let width = match size {
-                1 => Width::Byte,
-                2 => Width::Word,
-                4 => Width::Dword,
-                _ => Width::Qword,
-            };
-            self.emit.store_scalar(element(start, at_index, size as u8, k * size), bits, width);
+            self.emit.store_scalar(element(start, at_index, size as u8, k * size), bits, object.width());
             self.emit.jump(next, &[]);
             self.emit.at = next;
         }
@@ -1101,12 +1105,6 @@ impl Lower<'_> {
     /// Stores lane by lane without the runtime.
     fn scatter_lanes(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId], pack: usize) {
         let size = object.size();
-        let width = match size {
-            1 => Width::Byte,
-            2 => Width::Word,
-            4 => Width::Dword,
-            _ => Width::Qword,
-        };
         let indices = self.vector(index, pack, 0);
         self.pass_vector(indices, 0);
         for (number, &value) in values.iter().enumerate() {
@@ -1132,7 +1130,7 @@ impl Lower<'_> {
                     let address = this.lane_of(service::slot(1 + number), lane_size, lane);
                     this.emit.load_scalar(address, width)
                 });
-                this.emit.store_scalar(element(object.start, position, size as u8, k * size), bits, width);
+                this.emit.store_scalar(element(object.start, position, size as u8, k * size), bits, object.width());
             }
         };
         let store_all = |this: &mut Self| {

@@ -114,6 +114,19 @@ impl Emit {
         self.at = go;
     }
 
+    /// Ends the current block by a scalar of 32 bits; gives a block for each case, and the one for all others.
+    pub(crate) fn switch(&mut self, selector: Reg, cases: &[u32]) -> Vec<BlockId> {
+        let mut arms = Vec::with_capacity(cases.len() + 1);
+        for &case in cases {
+            self.cmp_immediate(selector, case as i32, Width::Dword);
+            let (arm, rest) = self.branch(Code::Je_rel32_64, false, false);
+            arms.push(arm);
+            self.at = rest;
+        }
+        arms.push(self.at);
+        arms
+    }
+
     // Registers.
 
     pub(crate) fn reg(&mut self, class: Class) -> Reg {

@@ -558,14 +558,7 @@ impl Lower<'_> {
         }
         if self.shape.axes[selector].is_uniform() {
             let selector = self.scalar(selector, 0);
-            let mut arms = Vec::new();
-            for &case in cases {
-                self.emit.cmp_immediate(selector, case as i32, Width::Dword);
-                let (arm, rest) = self.emit.branch(Code::Je_rel32_64, false, false);
-                arms.push(arm);
-                self.emit.at = rest;
-            }
-            arms.push(self.emit.at);
+            let arms = self.emit.switch(selector, cases);
             return self.uniform_arms(id, &arms);
         }
         let entry = self.state.mask.clone();

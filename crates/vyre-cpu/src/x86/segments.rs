@@ -516,14 +516,7 @@ impl Lower<'_> {
                 Op::Switch(cases) => {
                     self.flush(&mut pending);
                     let selector = self.group_scalar(inst.operands[0]);
-                    let mut arms = Vec::new();
-                    for &case in cases {
-                        self.emit.cmp_immediate(selector, case as i32, Width::Dword);
-                        let (arm, rest) = self.emit.branch(Code::Je_rel32_64, false, false);
-                        arms.push(arm);
-                        self.emit.at = rest;
-                    }
-                    arms.push(self.emit.at);
+                    let arms = self.emit.switch(selector, cases);
                     self.group_arms(id, &arms);
                 }
                 Op::Region(_) => {
