@@ -366,9 +366,14 @@ impl Device {
     fn select(&self, program: &Validated<Program>, hash: [u8; 32], lengths: &[(MemId, u64)]) -> Passes {
         let earlier = self.telemetry.report(hash);
         let mut options = optimizer::Options::default();
+        let kind = self.capabilities().kind;
         // On a processor, workgroup memory is as far away as storage.
-        if self.capabilities().kind != DeviceKind::Gpu {
+        if kind != DeviceKind::Gpu {
             options.disabled.push("promote_tiles".into());
+        }
+        // The compilers of graphics drivers unroll, and know how much of it pays on their device.
+        if matches!(kind, DeviceKind::Gpu | DeviceKind::SoftwareGpu) {
+            options.disabled.push("unroll_loops".into());
         }
         let (hints, report) = (Some(self.telemetry.hints()), earlier.as_deref());
         let request = optimizer::Request { hints, report, lengths, options, ..optimizer::Request::default() };

@@ -15,14 +15,15 @@ use vyre_driver::backend::{
     Backend, Bound, Command, Completion, Device, Groups, Kernel, Launch, Memory, Range, Ticket,
 };
 use vyre_driver::{Capabilities, DeviceKind, Error, Floats};
+use vyre_foundation::analysis::{Interval, Lengths};
 use vyre_foundation::ir::entity::Arena;
-use vyre_foundation::ir::{Literal, MemId, Program, Space, Span, Type, TypeSet, total_invocations};
+use vyre_foundation::ir::{Literal, MemId, Op, Program, Space, Span, Type, TypeSet, total_invocations};
 use vyre_foundation::launch::{Limits, Outcome, Report};
 use vyre_foundation::validate::limits;
 use vyre_foundation::{Validated, text, validate};
 
 use crate::lower::control::{Control, param, report};
-use crate::lower::{self, BUDGET, ENTRY, Target, Variant};
+use crate::lower::{self, BUDGET, ENTRY, Source, Target, Variant};
 use crate::probe;
 use crate::stream::{self, Flight, Recorder, SMALL, Staging, Step, Stream};
 
@@ -139,7 +140,9 @@ pub(crate) struct WgpuDevice {
 /// A program with its pipelines.
 struct WgpuKernel {
     program: Arc<Validated<Program>>,
-    control: Control,
+    source: Source,
+    /// Of most launches. Only which loops use fuel depends on the launch.
+    control: Arc<Control>,
     /// One for each sort of launches that there was.
     pipelines: Mutex<HashMap<Variant, Pipeline>>,
 }
@@ -148,6 +151,7 @@ struct WgpuKernel {
 struct Pipeline {
     pipeline: wgpu::ComputePipeline,
     layout: wgpu::BindGroupLayout,
+    control: Arc<Control>,
 }
 
 struct WgpuMemory(wgpu::Buffer);
@@ -209,15 +213,17 @@ impl WgpuDevice {
     }
 
     fn kernel(&self, program: &Arc<Validated<Program>>) -> Result<WgpuKernel, Error> {
-        let variant = Variant::usual(program);
-        let (pipeline, control) = self.pipeline(program, variant)?;
+        let source = Source::of(program);
+        let variant = source.usual();
+        let pipeline = self.pipeline(program, &source, variant)?;
+        let control = pipeline.control.clone();
         let most = self.limits.max_uniform_buffer_binding_size;
         if control.param_bytes() > most {
             let needed = format!("{} bytes of parameters", control.param_bytes());
             return Err(Error::Unsupported { needed, available: most.to_string() });
         }
         let pipelines = Mutex::new(HashMap::from([(variant, pipeline)]));
-        Ok(WgpuKernel { program: program.clone(), control, pipelines })
+        Ok(WgpuKernel { program: program.clone(), source, control, pipelines })
     }
 
     /// The pipeline of a kernel for a sort of launches.
@@ -226,13 +232,13 @@ impl WgpuDevice {
         if let Some(known) = pipelines.get(&variant) {
             return Ok(known.clone());
         }
-        let (pipeline, _) = self.pipeline(&kernel.program, variant)?;
+        let pipeline = self.pipeline(&kernel.program, &kernel.source, variant)?;
         pipelines.insert(variant, pipeline.clone());
         Ok(pipeline)
     }
 
-    fn pipeline(&self, program: &Validated<Program>, variant: Variant) -> Result<(Pipeline, Control), Error> {
-        let lowered = lower::lower(program, self.target, variant);
+    fn pipeline(&self, program: &Program, source: &Source, variant: Variant) -> Result<Pipeline, Error> {
+        let lowered = source.lower(self.target, variant);
         let available = self.capabilities.max_workgroup_bytes;
         if lowered.workgroup_bytes > available {
             let needed = format!("{} bytes of workgroup memory", lowered.workgroup_bytes);
@@ -257,7 +263,7 @@ impl WgpuDevice {
             entries.push(entry(entries.len(), ty, true));
         }
         let device = &self.stream.device;
-        let compiled = self.stream.attempt(0, || {
+        self.stream.attempt(0, || {
             let descriptor = wgpu::ShaderModuleDescriptor {
                 label: Some(&program.name),
                 source: wgpu::ShaderSource::Naga(Cow::Owned(lowered.module)),
@@ -281,9 +287,8 @@ impl WgpuDevice {
                 },
                 cache: None,
             });
-            Pipeline { pipeline, layout }
-        });
-        Ok((compiled?, lowered.control))
+            Pipeline { pipeline, layout, control: Arc::new(lowered.control) }
+        })
     }
 
     /// A module without wgpu's runtime checks.
@@ -291,8 +296,8 @@ impl WgpuDevice {
     fn trusted(&self, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
         // SAFETY: the module comes from our own lowering of a validated program. It compares every index with the length of
         // its object before it uses it, and the host binds at least that many elements; every divisor is made to be neither
-        // zero nor the −1 that overflows; every loop that is not short by its own arithmetic takes fuel and ends without it;
-        // and it has no ray queries and no mesh shaders. These are all the conditions of `unchecked`.
+        // zero nor the −1 that overflows; every loop takes fuel and ends without it, unless the number of its trips is known to
+        // be small; and it has no ray queries and no mesh shaders. These are all the conditions of `unchecked`.
         unsafe { self.stream.device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked()) }
     }
 
@@ -427,14 +432,14 @@ fn kernel_of(launch: &Launch) -> Arc<WgpuKernel> {
     kernel.downcast().expect("the driver keeps devices apart")
 }
 
-/// How many lines a launch can print, and the words of its report.
+/// How many lines a launch can print, and the words of its report, if it makes one.
 fn report_words(control: &Control, limits: Limits) -> (u32, u32) {
     let line_words = control.line_words();
     let lines = match control.prints.is_empty() {
         true => 0,
         false => limits.trace_capacity.min(MOST_TRACE_WORDS / line_words as usize) as u32,
     };
-    (lines, if control.reports() { control.trace() + lines * line_words } else { 0 })
+    (lines, control.trace() + lines * line_words)
 }
 
 /// A batch that is being prepared.
@@ -455,6 +460,7 @@ struct Read {
 /// A launch whose report is not there yet.
 struct Launched {
     kernel: Arc<WgpuKernel>,
+    control: Arc<Control>,
     /// Which step it is; none if there is nothing to run.
     step: Option<usize>,
     flight: Option<Arc<Flight>>,
@@ -554,40 +560,25 @@ impl Batch<'_> {
     ) -> Result<Launched, Error> {
         let device = self.device;
         let program = &kernel.program;
+        // Only the loops in it depend on the launch.
         let control = &kernel.control;
-        let (lines, report_words) = report_words(control, limits);
-        let (most, most_together) = match device.target.loop_budget {
-            // A program that has both sorts of loops has half for each.
-            true if control.both_fuels => (BUDGET / 2, BUDGET / 2),
-            true => (BUDGET, BUDGET),
-            false => (MOST_TRIPS, MOST_GROUP_TRIPS),
-        };
-        // No trip takes less than a nanosecond.
-        let in_time = limits.deadline.map_or(u64::MAX, |deadline| deadline.as_nanos() as u64).max(1 << 16);
         let mut launched = Launched {
             kernel: kernel.clone(),
+            control: control.clone(),
             step: None,
             flight: None,
             report: None,
             shape: None,
-            lines,
+            lines: 0,
             deadline: limits.deadline,
-            in_time: in_time < most.min(limits.fuel),
+            in_time: false,
         };
-        let fuel = |most: u64| limits.fuel.min(most).min(in_time) as u32;
         let mut params = vec![0; control.param_bytes() as usize / 4];
-        params[param::FUEL as usize] = fuel(most);
-        params[param::GROUP_FUEL as usize] = fuel(most_together);
-        params[param::LINES as usize] = lines;
-        let report = control.reports().then(|| {
-            let mut report = vec![0; report_words as usize];
-            report[report::LOWEST as usize] = u32::MAX;
-            report
-        });
-
         let [given, reports] = self.recorder.arenas().map(wgpu::Buffer::clone);
         let mut bindings = vec![(given, 0, control.param_bytes())];
         let mut parts = false;
+        let mut lengths = Lengths { alike: true, fours: true };
+        let mut open_length = None;
         let alignment = u64::from(device.limits.min_storage_buffer_offset_alignment).max(16);
         for (id, memory) in program.memory.iter() {
             match &arguments[id] {
@@ -600,7 +591,12 @@ impl Batch<'_> {
                 Some(Bound::Range(range)) => {
                     let word = control.object(id) as usize;
                     let size = memory.element.size() as u64;
-                    params[word] = (range.bytes / size) as u32;
+                    let length = (range.bytes / size) as u32;
+                    params[word] = length;
+                    if memory.length.is_none() {
+                        lengths.alike &= *open_length.get_or_insert(length) == length;
+                        lengths.fours &= length.is_multiple_of(4);
+                    }
                     if range.bytes == 0 {
                         parts |= bindings.iter().any(|(bound, ..)| *bound == device.nothing);
                         bindings.push((device.nothing.clone(), 0, 16));
@@ -620,10 +616,6 @@ impl Batch<'_> {
                 }
             }
         }
-        if report.is_some() {
-            bindings.push((reports, 0, 4 * u64::from(report_words)));
-        }
-
         let most = device.limits.max_compute_workgroups_per_dimension;
         let (grid, shape) = match groups {
             Groups::Fixed(groups) => {
@@ -635,8 +627,8 @@ impl Batch<'_> {
                 params[param::TOTAL as usize] = total;
                 if groups.iter().any(|count| *count > most) {
                     (lower::Grid::Folded, stream::Grid::Fixed(fold(total, most)))
-                } else if groups[1..] == [1, 1] && Variant::usual(program).grid == lower::Grid::Line {
-                    (lower::Grid::Line, stream::Grid::Fixed(*groups))
+                } else if groups[1..] == [1, 1] {
+                    (kernel.source.usual().grid, stream::Grid::Fixed(*groups))
                 } else {
                     (lower::Grid::Direct, stream::Grid::Fixed(*groups))
                 }
@@ -647,7 +639,43 @@ impl Batch<'_> {
                 (lower::Grid::Folded, stream::Grid::Computed(shape))
             }
         };
-        let Pipeline { pipeline, layout } = device.pipeline_of(kernel, Variant { grid, parts })?;
+        // No trip takes less than a nanosecond.
+        let in_time = limits.deadline.map_or(u64::MAX, |deadline| deadline.as_nanos() as u64).max(1 << 16);
+        let most = if device.target.loop_budget { BUDGET } else { MOST_TRIPS };
+        let most_together = if device.target.loop_budget { BUDGET } else { MOST_GROUP_TRIPS };
+        let exactly = |word: u32| Interval::exactly(i64::from(params[word as usize]));
+        let below = |word: u32| Interval { low: 0, high: i64::from(params[word as usize]) - 1 };
+        let fixed = matches!(groups, Groups::Fixed(_));
+        let trips = kernel.source.trips(&|op| match *op {
+            Op::Load(memory) | Op::Length(memory) => Some(exactly(control.object(memory))),
+            Op::GroupCount(axis) if fixed => Some(exactly(axis as u32)),
+            Op::GroupId(axis) if fixed => Some(below(axis as u32)),
+            Op::GroupIndex if fixed => Some(below(param::TOTAL)),
+            _ => None,
+        });
+        let trips = trips.filter(|&trips| trips <= (most_together / 2).min(limits.fuel).min(in_time));
+        let lengths = kernel.source.lengths(lengths);
+        let variant = Variant { grid, parts, counted: trips.is_some(), lengths };
+        let Pipeline { pipeline, layout, control } = device.pipeline_of(kernel, variant)?;
+
+        // A program that has both sorts of loops has half for each.
+        let shared = if device.target.loop_budget && control.both_fuels { 2 } else { 1 };
+        let fuel = |most: u64| limits.fuel.min((most - trips.unwrap_or(0)) / shared).min(in_time) as u32;
+        launched.in_time = in_time < most.min(limits.fuel);
+        params[param::FUEL as usize] = fuel(most);
+        params[param::GROUP_FUEL as usize] = fuel(most_together);
+        let (lines, report_words) = report_words(&control, limits);
+        params[param::LINES as usize] = lines;
+        launched.lines = lines;
+        launched.control = control.clone();
+        let report = control.reports().then(|| {
+            let mut report = vec![0; report_words as usize];
+            report[report::LOWEST as usize] = u32::MAX;
+            report
+        });
+        if report.is_some() {
+            bindings.push((reports, 0, 4 * u64::from(report_words)));
+        }
         let group = self.recorder.group((layout, bindings), |(layout, bindings)| {
             let mut entries = Vec::new();
             for (binding, (buffer, offset, size)) in (0..).zip(bindings) {
@@ -805,7 +833,7 @@ impl WgpuTicket {
             }
             let time = launch.flight.as_ref().map_or(Duration::ZERO, |flight| flight.time());
             let mut report = match &launch.report {
-                Some(report) => decode(&launch.kernel.control, &words(&report.contents()?), launch.lines, time),
+                Some(report) => decode(&launch.control, &words(&report.contents()?), launch.lines, time),
                 None => Report {
                     outcome: Outcome::Completed,
                     trace: Vec::new(),

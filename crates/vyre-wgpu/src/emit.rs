@@ -1,17 +1,20 @@
 //! Programs as shader source: the module that the device would run, written by naga.
 //!
 //! No device is asked, so the size of subgroups is left open, and no driver's loop budget is kept to. The grid is one that the
-//! device can launch as it is, and objects begin where their bindings do.
+//! device can launch as it is, and objects begin where their bindings do. Objects without a declared length have as many
+//! elements as each other, a multiple of four, and loops that count end soon: so it is in most launches, and the device has other
+//! modules for the rest.
 
 use naga::back::{glsl, hlsl, msl, spv, wgsl};
 use naga::proc::BoundsCheckPolicies;
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use vyre_driver::Error;
 use vyre_foundation::Validated;
+use vyre_foundation::analysis::Lengths;
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{Program, Type, TypeSet};
 
-use crate::lower::{self, ENTRY, Grid, Variant};
+use crate::lower::{self, ENTRY, Grid, Source, Variant};
 
 /// A shader language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +88,8 @@ pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Err
         emulate_fma: false,
         subgroup_size: None,
     };
-    let module = lower::lower(program, options, Variant::usual(program)).module;
+    let source = Source::of(program);
+    let module = source.lower(options, source.usual()).module;
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
     let info = validator.validate(&module).map_err(|error| failed(target, error.as_inner()))?;
     match target {
@@ -143,10 +147,11 @@ pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
         emulate_fma: true,
         subgroup_size: Some(8),
     };
-    let usual = Variant::usual(program);
-    let general = Variant { grid: Grid::Folded, parts: true };
+    let source = Source::of(program);
+    let usual = source.usual();
+    let general = Variant { grid: Grid::Folded, parts: true, counted: false, lengths: Lengths::default() };
     for (target, variant) in [(plain, usual), (plain, general), (software, usual), (software, general)] {
-        let module = lower::lower(program, target, variant).module;
+        let module = source.lower(target, variant).module;
         let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
         validator.validate(&module).map_err(|error| failed(Target::SpirV, error.as_inner()))?;
     }

@@ -14,7 +14,7 @@ pub use cache::{Analyses, Analysis};
 pub use effects::{Effects, Objects, Summary};
 pub(crate) use loops::leaves_when;
 pub use loops::{Counted, Exits, Finite, Stays, counted, exits_of, finite, is_outside};
-pub use ranges::{Interval, Ranges};
+pub use ranges::{Interval, Lengths, Ranges};
 pub use structure::Structure;
 pub use uniformity::{Scope, Uniformity};
 pub use uses::Uses;

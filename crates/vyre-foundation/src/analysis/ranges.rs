@@ -52,7 +52,7 @@ impl Interval {
     }
 
     /// What both allow. Contradictions mean that the place is never reached; any answer is right there.
-    fn meet(self, other: Interval) -> Interval {
+    pub fn meet(self, other: Interval) -> Interval {
         let met = Interval::new(self.low.max(other.low), self.high.min(other.high));
         if met.low <= met.high { met } else { self }
     }
@@ -75,6 +75,67 @@ impl Interval {
         if less.within(Interval::of_type(ty)) { less } else { self.or_all_of(ty) }
     }
 
+    /// What the only result of an instruction without blocks can be, if its operands can be what `of` says.
+    pub fn of_result(program: &Program, id: InstId, of: impl Fn(ValueId) -> Interval) -> Interval {
+        let inst = &program.insts[id];
+        let ty = program.ty(inst.results[0]);
+        let all = Interval::of_type(ty);
+        let of = |position: usize| of(inst.operands[position]);
+        let is_small =
+            inst.operands.iter().all(|&value| matches!(program.ty(value), Type::U32 | Type::I32 | Type::Bool));
+        match &inst.op {
+            Op::LocalId(axis) => Interval::new(0, i64::from(program.workgroup_size[axis_index(*axis)]) - 1),
+            Op::LocalIndex | Op::SubgroupId => {
+                Interval::new(0, program.workgroup_size.iter().map(|&size| i64::from(size)).product::<i64>() - 1)
+            }
+            Op::GroupSize(axis) => Interval::exactly(i64::from(program.workgroup_size[axis_index(*axis)])),
+            // All invocations of a grid can be numbered.
+            Op::GroupCount(axis) => Interval::new(1, i64::from(u32::MAX / program.workgroup_size[axis_index(*axis)])),
+            Op::SubgroupSize => Interval::new(1, 128),
+            Op::SubgroupLane => Interval::new(0, 127),
+            Op::Length(object) => program.memory[*object].length.map_or(all, |length| Interval::exactly(length.into())),
+            Op::CountOnes | Op::LeadingZeros | Op::TrailingZeros => Interval::new(0, 64),
+            _ if !is_small || inst.operands.is_empty() => all,
+            Op::Add => Interval::new(of(0).low + of(1).low, of(0).high + of(1).high).wrapped(ty),
+            Op::Sub => Interval::new(of(0).low - of(1).high, of(0).high - of(1).low).or_all_of(ty),
+            // Both are below 2³² in size, so the product is below 2⁶⁴ but may exceed an i64.
+            Op::Mul => Interval::corners(of(0), of(1), i64::saturating_mul).or_all_of(ty),
+            Op::Div if of(1).low > 0 => Interval::corners(of(0), of(1), |a, b| a / b),
+            Op::Rem if of(0).low >= 0 && of(1).low > 0 => Interval::new(0, of(0).high.min(of(1).high - 1)),
+            Op::Min => Interval::new(of(0).low.min(of(1).low), of(0).high.min(of(1).high)),
+            Op::Max => Interval::new(of(0).low.max(of(1).low), of(0).high.max(of(1).high)),
+            Op::And if ty == Type::Bool => Interval::new(of(0).low & of(1).low, of(0).high & of(1).high),
+            Op::Or if ty == Type::Bool => Interval::new(of(0).low | of(1).low, of(0).high | of(1).high),
+            Op::Not if ty == Type::Bool => Interval::new(1 - of(0).high, 1 - of(0).low),
+            // The result has no bit that the smaller of two numbers that are not negative has no room for.
+            Op::And if of(0).low >= 0 && of(1).low >= 0 => Interval::new(0, of(0).high.min(of(1).high)),
+            Op::And if of(0).low >= 0 => Interval::new(0, of(0).high),
+            Op::And if of(1).low >= 0 => Interval::new(0, of(1).high),
+            Op::Or if of(0).low >= 0 && of(1).low >= 0 => {
+                Interval::new(of(0).low.max(of(1).low), filled(of(0).high | of(1).high))
+            }
+            Op::Xor if of(0).low >= 0 && of(1).low >= 0 => Interval::new(0, filled(of(0).high | of(1).high)),
+            Op::Shl => match of(1).single() {
+                Some(count @ 0..=31) => Interval::new(of(0).low << count, of(0).high << count).or_all_of(ty),
+                _ => all,
+            },
+            Op::Shr => match (of(1).single(), of(0).low >= 0) {
+                (Some(count @ 0..=31), _) => Interval::new(of(0).low >> count, of(0).high >> count),
+                (_, true) => Interval::new(0, of(0).high),
+                _ => all,
+            },
+            Op::Select => match of(0).single() {
+                Some(1) => of(1),
+                Some(_) => of(2),
+                None => of(1).hull(of(2)),
+            },
+            Op::Cast | Op::Bitcast if of(0).within(all) => of(0),
+            // Invocation 0 may have ended; then it gives 0.
+            Op::Broadcast => of(0).hull(Interval::exactly(0)),
+            _ => all,
+        }
+    }
+
     /// The extremes of an operation that is monotone in each operand.
     fn corners(a: Interval, b: Interval, f: impl Fn(i64, i64) -> i64) -> Interval {
         let corners = [f(a.low, b.low), f(a.low, b.high), f(a.high, b.low), f(a.high, b.high)];
@@ -88,20 +149,39 @@ pub struct Ranges {
     values: Arena<ValueId, Interval>,
     decided: FxHashMap<InstId, bool>,
     inside: FxHashSet<InstId>,
+    whole: FxHashSet<InstId>,
+}
+
+/// What is known of how many elements there are in the storage objects whose length the program leaves open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Lengths {
+    /// They have as many as each other.
+    pub alike: bool,
+    /// They have multiples of four.
+    pub fours: bool,
 }
 
 impl Ranges {
     /// Analyses a program.
     pub fn of(program: &Program) -> Ranges {
+        Ranges::given(program, Lengths::default())
+    }
+
+    /// Analyses a program of which more is known.
+    pub fn given(program: &Program, lengths: Lengths) -> Ranges {
         let mut walk = Walk {
             program,
+            lengths,
             facts: Ranges {
                 values: Arena::filled(program.values.len(), Interval::new(0, 0)),
                 decided: FxHashMap::default(),
                 inside: FxHashSet::default(),
+                whole: FxHashSet::default(),
             },
             less: Vec::new(),
+            at_most: Vec::new(),
             narrowed: Vec::new(),
+            loops: FxHashMap::default(),
         };
         for (value, definition) in program.values.iter() {
             walk.facts.values[value] = match definition.def {
@@ -128,16 +208,35 @@ impl Ranges {
     pub fn is_inside(&self, access: InstId) -> bool {
         self.inside.contains(&access)
     }
+
+    /// Whether an access to two or four elements is one to a whole part of that size of its object: then they are all inside
+    /// or all outside.
+    pub fn is_whole(&self, access: InstId) -> bool {
+        self.whole.contains(&access)
+    }
+
+    /// How many accesses are known to be inside or whole. What more is known of lengths can only add to them.
+    pub fn certain(&self) -> usize {
+        self.inside.len() + self.whole.len()
+    }
 }
+
+/// Values that are looked at to know whether one is a multiple of something.
+const MULTIPLES_TRIED: u32 = 64;
 
 struct Walk<'p> {
     program: &'p Program,
+    lengths: Lengths,
     /// The intervals here are those of the place where the walk is; at its end they are those of the definitions.
     facts: Ranges,
     /// Pairs of 32-bit values of which the first is less here, by the comparison of their type.
     less: Vec<(ValueId, ValueId)>,
+    /// Pairs of which the first is not greater.
+    at_most: Vec<(ValueId, ValueId)>,
     /// Intervals to restore when the place that narrowed them is left.
     narrowed: Vec<(ValueId, Interval)>,
+    /// The loops that were entered, by their bodies.
+    loops: FxHashMap<BlockId, InstId>,
 }
 
 impl Walk<'_> {
@@ -156,7 +255,7 @@ impl Walk<'_> {
 
     /// Walks a block, and says whether what comes after its owner can be reached from it.
     fn block(&mut self, block: BlockId) -> bool {
-        let scope = (self.less.len(), self.narrowed.len());
+        let scope = self.scope();
         let mut falls_through = true;
         for index in 0..self.program.blocks[block].insts.len() {
             let id = self.program.blocks[block].insts[index];
@@ -166,8 +265,14 @@ impl Walk<'_> {
         falls_through
     }
 
-    fn leave(&mut self, (less, narrowed): (usize, usize)) {
+    /// How much is known here: what is added to it can be forgotten.
+    fn scope(&self) -> [usize; 3] {
+        [self.less.len(), self.at_most.len(), self.narrowed.len()]
+    }
+
+    fn leave(&mut self, [less, at_most, narrowed]: [usize; 3]) {
         self.less.truncate(less);
+        self.at_most.truncate(at_most);
         while self.narrowed.len() > narrowed {
             let (value, was) = self.narrowed.pop().expect("counted");
             self.facts.values[value] = was;
@@ -176,7 +281,7 @@ impl Walk<'_> {
 
     /// A block that is entered only if a condition has this value.
     fn arm(&mut self, block: BlockId, condition: ValueId, value: bool) -> bool {
-        let scope = (self.less.len(), self.narrowed.len());
+        let scope = self.scope();
         self.assume(condition, value);
         let falls_through = self.block(block);
         self.leave(scope);
@@ -206,7 +311,7 @@ impl Walk<'_> {
             Op::Switch(cases) => {
                 let mut returns = false;
                 for (position, &arm) in inst.blocks.iter().enumerate() {
-                    let scope = (self.less.len(), self.narrowed.len());
+                    let scope = self.scope();
                     if let Some(&case) = cases.get(position) {
                         let number = match program.ty(inst.operands[0]) {
                             Type::I32 => i64::from(case as i32),
@@ -226,6 +331,7 @@ impl Walk<'_> {
                 returns
             }
             Op::Loop => {
+                self.loops.insert(inst.blocks[0], id);
                 self.parameters(id);
                 // Whether it is ever left is not asked: if not, what follows is never reached, and any answer is right.
                 self.block(inst.blocks[0]);
@@ -337,17 +443,31 @@ impl Walk<'_> {
 
     fn access(&mut self, id: InstId, object: MemId, index: ValueId, width: usize) {
         let last = self.get(index).high.saturating_add(width as i64 - 1);
-        let fits = self.program.memory[object].length.is_some_and(|length| last < i64::from(length));
-        if fits || (width == 1 && self.less.iter().any(|&(a, b)| a == index && self.is_within_length(b, object))) {
+        let length = self.program.memory[object].length;
+        let whole = matches!(width, 2 | 4)
+            && length.map_or(self.lengths.fours, |length| length.is_multiple_of(width as u32))
+            && self.is_multiple(index, width as u32, &mut Vec::new(), &mut { MULTIPLES_TRIED });
+        let below = || self.less.iter().any(|&(a, b)| a == index && self.is_within_length(b, object));
+        if length.is_some_and(|length| last < i64::from(length)) || ((whole || width == 1) && below()) {
             self.facts.inside.insert(id);
+        }
+        if whole {
+            self.facts.whole.insert(id);
         }
     }
 
     /// Whether a value is the length of an object, or the minimum of that and another one.
     fn is_within_length(&self, value: ValueId, object: MemId) -> bool {
         let program = self.program;
+        let is_open = |object: MemId| {
+            let memory = &program.memory[object];
+            matches!(memory.space, Space::Storage(_)) && memory.length.is_none()
+        };
         let is_length = |value: ValueId| match program.values[value].def {
-            Def::Result(inst, 0) => program.insts[inst].op == Op::Length(object),
+            Def::Result(inst, 0) => match program.insts[inst].op {
+                Op::Length(other) => other == object || (self.lengths.alike && is_open(other) && is_open(object)),
+                _ => false,
+            },
             Def::Result(..) | Def::Param(..) | Def::Literal(_) | Def::Constant(_) => false,
         };
         let minimum = |inst: InstId| {
@@ -355,6 +475,46 @@ impl Walk<'_> {
             inst.op == Op::Min && program.ty(value) == Type::U32 && inst.operands.iter().any(|&part| is_length(part))
         };
         is_length(value) || matches!(program.values[value].def, Def::Result(inst, 0) if minimum(inst))
+    }
+
+    /// Whether a u32 is always a multiple of 2 or 4. Those that are `assumed` to be are parameters of loops: they are, if what
+    /// they start with is, and what a trip makes of them. Values share parts, so only so many are `left` to look at.
+    fn is_multiple(&self, value: ValueId, of: u32, assumed: &mut Vec<ValueId>, left: &mut u32) -> bool {
+        let program = self.program;
+        if *left == 0 {
+            return false;
+        }
+        *left -= 1;
+        match program.values[value].def {
+            Def::Literal(bits) => (bits as u32).is_multiple_of(of),
+            Def::Constant(_) => false,
+            Def::Param(..) if assumed.contains(&value) => true,
+            Def::Param(block, position) => {
+                let Some(&id) = self.loops.get(&block) else { return false };
+                let mut updates = vec![Vec::new(); program.insts[id].operands.len()];
+                continues(program, block, &mut updates);
+                assumed.push(value);
+                let start = program.insts[id].operands[position as usize];
+                let given = updates[position as usize].iter().chain([&start]);
+                let all = given.copied().all(|given| self.is_multiple(given, of, assumed, left));
+                assumed.pop();
+                all
+            }
+            Def::Result(inst, 0) if program.ty(value) == Type::U32 => {
+                let inst = &program.insts[inst];
+                let mut is = |position: usize| self.is_multiple(inst.operands[position], of, assumed, left);
+                match inst.op {
+                    Op::Add | Op::Sub | Op::Or | Op::Xor | Op::Min | Op::Max => is(0) && is(1),
+                    Op::Mul | Op::And => is(0) || is(1),
+                    Op::Shl => {
+                        integer(program, inst.operands[1]).is_some_and(|count| (2..32).contains(&count)) || is(0)
+                    }
+                    Op::Select => is(1) && is(2),
+                    _ => false,
+                }
+            }
+            Def::Result(..) => false,
+        }
     }
 
     /// From here on, a bool has this value.
@@ -405,9 +565,7 @@ impl Walk<'_> {
         let (of_a, of_b) = (self.get(a), self.get(b));
         self.narrow(a, Interval::new(i64::MIN, of_b.high - gap));
         self.narrow(b, Interval::new(of_a.low + gap, i64::MAX));
-        if gap == 1 {
-            self.less.push((a, b));
-        }
+        if gap == 1 { &mut self.less } else { &mut self.at_most }.push((a, b));
     }
 
     /// From here on, a value is not the one number that another is.
@@ -425,63 +583,21 @@ impl Walk<'_> {
 
     /// What the only result of an instruction without blocks can be.
     fn result(&self, id: InstId) -> Interval {
-        let program = self.program;
-        let inst = &program.insts[id];
-        let ty = program.ty(inst.results[0]);
-        let all = Interval::of_type(ty);
-        let of = |position: usize| self.get(inst.operands[position]);
-        let is_small =
-            inst.operands.iter().all(|&value| matches!(program.ty(value), Type::U32 | Type::I32 | Type::Bool));
+        let inst = &self.program.insts[id];
         match &inst.op {
-            Op::LocalId(axis) => Interval::new(0, i64::from(program.workgroup_size[axis_index(*axis)]) - 1),
-            Op::LocalIndex | Op::SubgroupId => {
-                Interval::new(0, program.workgroup_size.iter().map(|&size| i64::from(size)).product::<i64>() - 1)
+            op @ (Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge) => self.comparison(op, &inst.operands),
+            Op::Sub if self.program.ty(inst.results[0]) == Type::U32 && self.is_at_most(&inst.operands) => {
+                let (a, b) = (self.get(inst.operands[0]), self.get(inst.operands[1]));
+                Interval::new((a.low - b.high).max(0), a.high - b.low)
             }
-            Op::GroupSize(axis) => Interval::exactly(i64::from(program.workgroup_size[axis_index(*axis)])),
-            Op::SubgroupSize => Interval::new(1, 128),
-            Op::SubgroupLane => Interval::new(0, 127),
-            Op::Length(object) => program.memory[*object].length.map_or(all, |length| Interval::exactly(length.into())),
-            Op::CountOnes | Op::LeadingZeros | Op::TrailingZeros => Interval::new(0, 64),
-            Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge => self.comparison(&inst.op, &inst.operands),
-            _ if !is_small || inst.operands.is_empty() => all,
-            Op::Add => Interval::new(of(0).low + of(1).low, of(0).high + of(1).high).wrapped(ty),
-            Op::Sub => Interval::new(of(0).low - of(1).high, of(0).high - of(1).low).or_all_of(ty),
-            // Both are below 2³² in size, so the product is below 2⁶⁴ but may exceed an i64.
-            Op::Mul => Interval::corners(of(0), of(1), i64::saturating_mul).or_all_of(ty),
-            Op::Div if of(1).low > 0 => Interval::corners(of(0), of(1), |a, b| a / b),
-            Op::Rem if of(0).low >= 0 && of(1).low > 0 => Interval::new(0, of(0).high.min(of(1).high - 1)),
-            Op::Min => Interval::new(of(0).low.min(of(1).low), of(0).high.min(of(1).high)),
-            Op::Max => Interval::new(of(0).low.max(of(1).low), of(0).high.max(of(1).high)),
-            Op::And if ty == Type::Bool => Interval::new(of(0).low & of(1).low, of(0).high & of(1).high),
-            Op::Or if ty == Type::Bool => Interval::new(of(0).low | of(1).low, of(0).high | of(1).high),
-            Op::Not if ty == Type::Bool => Interval::new(1 - of(0).high, 1 - of(0).low),
-            // The result has no bit that the smaller of two numbers that are not negative has no room for.
-            Op::And if of(0).low >= 0 && of(1).low >= 0 => Interval::new(0, of(0).high.min(of(1).high)),
-            Op::And if of(0).low >= 0 => Interval::new(0, of(0).high),
-            Op::And if of(1).low >= 0 => Interval::new(0, of(1).high),
-            Op::Or if of(0).low >= 0 && of(1).low >= 0 => {
-                Interval::new(of(0).low.max(of(1).low), filled(of(0).high | of(1).high))
-            }
-            Op::Xor if of(0).low >= 0 && of(1).low >= 0 => Interval::new(0, filled(of(0).high | of(1).high)),
-            Op::Shl => match of(1).single() {
-                Some(count @ 0..=31) => Interval::new(of(0).low << count, of(0).high << count).or_all_of(ty),
-                _ => all,
-            },
-            Op::Shr => match (of(1).single(), of(0).low >= 0) {
-                (Some(count @ 0..=31), _) => Interval::new(of(0).low >> count, of(0).high >> count),
-                (_, true) => Interval::new(0, of(0).high),
-                _ => all,
-            },
-            Op::Select => match of(0).single() {
-                Some(1) => of(1),
-                Some(_) => of(2),
-                None => of(1).hull(of(2)),
-            },
-            Op::Cast | Op::Bitcast if of(0).within(all) => of(0),
-            // Invocation 0 may have ended; then it gives 0.
-            Op::Broadcast => of(0).hull(Interval::exactly(0)),
-            _ => all,
+            _ => Interval::of_result(self.program, id, |operand| self.get(operand)),
         }
+    }
+
+    /// Whether the second of two values is known to be not greater than the first.
+    fn is_at_most(&self, operands: &[ValueId]) -> bool {
+        let pair = (operands[1], operands[0]);
+        self.less.contains(&pair) || self.at_most.contains(&pair)
     }
 
     fn comparison(&self, op: &Op, operands: &[ValueId]) -> Interval {

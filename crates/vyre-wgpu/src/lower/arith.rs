@@ -149,6 +149,8 @@ impl Builder {
             }
             Op::Min if float => self.float_extreme(ty, a, b, false),
             Op::Max if float => self.float_extreme(ty, a, b, true),
+            Op::Min if ty.bits() == 32 => self.math(MathFunction::Min, operands),
+            Op::Max if ty.bits() == 32 => self.math(MathFunction::Max, operands),
             Op::Min => {
                 let less = self.lt(a, b);
                 self.select(less, a, b)

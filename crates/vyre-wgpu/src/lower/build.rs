@@ -6,7 +6,7 @@
 use half::f16;
 use naga::{
     BinaryOperator, Block, Expression, Handle, Literal, LocalVariable, MathFunction, Range, ScalarKind, Span,
-    Statement, TypeInner, UnaryOperator,
+    Statement, TypeInner, UnaryOperator, VectorSize,
 };
 use rustc_hash::FxHashMap;
 use vyre_foundation::ir::{self, Op, Type};
@@ -74,6 +74,17 @@ impl Builder {
             None => naga::ArraySize::Dynamic,
         };
         self.ty(TypeInner::Array { base, size, stride: u32::from(element.width) })
+    }
+
+    pub(super) fn vector_ty(&mut self, element: Type, size: VectorSize) -> Handle<naga::Type> {
+        self.ty(TypeInner::Vector { size, scalar: scalar(element) })
+    }
+
+    /// An array of vectors, of a length that is not known.
+    pub(super) fn vectors_ty(&mut self, element: Type, size: VectorSize) -> Handle<naga::Type> {
+        let base = self.vector_ty(element, size);
+        let stride = size as u32 * u32::from(scalar(element).width);
+        self.ty(TypeInner::Array { base, size: naga::ArraySize::Dynamic, stride })
     }
 
     // Blocks and statements.

@@ -1,8 +1,10 @@
 //! Control flow. Results and loop parameters are variables: naga has no block arguments.
 
 use naga::{
-    AtomicFunction, Block, CollectiveOperation, Expression, Statement, SubgroupOperation, SwitchCase, SwitchValue,
+    AtomicFunction, Barrier, Block, CollectiveOperation, Expression, Statement, SubgroupOperation, SwitchCase,
+    SwitchValue,
 };
+use vyre_foundation::analysis::exits_of;
 use vyre_foundation::ir::{BlockId, InstId, Literal, Op, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
@@ -12,8 +14,9 @@ use super::{Lowerer, Mode};
 
 /// A loop that is being lowered.
 pub(super) struct Frame {
-    /// Pointers to the parameters and results.
-    params: Vec<Expr>,
+    /// The parameters, and pointers to the variables that hold them.
+    params: Vec<(ValueId, Expr)>,
+    /// Pointers to the results. One that is always a parameter is in the variable of that.
     results: Vec<Expr>,
     /// A variable that says that the loop is being left, where naga's `break` alone leaves only a switch.
     done: Option<Expr>,
@@ -56,7 +59,8 @@ impl Lowerer<'_> {
                 }
                 Op::Continue => {
                     let frame = self.loops.last().expect("a continue stands in a loop");
-                    let (targets, repeated) = (frame.params.clone(), frame.repeated);
+                    let targets: Vec<Expr> = frame.params.iter().map(|&(_, variable)| variable).collect();
+                    let repeated = frame.repeated;
                     let kept = targets.len().saturating_sub(usize::from(planted::is(Bug::GpuCarried)));
                     self.assign(&targets[..kept], &inst.operands);
                     if !repeated {
@@ -81,9 +85,13 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Stores values. They are expressions that have been evaluated, so the order does not matter.
+    /// Stores values. They are expressions that have been evaluated, so the order does not matter. A parameter of the loop is in
+    /// its variable until the next trip.
     fn assign(&mut self, targets: &[Expr], values: &[ValueId]) {
         for (&target, &value) in targets.iter().zip(values) {
+            if self.loops.last().is_some_and(|frame| frame.params.contains(&(value, target))) {
+                continue;
+            }
             let value = self.value(value);
             self.b.store(target, value);
         }
@@ -128,11 +136,22 @@ impl Lowerer<'_> {
     fn construct(&mut self, id: InstId, mode: Mode) {
         let program = self.program;
         let inst = &program.insts[id];
-        let results: Vec<Expr> =
-            inst.results.iter().map(|&result| self.b.scalar_variable("result", program.ty(result))).collect();
+        let params = match inst.op {
+            Op::Loop => self.variables_of(&program.blocks[inst.blocks[0]].params),
+            _ => Vec::new(),
+        };
+        let mut results: Vec<Expr> = Vec::new();
+        for (position, &result) in inst.results.iter().enumerate() {
+            let always = params.iter().find(|(param, _)| self.always_breaks_with(id, position, *param));
+            results.push(match always {
+                Some(&(_, variable)) => variable,
+                None => self.b.scalar_variable("result", program.ty(result)),
+            });
+        }
         // In a shared block, what the workgroup does not do together is done by the living.
         let alone = mode == Mode::Shared && !self.is_shared(id);
-        let inner = if alone { Mode::Guarded } else { mode };
+        let watched = mode == Mode::Free && self.runs_out_alone(id);
+        let inner = if alone || watched { Mode::Guarded } else { mode };
         let alive = alone.then(|| {
             let alive = self.b.load(self.variables.alive.expect("declared in masked programs"));
             self.b.open();
@@ -182,11 +201,14 @@ impl Lowerer<'_> {
                 let body = self.b.close();
                 self.b.push(Statement::Block(body));
             }
-            _ => self.loop_inst(id, results.clone(), inner),
+            _ => self.loop_inst(id, params, results.clone(), inner),
         }
         if let Some(condition) = alive {
             let accept = self.b.close();
             self.b.push(Statement::If { condition, accept, reject: Block::new() });
+        }
+        if watched {
+            self.return_if_stopped();
         }
         if self.spends(id) {
             self.share_fuel();
@@ -195,6 +217,18 @@ impl Lowerer<'_> {
             let value = self.b.load(variable);
             self.define(result, value);
         }
+    }
+
+    fn variables_of(&mut self, params: &[ValueId]) -> Vec<(ValueId, Expr)> {
+        let program = self.program;
+        params.iter().map(|&param| (param, self.b.scalar_variable("carried", program.ty(param)))).collect()
+    }
+
+    /// Whether a result of a loop is what one of its parameters is in the last trip.
+    fn always_breaks_with(&self, id: InstId, position: usize, param: ValueId) -> bool {
+        let program = self.program;
+        let exits = exits_of(program, program.insts[id].blocks[0]);
+        exits.breaks.iter().all(|&id| program.insts[id].operands[position] == param)
     }
 
     fn arm(&mut self, condition: Expr, block: BlockId, results: &[Expr], mode: Mode) {
@@ -239,14 +273,13 @@ impl Lowerer<'_> {
         }
     }
 
-    fn loop_inst(&mut self, id: InstId, results: Vec<Expr>, mode: Mode) {
+    fn loop_inst(&mut self, id: InstId, params: Vec<(ValueId, Expr)>, results: Vec<Expr>, mode: Mode) {
         let program = self.program;
         let inst = &program.insts[id];
         let body = inst.blocks[0];
         let block = &program.blocks[body];
-        let params: Vec<Expr> =
-            block.params.iter().map(|&param| self.b.scalar_variable("carried", program.ty(param))).collect();
-        self.assign(&params, &inst.operands);
+        let variables: Vec<Expr> = params.iter().map(|&(_, variable)| variable).collect();
+        self.assign(&variables, &inst.operands);
         let done = self.leaves_from_switch(body).then(|| {
             let done = self.b.scalar_variable("done", Type::Bool);
             let no = self.b.bool(false);
@@ -255,14 +288,14 @@ impl Lowerer<'_> {
         });
         let copies = self.repetitions(id);
         // Where a short loop takes fuel at all, it pays for all its trips at once.
-        let short = self.short.get(&id).copied();
-        if let (Some(trips), true) = (short, self.takes_fuel(id)) {
+        let (short, takes_fuel) = (self.trips.short(id), self.takes_fuel(id));
+        if let (Some(trips), true) = (short, takes_fuel) {
             self.burn(id, trips.div_ceil(copies as u32) + 1, mode);
         }
         let guarded = mode == Mode::Guarded;
         self.loops.push(Frame { params: params.clone(), results, done, guarded, repeated: copies > 1 });
         self.b.open();
-        if short.is_none() {
+        if short.is_none() && takes_fuel {
             if self.spends(id) && self.contains(id, &|_, inner, _| program.insts[inner].op == Op::Loop) {
                 self.share_fuel();
             }
@@ -276,7 +309,7 @@ impl Lowerer<'_> {
             self.living_choice(Type::Bool, yes);
         }
         for _ in 0..copies {
-            for (&param, &variable) in block.params.iter().zip(&params) {
+            for &(param, variable) in &params {
                 let value = self.b.load(variable);
                 self.define(param, value);
             }
@@ -298,7 +331,8 @@ impl Lowerer<'_> {
             Op::Loop => true,
             _ => false,
         };
-        if !self.target.loop_budget || self.leaves_from_switch(body) || self.contains(id, &awkward) {
+        let may_repeat = self.target.loop_budget && self.takes_fuel(id);
+        if !may_repeat || self.leaves_from_switch(body) || self.contains(id, &awkward) {
             return 1;
         }
         let mut size = 0;
@@ -320,13 +354,41 @@ impl Lowerer<'_> {
 
     /// Whether a loop takes fuel.
     pub(super) fn takes_fuel(&self, id: InstId) -> bool {
-        self.target.loop_budget || !self.short.contains_key(&id)
+        !self.free.contains(&id) && (self.target.loop_budget || self.trips.short(id).is_none())
     }
 
     /// Whether a construct takes trips off a budget that is the subgroup's.
     fn spends(&self, id: InstId) -> bool {
-        let is_loop = |id: InstId| self.program.insts[id].op == Op::Loop;
-        self.target.loop_budget && (is_loop(id) || self.contains(id, &|_, inner, _| is_loop(inner)))
+        self.target.loop_budget && self.has_fuel_loop(id)
+    }
+
+    /// Whether a construct is or contains a loop that takes fuel.
+    fn has_fuel_loop(&self, id: InstId) -> bool {
+        let is = |id: InstId| self.program.insts[id].op == Op::Loop && self.takes_fuel(id);
+        is(id) || self.contains(id, &|_, inner, _| is(inner))
+    }
+
+    /// Whether a construct that a workgroup enters together has loops in it, of which only some may take the trips and run out
+    /// of fuel.
+    fn runs_out_alone(&self, id: InstId) -> bool {
+        let diverges = |block: &BlockId| self.facts.as_ref().is_some_and(|facts| facts.divergence(*block).is_some());
+        self.program.insts[id].blocks.iter().any(diverges) && self.has_fuel_loop(id)
+    }
+
+    /// After such a construct: if somebody has run out, the workgroup returns.
+    fn return_if_stopped(&mut self) {
+        let alive = self.variables.alive.expect("declared if somebody may run out");
+        let stopped = self.variables.stopped.expect("declared if somebody may run out");
+        let (zero, one) = (self.b.u32(0), self.b.u32(1));
+        let alive = self.b.load(alive);
+        let dead = self.b.not(alive, Type::Bool);
+        self.b.when(dead, |b| b.store(stopped, one));
+        self.barrier(Barrier::WORK_GROUP);
+        let somebody = self.b.load(stopped);
+        // Everybody has read before somebody else runs out.
+        self.barrier(Barrier::WORK_GROUP);
+        let ended = self.b.ne(somebody, zero);
+        self.b.when(ended, |b| b.push(Statement::Return { value: None }));
     }
 
     /// Whether several arms of a construct do that: then they stand one after the other, so that each knows what those

@@ -3,7 +3,11 @@
 //! An index outside is never used: a load takes element 0 instead and then gives 0, a store is skipped. A storage object may
 //! begin anywhere in its binding, if the variant says so; then its elements are found at their index plus an offset.
 
-use naga::{AddressSpace, AtomicFunction, Expression, GlobalVariable, PredeclaredType, Span, Statement, StorageAccess};
+use naga::{
+    AddressSpace, AtomicFunction, Expression, GlobalVariable, PredeclaredType, Span, Statement, StorageAccess,
+    VectorSize,
+};
+use rustc_hash::FxHashSet;
 use vyre_foundation::ir::{Axis, Def, Element, Inst, InstId, MemId, Op, Space, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
@@ -40,6 +44,8 @@ enum Shape {
     Extended,
     /// Several in each u32.
     Packed,
+    /// As vectors of so many.
+    Vectors(VectorSize),
 }
 
 /// Whether an element that is accessed is inside its object.
@@ -96,11 +102,16 @@ impl Lowerer<'_> {
                     if !used {
                         continue;
                     }
-                    let packed = is_sub_word(element);
-                    let ty = match packed {
+                    let shape = match self.vectors(id) {
+                        Some(size) => Shape::Vectors(size),
+                        None if is_sub_word(element) => Shape::Packed,
+                        None => Shape::Plain,
+                    };
+                    let ty = match shape {
                         // Stores to neighbours in one word must not undo each other.
-                        true => self.b.array_ty(Type::U32, None, stored),
-                        false => self.b.array_ty(value_ty, None, atomic),
+                        Shape::Packed => self.b.array_ty(Type::U32, None, stored),
+                        Shape::Vectors(size) => self.b.vectors_ty(value_ty, size),
+                        Shape::Plain | Shape::Extended => self.b.array_ty(value_ty, None, atomic),
                     };
                     let space = match read_only(access, memory.atomic, self.variant) {
                         true => AddressSpace::Storage { access: StorageAccess::LOAD },
@@ -115,7 +126,6 @@ impl Lowerer<'_> {
                         None => measured.then(|| self.param(word)),
                     };
                     let offset = self.variant.parts.then(|| self.param(word + 1));
-                    let shape = if packed { Shape::Packed } else { Shape::Plain };
                     Object::Array(Array { base, element, length, offset, shape })
                 }
                 Space::Workgroup | Space::Private => {
@@ -133,6 +143,31 @@ impl Lowerer<'_> {
                 }
             };
             self.objects[id] = Some(object);
+        }
+    }
+
+    /// The vectors that a storage object is made of, if nothing else is loaded from it or stored to it.
+    fn vectors(&self, memory: MemId) -> Option<VectorSize> {
+        let program = self.program;
+        if self.variant.parts || !matches!(program.memory[memory].element, Element::I32 | Element::U32 | Element::F32) {
+            return None;
+        }
+        let mut widths = FxHashSet::default();
+        program.walk(|id, _| {
+            let inst = &program.insts[id];
+            if inst.op.memory() == Some(memory) {
+                widths.insert(match inst.op {
+                    Op::Load(_) if self.ranges.is_whole(id) => inst.results.len(),
+                    Op::Store(_) if self.ranges.is_whole(id) => inst.operands.len() - 1,
+                    Op::Length(_) => return,
+                    _ => 0,
+                });
+            }
+        });
+        match widths.into_iter().collect::<Vec<usize>>()[..] {
+            [2] => Some(VectorSize::Bi),
+            [4] => Some(VectorSize::Quad),
+            _ => None,
         }
     }
 
@@ -261,11 +296,16 @@ impl Lowerer<'_> {
         let length = self.length(memory);
         let first = self.b.lt(index, length);
         let mut elements = vec![(index, Inside::Where(first))];
+        let whole = !self.masked && self.ranges.is_whole(id);
         // Where the first is inside, this does not wrap; where it is not, none of the others is.
-        let left = if width > 1 { self.b.sub(length, index) } else { length };
+        let left = if width > 1 && !whole { self.b.sub(length, index) } else { length };
         for offset in 1..width {
             let offset = self.b.u32(offset as u32);
             let index = self.b.add(index, offset);
+            if whole {
+                elements.push((index, Inside::Where(first)));
+                continue;
+            }
             let inside = if planted::is(Bug::GpuWideBound) { self.b.ge(left, offset) } else { self.b.gt(left, offset) };
             elements.push((index, Inside::Where(self.b.and(first, inside))));
         }
@@ -314,6 +354,22 @@ impl Lowerer<'_> {
         }
         let array = self.array(memory);
         let ty = array.element.value_type();
+        if let Shape::Vectors(size) = array.shape {
+            let (index, inside) = self.elements(memory, id, 1)[0];
+            let zero = self.b.u32(0);
+            let safe = if let Inside::Where(inside) = inside { self.b.select(inside, index, zero) } else { index };
+            let pointer = self.vector(&array, safe, size);
+            let vector = self.b.load(pointer);
+            for (position, result) in results.into_iter().enumerate() {
+                let mut value = self.b.field(vector, position as u32);
+                if let Inside::Where(inside) = inside {
+                    let zero = self.b.zero(ty);
+                    value = self.b.select(inside, value, zero);
+                }
+                self.define(result, value);
+            }
+            return;
+        }
         for ((index, inside), result) in self.elements(memory, id, results.len()).into_iter().zip(results) {
             let safe = match inside {
                 Inside::Never => {
@@ -338,6 +394,13 @@ impl Lowerer<'_> {
             }
             self.define(result, value);
         }
+    }
+
+    /// A pointer to the vector that begins with an element.
+    fn vector(&mut self, array: &Array, index: Expr, size: VectorSize) -> Expr {
+        let count = self.b.u32(size as u32 / 2);
+        let number = self.b.shr(index, count);
+        self.b.at(array.base, number)
     }
 
     /// The element at a bit of a word.
@@ -371,6 +434,17 @@ impl Lowerer<'_> {
         let memory = inst.op.memory().expect("a store names an object");
         let array = self.array(memory);
         let values = &inst.operands[1..];
+        if let Shape::Vectors(size) = array.shape {
+            let (index, inside) = self.elements(memory, id, 1)[0];
+            let components = values.iter().map(|&value| self.value(value)).collect();
+            let ty = self.b.vector_ty(array.element.value_type(), size);
+            let vector = self.b.emit(Expression::Compose { ty, components });
+            self.where_inside(inside, |lowerer| {
+                let pointer = lowerer.vector(&array, index, size);
+                lowerer.b.store(pointer, vector);
+            });
+            return;
+        }
         for ((index, inside), &value) in self.elements(memory, id, values.len()).into_iter().zip(values) {
             let value = self.value(value);
             self.where_inside(inside, |lowerer| lowerer.store_element(&array, index, value));

@@ -18,7 +18,10 @@
 //!
 //! # Loops
 //!
-//! Every loop that is not short by its own arithmetic takes fuel, so that no shader runs forever.
+//! Every loop takes fuel, so that no shader runs forever, unless it is known to end soon: because it is short by its own
+//! arithmetic, or because the host has found, from what a launch is given, that its trips are not too many (`trips`). Where
+//! only some invocations of a workgroup take the trips of a loop and one of them runs out, it leaves what all its workgroup
+//! entered together, and then the workgroup returns.
 //!
 //! Mesa's software driver counts the trips of all loops that a subgroup takes, whichever invocations are in them, and ends
 //! every loop after its first trip once they are [`BUDGET`]: silently, with wrong results. For such a device (`loop_budget`)
@@ -33,12 +36,12 @@ pub(crate) mod control;
 mod flow;
 mod fma;
 mod memory;
-mod short;
+pub(crate) mod trips;
 
 use naga::{AddressSpace, Binding, BuiltIn, EntryPoint, Expression, FunctionArgument, Span, StorageAccess, VectorSize};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_foundation::Validated;
-use vyre_foundation::analysis::{Ranges, Scope, Uniformity};
+use vyre_foundation::analysis::{Lengths, Ranges, Scope, Uniformity};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{Access, Axis, InstId, MemId, Op, Program, Space, Type, ValueId};
@@ -48,6 +51,7 @@ use vyre_foundation::transform::expand_math;
 use build::{Builder, Expr};
 use control::{Control, param, report};
 use memory::Object;
+use trips::{Given, Trips};
 
 /// What lowering must know about a device.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +75,9 @@ pub(crate) struct Variant {
     /// Whether objects may begin anywhere in what is bound, and several may be parts of one buffer. wgpu wants the buffer to be
     /// writable in all its bindings then.
     pub(crate) parts: bool,
+    /// Whether the host has counted the trips of the loops that it can count.
+    pub(crate) counted: bool,
+    pub(crate) lengths: Lengths,
 }
 
 /// How the workgroups that are launched are those that were asked for.
@@ -84,9 +91,20 @@ pub(crate) enum Grid {
     Folded,
 }
 
-impl Variant {
-    /// What most launches of a program need.
-    pub(crate) fn usual(program: &Program) -> Variant {
+/// A program that can be lowered.
+pub(crate) struct Source {
+    /// With the math library in it.
+    program: Validated<Program>,
+    ranges: Ranges,
+    trips: Trips,
+    usual: Variant,
+    /// Which lengths make no difference.
+    unaffected: Lengths,
+}
+
+impl Source {
+    pub(crate) fn of(program: &Validated<Program>) -> Source {
+        let program = expand_math(program, |op| program.fast && arith::of_device(op).is_some()).into_owned();
         let mut flat = program.workgroup_size[1..] == [1, 1];
         program.walk(|id, _| {
             flat &= !matches!(
@@ -94,7 +112,41 @@ impl Variant {
                 Op::GlobalId(axis) | Op::GroupId(axis) | Op::GroupCount(axis) if axis != Axis::X
             );
         });
-        Variant { grid: if flat { Grid::Line } else { Grid::Direct }, parts: false }
+        let ranges = Ranges::of(&program);
+        let trips = Trips::of(&program, &ranges);
+        let lengths = Lengths { alike: true, fours: true };
+        let all = Ranges::given(&program, lengths).certain();
+        let certain = |lengths: Lengths| Ranges::given(&program, lengths).certain();
+        let unaffected = Lengths {
+            alike: certain(Lengths { alike: false, ..lengths }) == all,
+            fours: certain(Lengths { fours: false, ..lengths }) == all,
+        };
+        let grid = if flat { Grid::Line } else { Grid::Direct };
+        Source { program, ranges, trips, usual: Variant { grid, parts: false, counted: true, lengths }, unaffected }
+    }
+
+    /// What most launches need.
+    pub(crate) fn usual(&self) -> Variant {
+        self.usual
+    }
+
+    /// What launches with such lengths need: what makes no difference is as usual.
+    pub(crate) fn lengths(&self, Lengths { alike, fours }: Lengths) -> Lengths {
+        Lengths { alike: alike || self.unaffected.alike, fours: fours || self.unaffected.fours }
+    }
+
+    /// At most how many trips an invocation takes in loops that have no fuel in `counted` variants, if a launch tells.
+    pub(crate) fn trips(&self, given: Given<'_>) -> Option<u64> {
+        self.trips.most(&self.program, &self.ranges, given)
+    }
+
+    /// Lowers the program. Binding 0 is `params`, the storage objects follow in their order, and the last is `report`.
+    pub(crate) fn lower(&self, target: Target, variant: Variant) -> Lowered {
+        let target = match self.program.fast {
+            true => Target { veil_floats: false, emulate_fma: false, ..target },
+            false => target,
+        };
+        Lowerer::new(self, target, variant).run()
     }
 }
 
@@ -113,16 +165,6 @@ pub(crate) const BUDGET: u64 = 65_000;
 
 /// The name of the entry point.
 pub(crate) const ENTRY: &str = "main";
-
-/// Lowers a program. Binding 0 is `params`, the storage objects follow in their order, and the last is `report`.
-pub(crate) fn lower(program: &Validated<Program>, target: Target, variant: Variant) -> Lowered {
-    let target = match program.fast {
-        true => Target { veil_floats: false, emulate_fma: false, ..target },
-        false => target,
-    };
-    let program = expand_math(program, |op| program.fast && arith::of_device(op).is_some());
-    Lowerer::new(&program, target, variant).run()
-}
 
 /// Who executes a block, and what an exit means there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,8 +193,9 @@ struct Lowerer<'p> {
     /// Which accesses need no check.
     ranges: Ranges,
     masked: bool,
-    /// Loops that are short by their own arithmetic, with the most trips that they take.
-    short: FxHashMap<InstId, u32>,
+    trips: &'p Trips,
+    /// The loops that the host has counted.
+    free: FxHashSet<InstId>,
     loops: Vec<flow::Frame>,
     builtins: FxHashMap<BuiltIn, Expr>,
     group_index: Option<Expr>,
@@ -174,13 +217,16 @@ struct Variables {
     group_fuel: Option<Expr>,
     /// Lines that the invocation has printed.
     printed: Option<Expr>,
+    /// Workgroup memory: whether one of the workgroup has run out of fuel while others did not take the trips of its loop.
+    stopped: Option<Expr>,
     /// Workgroup memory by which a value is handed from the living to all.
     somebody: Option<Expr>,
     choice: Option<Expr>,
 }
 
 impl<'p> Lowerer<'p> {
-    fn new(program: &'p Program, target: Target, variant: Variant) -> Self {
+    fn new(source: &'p Source, target: Target, variant: Variant) -> Self {
+        let program: &Program = &source.program;
         let mut b = Builder::new();
         b.emulate_fma = target.emulate_fma;
         let control = Control::new(program);
@@ -210,9 +256,10 @@ impl<'p> Lowerer<'p> {
             params,
             report: None,
             facts,
-            ranges: Ranges::of(program),
+            ranges: Ranges::given(program, variant.lengths),
             masked: false,
-            short: short::loops(program).into_iter().collect(),
+            trips: &source.trips,
+            free: if variant.counted { source.trips.free() } else { FxHashSet::default() },
             loops: Vec::new(),
             builtins: FxHashMap::default(),
             group_index: None,
@@ -257,7 +304,7 @@ impl<'p> Lowerer<'p> {
         Lowered { module: b.module, control, workgroup_bytes, needs_zeros }
     }
 
-    /// Whether some invocations of a workgroup may end while others go on.
+    /// Whether some invocations of a workgroup may end while others go on. If one runs out of fuel, they need not.
     fn dies_divergently(&self) -> bool {
         let facts = self.facts.as_ref().expect("asked for programs with collective operations");
         let program = self.program;
@@ -265,12 +312,7 @@ impl<'p> Lowerer<'p> {
         while let Some(block) = pending.pop() {
             for &id in &program.blocks[block].insts {
                 let inst = &program.insts[id];
-                let dies = match inst.op {
-                    Op::Return | Op::Trap => facts.divergence(block).is_some(),
-                    Op::Loop => self.takes_fuel(id) && facts.divergence(inst.blocks[0]).is_some(),
-                    _ => false,
-                };
-                if dies {
+                if matches!(inst.op, Op::Return | Op::Trap) && facts.divergence(block).is_some() {
                     return true;
                 }
                 pending.extend(&inst.blocks);
@@ -514,7 +556,14 @@ impl<'p> Lowerer<'p> {
                 let class = program.class(inst);
                 let operands: Vec<Expr> = inst.operands.iter().map(|&operand| self.value(operand)).collect();
                 let folded = self.b.folded(&inst.op, &operands, Some(result_ty));
-                let expr = folded.unwrap_or_else(|| self.b.pure(&inst.op, class, result_ty, &operands));
+                // What is known of an invocation holds until it ends; those that have ended and still come by may divide by 0.
+                let second = inst.operands.get(1);
+                let positive = !self.masked && second.is_some_and(|&value| self.ranges.of_value(value).low > 0);
+                let expr = folded.unwrap_or_else(|| match inst.op {
+                    Op::Div if positive => self.quotient(operands[0], operands[1]),
+                    Op::Rem if positive => self.modulo(operands[0], operands[1]),
+                    _ => self.b.pure(&inst.op, class, result_ty, &operands),
+                });
                 self.define(result, expr);
             }
             Kind::PerInvocation | Kind::PerGroup => {
@@ -550,7 +599,7 @@ impl<'p> Lowerer<'p> {
     /// Declares and sets the variables that effects need.
     fn prepare_effects(&mut self) {
         let program = self.program;
-        let (mut prints, mut fuel, mut group_fuel) = (false, false, false);
+        let (mut prints, mut fuel, mut group_fuel, mut alone) = (false, false, false, false);
         program.walk(|id, _| {
             let inst = &program.insts[id];
             match inst.op {
@@ -559,15 +608,18 @@ impl<'p> Lowerer<'p> {
                     let together = self.together(id);
                     group_fuel |= together;
                     fuel |= !together || self.masked;
+                    alone |= !together && self.facts.is_some();
                 }
                 _ => {}
             }
         });
-        if self.masked {
+        if self.masked || alone {
             let alive = self.b.scalar_variable("alive", Type::Bool);
             let yes = self.b.bool(true);
             self.b.store(alive, yes);
             self.variables.alive = Some(alive);
+        }
+        if self.masked {
             self.variables.somebody = Some(self.workgroup_variable("somebody", Type::U32, true));
             self.variables.choice = Some(self.workgroup_variable("choice", Type::U32, true));
         }
@@ -585,6 +637,15 @@ impl<'p> Lowerer<'p> {
             let given = self.param(param::GROUP_FUEL);
             self.b.store(variable, given);
             self.variables.group_fuel = Some(variable);
+        }
+        if alone && !self.masked {
+            let stopped = self.workgroup_variable("stopped", Type::U32, true);
+            self.variables.stopped = Some(stopped);
+            let local = self.builtin(BuiltIn::LocalInvocationIndex);
+            let zero = self.b.u32(0);
+            let first = self.b.eq(local, zero);
+            // There is a barrier where all find out whether to begin.
+            self.b.when(first, |b| b.store(stopped, zero));
         }
         self.control.both_fuels = fuel && group_fuel;
         if fuel || group_fuel {
