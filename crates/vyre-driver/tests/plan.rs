@@ -27,8 +27,8 @@ fn fuse(of: &[(u64, u64, u64, u64)], budget: u64) -> Result<launch_fusion::Plan,
     launch_fusion::Planner::default().plan(&stages(of), budget)
 }
 
-fn ids(plan: &launch_fusion::Plan) -> Vec<&[u32]> {
-    plan.groups().map(|group| group.stage_ids).collect()
+fn ids(of: &[(u64, u64, u64, u64)], budget: u64) -> Vec<Vec<u32>> {
+    fuse(of, budget).unwrap().groups().map(|group| group.stage_ids.to_vec()).collect()
 }
 
 fn edges(of: &[(usize, usize)]) -> Vec<Dependency> {
@@ -67,13 +67,13 @@ fn a_chain_is_one_launch() {
 
 #[test]
 fn layouts_the_host_and_the_budget_end_groups() {
-    let plan = fuse(&[(1, 8, 8, 0), (2, 8, 8, 0), (2, 8, 8, 0), (1, 8, 8, 0), (HOST, 8, 8, 0), (1, 8, 8, 0)], 100);
-    assert_eq!(ids(&plan.unwrap()), [&[0][..], &[1, 2], &[3], &[4, 5]]);
+    let mixed = [(1, 8, 8, 0), (2, 8, 8, 0), (2, 8, 8, 0), (1, 8, 8, 0), (HOST, 8, 8, 0), (1, 8, 8, 0)];
+    assert_eq!(ids(&mixed, 100), [&[0][..], &[1, 2], &[3], &[4, 5]]);
     let chain = [(1, 8, 8, 0); 5];
-    assert_eq!(ids(&fuse(&chain, 24).unwrap()), [&[0, 1][..], &[2, 3], &[4]]);
-    assert_eq!(ids(&fuse(&chain, 23).unwrap()), [[0], [1], [2], [3], [4]]);
+    assert_eq!(ids(&chain, 24), [&[0, 1][..], &[2, 3], &[4]]);
+    assert_eq!(ids(&chain, 23), [[0], [1], [2], [3], [4]]);
     // By itself, the second stage would be too large. The group holds its input already.
-    assert_eq!(ids(&fuse(&[(1, 8, 8, 0), (1, 90, 8, 0)], 24).unwrap()), [[0, 1]]);
+    assert_eq!(ids(&[(1, 8, 8, 0), (1, 90, 8, 0)], 24), [[0, 1]]);
     assert_eq!(fuse(&[], 1).unwrap(), launch_fusion::Plan::default());
 }
 
@@ -271,8 +271,7 @@ proptest! {
             Ok(plan) => {
                 prop_assert_eq!(Some(plan.launch_count), fewest_launches(&stages(&chain), budget));
                 prop_assert_eq!(plan.launch_count + plan.avoided_launches, chain.len() as u32);
-                let all: Vec<u32> = plan.groups().flat_map(|group| group.stage_ids.to_vec()).collect();
-                prop_assert!(all.into_iter().eq(0..chain.len() as u32));
+                prop_assert!(plan.groups().flat_map(|group| group.stage_ids).copied().eq(0..chain.len() as u32));
                 prop_assert!(plan.groups().all(|group| group.required_bytes <= budget));
                 let avoided = plan.groups().map(|group| group.avoided_intermediate_bytes).sum::<u64>();
                 prop_assert_eq!(plan.avoided_intermediate_bytes, avoided);
@@ -332,9 +331,8 @@ proptest! {
         let peak = |bytes: fn(&(u64, u64, u64)) -> u64| {
             expected.iter().map(|group| group.iter().map(|wave| bytes(&sizes[*wave])).sum::<u64>()).max().unwrap()
         };
-        prop_assert_eq!(plan.peak_frontier_bytes, peak(|sizes| sizes.0));
-        prop_assert_eq!(plan.peak_scratch_bytes, peak(|sizes| sizes.1));
-        prop_assert_eq!(plan.peak_output_bytes, peak(|sizes| sizes.2));
+        let peaks = [plan.peak_frontier_bytes, plan.peak_scratch_bytes, plan.peak_output_bytes];
+        prop_assert_eq!(peaks, [peak(|sizes| sizes.0), peak(|sizes| sizes.1), peak(|sizes| sizes.2)]);
         prop_assert_eq!(Some(plan.max_group_width), expected.iter().map(Vec::len).max());
     }
 
@@ -349,23 +347,4 @@ proptest! {
             prop_assert_eq!(again, envelope(&sizes, of, budget));
         }
     }
-
-    #[test]
-    fn the_largest_sizes_are_plans_or_errors(
-        sizes in vec((1..3_u64, edge_of_range(), edge_of_range(), edge_of_range()), 1..6),
-        budget in edge_of_range(),
-    ) {
-        if let Err(error) = fuse(&sizes, budget) {
-            prop_assert!(["D015", "D017", "D019"].contains(&error.code()), "{}", error);
-        }
-        let sizes: Vec<_> = sizes.iter().map(|size| (size.1, size.2, size.3)).collect();
-        if let Err(error) = envelope(&sizes, &[], budget) {
-            prop_assert!(["D018", "D019"].contains(&error.code()), "{}", error);
-        }
-    }
-}
-
-/// Sizes around which sums begin to overflow, and small ones.
-fn edge_of_range() -> impl Strategy<Value = u64> {
-    (prop::sample::select(vec![0, MAX / 4, MAX / 2, MAX]), 0..4_u64).prop_map(|(size, more)| size.wrapping_add(more))
 }
