@@ -125,7 +125,7 @@ impl Planner {
             }
         }
 
-        self.layers.fill(0);
+        // Nothing has raised the layers of these, and those of others are found anew.
         self.ready.extend((0..wave_count).filter(|wave| self.waiting[*wave] == 0));
         let mut done = 0;
         while let Some(&wave) = self.ready.get(done) {
