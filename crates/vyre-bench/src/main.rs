@@ -8,6 +8,7 @@ mod gpu;
 mod job;
 mod kernels;
 mod line;
+mod planners;
 
 use std::process::ExitCode;
 
@@ -22,12 +23,17 @@ suites:
   kernels   the example kernels on the cpu device, against kernels by hand, plain Rust with rayon, and themselves as they
             are written; launching and compiling
   gpu       example kernels on the wgpu device, against WGSL by hand through raw wgpu: kernels, instructions of SPIR-V, many
-            dispatches, and a process that is done after its first result";
+            dispatches, and a process that is done after its first result
+  planners  the planners of launches, against plainly written ones";
 
 type Suite = fn(&line::Report) -> Result<(), Error>;
 
-const SUITES: [(&str, Suite); 3] =
-    [("compile", |report| compile::run(report).map_err(Error::from)), ("kernels", kernels::run), ("gpu", gpu::run)];
+const SUITES: [(&str, Suite); 4] = [
+    ("compile", |report| compile::run(report).map_err(Error::from)),
+    ("kernels", kernels::run),
+    ("gpu", gpu::run),
+    ("planners", planners::run),
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -107,6 +107,71 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// Launches are planned for a budget of nothing.
+    #[error("a launch may take 0 bytes, which no stage fits")]
+    ZeroBudget,
+    /// Two stages of a sequence have the same id.
+    #[error("stage {id} is there twice")]
+    DuplicateStage {
+        /// The id.
+        id: u32,
+    },
+    /// A stage that cannot join a group, and is too large by itself.
+    #[error("stage {id} needs {required} bytes by itself, but a launch may take {budget}")]
+    StageOverBudget {
+        /// The stage.
+        id: u32,
+        /// What it needs.
+        required: u64,
+        /// What there is.
+        budget: u64,
+    },
+    /// Something that a plan needs is too large.
+    #[error("{field}: {required} are needed, but the budget has {budget}")]
+    OverBudget {
+        /// What it is.
+        field: &'static str,
+        /// How much is needed.
+        required: u64,
+        /// How much there is.
+        budget: u64,
+    },
+    /// A sum of a plan does not fit its type.
+    #[error("{field}: the sum is too large to be counted")]
+    Overflow {
+        /// What is summed up.
+        field: &'static str,
+    },
+    /// There is no memory to make a plan in.
+    #[error("{field}: there is no memory for {requested} of them")]
+    Reservation {
+        /// What the memory is for.
+        field: &'static str,
+        /// How many there are to be.
+        requested: usize,
+    },
+    /// A dependency of a wave that does not exist.
+    #[error("wave {after} depends on wave {before}, but the waves are 0..{wave_count}")]
+    UnknownWave {
+        /// The wave that comes first.
+        before: usize,
+        /// The wave that waits.
+        after: usize,
+        /// How many there are.
+        wave_count: usize,
+    },
+    /// A wave waits for itself.
+    #[error("wave {wave} depends on itself")]
+    SelfDependency {
+        /// The wave.
+        wave: usize,
+    },
+    /// Waves wait for each other.
+    #[error("{unscheduled} waves can never begin: they wait for each other, or for others that do")]
+    Cycle {
+        /// How many.
+        unscheduled: usize,
+    },
     /// The results of a submission are given once.
     #[error("the results were taken before")]
     AlreadyTaken,
@@ -150,6 +215,15 @@ impl Error {
             Error::AlreadyTaken => "D012",
             Error::Hints { .. } => "D013",
             Error::CachedProgram { .. } => "D014",
+            Error::ZeroBudget => "D015",
+            Error::DuplicateStage { .. } => "D016",
+            Error::StageOverBudget { .. } => "D017",
+            Error::OverBudget { .. } => "D018",
+            Error::Overflow { .. } => "D019",
+            Error::Reservation { .. } => "D020",
+            Error::UnknownWave { .. } => "D021",
+            Error::SelfDependency { .. } => "D022",
+            Error::Cycle { .. } => "D023",
         }
     }
 
@@ -168,6 +242,22 @@ impl Error {
             Error::AlreadyTaken => "keep the results that `wait_timeout` or `poll` gave".into(),
             Error::Hints { .. } => "nothing to do: the file is replaced when a program has run".into(),
             Error::CachedProgram { .. } => "nothing to do: it was deleted, and the program was optimized again".into(),
+            Error::ZeroBudget => "give a budget of at least what the largest stage needs".into(),
+            Error::DuplicateStage { .. } => "give every stage of a sequence an id of its own".into(),
+            Error::StageOverBudget { required, .. } => {
+                format!("raise the budget to {required} bytes, or split the stage into smaller ones")
+            }
+            Error::OverBudget { required, .. } => {
+                format!("raise the budget so that {required} bytes fit, or work in smaller pieces")
+            }
+            Error::Overflow { .. } => "give the sizes that are meant; real ones have sums of less than 2^64".into(),
+            Error::Reservation { .. } => "plan fewer at a time, or free memory".into(),
+            Error::UnknownWave { wave_count, .. } => match wave_count {
+                0 => "leave out dependencies where there are no waves".into(),
+                count => format!("use waves up to {}, or raise their count", count - 1),
+            },
+            Error::SelfDependency { .. } => "leave out this dependency".into(),
+            Error::Cycle { .. } => "leave out a dependency of every cycle".into(),
             Error::Cancelled => "submit it again".into(),
             Error::DeviceLost { .. } => "open the device again and upload the data again".into(),
             Error::Backend { .. } => "this may be a bug in vyre or in a driver: please report it".into(),

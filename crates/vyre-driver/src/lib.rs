@@ -8,6 +8,8 @@
 //! dispatches. A program that was optimized before is not optimized again: a device remembers what it compiled last, and a [`Cache`]
 //! keeps optimized programs for other processes.
 //!
+//! What is launched together, in which order and in how much memory is [planned](plan).
+//!
 //! Everything a caller can get wrong is checked here, once for all devices, before a backend sees it: names, types and lengths
 //! of arguments, overlaps, grids, buffers of other or lost devices, types that a device does not have. A backend implements
 //! the five functions of [`backend::Device`] and may rely on all of that.
@@ -20,6 +22,7 @@ mod device;
 mod error;
 mod null;
 mod oracle;
+pub mod plan;
 mod registry;
 mod shared;
 mod telemetry;
