@@ -201,7 +201,7 @@ impl Lowerer<'_> {
                 let body = self.b.close();
                 self.b.push(Statement::Block(body));
             }
-            _ => self.loop_inst(id, params, results.clone(), inner),
+            _ => self.loop_inst(id, &params, results.clone(), inner),
         }
         if let Some(condition) = alive {
             let accept = self.b.close();
@@ -273,7 +273,7 @@ impl Lowerer<'_> {
         }
     }
 
-    fn loop_inst(&mut self, id: InstId, params: Vec<(ValueId, Expr)>, results: Vec<Expr>, mode: Mode) {
+    fn loop_inst(&mut self, id: InstId, params: &[(ValueId, Expr)], results: Vec<Expr>, mode: Mode) {
         let program = self.program;
         let inst = &program.insts[id];
         let body = inst.blocks[0];
@@ -293,7 +293,7 @@ impl Lowerer<'_> {
             self.burn(id, trips.div_ceil(copies as u32) + 1, mode);
         }
         let guarded = mode == Mode::Guarded;
-        self.loops.push(Frame { params: params.clone(), results, done, guarded, repeated: copies > 1 });
+        self.loops.push(Frame { params: params.to_vec(), results, done, guarded, repeated: copies > 1 });
         self.b.open();
         if short.is_none() && takes_fuel {
             if self.spends(id) && self.contains(id, &|_, inner, _| program.insts[inner].op == Op::Loop) {
@@ -309,7 +309,7 @@ impl Lowerer<'_> {
             self.living_choice(Type::Bool, yes);
         }
         for _ in 0..copies {
-            for &(param, variable) in &params {
+            for &(param, variable) in params {
                 let value = self.b.load(variable);
                 self.define(param, value);
             }
