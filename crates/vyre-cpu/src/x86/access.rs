@@ -12,7 +12,7 @@ use vyre_foundation::planted::{self, Bug};
 
 use super::ahead::{Spot, step};
 use super::emit::{self, Regs, at, element};
-use super::lower::Lower;
+use super::lower::{Lower, Mask};
 use super::machine::{Address, Base, BlockId, Class, Operand, Reg, Width};
 use super::service::{self, Array, Private, Site};
 use super::shape::Axes;
@@ -103,10 +103,13 @@ impl Lower<'_> {
         self.checked.contains_key(&id) || self.ranges.is_inside(id) && !self.hoisting && self.state.mask.is_none()
     }
 
-    /// Whether an access with the same index in all lanes is inside for certain.
+    /// Whether an access with the same index in all lanes is inside for certain. Where packs have their own, those of which no
+    /// lane is active may have any.
     fn is_inside_once(&self, id: InstId) -> bool {
-        let somebody = !self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty);
-        self.checked.contains_key(&id) || self.ranges.is_inside(id) && !self.hoisting && somebody
+        let index = self.program.insts[id].operands[0];
+        let somebody = |mask: &Mask| !mask.maybe_empty && self.shape.tile.copies(self.shape.axes[index]) == 1;
+        let holds = !self.hoisting && self.state.mask.as_ref().is_none_or(somebody);
+        self.checked.contains_key(&id) || self.ranges.is_inside(id) && holds
     }
 
     // Loads.
