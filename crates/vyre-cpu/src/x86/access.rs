@@ -401,15 +401,14 @@ impl Lower<'_> {
         {
             return;
         }
-        let (spots, _, offset) = self.spots(id, indices.start, from);
-        let (start, first) = spots[0];
-        let (base, done) = (self.base(from, 0), self.emit.block(false));
+        let (first, done) = (self.base(from, 0), self.emit.block(false));
         let length = self.emit.load_scalar(Self::length(object.memory), Width::Qword);
         self.emit.cmp_immediate(length, LARGE / object.size(), Width::Qword);
         self.emit.skip_to(done, Code::Jb_rel32_64);
-        self.skip_unless_inside(indices, base, AHEAD + tile.width() as i32 - 1, done);
+        // What is checked is also what is loaded from: an index that is made of others may be of lanes that are not active.
+        self.skip_unless_inside(indices, first, AHEAD + tile.width() as i32 - 1, done);
         for lane in 0..tile.width() as i32 {
-            let address = element(start, first, 4, (AHEAD + lane + offset) * 4);
+            let address = element(indices.start, first, 4, (AHEAD + lane) * 4);
             let position = self.emit.load_scalar(address, Width::Dword);
             let address = element(object.start, position, object.size() as u8, 0);
             self.emit.push(Code::Prefetchnta_m8, &[Operand::Memory(address)], true);
