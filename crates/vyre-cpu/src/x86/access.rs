@@ -12,7 +12,7 @@ use vyre_foundation::planted::{self, Bug};
 
 use super::ahead::{Spot, step};
 use super::emit::{self, Regs, at, element};
-use super::lower::Lower;
+use super::lower::{Lower, Mask};
 use super::machine::{Address, Base, BlockId, Class, Operand, Reg, Width};
 use super::service::{self, Array, Private, Site};
 use super::shape::Axes;
@@ -103,10 +103,13 @@ impl Lower<'_> {
         self.checked.contains_key(&id) || self.ranges.is_inside(id) && !self.hoisting && self.state.mask.is_none()
     }
 
-    /// Whether an access with the same index in all lanes is inside for certain.
+    /// Whether an access with the same index in all lanes is inside for certain. Where packs have their own, those of which no
+    /// lane is active may have any.
     fn is_inside_once(&self, id: InstId) -> bool {
-        let somebody = !self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty);
-        self.checked.contains_key(&id) || self.ranges.is_inside(id) && !self.hoisting && somebody
+        let index = self.program.insts[id].operands[0];
+        let somebody = |mask: &Mask| !mask.maybe_empty && self.shape.tile.copies(self.shape.axes[index]) == 1;
+        let holds = !self.hoisting && self.state.mask.as_ref().is_none_or(somebody);
+        self.checked.contains_key(&id) || self.ranges.is_inside(id) && holds
     }
 
     // Loads.
@@ -247,9 +250,9 @@ impl Lower<'_> {
             for k in 0..results.len() as i32 {
                 for copy in 0..tile.copies(axes) {
                     let pack = tile.pack_of(axes, copy);
-                    let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
-                    let (start, first) = spots[if spots.len() == 1 { 0 } else { row as usize }];
-                    let offset = ((column * tile.lanes) as i32 + offset + k) * size;
+                    let (row, before) = tile.in_row(pack, spots.len());
+                    let (start, first) = spots[row];
+                    let offset = (before + offset + k) * size;
                     regs.extend(this.load_vector(object.element, element(start, first, size as u8, offset)));
                 }
             }
@@ -321,13 +324,11 @@ impl Lower<'_> {
         bound: Option<Reg>,
         active: Option<Reg>,
     ) -> (Address, Reg) {
-        let tile = self.shape.tile;
-        let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
-        let first = firsts[if firsts.len() == 1 { 0 } else { row as usize }];
+        let (row, before) = self.shape.tile.in_row(pack, firsts.len());
         let indices = self.vector(index, pack, 0);
         let mask = self.inside_mask(indices, bound, active);
         let size = object.size();
-        (element(object.start, first, size as u8, (column * tile.lanes) as i32 * size), mask)
+        (element(object.start, firsts[row], size as u8, before * size), mask)
     }
 
     /// Loads the lanes of a mask; the others get 0.
@@ -398,15 +399,14 @@ impl Lower<'_> {
         {
             return;
         }
-        let (spots, _, offset) = self.spots(id, indices.start, from);
-        let (start, first) = spots[0];
-        let (base, done) = (self.base(from, 0), self.emit.block(false));
+        let (first, done) = (self.base(from, 0), self.emit.block(false));
         let length = self.emit.load_scalar(Self::length(object.memory), Width::Qword);
         self.emit.cmp_immediate(length, LARGE / object.size(), Width::Qword);
         self.emit.skip_to(done, Code::Jb_rel32_64);
-        self.skip_unless_inside(indices, base, AHEAD + tile.width() as i32 - 1, done);
+        // What is checked is also what is loaded from: an index that is made of others may be of lanes that are not active.
+        self.skip_unless_inside(indices, first, AHEAD + tile.width() as i32 - 1, done);
         for lane in 0..tile.width() as i32 {
-            let address = element(start, first, 4, (AHEAD + lane + offset) * 4);
+            let address = element(indices.start, first, 4, (AHEAD + lane) * 4);
             let position = self.emit.load_scalar(address, Width::Dword);
             let address = element(object.start, position, object.size() as u8, 0);
             self.emit.push(Code::Prefetchnta_m8, &[Operand::Memory(address)], true);
@@ -482,10 +482,8 @@ impl Lower<'_> {
     /// Where the elements of a lane of a pack are.
     fn quad_address(&self, object: Object, bases: &[Reg], axes: Axes, copy: usize, lane: i32) -> Address {
         let tile = self.shape.tile;
-        let pack = tile.pack_of(axes, copy) as u32;
-        let (row, column) = (pack / tile.columns, pack % tile.columns);
-        let base = bases[if bases.len() == 1 { 0 } else { row as usize }];
-        element(object.start, base, 4, 16 * ((column * tile.lanes) as i32 + lane))
+        let (row, before) = tile.in_row(tile.pack_of(axes, copy), bases.len());
+        element(object.start, bases[row], 4, 16 * (before + lane))
     }
 
     fn load_quads(&mut self, id: InstId, object: Object, index: ValueId) {
@@ -954,9 +952,9 @@ impl Lower<'_> {
         let slow = (!self.is_inside(id)).then(|| self.jump_unless_inside(object, index, 1));
         let (spots, _, offset) = self.spots(id, object.start, index);
         let address = |pack: usize| {
-            let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
-            let (start, first) = spots[if spots.len() == 1 { 0 } else { row as usize }];
-            element(start, first, size as u8, ((column * tile.lanes) as i32 + offset) * size)
+            let (row, before) = tile.in_row(pack, spots.len());
+            let (start, first) = spots[row];
+            element(start, first, size as u8, (before + offset) * size)
         };
         let done = self.emit.block(self.emit.is_cold());
         // A tile that is one row of whole cache lines, of an object that nobody loads, may go past the caches.
@@ -1050,12 +1048,8 @@ impl Lower<'_> {
     fn store_narrow(&mut self, element: Element, address: Address, value: Reg) {
         let bytes = element.size() == 1;
         if self.emit.wide() {
-            let (code, width) = if bytes {
-                (Code::EVEX_Vpmovdb_xmmm128_k1z_zmm, Width::Zmm)
-            } else {
-                (Code::EVEX_Vpmovdw_ymmm256_k1z_zmm, Width::Zmm)
-            };
-            self.emit.push(code, &[Operand::Memory(address), Operand::Use(value, width)], true);
+            let code = if bytes { Code::EVEX_Vpmovdb_xmmm128_k1z_zmm } else { Code::EVEX_Vpmovdw_ymmm256_k1z_zmm };
+            self.emit.push(code, &[Operand::Memory(address), Operand::Use(value, Width::Zmm)], true);
             return;
         }
         let mask = self.emit.constant(if bytes { 0xff } else { 0xffff }, false);
@@ -1311,9 +1305,9 @@ impl Lower<'_> {
         }
         let (object, tile) = (self.object(*memory), self.shape.tile);
         let (spots, _, offset) = self.spots(id, object.start, index);
-        let (row, column) = (pack as u32 / tile.columns, pack as u32 % tile.columns);
-        let (start, first) = spots[if spots.len() == 1 { 0 } else { row as usize }];
-        let displacement = ((column * tile.lanes) as i32 + offset) * object.size();
+        let (row, before) = tile.in_row(pack, spots.len());
+        let (start, first) = spots[row];
+        let displacement = (before + offset) * object.size();
         Some((object.element, element(start, first, object.size() as u8, displacement)))
     }
 

@@ -67,7 +67,12 @@ impl Allocator {
         {
             // What a failed run leaves in the context is not specified.
             self.context = Ctx::default();
-            return Err(format!("registers cannot be allocated: {error}"));
+            // Takes long for large functions, which do not come here.
+            let reason = match function.unwritten() {
+                Some((origin, reg)) => format!("instruction {origin} reads {reg:?}, which may not be written"),
+                None => error.to_string(),
+            };
+            return Err(format!("registers cannot be allocated: {reason}"));
         }
         let output = &self.context.output;
         #[cfg(all(test, debug_assertions))]

@@ -137,6 +137,11 @@ impl Lower<'_> {
         }
     }
 
+    /// The active lanes of all packs.
+    fn active_packs(&mut self) -> Regs {
+        (0..self.packs()).map(|pack| self.active(pack)).collect()
+    }
+
     /// The lanes that are active in any of the packs that share a copy of a value; all if there is no mask.
     pub(super) fn active_in_copy(&mut self, axes: Axes, copy: usize) -> Option<Reg> {
         let packs = self.state.mask.as_ref()?.packs.clone();
@@ -259,9 +264,7 @@ impl Lower<'_> {
             let mut list = arrival.brings.clone();
             list.extend_from_slice(&arrival.state.variables);
             if masked {
-                for pack in 0..self.packs() {
-                    list.push(self.active(pack));
-                }
+                list.extend(self.active_packs());
             }
             lists.push((self.emit.at, list));
         }
@@ -518,22 +521,22 @@ impl Lower<'_> {
     fn after_leaving(&mut self) {
         let Some(mask) = self.state.mask.clone() else { return };
         let innermost = self.loops.last();
-        let target = match innermost {
+        let in_loop = match innermost {
             // Lanes that continue wait at the end of the trip.
             Some(enclosing) if enclosing.depth > 0 || enclosing.staged => return,
             Some(enclosing) if !enclosing.divergent => return,
-            Some(_) => None,
+            Some(_) => true,
             None if self.divergence > 0 => return,
-            None => Some(()),
+            None => false,
         };
         self.emit.test_none(&mask.packs);
         let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
         let state = self.state.clone();
         self.emit.at = none;
-        if target.is_some() {
-            self.end_all();
-        } else {
+        if in_loop {
             self.exit_loop();
+        } else {
+            self.end_all();
         }
         self.emit.at = some;
         self.state = state;
@@ -701,11 +704,7 @@ impl Lower<'_> {
         let conditions: Regs = (0..self.packs()).map(|pack| self.mask_of(condition, pack)).collect();
         let goes_on = self.divergent_arms(id, &conditions);
         if self.emit.is_open() {
-            let results = inst.results.clone();
-            let mut brings = Regs::new();
-            for &result in &results {
-                brings.extend(self.regs_for(result, result));
-            }
+            let brings = inst.results.iter().flat_map(|&result| self.regs_for(result, result)).collect();
             arrivals.push(self.arrival(brings));
         }
         self.leave(mark);
@@ -857,10 +856,7 @@ impl Lower<'_> {
             let mark = self.scope();
             let goes_on = self.loop_inst(id);
             if self.emit.is_open() {
-                let mut brings = Regs::new();
-                for &result in &inst.results {
-                    brings.extend(self.regs_for(result, result));
-                }
+                let brings = inst.results.iter().flat_map(|&result| self.regs_for(result, result)).collect();
                 arrivals.push(self.arrival(brings));
             }
             self.leave(mark);
@@ -1015,19 +1011,11 @@ impl Lower<'_> {
             arguments.push(self.emit.load_scalar(at(Base::Context, service::BUDGET), Width::Dword));
         }
         if carries_mask {
-            for pack in 0..self.packs() {
-                arguments.push(self.active(pack));
-            }
+            arguments.extend(self.active_packs());
         }
         let outer_starts = self.own_starts(body);
         let header = self.emit.block(self.emit.is_cold());
-        let heads: Regs = arguments
-            .iter()
-            .map(|&argument| {
-                let class = self.emit.class(argument);
-                self.emit.param(header, class)
-            })
-            .collect();
+        let heads: Regs = arguments.iter().map(|&reg| self.emit.param(header, self.emit.class(reg))).collect();
         self.emit.jump(header, &arguments);
         self.emit.at = header;
         let (own, rest) = heads.split_at(entry.len());
@@ -1096,13 +1084,7 @@ impl Lower<'_> {
         let params = program.blocks[body].params.clone();
         let outer_starts = self.own_starts(body);
         let header = self.emit.block(false);
-        let heads: Regs = entry
-            .iter()
-            .map(|&argument| {
-                let class = self.emit.class(argument);
-                self.emit.param(header, class)
-            })
-            .collect();
+        let heads: Regs = entry.iter().map(|&reg| self.emit.param(header, self.emit.class(reg))).collect();
         self.emit.jump(header, entry);
         self.emit.at = header;
         self.hold_carried(&params, &heads);
@@ -1198,11 +1180,7 @@ impl Lower<'_> {
     /// The active lanes leave the innermost loop.
     fn leave_loop(&mut self, id: InstId) {
         let program = self.program;
-        let target = self.innermost().inst;
-        let (divergent, depth, exit) = {
-            let innermost = self.innermost();
-            (innermost.divergent, innermost.depth, innermost.exit)
-        };
+        let &EnclosingLoop { inst: target, exit, divergent, depth, budget, .. } = self.innermost();
         let results = program.insts[target].results.clone();
         let mut given = Regs::new();
         for (&result, &operand) in results.iter().zip(&program.insts[id].operands) {
@@ -1210,19 +1188,16 @@ impl Lower<'_> {
         }
         if !divergent {
             debug_assert_eq!(depth, 0);
-            if let Some(budget) = self.innermost().budget {
+            if let Some(budget) = budget {
                 self.emit.store_scalar(at(Base::Context, service::BUDGET), budget, Width::Dword);
             }
-            let ends = self.has_ends(program.insts[target].blocks[0]);
-            if ends {
-                for pack in 0..self.packs() {
-                    given.push(self.active(pack));
-                }
+            if self.has_ends(program.insts[target].blocks[0]) {
+                given.extend(self.active_packs());
             }
             self.emit.jump(exit, &given);
             return;
         }
-        let masks: Regs = (0..self.packs()).map(|pack| self.active(pack)).collect();
+        let masks = self.active_packs();
         let mut position = 0;
         for &result in &results {
             let range = position..position + self.classes(result).len();
@@ -1262,21 +1237,14 @@ impl Lower<'_> {
     /// for it do.
     fn continue_loop(&mut self, id: Option<InstId>) {
         let program = self.program;
-        let target = self.innermost().inst;
+        let &EnclosingLoop { inst: target, header, exit, divergent, staged, carries_mask, depth, budget } =
+            self.innermost();
         let body = program.insts[target].blocks[0];
         let params = program.blocks[body].params.clone();
-        let (header, divergent, staged, carries_mask, depth) = {
-            let innermost = self.innermost();
-            (innermost.header, innermost.divergent, innermost.staged, innermost.carries_mask, innermost.depth)
-        };
-        let mut given: Option<Regs> = None;
-        if let Some(id) = id {
-            let mut regs = Regs::new();
-            for (&param, &operand) in params.iter().zip(&program.insts[id].operands) {
-                regs.extend(self.carried(param, operand));
-            }
-            given = Some(regs);
-        }
+        let mut given: Option<Regs> = id.map(|id| {
+            let operands = params.iter().zip(&program.insts[id].operands);
+            operands.flat_map(|(&param, &operand)| self.carried(param, operand)).collect()
+        });
         if !divergent {
             debug_assert_eq!(depth, 0);
             let mask = self.state.mask.clone();
@@ -1287,7 +1255,7 @@ impl Lower<'_> {
                 self.emit.at = none;
                 let mut arguments = self.yielded(target, None);
                 arguments.extend_from_slice(&mask.packs);
-                self.emit.jump(self.innermost().exit, &arguments);
+                self.emit.jump(exit, &arguments);
                 self.emit.at = some;
             }
             let Some(mut arguments) = given else {
@@ -1295,11 +1263,9 @@ impl Lower<'_> {
                 self.emit.jump(self.stop, &[]);
                 return;
             };
-            arguments.extend(self.poll(target, self.innermost().budget));
+            arguments.extend(self.poll(target, budget));
             if carries_mask {
-                for pack in 0..self.packs() {
-                    arguments.push(self.active(pack));
-                }
+                arguments.extend(self.active_packs());
             }
             self.emit.jump(header, &arguments);
             return;
@@ -1310,7 +1276,7 @@ impl Lower<'_> {
         let staging = results + ended;
         if staged {
             if let Some(given) = &given {
-                let masks: Regs = (0..self.packs()).map(|pack| self.active(pack)).collect();
+                let masks = self.active_packs();
                 let mut position = staging;
                 let mut from = 0;
                 for &param in &params {

@@ -136,11 +136,7 @@ thread_local! {
 fn assemble(program: &Validated<Program>, level: Level) -> Result<(lower::Lowered, Encoded), String> {
     let tile = tiling::choose(program, level);
     let mut lowered = lower::lower(program, tile);
-    let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut lowered.function));
-    let encoded = encoded.map_err(|error| match lowered.function.unwritten() {
-        Some((origin, reg)) => format!("{error}: instruction {origin} reads {reg:?}, which may not be written"),
-        None => error,
-    })?;
+    let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut lowered.function))?;
     Ok((lowered, encoded))
 }
 

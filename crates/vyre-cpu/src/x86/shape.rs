@@ -122,6 +122,12 @@ impl Tile {
             _ => copy,
         }
     }
+
+    /// Which row of a value a pack is in, where all rows may share one, and how many lanes of the row are before it.
+    pub(crate) fn in_row(&self, pack: usize, rows: usize) -> (usize, i32) {
+        let (row, column) = (pack / self.columns as usize, pack as u32 % self.columns);
+        (if rows == 1 { 0 } else { row }, (column * self.lanes) as i32)
+    }
 }
 
 /// What is known about the values of a program under a layout.

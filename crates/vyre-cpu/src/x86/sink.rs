@@ -163,42 +163,20 @@ fn rename_reads(inst: &mut Inst, new: impl Fn(Reg) -> Option<Reg>) {
     }
 }
 
-/// For each cold block, where the code turned cold on all ways to it: the first of the cold blocks that it is always reached
-/// through since the last block that is not cold.
+/// For each cold block, where the code turned cold on all ways to it: a cold block with nothing but cold blocks behind it on the
+/// ways from there. One that is reached from several such places, or from one that is not cold, is its own.
 fn cold_heads(function: &Function, order: &[BlockId]) -> Vec<Option<BlockId>> {
-    const UNKNOWN: usize = usize::MAX;
-    let entry = order.len() - 1;
-    let mut positions = vec![UNKNOWN; function.blocks.len()];
-    for (position, block) in order.iter().enumerate() {
-        positions[block.0 as usize] = position;
-    }
-    // The block that each is always reached through last, by positions, which fall on all ways but along back edges.
-    let mut through = vec![UNKNOWN; order.len()];
-    through[entry] = entry;
+    let mut heads: Vec<Option<BlockId>> = vec![None; function.blocks.len()];
     let mut changed = true;
-    while changed {
-        changed = false;
-        for position in (0..order.len()).rev() {
-            for next in successors(function, order[position]) {
-                let next = positions[next.0 as usize];
-                let (mut old, mut new) = (through[next], position);
-                while old != UNKNOWN && old != new {
-                    if old < new {
-                        old = through[old];
-                    } else {
-                        new = through[new];
-                    }
-                }
-                changed |= through[next] != new;
-                through[next] = new;
+    while std::mem::take(&mut changed) {
+        for &block in order.iter().rev() {
+            let from = heads[block.0 as usize];
+            for next in successors(function, block).into_iter().filter(|next| function.blocks[next.0 as usize].cold) {
+                let old = heads[next.0 as usize];
+                let head = if old.is_none() || old == from { from.unwrap_or(next) } else { next };
+                changed |= old != Some(head);
+                heads[next.0 as usize] = Some(head);
             }
-        }
-    }
-    let mut heads = vec![None; function.blocks.len()];
-    for position in (0..order.len()).rev() {
-        let block = order[position].0 as usize;
-        if function.blocks[block].cold {
-            heads[block] = heads[order[through[position]].0 as usize].or(Some(order[position]));
         }
     }
     heads
