@@ -97,6 +97,7 @@ const CHECKS: &[(&str, &[Check])] = &[
             one("vyre-wgpu", "conformance", "example_kernels"),
             one("vyre-wgpu", "conformance", "canaries"),
             one("vyre-wgpu", "conformance", "parts_of_buffers"),
+            one("vyre-wgpu", "large", "every_access_finds_its_binding"),
             one("vyre-wgpu", "conformance", "large_grids"),
             one("vyre-wgpu", "conformance", "indirect_grids"),
             one("vyre-wgpu", "device", "exits_from_inside_a_switch_are_those_of_the_loop"),

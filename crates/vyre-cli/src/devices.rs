@@ -114,11 +114,12 @@ fn description(capabilities: &Capabilities) -> String {
     let trips = capabilities
         .max_loop_trips
         .map(|trips| format!("\n    loops: the driver allows {trips} trips of an invocation"));
+    let adapters: String = capabilities.reasons.iter().map(|reason| format!("\n    adapter {reason}")).collect();
     let yes = |flag: bool| if flag { "yes" } else { "no" };
     format!(
         "\n    {name} ({}{threads})\n    types: {}\n    64-bit atomics: {}, subgroup size: {subgroup}\n    \
          workgroups: up to {} invocations, {} bytes\n    bindings: up to {} bytes, memory: {memory}{}\n    \
-         floats: exact f32 {}, fused fma {}, subnormals {}, infinities and NaNs {}",
+         floats: exact f32 {}, fused fma {}, subnormals {}, infinities and NaNs {}{adapters}",
         kind(capabilities.kind),
         types(capabilities).join(", "),
         yes(capabilities.atomics_64),
@@ -149,6 +150,7 @@ fn capabilities(capabilities: &Capabilities) -> Value {
         "memory_bytes": capabilities.memory_bytes,
         "max_loop_trips": capabilities.max_loop_trips,
         "threads": capabilities.threads,
+        "adapters": capabilities.reasons,
         "floats": {
             "exact_f32": capabilities.floats.exact_f32,
             "fused_fma": capabilities.floats.fused_fma,

@@ -119,6 +119,7 @@ impl Backend for Cpu {
             memory_bytes: physical_memory(),
             max_loop_trips: None,
             threads: Some(pool.threads() as u32),
+            reasons: Vec::new(),
             floats: Floats::EXACT,
         };
         let queue = Arc::new(Queue {

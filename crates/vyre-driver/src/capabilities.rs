@@ -38,6 +38,8 @@ pub struct Capabilities {
     pub max_loop_trips: Option<u64>,
     /// Threads that execute workgroups, for devices that have such.
     pub threads: Option<u32>,
+    /// Why it is this device, where the backend had several to choose from: a line for each.
+    pub reasons: Vec<String>,
     /// How its floats behave.
     pub floats: Floats,
 }
@@ -79,7 +81,10 @@ impl Capabilities {
     /// What optimized programs may depend on. How much of the machine is there for vyre can change from one process to the
     /// next, and no pass looks at it.
     pub(crate) fn fingerprint(&self, backend: &str) -> String {
-        format!("{backend} {:?}", Capabilities { memory_bytes: None, threads: None, ..self.clone() })
+        format!(
+            "{backend} {:?}",
+            Capabilities { memory_bytes: None, threads: None, reasons: Vec::new(), ..self.clone() }
+        )
     }
 
     /// Whether a program can run on the device.

@@ -43,6 +43,7 @@ impl Backend for Null {
             memory_bytes: self.memory_bytes,
             max_loop_trips: None,
             threads: None,
+            reasons: Vec::new(),
             floats: Floats::EXACT,
         };
         Ok(Box::new(NullDevice(capabilities)))

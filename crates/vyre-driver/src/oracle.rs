@@ -51,6 +51,7 @@ impl Backend for Oracle {
             memory_bytes: None,
             max_loop_trips: None,
             threads: Some(1),
+            reasons: Vec::new(),
             floats: Floats::EXACT,
         };
         Ok(Box::new(OracleDevice { capabilities, executing: Mutex::new(()) }))

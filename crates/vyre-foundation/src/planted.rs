@@ -285,6 +285,10 @@ bugs! {
         GpuReduceDead,
         /// Exclusive scans are inclusive.
         GpuScan,
+        /// Loops are counted that go around.
+        GpuCountAround,
+        /// A place in another binding than the first is looked for behind its end.
+        GpuBindingPlace,
     }
 }
 

@@ -22,6 +22,7 @@ use vyre_foundation::launch::{Limits, Outcome, Report};
 use vyre_foundation::validate::limits;
 use vyre_foundation::{Validated, text, validate};
 
+use crate::adapter;
 use crate::lower::control::{Control, param, report};
 use crate::lower::{self, BUDGET, ENTRY, Source, Target, Variant};
 use crate::probe;
@@ -31,11 +32,7 @@ use crate::stream::{self, Flight, Recorder, SMALL, Staging, Step, Stream};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wgpu;
 
-const NAME: &str = "wgpu";
-
-/// What would help a machine without an adapter.
-const INSTALL: &str = "no Vulkan, Metal or DirectX 12 adapter was found; a software one is in the package \
-                       mesa-vulkan-drivers of Debian and Ubuntu";
+pub(crate) const NAME: &str = "wgpu";
 
 #[allow(clippy::needless_pass_by_value)] // It is passed to `map_err`.
 pub(crate) fn failed(reason: impl ToString) -> Error {
@@ -64,8 +61,8 @@ impl Backend for Wgpu {
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
-        let (device, queue) = request()?;
-        WgpuDevice::open(device, queue)
+        let (device, queue, reasons) = request()?;
+        WgpuDevice::open(device, queue, reasons)
     }
 }
 
@@ -88,33 +85,20 @@ impl Backend for Shared {
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
-        WgpuDevice::open(self.device.clone(), self.queue.clone())
+        WgpuDevice::open(self.device.clone(), self.queue.clone(), Vec::new())
     }
 }
 
-/// The best adapter's device, with everything that can be used.
-fn request() -> Result<(wgpu::Device, wgpu::Queue), Error> {
-    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
-        backends: wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12,
-        flags: wgpu::InstanceFlags::empty(),
-        ..wgpu::InstanceDescriptor::new_without_display_handle()
-    });
-    let mut adapters = ready(instance.enumerate_adapters(wgpu::Backends::all()));
-    adapters.sort_by_key(|adapter| match adapter.get_info().device_type {
-        wgpu::DeviceType::DiscreteGpu => 0,
-        wgpu::DeviceType::IntegratedGpu => 1,
-        wgpu::DeviceType::VirtualGpu => 2,
-        wgpu::DeviceType::Other => 3,
-        wgpu::DeviceType::Cpu => 4,
-    });
-    let adapter = adapters.into_iter().next();
-    let adapter = adapter.ok_or_else(|| Error::NoAdapter { backend: NAME, reason: INSTALL.into() })?;
+/// A device of the best adapter, with everything that can be used, and why it is that.
+fn request() -> Result<(wgpu::Device, wgpu::Queue, Vec<String>), Error> {
+    let (adapter, reasons) = adapter::choose()?;
     let wanted = wgpu::Features::SHADER_F64
         | wgpu::Features::SHADER_INT64
         | wgpu::Features::SHADER_F16
         | wgpu::Features::SHADER_INT64_ATOMIC_MIN_MAX
         | wgpu::Features::SHADER_INT64_ATOMIC_ALL_OPS
-        | wgpu::Features::SUBGROUP;
+        | wgpu::Features::SUBGROUP
+        | wgpu::Features::TIMESTAMP_QUERY;
     let requested = adapter.request_device(&wgpu::DeviceDescriptor {
         label: Some("vyre"),
         required_features: adapter.features() & wanted,
@@ -122,7 +106,8 @@ fn request() -> Result<(wgpu::Device, wgpu::Queue), Error> {
         ..wgpu::DeviceDescriptor::default()
     });
     let name = adapter.get_info().name;
-    ready(requested).map_err(|error| Error::NoAdapter { backend: NAME, reason: format!("{name}: {error}") })
+    let refused = |error| Error::NoAdapter { backend: NAME, reason: format!("{name}: {error}") };
+    ready(requested).map_err(refused).map(|(device, queue)| (device, queue, reasons))
 }
 
 /// An open device.
@@ -165,8 +150,9 @@ fn buffer(memory: &Arc<dyn Memory>) -> &wgpu::Buffer {
 }
 
 impl WgpuDevice {
-    fn open(device: wgpu::Device, queue: wgpu::Queue) -> Result<Box<dyn Device>, Error> {
+    fn open(device: wgpu::Device, queue: wgpu::Queue, reasons: Vec<String>) -> Result<Box<dyn Device>, Error> {
         let mut device = WgpuDevice::new(device, queue)?;
+        device.capabilities.reasons = reasons;
         device.capabilities.floats = probe::floats(&device)?;
         // What the driver does not do by itself can be asked for in other words.
         if !device.capabilities.floats.exact_f32 {
@@ -200,6 +186,8 @@ impl WgpuDevice {
             veil_floats: false,
             emulate_fma: false,
             subgroup_size: capabilities.subgroup_size,
+            binding_bytes: binding_bytes(&limits),
+            overrides: false,
         };
         Ok(WgpuDevice {
             stream: Stream::new(device, queue)?,
@@ -214,8 +202,8 @@ impl WgpuDevice {
 
     fn kernel(&self, program: &Arc<Validated<Program>>) -> Result<WgpuKernel, Error> {
         let source = Source::of(program);
-        let variant = source.usual();
-        let pipeline = self.pipeline(program, &source, variant)?;
+        let variant = source.usual().clone();
+        let pipeline = self.pipeline(program, &source, &variant)?;
         let control = pipeline.control.clone();
         let most = self.limits.max_uniform_buffer_binding_size;
         if control.param_bytes() > most {
@@ -232,12 +220,12 @@ impl WgpuDevice {
         if let Some(known) = pipelines.get(&variant) {
             return Ok(known.clone());
         }
-        let pipeline = self.pipeline(&kernel.program, &kernel.source, variant)?;
+        let pipeline = self.pipeline(&kernel.program, &kernel.source, &variant)?;
         pipelines.insert(variant, pipeline.clone());
         Ok(pipeline)
     }
 
-    fn pipeline(&self, program: &Program, source: &Source, variant: Variant) -> Result<Pipeline, Error> {
+    fn pipeline(&self, program: &Program, source: &Source, variant: &Variant) -> Result<Pipeline, Error> {
         let lowered = source.lower(self.target, variant);
         let available = self.capabilities.max_workgroup_bytes;
         if lowered.workgroup_bytes > available {
@@ -252,10 +240,13 @@ impl WgpuDevice {
                 count: None,
             };
         let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform, true)];
+        let mut objects = 0..;
         for memory in program.memory.values() {
             if let Space::Storage(access) = memory.space {
                 let read_only = lower::read_only(access, memory.atomic, variant);
-                entries.push(entry(entries.len(), wgpu::BufferBindingType::Storage { read_only }, false));
+                for _ in 0..variant.bindings(objects.next().unwrap_or_default()) {
+                    entries.push(entry(entries.len(), wgpu::BufferBindingType::Storage { read_only }, false));
+                }
             }
         }
         if lowered.control.reports() {
@@ -310,18 +301,11 @@ impl WgpuDevice {
         let kernel = Arc::new(self.kernel(&Arc::new(program))?);
         Ok(place.get_or_init(|| kernel))
     }
+}
 
-    /// A buffer with these contents.
-    fn filled(&self, contents: &[u8], usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
-        let size = (contents.len() as u64).next_multiple_of(16).max(16);
-        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: true };
-        let buffer = self.stream.attempt(size, || self.stream.device.create_buffer(&descriptor))?;
-        let mut view = buffer.get_mapped_range_mut(..).map_err(failed)?;
-        view.slice(..contents.len()).copy_from_slice(contents);
-        drop(view);
-        buffer.unmap();
-        Ok(buffer)
-    }
+/// Bytes of each binding but the last, where an object has several.
+fn binding_bytes(limits: &wgpu::Limits) -> u64 {
+    1 << limits.max_storage_buffer_binding_size.max(1).ilog2()
 }
 
 fn capabilities(
@@ -358,11 +342,13 @@ fn capabilities(
         max_workgroup_bytes: u64::from(device.max_compute_workgroup_storage_size),
         // One is the control block.
         max_storage_objects: device.max_storage_buffers_per_shader_stage.saturating_sub(1),
-        max_binding_bytes: device.max_storage_buffer_binding_size.min(u64::from(u32::MAX)),
+        // An object may have several bindings.
+        max_binding_bytes: device.max_buffer_size.min(u64::from(u32::MAX)),
         max_buffer_bytes: device.max_buffer_size,
         memory_bytes: None,
         max_loop_trips,
         threads: None,
+        reasons: Vec::new(),
         // Until they have been tried.
         floats: Floats { exact_f32: false, fused_fma: false, subnormals: false, infinities_and_nans: false },
     }
@@ -512,7 +498,7 @@ impl Batch<'_> {
         self.steps.push(if data.len() <= SMALL {
             Step::Write { target, start, data }
         } else {
-            let source = self.device.filled(&data, wgpu::BufferUsages::COPY_SRC)?;
+            let source = self.device.stream.upload(&data)?;
             Step::Copy { source, target, start, bytes: range.bytes }
         });
         Ok(())
@@ -537,7 +523,7 @@ impl Batch<'_> {
             store target[%i], %byte
         }";
         let kernel = self.device.own(&self.device.patch, SOURCE)?.clone();
-        let source = self.device.filled(data, wgpu::BufferUsages::STORAGE)?;
+        let source = self.device.stream.filled(data, wgpu::BufferUsages::STORAGE)?;
         let source = Range { memory: Arc::new(WgpuMemory(source)), start: 0, bytes: data.len() as u64 };
         let arguments = bind(&kernel.program, [Bound::Range(source), Bound::Range(range.clone())]);
         let groups = [(data.len() as u32).div_ceil(64), 1, 1];
@@ -579,6 +565,7 @@ impl Batch<'_> {
         let mut parts = false;
         let mut lengths = Lengths { alike: true, fours: true };
         let mut open_length = None;
+        let mut counts = Vec::new();
         let alignment = u64::from(device.limits.min_storage_buffer_offset_alignment).max(16);
         for (id, memory) in program.memory.iter() {
             match &arguments[id] {
@@ -600,19 +587,22 @@ impl Batch<'_> {
                     if range.bytes == 0 {
                         parts |= bindings.iter().any(|(bound, ..)| *bound == device.nothing);
                         bindings.push((device.nothing.clone(), 0, 16));
+                        counts.push(1);
                         continue;
                     }
                     let start = range.start & !(alignment - 1);
                     params[word + 1] = ((range.start - start) / size) as u32;
                     let bytes = (range.start + range.bytes - start).next_multiple_of(16);
-                    if bytes > device.limits.max_storage_buffer_binding_size {
-                        let needed = format!("{bytes} bytes bound to `{}`", memory.name);
-                        let available = device.limits.max_storage_buffer_binding_size;
-                        return Err(Error::Unsupported { needed, available: format!("bindings of {available} bytes") });
-                    }
                     let buffer = buffer(&range.memory);
                     parts |= start != range.start || bindings.iter().any(|(bound, ..)| bound == buffer);
-                    bindings.push((buffer.clone(), start, bytes.min(buffer.size() - start)));
+                    let end = (start + bytes).min(buffer.size());
+                    let per_binding = match bytes <= device.limits.max_storage_buffer_binding_size {
+                        true => bytes,
+                        false => device.target.binding_bytes,
+                    };
+                    let several = (start..end).step_by(per_binding as usize);
+                    counts.push(several.clone().count() as u32);
+                    bindings.extend(several.map(|at| (buffer.clone(), at, per_binding.min(end - at))));
                 }
             }
         }
@@ -655,7 +645,16 @@ impl Batch<'_> {
         });
         let trips = trips.filter(|&trips| trips <= (most_together / 2).min(limits.fuel).min(in_time));
         let lengths = kernel.source.lengths(lengths);
-        let variant = Variant { grid, parts, counted: trips.is_some(), lengths };
+        let bound = counts.iter().sum::<u32>() as usize;
+        if bound == counts.len() {
+            counts.clear();
+        } else if bound > device.capabilities.max_storage_objects as usize {
+            let needed = format!("{bound} bindings for the storage objects of `{}`", program.name);
+            let available =
+                format!("{} of {} bytes", device.capabilities.max_storage_objects, device.target.binding_bytes);
+            return Err(Error::Unsupported { needed, available });
+        }
+        let variant = Variant { grid, parts, counted: trips.is_some(), lengths, bindings: counts };
         let Pipeline { pipeline, layout, control } = device.pipeline_of(kernel, variant)?;
 
         // A program that has both sorts of loops has half for each.
@@ -739,7 +738,7 @@ impl Batch<'_> {
         let device = self.device;
         let kernel = device.own(&device.fold, SOURCE)?.clone();
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::INDIRECT;
-        let shape = device.filled(&[0; 32], usage)?;
+        let shape = device.stream.filled(&[0; 32], usage)?;
         let target = Range { memory: Arc::new(WgpuMemory(shape.clone())), start: 0, bytes: 32 };
         let invocations = program.workgroup_size.iter().product::<u32>();
         let scalar = |value: u32| Bound::Scalar(value.into());

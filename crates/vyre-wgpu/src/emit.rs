@@ -87,6 +87,9 @@ pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Err
         veil_floats: false,
         emulate_fma: false,
         subgroup_size: None,
+        binding_bytes: BINDING_BYTES,
+        // naga writes no other language with them.
+        overrides: target == Target::Wgsl,
     };
     let source = Source::of(program);
     let module = source.lower(options, source.usual()).module;
@@ -138,6 +141,8 @@ pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
         veil_floats: false,
         emulate_fma: false,
         subgroup_size: Some(32),
+        binding_bytes: BINDING_BYTES,
+        overrides: true,
     };
     // As on Mesa's software driver, but for the atomics, without which programs that use them are not lowered.
     let software = lower::Target {
@@ -146,17 +151,28 @@ pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
         veil_floats: true,
         emulate_fma: true,
         subgroup_size: Some(8),
+        binding_bytes: BINDING_BYTES,
+        overrides: false,
     };
     let source = Source::of(program);
     let usual = source.usual();
-    let general = Variant { grid: Grid::Folded, parts: true, counted: false, lengths: Lengths::default() };
-    for (target, variant) in [(plain, usual), (plain, general), (software, usual), (software, general)] {
+    let general = Variant {
+        grid: Grid::Folded,
+        parts: true,
+        counted: false,
+        lengths: Lengths::default(),
+        bindings: vec![2; program.memory.len()],
+    };
+    for (target, variant) in [(plain, usual), (plain, &general), (software, usual), (software, &general)] {
         let module = source.lower(target, variant).module;
         let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
         validator.validate(&module).map_err(|error| failed(Target::SpirV, error.as_inner()))?;
     }
     Ok(())
 }
+
+/// What every device can bind.
+const BINDING_BYTES: u64 = 128 << 20;
 
 /// The module has its own checks.
 const UNCHECKED: BoundsCheckPolicies = BoundsCheckPolicies {

@@ -4,6 +4,7 @@
 //! it, and [`emit`] gives it to naga's writers instead. What wgpu's own runtime checks would do is part of the lowered
 //! module, with the meaning that vyre gives it, so they are turned off.
 
+mod adapter;
 mod device;
 mod emit;
 mod lower;

@@ -6,7 +6,10 @@
 //!
 //! What the host says to the kernels of a flight is gathered here, and put into one buffer before the flight; so is what kernels
 //! report, in another that is copied for the host after it. Both buffers are the same for all flights: flights are executed in
-//! order. What is read goes to a staging buffer of its own at its place in the order.
+//! order. What is read goes to a staging buffer of its own at its place in the order. Staging buffers are used again, those for
+//! what the host writes as well.
+//!
+//! Where a device has timestamps, they are taken around the dispatches between two copies.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,7 +28,9 @@ const MOST_BYTES: u64 = 64 << 20;
 const MOST_FLIGHTS: usize = 4;
 /// Bytes of the buffers for what the host and the kernels of a flight say.
 const ARENA: u64 = 1 << 20;
-/// Bytes of staging buffers that are kept for later.
+/// Passes of a flight, at most.
+const MOST_PASSES: u32 = 64;
+/// Bytes of staging buffers that are kept for later, for each direction.
 const MOST_IDLE: u64 = 64 << 20;
 
 /// A device of wgpu and what is on its way to it.
@@ -35,8 +40,18 @@ pub(crate) struct Stream {
     /// Why the device was lost, if it was.
     lost: Arc<Mutex<Option<String>>>,
     recorder: Mutex<Recorder>,
-    /// Staging buffers that nobody uses.
+    /// Staging buffers that nobody uses: for what is read, and, mapped, for what is written.
     idle: Mutex<Vec<wgpu::Buffer>>,
+    idle_uploads: Mutex<Vec<wgpu::Buffer>>,
+    timer: Option<Timer>,
+}
+
+/// The timestamps of a flight.
+struct Timer {
+    queries: wgpu::QuerySet,
+    /// Where the device puts them.
+    ticks: wgpu::Buffer,
+    nanoseconds_per_tick: f32,
 }
 
 /// What comes together to the next flight.
@@ -46,6 +61,10 @@ pub(crate) struct Recorder {
     flight: Arc<Flight>,
     /// Staging buffers that the flight copies to.
     staging: Vec<Arc<Staging>>,
+    /// Staging buffers that it copies from.
+    uploads: Vec<wgpu::Buffer>,
+    /// Passes that were begun.
+    passes: u32,
     given: Arena,
     reports: Arena,
     groups: HashMap<Bindings, wgpu::BindGroup>,
@@ -84,6 +103,8 @@ pub(crate) struct Flight {
     unmapped: AtomicBool,
     ended: OnceLock<Instant>,
     launches: AtomicUsize,
+    /// Where the timestamps of its passes are, and how long a tick is.
+    ticks: OnceLock<(Arc<Staging>, f32)>,
 }
 
 /// Something to be recorded. Whatever could fail has been done.
@@ -174,6 +195,8 @@ impl Stream {
             pass: None,
             flight: Arc::new(Flight::new()),
             staging: Vec::new(),
+            uploads: Vec::new(),
+            passes: 0,
             given: arena(wgpu::BufferUsages::UNIFORM, uniform)?,
             reports: arena(wgpu::BufferUsages::STORAGE, storage)?,
             groups: HashMap::new(),
@@ -181,7 +204,9 @@ impl Stream {
             bytes: 0,
             in_flight: VecDeque::new(),
         };
-        Ok(Arc::new(Stream { device, queue, lost, recorder: Mutex::new(recorder), idle: Mutex::new(Vec::new()) }))
+        let timer = Timer::new(&device, &queue)?;
+        let (recorder, idle, idle_uploads) = (Mutex::new(recorder), Mutex::default(), Mutex::default());
+        Ok(Arc::new(Stream { device, queue, lost, recorder, idle, idle_uploads, timer }))
     }
 
     pub(crate) fn check_lost(&self) -> Result<(), Error> {
@@ -209,6 +234,19 @@ impl Stream {
         self.attempt(size, || self.device.create_buffer(&descriptor))
     }
 
+    /// A buffer that the host can write before it is unmapped.
+    fn create_mapped(&self, size: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
+        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: true };
+        self.attempt(size, || self.device.create_buffer(&descriptor))
+    }
+
+    /// A buffer with these contents.
+    pub(crate) fn filled(&self, contents: &[u8], usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
+        let buffer = self.create_mapped((contents.len() as u64).next_multiple_of(16).max(16), usage)?;
+        fill(&buffer, contents)?;
+        Ok(buffer)
+    }
+
     /// Takes the turn to record.
     pub(crate) fn recorder(&self) -> MutexGuard<'_, Recorder> {
         lock(&self.recorder)
@@ -216,19 +254,25 @@ impl Stream {
 
     /// A staging buffer for this many bytes.
     pub(crate) fn staging(self: &Arc<Self>, bytes: u64) -> Result<Arc<Staging>, Error> {
-        let mut idle = lock(&self.idle);
-        let fits = |buffer: &wgpu::Buffer| (bytes..=4 * bytes.max(1 << 12)).contains(&buffer.size());
-        let known = idle.iter().position(fits).map(|position| idle.swap_remove(position));
-        drop(idle);
-        let buffer = match known {
+        let buffer = match take(&self.idle, bytes) {
             Some(buffer) => buffer,
-            None => {
-                let size = bytes.next_power_of_two().max(256).min(bytes.next_multiple_of(1 << 20));
-                let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-                self.create(size, usage)?
-            }
+            None => self.create(staging_size(bytes), wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)?,
         };
         Ok(Arc::new(Staging { buffer, bytes, stream: Arc::downgrade(self) }))
+    }
+
+    /// A staging buffer that begins with these bytes.
+    pub(crate) fn upload(&self, contents: &[u8]) -> Result<wgpu::Buffer, Error> {
+        let bytes = contents.len() as u64;
+        let buffer = match take(&self.idle_uploads, bytes) {
+            Some(buffer) => buffer,
+            None => {
+                let usage = wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC;
+                self.create_mapped(staging_size(bytes), usage)?
+            }
+        };
+        fill(&buffer, contents)?;
+        Ok(buffer)
     }
 
     /// Records a step. What it reports is where the result says.
@@ -238,12 +282,12 @@ impl Stream {
             Step::Write { data, .. } => (data.len() / 4, 0),
             Step::Copy { .. } | Step::Clear { .. } | Step::Read { .. } => (0, 0),
         };
-        let full = recorder.steps >= MOST_STEPS || recorder.bytes >= MOST_BYTES;
+        let full = recorder.steps >= MOST_STEPS || recorder.bytes >= MOST_BYTES || recorder.passes >= MOST_PASSES;
         if full || !recorder.given.fits(given) || !recorder.reports.fits(reported) {
             self.flush(recorder);
         }
         recorder.steps += 1;
-        recorder.record(&self.device, step)
+        recorder.record(self, step)
     }
 
     /// Begins to execute what is recorded, if the device has nothing else to do.
@@ -281,6 +325,13 @@ impl Stream {
         let reported = recorder.reports.contents.len() as u64;
         let begun = self.check_lost().and_then(|()| {
             let mut staging = std::mem::take(&mut recorder.staging);
+            if let (Some(timer), 1..) = (&self.timer, recorder.passes) {
+                let place = self.staging(16 * u64::from(recorder.passes))?;
+                encoder.resolve_query_set(&timer.queries, 0..2 * recorder.passes, &timer.ticks, 0);
+                encoder.copy_buffer_to_buffer(&timer.ticks, 0, &place.buffer, 0, place.bytes);
+                let _ = flight.ticks.set((place.clone(), timer.nanoseconds_per_tick));
+                staging.push(place);
+            }
             if reported > 0 {
                 let place = self.staging(reported)?;
                 encoder.copy_buffer_to_buffer(&recorder.reports.buffer, 0, &place.buffer, 0, reported);
@@ -301,6 +352,9 @@ impl Stream {
                 staging.buffer.map_async(wgpu::MapMode::Read, .., move |result| done.step(result.is_ok()));
             }
             let _ = flight.staging.set(staging);
+            for upload in recorder.uploads.drain(..) {
+                self.keep_upload(&upload);
+            }
             Ok((index, Instant::now()))
         });
         let begun = begun.map_err(|error| {
@@ -310,11 +364,24 @@ impl Stream {
         let _ = flight.begun.set(begun);
         recorder.in_flight.push_back(flight);
         recorder.staging.clear();
+        recorder.uploads.clear();
+        recorder.passes = 0;
         recorder.given.clear();
         recorder.reports.clear();
         recorder.groups.clear();
         recorder.steps = 0;
         recorder.bytes = 0;
+    }
+
+    /// Maps a staging buffer, which happens when the device no longer copies from it, and keeps it for later.
+    fn keep_upload(self: &Arc<Self>, upload: &wgpu::Buffer) {
+        let stream = Arc::downgrade(self);
+        let kept = upload.clone();
+        upload.map_async(wgpu::MapMode::Write, .., move |result| {
+            if let (Ok(()), Some(stream)) = (result, stream.upgrade()) {
+                put_back(&stream.idle_uploads, kept);
+            }
+        });
     }
 
     /// Waits until a flight is done, or for a time; whether it is.
@@ -390,11 +457,13 @@ impl Recorder {
         self.encoder.get_or_insert_with(|| device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default()))
     }
 
-    fn record(&mut self, device: &wgpu::Device, step: &Step) -> Option<Report> {
+    fn record(&mut self, stream: &Stream, step: &Step) -> Option<Report> {
+        let device = &stream.device;
         match step {
-            Step::Dispatch(dispatch) => return self.dispatch(device, dispatch),
+            Step::Dispatch(dispatch) => return self.dispatch(stream, dispatch),
             Step::Copy { source, target, start, bytes } => {
                 self.bytes += bytes;
+                self.uploads.push(source.clone());
                 self.between(device).copy_buffer_to_buffer(source, 0, target, *start, *bytes);
             }
             Step::Write { target, start, data } => {
@@ -412,7 +481,8 @@ impl Recorder {
         None
     }
 
-    fn dispatch(&mut self, device: &wgpu::Device, dispatch: &Dispatch) -> Option<Report> {
+    fn dispatch(&mut self, stream: &Stream, dispatch: &Dispatch) -> Option<Report> {
+        let device = &stream.device;
         self.flight.launches.fetch_add(1, Ordering::Relaxed);
         let params: Vec<u8> = dispatch.params.iter().flat_map(|word| word.to_le_bytes()).collect();
         let given = match &dispatch.grid {
@@ -432,8 +502,15 @@ impl Recorder {
             Report { flight: self.flight.clone(), bytes: at..at + words.len() as u64 }
         });
         if self.pass.is_none() {
-            let encoder = self.between(device);
-            let pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()).forget_lifetime();
+            let first = 2 * self.passes;
+            self.passes += 1;
+            let timestamp_writes = stream.timer.as_ref().map(|timer| wgpu::ComputePassTimestampWrites {
+                query_set: &timer.queries,
+                beginning_of_pass_write_index: Some(first),
+                end_of_pass_write_index: Some(first + 1),
+            });
+            let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+            let pass = self.between(device).begin_compute_pass(&descriptor).forget_lifetime();
             self.pass = Some(Pass { pass, pipeline: None, group: None });
         }
         let Pass { pass, pipeline, group } = self.pass.as_mut().expect("begun above");
@@ -496,6 +573,7 @@ impl Flight {
             unmapped: AtomicBool::new(false),
             ended: OnceLock::new(),
             launches: AtomicUsize::new(0),
+            ticks: OnceLock::new(),
         }
     }
 
@@ -513,9 +591,45 @@ impl Flight {
         self.ended.get().map_or_else(|| begun.elapsed(), |ended| ended.duration_since(*begun))
     }
 
-    /// What a launch took. What the driver does when is not known: each counts as much as the others.
+    /// What a launch took: each counts as much as the others. Without timestamps, what the driver does when is not known.
     pub(crate) fn time(&self) -> Duration {
-        self.elapsed() / self.launches.load(Ordering::Relaxed).max(1) as u32
+        let all = self.measured().unwrap_or_else(|| self.elapsed());
+        all / self.launches.load(Ordering::Relaxed).max(1) as u32
+    }
+
+    /// What the device says its passes took, after them.
+    fn measured(&self) -> Option<Duration> {
+        let (staging, nanoseconds_per_tick) = self.ticks.get()?;
+        let contents = staging.contents().ok()?;
+        let ticks: Vec<u64> =
+            contents.chunks_exact(8).filter_map(|tick| Some(u64::from_le_bytes(tick.try_into().ok()?))).collect();
+        let total: u64 = ticks.chunks_exact(2).map(|pass| pass[1].saturating_sub(pass[0])).sum();
+        Some(Duration::from_nanos((total as f64 * f64::from(*nanoseconds_per_tick)) as u64))
+            .filter(|time| !time.is_zero())
+    }
+}
+
+impl Timer {
+    fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Option<Timer>, Error> {
+        if !device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
+            return Ok(None);
+        }
+        let count = 2 * MOST_PASSES;
+        let made = checked(device, || Timer {
+            queries: device.create_query_set(&wgpu::QuerySetDescriptor {
+                label: None,
+                ty: wgpu::QueryType::Timestamp,
+                count,
+            }),
+            ticks: device.create_buffer(&wgpu::BufferDescriptor {
+                label: None,
+                size: 8 * u64::from(count),
+                usage: wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC,
+                mapped_at_creation: false,
+            }),
+            nanoseconds_per_tick: queue.get_timestamp_period(),
+        });
+        made.map(Some).map_err(failed)
     }
 }
 
@@ -539,11 +653,37 @@ impl Drop for Staging {
     fn drop(&mut self) {
         let Some(stream) = self.stream.upgrade() else { return };
         self.buffer.unmap();
-        let mut idle = lock(&stream.idle);
-        if idle.iter().map(wgpu::Buffer::size).sum::<u64>() + self.buffer.size() <= MOST_IDLE {
-            idle.push(self.buffer.clone());
-        }
+        put_back(&stream.idle, self.buffer.clone());
     }
+}
+
+/// The size of a staging buffer for this many bytes, so that others find a use for it, too.
+fn staging_size(bytes: u64) -> u64 {
+    bytes.next_power_of_two().max(256).min(bytes.next_multiple_of(1 << 20))
+}
+
+/// A staging buffer that is not much too large.
+fn take(idle: &Mutex<Vec<wgpu::Buffer>>, bytes: u64) -> Option<wgpu::Buffer> {
+    let mut idle = lock(idle);
+    let fits = |buffer: &wgpu::Buffer| (bytes..=4 * bytes.max(1 << 12)).contains(&buffer.size());
+    idle.iter().position(fits).map(|position| idle.swap_remove(position))
+}
+
+/// Keeps a staging buffer, if there are not too many.
+fn put_back(idle: &Mutex<Vec<wgpu::Buffer>>, buffer: wgpu::Buffer) {
+    let mut idle = lock(idle);
+    if idle.iter().map(wgpu::Buffer::size).sum::<u64>() + buffer.size() <= MOST_IDLE {
+        idle.push(buffer);
+    }
+}
+
+/// Writes the beginning of a buffer that is mapped, and unmaps it.
+fn fill(buffer: &wgpu::Buffer, contents: &[u8]) -> Result<(), Error> {
+    let mut view = buffer.get_mapped_range_mut(..).map_err(failed)?;
+    view.slice(..contents.len()).copy_from_slice(contents);
+    drop(view);
+    buffer.unmap();
+    Ok(())
 }
 
 /// Runs something and gives the first error that wgpu has about it.

@@ -398,3 +398,43 @@ fn floats_are_exact_where_the_device_says_so() {
     }
     assert!(compared > 50, "only {compared} programs were compared");
 }
+
+/// No launch takes longer than the host has waited for it.
+#[test]
+fn times_are_those_of_the_device() {
+    let device = open();
+    let program = read(
+        "program spin workgroup(64) {
+            uniform trips: u32
+            write out: [u32]
+            %i = global_index
+            %n = load trips
+            %last = loop (%k = 0, %x = %i) -> u32 {
+                %done = ge %k, %n
+                if %done {
+                    break %x
+                }
+                %y = mul %x, 1664525
+                %z = xor %y, %k
+                %next = add %k, 1
+                continue %next, %z
+            }
+            store out[%i], %last
+        }",
+    );
+    let kernel = device.compile(&program).expect("compiles");
+    let out = device.allocate(Element::U32, 64 * 256).expect("there is memory");
+    let run = |trips: u32| {
+        let arguments = vec![("trips", trips.into()), ("out", (&out).into())];
+        let dispatch =
+            Dispatch { kernel: &kernel, grid: Grid::groups([256, 1, 1]), arguments, limits: Limits::default() };
+        let begun = std::time::Instant::now();
+        let reports = device.submit(&[dispatch]).expect("it can be launched").wait().expect("it ends");
+        (reports[0].time, begun.elapsed())
+    };
+    run(1);
+    for trips in [1, 20_000] {
+        let (time, waited) = run(trips);
+        assert!(!time.is_zero() && time <= waited, "{time:?} of {waited:?}");
+    }
+}

@@ -137,3 +137,24 @@ fn a_long_chain_of_operations() {
     }
     vyre_wgpu::verify(&program).unwrap();
 }
+
+/// Constants of a program can be given to a pipeline that is made of its WGSL.
+#[test]
+fn constants_are_overrides_of_wgsl() {
+    let source = "program scaled workgroup(64) {
+    const scale: f32 = 2.5
+    const start: u32 = 3
+    read_write cells: [f32]
+    %i = global_index
+    %j = add %i, start
+    %cell = load cells[%j]
+    %next = mul %cell, scale
+    store cells[%j], %next
+}";
+    let module = text::parse(source).unwrap_or_else(|error| panic!("{error}"));
+    let program = &validate::module(module).expect("valid")[0];
+    let text = text_of(program, Target::Wgsl).expect("WGSL has all of it");
+    assert!(text.contains("override scale: f32 = 2.5f;") && text.contains("override start: u32 = 3u;"), "{text}");
+    naga::front::wgsl::parse_str(&text).expect("it can be read again");
+    assert!(text_of(program, Target::Msl).is_some());
+}

@@ -7,25 +7,11 @@ use vyre_driver::{Buffer, Device, Dispatch, Error, Grid, Kernel, Submission, Wor
 use vyre_foundation::ir::Element;
 use vyre_foundation::launch::Limits;
 use vyre_foundation::{text, validate};
-use vyre_wgpu::{Shared, Wgpu};
+use vyre_wgpu::Wgpu;
 
-/// A device of wgpu that the test can take away.
-fn shared() -> Shared {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    let mut ready = |future: std::pin::Pin<&mut dyn Future<Output = Shared>>| match future.poll(&mut context) {
-        std::task::Poll::Ready(shared) => shared,
-        std::task::Poll::Pending => panic!("wgpu has no such futures here"),
-    };
-    let future = std::pin::pin!(async {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-        let adapter = instance.request_adapter(&wgpu::RequestAdapterOptions::default()).await.expect("an adapter");
-        let descriptor =
-            wgpu::DeviceDescriptor { required_limits: adapter.limits(), ..wgpu::DeviceDescriptor::default() };
-        let (device, queue) = adapter.request_device(&descriptor).await.expect("a device");
-        Shared { device, queue }
-    });
-    ready(future)
-}
+use shared::shared;
+
+mod shared;
 
 fn kernel(device: &Device) -> Kernel {
     let source = "program count workgroup(64) {
@@ -59,7 +45,7 @@ struct Stage {
 }
 
 fn lose_at(stage: Stage) {
-    let shared = shared();
+    let shared = shared(|_| {});
     let device = Device::open(&shared).expect("opens");
     let kernel = kernel(&device);
     let cells = device.upload(Element::U32, &[0; 256]).expect("uploads");

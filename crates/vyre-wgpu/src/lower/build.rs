@@ -32,6 +32,8 @@ pub(super) struct Builder {
     /// For each expression, how deep it is nested if a writer puts all it is made of into one.
     depths: Vec<usize>,
     literals: FxHashMap<ir::Literal, Expr>,
+    /// Constants, by name.
+    overrides: FxHashMap<String, Expr>,
     /// Variables that hold the bits of literals naga does not allow.
     unspeakable: FxHashMap<ir::Literal, Expr>,
 }
@@ -195,6 +197,25 @@ impl Builder {
         }
         let expression = self.name(Expression::Literal(value));
         self.literals.insert(literal, expression);
+        expression
+    }
+
+    /// A number that whoever makes a pipeline of the module can replace. naga has none of 64 bits.
+    pub(super) fn overridable(&mut self, name: &str, default: ir::Literal) -> Expr {
+        let finite = self.literal(default);
+        let Expression::Literal(value) = self.function.expressions[finite] else { return finite };
+        if default.ty.bits() == 64 {
+            return finite;
+        }
+        if let Some(&known) = self.overrides.get(name) {
+            return known;
+        }
+        let init = Some(self.module.global_expressions.append(Expression::Literal(value), Span::UNDEFINED));
+        let ty = self.scalar_ty(default.ty);
+        let handle = naga::Override { name: Some(name.into()), id: None, ty, init };
+        let handle = self.module.overrides.append(handle, Span::UNDEFINED);
+        let expression = self.name(Expression::Override(handle));
+        self.overrides.insert(name.into(), expression);
         expression
     }
 

@@ -5,7 +5,7 @@
 
 use naga::{
     AddressSpace, AtomicFunction, Expression, GlobalVariable, PredeclaredType, Span, Statement, StorageAccess,
-    VectorSize,
+    SwitchCase, SwitchValue, VectorSize,
 };
 use rustc_hash::FxHashSet;
 use vyre_foundation::ir::{Axis, Def, Element, Inst, InstId, MemId, Op, Space, Type, ValueId};
@@ -26,7 +26,8 @@ pub(super) enum Object {
 /// An array.
 #[derive(Clone)]
 pub(super) struct Array {
-    base: Expr,
+    /// The variables that it is in: one, or several for a storage object that is too large for a binding.
+    bases: Vec<Expr>,
     element: Element,
     /// How many elements it has, if that is asked for.
     length: Option<Expr>,
@@ -77,6 +78,7 @@ impl Lowerer<'_> {
             }
         });
         let mut next_binding = 1;
+        let mut objects = 0..;
         let facts = used.into_iter().zip(stored).zip(measured);
         for ((id, memory), ((used, stored), measured)) in program.memory.iter().zip(facts) {
             let element = memory.element;
@@ -97,12 +99,13 @@ impl Lowerer<'_> {
                     }
                 }
                 Space::Storage(access) => {
-                    let number = next_binding;
-                    next_binding += 1;
+                    let first = next_binding;
+                    next_binding += self.variant.bindings(objects.next().unwrap_or_default());
                     if !used {
                         continue;
                     }
-                    let shape = match self.vectors(id) {
+                    let in_one = first + 1 == next_binding;
+                    let shape = match self.vectors(id).filter(|_| in_one) {
                         Some(size) => Shape::Vectors(size),
                         None if is_sub_word(element) => Shape::Packed,
                         None => Shape::Plain,
@@ -117,16 +120,19 @@ impl Lowerer<'_> {
                         true => AddressSpace::Storage { access: StorageAccess::LOAD },
                         false => writable(),
                     };
-                    let variable = binding(&memory.name, number, ty, space);
-                    let variable = self.b.module.global_variables.append(variable, Span::UNDEFINED);
-                    let base = self.b.name(Expression::GlobalVariable(variable));
+                    let bases = (first..next_binding).map(|number| {
+                        let variable = binding(&memory.name, number, ty, space);
+                        let variable = self.b.module.global_variables.append(variable, Span::UNDEFINED);
+                        self.b.name(Expression::GlobalVariable(variable))
+                    });
+                    let bases = bases.collect();
                     let word = self.control.object(id);
                     let length = match memory.length {
                         Some(length) => Some(self.b.u32(length)),
                         None => measured.then(|| self.param(word)),
                     };
                     let offset = self.variant.parts.then(|| self.param(word + 1));
-                    Object::Array(Array { base, element, length, offset, shape })
+                    Object::Array(Array { bases, element, length, offset, shape })
                 }
                 Space::Workgroup | Space::Private => {
                     let length = memory.length.expect("only storage may have a length that is not known");
@@ -139,7 +145,7 @@ impl Lowerer<'_> {
                         self.workgroup(&memory.name, ty)
                     };
                     let length = Some(self.b.u32(length));
-                    Object::Array(Array { base, element, length, offset: None, shape })
+                    Object::Array(Array { bases: vec![base], element, length, offset: None, shape })
                 }
             };
             self.objects[id] = Some(object);
@@ -327,14 +333,14 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A pointer to an element, or to the word that it is in; then also the number of its first bit.
-    fn element(&mut self, array: &Array, index: Expr) -> (Expr, Option<Expr>) {
+    /// Where an element is: its position in the array, or that of the word that it is in; then also the number of its first bit.
+    fn place_of(&mut self, array: &Array, index: Expr) -> (Expr, Option<Expr>) {
         let index = match array.offset {
             Some(offset) if !planted::is(Bug::GpuOffset) => self.b.add(index, offset),
             _ => index,
         };
         if array.shape != Shape::Packed {
-            return (self.b.at(array.base, index), None);
+            return (index, None);
         }
         let (index_bits, element_bits) = if array.element.size() == 1 { (2, 3) } else { (1, 4) };
         let count = self.b.u32(index_bits);
@@ -342,8 +348,44 @@ impl Lowerer<'_> {
         let mask = self.b.u32((1 << index_bits) - 1);
         let position = self.b.and(index, mask);
         let count = self.b.u32(element_bits);
-        let bit = self.b.shl(position, count);
-        (self.b.at(array.base, word), Some(bit))
+        (word, Some(self.b.shl(position, count)))
+    }
+
+    /// Does something with a pointer to a place of an array: in the binding that it is in, if there are several.
+    fn at_place(&mut self, array: &Array, place: Expr, access: &mut dyn FnMut(&mut Self, Expr)) {
+        let Some((&last, others)) = array.bases.split_last().filter(|(_, others)| !others.is_empty()) else {
+            let pointer = self.b.at(array.bases[0], place);
+            return access(self, pointer);
+        };
+        let stored = if array.shape == Shape::Packed { Type::U32 } else { array.element.value_type() };
+        let per_binding = (self.target.binding_bytes / u64::from(scalar(stored).width)) as u32;
+        let (count, mask) = (self.b.u32(per_binding.trailing_zeros()), self.b.u32(per_binding - 1));
+        let selector = self.b.shr(place, count);
+        let place = if planted::is(Bug::GpuBindingPlace) { place } else { self.b.and(place, mask) };
+        let mut cases = Vec::new();
+        for (number, &base) in (0..).zip(others).chain([(u32::MAX, &last)]) {
+            self.b.open();
+            let pointer = self.b.at(base, place);
+            access(self, pointer);
+            let value = if base == last { SwitchValue::Default } else { SwitchValue::U32(number) };
+            cases.push(SwitchCase { value, body: self.b.close(), fall_through: false });
+        }
+        self.b.push(Statement::Switch { selector, cases });
+    }
+
+    /// What is at a place of an array.
+    fn load_place(&mut self, array: &Array, place: Expr) -> Expr {
+        if let [base] = array.bases[..] {
+            let pointer = self.b.at(base, place);
+            return self.b.load(pointer);
+        }
+        let ty = if array.shape == Shape::Packed { Type::U32 } else { array.element.value_type() };
+        let found = self.b.scalar_variable("found", ty);
+        self.at_place(array, place, &mut |lowerer, pointer| {
+            let value = lowerer.b.load(pointer);
+            lowerer.b.store(found, value);
+        });
+        self.b.load(found)
     }
 
     pub(super) fn load(&mut self, memory: MemId, id: InstId) {
@@ -383,8 +425,8 @@ impl Lowerer<'_> {
                     self.b.select(inside, index, zero)
                 }
             };
-            let (pointer, bit) = self.element(&array, safe);
-            let mut value = self.b.load(pointer);
+            let (place, bit) = self.place_of(&array, safe);
+            let mut value = self.load_place(&array, place);
             if let Some(bit) = bit {
                 value = self.unpack(array.element, value, bit);
             }
@@ -400,7 +442,7 @@ impl Lowerer<'_> {
     fn vector(&mut self, array: &Array, index: Expr, size: VectorSize) -> Expr {
         let count = self.b.u32(size as u32 / 2);
         let number = self.b.shr(index, count);
-        self.b.at(array.base, number)
+        self.b.at(array.bases[0], number)
     }
 
     /// The element at a bit of a word.
@@ -452,11 +494,11 @@ impl Lowerer<'_> {
     }
 
     fn store_element(&mut self, array: &Array, index: Expr, value: Expr) {
-        let (pointer, bit) = self.element(array, index);
+        let (place, bit) = self.place_of(array, index);
         match (array.shape, bit) {
             (Shape::Extended, _) => {
                 let value = self.cut(array.element, value);
-                self.b.store(pointer, value);
+                self.at_place(array, place, &mut |lowerer, pointer| lowerer.b.store(pointer, value));
             }
             (Shape::Packed, Some(bit)) => {
                 let bits = 8 * array.element.size() as u32;
@@ -467,12 +509,16 @@ impl Lowerer<'_> {
                 let mask = self.b.u32((1 << bits) - 1);
                 let value = self.b.and(value, mask);
                 let value = self.b.shl(value, bit);
-                let place = self.b.shl(mask, bit);
-                let others = if planted::is(Bug::GpuSubWord) { self.b.u32(0) } else { self.b.not(place, Type::U32) };
-                self.b.push(Statement::Atomic { pointer, fun: AtomicFunction::And, value: others, result: None });
-                self.b.push(Statement::Atomic { pointer, fun: AtomicFunction::InclusiveOr, value, result: None });
+                let own = self.b.shl(mask, bit);
+                let others = if planted::is(Bug::GpuSubWord) { self.b.u32(0) } else { self.b.not(own, Type::U32) };
+                let steps = [(AtomicFunction::And, others), (AtomicFunction::InclusiveOr, value)];
+                self.at_place(array, place, &mut |lowerer, pointer| {
+                    for (fun, value) in steps {
+                        lowerer.b.push(Statement::Atomic { pointer, fun, value, result: None });
+                    }
+                });
             }
-            _ => self.b.store(pointer, value),
+            _ => self.at_place(array, place, &mut |lowerer, pointer| lowerer.b.store(pointer, value)),
         }
     }
 
@@ -490,8 +536,7 @@ impl Lowerer<'_> {
         }
         let operands: Vec<Expr> = inst.operands[1..].iter().map(|&operand| self.value(operand)).collect();
         let (index, inside) = self.elements(memory, id, 1)[0];
-        let access = |lowerer: &mut Self| {
-            let (pointer, _) = lowerer.element(&array, index);
+        let mut access = |lowerer: &mut Self, pointer: Expr| {
             let result_ty = match inst.op {
                 Op::AtomicCompareExchange(_) => {
                     let ty = PredeclaredType::AtomicCompareExchangeWeakResult(scalar(ty));
@@ -523,7 +568,12 @@ impl Lowerer<'_> {
                 lowerer.b.store(places[0], result);
             }
         };
-        self.guarded_effect(mode, |lowerer| lowerer.where_inside(inside, access));
+        self.guarded_effect(mode, |lowerer| {
+            lowerer.where_inside(inside, |lowerer| {
+                let (place, _) = lowerer.place_of(&array, index);
+                lowerer.at_place(&array, place, &mut access);
+            });
+        });
         for (&result, &place) in inst.results.iter().zip(&places) {
             let value = self.b.load(place);
             self.define(result, value);

@@ -44,7 +44,7 @@ use vyre_foundation::Validated;
 use vyre_foundation::analysis::{Lengths, Ranges, Scope, Uniformity};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::Kind;
-use vyre_foundation::ir::{Access, Axis, InstId, MemId, Op, Program, Space, Type, ValueId};
+use vyre_foundation::ir::{Access, Axis, Constant, Def, InstId, MemId, Op, Program, Space, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 use vyre_foundation::transform::expand_math;
 
@@ -66,10 +66,15 @@ pub(crate) struct Target {
     pub(crate) emulate_fma: bool,
     /// Lanes of a subgroup, if that is known.
     pub(crate) subgroup_size: Option<u32>,
+    /// Bytes of each binding but the last, where an object has several; a power of two.
+    pub(crate) binding_bytes: u64,
+    /// Whether constants stay such in the module, as overrides. The device is given programs in which they are numbers already:
+    /// so the passes can make use of them.
+    pub(crate) overrides: bool,
 }
 
 /// What a module may assume of the launches that it is used for. The less general it is, the less it has to compute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Variant {
     pub(crate) grid: Grid,
     /// Whether objects may begin anywhere in what is bound, and several may be parts of one buffer. wgpu wants the buffer to be
@@ -78,6 +83,15 @@ pub(crate) struct Variant {
     /// Whether the host has counted the trips of the loops that it can count.
     pub(crate) counted: bool,
     pub(crate) lengths: Lengths,
+    /// How many bindings each storage object has, in their order; none if it is one for each.
+    pub(crate) bindings: Vec<u32>,
+}
+
+impl Variant {
+    /// How many bindings a storage object has, by its number among them.
+    pub(crate) fn bindings(&self, object: usize) -> u32 {
+        self.bindings.get(object).copied().unwrap_or(1)
+    }
 }
 
 /// How the workgroups that are launched are those that were asked for.
@@ -122,12 +136,13 @@ impl Source {
             fours: certain(Lengths { fours: false, ..lengths }) == all,
         };
         let grid = if flat { Grid::Line } else { Grid::Direct };
-        Source { program, ranges, trips, usual: Variant { grid, parts: false, counted: true, lengths }, unaffected }
+        let usual = Variant { grid, parts: false, counted: true, lengths, bindings: Vec::new() };
+        Source { program, ranges, trips, usual, unaffected }
     }
 
     /// What most launches need.
-    pub(crate) fn usual(&self) -> Variant {
-        self.usual
+    pub(crate) fn usual(&self) -> &Variant {
+        &self.usual
     }
 
     /// What launches with such lengths need: what makes no difference is as usual.
@@ -141,7 +156,7 @@ impl Source {
     }
 
     /// Lowers the program. Binding 0 is `params`, the storage objects follow in their order, and the last is `report`.
-    pub(crate) fn lower(&self, target: Target, variant: Variant) -> Lowered {
+    pub(crate) fn lower(&self, target: Target, variant: &Variant) -> Lowered {
         let target = match self.program.fast {
             true => Target { veil_floats: false, emulate_fma: false, ..target },
             false => target,
@@ -180,7 +195,7 @@ enum Mode {
 struct Lowerer<'p> {
     program: &'p Program,
     target: Target,
-    variant: Variant,
+    variant: &'p Variant,
     b: Builder,
     values: Arena<ValueId, Option<Expr>>,
     objects: Arena<MemId, Option<Object>>,
@@ -225,7 +240,7 @@ struct Variables {
 }
 
 impl<'p> Lowerer<'p> {
-    fn new(source: &'p Source, target: Target, variant: Variant) -> Self {
+    fn new(source: &'p Source, target: Target, variant: &'p Variant) -> Self {
         let program: &Program = &source.program;
         let mut b = Builder::new();
         b.emulate_fma = target.emulate_fma;
@@ -489,6 +504,10 @@ impl<'p> Lowerer<'p> {
     // Values.
 
     fn value(&mut self, value: ValueId) -> Expr {
+        if let (Def::Constant(constant), true) = (self.program.values[value].def, self.target.overrides) {
+            let Constant { name, default, .. } = &self.program.constants[constant];
+            return self.b.overridable(name, *default);
+        }
         match self.program.known(value) {
             Some(literal) => self.b.literal(literal),
             None => self.values[value].expect("a value is used where it is visible"),
@@ -671,7 +690,7 @@ impl<'p> Lowerer<'p> {
             return report;
         }
         let storage = self.program.memory.values().filter(|memory| matches!(memory.space, Space::Storage(_)));
-        let number = 1 + storage.count() as u32;
+        let number = 1 + (0..storage.count()).map(|object| self.variant.bindings(object)).sum::<u32>();
         let ty = self.b.array_ty(Type::U32, None, true);
         let variable = binding("report", number, ty, writable());
         let variable = self.b.module.global_variables.append(variable, Span::UNDEFINED);
@@ -787,7 +806,7 @@ impl<'p> Lowerer<'p> {
 }
 
 /// Whether the binding of a storage object is one that cannot be written. naga has no atomics there.
-pub(crate) fn read_only(access: Access, atomic: bool, variant: Variant) -> bool {
+pub(crate) fn read_only(access: Access, atomic: bool, variant: &Variant) -> bool {
     access == Access::Read && !atomic && !variant.parts
 }
 

@@ -4,6 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_foundation::analysis::{Interval, Ranges, exits_of, finite};
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{BlockId, Def, Inst, InstId, Op, Program, Space, Type, ValueId};
+use vyre_foundation::planted::{self, Bug};
 
 /// More trips than this are not short.
 const SHORT: u64 = 4096;
@@ -130,9 +131,9 @@ impl Count {
             return Some(1);
         };
         // The counter must not wrap past the bound.
-        let counts = least > 0 && of(*bound).high + beyond - 1 + most <= i64::from(u32::MAX);
+        let fits = of(*bound).high + beyond - 1 + most <= i64::from(u32::MAX) || planted::is(Bug::GpuCountAround);
         let distance = distance(program, &of, *start, *bound) + beyond;
-        counts.then(|| distance.max(0).unsigned_abs().div_ceil(least.unsigned_abs()) + 1)
+        (least > 0 && fits).then(|| distance.max(0).unsigned_abs().div_ceil(least.unsigned_abs()) + 1)
     }
 }
 

@@ -1,0 +1,130 @@
+//! Objects that are too large for a binding have several.
+
+use vyre_driver::{Device, Dispatch, Error, Grid};
+use vyre_foundation::ir::{Element, Program};
+use vyre_foundation::launch::Limits;
+use vyre_foundation::{Validated, text, validate};
+use vyre_testkit::oracle;
+use vyre_wgpu::Wgpu;
+
+use shared::shared;
+
+mod shared;
+
+fn read(source: &str) -> Validated<Program> {
+    let program = text::parse(source).unwrap_or_else(|error| panic!("{error}")).programs.remove(0);
+    validate::program(program).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Every sort of access, to elements of every size, in an order that jumps from binding to binding.
+const EVERYWHERE: &str = "program everywhere workgroup(64) {
+    read words: [u32]
+    read_write bytes: [u8]
+    read_write halves: [i16]
+    write sums: [f32]
+    read_write atomic counts: [u32]
+    %i = global_index
+    %n = length words
+    %inside = lt %i, %n
+    if %inside {
+        // Prime to the lengths that are tried: no two invocations have the same element.
+        %jump = mul %i, 7919
+        %j = rem %jump, %n
+        %a, %b = load words[%j]
+        %both = xor %a, %b
+        %byte = load bytes[%j]
+        %half = load halves[%i]
+        %more = add %byte, %both
+        store bytes[%j], %more
+        %negated = neg %half
+        store halves[%i], %negated
+        %x = cast %both to f32
+        %y = cast %half to f32
+        %pair = mul %j, 2
+        store sums[%pair], %x, %y
+        %old = atomic_add counts[%j], %a
+        %new = xor %old, %i
+        atomic_max counts[%j], %new
+    }
+}";
+
+fn run(device: &Device, program: &Validated<Program>, count: u32, offset: u32) -> Vec<Vec<u8>> {
+    let kernel = device.compile(program).expect("compiles");
+    let elements = [Element::U32, Element::U8, Element::I16, Element::F32, Element::U32];
+    let whole: Vec<_> = elements
+        .iter()
+        .map(|element| {
+            let bytes: Vec<u8> =
+                (0..(count + offset) as usize * element.size()).map(|byte| (byte * 31 % 251) as u8).collect();
+            device.upload(*element, &bytes).expect("there is memory")
+        })
+        .collect();
+    let parts: Vec<_> = whole.iter().map(|buffer| buffer.slice(offset..offset + count).expect("inside")).collect();
+    let names = ["words", "bytes", "halves", "sums", "counts"];
+    let arguments = names.into_iter().zip(parts.iter().map(Into::into)).collect();
+    let grid = Grid::groups([count.div_ceil(64), 1, 1]);
+    let dispatch = Dispatch { kernel: &kernel, grid, arguments, limits: Limits::default() };
+    device.submit(&[dispatch]).expect("it can be launched").wait().expect("it ends");
+    whole.iter().map(|buffer| buffer.read().expect("it can be read")).collect()
+}
+
+#[test]
+fn every_access_finds_its_binding() {
+    let device = Device::open(&shared(|limits| limits.max_storage_buffer_binding_size = 4096)).expect("a device");
+    let program = read(EVERYWHERE);
+    for (count, offset) in [(5000, 0), (4096, 0), (5001, 3), (1024, 0), (7, 2)] {
+        let expected = run(&oracle(8), &program, count, offset);
+        assert!(run(&device, &program, count, offset) == expected, "{count} elements from {offset}");
+    }
+}
+
+#[test]
+fn too_many_bindings_are_an_error() {
+    let limited = shared(|limits| {
+        limits.max_storage_buffer_binding_size = 1 << 16;
+        limits.max_storage_buffers_per_shader_stage = 8;
+    });
+    let device = Device::open(&limited).expect("a device");
+    let program = read(
+        "program fill workgroup(64) {
+            write out: [u32]
+            %i = global_index
+            store out[%i], %i
+        }",
+    );
+    let kernel = device.compile(&program).expect("compiles");
+    let out = device.allocate(Element::U32, 200_000).expect("there is memory");
+    let grid = Grid::groups([1, 1, 1]);
+    let dispatch =
+        Dispatch { kernel: &kernel, grid, arguments: vec![("out", (&out).into())], limits: Limits::default() };
+    let Err(Error::Unsupported { needed, available }) = device.submit(&[dispatch]) else { panic!("it fits") };
+    assert_eq!((&*needed, &*available), ("13 bindings for the storage objects of `fill`", "7 of 65536 bytes"));
+}
+
+/// What the adapter itself cannot bind at once.
+#[test]
+fn objects_are_larger_than_the_adapters_bindings() {
+    let device = Device::open(&Wgpu).expect("a device");
+    let program = read(
+        "program fill workgroup(256) {
+        read_write out: [u32]
+        %i = global_index
+        %n = length out
+        %inside = lt %i, %n
+        if %inside {
+            %found = load out[%i]
+            %sum = add %found, %i
+            store out[%i], %sum
+        }
+    }",
+    );
+    let count: u32 = (128 << 20) / 4 + 1000;
+    let kernel = device.compile(&program).expect("compiles");
+    let out = device.allocate(Element::U32, u64::from(count)).expect("there is memory");
+    let grid = Grid::groups([count.div_ceil(256), 1, 1]);
+    let dispatch =
+        Dispatch { kernel: &kernel, grid, arguments: vec![("out", (&out).into())], limits: Limits::default() };
+    device.submit(&[dispatch]).expect("it can be launched").wait().expect("it ends");
+    let found = out.read().expect("it can be read");
+    assert!(found.chunks_exact(4).zip(0..count).all(|(word, i)| word == i.to_le_bytes()));
+}
