@@ -155,12 +155,10 @@ impl WgpuDevice {
         device.capabilities.reasons = reasons;
         device.capabilities.floats = probe::floats(&device)?;
         // What the driver does not do by itself can be asked for in other words.
-        if !device.capabilities.floats.exact_f32 {
-            device.target.veil_floats = true;
-            device.capabilities.floats = probe::floats(&device)?;
-        }
-        if !device.capabilities.floats.fused_fma && device.capabilities.types.contains(Type::F64) {
-            device.target.emulate_fma = true;
+        let Floats { exact_f32, fused_fma, .. } = device.capabilities.floats;
+        device.target.veil_floats = !exact_f32;
+        device.target.emulate_fma = !fused_fma && device.capabilities.types.contains(Type::F64);
+        if device.target.veil_floats || device.target.emulate_fma {
             device.capabilities.floats = probe::floats(&device)?;
         }
         Ok(Box::new(device))
