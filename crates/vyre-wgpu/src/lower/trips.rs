@@ -36,7 +36,7 @@ enum Count {
     },
 }
 
-/// What a launch says about the result of an operation without operands, or of the load of a uniform.
+/// What a launch says about the grid, the length of a storage object, or the load of a uniform.
 pub(crate) type Given<'a> = &'a dyn Fn(&Op) -> Option<Interval>;
 
 impl Trips {
@@ -99,8 +99,10 @@ impl Count {
         let body = inst.blocks[0];
         let mut insts = program.blocks[body].insts.iter().map(|&inst| &program.insts[inst]);
         let branch = insts.find(|inst| !inst.blocks.is_empty()).filter(|inst| inst.op == Op::If)?;
-        let leaves =
-            |block: BlockId| program.blocks[block].insts.last().is_some_and(|&end| program.insts[end].op == Op::Break);
+        let leaves = |block: BlockId| {
+            let breaks = program.blocks[block].insts.last().is_some_and(|&end| program.insts[end].op == Op::Break);
+            breaks && exits_of(program, block).continues.is_empty()
+        };
         let leaving = branch.blocks.iter().position(|&block| leaves(block))?;
         let (position, bound, beyond) = limit(program, body, branch.operands[0], leaving == 0, DEPTH)?;
         let counter = program.blocks[body].params[position];
@@ -200,6 +202,7 @@ fn interval(program: &Program, ranges: &Ranges, given: Given<'_>, value: ValueId
     let inst = &program.insts[id];
     match &inst.op {
         Op::Load(memory) if program.memory[*memory].space != Space::Uniform || program.ty(value) != Type::U32 => known,
+        Op::Length(memory) if !matches!(program.memory[*memory].space, Space::Storage(_)) => known,
         op if depth > 0 && op.row().kind == Kind::Pure => {
             let of = |operand: ValueId| interval(program, ranges, given, operand, depth - 1);
             known.meet(Interval::of_result(program, id, of))
