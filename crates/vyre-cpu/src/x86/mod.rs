@@ -140,6 +140,9 @@ fn assemble(program: &Validated<Program>, level: Level) -> Result<(lower::Lowere
     Ok((lowered, encoded))
 }
 
+/// Bytes that a workgroup may keep over barriers. Code finds them by 32-bit arithmetic.
+const MOST_KEPT: u64 = 1 << 30;
+
 /// Compiles a program without functions of the math library.
 ///
 /// # Errors
@@ -147,6 +150,9 @@ fn assemble(program: &Validated<Program>, level: Level) -> Result<(lower::Lowere
 pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kernel, String> {
     let (lowered, encoded) = assemble(program, level)?;
     let layout = MemoryLayout::new(program, &lowered);
+    if layout.kept_bytes > MOST_KEPT {
+        return Err(format!("its workgroups keep {} bytes over barriers", layout.kept_bytes));
+    }
     let code = Executable::new(&encoded.bytes)?;
     pages::name_for_perf(&code, encoded.bytes.len(), &program.name);
     Ok(Kernel {
