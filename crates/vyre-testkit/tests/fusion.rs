@@ -299,3 +299,45 @@ fn generated_stages_are_fused_and_lose_buffers() {
     println!("{joined} of {stages} joined, {dropped} buffers dropped");
     assert!(joined * 5 > stages && dropped > 50, "{joined} of {stages} joined, {dropped} buffers dropped");
 }
+
+/// A chain of element-wise stages that are written in one of several ways, and what the optimizer makes of it.
+fn chain(way: &str, stages: usize) -> (Chain, String) {
+    let mut source = String::new();
+    let mut lengths = vec!["x".to_owned()];
+    for stage in 0..stages {
+        let from = lengths[stage].clone();
+        let to = if stage + 1 == stages { "y".into() } else { format!("t{stage}") };
+        let before = match way {
+            "uniform" => "%n = load n1000\n    %c = lt %i, %n\n    if %c {".to_owned(),
+            "length of input" => format!("%n = length {from}\n    %c = lt %i, %n\n    if %c {{"),
+            "length of output" => format!("%n = length {to}\n    %c = lt %i, %n\n    if %c {{"),
+            "return" => "%n = load n1000\n    %c = ge %i, %n\n    if %c {\n        return\n    }".into(),
+            "loaded before" => format!("%v = load {from}[%i]\n    %n = load n1000\n    %w = mul %v, {stage}.5\n    %c = lt %i, %n\n    if %c {{"),
+            _ => String::new(),
+        };
+        let load = format!("%v = load {from}[%i]\n    %w = mul %v, {stage}.5\n");
+        let load = if way == "loaded before" { "" } else { &load };
+        let after = if before.ends_with("if %c {") { "}" } else { "" };
+        source += &format!(
+            "program s{stage} workgroup(64) {{\n    uniform n1000: u32\n    uniform k{stage}: u32\n    read {from}: [f32]\n    write {to}: [f32]\n    \
+             %i = global_index\n    %k = load k{stage}\n    %f = cast %k to f32\n    {before}\n    {load}\n    %z = add %w, %f\n    store {to}[%i], %z\n    {after}\n}}\n"
+        );
+        lengths.push(to);
+    }
+    let lengths: Vec<(&str, u32)> = lengths.iter().map(|name| (name.as_str(), 1000)).collect();
+    let chain = Chain::new(&source, [16, 1, 1], &lengths);
+    let optimized = print(&optimize(&chain.fused().program));
+    (chain, optimized)
+}
+
+#[test]
+fn element_wise_chains_become_what_one_would_write() {
+    for way in ["uniform", "length of input", "length of output", "return", "loaded before", "always"] {
+        let (chain, optimized) = chain(way, 12);
+        assert_eq!(chain.check(), (11, 11), "{way}");
+        let count = |what: &str| optimized.matches(what).count();
+        println!("{optimized}");
+        let found = (count("private"), count("if "), count("load x"), count("store"), count("select"));
+        println!("{way}: {found:?}");
+    }
+}
