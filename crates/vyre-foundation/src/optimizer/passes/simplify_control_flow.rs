@@ -269,8 +269,7 @@ fn same(program: &Program, a: BlockId, b: BlockId) -> bool {
         defined.extend(a.params.iter().copied().zip(b.params.iter().copied()));
         a.insts.iter().zip(&b.insts).all(|(&a, &b)| {
             let (a, b) = (&program.insts[a], &program.insts[b]);
-            let types =
-                |inst: &crate::ir::Inst| inst.results.iter().map(|&value| program.ty(value)).collect::<Vec<_>>();
+            let types = |inst: &Inst| inst.results.iter().map(|&value| program.ty(value)).collect::<Vec<_>>();
             let equal = a.op == b.op
                 && a.operands.len() == b.operands.len()
                 && types(a) == types(b)

@@ -8,8 +8,8 @@ use super::{Bound, BufferId, ScalarId, Stage, Window, ends};
 use crate::ir::entity::Arena;
 use crate::ir::ops::Payload;
 use crate::ir::{
-    Access, Axis, BlockId, Def, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space, Span, Type, ValueId,
-    Values,
+    Access, Axis, BlockId, Def, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space, Span, Type,
+    ValueId, Values,
 };
 use crate::optimizer::edit::{branch_on, unused_name};
 use crate::optimizer::outside;
@@ -34,10 +34,12 @@ pub(super) fn apply(name: &str, stages: &[Stage<'_>], transient: &dyn Fn(BufferI
         dropped: Vec::new(),
     };
     fusion.program.fast = stages.iter().all(|stage| stage.program.fast);
-    let crossing = fusion.place_buffers(transient);
+    // A stage may be alone because its blocks are nested too deeply; then nothing may be put around it.
+    let is_deep = stages.iter().any(Stage::is_deep);
+    let crossing = fusion.place_buffers(&|buffer| transient(buffer) && !is_deep);
     fusion.place_others();
     let mut since_barrier = Vec::new();
-    let end = end(stages);
+    let end = end(stages).filter(|_| !is_deep);
     for stage in 0..stages.len() {
         fusion.barriers(stage, &crossing, &mut since_barrier);
         fusion.stage(stage, end);
@@ -107,7 +109,8 @@ impl Fusion<'_> {
             (Space::Workgroup, limits::WORKGROUP_BYTES.saturating_sub(bytes_of(Space::Workgroup))),
         ];
         for buffer in super::buffers(stages) {
-            let bound = stages.iter().enumerate().flat_map(|(at, stage)| stage.bound(buffer).map(move |bound| (at, *bound)));
+            let bound =
+                stages.iter().enumerate().flat_map(|(at, stage)| stage.bound(buffer).map(move |bound| (at, *bound)));
             let bound: Vec<(usize, Bound)> = bound.collect();
             let Some(&(first, Bound { memory: model, elements, .. })) = bound.first() else { continue };
             let touches: Vec<&Touch> = stages.iter().flat_map(|stage| stage.touches(buffer)).collect();
@@ -212,10 +215,9 @@ impl Fusion<'_> {
                 *at == space && uses.iter().any(|(other, _, also)| other == buffer && (*stores || *also))
             })
         };
-        for (op, space) in [
-            (Op::WorkgroupBarrier, Space::Workgroup),
-            (Op::StorageBarrier, Space::Storage(Access::ReadWrite)),
-        ] {
+        for (op, space) in
+            [(Op::WorkgroupBarrier, Space::Workgroup), (Op::StorageBarrier, Space::Storage(Access::ReadWrite))]
+        {
             if meets(space, since) {
                 self.program.push(self.program.body, op, [], &[], [], Span::NONE);
                 since.retain(|(_, at, _)| *at != space);
@@ -254,6 +256,12 @@ impl Fusion<'_> {
             self.program.push(region, Op::If, [before], &[], [body, nothing], Span::NONE);
             self.program.push(region, Op::Yield, [], &[], [], Span::NONE);
         }
+        if stage.is_deep() {
+            let mut insts = std::mem::take(&mut self.program.blocks[body].insts);
+            insts.pop();
+            self.program.blocks[self.program.body].insts.append(&mut insts);
+            return;
+        }
         let name = stage.program.name.as_str();
         self.program.push(self.program.body, Op::Region(name.into()), [], &[], [region], Span::NONE);
     }
@@ -267,7 +275,9 @@ fn unpacked(element: Element) -> Element {
     match element {
         Element::I8 | Element::I16 => Element::I32,
         Element::U8 | Element::U16 => Element::U32,
-        Element::I32 | Element::U32 | Element::F32 | Element::I64 | Element::U64 | Element::F64 | Element::F16 => element,
+        Element::I32 | Element::U32 | Element::F32 | Element::I64 | Element::U64 | Element::F64 | Element::F16 => {
+            element
+        }
     }
 }
 
@@ -301,9 +311,13 @@ impl Copy<'_> {
                 (_, Some(Home::Nowhere)) => {}
                 (op, _) => {
                     let op = match home {
-                        Some(Home::Object(object)) => op.row().op(Payload::Memory(object)).unwrap_or_else(|| op.clone()),
+                        Some(Home::Object(object)) => {
+                            op.row().op(Payload::Memory(object)).unwrap_or_else(|| op.clone())
+                        }
                         // Equal positions are one value, whatever a stage calls them.
-                        _ if position(op, counts).is_some() && position(op, counts) == position(&Op::GlobalIndex, counts) => {
+                        _ if position(op, counts).is_some()
+                            && position(op, counts) == position(&Op::GlobalIndex, counts) =>
+                        {
                             Op::GlobalIndex
                         }
                         _ => op.clone(),
@@ -316,9 +330,17 @@ impl Copy<'_> {
                     for (&from, to) in inst.blocks.iter().zip(nested) {
                         self.block(from, to);
                     }
+                    if inst.op == Op::StorageBarrier && self.homes.values().any(|home| self.is_in_workgroup(home)) {
+                        self.program.push(to, Op::WorkgroupBarrier, [], &[], [], inst.span);
+                    }
                 }
             }
         }
+    }
+
+    /// Whether a buffer became an array of the workgroup.
+    fn is_in_workgroup(&self, home: &Home) -> bool {
+        matches!(home, Home::Array(array, _) if self.program.memory[*array].space == Space::Workgroup)
     }
 
     fn bound(&self, memory: MemId) -> Option<Bound> {

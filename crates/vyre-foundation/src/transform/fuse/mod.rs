@@ -77,6 +77,12 @@ impl<'a> Stage<'a> {
         self.buffers.iter().filter(move |bound| bound.buffer == buffer)
     }
 
+    /// Whether there may be no room for a region and a branch around the stage, a branch around a store, a loop that is executed
+    /// once, and a branch for each `return`.
+    fn is_deep(&self) -> bool {
+        self.facts.depth + self.facts.returns + 4 > limits::NESTING
+    }
+
     fn name(&self) -> String {
         self.program.name.clone()
     }
@@ -120,7 +126,9 @@ pub enum Refusal {
         stage: String,
     },
     /// Invocations of a stage before it may end while others still wait for each other.
-    #[error("invocations of `{stage}` may end before a barrier or subgroup operation, so it can only be the last of its launch")]
+    #[error(
+        "invocations of `{stage}` may end before a barrier or subgroup operation, so it can only be the last of its launch"
+    )]
     EndsEarly {
         /// The stage.
         stage: String,
@@ -147,7 +155,9 @@ pub enum Refusal {
         object: String,
     },
     /// Whether a barrier is reached depends on what another stage has written.
-    #[error("whether all invocations reach a barrier cannot be proved any more where a stage reads what another one wrote")]
+    #[error(
+        "whether all invocations reach a barrier cannot be proved any more where a stage reads what another one wrote"
+    )]
     Divergent,
     /// The arrays of the stages do not fit together.
     #[error("the arrays of all stages take {bytes} bytes of {space:?} memory, and there are {limit}")]
@@ -192,11 +202,8 @@ pub fn may_join(before: &[Stage<'_>], next: &Stage<'_>) -> Result<(), Refusal> {
         }
     }
     let all: Vec<&Stage<'_>> = before.iter().chain([next]).collect();
-    for stage in &all {
-        // A region around the stage, a loop or a branch for each `return`, and a branch around a store.
-        if stage.facts.depth + stage.facts.returns + 4 > limits::NESTING {
-            return Err(Refusal::Nesting { stage: stage.name() });
-        }
+    if let Some(stage) = all.iter().find(|stage| stage.is_deep()) {
+        return Err(Refusal::Nesting { stage: stage.name() });
     }
     for (space, limit) in [(Space::Workgroup, limits::WORKGROUP_BYTES), (Space::Private, limits::PRIVATE_BYTES)] {
         let bytes = all.iter().map(|stage| stage.program.static_bytes_in(space)).sum();
@@ -264,7 +271,8 @@ impl Window {
         let fits = |form: &Form, counts: Counts| form.high - form.low < form.gap(counts);
         let own = hull(&Touch::elements).filter(|form| fits(form, counts));
         let [a, b, c, ..] = counts;
-        let of_workgroup = || hull(&|touch| touch.elements().of_workgroup(counts)).filter(|form| fits(form, [a, b, c, 1, 1, 1]));
+        let of_workgroup =
+            || hull(&|touch| touch.elements().of_workgroup(counts)).filter(|form| fits(form, [a, b, c, 1, 1, 1]));
         own.map(|form| Window { form, own: true }).or_else(|| of_workgroup().map(|form| Window { form, own: false }))
     }
 }
