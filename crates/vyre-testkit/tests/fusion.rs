@@ -455,6 +455,10 @@ fn elements_of_other_workgroups_are_refused() {
         assert_eq!(pair(OWN, other).refusal(), elsewhere, "{other}");
         assert_eq!(pair(other, OWN).refusal(), elsewhere, "{other}");
     }
+    // That both use the same elements does not help if invocations share them.
+    for shared in ["%at = add %i, %l", "%at = div %i, 2", "%g = group_index\n    %at = add %g, %l"] {
+        assert_eq!(pair(shared, shared).refusal(), elsewhere, "{shared}");
+    }
     // The order of stages does not matter: what is overwritten may still have to be read.
     let later = |stores: &str| {
         let first = "read t: [u32]\n    write z: [u32]\n    %i = global_index\n    %n = add %i, 1\n    %v = load t[%n]\n    store z[%i], %v";
