@@ -1,0 +1,518 @@
+//! Fused programs do what their stages do one after the other.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use proptest::prelude::*;
+use vyre_foundation::diagnostics::Fault;
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::{Element, Literal, MemId, Module, Program, Space};
+use vyre_foundation::launch::{Argument, Arguments, Outcome, Slice};
+use vyre_foundation::optimizer::{self, Options, Pipeline, Registry};
+use vyre_foundation::transform::fuse::{Bound, BufferId, Fused, Refusal, ScalarId, Stage, fuse, may_join};
+use vyre_foundation::{Error, Validated, text, validate};
+
+/// Stages of one pipeline. Objects of the same name are the same buffer, and a uniform is what its name says: `n5` is 5. Buffers
+/// whose names begin with `t` are transient.
+struct Chain {
+    programs: Vec<Validated<Program>>,
+    groups: [u32; 3],
+    /// The buffers by their numbers: the name, and how many elements it has.
+    buffers: Vec<(String, u32)>,
+}
+
+impl Chain {
+    fn new(source: &str, groups: [u32; 3], lengths: &[(&str, u32)]) -> Chain {
+        let explain = |error: Error| match error {
+            Error::Text(found) | Error::Invalid(found) => panic!("{}", found.render("stages", source)),
+            other => panic!("{other}"),
+        };
+        let programs = text::parse(source).and_then(validate::module).unwrap_or_else(explain);
+        Chain {
+            programs,
+            groups,
+            buffers: lengths.iter().map(|(name, length)| ((*name).to_owned(), *length)).collect(),
+        }
+    }
+
+    fn buffer(&self, name: &str) -> Option<usize> {
+        self.buffers.iter().position(|(known, _)| known == name)
+    }
+
+    fn stage(&self, at: usize) -> Stage<'_> {
+        let program = &self.programs[at];
+        let buffers = program.memory.iter().filter_map(|(memory, object)| {
+            let buffer = self.buffer(&object.name).filter(|_| matches!(object.space, Space::Storage(_)))?;
+            Some(Bound { memory, buffer: BufferId(buffer as u32), elements: self.buffers[buffer].1 })
+        });
+        let uniforms = program.memory.iter().filter(|(_, object)| object.space == Space::Uniform);
+        let scalars = uniforms.map(|(memory, object)| (memory, ScalarId(value(&object.name)))).collect();
+        Stage::new(program, self.groups, buffers.collect(), scalars)
+    }
+
+    fn stages(&self) -> Vec<Stage<'_>> {
+        (0..self.programs.len()).map(|at| self.stage(at)).collect()
+    }
+
+    fn is_transient(&self, buffer: BufferId) -> bool {
+        self.buffers[buffer.0 as usize].0.starts_with('t')
+    }
+
+    /// All stages as one, which they may be.
+    fn fused(&self) -> Fused {
+        let stages = self.stages();
+        for next in 1..stages.len() {
+            assert_eq!(may_join(&stages[..next], &stages[next]), Ok(()), "{next}");
+        }
+        fuse("all", &stages, &|buffer| self.is_transient(buffer))
+    }
+
+    /// Why the last stage cannot join the others.
+    fn refusal(&self) -> Refusal {
+        let stages = self.stages();
+        let (next, before) = stages.split_last().unwrap();
+        may_join(before, next).unwrap_err()
+    }
+
+    fn contents(&self) -> Vec<Vec<u8>> {
+        let size = |name: &str| {
+            let declared = self
+                .programs
+                .iter()
+                .find_map(|program| Some(program.memory_named(name).map(|id| program.memory[id].element)?));
+            declared.map_or(1, Element::size)
+        };
+        let mut state = 1u32;
+        let mut random = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        let fill = |(name, length): &(String, u32)| {
+            let bytes = size(name) * *length as usize;
+            if name.starts_with('t') { vec![0; bytes] } else { (0..bytes).map(|_| random()).collect() }
+        };
+        self.buffers.iter().map(fill).collect()
+    }
+
+    /// Runs a program of which the named objects are those of stages.
+    fn run(&self, program: &Validated<Program>, objects: &[(String, usize, MemId)], contents: &mut [Vec<u8>]) {
+        let mut arguments = Arena::filled(program.memory.len(), None);
+        for (name, stage, object) in objects {
+            let declared = &self.programs[*stage].memory[*object];
+            arguments[program.memory_named(name).unwrap()] = Some(match self.buffer(&declared.name) {
+                Some(buffer) => Argument::Slice(Slice {
+                    buffer: buffer as u64,
+                    element: declared.element,
+                    start: 0,
+                    bytes: contents[buffer].len() as u64,
+                }),
+                None => Argument::Scalar(Literal::from(value(&declared.name))),
+            });
+        }
+        let arguments = Arguments::checked(arguments);
+        let ran = vyre_reference::sanitize(program, self.groups, &arguments, contents, &Default::default());
+        let (report, findings) = ran.unwrap();
+        assert_eq!(report.outcome, Outcome::Completed);
+        // The oracle runs a workgroup in step, so a barrier that is missing shows as a race only.
+        let race =
+            findings.iter().find(|found| matches!(found.fault, Fault::Race { .. } | Fault::SameValueRace { .. }));
+        assert!(race.is_none(), "{}: {}", race.unwrap(), print(program));
+    }
+
+    fn run_stage(&self, at: usize, contents: &mut [Vec<u8>]) {
+        let program = &self.programs[at];
+        let bound =
+            program.memory.iter().filter(|(_, memory)| matches!(memory.space, Space::Storage(_) | Space::Uniform));
+        let objects: Vec<_> = bound.map(|(id, memory)| (memory.name.clone(), at, id)).collect();
+        self.run(program, &objects, contents);
+    }
+
+    /// Fuses what can be, as a planner would, and compares the results with those of the stages alone. Returns how many
+    /// launches and how many buffers there are less.
+    fn check(&self) -> (usize, usize) {
+        let stages = self.stages();
+        let (mut expected, mut fused, mut optimized) = (self.contents(), self.contents(), self.contents());
+        let mut start = 0;
+        let (mut launches, mut dropped) = (0, Vec::new());
+        while start < stages.len() {
+            let joins = |&next: &usize| may_join(&stages[start..next], &stages[next]).is_ok();
+            let end = (start + 1..stages.len()).take_while(joins).last().map_or(start + 1, |last| last + 1);
+            let used_elsewhere = |buffer: BufferId| {
+                let name = &self.buffers[buffer.0 as usize].0;
+                let others = self.programs.iter().enumerate().filter(|(at, _)| !(start..end).contains(at));
+                others.into_iter().any(|(_, program)| program.memory_named(name).is_some())
+            };
+            let group =
+                fuse("group", &stages[start..end], &|buffer| self.is_transient(buffer) && !used_elsewhere(buffer));
+            // Passes may drop arrays, so the numbers of objects change; their names do not.
+            let name = |object: MemId| group.program.memory[object].name.clone();
+            let objects: Vec<_> =
+                group.objects.iter().map(|&(new, stage, old)| (name(new), start + stage, old)).collect();
+            (start..end).for_each(|at| self.run_stage(at, &mut expected));
+            self.run(&group.program, &objects, &mut fused);
+            self.run(&optimize(&group.program), &objects, &mut optimized);
+            dropped.extend(group.dropped);
+            for (buffer, (name, _)) in self.buffers.iter().enumerate() {
+                if !dropped.contains(&BufferId(buffer as u32)) {
+                    let shown = || print(&group.program);
+                    assert_eq!(expected[buffer], fused[buffer], "{name}, fused: {}", shown());
+                    assert_eq!(expected[buffer], optimized[buffer], "{name}, optimized: {}", shown());
+                }
+            }
+            launches += 1;
+            start = end;
+        }
+        (stages.len() - launches, dropped.len())
+    }
+}
+
+/// What a uniform is.
+fn value(name: &str) -> u32 {
+    name[1..].parse().unwrap()
+}
+
+fn print(program: &Program) -> String {
+    text::print(&Module { programs: vec![program.clone()] })
+}
+
+fn optimize(program: &Validated<Program>) -> Validated<Program> {
+    let pipeline = Pipeline { passes: Registry::standard().schedule_all(), to_fixed_point: true };
+    let options = Options { strict: true, ..Options::default() };
+    optimizer::run(program.clone(), &pipeline, &options, &mut |_| {}).unwrap().0
+}
+
+const ELEMENTS: [&str; 5] = ["u32", "u8", "i16", "i32", "u16"];
+
+/// A small source of random numbers for the generator.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    fn of<'t, T: ?Sized>(&mut self, choices: &[&'t T]) -> &'t T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+/// Stages that read some buffers and write one or two, mostly at elements of their own.
+fn generated(seed: u64) -> Chain {
+    let mut random = Random(seed);
+    let size = [4, 6, 8][random.below(3) as usize];
+    let groups = 1 + random.below(4) as u32;
+    let total = u64::from(groups) * size;
+    let names = ["a", "b", "t0", "t1", "t2", "t3", "y", "z"];
+    let lengths: Vec<u32> = names
+        .iter()
+        .map(|_| [total, total, total, total - 1, total + 3, 2 * total, 1][random.below(7) as usize] as u32)
+        .collect();
+    let elements: Vec<&str> = names.iter().map(|_| random.of(&ELEMENTS)).collect();
+    let mut source = String::new();
+    for stage in 0..2 + random.below(5) {
+        source += &generated_stage(&mut random, stage, size, total, &elements);
+    }
+    let lengths: Vec<_> = names.into_iter().zip(lengths).collect();
+    Chain::new(&source, [groups, 1, 1], &lengths)
+}
+
+fn generated_stage(random: &mut Random, stage: u64, size: u64, total: u64, elements: &[&str]) -> String {
+    let mut buffers: Vec<usize> = (0..elements.len()).collect();
+    (1..buffers.len()).rev().for_each(|at| buffers.swap(at, random.below(at as u64 + 1) as usize));
+    let names = ["a", "b", "t0", "t1", "t2", "t3", "y", "z"];
+    let writes = &buffers[..1 + random.below(2) as usize];
+    let reads = &buffers[2..3 + random.below(3) as usize];
+    let bound = format!("n{}", random.below(total + 3));
+    let mut text = format!("program s{stage} workgroup({size}) {{\n    uniform {bound}: u32\n");
+    // How each buffer is reached: what is loaded in another way than it is stored would race.
+    let mut reach = BTreeMap::new();
+    for &buffer in writes.iter().chain(reads) {
+        let mode = if reads.contains(&buffer) { "read" } else { "read_write" };
+        let _ = writeln!(text, "    {mode} {}: [{}]", names[buffer], elements[buffer]);
+        reach.insert(buffer, random.of(&["own", "own", "own", "own", "own", "pair", "turned", "swapped", "next"]));
+    }
+    text += "    %i = global_index\n    %l = local_index\n    %g = group_index\n";
+    let _ = writeln!(text, "    %first = mul %g, {size}\n    %twice = mul %i, 2\n    %n = load {bound}");
+    let _ = writeln!(text, "    %l1 = add %l, 1\n    %lr = rem %l1, {size}\n    %turned = add %first, %lr");
+    let _ = writeln!(text, "    %ls = sub {}, %l\n    %swapped = add %first, %ls\n    %next = add %i, 1", size - 1);
+    let guard = random.of(&["none", "if", "if", "return", "nested return", "loop"]);
+    text += match guard {
+        "if" => "    %c = lt %i, %n\n    if %c {\n",
+        "return" => "    %c = ge %i, %n\n    if %c {\n        return\n    }\n",
+        "nested return" => {
+            "    %c = ge %i, %n\n    %o = and %i, 1\n    %odd = eq %o, 1\n    if %odd {\n        if %c {\n            return\n        }\n    }\n"
+        }
+        "loop" => {
+            "    %s = loop (%k = 0) -> u32 {\n        %e = gt %k, %n\n        if %e {\n            return\n        }\n        %d = ge %k, 2\n        \
+             if %d {\n            break %i\n        }\n        %m = add %k, 1\n        continue %m\n    }\n    %n3 = add %s, 1\n"
+        }
+        _ => "",
+    };
+    let index = |way: &str| {
+        if way == "own" {
+            "%i".to_owned()
+        } else if way == "pair" {
+            "%twice".into()
+        } else {
+            format!("%{way}")
+        }
+    };
+    let as_u32 = |text: &mut String, buffer: usize, value: &str| {
+        let signed = elements[buffer].starts_with('i');
+        let _ = writeln!(
+            text,
+            "    %{value} = {} %raw{value}{}",
+            if signed { "bitcast" } else { "add" },
+            if signed { " to u32" } else { ", 0" }
+        );
+    };
+    text += "    %v0 = add %i, 7\n";
+    let mut last = 0;
+    for &buffer in reads.iter().chain(writes) {
+        let way = reach[&buffer];
+        // Loads of what is stored elsewhere would race.
+        if writes.contains(&buffer) && way != "own" && way != "pair" {
+            continue;
+        }
+        let (name, index) = (names[buffer], index(way));
+        if way == "pair" {
+            let _ = writeln!(text, "    %rawp{buffer}, %rawq{buffer} = load {name}[{index}]");
+            as_u32(&mut text, buffer, &format!("p{buffer}"));
+            as_u32(&mut text, buffer, &format!("q{buffer}"));
+            let _ = writeln!(text, "    %x{buffer} = xor %p{buffer}, %q{buffer}");
+        } else {
+            let _ = writeln!(text, "    %rawx{buffer} = load {name}[{index}]");
+            as_u32(&mut text, buffer, &format!("x{buffer}"));
+        }
+        let _ = writeln!(text, "    %m{buffer} = mul %v{last}, 3\n    %v{} = add %m{buffer}, %x{buffer}", last + 1);
+        last += 1;
+    }
+    for &buffer in writes {
+        let (name, index) = (names[buffer], index(reach[&buffer]));
+        let _ = writeln!(text, "    %len{buffer} = length {name}\n    %w{buffer} = add %v{last}, %len{buffer}");
+        let value = if elements[buffer].starts_with('i') {
+            let _ = writeln!(text, "    %s{buffer} = bitcast %w{buffer} to i32");
+            format!("%s{buffer}")
+        } else {
+            format!("%w{buffer}")
+        };
+        let second = if reach[&buffer] == "pair" { format!(", {value}") } else { String::new() };
+        let _ = writeln!(text, "    store {name}[{index}], {value}{second}");
+    }
+    text += if guard == "if" { "    }\n}\n" } else { "}\n" };
+    text
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn fused_stages_do_what_they_do_alone(seed: u64) {
+        generated(seed).check();
+    }
+}
+
+/// The property above would hold if nothing was ever fused.
+#[test]
+fn generated_stages_are_fused_and_lose_buffers() {
+    let (mut joined, mut dropped, mut stages) = (0, 0, 0);
+    for seed in 0..200 {
+        let chain = generated(seed << 32);
+        let (fewer, without) = chain.check();
+        (joined, dropped, stages) = (joined + fewer, dropped + without, stages + chain.programs.len());
+    }
+    println!("{joined} of {stages} joined, {dropped} buffers dropped");
+    assert!(joined * 5 > stages && dropped > 50, "{joined} of {stages} joined, {dropped} buffers dropped");
+}
+
+/// A chain of element-wise stages that are written in one of several ways, and what the optimizer makes of it.
+fn chain(way: &str, stages: usize) -> (Chain, String) {
+    let mut source = String::new();
+    let mut lengths = vec!["x".to_owned()];
+    for stage in 0..stages {
+        let from = lengths[stage].clone();
+        let to = if stage + 1 == stages { "y".into() } else { format!("t{stage}") };
+        let before = match way {
+            "uniform" => "%n = load n1000\n    %c = lt %i, %n\n    if %c {".to_owned(),
+            "length of input" => format!("%n = length {from}\n    %c = lt %i, %n\n    if %c {{"),
+            "length of output" => format!("%n = length {to}\n    %c = lt %i, %n\n    if %c {{"),
+            "return" => "%n = load n1000\n    %c = ge %i, %n\n    if %c {\n        return\n    }".into(),
+            "loaded before" => format!(
+                "%v = load {from}[%i]\n    %n = load n1000\n    %w = mul %v, {stage}.5\n    %c = lt %i, %n\n    if %c {{"
+            ),
+            _ => String::new(),
+        };
+        let load = format!("%v = load {from}[%i]\n    %w = mul %v, {stage}.5\n");
+        let load = if way == "loaded before" { "" } else { &load };
+        let after = if before.ends_with("if %c {") { "}" } else { "" };
+        source += &format!(
+            "program s{stage} workgroup(64) {{\n    uniform n1000: u32\n    uniform k{stage}: u32\n    read {from}: [f32]\n    write {to}: [f32]\n    \
+             %i = global_index\n    %k = load k{stage}\n    %f = cast %k to f32\n    {before}\n    {load}\n    %z = add %w, %f\n    store {to}[%i], %z\n    {after}\n}}\n"
+        );
+        lengths.push(to);
+    }
+    let lengths: Vec<(&str, u32)> = lengths.iter().map(|name| (name.as_str(), 1000)).collect();
+    let chain = Chain::new(&source, [16, 1, 1], &lengths);
+    let optimized = print(&optimize(&chain.fused().program));
+    (chain, optimized)
+}
+
+#[test]
+fn element_wise_chains_become_what_one_would_write() {
+    for way in ["uniform", "length of input", "length of output", "return", "loaded before", "always"] {
+        let (chain, optimized) = chain(way, 12);
+        assert_eq!(chain.check(), (11, 11), "{way}");
+        let count = |what: &str| optimized.matches(what).count();
+        let branches = match way {
+            "always" | "length of input" | "length of output" => 1,
+            // The last workgroup has invocations behind the end of all buffers.
+            _ => 2,
+        };
+        let found = (count("private "), count("if "), count("load x"), count("store "));
+        assert_eq!(found, (0, branches, 1, 1), "{way}: {optimized}");
+        assert_eq!(count("select ") > 0, way == "loaded before", "{way}: {optimized}");
+    }
+}
+
+/// A stage that reads a buffer, and one that writes it, at these indices; `%i` is the own element, `%l` the position in the workgroup.
+fn pair(writes: &str, reads: &str) -> Chain {
+    pair_of("write t: [u32]", writes, "read t: [u32]", reads)
+}
+
+fn pair_of(first: &str, writes: &str, second: &str, reads: &str) -> Chain {
+    let body = |objects: &str, index: &str, rest: &str| {
+        format!(
+            "{objects}\n    %i = global_index\n    %l = local_index\n    %first = sub %i, %l\n    %x = global_id.x\n    %y = global_id.y\n    \
+             {index}\n    {rest}\n}}\n"
+        )
+    };
+    let source = format!(
+        "program first workgroup(8) {{\n    {}program second workgroup(8) {{\n    {}",
+        body(first, writes, "store t[%at], %i"),
+        body(&format!("{second}\n    read_write y: [u32]"), reads, "%v = load t[%at]\n    store y[%i], %v"),
+    );
+    Chain::new(&source, [4, 1, 1], &[("t", 32), ("y", 32)])
+}
+
+const OWN: &str = "%at = add %i, 0";
+
+#[test]
+fn elements_of_the_own_invocation_or_workgroup_are_kept() {
+    let turned = "%n = add %l, 3\n    %r = rem %n, 8\n    %at = add %first, %r";
+    let swapped = "%r = xor %l, 1\n    %at = add %first, %r";
+    let strided = "%at = mul %i, 3";
+    let by_axes = "%r = mul %y, 32\n    %at = add %r, %x";
+    for (writes, reads, kept_in) in [
+        (OWN, OWN, "private"),
+        (OWN, by_axes, "private"),
+        (strided, strided, "private"),
+        (OWN, turned, "workgroup"),
+        (swapped, OWN, "workgroup"),
+        (swapped, turned, "workgroup"),
+    ] {
+        let chain = pair(writes, reads);
+        let fused = print(&chain.fused().program);
+        assert!(fused.contains(&format!("{kept_in} t: [u32;")), "{writes} {reads} {fused}");
+        assert_eq!(fused.contains("workgroup_barrier"), kept_in == "workgroup", "{fused}");
+        assert_eq!(chain.check(), (1, 1));
+    }
+}
+
+/// What others read stays, and its elements are ordered by a barrier if they cross invocations.
+#[test]
+fn buffers_that_others_read_stay() {
+    let reversed = "%r = sub 7, %l\n    %at = add %first, %r";
+    let chain = pair(OWN, reversed);
+    let fused = fuse("both", &chain.stages(), &|_| false);
+    assert!(fused.dropped.is_empty() && print(&fused.program).contains("storage_barrier"));
+    assert_eq!(fused.objects.len(), 2);
+}
+
+#[test]
+fn one_workgroup_may_use_any_element() {
+    let mut chain = pair(OWN, "%at = load y[%i]");
+    assert!(matches!(chain.refusal(), Refusal::Elsewhere { .. }));
+    chain.groups = [1, 1, 1];
+    assert_eq!(chain.check(), (1, 1));
+}
+
+/// A stage that orders its own accesses to a buffer keeps doing so when the buffer moves to the workgroup.
+#[test]
+fn barriers_of_stages_are_for_where_their_buffers_are() {
+    let second = "read_write t: [u32]\n    write z: [u32]";
+    let reads = "%o = load t[%i]\n    %o1 = mul %o, 5\n    store t[%i], %o1\n    storage_barrier\n    %r = sub 7, %l\n    %at = add %first, %r";
+    let mut chain = pair_of("write t: [u32]", OWN, second, reads);
+    chain.buffers.push(("z".into(), 32));
+    assert_eq!(chain.check(), (1, 1));
+    assert!(print(&chain.fused().program).contains("workgroup t:"));
+}
+
+#[test]
+fn elements_of_other_workgroups_are_refused() {
+    let elsewhere = Refusal::Elsewhere { object: "t".into() };
+    for other in ["%at = add %i, 1", "%at = mul %i, 2", "%at = add %l, 0", "%at = sub 31, %i", "%at = and %i, 1"] {
+        assert_eq!(pair(OWN, other).refusal(), elsewhere, "{other}");
+        assert_eq!(pair(other, OWN).refusal(), elsewhere, "{other}");
+    }
+    // That both use the same elements does not help if invocations share them.
+    for shared in ["%at = add %i, %l", "%at = div %i, 2", "%g = group_index\n    %at = add %g, %l"] {
+        assert_eq!(pair(shared, shared).refusal(), elsewhere, "{shared}");
+    }
+    // The order of stages does not matter: what is overwritten may still have to be read.
+    let later = |stores: &str| {
+        let first = "read t: [u32]\n    write z: [u32]\n    %i = global_index\n    %n = add %i, 1\n    %v = load t[%n]\n    store z[%i], %v";
+        let second = format!("write {stores}: [u32]\n    %i = global_index\n    store {stores}[%i], 1");
+        let source =
+            format!("program first workgroup(8) {{\n{first}\n}}\nprogram second workgroup(8) {{\n{second}\n}}\n");
+        Chain::new(&source, [4, 1, 1], &[("t", 32), ("y", 32), ("z", 32)])
+    };
+    assert_eq!(later("t").refusal(), elsewhere);
+    assert_eq!(later("y").check().0, 1, "nobody writes what is read anywhere");
+}
+
+#[test]
+fn refusals_say_why() {
+    let refused =
+        |first: &str, writes: &str, second: &str, reads: &str| pair_of(first, writes, second, reads).refusal();
+    let (write, read) = ("write t: [u32]", "read t: [u32]");
+    let stage = || "first".to_owned();
+    let printing = format!("print \"{{}}\", %i\n    {OWN}");
+    assert_eq!(refused(write, &printing, read, OWN), Refusal::Prints { stage: stage() });
+    assert_eq!(pair(OWN, &printing).check().0, 1, "the last stage may print");
+    let trapping = format!("%c = gt %i, 99\n    if %c {{\n        trap 1\n    }}\n    {OWN}");
+    assert_eq!(refused(write, &trapping, read, OWN), Refusal::Traps { stage: stage() });
+    assert_eq!(pair(OWN, &trapping).check().0, 1, "the last stage may trap");
+    let ending = format!("%c = gt %i, 9\n    if %c {{\n        return\n    }}\n    workgroup_barrier\n    {OWN}");
+    assert_eq!(refused(write, &ending, read, OWN), Refusal::EndsEarly { stage: stage() });
+    assert_eq!(pair(OWN, &ending).check().0, 1, "the last stage may end early");
+    assert_eq!(refused(write, OWN, "read_write atomic t: [u32]", OWN), Refusal::Atomic { object: "t".into() });
+    let array = |space: &str, bytes: u32| format!("{space} array: [u32; {}]\n    ", bytes / 4);
+    for (name, space, limit) in [("workgroup", Space::Workgroup, 32 << 10), ("private", Space::Private, 16 << 10)] {
+        let array = array(name, limit - 4);
+        let refusal = refused(&(array.clone() + write), OWN, &(array + read), OWN);
+        assert_eq!(refusal, Refusal::Memory { space, bytes: 2 * u64::from(limit - 4), limit: limit.into() });
+    }
+    let nested = (0..61).fold(OWN.to_owned(), |inner, level| format!("region \"r{level}\" {{\n{inner}\n}}\n"));
+    let nested = format!("{}\n    {OWN}", nested.replace("%at", "%inner"));
+    assert_eq!(refused(write, OWN, read, &nested), Refusal::Nesting { stage: "second".into() });
+    assert_eq!(pair(OWN, &nested).check(), (0, 0), "alone, it is left as it is");
+    // Whether the barrier is reached depends on `t`, which is the same for all only if nobody writes it.
+    let depending = "%g = group_index\n    %of = mul %g, 8\n    %v0 = load t[%of]\n    %c = gt %v0, 4\n    if %c {\n        workgroup_barrier\n    }\n    %at = add %i, 0";
+    assert_eq!(refused(write, OWN, read, depending), Refusal::Divergent);
+
+    let mut chain = pair(OWN, OWN);
+    let wider = print(&chain.programs[1]).replace("workgroup(8)", "workgroup(16)");
+    chain.programs[1] = Chain::new(&wider, [1, 1, 1], &[]).programs.remove(0);
+    assert_eq!(chain.refusal(), Refusal::WorkgroupSize { before: [8, 1, 1], next: [16, 1, 1] });
+    let chain = pair(OWN, OWN);
+    let mut stages = chain.stages();
+    stages[1] = Stage::new(&chain.programs[1], [5, 1, 1], vec![], vec![]);
+    let refusal = may_join(&stages[..1], &stages[1]).unwrap_err();
+    assert_eq!(refusal, Refusal::Grid { before: [4, 1, 1], next: [5, 1, 1] });
+    assert_eq!(refusal.to_string(), "it has [5, 1, 1] workgroups, and the stages before it have [4, 1, 1]");
+    let memory = chain.programs[1].memory_named("t").unwrap();
+    stages[1] =
+        Stage::new(&chain.programs[1], [4, 1, 1], vec![Bound { memory, buffer: BufferId(0), elements: 31 }], vec![]);
+    assert_eq!(may_join(&stages[..1], &stages[1]), Err(Refusal::View { object: "t".into() }));
+}
