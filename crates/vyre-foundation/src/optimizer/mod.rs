@@ -17,9 +17,9 @@
 //! operations are total, so computing what the original does not compute is never wrong, only a cost.
 
 pub mod cost;
-mod edit;
+pub(crate) mod edit;
 mod hints;
-mod outside;
+pub(crate) mod outside;
 pub mod passes;
 mod pipeline;
 mod registry;

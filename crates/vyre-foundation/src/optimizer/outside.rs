@@ -7,7 +7,7 @@ use crate::ir::{InstId, Literal, Op, Program, ValueId, Values};
 use crate::optimizer::edit::{Renaming, reachable_blocks};
 
 /// Removes accesses, or the elements of wide ones, that are known to be outside. Says whether there were any.
-pub(super) fn resolve(program: &mut Program) -> bool {
+pub(crate) fn resolve(program: &mut Program) -> bool {
     let mut changed = false;
     // The 0 that a load gives may be an index that is outside of another object.
     while resolve_once(program) {

@@ -1,0 +1,377 @@
+//! Puts stages into one program.
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::access::{Form, Touch};
+use super::{Bound, BufferId, ScalarId, Stage, Window, ends};
+use crate::ir::entity::Arena;
+use crate::ir::ops::Payload;
+use crate::ir::{
+    Access, Axis, BlockId, Def, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space, Span, Type, ValueId,
+    Values,
+};
+use crate::optimizer::edit::{branch_on, unused_name};
+use crate::optimizer::outside;
+use crate::text::is_name;
+use crate::validate::limits;
+
+/// What comes of stages, before it is validated.
+pub(super) struct Applied {
+    pub(super) program: Program,
+    pub(super) objects: Vec<(MemId, usize, MemId)>,
+    pub(super) dropped: Vec<BufferId>,
+}
+
+pub(super) fn apply(name: &str, stages: &[Stage<'_>], transient: &dyn Fn(BufferId) -> bool) -> Applied {
+    let size = stages.first().map_or([1; 3], |stage| stage.program.workgroup_size);
+    let name = if is_name(name) { name } else { "fused" };
+    let mut fusion = Fusion {
+        program: Program::new(name, size),
+        stages,
+        homes: stages.iter().map(|stage| Arena::filled(stage.program.memory.len(), Home::Nowhere)).collect(),
+        objects: Vec::new(),
+        dropped: Vec::new(),
+    };
+    fusion.program.fast = stages.iter().all(|stage| stage.program.fast);
+    let crossing = fusion.place_buffers(transient);
+    fusion.place_others();
+    let mut since_barrier = Vec::new();
+    for stage in 0..stages.len() {
+        fusion.barriers(stage, &crossing, &mut since_barrier);
+        fusion.stage(stage);
+    }
+    let Fusion { mut program, objects, dropped, .. } = fusion;
+    program.push(program.body, Op::Return, [], &[], [], Span::NONE);
+    // Lengths that were open are known now, and with them some accesses that do nothing.
+    outside::resolve(&mut program);
+    Applied { program, objects, dropped }
+}
+
+/// Where the elements of an object are in the fused program.
+#[derive(Clone, Copy, Debug)]
+enum Home {
+    /// Nobody reads them.
+    Nowhere,
+    /// In this object, at the same indices.
+    Object(MemId),
+    /// In an array that holds the window of an invocation or workgroup.
+    Array(MemId, Form),
+}
+
+/// A buffer whose elements cross invocations of a workgroup, and whether it is still one.
+type Crossing = FxHashMap<BufferId, Space>;
+
+struct Fusion<'s> {
+    program: Program,
+    stages: &'s [Stage<'s>],
+    /// For each stage, where its objects are.
+    homes: Vec<Arena<MemId, Home>>,
+    objects: Vec<(MemId, usize, MemId)>,
+    dropped: Vec<BufferId>,
+}
+
+impl Fusion<'_> {
+    /// Decides where each buffer is, and says which ones need barriers.
+    fn place_buffers(&mut self, transient: &dyn Fn(BufferId) -> bool) -> Crossing {
+        let stages = self.stages;
+        let mut crossing = Crossing::default();
+        let bytes_of = |space| stages.iter().map(|stage| stage.program.static_bytes_in(space)).sum::<u64>();
+        let mut room = [
+            (Space::Private, limits::PRIVATE_BYTES.saturating_sub(bytes_of(Space::Private))),
+            (Space::Workgroup, limits::WORKGROUP_BYTES.saturating_sub(bytes_of(Space::Workgroup))),
+        ];
+        for buffer in super::buffers(stages) {
+            let bound = stages.iter().enumerate().flat_map(|(at, stage)| stage.bound(buffer).map(move |bound| (at, *bound)));
+            let bound: Vec<(usize, Bound)> = bound.collect();
+            let Some(&(first, Bound { memory: model, elements, .. })) = bound.first() else { continue };
+            let touches: Vec<&Touch> = stages.iter().flat_map(|stage| stage.touches(buffer)).collect();
+            let stores = touches.iter().any(|touch| touch.stores);
+            let counts = stages[first].counts();
+            let atomic = bound.iter().any(|(at, bound)| stages[*at].program.memory[bound.memory].atomic);
+            let drops = transient(buffer) && !atomic && elements > 0 && stores;
+            let mut window = Window::of(&touches, counts);
+            if let Some(Window { form, .. }) = &mut window
+                && form.factors == [0; 6]
+            {
+                // There is nothing beyond the end.
+                form.high = form.high.min(i64::from(elements) - 1).max(form.low);
+            }
+            let mut memory = stages[first].program.memory[model].clone();
+            let home = match window {
+                _ if drops && !touches.iter().any(|touch| touch.loads) => Some(Home::Nowhere),
+                Some(Window { form, own }) if drops && touches.iter().all(|touch| touch.last(counts) < 1 << 32) => {
+                    let (space, room) = &mut room[usize::from(!own)];
+                    memory.space = *space;
+                    memory.element = if own { unpacked(memory.element) } else { memory.element };
+                    let length = form.high - form.low + 1;
+                    let bytes = memory.element.size() as u64 * length as u64;
+                    let fits = bytes <= *room && (!own || length <= MOST_OWN);
+                    fits.then(|| {
+                        *room -= bytes;
+                        memory.length = Some(length as u32);
+                        Home::Array(self.declare(memory.clone()), form)
+                    })
+                }
+                _ => None,
+            };
+            if let (Some(Window { own: false, .. }), true) = (window, stores) {
+                let space = if home.is_some() { Space::Workgroup } else { Space::Storage(Access::ReadWrite) };
+                crossing.insert(buffer, space);
+            }
+            let home = match home {
+                Some(home) => {
+                    self.dropped.push(buffer);
+                    home
+                }
+                None => {
+                    let mut memory = stages[first].program.memory[model].clone();
+                    let spaces = || bound.iter().map(|(at, bound)| stages[*at].program.memory[bound.memory].space);
+                    if spaces().any(|space| space != memory.space) {
+                        memory.space = Space::Storage(Access::ReadWrite);
+                    }
+                    memory.length = Some(elements).filter(|&elements| elements > 0);
+                    let object = self.declare(memory);
+                    self.objects.push((object, first, model));
+                    Home::Object(object)
+                }
+            };
+            for (at, bound) in bound {
+                self.homes[at][bound.memory] = home;
+            }
+        }
+        crossing
+    }
+
+    /// Declares what is not a buffer.
+    fn place_others(&mut self) {
+        let mut scalars: FxHashMap<(ScalarId, Element), MemId> = FxHashMap::default();
+        for (at, stage) in self.stages.iter().enumerate() {
+            for (id, memory) in stage.program.memory.iter() {
+                if stage.buffers.iter().any(|bound| bound.memory == id) {
+                    continue;
+                }
+                let scalar = stage.scalars.iter().find(|(object, _)| *object == id).map(|(_, scalar)| *scalar);
+                let key = scalar.filter(|_| memory.space == Space::Uniform).map(|scalar| (scalar, memory.element));
+                if let Some(&object) = key.and_then(|key| scalars.get(&key)) {
+                    self.homes[at][id] = Home::Object(object);
+                    continue;
+                }
+                let object = self.declare(memory.clone());
+                if let Some(key) = key {
+                    scalars.insert(key, object);
+                }
+                if !matches!(memory.space, Space::Workgroup | Space::Private) {
+                    self.objects.push((object, at, id));
+                }
+                self.homes[at][id] = Home::Object(object);
+            }
+        }
+    }
+
+    fn declare(&mut self, mut memory: Memory) -> MemId {
+        memory.name = unused_name(&self.program, &memory.name);
+        self.program.memory.push(memory)
+    }
+
+    /// Has a stage wait for what those since the last barrier did to elements of other invocations.
+    fn barriers(&mut self, stage: usize, crossing: &Crossing, since: &mut Vec<(BufferId, Space, bool)>) {
+        let uses: Vec<(BufferId, Space, bool)> = self.stages[stage]
+            .facts
+            .touches
+            .values()
+            .filter_map(|touch| Some((touch.buffer, *crossing.get(&touch.buffer)?, touch.stores)))
+            .collect();
+        let meets = |space: Space, since: &[(BufferId, Space, bool)]| {
+            since.iter().any(|(buffer, at, stores)| {
+                *at == space && uses.iter().any(|(other, _, also)| other == buffer && (*stores || *also))
+            })
+        };
+        for (op, space) in [
+            (Op::WorkgroupBarrier, Space::Workgroup),
+            (Op::StorageBarrier, Space::Storage(Access::ReadWrite)),
+        ] {
+            if meets(space, since) {
+                self.program.push(self.program.body, op, [], &[], [], Span::NONE);
+                since.retain(|(_, at, _)| *at != space);
+            }
+        }
+        since.extend(uses);
+    }
+
+    /// Appends a stage, as a region.
+    fn stage(&mut self, at: usize) {
+        let stage = &self.stages[at];
+        let region = self.program.block();
+        let mut copy = Copy {
+            program: &mut self.program,
+            stage,
+            homes: &self.homes[at],
+            values: Arena::filled(stage.program.values.len(), None),
+        };
+        copy.block(stage.program.body, region);
+        if at + 1 < self.stages.len() {
+            ends::contain(&mut self.program, region);
+        } else if let Some(&end) = self.program.blocks[region].insts.last()
+            && self.program.insts[end].op == Op::Return
+        {
+            self.program.insts[end].op = Op::Yield;
+        }
+        let name = stage.program.name.as_str();
+        self.program.push(self.program.body, Op::Region(name.into()), [], &[], [region], Span::NONE);
+    }
+}
+
+/// Elements of an invocation that are worth a private array.
+const MOST_OWN: i64 = 64;
+
+/// What a value of an element is kept as where it need not be small.
+fn unpacked(element: Element) -> Element {
+    match element {
+        Element::I8 | Element::I16 => Element::I32,
+        Element::U8 | Element::U16 => Element::U32,
+        Element::I32 | Element::U32 | Element::F32 | Element::I64 | Element::U64 | Element::F64 | Element::F16 => element,
+    }
+}
+
+/// Copies a stage into the fused program.
+struct Copy<'c> {
+    program: &'c mut Program,
+    stage: &'c Stage<'c>,
+    homes: &'c Arena<MemId, Home>,
+    values: Arena<ValueId, Option<ValueId>>,
+}
+
+impl Copy<'_> {
+    fn block(&mut self, from: BlockId, to: BlockId) {
+        let source: &Program = self.stage.program;
+        for &param in &source.blocks[from].params {
+            let new = self.program.param(to, source.ty(param));
+            self.define(param, new);
+        }
+        for &id in &source.blocks[from].insts {
+            let inst = &source.insts[id];
+            let home = inst.op.memory().map(|memory| self.homes[memory]);
+            match (&inst.op, home) {
+                (Op::Length(memory), _) if let Some(bound) = self.bound(*memory) => {
+                    let length = self.program.literal(bound.elements);
+                    self.define(inst.results[0], length);
+                }
+                (_, Some(Home::Array(array, window))) => self.array(id, array, window, to),
+                (_, Some(Home::Nowhere)) => {}
+                (op, _) => {
+                    let op = match home {
+                        Some(Home::Object(object)) => op.row().op(Payload::Memory(object)).unwrap_or_else(|| op.clone()),
+                        _ => op.clone(),
+                    };
+                    let operands: Values = inst.operands.iter().map(|&operand| self.value(operand)).collect();
+                    let nested: SmallVec<[BlockId; 2]> = inst.blocks.iter().map(|_| self.program.block()).collect();
+                    let types: ResultTypes = inst.results.iter().map(|&result| source.ty(result)).collect();
+                    let copy = self.program.push(to, op, operands, &types, nested.iter().copied(), inst.span);
+                    self.define_results(id, copy);
+                    for (&from, to) in inst.blocks.iter().zip(nested) {
+                        self.block(from, to);
+                    }
+                }
+            }
+        }
+    }
+
+    fn bound(&self, memory: MemId) -> Option<Bound> {
+        self.stage.buffers.iter().copied().find(|bound| bound.memory == memory)
+    }
+
+    fn define(&mut self, old: ValueId, new: ValueId) {
+        self.values[old] = Some(new);
+        if let (Some(name), Def::Result(..) | Def::Param(..)) =
+            (self.stage.program.names.get(&old), self.program.values[new].def)
+        {
+            self.program.names.insert(new, name.clone());
+        }
+    }
+
+    fn define_results(&mut self, old: InstId, new: InstId) {
+        for (position, &result) in self.stage.program.insts[old].results.iter().enumerate() {
+            self.define(result, self.program.insts[new].results[position]);
+        }
+    }
+
+    /// What stands for a value. Constants are literals here: nobody can give them another value any more.
+    fn value(&mut self, value: ValueId) -> ValueId {
+        match (self.values[value], self.stage.program.known(value)) {
+            (Some(value), _) => value,
+            (None, Some(literal)) => self.program.literal(literal),
+            (None, None) => self.program.literal(Literal::zero(self.stage.program.ty(value))),
+        }
+    }
+
+    /// An access to a buffer that is an array now.
+    fn array(&mut self, id: InstId, array: MemId, window: Form, to: BlockId) {
+        let inst = &self.stage.program.insts[id];
+        let Some(touch) = self.stage.facts.touches.get(&id) else { return };
+        let index = self.value(inst.operands[0]);
+        let place = self.place(touch, index, window, to, inst.span);
+        if touch.loads {
+            let types: ResultTypes = inst.results.iter().map(|&result| self.stage.program.ty(result)).collect();
+            let load = self.program.push(to, Op::Load(array), [place], &types, [], inst.span);
+            self.define_results(id, load);
+            return;
+        }
+        let mut values: Values = inst.operands[1..].iter().map(|&value| self.value(value)).collect();
+        let element = self.stage.program.memory[touch.memory].element;
+        if self.program.memory[array].element != element {
+            for value in &mut values {
+                *value = self.truncated(*value, element, to, inst.span);
+            }
+        }
+        let Some(bound) = self.bound(touch.memory) else { return };
+        if touch.last(self.stage.counts()) < i64::from(bound.elements) {
+            self.program.push(to, Op::Store(array), std::iter::once(place).chain(values), &[], [], inst.span);
+            return;
+        }
+        // What is outside of the buffer is dropped, although the array has a place for it.
+        let end = self.program.literal(bound.elements);
+        for (position, value) in values.into_iter().enumerate() {
+            let [index, place] = [index, place].map(|start| match position {
+                0 => start,
+                _ => {
+                    let position = self.program.literal(position as u32);
+                    self.emit(to, Op::Add, &[start, position], Type::U32, inst.span)
+                }
+            });
+            let inside = self.emit(to, Op::Lt, &[index, end], Type::Bool, inst.span);
+            let branch = branch_on(self.program, inside, inst.span, |program, then| {
+                program.push(then, Op::Store(array), [place, value], &[], [], inst.span);
+            });
+            self.program.blocks[to].insts.push(branch);
+        }
+    }
+
+    /// Where in the array of a window an index is.
+    fn place(&mut self, touch: &Touch, index: ValueId, window: Form, to: BlockId, span: Span) -> ValueId {
+        if touch.index.factors == window.factors && touch.index.low == touch.index.high {
+            return self.program.literal((touch.index.low - window.low) as u32);
+        }
+        let mut start = self.program.literal(window.low as u32);
+        for (position, factor) in window.factors.into_iter().enumerate().filter(|(_, factor)| *factor != 0) {
+            let axis = Axis::ALL[position % 3];
+            let op = if position < 3 { Op::GroupId(axis) } else { Op::LocalId(axis) };
+            let id = self.emit(to, op, &[], Type::U32, span);
+            let factor = self.program.literal(factor as u32);
+            let offset = self.emit(to, Op::Mul, &[id, factor], Type::U32, span);
+            start = self.emit(to, Op::Add, &[start, offset], Type::U32, span);
+        }
+        self.emit(to, Op::Sub, &[index, start], Type::U32, span)
+    }
+
+    /// What is loaded after a value was stored.
+    fn truncated(&mut self, value: ValueId, element: Element, to: BlockId, span: Span) -> ValueId {
+        let (first, bits) = (self.program.literal(0u32), self.program.literal(element.size() as u32 * 8));
+        self.emit(to, Op::ExtractBits, &[value, first, bits], element.value_type(), span)
+    }
+
+    fn emit(&mut self, to: BlockId, op: Op, operands: &[ValueId], ty: Type, span: Span) -> ValueId {
+        let inst = self.program.push(to, op, operands.iter().copied(), &[ty], [], span);
+        self.program.insts[inst].results[0]
+    }
+}

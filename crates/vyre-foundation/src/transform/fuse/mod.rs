@@ -1,0 +1,300 @@
+//! Fusion: programs that would be launched one after the other become one.
+//!
+//! ```text
+//! Stage::new (accesses of a program)  →  may_join (stage by stage: yes, or why not)  →  fuse  →  Fused
+//! ```
+//!
+//! In one launch, workgroups do not wait for each other. So a stage may join others if each buffer that one of them writes and
+//! another one uses is divided among workgroups: either every invocation uses elements of its own, or every workgroup does,
+//! and then a barrier stands between the stages. That is decided from the [indices](access) of all accesses to the buffer, for
+//! the grid and the lengths at hand. A fused program is for that grid and these lengths only.
+//!
+//! A buffer that nobody else needs becomes a private array of the invocation, which the optimizer turns into values, or an
+//! array of the workgroup.
+
+mod access;
+mod apply;
+mod ends;
+
+use rustc_hash::FxHashSet;
+
+use crate::Validated;
+use crate::ir::{MemId, Program, Space};
+use crate::validate::{self, limits};
+use access::{Counts, Facts, Form, Touch};
+
+/// A buffer, by a number that the caller chooses. Different buffers do not overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BufferId(pub u32);
+
+/// The value of a uniform, by a number that the caller chooses: what has the same number has the same value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ScalarId(pub u32);
+
+/// What a storage object is bound to: all of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// The object.
+    pub memory: MemId,
+    /// The buffer.
+    pub buffer: BufferId,
+    /// How many elements it has.
+    pub elements: u32,
+}
+
+/// A dispatch as fusion sees it.
+#[derive(Clone, Debug)]
+pub struct Stage<'a> {
+    program: &'a Validated<Program>,
+    groups: [u32; 3],
+    buffers: Vec<Bound>,
+    scalars: Vec<(MemId, ScalarId)>,
+    facts: Facts,
+}
+
+impl<'a> Stage<'a> {
+    /// A program that is launched with so many workgroups. `buffers` says what each storage object is bound to; `scalars` which
+    /// uniforms have values that others have, too, and may leave out the rest.
+    pub fn new(
+        program: &'a Validated<Program>,
+        groups: [u32; 3],
+        buffers: Vec<Bound>,
+        scalars: Vec<(MemId, ScalarId)>,
+    ) -> Stage<'a> {
+        let facts = Facts::of(program, counts(program, groups), &buffers);
+        Stage { program, groups, buffers, scalars, facts }
+    }
+
+    fn counts(&self) -> Counts {
+        counts(self.program, self.groups)
+    }
+
+    fn touches(&self, buffer: BufferId) -> impl Iterator<Item = &Touch> {
+        self.facts.touches.values().filter(move |touch| touch.buffer == buffer)
+    }
+
+    fn bound(&self, buffer: BufferId) -> impl Iterator<Item = &Bound> {
+        self.buffers.iter().filter(move |bound| bound.buffer == buffer)
+    }
+
+    fn name(&self) -> String {
+        self.program.name.clone()
+    }
+}
+
+fn counts(program: &Program, [a, b, c]: [u32; 3]) -> Counts {
+    let [x, y, z] = program.workgroup_size;
+    [a, b, c, x, y, z]
+}
+
+/// Why a stage cannot join the stages before it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// They are launched with different numbers of workgroups.
+    #[error("it has {next:?} workgroups, and the stages before it have {before:?}")]
+    Grid {
+        /// Of the stages before.
+        before: [u32; 3],
+        /// Of the stage.
+        next: [u32; 3],
+    },
+    /// Their workgroups have different sizes.
+    #[error("its workgroups have {next:?} invocations, and those of the stages before it {before:?}")]
+    WorkgroupSize {
+        /// Of the stages before.
+        before: [u32; 3],
+        /// Of the stage.
+        next: [u32; 3],
+    },
+    /// A stage before it prints: its lines would be those of another stage.
+    #[error("`{stage}` prints, so it can only be the last of its launch")]
+    Prints {
+        /// The stage that prints.
+        stage: String,
+    },
+    /// A stage before it may trap: then those after it must not run.
+    #[error("`{stage}` may trap, so it can only be the last of its launch")]
+    Traps {
+        /// The stage that may trap.
+        stage: String,
+    },
+    /// Invocations of a stage before it may end while others still wait for each other.
+    #[error("invocations of `{stage}` may end before a barrier or subgroup operation, so it can only be the last of its launch")]
+    EndsEarly {
+        /// The stage.
+        stage: String,
+    },
+    /// A buffer is used by several stages, and one of them uses it atomically.
+    #[error("`{object}` is atomic, and other stages use its buffer, too")]
+    Atomic {
+        /// The object, as the stage calls it.
+        object: String,
+    },
+    /// A buffer is bound as elements of different types, or in different lengths.
+    #[error("`{object}` is bound to a buffer that other stages see with other elements")]
+    View {
+        /// The object, as the stage calls it.
+        object: String,
+    },
+    /// A buffer is written by a stage and used by another one, and elements may cross workgroups.
+    #[error(
+        "the buffer of `{object}` is written by one stage and used by another, not always at elements of the own workgroup, and the \
+         workgroups of a launch do not wait for each other"
+    )]
+    Elsewhere {
+        /// The object, as the stage calls it.
+        object: String,
+    },
+    /// Whether a barrier is reached depends on what another stage has written.
+    #[error("whether all invocations reach a barrier cannot be proved any more where a stage reads what another one wrote")]
+    Divergent,
+    /// The arrays of the stages do not fit together.
+    #[error("the arrays of all stages take {bytes} bytes of {space:?} memory, and there are {limit}")]
+    Memory {
+        /// Where the arrays are.
+        space: Space,
+        /// What they take.
+        bytes: u64,
+        /// What there is.
+        limit: u64,
+    },
+    /// Blocks would be nested too deeply.
+    #[error("the blocks of `{stage}` are nested too deeply to stand in another program")]
+    Nesting {
+        /// The stage.
+        stage: String,
+    },
+}
+
+/// Whether a stage may join those before it in one launch; these have joined each other already.
+///
+/// # Errors
+/// Why not. A stage that has none before it may always start a launch.
+pub fn may_join(before: &[Stage<'_>], next: &Stage<'_>) -> Result<(), Refusal> {
+    let Some(first) = before.first() else { return Ok(()) };
+    if first.groups != next.groups {
+        return Err(Refusal::Grid { before: first.groups, next: next.groups });
+    }
+    let (size, next_size) = (first.program.workgroup_size, next.program.workgroup_size);
+    if size != next_size {
+        return Err(Refusal::WorkgroupSize { before: size, next: next_size });
+    }
+    for stage in before {
+        let Facts { prints, traps, returns, collective, .. } = stage.facts;
+        let refusals = [
+            (prints, Refusal::Prints { stage: stage.name() }),
+            (traps, Refusal::Traps { stage: stage.name() }),
+            (returns > 0 && collective, Refusal::EndsEarly { stage: stage.name() }),
+        ];
+        if let Some((_, refusal)) = refusals.into_iter().find(|(holds, _)| *holds) {
+            return Err(refusal);
+        }
+    }
+    let all: Vec<&Stage<'_>> = before.iter().chain([next]).collect();
+    for stage in &all {
+        // A region around the stage, a loop or a branch for each `return`, and a branch around a store.
+        if stage.facts.depth + stage.facts.returns + 4 > limits::NESTING {
+            return Err(Refusal::Nesting { stage: stage.name() });
+        }
+    }
+    for (space, limit) in [(Space::Workgroup, limits::WORKGROUP_BYTES), (Space::Private, limits::PRIVATE_BYTES)] {
+        let bytes = all.iter().map(|stage| stage.program.static_bytes_in(space)).sum();
+        if bytes > limit {
+            return Err(Refusal::Memory { space, bytes, limit });
+        }
+    }
+    for bound in &next.buffers {
+        may_share(&all, before, next, bound)?;
+    }
+    // What a stage reads is the same for all invocations only as long as nobody writes it.
+    let guarded = all.iter().any(|stage| stage.facts.guarded);
+    let stages: Vec<Stage<'_>> = all.into_iter().cloned().collect();
+    if guarded && validate::diagnose(&apply::apply(&next.program.name, &stages, &|_| false).program).is_some() {
+        return Err(Refusal::Divergent);
+    }
+    Ok(())
+}
+
+/// Whether a stage may use a buffer that the stages before it may use, too.
+fn may_share(all: &[&Stage<'_>], before: &[Stage<'_>], next: &Stage<'_>, bound: &Bound) -> Result<(), Refusal> {
+    let object = &next.program.memory[bound.memory];
+    let name = || object.name.clone();
+    let mut shared = false;
+    for stage in before {
+        for other in stage.bound(bound.buffer) {
+            shared = true;
+            let memory = &stage.program.memory[other.memory];
+            if memory.atomic || object.atomic {
+                return Err(Refusal::Atomic { object: name() });
+            }
+            if (memory.element, other.elements) != (object.element, bound.elements) {
+                return Err(Refusal::View { object: name() });
+            }
+        }
+    }
+    let touches: Vec<&Touch> = all.iter().flat_map(|stage| stage.touches(bound.buffer)).collect();
+    let stores = touches.iter().any(|touch| touch.stores);
+    match shared && stores && Window::of(&touches, next.counts()).is_none() {
+        true => Err(Refusal::Elsewhere { object: name() }),
+        false => Ok(()),
+    }
+}
+
+/// The elements of a buffer that one invocation or one workgroup has for itself, as far as they are used: from
+/// `form.low` to `form.high` after the sum of its position. Those of others begin behind them.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    form: Form,
+    /// Whether they belong to a single invocation.
+    own: bool,
+}
+
+impl Window {
+    /// The window that all these accesses stay in.
+    fn of(touches: &[&Touch], counts: Counts) -> Option<Window> {
+        let hull = |form: &dyn Fn(&Touch) -> Form| {
+            let mut forms = touches.iter().map(|touch| form(touch));
+            let first = forms.next()?;
+            forms.try_fold(first, |hull, form| {
+                let (low, high) = (hull.low.min(form.low), hull.high.max(form.high));
+                (hull.factors == form.factors).then_some(Form { low, high, ..hull })
+            })
+        };
+        let fits = |form: &Form, counts: Counts| form.high - form.low < form.gap(counts);
+        let own = hull(&Touch::elements).filter(|form| fits(form, counts));
+        let [a, b, c, ..] = counts;
+        let of_workgroup = || hull(&|touch| touch.elements().of_workgroup(counts)).filter(|form| fits(form, [a, b, c, 1, 1, 1]));
+        own.map(|form| Window { form, own: true }).or_else(|| of_workgroup().map(|form| Window { form, own: false }))
+    }
+}
+
+/// Several stages as one program.
+#[derive(Clone, Debug)]
+pub struct Fused {
+    /// The program, for the grid and the lengths of the stages.
+    pub program: Validated<Program>,
+    /// For every object of the program that must be bound, which stage's object it is.
+    pub objects: Vec<(MemId, usize, MemId)>,
+    /// The buffers that are not needed any more.
+    pub dropped: Vec<BufferId>,
+}
+
+/// Fuses stages that [may join](may_join) each other in this order. `transient` says of which buffers nobody outside of the
+/// stages sees the contents, neither before nor after: they start as zeros. Where all uses of such a buffer can be kept in
+/// registers or workgroup memory, it is dropped.
+///
+/// # Panics
+/// A stage was refused. What [may join](may_join) can be fused.
+pub fn fuse(name: &str, stages: &[Stage<'_>], transient: &dyn Fn(BufferId) -> bool) -> Fused {
+    let apply::Applied { program, objects, dropped } = apply::apply(name, stages, transient);
+    let program = validate::program(program).expect("stages that may join each other are a valid program together");
+    Fused { program, objects, dropped }
+}
+
+/// All buffers of some stages, in the order in which they are first named.
+fn buffers(stages: &[Stage<'_>]) -> Vec<BufferId> {
+    let mut seen = FxHashSet::default();
+    let all = stages.iter().flat_map(|stage| &stage.buffers).map(|bound| bound.buffer);
+    all.filter(|buffer| seen.insert(*buffer)).collect()
+}

@@ -1,0 +1,301 @@
+//! Fused programs do what their stages do one after the other.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use proptest::prelude::*;
+use vyre_foundation::diagnostics::Fault;
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::{Element, Literal, MemId, Module, Program, Space};
+use vyre_foundation::launch::{Argument, Arguments, Outcome, Slice};
+use vyre_foundation::optimizer::{self, Options, Pipeline, Registry};
+use vyre_foundation::transform::fuse::{Bound, BufferId, Fused, Refusal, ScalarId, Stage, fuse, may_join};
+use vyre_foundation::{Error, Validated, text, validate};
+
+/// Stages of one pipeline. Objects of the same name are the same buffer, and a uniform is what its name says: `n5` is 5. Buffers
+/// whose names begin with `t` are transient.
+struct Chain {
+    programs: Vec<Validated<Program>>,
+    groups: [u32; 3],
+    /// The buffers by their numbers: the name, and how many elements it has.
+    buffers: Vec<(String, u32)>,
+}
+
+impl Chain {
+    fn new(source: &str, groups: [u32; 3], lengths: &[(&str, u32)]) -> Chain {
+        let explain = |error: Error| match error {
+            Error::Text(found) | Error::Invalid(found) => panic!("{}", found.render("stages", source)),
+            other => panic!("{other}"),
+        };
+        let programs = text::parse(source).and_then(validate::module).unwrap_or_else(explain);
+        Chain { programs, groups, buffers: lengths.iter().map(|(name, length)| ((*name).to_owned(), *length)).collect() }
+    }
+
+    fn buffer(&self, name: &str) -> Option<usize> {
+        self.buffers.iter().position(|(known, _)| known == name)
+    }
+
+    fn stage(&self, at: usize) -> Stage<'_> {
+        let program = &self.programs[at];
+        let buffers = program.memory.iter().filter_map(|(memory, object)| {
+            let buffer = self.buffer(&object.name).filter(|_| matches!(object.space, Space::Storage(_)))?;
+            Some(Bound { memory, buffer: BufferId(buffer as u32), elements: self.buffers[buffer].1 })
+        });
+        let uniforms = program.memory.iter().filter(|(_, object)| object.space == Space::Uniform);
+        let scalars = uniforms.map(|(memory, object)| (memory, ScalarId(value(&object.name)))).collect();
+        Stage::new(program, self.groups, buffers.collect(), scalars)
+    }
+
+    fn stages(&self) -> Vec<Stage<'_>> {
+        (0..self.programs.len()).map(|at| self.stage(at)).collect()
+    }
+
+    fn is_transient(&self, buffer: BufferId) -> bool {
+        self.buffers[buffer.0 as usize].0.starts_with('t')
+    }
+
+    /// All stages as one, which they may be.
+    fn fused(&self) -> Fused {
+        let stages = self.stages();
+        for next in 1..stages.len() {
+            assert_eq!(may_join(&stages[..next], &stages[next]), Ok(()), "{next}");
+        }
+        fuse("all", &stages, &|buffer| self.is_transient(buffer))
+    }
+
+    /// Why the last stage cannot join the others.
+    fn refusal(&self) -> Refusal {
+        let stages = self.stages();
+        let (next, before) = stages.split_last().unwrap();
+        may_join(before, next).unwrap_err()
+    }
+
+    fn contents(&self) -> Vec<Vec<u8>> {
+        let size = |name: &str| {
+            let declared = self.programs.iter().find_map(|program| Some(program.memory_named(name).map(|id| program.memory[id].element)?));
+            declared.map_or(1, Element::size)
+        };
+        let mut state = 1u32;
+        let mut random = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        let fill = |(name, length): &(String, u32)| {
+            let bytes = size(name) * *length as usize;
+            if name.starts_with('t') { vec![0; bytes] } else { (0..bytes).map(|_| random()).collect() }
+        };
+        self.buffers.iter().map(fill).collect()
+    }
+
+    /// Runs a program of which the named objects are those of stages.
+    fn run(&self, program: &Validated<Program>, objects: &[(String, usize, MemId)], contents: &mut [Vec<u8>]) {
+        let mut arguments = Arena::filled(program.memory.len(), None);
+        for (name, stage, object) in objects {
+            let declared = &self.programs[*stage].memory[*object];
+            arguments[program.memory_named(name).unwrap()] = Some(match self.buffer(&declared.name) {
+                Some(buffer) => Argument::Slice(Slice {
+                    buffer: buffer as u64,
+                    element: declared.element,
+                    start: 0,
+                    bytes: contents[buffer].len() as u64,
+                }),
+                None => Argument::Scalar(Literal::from(value(&declared.name))),
+            });
+        }
+        let arguments = Arguments::checked(arguments);
+        let ran = vyre_reference::sanitize(program, self.groups, &arguments, contents, &Default::default());
+        let (report, findings) = ran.unwrap();
+        assert_eq!(report.outcome, Outcome::Completed);
+        // The oracle runs a workgroup in step, so a barrier that is missing shows as a race only.
+        let race = findings.iter().find(|found| matches!(found.fault, Fault::Race { .. } | Fault::SameValueRace { .. }));
+        assert!(race.is_none(), "{}: {}", race.unwrap(), print(program));
+    }
+
+    fn run_stage(&self, at: usize, contents: &mut [Vec<u8>]) {
+        let program = &self.programs[at];
+        let bound = program.memory.iter().filter(|(_, memory)| matches!(memory.space, Space::Storage(_) | Space::Uniform));
+        let objects: Vec<_> = bound.map(|(id, memory)| (memory.name.clone(), at, id)).collect();
+        self.run(program, &objects, contents);
+    }
+
+    /// Fuses what can be, as a planner would, and compares the results with those of the stages alone. Returns how many
+    /// launches and how many buffers there are less.
+    fn check(&self) -> (usize, usize) {
+        let stages = self.stages();
+        let (mut expected, mut fused, mut optimized) = (self.contents(), self.contents(), self.contents());
+        let mut start = 0;
+        let (mut launches, mut dropped) = (0, Vec::new());
+        while start < stages.len() {
+            let joins = |&next: &usize| may_join(&stages[start..next], &stages[next]).is_ok();
+            let end = (start + 1..stages.len()).take_while(joins).last().map_or(start + 1, |last| last + 1);
+            let used_elsewhere = |buffer: BufferId| {
+                let name = &self.buffers[buffer.0 as usize].0;
+                let others = self.programs.iter().enumerate().filter(|(at, _)| !(start..end).contains(at));
+                others.into_iter().any(|(_, program)| program.memory_named(name).is_some())
+            };
+            let group = fuse("group", &stages[start..end], &|buffer| self.is_transient(buffer) && !used_elsewhere(buffer));
+            // Passes may drop arrays, so the numbers of objects change; their names do not.
+            let name = |object: MemId| group.program.memory[object].name.clone();
+            let objects: Vec<_> = group.objects.iter().map(|&(new, stage, old)| (name(new), start + stage, old)).collect();
+            (start..end).for_each(|at| self.run_stage(at, &mut expected));
+            self.run(&group.program, &objects, &mut fused);
+            self.run(&optimize(&group.program), &objects, &mut optimized);
+            dropped.extend(group.dropped);
+            for (buffer, (name, _)) in self.buffers.iter().enumerate() {
+                if !dropped.contains(&BufferId(buffer as u32)) {
+                    let shown = || print(&group.program);
+                    assert_eq!(expected[buffer], fused[buffer], "{name}, fused: {}", shown());
+                    assert_eq!(expected[buffer], optimized[buffer], "{name}, optimized: {}", shown());
+                }
+            }
+            launches += 1;
+            start = end;
+        }
+        (stages.len() - launches, dropped.len())
+    }
+}
+
+/// What a uniform is.
+fn value(name: &str) -> u32 {
+    name[1..].parse().unwrap()
+}
+
+fn print(program: &Program) -> String {
+    text::print(&Module { programs: vec![program.clone()] })
+}
+
+fn optimize(program: &Validated<Program>) -> Validated<Program> {
+    let pipeline = Pipeline { passes: Registry::standard().schedule_all(), to_fixed_point: true };
+    let options = Options { strict: true, ..Options::default() };
+    optimizer::run(program.clone(), &pipeline, &options, &mut |_| {}).unwrap().0
+}
+
+const ELEMENTS: [&str; 5] = ["u32", "u8", "i16", "i32", "u16"];
+
+/// A small source of random numbers for the generator.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    fn of<'t, T: ?Sized>(&mut self, choices: &[&'t T]) -> &'t T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+/// Stages that read some buffers and write one or two, mostly at elements of their own.
+fn generated(seed: u64) -> Chain {
+    let mut random = Random(seed);
+    let size = [4, 6, 8][random.below(3) as usize];
+    let groups = 1 + random.below(4) as u32;
+    let total = u64::from(groups) * size;
+    let names = ["a", "b", "t0", "t1", "t2", "t3", "y", "z"];
+    let lengths: Vec<u32> =
+        names.iter().map(|_| [total, total, total, total - 1, total + 3, 2 * total, 1][random.below(7) as usize] as u32).collect();
+    let elements: Vec<&str> = names.iter().map(|_| random.of(&ELEMENTS)).collect();
+    let mut source = String::new();
+    for stage in 0..2 + random.below(5) {
+        source += &generated_stage(&mut random, stage, size, total, &elements);
+    }
+    let lengths: Vec<_> = names.into_iter().zip(lengths).collect();
+    Chain::new(&source, [groups, 1, 1], &lengths)
+}
+
+fn generated_stage(random: &mut Random, stage: u64, size: u64, total: u64, elements: &[&str]) -> String {
+    let mut buffers: Vec<usize> = (0..elements.len()).collect();
+    (1..buffers.len()).rev().for_each(|at| buffers.swap(at, random.below(at as u64 + 1) as usize));
+    let names = ["a", "b", "t0", "t1", "t2", "t3", "y", "z"];
+    let writes = &buffers[..1 + random.below(2) as usize];
+    let reads = &buffers[2..3 + random.below(3) as usize];
+    let bound = format!("n{}", random.below(total + 3));
+    let mut text = format!("program s{stage} workgroup({size}) {{\n    uniform {bound}: u32\n");
+    // How each buffer is reached: what is loaded in another way than it is stored would race.
+    let mut reach = BTreeMap::new();
+    for &buffer in writes.iter().chain(reads) {
+        let mode = if reads.contains(&buffer) { "read" } else { "read_write" };
+        let _ = writeln!(text, "    {mode} {}: [{}]", names[buffer], elements[buffer]);
+        reach.insert(buffer, random.of(&["own", "own", "own", "own", "own", "pair", "turned", "swapped", "next"]));
+    }
+    text += "    %i = global_index\n    %l = local_index\n    %g = group_index\n";
+    let _ = writeln!(text, "    %first = mul %g, {size}\n    %twice = mul %i, 2\n    %n = load {bound}");
+    let _ = writeln!(text, "    %l1 = add %l, 1\n    %lr = rem %l1, {size}\n    %turned = add %first, %lr");
+    let _ = writeln!(text, "    %ls = sub {}, %l\n    %swapped = add %first, %ls\n    %next = add %i, 1", size - 1);
+    let guard = random.of(&["none", "if", "if", "return", "nested return", "loop"]);
+    text += match guard {
+        "if" => "    %c = lt %i, %n\n    if %c {\n",
+        "return" => "    %c = ge %i, %n\n    if %c {\n        return\n    }\n",
+        "nested return" => {
+            "    %c = ge %i, %n\n    %o = and %i, 1\n    %odd = eq %o, 1\n    if %odd {\n        if %c {\n            return\n        }\n    }\n"
+        }
+        "loop" => {
+            "    %s = loop (%k = 0) -> u32 {\n        %e = gt %k, %n\n        if %e {\n            return\n        }\n        %d = ge %k, 2\n        \
+             if %d {\n            break %i\n        }\n        %m = add %k, 1\n        continue %m\n    }\n    %n3 = add %s, 1\n"
+        }
+        _ => "",
+    };
+    let index = |way: &str| if way == "own" { "%i".to_owned() } else if way == "pair" { "%twice".into() } else { format!("%{way}") };
+    let as_u32 = |text: &mut String, buffer: usize, value: &str| {
+        let signed = elements[buffer].starts_with('i');
+        let _ = writeln!(text, "    %{value} = {} %raw{value}{}", if signed { "bitcast" } else { "add" }, if signed { " to u32" } else { ", 0" });
+    };
+    text += "    %v0 = add %i, 7\n";
+    let mut last = 0;
+    for &buffer in reads.iter().chain(writes) {
+        let way = reach[&buffer];
+        // Loads of what is stored elsewhere would race.
+        if writes.contains(&buffer) && way != "own" && way != "pair" {
+            continue;
+        }
+        let (name, index) = (names[buffer], index(way));
+        if way == "pair" {
+            let _ = writeln!(text, "    %rawp{buffer}, %rawq{buffer} = load {name}[{index}]");
+            as_u32(&mut text, buffer, &format!("p{buffer}"));
+            as_u32(&mut text, buffer, &format!("q{buffer}"));
+            let _ = writeln!(text, "    %x{buffer} = xor %p{buffer}, %q{buffer}");
+        } else {
+            let _ = writeln!(text, "    %rawx{buffer} = load {name}[{index}]");
+            as_u32(&mut text, buffer, &format!("x{buffer}"));
+        }
+        let _ = writeln!(text, "    %m{buffer} = mul %v{last}, 3\n    %v{} = add %m{buffer}, %x{buffer}", last + 1);
+        last += 1;
+    }
+    for &buffer in writes {
+        let (name, index) = (names[buffer], index(reach[&buffer]));
+        let _ = writeln!(text, "    %len{buffer} = length {name}\n    %w{buffer} = add %v{last}, %len{buffer}");
+        let value = if elements[buffer].starts_with('i') {
+            let _ = writeln!(text, "    %s{buffer} = bitcast %w{buffer} to i32");
+            format!("%s{buffer}")
+        } else {
+            format!("%w{buffer}")
+        };
+        let second = if reach[&buffer] == "pair" { format!(", {value}") } else { String::new() };
+        let _ = writeln!(text, "    store {name}[{index}], {value}{second}");
+    }
+    text += if guard == "if" { "    }\n}\n" } else { "}\n" };
+    text
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn fused_stages_do_what_they_do_alone(seed: u64) {
+        generated(seed).check();
+    }
+}
+
+/// The property above would hold if nothing was ever fused.
+#[test]
+fn generated_stages_are_fused_and_lose_buffers() {
+    let (mut joined, mut dropped, mut stages) = (0, 0, 0);
+    for seed in 0..200 {
+        let chain = generated(seed << 32);
+        let (fewer, without) = chain.check();
+        (joined, dropped, stages) = (joined + fewer, dropped + without, stages + chain.programs.len());
+    }
+    println!("{joined} of {stages} joined, {dropped} buffers dropped");
+    assert!(joined * 5 > stages && dropped > 50, "{joined} of {stages} joined, {dropped} buffers dropped");
+}
