@@ -12,7 +12,7 @@ use vyre_foundation::ir::pipeline::{Argument, Role};
 use vyre_foundation::ir::{BufferId, Element, Module, Program};
 use vyre_foundation::launch::{Grid, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate, wire};
-use vyre_runtime::pipeline::{Compiled, Pipeline};
+use vyre_runtime::pipeline::{Compiled, Join, Pipeline};
 
 const PROGRAMS: &str = "
 program scale workgroup(64) {
@@ -391,6 +391,32 @@ fn replaying_compiles_and_allocates_nothing_and_submits_once_for_each_group() {
         assert_eq!(outputs(&compiled, &pipeline, salt), expected(&pipeline, salt));
     }
     assert_eq!((counts.compiled.load(Relaxed), counts.allocated.load(Relaxed)), before);
+}
+
+/// `count` times `scale`, from `x` to `y`.
+fn chain(count: usize, length: u32) -> Pipeline {
+    let scale = programs().remove(0);
+    let mut pipeline = Pipeline::new("chain");
+    let mut last = pipeline.buffer("x", Role::In, Element::U32, length);
+    for number in 1..=count {
+        let (name, role) =
+            if number == count { ("y".into(), Role::Out) } else { (format!("t{number}"), Role::Transient) };
+        let next = pipeline.buffer(name, role, Element::U32, length);
+        let arguments = [("a", 3u32.into()), ("x", last.into()), ("y", next.into())];
+        pipeline.dispatch(scale.clone(), Grid::Elements([length, 1, 1]), &arguments).unwrap();
+        last = next;
+    }
+    pipeline
+}
+
+#[test]
+fn a_chain_is_one_launch() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    let plan = chain(12, 1024).plan(device.capabilities()).unwrap();
+    assert_eq!((plan.launches.len(), plan.avoided_launches(), plan.groups.len()), (1, 11, 1));
+    assert_eq!((plan.avoided_bytes(), plan.memory.peak_bytes), (11 * 4096, 2 * 4096));
+    assert!(plan.joins.iter().all(|join| *join == Join::Fused));
+    check(&device, &chain(12, 1024));
 }
 
 #[test]

@@ -28,7 +28,11 @@ impl Chain {
             other => panic!("{other}"),
         };
         let programs = text::parse(source).and_then(validate::module).unwrap_or_else(explain);
-        Chain { programs, groups, buffers: lengths.iter().map(|(name, length)| ((*name).to_owned(), *length)).collect() }
+        Chain {
+            programs,
+            groups,
+            buffers: lengths.iter().map(|(name, length)| ((*name).to_owned(), *length)).collect(),
+        }
     }
 
     fn buffer(&self, name: &str) -> Option<usize> {
@@ -72,7 +76,10 @@ impl Chain {
 
     fn contents(&self) -> Vec<Vec<u8>> {
         let size = |name: &str| {
-            let declared = self.programs.iter().find_map(|program| Some(program.memory_named(name).map(|id| program.memory[id].element)?));
+            let declared = self
+                .programs
+                .iter()
+                .find_map(|program| Some(program.memory_named(name).map(|id| program.memory[id].element)?));
             declared.map_or(1, Element::size)
         };
         let mut state = 1u32;
@@ -107,13 +114,15 @@ impl Chain {
         let (report, findings) = ran.unwrap();
         assert_eq!(report.outcome, Outcome::Completed);
         // The oracle runs a workgroup in step, so a barrier that is missing shows as a race only.
-        let race = findings.iter().find(|found| matches!(found.fault, Fault::Race { .. } | Fault::SameValueRace { .. }));
+        let race =
+            findings.iter().find(|found| matches!(found.fault, Fault::Race { .. } | Fault::SameValueRace { .. }));
         assert!(race.is_none(), "{}: {}", race.unwrap(), print(program));
     }
 
     fn run_stage(&self, at: usize, contents: &mut [Vec<u8>]) {
         let program = &self.programs[at];
-        let bound = program.memory.iter().filter(|(_, memory)| matches!(memory.space, Space::Storage(_) | Space::Uniform));
+        let bound =
+            program.memory.iter().filter(|(_, memory)| matches!(memory.space, Space::Storage(_) | Space::Uniform));
         let objects: Vec<_> = bound.map(|(id, memory)| (memory.name.clone(), at, id)).collect();
         self.run(program, &objects, contents);
     }
@@ -133,10 +142,12 @@ impl Chain {
                 let others = self.programs.iter().enumerate().filter(|(at, _)| !(start..end).contains(at));
                 others.into_iter().any(|(_, program)| program.memory_named(name).is_some())
             };
-            let group = fuse("group", &stages[start..end], &|buffer| self.is_transient(buffer) && !used_elsewhere(buffer));
+            let group =
+                fuse("group", &stages[start..end], &|buffer| self.is_transient(buffer) && !used_elsewhere(buffer));
             // Passes may drop arrays, so the numbers of objects change; their names do not.
             let name = |object: MemId| group.program.memory[object].name.clone();
-            let objects: Vec<_> = group.objects.iter().map(|&(new, stage, old)| (name(new), start + stage, old)).collect();
+            let objects: Vec<_> =
+                group.objects.iter().map(|&(new, stage, old)| (name(new), start + stage, old)).collect();
             (start..end).for_each(|at| self.run_stage(at, &mut expected));
             self.run(&group.program, &objects, &mut fused);
             self.run(&optimize(&group.program), &objects, &mut optimized);
@@ -193,8 +204,10 @@ fn generated(seed: u64) -> Chain {
     let groups = 1 + random.below(4) as u32;
     let total = u64::from(groups) * size;
     let names = ["a", "b", "t0", "t1", "t2", "t3", "y", "z"];
-    let lengths: Vec<u32> =
-        names.iter().map(|_| [total, total, total, total - 1, total + 3, 2 * total, 1][random.below(7) as usize] as u32).collect();
+    let lengths: Vec<u32> = names
+        .iter()
+        .map(|_| [total, total, total, total - 1, total + 3, 2 * total, 1][random.below(7) as usize] as u32)
+        .collect();
     let elements: Vec<&str> = names.iter().map(|_| random.of(&ELEMENTS)).collect();
     let mut source = String::new();
     for stage in 0..2 + random.below(5) {
@@ -236,10 +249,23 @@ fn generated_stage(random: &mut Random, stage: u64, size: u64, total: u64, eleme
         }
         _ => "",
     };
-    let index = |way: &str| if way == "own" { "%i".to_owned() } else if way == "pair" { "%twice".into() } else { format!("%{way}") };
+    let index = |way: &str| {
+        if way == "own" {
+            "%i".to_owned()
+        } else if way == "pair" {
+            "%twice".into()
+        } else {
+            format!("%{way}")
+        }
+    };
     let as_u32 = |text: &mut String, buffer: usize, value: &str| {
         let signed = elements[buffer].starts_with('i');
-        let _ = writeln!(text, "    %{value} = {} %raw{value}{}", if signed { "bitcast" } else { "add" }, if signed { " to u32" } else { ", 0" });
+        let _ = writeln!(
+            text,
+            "    %{value} = {} %raw{value}{}",
+            if signed { "bitcast" } else { "add" },
+            if signed { " to u32" } else { ", 0" }
+        );
     };
     text += "    %v0 = add %i, 7\n";
     let mut last = 0;

@@ -8,15 +8,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_driver::plan::barrier::Dependency;
 use vyre_driver::plan::frontier::{self, Wave};
 use vyre_driver::plan::launch_fusion;
 use vyre_driver::{Capabilities, Error};
 use vyre_foundation::Validated;
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::{Arena, Entity};
 use vyre_foundation::ir::pipeline::{Argument, Buffer, Role};
-use vyre_foundation::ir::{BufferId, MemId, Program};
+use vyre_foundation::ir::{BufferId, Literal, MemId, Program};
+use vyre_foundation::transform::fuse::{self, Fused};
+use vyre_foundation::validate::limits;
 
 use super::memory::{self, Memory};
 use super::{Pipeline, Stage};
@@ -241,6 +243,7 @@ struct Sequence<'p> {
     stages: &'p [&'p Stage],
     steps: Vec<Vec<Use>>,
     buffers: &'p Arena<BufferId, Buffer>,
+    fusable: Vec<fuse::Stage<'p>>,
     /// The first and last stage that use each buffer.
     spans: Arena<BufferId, Option<(usize, usize)>>,
 }
@@ -254,7 +257,25 @@ impl<'p> Sequence<'p> {
                 spans[used.buffer] = Some((first, position));
             }
         }
-        Sequence { stages, steps, buffers, spans }
+        // Equal values are one, wherever they are given.
+        let mut scalars: FxHashMap<Literal, u32> = FxHashMap::default();
+        let fusable = stages.iter().map(|stage| {
+            let (mut bound, mut given) = (Vec::new(), Vec::new());
+            for &(memory, argument) in &stage.arguments {
+                match argument {
+                    Argument::Buffer(id) => {
+                        let buffer = fuse::BufferId(id.index() as u32);
+                        bound.push(fuse::Bound { memory, buffer, elements: buffers[id].length });
+                    }
+                    Argument::Scalar(literal) => {
+                        let next = scalars.len() as u32;
+                        given.push((memory, fuse::ScalarId(*scalars.entry(literal).or_insert(next))));
+                    }
+                }
+            }
+            fuse::Stage::new(&stage.program, stage.groups, bound, given)
+        });
+        Sequence { fusable: fusable.collect(), stages, steps, buffers, spans }
     }
 
     /// A label for each stage, which changes wherever a stage may not be fused with those before it, and why not for each but the
@@ -275,9 +296,34 @@ impl<'p> Sequence<'p> {
     }
 
     /// Why the stage after these may not be fused with them.
-    fn refusal(&self, before: Range<usize>, _capabilities: &Capabilities) -> Option<String> {
-        let _ = before;
-        Some("programs are not fused".into())
+    fn refusal(&self, before: Range<usize>, capabilities: &Capabilities) -> Option<String> {
+        let next = before.end;
+        if let Err(refusal) = fuse::may_join(&self.fusable[before.clone()], &self.fusable[next]) {
+            return Some(refusal.to_string());
+        }
+        // Only what may be too much for the device is fused to find out.
+        let together = before.start..next + 1;
+        let buffers: FxHashSet<BufferId> =
+            self.steps[together.clone()].iter().flatten().map(|used| used.buffer).collect();
+        let fits = buffers.len() <= capabilities.max_storage_objects as usize
+            && capabilities.max_workgroup_bytes >= limits::WORKGROUP_BYTES;
+        if fits { None } else { capabilities.check(&self.fuse(together).program).err().map(|error| error.to_string()) }
+    }
+
+    fn fuse(&self, range: Range<usize>) -> Fused {
+        let transient = |buffer: fuse::BufferId| {
+            let id = BufferId::from_index(buffer.0 as usize);
+            let inside = |(first, last): (usize, usize)| range.start <= first && last < range.end;
+            self.buffers[id].role == Role::Transient && self.spans[id].is_some_and(inside)
+        };
+        let mut names: Vec<&str> = Vec::new();
+        for stage in &self.stages[range.clone()] {
+            let name = stage.program.name.as_str();
+            if names.last() != Some(&name) {
+                names.push(name);
+            }
+        }
+        fuse::fuse(&names.join("_"), &self.fusable[range.clone()], &transient)
     }
 
     /// What stages take, as the planner counts it: a stage's output is what only the next one sees, and its input the output of the
@@ -311,14 +357,22 @@ impl<'p> Sequence<'p> {
 
     /// One launch for a range of stages that may be fused.
     fn launch(&self, range: Range<usize>, order: &[usize]) -> Launch {
+        let Stage { program, groups, arguments } = self.stages[range.start].clone();
         let dispatches = order[range.clone()].to_vec();
-        let stage = self.stages[range.start];
+        if range.len() == 1 {
+            return Launch { program, groups, dispatches, dropped: Vec::new(), arguments };
+        }
+        let Fused { program, objects, dropped } = self.fuse(range.clone());
+        let bound = |(object, stage, of_stage): (MemId, usize, MemId)| {
+            let mut arguments = self.stages[range.start + stage].arguments.iter();
+            arguments.find(|(bound, _)| *bound == of_stage).map(|(_, argument)| (object, *argument))
+        };
         Launch {
-            program: stage.program.clone(),
-            groups: stage.groups,
+            program: Arc::new(program),
+            groups,
             dispatches,
-            dropped: Vec::new(),
-            arguments: stage.arguments.clone(),
+            dropped: dropped.into_iter().map(|buffer| BufferId::from_index(buffer.0 as usize)).collect(),
+            arguments: objects.into_iter().filter_map(bound).collect(),
         }
     }
 }

@@ -8,8 +8,8 @@ use super::{Bound, BufferId, ScalarId, Stage, Window, ends};
 use crate::ir::entity::Arena;
 use crate::ir::ops::Payload;
 use crate::ir::{
-    Access, Axis, BlockId, Def, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space, Span, Type, ValueId,
-    Values,
+    Access, Axis, BlockId, Def, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space, Span, Type,
+    ValueId, Values,
 };
 use crate::optimizer::edit::{branch_on, unused_name};
 use crate::optimizer::outside;
@@ -82,7 +82,8 @@ impl Fusion<'_> {
             (Space::Workgroup, limits::WORKGROUP_BYTES.saturating_sub(bytes_of(Space::Workgroup))),
         ];
         for buffer in super::buffers(stages) {
-            let bound = stages.iter().enumerate().flat_map(|(at, stage)| stage.bound(buffer).map(move |bound| (at, *bound)));
+            let bound =
+                stages.iter().enumerate().flat_map(|(at, stage)| stage.bound(buffer).map(move |bound| (at, *bound)));
             let bound: Vec<(usize, Bound)> = bound.collect();
             let Some(&(first, Bound { memory: model, elements, .. })) = bound.first() else { continue };
             let touches: Vec<&Touch> = stages.iter().flat_map(|stage| stage.touches(buffer)).collect();
@@ -187,10 +188,9 @@ impl Fusion<'_> {
                 *at == space && uses.iter().any(|(other, _, also)| other == buffer && (*stores || *also))
             })
         };
-        for (op, space) in [
-            (Op::WorkgroupBarrier, Space::Workgroup),
-            (Op::StorageBarrier, Space::Storage(Access::ReadWrite)),
-        ] {
+        for (op, space) in
+            [(Op::WorkgroupBarrier, Space::Workgroup), (Op::StorageBarrier, Space::Storage(Access::ReadWrite))]
+        {
             if meets(space, since) {
                 self.program.push(self.program.body, op, [], &[], [], Span::NONE);
                 since.retain(|(_, at, _)| *at != space);
@@ -230,7 +230,9 @@ fn unpacked(element: Element) -> Element {
     match element {
         Element::I8 | Element::I16 => Element::I32,
         Element::U8 | Element::U16 => Element::U32,
-        Element::I32 | Element::U32 | Element::F32 | Element::I64 | Element::U64 | Element::F64 | Element::F16 => element,
+        Element::I32 | Element::U32 | Element::F32 | Element::I64 | Element::U64 | Element::F64 | Element::F16 => {
+            element
+        }
     }
 }
 
@@ -261,7 +263,9 @@ impl Copy<'_> {
                 (_, Some(Home::Nowhere)) => {}
                 (op, _) => {
                     let op = match home {
-                        Some(Home::Object(object)) => op.row().op(Payload::Memory(object)).unwrap_or_else(|| op.clone()),
+                        Some(Home::Object(object)) => {
+                            op.row().op(Payload::Memory(object)).unwrap_or_else(|| op.clone())
+                        }
                         _ => op.clone(),
                     };
                     let operands: Values = inst.operands.iter().map(|&operand| self.value(operand)).collect();

@@ -120,7 +120,9 @@ pub enum Refusal {
         stage: String,
     },
     /// Invocations of a stage before it may end while others still wait for each other.
-    #[error("invocations of `{stage}` may end before a barrier or subgroup operation, so it can only be the last of its launch")]
+    #[error(
+        "invocations of `{stage}` may end before a barrier or subgroup operation, so it can only be the last of its launch"
+    )]
     EndsEarly {
         /// The stage.
         stage: String,
@@ -147,7 +149,9 @@ pub enum Refusal {
         object: String,
     },
     /// Whether a barrier is reached depends on what another stage has written.
-    #[error("whether all invocations reach a barrier cannot be proved any more where a stage reads what another one wrote")]
+    #[error(
+        "whether all invocations reach a barrier cannot be proved any more where a stage reads what another one wrote"
+    )]
     Divergent,
     /// The arrays of the stages do not fit together.
     #[error("the arrays of all stages take {bytes} bytes of {space:?} memory, and there are {limit}")]
@@ -264,7 +268,8 @@ impl Window {
         let fits = |form: &Form, counts: Counts| form.high - form.low < form.gap(counts);
         let own = hull(&Touch::elements).filter(|form| fits(form, counts));
         let [a, b, c, ..] = counts;
-        let of_workgroup = || hull(&|touch| touch.elements().of_workgroup(counts)).filter(|form| fits(form, [a, b, c, 1, 1, 1]));
+        let of_workgroup =
+            || hull(&|touch| touch.elements().of_workgroup(counts)).filter(|form| fits(form, [a, b, c, 1, 1, 1]));
         own.map(|form| Window { form, own: true }).or_else(|| of_workgroup().map(|form| Window { form, own: false }))
     }
 }
