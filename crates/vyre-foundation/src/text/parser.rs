@@ -10,8 +10,8 @@ use crate::diagnostics::{Diagnostic, Fault, Found};
 use crate::ir::ops::{Form, Payload, Row, TABLE};
 use crate::ir::pipeline::{Argument, Buffer, Dispatch, Role};
 use crate::ir::{
-    Access, Axis, BlockId, Element, Literal, MemId, Memory, Module, Op, Pipeline, Program, Space, Span, Type, ValueId,
-    Values,
+    Access, Axis, BlockId, BufferId, Element, Literal, MemId, Memory, Module, Op, Pipeline, Program, Space, Span, Type,
+    ValueId, Values,
 };
 use crate::launch::Grid;
 
@@ -420,6 +420,7 @@ impl<'s> Parser<'s> {
         }
         self.skip_line_ends();
         self.expect("{")?;
+        let mut names = FxHashMap::default();
         loop {
             while self.eat(Token::EndOfLine) || self.eat_punctuation(";") {}
             if self.eat_punctuation("}") {
@@ -429,7 +430,7 @@ impl<'s> Parser<'s> {
             if self.peek() == Token::EndOfText {
                 return Err(self.expected("`}`"));
             }
-            if self.pipeline_item(&mut pipeline).is_err() {
+            if self.pipeline_item(&mut pipeline, &mut names).is_err() {
                 self.skip_statement();
             } else if !self.at_end_of_statement() {
                 self.expected("the end of the line");
@@ -439,7 +440,7 @@ impl<'s> Parser<'s> {
     }
 
     /// A buffer or a dispatch.
-    fn pipeline_item(&mut self, pipeline: &mut Pipeline) -> Parsed<()> {
+    fn pipeline_item(&mut self, pipeline: &mut Pipeline, names: &mut FxHashMap<&'s str, BufferId>) -> Parsed<()> {
         let start = self.span();
         let Token::Name(keyword) = self.peek() else { return Err(self.expected("a buffer or `run`")) };
         if let Some(role) = Role::ALL.into_iter().find(|role| role.name() == keyword) {
@@ -452,7 +453,8 @@ impl<'s> Parser<'s> {
             let length = self.size()?;
             self.expect("]")?;
             let span = start.to(self.previous_span());
-            pipeline.buffers.push(Buffer { name: name.into(), role, element, length, span });
+            let id = pipeline.buffers.push(Buffer { name: name.into(), role, element, length, span });
+            names.entry(name).or_insert(id);
             return Ok(());
         }
         if !self.eat(Token::Name("run")) {
@@ -476,8 +478,8 @@ impl<'s> Parser<'s> {
                     Token::Name(name) if is_name(name) => {
                         self.advance();
                         let unknown = Fault::UnknownMemory { name: name.into() };
-                        let buffer = pipeline.buffer_named(name).ok_or_else(|| self.report(unknown, span))?;
-                        Argument::Buffer(buffer)
+                        let buffer = names.get(name).ok_or_else(|| self.report(unknown, span))?;
+                        Argument::Buffer(*buffer)
                     }
                     _ => Argument::Scalar(self.literal()?),
                 };

@@ -17,7 +17,7 @@ mod typing;
 
 use std::ops::Deref;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Error;
 use crate::analysis::{Scope, Uniformity};
@@ -165,8 +165,9 @@ fn buffers(pipeline: &Pipeline, found: &mut Found) {
 }
 
 fn dispatches(pipeline: &Pipeline, programs: &[Validated<Program>], found: &mut Found) {
+    let named: FxHashMap<&str, _> = programs.iter().map(|program| (program.name.as_str(), program)).collect();
     for dispatch in &pipeline.dispatches {
-        let fault = match programs.iter().find(|program| program.name == dispatch.program) {
+        let fault = match named.get(dispatch.program.as_str()) {
             None => Fault::UnknownProgram { name: dispatch.program.clone() },
             Some(program) => {
                 let bound = pipeline.bind(program, &dispatch.arguments).map(|_| ());

@@ -48,6 +48,7 @@ mod run;
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use vyre_driver::{Capabilities, Error};
 use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::ir::pipeline::{Argument, Buffer, Dispatch, Role};
@@ -90,10 +91,11 @@ impl Pipeline {
         pipeline.recorded.budget = recorded.budget;
         pipeline.recorded.buffers = recorded.buffers.clone();
         validate::pipeline(recorded)?;
-        let programs: Vec<Arc<Validated<Program>>> = programs.iter().cloned().map(Arc::new).collect();
+        let programs = programs.iter().map(|program| (program.name.as_str(), Arc::new(program.clone())));
+        let programs: FxHashMap<&str, Arc<Validated<Program>>> = programs.collect();
         for dispatch in &recorded.dispatches {
-            let Some(program) = programs.iter().find(|program| program.name == dispatch.program) else {
-                let known = programs.iter().map(|program| program.name.clone()).collect();
+            let Some(program) = programs.get(dispatch.program.as_str()) else {
+                let known = programs.keys().map(|name| (*name).to_owned()).collect();
                 return Err(vyre_foundation::Error::UnknownBinding { name: dispatch.program.clone(), known }.into());
             };
             pipeline.record(program.clone(), dispatch.clone())?;
