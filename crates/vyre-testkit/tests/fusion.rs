@@ -325,3 +325,190 @@ fn generated_stages_are_fused_and_lose_buffers() {
     println!("{joined} of {stages} joined, {dropped} buffers dropped");
     assert!(joined * 5 > stages && dropped > 50, "{joined} of {stages} joined, {dropped} buffers dropped");
 }
+
+/// A chain of element-wise stages that are written in one of several ways, and what the optimizer makes of it.
+fn chain(way: &str, stages: usize) -> (Chain, String) {
+    let mut source = String::new();
+    let mut lengths = vec!["x".to_owned()];
+    for stage in 0..stages {
+        let from = lengths[stage].clone();
+        let to = if stage + 1 == stages { "y".into() } else { format!("t{stage}") };
+        let before = match way {
+            "uniform" => "%n = load n1000\n    %c = lt %i, %n\n    if %c {".to_owned(),
+            "length of input" => format!("%n = length {from}\n    %c = lt %i, %n\n    if %c {{"),
+            "length of output" => format!("%n = length {to}\n    %c = lt %i, %n\n    if %c {{"),
+            "return" => "%n = load n1000\n    %c = ge %i, %n\n    if %c {\n        return\n    }".into(),
+            "loaded before" => format!(
+                "%v = load {from}[%i]\n    %n = load n1000\n    %w = mul %v, {stage}.5\n    %c = lt %i, %n\n    if %c {{"
+            ),
+            _ => String::new(),
+        };
+        let load = format!("%v = load {from}[%i]\n    %w = mul %v, {stage}.5\n");
+        let load = if way == "loaded before" { "" } else { &load };
+        let after = if before.ends_with("if %c {") { "}" } else { "" };
+        source += &format!(
+            "program s{stage} workgroup(64) {{\n    uniform n1000: u32\n    uniform k{stage}: u32\n    read {from}: [f32]\n    write {to}: [f32]\n    \
+             %i = global_index\n    %k = load k{stage}\n    %f = cast %k to f32\n    {before}\n    {load}\n    %z = add %w, %f\n    store {to}[%i], %z\n    {after}\n}}\n"
+        );
+        lengths.push(to);
+    }
+    let lengths: Vec<(&str, u32)> = lengths.iter().map(|name| (name.as_str(), 1000)).collect();
+    let chain = Chain::new(&source, [16, 1, 1], &lengths);
+    let optimized = print(&optimize(&chain.fused().program));
+    (chain, optimized)
+}
+
+#[test]
+fn element_wise_chains_become_what_one_would_write() {
+    for way in ["uniform", "length of input", "length of output", "return", "loaded before", "always"] {
+        let (chain, optimized) = chain(way, 12);
+        assert_eq!(chain.check(), (11, 11), "{way}");
+        let count = |what: &str| optimized.matches(what).count();
+        let branches = match way {
+            "always" | "length of input" | "length of output" => 1,
+            // The last workgroup has invocations behind the end of all buffers.
+            _ => 2,
+        };
+        let found = (count("private "), count("if "), count("load x"), count("store "));
+        assert_eq!(found, (0, branches, 1, 1), "{way}: {optimized}");
+        assert_eq!(count("select ") > 0, way == "loaded before", "{way}: {optimized}");
+    }
+}
+
+/// A stage that reads a buffer, and one that writes it, at these indices; `%i` is the own element, `%l` the position in the workgroup.
+fn pair(writes: &str, reads: &str) -> Chain {
+    pair_of("write t: [u32]", writes, "read t: [u32]", reads)
+}
+
+fn pair_of(first: &str, writes: &str, second: &str, reads: &str) -> Chain {
+    let body = |objects: &str, index: &str, rest: &str| {
+        format!(
+            "{objects}\n    %i = global_index\n    %l = local_index\n    %first = sub %i, %l\n    %x = global_id.x\n    %y = global_id.y\n    \
+             {index}\n    {rest}\n}}\n"
+        )
+    };
+    let source = format!(
+        "program first workgroup(8) {{\n    {}program second workgroup(8) {{\n    {}",
+        body(first, writes, "store t[%at], %i"),
+        body(&format!("{second}\n    read_write y: [u32]"), reads, "%v = load t[%at]\n    store y[%i], %v"),
+    );
+    Chain::new(&source, [4, 1, 1], &[("t", 32), ("y", 32)])
+}
+
+const OWN: &str = "%at = add %i, 0";
+
+#[test]
+fn elements_of_the_own_invocation_or_workgroup_are_kept() {
+    let turned = "%n = add %l, 3\n    %r = rem %n, 8\n    %at = add %first, %r";
+    let swapped = "%r = xor %l, 1\n    %at = add %first, %r";
+    let strided = "%at = mul %i, 3";
+    let by_axes = "%r = mul %y, 32\n    %at = add %r, %x";
+    for (writes, reads, kept_in) in [
+        (OWN, OWN, "private"),
+        (OWN, by_axes, "private"),
+        (strided, strided, "private"),
+        (OWN, turned, "workgroup"),
+        (swapped, OWN, "workgroup"),
+        (swapped, turned, "workgroup"),
+    ] {
+        let chain = pair(writes, reads);
+        let fused = print(&chain.fused().program);
+        assert!(fused.contains(&format!("{kept_in} t: [u32;")), "{writes} {reads} {fused}");
+        assert_eq!(fused.contains("workgroup_barrier"), kept_in == "workgroup", "{fused}");
+        assert_eq!(chain.check(), (1, 1));
+    }
+}
+
+/// What others read stays, and its elements are ordered by a barrier if they cross invocations.
+#[test]
+fn buffers_that_others_read_stay() {
+    let reversed = "%r = sub 7, %l\n    %at = add %first, %r";
+    let chain = pair(OWN, reversed);
+    let fused = fuse("both", &chain.stages(), &|_| false);
+    assert!(fused.dropped.is_empty() && print(&fused.program).contains("storage_barrier"));
+    assert_eq!(fused.objects.len(), 2);
+}
+
+#[test]
+fn one_workgroup_may_use_any_element() {
+    let mut chain = pair(OWN, "%at = load y[%i]");
+    assert!(matches!(chain.refusal(), Refusal::Elsewhere { .. }));
+    chain.groups = [1, 1, 1];
+    assert_eq!(chain.check(), (1, 1));
+}
+
+/// A stage that orders its own accesses to a buffer keeps doing so when the buffer moves to the workgroup.
+#[test]
+fn barriers_of_stages_are_for_where_their_buffers_are() {
+    let second = "read_write t: [u32]\n    write z: [u32]";
+    let reads = "%o = load t[%i]\n    %o1 = mul %o, 5\n    store t[%i], %o1\n    storage_barrier\n    %r = sub 7, %l\n    %at = add %first, %r";
+    let mut chain = pair_of("write t: [u32]", OWN, second, reads);
+    chain.buffers.push(("z".into(), 32));
+    assert_eq!(chain.check(), (1, 1));
+    assert!(print(&chain.fused().program).contains("workgroup t:"));
+}
+
+#[test]
+fn elements_of_other_workgroups_are_refused() {
+    let elsewhere = Refusal::Elsewhere { object: "t".into() };
+    for other in ["%at = add %i, 1", "%at = mul %i, 2", "%at = add %l, 0", "%at = sub 31, %i", "%at = and %i, 1"] {
+        assert_eq!(pair(OWN, other).refusal(), elsewhere, "{other}");
+        assert_eq!(pair(other, OWN).refusal(), elsewhere, "{other}");
+    }
+    // The order of stages does not matter: what is overwritten may still have to be read.
+    let later = |stores: &str| {
+        let first = "read t: [u32]\n    write z: [u32]\n    %i = global_index\n    %n = add %i, 1\n    %v = load t[%n]\n    store z[%i], %v";
+        let second = format!("write {stores}: [u32]\n    %i = global_index\n    store {stores}[%i], 1");
+        let source =
+            format!("program first workgroup(8) {{\n{first}\n}}\nprogram second workgroup(8) {{\n{second}\n}}\n");
+        Chain::new(&source, [4, 1, 1], &[("t", 32), ("y", 32), ("z", 32)])
+    };
+    assert_eq!(later("t").refusal(), elsewhere);
+    assert_eq!(later("y").check().0, 1, "nobody writes what is read anywhere");
+}
+
+#[test]
+fn refusals_say_why() {
+    let refused =
+        |first: &str, writes: &str, second: &str, reads: &str| pair_of(first, writes, second, reads).refusal();
+    let (write, read) = ("write t: [u32]", "read t: [u32]");
+    let stage = || "first".to_owned();
+    let printing = format!("print \"{{}}\", %i\n    {OWN}");
+    assert_eq!(refused(write, &printing, read, OWN), Refusal::Prints { stage: stage() });
+    assert_eq!(pair(OWN, &printing).check().0, 1, "the last stage may print");
+    let trapping = format!("%c = gt %i, 99\n    if %c {{\n        trap 1\n    }}\n    {OWN}");
+    assert_eq!(refused(write, &trapping, read, OWN), Refusal::Traps { stage: stage() });
+    assert_eq!(pair(OWN, &trapping).check().0, 1, "the last stage may trap");
+    let ending = format!("%c = gt %i, 9\n    if %c {{\n        return\n    }}\n    workgroup_barrier\n    {OWN}");
+    assert_eq!(refused(write, &ending, read, OWN), Refusal::EndsEarly { stage: stage() });
+    assert_eq!(pair(OWN, &ending).check().0, 1, "the last stage may end early");
+    assert_eq!(refused(write, OWN, "read_write atomic t: [u32]", OWN), Refusal::Atomic { object: "t".into() });
+    let array = |space: &str, bytes: u32| format!("{space} array: [u32; {}]\n    ", bytes / 4);
+    for (name, space, limit) in [("workgroup", Space::Workgroup, 32 << 10), ("private", Space::Private, 16 << 10)] {
+        let array = array(name, limit - 4);
+        let refusal = refused(&(array.clone() + write), OWN, &(array + read), OWN);
+        assert_eq!(refusal, Refusal::Memory { space, bytes: 2 * u64::from(limit - 4), limit: limit.into() });
+    }
+    let nested = (0..61).fold(OWN.to_owned(), |inner, level| format!("region \"r{level}\" {{\n{inner}\n}}\n"));
+    let nested = format!("{}\n    {OWN}", nested.replace("%at", "%inner"));
+    assert_eq!(refused(write, OWN, read, &nested), Refusal::Nesting { stage: "second".into() });
+    assert_eq!(pair(OWN, &nested).check(), (0, 0), "alone, it is left as it is");
+    // Whether the barrier is reached depends on `t`, which is the same for all only if nobody writes it.
+    let depending = "%g = group_index\n    %of = mul %g, 8\n    %v0 = load t[%of]\n    %c = gt %v0, 4\n    if %c {\n        workgroup_barrier\n    }\n    %at = add %i, 0";
+    assert_eq!(refused(write, OWN, read, depending), Refusal::Divergent);
+
+    let mut chain = pair(OWN, OWN);
+    let wider = print(&chain.programs[1]).replace("workgroup(8)", "workgroup(16)");
+    chain.programs[1] = Chain::new(&wider, [1, 1, 1], &[]).programs.remove(0);
+    assert_eq!(chain.refusal(), Refusal::WorkgroupSize { before: [8, 1, 1], next: [16, 1, 1] });
+    let chain = pair(OWN, OWN);
+    let mut stages = chain.stages();
+    stages[1] = Stage::new(&chain.programs[1], [5, 1, 1], vec![], vec![]);
+    let refusal = may_join(&stages[..1], &stages[1]).unwrap_err();
+    assert_eq!(refusal, Refusal::Grid { before: [4, 1, 1], next: [5, 1, 1] });
+    assert_eq!(refusal.to_string(), "it has [5, 1, 1] workgroups, and the stages before it have [4, 1, 1]");
+    let memory = chain.programs[1].memory_named("t").unwrap();
+    stages[1] =
+        Stage::new(&chain.programs[1], [4, 1, 1], vec![Bound { memory, buffer: BufferId(0), elements: 31 }], vec![]);
+    assert_eq!(may_join(&stages[..1], &stages[1]), Err(Refusal::View { object: "t".into() }));
+}

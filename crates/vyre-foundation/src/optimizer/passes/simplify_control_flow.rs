@@ -2,7 +2,7 @@
 //!
 //! * A branch whose condition is known is replaced by the arm that is taken; if that leaves the block, what follows is never
 //!   reached and goes, too.
-//! * Two branches on one condition, one right after the other, become one.
+//! * Two branches on one condition become one, if what stands between them can stand before both.
 //! * A branch on a negation is the branch with its arms swapped.
 //! * A branch whose arms do the same is replaced by one of them, and one whose arms only compute a little by the computation
 //!   of both and a `select` for each result. Operations are total, so computing both is safe.
@@ -11,7 +11,8 @@
 //! * A loop whose body ends in its only exit is executed once, so it is replaced by its body.
 
 use crate::analysis::Analyses;
-use crate::ir::{BlockId, Def, InstId, Op, Program, Type, ValueId};
+use crate::ir::ops::Kind;
+use crate::ir::{BlockId, Def, Inst, InstId, Op, Program, Type, ValueId};
 use crate::optimizer::edit::{Renaming, falls_through, join, jumps, make};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
@@ -23,6 +24,9 @@ pub(super) const PASS: Pass = Pass {
 
 /// Instructions of both arms together that are worth computing to get rid of a branch.
 const FEW: usize = 6;
+
+/// Instructions between two branches that are looked at, so that the search stays linear.
+const BETWEEN: usize = 32;
 
 fn run(program: &mut Program, _: &mut Analyses) -> bool {
     let mut simplifier = Simplifier { renaming: Renaming::default(), changed: false };
@@ -51,11 +55,16 @@ impl Simplifier {
 
     fn inst(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) {
         self.renaming.apply_to(&mut program.insts[id]);
+        // Before the branches in its arms are looked at: they may have their like in the arms of the other.
+        if program.insts[id].op == Op::If && self.follows_its_like(program, id, into) {
+            self.changed = true;
+            return;
+        }
         for nested in program.insts[id].blocks.clone() {
             self.block(program, nested);
         }
         let done = match program.insts[id].op {
-            Op::If => self.branch(program, id, into) || follows_its_like(program, id, into),
+            Op::If => self.branch(program, id, into),
             Op::Switch(_) => self.switch(program, id, into),
             Op::Loop => self.once(program, id, into),
             _ => false,
@@ -212,17 +221,37 @@ impl Simplifier {
         }
         true
     }
-}
 
-/// Joins a branch with the one before it, if that is on the same condition and leads here.
-fn follows_its_like(program: &mut Program, id: InstId, before: &[InstId]) -> bool {
-    let Some(&earlier) = before.last() else { return false };
-    let (first, second) = (&program.insts[earlier], &program.insts[id]);
-    let alike = first.op == Op::If && first.operands == second.operands && falls_through(program, earlier);
-    if alike {
+    /// Joins a branch with one before it, if that is on the same condition, leads here, and what stands between them can stand
+    /// before both: it takes nothing from the first, and always gives the same.
+    fn follows_its_like(&self, program: &mut Program, id: InstId, before: &mut [InstId]) -> bool {
+        let can_move = |inst: &Inst| match inst.op.row().kind {
+            Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
+            Kind::Access => inst.op.memory().is_some_and(|memory| !program.memory[memory].writable()),
+            Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
+        };
+        let is_like = |other: &Inst| other.op == Op::If && other.operands == program.insts[id].operands;
+        let moves = before.iter().rev().take(BETWEEN).take_while(|&&inst| can_move(&program.insts[inst])).count();
+        let Some(at) = before.len().checked_sub(moves + 1) else { return false };
+        let earlier = before[at];
+        let takes = |&inst: &InstId| {
+            let takes = |operand: &ValueId| program.insts[earlier].results.contains(operand);
+            program.insts[inst].operands.iter().any(takes)
+        };
+        if !is_like(&program.insts[earlier]) || !falls_through(program, earlier) || before[at + 1..].iter().any(takes) {
+            return false;
+        }
+        before[at..].rotate_left(1);
+        let mut pending = vec![id];
+        while let Some(inst) = pending.pop() {
+            self.renaming.apply_to(&mut program.insts[inst]);
+            for &nested in &program.insts[inst].blocks {
+                pending.extend_from_slice(&program.blocks[nested].insts);
+            }
+        }
         join(program, earlier, id);
+        true
     }
-    alike
 }
 
 /// Whether nothing that is added to these instructions would be reached.
@@ -240,8 +269,7 @@ fn same(program: &Program, a: BlockId, b: BlockId) -> bool {
         defined.extend(a.params.iter().copied().zip(b.params.iter().copied()));
         a.insts.iter().zip(&b.insts).all(|(&a, &b)| {
             let (a, b) = (&program.insts[a], &program.insts[b]);
-            let types =
-                |inst: &crate::ir::Inst| inst.results.iter().map(|&value| program.ty(value)).collect::<Vec<_>>();
+            let types = |inst: &Inst| inst.results.iter().map(|&value| program.ty(value)).collect::<Vec<_>>();
             let equal = a.op == b.op
                 && a.operands.len() == b.operands.len()
                 && types(a) == types(b)

@@ -247,29 +247,8 @@ impl Walk<'_> {
         let inst = &self.program.insts[id];
         let of = |position: usize| self.forms[inst.operands[position]];
         let whole = |position: usize| matches!(self.program.ty(inst.operands[position]), Type::U32 | Type::I32);
-        let [groups_x, groups_y, _, x, y, z] = self.counts.map(u64::from);
-        let group = [1, groups_x, groups_x.wrapping_mul(groups_y)];
-        let local = [1, x, x * y];
-        let along = |axis: Axis, group: u64, local: u64| {
-            let mut factors = [0; 6];
-            (factors[axis as usize], factors[axis as usize + 3]) = (group, local);
-            factors
-        };
-        let factors = match inst.op {
-            Op::GlobalIndex => {
-                let size = x * y * z;
-                let [a, b, c] = group.map(|factor| factor.wrapping_mul(size));
-                Some([a, b, c, local[0], local[1], local[2]])
-            }
-            Op::GroupIndex => Some([group[0], group[1], group[2], 0, 0, 0]),
-            Op::LocalIndex => Some([0, 0, 0, local[0], local[1], local[2]]),
-            Op::GlobalId(axis) => Some(along(axis, u64::from(self.counts[axis as usize + 3]), 1)),
-            Op::GroupId(axis) => Some(along(axis, 1, 0)),
-            Op::LocalId(axis) => Some(along(axis, 0, 1)),
-            _ => None,
-        };
         let form = match inst.op {
-            _ if factors.is_some() => Form::positions(factors.unwrap_or_default(), self.counts),
+            ref op if let Some(form) = position(op, self.counts) => form,
             Op::GroupCount(axis) => number(self.counts[axis as usize]),
             Op::GroupSize(axis) => number(self.counts[axis as usize + 3]),
             Op::Length(memory) => match self.bound.iter().find(|bound| bound.memory == memory) {
@@ -298,6 +277,25 @@ impl Walk<'_> {
             false => form,
         }
     }
+}
+
+/// Where an invocation or its workgroup stands, if that is what an operation says.
+pub(super) fn position(op: &Op, counts: Counts) -> Option<Form> {
+    let [groups_x, groups_y, _, x, y, z] = counts.map(u64::from);
+    let group = [1, groups_x, groups_x.wrapping_mul(groups_y)];
+    let local = [1, x, x * y];
+    let both = |group: [u64; 3], local: [u64; 3]| [group[0], group[1], group[2], local[0], local[1], local[2]];
+    let along = |axis: Axis, factor: u64| std::array::from_fn(|at| if at == axis as usize { factor } else { 0 });
+    let factors = match *op {
+        Op::GlobalIndex => both(group.map(|factor| factor.wrapping_mul(x * y * z)), local),
+        Op::GroupIndex => both(group, [0; 3]),
+        Op::LocalIndex => both([0; 3], local),
+        Op::GlobalId(axis) => both(along(axis, u64::from(counts[axis as usize + 3])), along(axis, 1)),
+        Op::GroupId(axis) => both(along(axis, 1), [0; 3]),
+        Op::LocalId(axis) => both([0; 3], along(axis, 1)),
+        _ => return None,
+    };
+    Some(Form::positions(factors, counts))
 }
 
 fn number(number: u32) -> Form {

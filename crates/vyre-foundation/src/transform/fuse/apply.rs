@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::access::{Form, Touch};
+use super::access::{Form, Touch, position};
 use super::{Bound, BufferId, ScalarId, Stage, Window, ends};
 use crate::ir::entity::Arena;
 use crate::ir::ops::Payload;
@@ -34,18 +34,45 @@ pub(super) fn apply(name: &str, stages: &[Stage<'_>], transient: &dyn Fn(BufferI
         dropped: Vec::new(),
     };
     fusion.program.fast = stages.iter().all(|stage| stage.program.fast);
-    let crossing = fusion.place_buffers(transient);
+    // A stage may be alone because its blocks are nested too deeply; then nothing may be put around it.
+    let is_deep = stages.iter().any(Stage::is_deep);
+    let crossing = fusion.place_buffers(&|buffer| transient(buffer) && !is_deep);
     fusion.place_others();
     let mut since_barrier = Vec::new();
+    let end = end(stages).filter(|_| !is_deep);
     for stage in 0..stages.len() {
         fusion.barriers(stage, &crossing, &mut since_barrier);
-        fusion.stage(stage);
+        fusion.stage(stage, end);
     }
     let Fusion { mut program, objects, dropped, .. } = fusion;
     program.push(program.body, Op::Return, [], &[], [], Span::NONE);
     // Lengths that were open are known now, and with them some accesses that do nothing.
     outside::resolve(&mut program);
     Applied { program, objects, dropped }
+}
+
+/// The `global_index` from which on invocations do nothing, if there are such: all stores are at that index, and the buffers end
+/// there. Saying so once is better than asking at every store whether it is inside.
+fn end(stages: &[Stage<'_>]) -> Option<u32> {
+    let counts = stages.first()?.counts();
+    let all_alone = |stage: &Stage<'_>| {
+        let shares = stage.program.memory.values().any(|memory| memory.space == Space::Workgroup);
+        !(stage.facts.collective || stage.facts.prints || stage.facts.traps || shares)
+    };
+    if !stages.iter().all(all_alone) {
+        return None;
+    }
+    let mut end = None;
+    for stage in stages {
+        for touch in stage.facts.touches.values().filter(|touch| touch.stores) {
+            let bound = stage.bound(touch.buffer).next()?;
+            if touch.loads || Some(touch.index) != position(&Op::GlobalIndex, counts) {
+                return None;
+            }
+            end = end.max(Some((bound.elements, touch.last(counts))));
+        }
+    }
+    end.filter(|(end, last)| i64::from(*end) <= *last).map(|(end, _)| end)
 }
 
 /// Where the elements of an object are in the fused program.
@@ -199,23 +226,41 @@ impl Fusion<'_> {
         since.extend(uses);
     }
 
-    /// Appends a stage, as a region.
-    fn stage(&mut self, at: usize) {
+    /// Appends a stage, as a region, for the invocations before `end`.
+    fn stage(&mut self, at: usize, end: Option<u32>) {
         let stage = &self.stages[at];
-        let region = self.program.block();
+        let body = self.program.block();
         let mut copy = Copy {
             program: &mut self.program,
             stage,
             homes: &self.homes[at],
+            end,
             values: Arena::filled(stage.program.values.len(), None),
         };
-        copy.block(stage.program.body, region);
+        copy.block(stage.program.body, body);
         if at + 1 < self.stages.len() {
-            ends::contain(&mut self.program, region);
-        } else if let Some(&end) = self.program.blocks[region].insts.last()
-            && self.program.insts[end].op == Op::Return
+            ends::contain(&mut self.program, body);
+        } else if let Some(&last) = self.program.blocks[body].insts.last()
+            && self.program.insts[last].op == Op::Return
         {
-            self.program.insts[end].op = Op::Yield;
+            self.program.insts[last].op = Op::Yield;
+        }
+        let mut region = body;
+        if let Some(end) = end {
+            region = self.program.block();
+            let end = self.program.literal(end);
+            let index = emit(&mut self.program, region, Op::GlobalIndex, &[], Type::U32, Span::NONE);
+            let before = emit(&mut self.program, region, Op::Lt, &[index, end], Type::Bool, Span::NONE);
+            let nothing = self.program.block();
+            self.program.push(nothing, Op::Yield, [], &[], [], Span::NONE);
+            self.program.push(region, Op::If, [before], &[], [body, nothing], Span::NONE);
+            self.program.push(region, Op::Yield, [], &[], [], Span::NONE);
+        }
+        if stage.is_deep() {
+            let mut insts = std::mem::take(&mut self.program.blocks[body].insts);
+            insts.pop();
+            self.program.blocks[self.program.body].insts.append(&mut insts);
+            return;
         }
         let name = stage.program.name.as_str();
         self.program.push(self.program.body, Op::Region(name.into()), [], &[], [region], Span::NONE);
@@ -241,12 +286,15 @@ struct Copy<'c> {
     program: &'c mut Program,
     stage: &'c Stage<'c>,
     homes: &'c Arena<MemId, Home>,
+    /// The `global_index` that all invocations are before, and that no store is behind.
+    end: Option<u32>,
     values: Arena<ValueId, Option<ValueId>>,
 }
 
 impl Copy<'_> {
     fn block(&mut self, from: BlockId, to: BlockId) {
         let source: &Program = self.stage.program;
+        let counts = self.stage.counts();
         for &param in &source.blocks[from].params {
             let new = self.program.param(to, source.ty(param));
             self.define(param, new);
@@ -266,6 +314,12 @@ impl Copy<'_> {
                         Some(Home::Object(object)) => {
                             op.row().op(Payload::Memory(object)).unwrap_or_else(|| op.clone())
                         }
+                        // Equal positions are one value, whatever a stage calls them.
+                        _ if position(op, counts).is_some()
+                            && position(op, counts) == position(&Op::GlobalIndex, counts) =>
+                        {
+                            Op::GlobalIndex
+                        }
                         _ => op.clone(),
                     };
                     let operands: Values = inst.operands.iter().map(|&operand| self.value(operand)).collect();
@@ -276,9 +330,17 @@ impl Copy<'_> {
                     for (&from, to) in inst.blocks.iter().zip(nested) {
                         self.block(from, to);
                     }
+                    if inst.op == Op::StorageBarrier && self.homes.values().any(|home| self.is_in_workgroup(home)) {
+                        self.program.push(to, Op::WorkgroupBarrier, [], &[], [], inst.span);
+                    }
                 }
             }
         }
+    }
+
+    /// Whether a buffer became an array of the workgroup.
+    fn is_in_workgroup(&self, home: &Home) -> bool {
+        matches!(home, Home::Array(array, _) if self.program.memory[*array].space == Space::Workgroup)
     }
 
     fn bound(&self, memory: MemId) -> Option<Bound> {
@@ -329,7 +391,8 @@ impl Copy<'_> {
             }
         }
         let Some(bound) = self.bound(touch.memory) else { return };
-        if touch.last(self.stage.counts()) < i64::from(bound.elements) {
+        let is_before = |end: u32| inst.operands.len() == 2 && end <= bound.elements;
+        if touch.last(self.stage.counts()) < i64::from(bound.elements) || self.end.is_some_and(is_before) {
             self.program.push(to, Op::Store(array), std::iter::once(place).chain(values), &[], [], inst.span);
             return;
         }
@@ -340,10 +403,10 @@ impl Copy<'_> {
                 0 => start,
                 _ => {
                     let position = self.program.literal(position as u32);
-                    self.emit(to, Op::Add, &[start, position], Type::U32, inst.span)
+                    emit(self.program, to, Op::Add, &[start, position], Type::U32, inst.span)
                 }
             });
-            let inside = self.emit(to, Op::Lt, &[index, end], Type::Bool, inst.span);
+            let inside = emit(self.program, to, Op::Lt, &[index, end], Type::Bool, inst.span);
             let branch = branch_on(self.program, inside, inst.span, |program, then| {
                 program.push(then, Op::Store(array), [place, value], &[], [], inst.span);
             });
@@ -360,22 +423,22 @@ impl Copy<'_> {
         for (position, factor) in window.factors.into_iter().enumerate().filter(|(_, factor)| *factor != 0) {
             let axis = Axis::ALL[position % 3];
             let op = if position < 3 { Op::GroupId(axis) } else { Op::LocalId(axis) };
-            let id = self.emit(to, op, &[], Type::U32, span);
+            let id = emit(self.program, to, op, &[], Type::U32, span);
             let factor = self.program.literal(factor as u32);
-            let offset = self.emit(to, Op::Mul, &[id, factor], Type::U32, span);
-            start = self.emit(to, Op::Add, &[start, offset], Type::U32, span);
+            let offset = emit(self.program, to, Op::Mul, &[id, factor], Type::U32, span);
+            start = emit(self.program, to, Op::Add, &[start, offset], Type::U32, span);
         }
-        self.emit(to, Op::Sub, &[index, start], Type::U32, span)
+        emit(self.program, to, Op::Sub, &[index, start], Type::U32, span)
     }
 
     /// What is loaded after a value was stored.
     fn truncated(&mut self, value: ValueId, element: Element, to: BlockId, span: Span) -> ValueId {
         let (first, bits) = (self.program.literal(0u32), self.program.literal(element.size() as u32 * 8));
-        self.emit(to, Op::ExtractBits, &[value, first, bits], element.value_type(), span)
+        emit(self.program, to, Op::ExtractBits, &[value, first, bits], element.value_type(), span)
     }
+}
 
-    fn emit(&mut self, to: BlockId, op: Op, operands: &[ValueId], ty: Type, span: Span) -> ValueId {
-        let inst = self.program.push(to, op, operands.iter().copied(), &[ty], [], span);
-        self.program.insts[inst].results[0]
-    }
+fn emit(program: &mut Program, to: BlockId, op: Op, operands: &[ValueId], ty: Type, span: Span) -> ValueId {
+    let inst = program.push(to, op, operands.iter().copied(), &[ty], [], span);
+    program.insts[inst].results[0]
 }

@@ -77,6 +77,12 @@ impl<'a> Stage<'a> {
         self.buffers.iter().filter(move |bound| bound.buffer == buffer)
     }
 
+    /// Whether there may be no room for a region and a branch around the stage, a branch around a store, a loop that is executed
+    /// once, and a branch for each `return`.
+    fn is_deep(&self) -> bool {
+        self.facts.depth + self.facts.returns + 4 > limits::NESTING
+    }
+
     fn name(&self) -> String {
         self.program.name.clone()
     }
@@ -196,11 +202,8 @@ pub fn may_join(before: &[Stage<'_>], next: &Stage<'_>) -> Result<(), Refusal> {
         }
     }
     let all: Vec<&Stage<'_>> = before.iter().chain([next]).collect();
-    for stage in &all {
-        // A region around the stage, a loop or a branch for each `return`, and a branch around a store.
-        if stage.facts.depth + stage.facts.returns + 4 > limits::NESTING {
-            return Err(Refusal::Nesting { stage: stage.name() });
-        }
+    if let Some(stage) = all.iter().find(|stage| stage.is_deep()) {
+        return Err(Refusal::Nesting { stage: stage.name() });
     }
     for (space, limit) in [(Space::Workgroup, limits::WORKGROUP_BYTES), (Space::Private, limits::PRIVATE_BYTES)] {
         let bytes = all.iter().map(|stage| stage.program.static_bytes_in(space)).sum();
