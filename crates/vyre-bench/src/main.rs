@@ -8,6 +8,7 @@ mod gpu;
 mod job;
 mod kernels;
 mod line;
+mod pipeline;
 mod planners;
 
 use std::process::ExitCode;
@@ -24,14 +25,16 @@ suites:
             are written; launching and compiling
   gpu       example kernels on the wgpu device, against WGSL by hand through raw wgpu: kernels, instructions of SPIR-V, many
             dispatches, and a process that is done after its first result
+  pipeline  pipelines on the cpu and wgpu devices, against their dispatches one by one and a program fused by hand
   planners  the planners of launches, against plainly written ones";
 
 type Suite = fn(&line::Report) -> Result<(), Error>;
 
-const SUITES: [(&str, Suite); 4] = [
+const SUITES: [(&str, Suite); 5] = [
     ("compile", |report| compile::run(report).map_err(Error::from)),
     ("kernels", kernels::run),
     ("gpu", gpu::run),
+    ("pipeline", pipeline::run),
     ("planners", planners::run),
 ];
 

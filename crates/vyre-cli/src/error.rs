@@ -36,6 +36,9 @@ pub(crate) enum Error {
     #[error("`{program}` does not say how many invocations to run, and neither does the command")]
     NoGrid { program: String },
 
+    #[error("`{flag}` says nothing about {about}")]
+    Flag { flag: &'static str, about: &'static str },
+
     #[error("`{}` is not a kind of file that can be {}", path.display(), if *reading { "bound" } else { "written" })]
     Format { path: PathBuf, reading: bool },
     #[error("`{}` is not a valid npy file: {reason}", path.display())]
@@ -141,6 +144,7 @@ impl Error {
             Error::BadDirective { .. } => "C029",
             Error::Spawn { .. } => "C030",
             Error::DoesNotHold { .. } => "C031",
+            Error::Flag { .. } => "C032",
             Error::Faults(faults) => faults.diagnostics.first_code(),
             Error::Wire { error, .. }
             | Error::Binding { error, .. }
@@ -170,6 +174,7 @@ impl Error {
             Error::NoGrid { .. } => {
                 "name the grid: --elements X[,Y[,Z]] in invocations, or --grid X[,Y[,Z]] in workgroups".into()
             }
+            Error::Flag { .. } => "leave it out, or say which program or pipeline is meant with --program NAME".into(),
             Error::Format { reading: true, .. } => {
                 "bind @file.npy, or @file.bin with the little-endian bytes of the elements".into()
             }
@@ -246,6 +251,7 @@ impl Error {
             | Error::SeveralPrograms { .. }
             | Error::ConstantValue { .. }
             | Error::NoGrid { .. }
+            | Error::Flag { .. }
             | Error::Format { .. }
             | Error::Npy { .. }
             | Error::NpyType { .. }

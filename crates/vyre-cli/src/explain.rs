@@ -1,4 +1,4 @@
-//! `vyre explain`: why a program is compiled the way it is.
+//! `vyre explain`: why a program is compiled, or a pipeline planned, the way it is.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,9 +15,10 @@ use crate::error::Error;
 use crate::opt::{measures, profile, totals};
 use crate::selection::{Selection, assignment};
 use crate::stdout::Stdout;
-use crate::{devices, run as runs};
+use crate::{devices, pipeline as pipelines, run as runs};
 
-/// Explain how a program is compiled: which passes are selected and why, what they save, and what the program costs
+/// Explain how a program is compiled: which passes are selected and why, what they save, and what the program costs; or how a
+/// pipeline is planned: what is fused and why not, and how much memory it takes
 #[derive(clap::Args)]
 #[command(after_help = NOTES)]
 pub(crate) struct Args {
@@ -29,6 +30,12 @@ pub(crate) struct Args {
     /// What to select passes for
     #[arg(long, value_name = "NAME", default_value = Profile::Release.name(), value_parser = Profile::ALL.map(Profile::name))]
     profile: String,
+    /// Where a pipeline would run: `vyre devices` lists the devices
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// The most memory that the buffers of a pipeline may take together
+    #[arg(long, value_name = "BYTES")]
+    budget: Option<u64>,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -42,6 +49,9 @@ Example:
   vyre explain examples/kernels/saxpy.vyre x=zeros:65536 y=zeros:65536";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    if let Some((_, pipeline)) = args.selection.choice.pipeline(&args.selection.file, args.budget)? {
+        return pipelines::explain(&pipeline, args.device.as_deref(), args.json, stdout);
+    }
     let (_, program) = args.selection.read()?;
     let lengths = lengths(&args.bindings, &program)?;
     let registry = devices::registry(None);

@@ -12,6 +12,7 @@ mod explain;
 mod generate;
 mod opt;
 mod outputs;
+mod pipeline;
 mod print;
 mod run;
 mod selection;

@@ -1,4 +1,4 @@
-//! `vyre run`: one dispatch, from files to files.
+//! `vyre run`: one dispatch or pipeline, from files to files.
 
 use std::fmt;
 use std::io::Write as _;
@@ -16,6 +16,7 @@ use crate::data;
 use crate::devices;
 use crate::error::Error;
 use crate::outputs::{Outputs, results};
+use crate::pipeline;
 use crate::selection::{Choice, Selection, assignment};
 use crate::source::Source;
 use crate::stdout::Stdout;
@@ -23,7 +24,7 @@ use crate::stdout::Stdout;
 /// How many values of a result are shown when nothing is said about it.
 const SHOWN_VALUES: usize = 8;
 
-/// Run a kernel
+/// Run a kernel, or a pipeline of kernels
 #[derive(clap::Args)]
 #[command(after_help = NOTATIONS)]
 pub(crate) struct Args {
@@ -49,6 +50,9 @@ pub(crate) struct Args {
     /// How long the kernel may run
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
+    /// The most memory that the buffers of a pipeline may take together
+    #[arg(long, value_name = "BYTES")]
+    budget: Option<u64>,
     /// Lanes of a subgroup, on the device `reference`: a power of two up to 128
     #[arg(long, value_name = "N", value_parser = subgroup_size)]
     subgroup_size: Option<u32>,
@@ -145,6 +149,9 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let subgroup_size = args.subgroup_size.or(directive.and_then(|directive| directive.subgroup_size));
     let registry = devices::registry(subgroup_size);
     registry.knows(args.device.as_deref())?;
+    if let Some(request) = args.pipeline()? {
+        return pipeline::run(&request, &registry, stdout);
+    }
     let (source, program) = match directive {
         Some(directive) => directive.choice.read(&args.selection.file)?,
         None => args.selection.read()?,
@@ -172,7 +179,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 
     let failure = failure(&run.report.outcome, limits, &run.source);
     if !args.json {
-        run.show_trace(stdout)?;
+        show_trace(&run.report, stdout)?;
     }
     if failure.is_none() {
         outputs.save(&inputs)?;
@@ -190,6 +197,28 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 }
 
 // What is run.
+
+impl Args {
+    /// What is asked for, if it is about a pipeline.
+    fn pipeline(&self) -> Result<Option<pipeline::Request<'_>>, Error> {
+        let Some((source, pipeline)) = self.selection.choice.pipeline(&self.selection.file, self.budget)? else {
+            return Ok(None);
+        };
+        let flags = [
+            ("--replay", self.replay),
+            ("--elements", self.grid.elements.is_some()),
+            ("--grid", self.grid.grid.is_some()),
+            ("--subgroup-size", self.subgroup_size.is_some()),
+        ];
+        if let Some((flag, _)) = flags.into_iter().find(|(_, given)| *given) {
+            return Err(Error::Flag { flag, about: "a pipeline" });
+        }
+        let defaults = Limits::default();
+        let limits = Limits { fuel: self.fuel.unwrap_or(defaults.fuel), deadline: self.timeout, ..defaults };
+        let (bindings, out, device) = (&self.bindings, &self.out, self.device.as_deref());
+        Ok(Some(pipeline::Request { source, pipeline, bindings, out, device, limits, json: self.json }))
+    }
+}
 
 pub(crate) fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Inputs, Error> {
     let mut inputs = bound(bindings, program)?;
@@ -242,23 +271,26 @@ pub(crate) fn failure(outcome: &Outcome, limits: Limits, source: &Source) -> Opt
     }
 }
 
-impl Run<'_> {
-    fn show_trace(&self, stdout: &mut Stdout) -> Result<(), Error> {
-        for line in &self.report.trace {
-            writeln!(stdout, "[{}] {}", line.invocation, line.text).map_err(Error::Stdout)?;
-        }
-        match self.report.dropped_lines {
-            0 => Ok(()),
-            1 => writeln!(stdout, "(1 more line was dropped)").map_err(Error::Stdout),
-            dropped => writeln!(stdout, "({dropped} more lines were dropped)").map_err(Error::Stdout),
-        }
+pub(crate) fn show_trace(report: &Report, stdout: &mut Stdout) -> Result<(), Error> {
+    for line in &report.trace {
+        writeln!(stdout, "[{}] {}", line.invocation, line.text).map_err(Error::Stdout)?;
     }
+    match report.dropped_lines {
+        0 => Ok(()),
+        1 => writeln!(stdout, "(1 more line was dropped)").map_err(Error::Stdout),
+        dropped => writeln!(stdout, "({dropped} more lines were dropped)").map_err(Error::Stdout),
+    }
+}
 
+/// The values of results in JSON, by name.
+pub(crate) fn outputs_object(printed: &[&Memory], inputs: &Inputs) -> Map<String, Value> {
+    printed.iter().map(|memory| (memory.name.clone(), values(memory, inputs).map(number).collect())).collect()
+}
+
+impl Run<'_> {
     fn object(&self, printed: &[&Memory], inputs: &Inputs) -> Value {
         let trace: Vec<Value> =
             self.report.trace.iter().map(|line| json!({ "invocation": line.invocation, "text": line.text })).collect();
-        let outputs: Map<String, Value> =
-            printed.iter().map(|memory| (memory.name.clone(), values(memory, inputs).map(number).collect())).collect();
         json!({
             "program": self.program.name,
             "device": self.device,
@@ -272,7 +304,7 @@ impl Run<'_> {
             "outcome": self.outcome(),
             "trace": trace,
             "dropped_lines": self.report.dropped_lines,
-            "outputs": outputs,
+            "outputs": outputs_object(printed, inputs),
         })
     }
 
@@ -299,7 +331,7 @@ impl Run<'_> {
 }
 
 /// `y: [f32; 1024] = 1.0, 2.0, …` for every result.
-fn show_summary(program: &Program, inputs: &Inputs, stdout: &mut Stdout) -> Result<(), Error> {
+pub(crate) fn show_summary(program: &Program, inputs: &Inputs, stdout: &mut Stdout) -> Result<(), Error> {
     for memory in results(program) {
         let values = values(memory, inputs);
         let length = values.len();
@@ -311,7 +343,7 @@ fn show_summary(program: &Program, inputs: &Inputs, stdout: &mut Stdout) -> Resu
     Ok(())
 }
 
-fn show_results(printed: &[&Memory], inputs: &Inputs, stdout: &mut Stdout) -> Result<(), Error> {
+pub(crate) fn show_results(printed: &[&Memory], inputs: &Inputs, stdout: &mut Stdout) -> Result<(), Error> {
     for memory in printed {
         if printed.len() > 1 {
             write!(stdout, "{} = ", memory.name).map_err(Error::Stdout)?;

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use vyre_foundation::Validated;
 use vyre_foundation::fill::parse_value;
-use vyre_foundation::ir::{Element, Literal, Module, Program, Space, Type};
+use vyre_foundation::ir::{self, Element, Literal, Module, Program, Space, Type};
 use vyre_foundation::text::parse_literal;
+use vyre_runtime::pipeline::Pipeline;
 
 use crate::error::Error;
 use crate::source::Source;
@@ -16,7 +17,7 @@ pub(crate) struct Selection {
     /// The .vyre or .vyreb file
     pub(crate) file: PathBuf,
     #[command(flatten)]
-    choice: Choice,
+    pub(crate) choice: Choice,
 }
 
 /// A program of a file.
@@ -25,7 +26,7 @@ pub(crate) struct Choice {
     /// Compile with this value of a constant, or of a uniform, which then need not be bound
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
-    /// Which program of the file is meant, if it has several
+    /// Which program or pipeline of the file is meant, if it has several
     #[arg(long, value_name = "NAME")]
     program: Option<String>,
 }
@@ -38,6 +39,33 @@ impl Selection {
 }
 
 impl Choice {
+    /// The pipeline of a file that is meant: the one that is named, or the only one if nothing is.
+    pub(crate) fn pipeline(&self, file: &Path, budget: Option<u64>) -> Result<Option<(Source, Pipeline)>, Error> {
+        let source = Source::read(file)?;
+        let module = source.parse()?;
+        let known = |pipeline: &ir::Pipeline| pipeline.name.clone();
+        let position = match &self.program {
+            None if module.pipelines.len() > 1 => {
+                return Err(Error::SeveralPrograms { known: module.pipelines.iter().map(known).collect() });
+            }
+            None if module.pipelines.is_empty() => None,
+            None => Some(0),
+            Some(name) => module.pipelines.iter().position(|pipeline| pipeline.name == *name),
+        };
+        let Some(position) = position else {
+            return if budget.is_some() { Err(Error::Flag { flag: "--budget", about: "a program" }) } else { Ok(None) };
+        };
+        if !self.set.is_empty() {
+            return Err(Error::Flag { flag: "--set", about: "a pipeline" });
+        }
+        let recorded = module.pipelines[position].clone();
+        let mut pipeline = Pipeline::load(&recorded, &source.validate(module)?)?;
+        if let Some(bytes) = budget {
+            pipeline.budget(bytes);
+        }
+        Ok(Some((source, pipeline)))
+    }
+
     /// The program of a file that is meant, with its constants as they are set.
     pub(crate) fn read(&self, file: &Path) -> Result<(Source, Validated<Program>), Error> {
         let source = Source::read(file)?;

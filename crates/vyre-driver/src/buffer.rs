@@ -75,18 +75,18 @@ impl Pool {
     }
 }
 
-/// The size that is allocated for a request: a quarter of a power of two, so that at most a fifth is wasted and buffers of
-/// similar sizes can take each other's place.
-fn size_class(bytes: u64) -> Option<u64> {
-    const SMALLEST: u64 = 256;
-    if bytes <= SMALLEST {
-        return Some(SMALLEST);
-    }
-    let step = (bytes.checked_next_power_of_two()? / 8).max(16);
-    bytes.checked_next_multiple_of(step)
-}
-
 impl Buffer {
+    /// The size that is allocated for a request: a quarter of a power of two, so that at most a fifth is wasted and buffers of
+    /// similar sizes can take each other's place. `None` is more than can be counted.
+    pub fn size_class(bytes: u64) -> Option<u64> {
+        const SMALLEST: u64 = 256;
+        if bytes <= SMALLEST {
+            return Some(SMALLEST);
+        }
+        let step = (bytes.checked_next_power_of_two()? / 8).max(16);
+        bytes.checked_next_multiple_of(step)
+    }
+
     /// Memory for `length` elements. Unless it is about to be overwritten, it is filled with zeros.
     pub(crate) fn new(core: &Arc<Core>, element: Element, length: u64, overwritten: bool) -> Result<Buffer, Error> {
         let capabilities = core.backend.capabilities();
@@ -99,7 +99,7 @@ impl Buffer {
         let available = left.min(capabilities.max_buffer_bytes);
         let out_of_memory = Error::OutOfMemory { requested, available };
         // What is allocated may be a little more than what is asked for, but never more than there is.
-        let bytes = size_class(requested).filter(|_| requested <= available).ok_or(out_of_memory)?;
+        let bytes = Buffer::size_class(requested).filter(|_| requested <= available).ok_or(out_of_memory)?;
         let bytes = bytes.min(available).max(requested.next_multiple_of(16)).max(16);
 
         let pooled = core.pool.lock().take(bytes);
@@ -148,6 +148,31 @@ impl Buffer {
         }
         let start = self.start + u64::from(elements.start) * self.element.size() as u64;
         Ok(Buffer { start, length: elements.end - elements.start, ..self.clone() })
+    }
+
+    /// The beginning of the memory, as so many elements of another type.
+    ///
+    /// # Errors
+    /// There is less memory than that, or it does not begin at an element.
+    pub fn view(&self, element: Element, length: u32) -> Result<Buffer, Error> {
+        let Range { start, end } = 0..u64::from(length) * element.size() as u64;
+        let bytes = u64::from(self.length) * self.element.size() as u64;
+        if end > bytes || !self.start.is_multiple_of(element.size() as u64) {
+            return Err(Error::OutOfRange { start, end, length: bytes });
+        }
+        Ok(Buffer { element, length, ..self.clone() })
+    }
+
+    /// Fills the buffer with zeros. What was submitted before still sees the old contents.
+    ///
+    /// # Errors
+    /// The device was lost.
+    pub fn clear(&self) -> Result<(), Error> {
+        let range = self.live("buffer")?;
+        if range.bytes > 0 {
+            self.allocation.core.submit(vec![Command::Clear(range)], Work::Clear)?;
+        }
+        Ok(())
     }
 
     /// Replaces the contents. What was submitted before still sees the old ones.

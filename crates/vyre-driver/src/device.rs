@@ -337,8 +337,11 @@ impl Device {
         self.compile_for(program, &[])
     }
 
-    /// Prepares a program for objects of known lengths.
-    fn compile_for(&self, program: &Validated<Program>, lengths: &[(MemId, u64)]) -> Result<Kernel, Error> {
+    /// Prepares a program for objects of these lengths, in elements: they decide which passes are worth their time.
+    ///
+    /// # Errors
+    /// The device lacks something that it needs.
+    pub fn compile_for(&self, program: &Validated<Program>, lengths: &[(MemId, u64)]) -> Result<Kernel, Error> {
         self.capabilities().check(program)?;
         let hash = wire::content_hash(program);
         let passes = self.optimizes.then(|| self.select(program, hash, lengths));

@@ -159,6 +159,14 @@ pub enum Error {
         /// The other.
         second: String,
     },
+    /// A pipeline's dispatch writes a buffer that is the caller's.
+    #[error("`{buffer}` is an input of the pipeline, but is bound to `{object}`, which may be written")]
+    InputWritten {
+        /// The buffer.
+        buffer: String,
+        /// The object.
+        object: String,
+    },
     /// Two passes of one name.
     #[error("there are two passes named `{pass}`")]
     DuplicatePass {
@@ -252,6 +260,7 @@ impl Error {
             Error::PartialElement { .. } => "L009",
             Error::LengthMismatch { .. } => "L010",
             Error::Overlap { .. } => "L011",
+            Error::InputWritten { .. } => "L012",
             Error::DuplicatePass { .. } => "O001",
             Error::UnknownRequirement { .. } => "O002",
             Error::RequirementCycle { .. } => "O003",
@@ -297,6 +306,7 @@ impl Error {
             }
             Error::LengthMismatch { declared, .. } => format!("bind exactly {declared} elements"),
             Error::Overlap { .. } => "bind them to separate buffers, or to parts that do not overlap".into(),
+            Error::InputWritten { buffer, .. } => format!("declare it as `inout {buffer}`, or bind another buffer"),
             Error::DuplicatePass { .. } => "give one of them another name".into(),
             Error::UnknownRequirement { .. } => "register it, or do not require it".into(),
             Error::RequirementCycle { .. } => "let one of them do without the others".into(),

@@ -5,8 +5,10 @@
 //! contents = operations module                                           operations: the names of those that are used
 //! number   = LEB128, shortest form                                       string: length, UTF-8 bytes
 //!
-//! module   = count program…
+//! module   = count program… pipelines?                                   pipelines: count pipeline…, left out if there is none
 //! program  = name workgroup:3×number attributes launch? constants memory block   attributes: 1 for launch, 2 for fast
+//! pipeline = name budget:literal buffers dispatches                      buffer: name, role, element, length
+//! dispatch = program kind-of-grid 3×number arguments                     argument: name, even: a buffer; odd: a literal's type
 //! block    = count-of-parameters type… count inst…
 //! inst     = operation payload? operands results nested-blocks           results: count, type…
 //! operand  = number                                                      even: a value, counted as defined; odd: a literal's type
@@ -23,16 +25,19 @@
 //!
 //! Operations are named, not numbered, so that the op table can grow. A reader accepts files of its own major version, whatever
 //! the minor version; an operation it does not know is an error that names it. The major version changes when the layout does.
+//! Minor version 1 added pipelines after the last program; a module without any has the bytes that it had before.
 
 use rustc_hash::FxHashMap;
 
 use crate::Error;
 use crate::ir::entity::Entity;
 use crate::ir::ops::{Payload, Row};
+use crate::ir::pipeline::{Argument, Buffer, Dispatch, Role};
 use crate::ir::{
-    Access, Axis, BlockId, Def, Element, Inst, InstId, Literal, MemId, Memory, Module, Program, Space, Span, Type,
-    ValueId, Values,
+    Access, Axis, BlockId, BufferId, Def, Element, Inst, InstId, Literal, MemId, Memory, Module, Pipeline, Program,
+    Space, Span, Type, ValueId, Values,
 };
+use crate::launch::Grid;
 use crate::planted::{self, Bug};
 
 /// The first bytes of a file.
@@ -40,7 +45,7 @@ pub const MAGIC: [u8; 4] = *b"VYRE";
 
 /// The version that is written, and whose layout is read.
 const MAJOR: u16 = 1;
-const MINOR: u16 = 0;
+const MINOR: u16 = 1;
 
 /// Attributes of a program.
 const LAUNCH: u8 = 1;
@@ -64,6 +69,12 @@ pub fn encode(module: &Module) -> Vec<u8> {
     writer.number(module.programs.len() as u64);
     for program in &module.programs {
         writer.program(program);
+    }
+    if !module.pipelines.is_empty() {
+        writer.number(module.pipelines.len() as u64);
+        for pipeline in &module.pipelines {
+            writer.pipeline(pipeline);
+        }
     }
     let contents = writer.contents();
     let mut file = Vec::with_capacity(HEADER + contents.len());
@@ -178,6 +189,41 @@ impl Writer {
         }
         let mut scope = Scope { program, values, defined: program.constants.len() as u64 };
         self.block(&mut scope, program.body);
+    }
+
+    fn pipeline(&mut self, pipeline: &Pipeline) {
+        self.string(&pipeline.name);
+        self.literal(pipeline.budget.map(Literal::from));
+        self.number(pipeline.buffers.len() as u64);
+        for buffer in pipeline.buffers.values() {
+            self.string(&buffer.name);
+            self.bytes.push(buffer.role as u8);
+            self.bytes.push(buffer.element as u8);
+            self.number(buffer.length.into());
+        }
+        self.number(pipeline.dispatches.len() as u64);
+        for dispatch in &pipeline.dispatches {
+            self.string(&dispatch.program);
+            let (kind, sizes) = match dispatch.grid {
+                Grid::Groups(sizes) => (0, sizes),
+                Grid::Elements(sizes) => (1, sizes),
+            };
+            self.bytes.push(kind);
+            for size in sizes {
+                self.number(size.into());
+            }
+            self.number(dispatch.arguments.len() as u64);
+            for (name, argument) in &dispatch.arguments {
+                self.string(name);
+                match argument {
+                    Argument::Buffer(id) => self.number((id.index() as u64) << 1),
+                    Argument::Scalar(literal) => {
+                        self.number((literal.ty as u64) << 1 | 1);
+                        self.number(literal.bits);
+                    }
+                }
+            }
+        }
     }
 
     fn block(&mut self, scope: &mut Scope<'_>, block: BlockId) {
@@ -428,13 +474,23 @@ impl<'b> Reader<'b> {
         for _ in 0..count {
             programs.push(self.program(count == 1)?);
         }
+        let mut pipelines = Vec::new();
         if self.at != self.bytes.len() {
-            return self.wrong("there is more after the last program");
+            let count = self.count()?;
+            if count == 0 {
+                return self.wrong("a list of no pipelines is left out");
+            }
+            for _ in 0..count {
+                pipelines.push(self.pipeline()?);
+            }
+        }
+        if self.at != self.bytes.len() {
+            return self.wrong("there is more after the last pipeline");
         }
         if self.used_ops != self.ops.len() {
             return self.wrong("an operation is listed but not used");
         }
-        Ok(Module { programs })
+        Ok(Module { programs, pipelines })
     }
 
     fn sizes(&mut self) -> Read<[u32; 3]> {
@@ -471,17 +527,71 @@ impl<'b> Reader<'b> {
         Ok(program)
     }
 
+    fn pipeline(&mut self) -> Read<Pipeline> {
+        let name = self.string()?.to_owned();
+        let budget = match self.literal()? {
+            None => None,
+            Some(Literal { ty: Type::U64, bits }) => Some(bits),
+            Some(_) => return self.wrong("a budget is not a u64"),
+        };
+        let mut pipeline = Pipeline { name, budget, ..Pipeline::default() };
+        for _ in 0..self.count()? {
+            let name = self.string()?.to_owned();
+            let role = self.byte()?;
+            let Some(&role) = Role::ALL.get(usize::from(role)) else {
+                return self.wrong(format!("there is no buffer of kind {role}"));
+            };
+            let (element, length) = (self.element()?, self.word()?);
+            pipeline.buffers.push(Buffer { name, role, element, length, span: Span::NONE });
+        }
+        for _ in 0..self.count()? {
+            let program = self.string()?.to_owned();
+            let grid = match self.byte()? {
+                0 => Grid::Groups(self.sizes()?),
+                1 => Grid::Elements(self.sizes()?),
+                kind => return self.wrong(format!("there is no grid of kind {kind}")),
+            };
+            let mut arguments = Vec::new();
+            for _ in 0..self.count()? {
+                let name = self.string()?.to_owned();
+                let argument = self.number()?;
+                let argument = if argument & 1 == 1 {
+                    Argument::Scalar(self.tagged(argument)?)
+                } else if argument >> 1 < pipeline.buffers.len() as u64 {
+                    Argument::Buffer(BufferId::from_index((argument >> 1) as usize))
+                } else {
+                    return self.wrong(format!("there is no buffer {}", argument >> 1));
+                };
+                arguments.push((name, argument));
+            }
+            pipeline.dispatches.push(Dispatch { program, grid, arguments, span: Span::NONE });
+        }
+        Ok(pipeline)
+    }
+
+    /// The literal whose type an odd number has said.
+    fn tagged(&mut self, number: u64) -> Read<Literal> {
+        match usize::try_from(number >> 1).ok().and_then(|ty| Type::ALL.get(ty)) {
+            Some(&ty) => self.bits(ty),
+            None => self.wrong(format!("there is no type {}", number >> 1)),
+        }
+    }
+
+    fn element(&mut self) -> Read<Element> {
+        let element = self.byte()?;
+        match Element::ALL.get(usize::from(element)) {
+            Some(&element) => Ok(element),
+            None => self.wrong(format!("there is no element type {element}")),
+        }
+    }
+
     fn memory(&mut self) -> Read<Memory> {
         let name = self.string()?.to_owned();
         let flags = self.byte()?;
         let Some(&space) = SPACES.get(usize::from(flags & 0xf)).filter(|_| flags < 0x40) else {
             return self.wrong(format!("there is no memory of kind {flags}"));
         };
-        let element = self.byte()?;
-        let Some(&element) = Element::ALL.get(usize::from(element)) else {
-            return self.wrong(format!("there is no element type {element}"));
-        };
-        let length = self.word()?;
+        let (element, length) = (self.element()?, self.word()?);
         let known = flags & 0x20 != 0;
         if !known && length != 0 {
             return self.wrong("an object of unknown length has one");
@@ -549,10 +659,7 @@ impl<'b> Reader<'b> {
         for _ in 0..self.count()? {
             let operand = self.number()?;
             operands.push(if operand & 1 == 1 {
-                let Some(&ty) = usize::try_from(operand >> 1).ok().and_then(|ty| Type::ALL.get(ty)) else {
-                    return self.wrong(format!("there is no type {}", operand >> 1));
-                };
-                let literal = self.bits(ty)?;
+                let literal = self.tagged(operand)?;
                 program.literal(literal)
             } else {
                 match usize::try_from(operand >> 1).ok().and_then(|value| values.get(value)) {

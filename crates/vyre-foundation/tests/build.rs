@@ -13,7 +13,7 @@ use vyre_foundation::{Error, text, validate};
 #[track_caller]
 fn build(workgroup_size: [u32; 3], body: impl FnOnce(&Kernel)) -> Program {
     let program = kernel("p", workgroup_size, body).unwrap();
-    let module = Module { programs: vec![program.clone()] };
+    let module = Module { programs: vec![program.clone()], ..Module::default() };
     let printed = text::print(&module);
     assert_eq!(text::parse(&printed).as_ref(), Ok(&module), "{printed}");
     validate::program(program).unwrap_or_else(|error| panic!("{error}\n{printed}")).into_inner()
@@ -23,7 +23,7 @@ fn build(workgroup_size: [u32; 3], body: impl FnOnce(&Kernel)) -> Program {
 #[track_caller]
 fn check(body: impl FnOnce(&Kernel), expected: &str) {
     let program = build([64, 1, 1], body);
-    let printed = text::print(&Module { programs: vec![program] });
+    let printed = text::print(&Module { programs: vec![program], ..Module::default() });
     let lines = printed.lines().filter(|line| !line.is_empty());
     let found: Vec<&str> = lines.map(|line| line.strip_prefix("    ").unwrap_or(line)).collect();
     let found = found[1..found.len() - 1].join("\n");
@@ -1116,7 +1116,12 @@ mod random {
             let values = Arena::filled(program.values.len(), 0);
             let mut machine = Machine { program: &program, values, stored: Vec::new() };
             machine.block(program.body);
-            assert_eq!(machine.stored, expected, "{}", text::print(&Module { programs: vec![program.clone()] }));
+            assert_eq!(
+                machine.stored,
+                expected,
+                "{}",
+                text::print(&Module { programs: vec![program.clone()], ..Module::default() })
+            );
             most_stored = most_stored.max(expected.len());
         }
         assert!(most_stored > 10, "the programs do something");

@@ -85,7 +85,10 @@ fn compare(
     name: &str,
 ) {
     if let Some(wrong) = mistake(device, program, grid, inputs, exactness) {
-        panic!("{name}: {wrong}\n{}", text::print(&Module { programs: vec![(**program).clone()] }));
+        panic!(
+            "{name}: {wrong}\n{}",
+            text::print(&Module { programs: vec![(**program).clone()], ..Module::default() })
+        );
     }
 }
 

@@ -183,7 +183,7 @@ fn optimized(module: &Module, pipeline: &str) -> Result<String, Error> {
         };
         programs.push(program.into_inner());
     }
-    Ok(text::print(&Module { programs }))
+    Ok(text::print(&Module { programs, ..Module::default() }))
 }
 
 /// Passes that do not come to an end are a mistake.

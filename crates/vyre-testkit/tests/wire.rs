@@ -7,7 +7,10 @@ use vyre_testkit::{Features, generate};
 
 fn module(seed: u64, size: u32) -> Module {
     let features = Features { size, ..Features::default() };
-    Module { programs: vec![generate(seed, &features).program, generate(seed ^ 1, &features).program] }
+    Module {
+        programs: vec![generate(seed, &features).program, generate(seed ^ 1, &features).program],
+        ..Module::default()
+    }
 }
 
 proptest! {

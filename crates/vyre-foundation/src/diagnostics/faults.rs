@@ -550,11 +550,11 @@ fault_table! {
     } "a launch of {elements:?} is not possible", help "each dimension is at least 1, and whole workgroups make fewer than 2^32 invocations",
     example "program p workgroup(1) launch(65536, 65536) {\n}";
 
-    /// Programs of a module have distinct names.
+    /// Programs and pipelines of a module have distinct names.
     V034 DuplicateProgram {
         /// The name.
         name: String,
-    } "there are two programs named `{name}`", help "rename one of the two",
+    } "there are two programs or pipelines named `{name}`", help "rename one of the two",
     example "program p workgroup(1) {\n}\nprogram p workgroup(1) {\n}";
 
     /// The default of a uniform is a value that its element type has.
@@ -567,4 +567,20 @@ fault_table! {
         value: Literal,
     } "the default of `{name}` is {value}, which is not a value of {element}", help "use a value in its range",
     example "program p workgroup(1) {\n    uniform a: u8 = 300\n}";
+
+    /// A pipeline runs programs of its module.
+    V036 UnknownProgram {
+        /// The name.
+        name: String,
+    } "there is no program `{name}` in this module", help "write the program into the same file",
+    example "pipeline p {\n    run q grid(1)\n}";
+
+    /// The arguments of a dispatch fit the objects of its program, and its grid is one that can be run.
+    V037 Misfit {
+        /// The program.
+        program: String,
+        /// What does not fit.
+        error: Box<crate::Error>,
+    } "`{program}` cannot be run like this: {error}", help error.help(),
+    example "program q workgroup(1) {\n    read x: [f32; 2]\n}\npipeline p {\n    in x: [f32; 1]\n    run q grid(1) x = x\n}";
 }

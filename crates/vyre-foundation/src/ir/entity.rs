@@ -58,6 +58,10 @@ entity! {
     /// A specialization constant.
     ConstantId, "const"
 }
+entity! {
+    /// A buffer of a pipeline.
+    BufferId, "buffer"
+}
 
 /// A growing list of `V`, indexed by `K`. Entities are never removed, so ids stay good.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! The intermediate representation: structured SSA in arenas.
 //!
-//! A [`Module`] holds programs; a [`Program`] is one kernel. It has memory objects, a workgroup size, and a body: a
+//! A [`Module`] holds programs and [pipelines](pipeline) of them; a [`Program`] is one kernel. It has memory objects, a workgroup size, and a body: a
 //! [`Block`] of [`Inst`]s. There is one instruction type. An instruction applies an [`Op`] to operand values and defines
 //! result values; `if`, `switch`, `loop` and `region` also own nested blocks. Every block ends in exactly one terminator:
 //! `yield`, `break`, `continue`, `return` or `trap`. Values that a loop carries from trip to trip are parameters of its
@@ -40,13 +40,15 @@ pub mod entity;
 mod equality;
 mod eval;
 pub mod ops;
+pub mod pipeline;
 mod program;
 pub mod smt;
 mod stats;
 mod types;
 
-pub use entity::{BlockId, ConstantId, InstId, MemId, ValueId};
+pub use entity::{BlockId, BufferId, ConstantId, InstId, MemId, ValueId};
 pub use ops::{Axis, Op};
+pub use pipeline::Pipeline;
 pub use program::{
     Access, Block, Constant, Def, Inst, Memory, Module, Program, ResultTypes, Space, Span, TypeError, Value, Values,
     total_invocations,

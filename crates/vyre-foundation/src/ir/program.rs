@@ -7,14 +7,17 @@ use smallvec::{SmallVec, smallvec};
 
 use super::entity::{Arena, BlockId, ConstantId, Entity, InstId, MemId, ValueId};
 use super::ops::{Form, Op, Slot};
+use super::pipeline::Pipeline;
 use super::types::{Element, Literal, Type};
 use crate::Error;
 
-/// A file of programs.
+/// A file of programs and pipelines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Module {
     /// The programs, in the order of the file. Their names are distinct.
     pub programs: Vec<Program>,
+    /// The pipelines, in the order of the file. Their names are distinct, also from those of programs.
+    pub pipelines: Vec<Pipeline>,
 }
 
 /// One kernel.

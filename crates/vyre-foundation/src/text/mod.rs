@@ -1,9 +1,13 @@
 //! The text format, `.vyre`.
 //!
 //! ```text
-//! module    = { program }
+//! module    = { program | pipeline }
 //! program   = "program" NAME attribute* "{" { declaration | statement } "}"
 //! attribute = "workgroup" "(" sizes ")" | "launch" "(" sizes ")" | "fast"  sizes: one to three integers
+//!
+//! pipeline  = "pipeline" NAME [ "budget" "(" BYTES ")" ] "{" { buffer | run } "}"
+//! buffer    = ( "in" | "out" | "inout" | "transient" ) NAME ":" "[" ELEMENT ";" LENGTH "]"
+//! run       = "run" PROGRAM ( "grid" | "elements" ) "(" sizes ")" { OBJECT "=" ( BUFFER | literal ) "," … }
 //!
 //! declaration = ( "read" | "write" | "read_write" ) [ "atomic" ] NAME ":" "[" ELEMENT [ ";" LENGTH ] "]"
 //!             | ( "workgroup" | "private" ) [ "atomic" ] NAME ":" "[" ELEMENT ";" LENGTH "]"

@@ -2,14 +2,18 @@
 
 use rustc_hash::FxHashMap;
 
+use super::is_name;
 use super::lexer::{Token, tokens};
 use super::number::parse_literal;
 use crate::Error;
 use crate::diagnostics::{Diagnostic, Fault, Found};
 use crate::ir::ops::{Form, Payload, Row, TABLE};
+use crate::ir::pipeline::{Argument, Buffer, Dispatch, Role};
 use crate::ir::{
-    Access, Axis, BlockId, Element, Literal, MemId, Memory, Module, Op, Program, Space, Span, Type, ValueId, Values,
+    Access, Axis, BlockId, BufferId, Element, Literal, MemId, Memory, Module, Op, Pipeline, Program, Space, Span, Type,
+    ValueId, Values,
 };
+use crate::launch::Grid;
 
 /// Reads a module.
 ///
@@ -328,8 +332,12 @@ impl<'s> Parser<'s> {
                         self.skip_to_program();
                     }
                 }
+                Token::Name("pipeline") => match self.pipeline() {
+                    Ok(pipeline) => module.pipelines.push(pipeline),
+                    Err(Failed) => self.skip_to_program(),
+                },
                 _ => {
-                    self.expected("`program`");
+                    self.expected("`program` or `pipeline`");
                     self.advance();
                     self.skip_to_program();
                 }
@@ -337,13 +345,13 @@ impl<'s> Parser<'s> {
         }
     }
 
-    /// After a mistake outside any body: go on with the next program.
+    /// After a mistake outside any body: go on with the next program or pipeline.
     fn skip_to_program(&mut self) {
         let mut depth = 0usize;
         loop {
             match self.peek() {
                 Token::EndOfText => return,
-                Token::Name("program") if depth == 0 => return,
+                Token::Name("program" | "pipeline") if depth == 0 => return,
                 Token::Punctuation("{") => depth += 1,
                 Token::Punctuation("}") => depth = depth.saturating_sub(1),
                 _ => {}
@@ -394,6 +402,96 @@ impl<'s> Parser<'s> {
         }
         self.expect(")")?;
         Ok(sizes)
+    }
+
+    fn pipeline(&mut self) -> Parsed<Pipeline> {
+        self.advance();
+        let (name, span) = self.name("the name of the pipeline")?;
+        let mut pipeline = Pipeline { name: name.into(), span, ..Pipeline::default() };
+        if self.eat(Token::Name("budget")) {
+            self.expect("(")?;
+            let span = self.span();
+            let literal = self.literal()?;
+            let bytes = literal.value::<u64>().or(literal.value::<u32>().map(u64::from));
+            let reason = "a budget is a u32 or u64";
+            let fault = Fault::BadNumber { text: literal.to_string(), reason };
+            pipeline.budget = Some(bytes.ok_or_else(|| self.report(fault, span))?);
+            self.expect(")")?;
+        }
+        self.skip_line_ends();
+        self.expect("{")?;
+        let mut names = FxHashMap::default();
+        loop {
+            while self.eat(Token::EndOfLine) || self.eat_punctuation(";") {}
+            if self.eat_punctuation("}") {
+                return Ok(pipeline);
+            }
+            // What is at the end of the text is not skipped.
+            if self.peek() == Token::EndOfText {
+                return Err(self.expected("`}`"));
+            }
+            if self.pipeline_item(&mut pipeline, &mut names).is_err() {
+                self.skip_statement();
+            } else if !self.at_end_of_statement() {
+                self.expected("the end of the line");
+                self.skip_statement();
+            }
+        }
+    }
+
+    /// A buffer or a dispatch.
+    fn pipeline_item(&mut self, pipeline: &mut Pipeline, names: &mut FxHashMap<&'s str, BufferId>) -> Parsed<()> {
+        let start = self.span();
+        let Token::Name(keyword) = self.peek() else { return Err(self.expected("a buffer or `run`")) };
+        if let Some(role) = Role::ALL.into_iter().find(|role| role.name() == keyword) {
+            self.advance();
+            let (name, _) = self.name("a name")?;
+            self.expect(":")?;
+            self.expect("[")?;
+            let element = self.element()?;
+            self.expect(";")?;
+            let length = self.size()?;
+            self.expect("]")?;
+            let span = start.to(self.previous_span());
+            let id = pipeline.buffers.push(Buffer { name: name.into(), role, element, length, span });
+            names.entry(name).or_insert(id);
+            return Ok(());
+        }
+        if !self.eat(Token::Name("run")) {
+            return Err(self.expected("`in`, `out`, `inout`, `transient` or `run`"));
+        }
+        let (program, _) = self.name("the name of a program")?;
+        let grid = match self.peek() {
+            Token::Name("grid") => Grid::Groups as fn([u32; 3]) -> Grid,
+            Token::Name("elements") => Grid::Elements,
+            _ => return Err(self.expected("`grid` or `elements`")),
+        };
+        self.advance();
+        let grid = grid(self.sizes()?);
+        let mut arguments = Vec::new();
+        if !self.at_end_of_statement() {
+            loop {
+                let (object, _) = self.name("the name of an object of the program")?;
+                self.expect("=")?;
+                let span = self.span();
+                let argument = match self.peek() {
+                    Token::Name(name) if is_name(name) => {
+                        self.advance();
+                        let unknown = Fault::UnknownMemory { name: name.into() };
+                        let buffer = names.get(name).ok_or_else(|| self.report(unknown, span))?;
+                        Argument::Buffer(*buffer)
+                    }
+                    _ => Argument::Scalar(self.literal()?),
+                };
+                arguments.push((object.to_owned(), argument));
+                if !self.eat_comma() {
+                    break;
+                }
+            }
+        }
+        let span = start.to(self.previous_span());
+        pipeline.dispatches.push(Dispatch { program: program.into(), grid, arguments, span });
+        Ok(())
     }
 
     /// Reads a declaration, if this is one.

@@ -5,9 +5,11 @@ use std::fmt::Write;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ir::ops::{Form, Payload};
+use crate::ir::pipeline::{Argument, Buffer};
 use crate::ir::{
-    Access, Block, BlockId, Def, Inst, InstId, Literal, Memory, Module, Op, Program, Space, Type, ValueId,
+    Access, Block, BlockId, Def, Inst, InstId, Literal, Memory, Module, Op, Pipeline, Program, Space, Type, ValueId,
 };
+use crate::launch::Grid;
 use crate::planted::{self, Bug};
 
 /// The module as text.
@@ -15,8 +17,40 @@ use crate::planted::{self, Bug};
 /// Modules that are not valid are printed as well, for messages: what is missing is left out, and what is nested deeper than
 /// can be read back is not shown.
 pub fn print(module: &Module) -> String {
-    let programs: Vec<String> = module.programs.iter().map(|program| Printer::new(program).program()).collect();
-    programs.join("\n")
+    let programs = module.programs.iter().map(|program| Printer::new(program).program());
+    programs.chain(module.pipelines.iter().map(pipeline)).collect::<Vec<_>>().join("\n")
+}
+
+fn pipeline(pipeline: &Pipeline) -> String {
+    let mut text = format!("pipeline {}", pipeline.name);
+    if let Some(bytes) = pipeline.budget {
+        let _ = write!(text, " budget({})", Literal::from(bytes));
+    }
+    text += " {\n";
+    for Buffer { name, role, element, length, .. } in pipeline.buffers.values() {
+        let _ = writeln!(text, "    {} {name}: [{element}; {length}]", role.name());
+    }
+    if !pipeline.buffers.is_empty() && !pipeline.dispatches.is_empty() {
+        text.push('\n');
+    }
+    for dispatch in &pipeline.dispatches {
+        let grid = match dispatch.grid {
+            Grid::Groups(groups) => format!("grid({})", sizes(groups)),
+            Grid::Elements(elements) => format!("elements({})", sizes(elements)),
+        };
+        let argument = |(name, argument): &(String, Argument)| match argument {
+            // What is not valid is printed as well.
+            Argument::Buffer(id) => {
+                let buffer = pipeline.buffers.get(*id);
+                format!("{name} = {}", buffer.map_or("undefined", |buffer| buffer.name.as_str()))
+            }
+            Argument::Scalar(literal) => format!("{name} = {literal}"),
+        };
+        let arguments: Vec<String> = dispatch.arguments.iter().map(argument).collect();
+        let line = format!("    run {} {grid} {}", dispatch.program, arguments.join(", "));
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text + "}\n"
 }
 
 /// The line of each reachable instruction in the text of a program, without indentation: of one with blocks, the first.

@@ -17,12 +17,13 @@ mod typing;
 
 use std::ops::Deref;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Error;
 use crate::analysis::{Scope, Uniformity};
-use crate::diagnostics::{Diagnostic, Diagnostics, Fault, Found};
-use crate::ir::{Access, Element, InstId, Module, Op, Program, Space, Span, ValueId, total_invocations};
+use crate::diagnostics::{Diagnostic, Diagnostics, Fault, Found, Malformation};
+use crate::ir::pipeline::{Argument, Buffer};
+use crate::ir::{Access, Element, InstId, Module, Op, Pipeline, Program, Space, Span, ValueId, total_invocations};
 use crate::planted::{self, Bug};
 use crate::text::is_name;
 
@@ -65,7 +66,7 @@ impl<T> Deref for Validated<T> {
     }
 }
 
-/// Validates every program of a module, and that their names are distinct.
+/// Validates every program and pipeline of a module, and that their names are distinct.
 ///
 /// # Errors
 /// [`Error::Invalid`] with the violations of all programs, at most [`LIMIT`](crate::diagnostics::LIMIT).
@@ -81,8 +82,23 @@ pub fn module(module: Module) -> Result<Vec<Validated<Program>>, Error> {
         }
         found.append(check(program));
     }
+    for pipeline in &module.pipelines {
+        if !names.insert(&pipeline.name) {
+            found.push(Diagnostic::new(Fault::DuplicateProgram { name: pipeline.name.clone() }, pipeline.span));
+        }
+        buffers(pipeline, &mut found);
+    }
+    if let Some(diagnostics) = found.into_diagnostics() {
+        return Err(Error::Invalid(diagnostics));
+    }
+    // Arguments are matched with programs that are known to be in order.
+    let mut found = Found::default();
+    let programs: Vec<_> = module.programs.into_iter().map(Validated).collect();
+    for pipeline in &module.pipelines {
+        dispatches(pipeline, &programs, &mut found);
+    }
     match found.into_diagnostics() {
-        None => Ok(module.programs.into_iter().map(Validated).collect()),
+        None => Ok(programs),
         Some(diagnostics) => Err(Error::Invalid(diagnostics)),
     }
 }
@@ -107,6 +123,62 @@ pub fn diagnose(program: &Program) -> Option<Diagnostics> {
 /// the caller's source.
 pub(crate) fn instruction(program: &Program, inst: InstId) -> Option<Fault> {
     typing::check_inst(program, inst).first()
+}
+
+/// Names and lengths of the buffers of a pipeline, whoever recorded it.
+///
+/// # Errors
+/// [`Error::Invalid`] with the violations, at most [`LIMIT`](crate::diagnostics::LIMIT).
+pub fn pipeline(pipeline: &Pipeline) -> Result<(), Error> {
+    let mut found = Found::default();
+    buffers(pipeline, &mut found);
+    found.into_diagnostics().map_or(Ok(()), |diagnostics| Err(Error::Invalid(diagnostics)))
+}
+
+fn buffers(pipeline: &Pipeline, found: &mut Found) {
+    let mut report = |fault, span| found.push(Diagnostic::new(fault, span));
+    let mut names = FxHashSet::default();
+    if !is_name(&pipeline.name) {
+        report(Fault::BadName { name: pipeline.name.clone() }, pipeline.span);
+    }
+    for Buffer { name, length, span, .. } in pipeline.buffers.values() {
+        if !is_name(name) {
+            report(Fault::BadName { name: name.clone() }, *span);
+        }
+        if !names.insert(name) {
+            report(Fault::DuplicateName { name: name.clone() }, *span);
+        }
+        if *length == 0 {
+            report(Fault::ZeroLength { memory: name.clone() }, *span);
+        }
+    }
+    for dispatch in &pipeline.dispatches {
+        for (_, argument) in &dispatch.arguments {
+            if let Argument::Buffer(id) = argument
+                && pipeline.buffers.get(*id).is_none()
+            {
+                let (what, entity) = (Malformation::DanglingId, format!("{id:?}"));
+                report(Fault::Malformed { what, entity }, dispatch.span);
+            }
+        }
+    }
+}
+
+fn dispatches(pipeline: &Pipeline, programs: &[Validated<Program>], found: &mut Found) {
+    let named: FxHashMap<&str, _> = programs.iter().map(|program| (program.name.as_str(), program)).collect();
+    for dispatch in &pipeline.dispatches {
+        let fault = match named.get(dispatch.program.as_str()) {
+            None => Fault::UnknownProgram { name: dispatch.program.clone() },
+            Some(program) => {
+                let bound = pipeline.bind(program, &dispatch.arguments).map(|_| ());
+                match bound.and(dispatch.grid.groups(program.workgroup_size)) {
+                    Ok(_) => continue,
+                    Err(error) => Fault::Misfit { program: program.name.clone(), error: Box::new(error) },
+                }
+            }
+        };
+        found.push(Diagnostic::new(fault, dispatch.span));
+    }
 }
 
 /// Each stage relies on the ones before it, so a stage that finds something is the last.

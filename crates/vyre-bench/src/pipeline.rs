@@ -1,0 +1,225 @@
+//! Pipelines as they are planned, against the same dispatches one by one with memory of its own for every buffer, and against a
+//! program that somebody fused by hand.
+
+use std::fmt::Write as _;
+
+use vyre_cpu::Cpu;
+use vyre_driver::{Buffer, Device, Error};
+use vyre_foundation::Validated;
+use vyre_foundation::ir::entity::Entity;
+use vyre_foundation::ir::pipeline::{Argument, Role};
+use vyre_foundation::ir::{BufferId, Element, Program};
+use vyre_foundation::launch::Limits;
+use vyre_runtime::pipeline::{Compiled, Pipeline};
+use vyre_wgpu::Wgpu;
+
+use crate::job::{Job, elements, program, random};
+use crate::line::{Line, Report};
+
+const PROGRAMS: &str = "
+program affine workgroup(256) {
+    uniform a: f32
+    uniform b: f32
+    read x: [f32]
+    write y: [f32]
+    %i = global_index
+    %n = length y
+    %inside = lt %i, %n
+    if %inside {
+        %a = load a
+        %b = load b
+        %x = load x[%i]
+        %product = mul %a, %x
+        %sum = add %product, %b
+        store y[%i], %sum
+    }
+}
+program mean workgroup(256) {
+    read x: [f32]
+    write y: [f32]
+    %i = global_index
+    %next = add %i, 1
+    %a = load x[%i]
+    %b = load x[%next]
+    %sum = add %a, %b
+    %mean = mul %sum, 0.5
+    store y[%i], %mean
+}
+program mix workgroup(256) {
+    read x: [f32]
+    read z: [f32]
+    write y: [f32]
+    %i = global_index
+    %x = load x[%i]
+    %z = load z[%i]
+    %y = sub %x, %z
+    store y[%i], %y
+}";
+
+const STAGES: u32 = 12;
+const LANES: u32 = 10;
+const STEPS: u32 = 20;
+
+pub(crate) fn run(report: &Report) -> Result<(), Error> {
+    let cpu = Device::open(&Cpu::default())?;
+    chain(report, &cpu, "cpu")?;
+    if report.wants("chain12_fused_vs_unfused_wgpu") {
+        chain(report, &Device::open(&Wgpu)?, "wgpu")?;
+    }
+    mixed(report, &cpu)
+}
+
+fn line<'a>(name: &'a str, device: &'a str, baseline: &'a str, work: u64, unit: &'a str) -> Line<'a> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+    Line { suite: "pipeline", name, device, threads, baseline, work, unit }
+}
+
+/// Dispatches that are recorded, and also kept to be launched one by one.
+struct Both {
+    device: Device,
+    pipeline: Pipeline,
+    buffers: Vec<Buffer>,
+    job: Job,
+}
+
+impl Both {
+    fn new(device: &Device) -> Both {
+        let (pipeline, job) = (Pipeline::new("bench"), Job::new(device));
+        Both { device: device.clone(), pipeline, buffers: Vec::new(), job }
+    }
+
+    fn buffer(&mut self, name: String, role: Role, length: u32) -> Result<BufferId, Error> {
+        self.buffers.push(self.device.allocate(Element::F32, length.into())?);
+        Ok(self.pipeline.buffer(name, role, Element::F32, length))
+    }
+
+    fn dispatch(
+        mut self,
+        program: &Validated<Program>,
+        length: u32,
+        arguments: &[(&'static str, Argument)],
+    ) -> Result<Both, Error> {
+        self.pipeline.dispatch(program.clone(), elements(length), arguments)?;
+        let alone = arguments.iter().map(|(name, argument)| match argument {
+            Argument::Buffer(id) => (*name, vyre_driver::Argument::from(&self.buffers[id.index()])),
+            Argument::Scalar(literal) => (*name, vyre_driver::Argument::Scalar(*literal)),
+        });
+        self.job = self.job.launch(program, elements(length), alone.collect())?;
+        Ok(self)
+    }
+
+    /// Both ways give the same.
+    fn check(&self, compiled: &Compiled, input: &[u8], output: &str) -> Result<(), Error> {
+        compiled.buffer("x")?.write(input)?;
+        self.buffers[0].write(input)?;
+        compiled.run(Limits::default())?;
+        self.job.run();
+        let of_job = self.pipeline.recorded().buffer_named(output).expect("it was declared");
+        assert!(compiled.buffer(output)?.read()? == self.buffers[of_job.index()].read()?, "{output} differs");
+        Ok(())
+    }
+}
+
+fn run_once(compiled: &Compiled) {
+    compiled.run(Limits::default()).expect("the device is there");
+}
+
+/// `y = a·x + b`, twelve times.
+fn chain(report: &Report, device: &Device, name: &str) -> Result<(), Error> {
+    let length = if report.quick { 1 << 20 } else { 1 << 24 };
+    let affine = program(PROGRAMS, "affine")?;
+    let factors = |stage: u32| (1.0 + stage as f32 / 64.0, 0.25 * stage as f32);
+    let mut both = Both::new(device);
+    let x = both.buffer("x".into(), Role::In, length)?;
+    let mut last = x;
+    for stage in 0..STAGES {
+        let (a, b) = factors(stage);
+        let role = if stage + 1 == STAGES { Role::Out } else { Role::Transient };
+        let next = both.buffer(format!("t{stage}"), role, length)?;
+        let arguments = [("a", a.into()), ("b", b.into()), ("x", last.into()), ("y", next.into())];
+        both = both.dispatch(&affine, length, &arguments)?;
+        last = next;
+    }
+    let plan = both.pipeline.plan(device.capabilities())?;
+    assert_eq!(plan.launches.len(), 1, "a chain is fused");
+    let compiled = plan.compile(device)?;
+    both.check(&compiled, &random(Element::F32, length, 1)?, "t11")?;
+
+    let mut hand = String::from(
+        "program hand workgroup(256) {\nread x: [f32]\nwrite y: [f32]\n%i = global_index\n%n = length y\n\
+         %inside = lt %i, %n\nif %inside {\n%0 = load x[%i]\n",
+    );
+    for stage in 0..STAGES {
+        let (a, b) = factors(stage);
+        let _ = writeln!(hand, "%p{stage} = mul %{stage}, {a:?}\n%{} = add %p{stage}, {b:?}", stage + 1);
+    }
+    let _ = writeln!(hand, "store y[%i], %{STAGES}\n}}\n}}");
+    let arguments = vec![("x", (&both.buffers[0]).into()), ("y", (&both.buffers[1]).into())];
+    let hand = Job::new(device).launch(&program(&hand, "hand")?, elements(length), arguments)?;
+    hand.run();
+    assert!(both.buffers[1].read()? == compiled.buffer("t11")?.read()?, "the program by hand differs");
+
+    let work = u64::from(length);
+    let (unfused, by_hand) = (format!("chain12_fused_vs_unfused_{name}"), format!("chain12_fused_vs_hand_{name}"));
+    report.compare(
+        &mut || run_once(&compiled),
+        &mut [
+            (line(&unfused, name, "unfused", work, "elements"), &mut || both.job.run()),
+            (line(&by_hand, name, "hand", work, "elements"), &mut || hand.run()),
+        ],
+    );
+    Ok(())
+}
+
+/// Ten lanes of twenty dispatches: chains, neighbours, and now and then what another lane has.
+fn mixed(report: &Report, device: &Device) -> Result<(), Error> {
+    let length = if report.quick { 1 << 14 } else { 1 << 18 };
+    let programs = ["affine", "mean", "mix"].map(|name| program(PROGRAMS, name));
+    let [affine, mean, mix] = programs;
+    let (affine, mean, mix) = (affine?, mean?, mix?);
+    let mut both = Both::new(device);
+    let x = both.buffer("x".into(), Role::In, length)?;
+    let mut lanes = [x; LANES as usize];
+    for step in 0..STEPS {
+        for lane in 0..LANES {
+            let role = if step + 1 == STEPS { Role::Out } else { Role::Transient };
+            let next = both.buffer(format!("t{step}_{lane}"), role, length)?;
+            let (from, other) = (lanes[lane as usize], lanes[((lane + 1) % LANES) as usize]);
+            both = match step % 7 {
+                3 => both.dispatch(&mean, length, &[("x", from.into()), ("y", next.into())])?,
+                6 => both.dispatch(&mix, length, &[("x", from.into()), ("z", other.into()), ("y", next.into())])?,
+                _ => {
+                    let (a, b) = (1.0 + lane as f32 / 64.0, step as f32);
+                    let arguments = [("a", a.into()), ("b", b.into()), ("x", from.into()), ("y", next.into())];
+                    both.dispatch(&affine, length, &arguments)?
+                }
+            };
+            lanes[lane as usize] = next;
+        }
+    }
+    let plan = both.pipeline.plan(device.capabilities())?;
+    let compiled = plan.compile(device)?;
+    both.check(&compiled, &random(Element::F32, length, 1)?, &format!("t{}_0", STEPS - 1))?;
+    let dispatches = (LANES * STEPS) as usize;
+    let time = line("mixed200", "cpu", "unplanned", dispatches as u64, "dispatches");
+    report.compare(&mut || run_once(&compiled), &mut [(time, &mut || both.job.run())]);
+    let counted = |name, unit| line(name, "cpu", "unplanned", 0, unit);
+    report.counts(&counted("mixed200_launches", "launches"), plan.launches.len(), dispatches);
+    let (peak, before) = (plan.memory.peak_bytes as usize, plan.memory.unshared_bytes as usize);
+    report.counts(&counted("mixed200_peak", "bytes"), peak, before);
+
+    // As low as planning allows, which is where it says so.
+    let mut least = plan;
+    loop {
+        both.pipeline.budget(least.memory.peak_bytes - 1);
+        match both.pipeline.plan(device.capabilities()) {
+            Ok(lower) => least = lower,
+            Err(Error::OverBudget { .. }) => break,
+            Err(other) => return Err(other),
+        }
+        assert!(least.memory.peak_bytes <= least.memory.budget_bytes, "the budget is kept");
+    }
+    report.counts(&counted("mixed200_least_peak", "bytes"), least.memory.peak_bytes as usize, before);
+    report.counts(&counted("mixed200_least_launches", "launches"), least.launches.len(), dispatches);
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! Pipelines: what `vyre run` and `vyre explain` do with a module that has one.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+use vyre_driver::{Choice, Registry};
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::pipeline::Role;
+use vyre_foundation::ir::{Access, Memory, Op, Program, Space};
+use vyre_foundation::launch::{Limits, Report};
+use vyre_foundation::{Validated, validate};
+use vyre_runtime::pipeline::{Join, Pipeline, Plan, Run};
+
+use crate::devices;
+use crate::error::Error;
+use crate::outputs::Outputs;
+use crate::run::{bound, failure, outputs_object, show_results, show_summary, show_trace};
+use crate::source::Source;
+use crate::stdout::Stdout;
+
+/// What `vyre run` was asked for.
+pub(crate) struct Request<'a> {
+    pub(crate) source: Source,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) bindings: &'a [(String, String)],
+    pub(crate) out: &'a [(String, String)],
+    pub(crate) device: Option<&'a str>,
+    pub(crate) limits: Limits,
+    pub(crate) json: bool,
+}
+
+/// The pipeline as a program whose objects are the buffers that the caller sees, so that these are bound, checked and shown like the
+/// objects of any other.
+fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error> {
+    let recorded = pipeline.recorded();
+    let mut program = Program::new(recorded.name.clone(), [1; 3]);
+    for buffer in recorded.buffers.values() {
+        let access = match buffer.role {
+            Role::In => Access::Read,
+            Role::Out => Access::Write,
+            Role::InOut => Access::ReadWrite,
+            Role::Transient => continue,
+        };
+        program.memory.push(Memory {
+            name: buffer.name.clone(),
+            space: Space::Storage(access),
+            element: buffer.element,
+            length: Some(buffer.length),
+            atomic: false,
+            default: None,
+            span: buffer.span,
+        });
+    }
+    let body = program.body;
+    program.push(body, Op::Return, [], &[], [], recorded.span);
+    Ok(validate::program(program)?)
+}
+
+/// What the caller gives: everything that the pipeline asks for, and nothing else.
+fn inputs(bindings: &[(String, String)], pipeline: &Pipeline, interface: &Validated<Program>) -> Result<Inputs, Error> {
+    let given = |name: &str| {
+        let buffers = &pipeline.recorded().buffers;
+        buffers.values().any(|buffer| buffer.name == name && buffer.role.is_given())
+    };
+    if let Some((name, _)) = bindings.iter().find(|(name, _)| !given(name)) {
+        let objects = interface.memory.values().map(|memory| memory.name.clone());
+        let known = objects.filter(|name| given(name)).collect();
+        return Err(vyre_foundation::Error::UnknownBinding { name: name.clone(), known }.into());
+    }
+    let mut inputs = bound(bindings, interface)?;
+    for memory in interface.memory.values().filter(|memory| given(&memory.name)) {
+        if inputs.contents(&memory.name).is_none() {
+            return Err(vyre_foundation::Error::MissingBinding { name: memory.name.clone() }.into());
+        }
+    }
+    inputs.complete(interface)?;
+    vyre_foundation::launch::bind(interface, &inputs.arguments())?;
+    Ok(inputs)
+}
+
+pub(crate) fn run(request: &Request<'_>, registry: &Registry, stdout: &mut Stdout) -> Result<(), Error> {
+    let interface = interface(&request.pipeline)?;
+    let given = inputs(request.bindings, &request.pipeline, &interface)?;
+    let outputs = Outputs::plan(request.out, &interface, &given, [0; 3])?;
+    let (choice, plan) = plan(registry, request.device, &request.pipeline)?;
+    let compiled = plan.compile(&choice.device)?;
+    devices::warn_of_damage(registry);
+    for memory in interface.memory.values().filter(|memory| memory.readable()) {
+        compiled.buffer(&memory.name)?.write(given.contents(&memory.name).unwrap_or_default())?;
+    }
+    let run = compiled.run(request.limits)?;
+    let mut inputs = Inputs::default();
+    for memory in interface.memory.values() {
+        let contents = match memory.writable() {
+            true => compiled.buffer(&memory.name)?.read()?,
+            false => Vec::new(),
+        };
+        inputs.bytes(&interface, &memory.name, contents)?;
+    }
+
+    let failure = failure(&run.outcome(), request.limits, &request.source);
+    if !request.json {
+        run.groups.iter().flatten().try_for_each(|report| show_trace(report, stdout))?;
+    }
+    if failure.is_none() {
+        outputs.save(&inputs)?;
+    }
+    if request.json {
+        let printed = if failure.is_none() { outputs.printed.as_slice() } else { &[] };
+        let object = ran(&plan, &run, choice.name, printed, &inputs);
+        writeln!(stdout, "{object}").map_err(Error::Stdout)?;
+    }
+    match (failure, request.json) {
+        (Some(failure), _) => Err(failure),
+        (None, true) => Ok(()),
+        (None, false) if request.out.is_empty() => show_summary(&interface, &inputs, stdout),
+        (None, false) => show_results(&outputs.printed, &inputs, stdout),
+    }
+}
+
+fn plan(registry: &Registry, device: Option<&str>, pipeline: &Pipeline) -> Result<(Choice, Plan), Error> {
+    let choice = registry.choose(device, None)?;
+    let plan = pipeline.plan(choice.device.capabilities())?;
+    Ok((choice, plan))
+}
+
+fn ran(plan: &Plan, run: &Run, device: &str, printed: &[&Memory], inputs: &Inputs) -> Value {
+    let launch = |(launch, report): (&usize, &Report)| {
+        let launch = &plan.launches[*launch];
+        json!({
+            "program": launch.program.name,
+            "dispatches": launch.dispatches,
+            "milliseconds": report.time.as_secs_f64() * 1e3,
+        })
+    };
+    let groups = plan.groups.iter().zip(&run.groups);
+    let groups: Vec<Value> = groups.map(|(group, reports)| group.iter().zip(reports).map(launch).collect()).collect();
+    json!({
+        "pipeline": plan.name,
+        "device": device,
+        "milliseconds": run.elapsed.as_secs_f64() * 1e3,
+        "peak_bytes": plan.memory.peak_bytes,
+        "groups": groups,
+        "outputs": outputs_object(printed, inputs),
+    })
+}
+
+pub(crate) fn explain(pipeline: &Pipeline, device: Option<&str>, json: bool, stdout: &mut Stdout) -> Result<(), Error> {
+    let (choice, plan) = plan(&devices::registry(None), device, pipeline)?;
+    let programs: Vec<&str> = pipeline.recorded().dispatches.iter().map(|dispatch| dispatch.program.as_str()).collect();
+    let text = match json {
+        true => format!("{}\n", object(&plan, choice.name, &programs)),
+        false => describe(&plan, choice.name, &programs),
+    };
+    stdout.write_all(text.as_bytes()).map_err(Error::Stdout)
+}
+
+/// `yes`, or why not.
+fn why(join: &Join) -> String {
+    match join {
+        Join::Fused => "yes".into(),
+        Join::Refused(reason) => format!("no: {reason}"),
+        Join::Budget => "no: it would take more memory than there is".into(),
+    }
+}
+
+/// The launch that does the work of a dispatch.
+fn launch_of(plan: &Plan, dispatch: usize) -> Option<usize> {
+    plan.launches.iter().position(|launch| launch.dispatches.contains(&dispatch))
+}
+
+fn describe(plan: &Plan, device: &str, programs: &[&str]) -> String {
+    let (dispatches, launches, groups) = (plan.order.len(), plan.launches.len(), plan.groups.len());
+    let mut text = format!(
+        "pipeline {} on {device}: {dispatches} dispatches, {launches} launches, {groups} barrier groups\n\n\
+         {:<28}{:<8}fused with the one before?\n",
+        plan.name, "dispatch", "launch"
+    );
+    for (position, &dispatch) in plan.order.iter().enumerate() {
+        let why = position.checked_sub(1).map(|edge| why(&plan.joins[edge])).unwrap_or_default();
+        let launch = launch_of(plan, dispatch).map(|launch| launch.to_string()).unwrap_or_default();
+        let name = format!("{dispatch} {}", programs[dispatch]);
+        let _ = writeln!(text, "{}", format!("{name:<28}{launch:<8}{why}").trim_end());
+    }
+    let _ = writeln!(text, "\n{:<8}{:<28}bytes in use", "group", "launches");
+    for (group, launches) in plan.groups.iter().enumerate() {
+        let launches = launches.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "{group:<8}{launches:<28}{}", plan.memory.over_time[group]);
+    }
+    let memory = &plan.memory;
+    let _ = writeln!(
+        text,
+        "\nfusion saves {} launches and {} bytes of buffers",
+        plan.avoided_launches(),
+        plan.avoided_bytes()
+    );
+    let budget = if memory.budget_bytes == u64::MAX { String::new() } else { format!(" of {}", memory.budget_bytes) };
+    let _ = writeln!(
+        text,
+        "the peak is {}{budget} bytes; with memory of its own for every buffer it would be {}",
+        memory.peak_bytes, memory.unshared_bytes
+    );
+    text
+}
+
+fn object(plan: &Plan, device: &str, programs: &[&str]) -> Value {
+    let dispatches: Vec<Value> = plan
+        .order
+        .iter()
+        .enumerate()
+        .map(|(position, &dispatch)| {
+            let join = position.checked_sub(1).map(|edge| &plan.joins[edge]);
+            json!({
+                "dispatch": dispatch,
+                "program": programs[dispatch],
+                "launch": launch_of(plan, dispatch),
+                "fused": join.map(|join| *join == Join::Fused),
+                "why": join.map(why),
+            })
+        })
+        .collect();
+    let memory = &plan.memory;
+    let groups = plan.groups.iter().zip(&memory.over_time);
+    let groups: Vec<Value> = groups.map(|(launches, bytes)| json!({ "launches": launches, "bytes": bytes })).collect();
+    json!({
+        "pipeline": plan.name,
+        "device": device,
+        "dispatches": dispatches,
+        "launches": plan.launches.len(),
+        "groups": groups,
+        "avoided_launches": plan.avoided_launches(),
+        "avoided_bytes": plan.avoided_bytes(),
+        "memory": {
+            "budget_bytes": memory.budget_bytes,
+            "peak_bytes": memory.peak_bytes,
+            "resident_bytes": memory.resident_bytes,
+            "unshared_bytes": memory.unshared_bytes,
+        },
+    })
+}

@@ -1,0 +1,9 @@
+//! What runs more than one dispatch: [pipelines](pipeline).
+//!
+//! The runtime names no backend. It plans with the [planners](vyre_driver::plan) of the driver, and runs what they decide on
+//! whichever device it is given. Its errors are those of the driver: what can go wrong is a plan that does not fit, or a dispatch
+//! that is not possible.
+
+pub mod pipeline;
+
+pub use vyre_driver::Error;

@@ -1,0 +1,208 @@
+//! The memory of a plan: which buffers share it, and which have to be filled with zeros because nobody overwrites them.
+
+use vyre_driver::Error;
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::pipeline::{Argument, Buffer, Role};
+use vyre_foundation::ir::{
+    Access, Axis, BlockId, BufferId, Def, MemId, Op, Program, Space, ValueId, total_invocations,
+};
+
+use super::plan::{Launch, Use};
+
+/// The memory that a plan takes.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// The most that the plan may take.
+    pub budget_bytes: u64,
+    /// What it takes: everything that is allocated while it runs.
+    pub peak_bytes: u64,
+    /// What the buffers take that the caller sees; they are there all the time.
+    pub resident_bytes: u64,
+    /// What all buffers would take if none of them was dropped or shared its memory.
+    pub unshared_bytes: u64,
+    /// What is in use in each group.
+    pub over_time: Vec<u64>,
+    /// The bytes of each piece of memory that transient buffers share.
+    pub slots: Vec<u64>,
+    /// The piece that each transient buffer is in, unless it was dropped or nobody uses it.
+    pub(super) slot_of: Arena<BufferId, Option<usize>>,
+    /// The buffers to be filled with zeros before each group.
+    pub(super) cleared: Vec<Vec<BufferId>>,
+}
+
+/// What a buffer takes on a device.
+pub(super) fn allocated(buffer: &Buffer) -> Result<u64, Error> {
+    vyre_driver::Buffer::size_class(buffer.bytes()).ok_or(Error::Overflow { field: "pipeline bytes" })
+}
+
+/// What the buffers take that the caller sees.
+pub(super) fn resident(buffers: &Arena<BufferId, Buffer>) -> Result<u64, Error> {
+    sum(buffers.values().filter(|buffer| buffer.role != Role::Transient).map(allocated))
+}
+
+fn sum(bytes: impl Iterator<Item = Result<u64, Error>>) -> Result<u64, Error> {
+    let mut sum = 0u64;
+    for bytes in bytes {
+        sum = sum.checked_add(bytes?).ok_or(Error::Overflow { field: "pipeline bytes" })?;
+    }
+    Ok(sum)
+}
+
+impl Memory {
+    pub(super) fn new(
+        buffers: &Arena<BufferId, Buffer>,
+        launches: &[Launch],
+        used: &[Vec<Use>],
+        groups: &[Vec<usize>],
+        budget_bytes: u64,
+    ) -> Result<Memory, Error> {
+        // From the first to the last group that uses it.
+        let mut lives: Arena<BufferId, Option<(usize, usize)>> = Arena::filled(buffers.len(), None);
+        let mut cleared = vec![Vec::new(); groups.len()];
+        for (group, members) in groups.iter().enumerate() {
+            for &member in members {
+                for used in &used[member] {
+                    let buffer = &buffers[used.buffer];
+                    if lives[used.buffer].is_none()
+                        && !buffer.role.is_given()
+                        && !launches[member].overwrites(used.buffer, buffers)
+                    {
+                        cleared[group].push(used.buffer);
+                    }
+                    let (first, _) = lives[used.buffer].unwrap_or((group, group));
+                    lives[used.buffer] = Some((first, group));
+                }
+            }
+        }
+
+        // The largest first: what is smaller fits into its place later.
+        let is_transient = |id: &BufferId| buffers[*id].role == Role::Transient;
+        let mut transient = Vec::new();
+        for id in buffers.keys().filter(is_transient) {
+            if let Some(life) = lives[id] {
+                transient.push((allocated(&buffers[id])?, life, id));
+            }
+        }
+        transient.sort_by_key(|(bytes, life, _)| (std::cmp::Reverse(*bytes), *life));
+        let mut slots: Vec<(u64, Vec<(usize, usize)>)> = Vec::new();
+        let mut slot_of = Arena::filled(buffers.len(), None);
+        let mut over_time = vec![resident(buffers)?; groups.len()];
+        for (bytes, (first, last), id) in transient {
+            let free =
+                |(_, lives): &(u64, Vec<(usize, usize)>)| lives.iter().all(|life| life.1 < first || last < life.0);
+            let slot = slots.iter().position(free).unwrap_or(slots.len());
+            if slot == slots.len() {
+                slots.push((bytes, Vec::new()));
+            }
+            slots[slot].1.push((first, last));
+            slot_of[id] = Some(slot);
+            for held in &mut over_time[first..=last] {
+                *held = held.checked_add(bytes).ok_or(Error::Overflow { field: "pipeline bytes" })?;
+            }
+        }
+        let slots: Vec<u64> = slots.into_iter().map(|(bytes, _)| bytes).collect();
+        let resident_bytes = resident(buffers)?;
+        Ok(Memory {
+            budget_bytes,
+            peak_bytes: sum(slots.iter().copied().chain([resident_bytes]).map(Ok))?,
+            resident_bytes,
+            unshared_bytes: sum(buffers.values().map(allocated))?,
+            over_time,
+            slots,
+            slot_of,
+            cleared,
+        })
+    }
+}
+
+impl Launch {
+    /// Whether it certainly stores to every element of a buffer, and reads none of it.
+    fn overwrites(&self, buffer: BufferId, buffers: &Arena<BufferId, Buffer>) -> bool {
+        let bound = |(_, argument): &&(MemId, Argument)| *argument == Argument::Buffer(buffer);
+        let Some(&(object, _)) = self.arguments.iter().find(bound) else { return false };
+        let length = buffers[buffer].length;
+        let invocations = total_invocations(self.groups, self.program.workgroup_size);
+        let covering = Covering { launch: self, program: &self.program, object, length, buffers };
+        self.program.memory[object].space == Space::Storage(Access::Write)
+            && invocations.is_some_and(|invocations| invocations >= length)
+            && covering.block(self.program.body)
+    }
+}
+
+/// Looks for a store to `object[i]` that every invocation `i` below the length executes.
+struct Covering<'l> {
+    launch: &'l Launch,
+    program: &'l Program,
+    object: MemId,
+    length: u32,
+    buffers: &'l Arena<BufferId, Buffer>,
+}
+
+impl Covering<'_> {
+    fn block(&self, block: BlockId) -> bool {
+        for &id in &self.program.blocks[block].insts {
+            let inst = &self.program.insts[id];
+            match &inst.op {
+                Op::Store(object) if *object == self.object && self.is_index(inst.operands[0]) => return true,
+                Op::Region(_) if self.block(inst.blocks[0]) => return true,
+                Op::If if self.holds(inst.operands[0]) && self.block(inst.blocks[0]) => return true,
+                _ => {}
+            }
+            // Who has left does not come to what follows.
+            if matches!(inst.op, Op::Return | Op::Trap) || inst.blocks.iter().any(|nested| self.leaves(*nested)) {
+                return false;
+            }
+        }
+        false
+    }
+
+    fn leaves(&self, block: BlockId) -> bool {
+        self.program.blocks[block].insts.iter().any(|&id| {
+            let inst = &self.program.insts[id];
+            matches!(inst.op, Op::Return | Op::Trap) || inst.blocks.iter().any(|nested| self.leaves(*nested))
+        })
+    }
+
+    fn op(&self, value: ValueId) -> Option<(&Op, &[ValueId])> {
+        match self.program.values[value].def {
+            Def::Result(inst, _) => Some((&self.program.insts[inst].op, &self.program.insts[inst].operands)),
+            Def::Param(..) | Def::Literal(_) | Def::Constant(_) => None,
+        }
+    }
+
+    /// Whether a value is the number of the invocation.
+    fn is_index(&self, value: ValueId) -> bool {
+        let flat = self.launch.groups[1..] == [1, 1] && self.program.workgroup_size[1..] == [1, 1];
+        match self.op(value) {
+            Some((Op::GlobalIndex, _)) => true,
+            Some((Op::GlobalId(Axis::X), _)) => flat,
+            _ => false,
+        }
+    }
+
+    /// Whether a condition holds for every invocation below the length.
+    fn holds(&self, condition: ValueId) -> bool {
+        match self.op(condition) {
+            Some((Op::Lt, &[index, limit])) if self.is_index(index) => {
+                self.limit(limit).is_some_and(|limit| limit >= self.length)
+            }
+            _ => false,
+        }
+    }
+
+    fn limit(&self, value: ValueId) -> Option<u32> {
+        let argument = |object: MemId| self.launch.arguments.iter().find(|(bound, _)| *bound == object);
+        match self.op(value) {
+            None => self.program.known(value)?.value::<u32>(),
+            Some((Op::Length(object), _)) => match argument(*object)?.1 {
+                Argument::Buffer(buffer) => Some(self.buffers[buffer].length),
+                Argument::Scalar(_) => None,
+            },
+            Some((Op::Load(object), [])) => match argument(*object)?.1 {
+                Argument::Scalar(literal) => literal.value::<u32>(),
+                Argument::Buffer(_) => None,
+            },
+            Some(_) => None,
+        }
+    }
+}

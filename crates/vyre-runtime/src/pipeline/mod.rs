@@ -1,0 +1,159 @@
+//! Pipelines: a graph of dispatches over named buffers that is planned once and run often.
+//!
+//! ```text
+//! Pipeline   recorded by calls, or loaded from a module
+//!   → plan     dispatches in an order that keeps chains together; chains fused into launches; launches in barrier
+//!              groups; buffers that are never needed at once in the same memory; all of it within the budget
+//!   → compile  kernels and memory on a device
+//!   → run      one submission for each barrier group; again and again, without planning anything
+//! ```
+//!
+//! ```
+//! use vyre_driver::{Device, Oracle};
+//! use vyre_foundation::ir::Element;
+//! use vyre_foundation::ir::pipeline::Role;
+//! use vyre_foundation::launch::{Grid, Limits};
+//! use vyre_foundation::{text, validate};
+//! use vyre_runtime::pipeline::Pipeline;
+//!
+//! let source = "program double workgroup(64) {
+//!     read x: [u32]
+//!     write y: [u32]
+//!     %i = global_index
+//!     %x = load x[%i]
+//!     %y = add %x, %x
+//!     store y[%i], %y
+//! }";
+//! let double = validate::module(text::parse(source)?)?.remove(0);
+//!
+//! let mut pipeline = Pipeline::new("quadruple");
+//! let x = pipeline.buffer("x", Role::In, Element::U32, 4);
+//! let t = pipeline.buffer("t", Role::Transient, Element::U32, 4);
+//! let y = pipeline.buffer("y", Role::Out, Element::U32, 4);
+//! pipeline.dispatch(double.clone(), Grid::Elements([4, 1, 1]), &[("x", x.into()), ("y", t.into())])?;
+//! pipeline.dispatch(double, Grid::Elements([4, 1, 1]), &[("x", t.into()), ("y", y.into())])?;
+//!
+//! let device = Device::open(&Oracle::default())?;
+//! let plan = pipeline.plan(device.capabilities())?;
+//! let compiled = plan.compile(&device)?;
+//! compiled.buffer("x")?.write(&[1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0])?;
+//! compiled.run(Limits::default())?;
+//! assert_eq!(compiled.buffer("y")?.read()?, [4, 0, 0, 0, 8, 0, 0, 0, 12, 0, 0, 0, 16, 0, 0, 0]);
+//! # Ok::<(), vyre_runtime::Error>(())
+//! ```
+
+mod memory;
+mod plan;
+mod run;
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use vyre_driver::{Capabilities, Error};
+use vyre_foundation::ir::entity::Entity;
+use vyre_foundation::ir::pipeline::{Argument, Buffer, Dispatch, Role};
+use vyre_foundation::ir::{self, BufferId, Element, MemId, Program, Span};
+use vyre_foundation::launch::{self, Grid};
+use vyre_foundation::{Validated, validate};
+
+pub use memory::Memory;
+pub use plan::{Join, Launch, Plan};
+pub use run::{Compiled, Run};
+
+/// A recorded graph of dispatches.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    recorded: ir::Pipeline,
+    stages: Vec<Stage>,
+}
+
+/// A dispatch whose arguments fit its program.
+#[derive(Clone, Debug)]
+struct Stage {
+    program: Arc<Validated<Program>>,
+    groups: [u32; 3],
+    /// Of every storage object and uniform.
+    arguments: Vec<(MemId, Argument)>,
+}
+
+impl Pipeline {
+    /// A pipeline without buffers and dispatches.
+    pub fn new(name: impl Into<String>) -> Pipeline {
+        Pipeline { recorded: ir::Pipeline { name: name.into(), ..ir::Pipeline::default() }, stages: Vec::new() }
+    }
+
+    /// A pipeline of a module, with the module's programs.
+    ///
+    /// # Errors
+    /// It does not fit these programs. A module that was validated fits.
+    pub fn load(recorded: &ir::Pipeline, programs: &[Validated<Program>]) -> Result<Pipeline, Error> {
+        let mut pipeline = Pipeline::new(recorded.name.clone());
+        pipeline.recorded.budget = recorded.budget;
+        pipeline.recorded.buffers = recorded.buffers.clone();
+        validate::pipeline(recorded)?;
+        let programs = programs.iter().map(|program| (program.name.as_str(), Arc::new(program.clone())));
+        let programs: FxHashMap<&str, Arc<Validated<Program>>> = programs.collect();
+        for dispatch in &recorded.dispatches {
+            let Some(program) = programs.get(dispatch.program.as_str()) else {
+                let known = programs.keys().map(|name| (*name).to_owned()).collect();
+                return Err(vyre_foundation::Error::UnknownBinding { name: dispatch.program.clone(), known }.into());
+            };
+            pipeline.record(program.clone(), dispatch.clone())?;
+        }
+        Ok(pipeline)
+    }
+
+    /// The most memory, in bytes, that all buffers together may take. Without this, it is what the device has.
+    pub fn budget(&mut self, bytes: u64) {
+        self.recorded.budget = Some(bytes);
+    }
+
+    /// Declares a buffer.
+    pub fn buffer(&mut self, name: impl Into<String>, role: Role, element: Element, length: u32) -> BufferId {
+        self.recorded.buffers.push(Buffer { name: name.into(), role, element, length, span: Span::NONE })
+    }
+
+    /// Appends a dispatch. It sees what those before it wrote.
+    ///
+    /// # Errors
+    /// The arguments do not fit the program, or the grid is too large.
+    pub fn dispatch(
+        &mut self,
+        program: impl Into<Arc<Validated<Program>>>,
+        grid: Grid,
+        arguments: &[(&str, Argument)],
+    ) -> Result<(), Error> {
+        let program = program.into();
+        let arguments = arguments.iter().map(|(name, argument)| ((*name).to_owned(), *argument)).collect();
+        self.record(program.clone(), Dispatch { program: program.name.clone(), grid, arguments, span: Span::NONE })
+    }
+
+    fn record(&mut self, program: Arc<Validated<Program>>, dispatch: Dispatch) -> Result<(), Error> {
+        let groups = dispatch.grid.groups(program.workgroup_size)?;
+        let bound = self.recorded.bind(&program, &dispatch.arguments)?;
+        let argument = |memory: MemId| match bound.get(memory)? {
+            launch::Argument::Scalar(literal) => Some((memory, Argument::Scalar(literal))),
+            launch::Argument::Slice(slice) => {
+                Some((memory, Argument::Buffer(BufferId::from_index(slice.buffer as usize))))
+            }
+        };
+        let arguments = program.memory.keys().filter_map(argument).collect();
+        self.stages.push(Stage { program, groups, arguments });
+        self.recorded.dispatches.push(dispatch);
+        Ok(())
+    }
+
+    /// What was recorded, as it would stand in a module.
+    pub fn recorded(&self) -> &ir::Pipeline {
+        &self.recorded
+    }
+
+    /// Decides what is launched together, in which order, and in how much memory, on a device that can do this.
+    ///
+    /// # Errors
+    /// Names or lengths of buffers are wrong, or the pipeline does not fit its budget: [`Error::OverBudget`] says what it needs.
+    pub fn plan(&self, capabilities: &Capabilities) -> Result<Plan, Error> {
+        validate::pipeline(&self.recorded)?;
+        plan::plan(self, capabilities)
+    }
+}

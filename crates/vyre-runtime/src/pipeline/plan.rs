@@ -1,0 +1,378 @@
+//! Decides how a pipeline is run. Each step asks the planner whose business it is, and takes what that decides.
+//!
+//! Dispatches are put into an order that keeps chains together, and neighbours that may be fused get the same label;
+//! [`launch_fusion`] makes launches of them. [`frontier`] groups the launches between barriers. Buffers get memory by the groups in
+//! which they are needed. If that is more than the budget, the launches that may run at once are narrowed down, and then the fusion,
+//! until the plan fits or nothing is left to try.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use vyre_driver::plan::barrier::Dependency;
+use vyre_driver::plan::frontier::{self, Wave};
+use vyre_driver::plan::launch_fusion;
+use vyre_driver::{Capabilities, Error};
+use vyre_foundation::Validated;
+use vyre_foundation::ir::entity::{Arena, Entity};
+use vyre_foundation::ir::pipeline::{Argument, Buffer, Role};
+use vyre_foundation::ir::{BufferId, Literal, MemId, Program};
+use vyre_foundation::transform::fuse::{self, Fused};
+use vyre_foundation::validate::limits;
+
+use super::memory::{self, Memory};
+use super::{Pipeline, Stage};
+
+/// How a pipeline is run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The name of the pipeline.
+    pub name: String,
+    pub(super) buffers: Arena<BufferId, Buffer>,
+    /// The dispatches, by their position in the pipeline, in the order in which neighbours were considered for fusion.
+    pub order: Vec<usize>,
+    /// Whether each dispatch of the order but the first was fused with those before it.
+    pub joins: Vec<Join>,
+    /// What is launched, in an order in which it could run.
+    pub launches: Vec<Launch>,
+    /// The launches between barriers, by position.
+    pub groups: Vec<Vec<usize>>,
+    /// The memory that this takes.
+    pub memory: Memory,
+}
+
+/// Whether a dispatch was fused with those before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// It was.
+    Fused,
+    /// It may not be.
+    Refused(String),
+    /// It would have been legal, but takes too much memory.
+    Budget,
+}
+
+/// One launch.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// What is launched.
+    pub program: Arc<Validated<Program>>,
+    /// How many workgroups.
+    pub groups: [u32; 3],
+    /// The dispatches that it does the work of, by their position in the pipeline.
+    pub dispatches: Vec<usize>,
+    /// Buffers that are not needed because of the fusion.
+    pub dropped: Vec<BufferId>,
+    /// Of every storage object and uniform of the program.
+    pub(super) arguments: Vec<(MemId, Argument)>,
+}
+
+impl Plan {
+    /// How many launches fewer there are than dispatches.
+    pub fn avoided_launches(&self) -> usize {
+        self.order.len() - self.launches.len()
+    }
+
+    /// The bytes of buffers that are not needed because of fusion.
+    pub fn avoided_bytes(&self) -> u64 {
+        self.launches.iter().flat_map(|launch| &launch.dropped).map(|id| self.buffers[*id].bytes()).sum()
+    }
+}
+
+/// What a dispatch or launch does with a buffer.
+#[derive(Clone, Copy)]
+pub(super) struct Use {
+    pub(super) buffer: BufferId,
+    pub(super) reads: bool,
+    pub(super) writes: bool,
+}
+
+/// What a program does with the buffers that it is bound to, one entry for each of them.
+fn uses(program: &Program, arguments: &[(MemId, Argument)]) -> Vec<Use> {
+    let mut uses: Vec<Use> = Vec::new();
+    for (object, argument) in arguments {
+        let memory = &program.memory[*object];
+        if let Argument::Buffer(buffer) = *argument {
+            let (reads, writes) = (memory.readable(), memory.writable());
+            match uses.iter_mut().find(|known| known.buffer == buffer) {
+                Some(known) => (known.reads, known.writes) = (known.reads | reads, known.writes | writes),
+                None => uses.push(Use { buffer, reads, writes }),
+            }
+        }
+    }
+    uses
+}
+
+/// What has to be done before what: reads after writes, writes after reads, and writes after writes of the same buffer.
+fn dependencies(steps: &[Vec<Use>], buffers: usize) -> Vec<Dependency> {
+    let mut writer: Arena<BufferId, Option<usize>> = Arena::filled(buffers, None);
+    let mut readers: Arena<BufferId, Vec<usize>> = Arena::filled(buffers, Vec::new());
+    let mut dependencies = Vec::new();
+    for (after, step) in steps.iter().enumerate() {
+        let mut depend = |before: usize| dependencies.push(Dependency { before, after });
+        for used in step {
+            if used.writes && !readers[used.buffer].is_empty() {
+                // Those who read it waited for whoever wrote it.
+                readers[used.buffer].drain(..).for_each(&mut depend);
+            } else if let Some(before) = writer[used.buffer] {
+                depend(before);
+            }
+            if used.writes {
+                writer[used.buffer] = Some(after);
+            } else {
+                readers[used.buffer].push(after);
+            }
+        }
+    }
+    dependencies
+}
+
+/// An order that respects the dependencies, in which whatever can follow what it waited for does so at once: neighbours are what
+/// can be fused, and what a buffer is needed for comes soon.
+fn chains(count: usize, dependencies: &[Dependency]) -> Vec<usize> {
+    let mut waiting = vec![0; count];
+    let mut successors = vec![Vec::new(); count];
+    for Dependency { before, after } in dependencies {
+        waiting[*after] += 1;
+        successors[*before].push(*after);
+    }
+    let mut ready: Vec<usize> = (0..count).rev().filter(|step| waiting[*step] == 0).collect();
+    let mut order = Vec::with_capacity(count);
+    while let Some(step) = ready.pop() {
+        order.push(step);
+        for &next in successors[step].iter().rev() {
+            waiting[next] -= 1;
+            if waiting[next] == 0 {
+                ready.push(next);
+            }
+        }
+    }
+    order
+}
+
+pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<Plan, Error> {
+    let buffers = &pipeline.recorded.buffers;
+    let recorded: Vec<Vec<Use>> = pipeline.stages.iter().map(|stage| uses(&stage.program, &stage.arguments)).collect();
+    let order = chains(recorded.len(), &dependencies(&recorded, buffers.len()));
+    let stages: Vec<&Stage> = order.iter().map(|&step| &pipeline.stages[step]).collect();
+    let steps: Vec<Vec<Use>> = order.iter().map(|&step| recorded[step].clone()).collect();
+
+    let sequence = Sequence::new(&stages, steps, buffers);
+    let (labels, refusals) = sequence.labels(capabilities);
+    let priced = sequence.priced(&labels)?;
+    let budget = pipeline.recorded.budget.or(capabilities.memory_bytes).unwrap_or(u64::MAX);
+    let largest = priced.iter().map(|stage| stage.input_bytes + stage.output_bytes + stage.scratch_bytes).max();
+    let largest = largest.unwrap_or(0).max(1);
+
+    let mut fusion = launch_fusion::Planner::default();
+    let mut layers = frontier::Planner::default();
+    let mut made: FxHashMap<Range<usize>, Launch> = FxHashMap::default();
+    let mut least = u64::MAX;
+    // Fusing all that may be fused saves most. Less of it needs fewer buffers at once.
+    for group_bytes in [u64::MAX, budget.max(largest), largest] {
+        let fused = fusion.plan(&priced, group_bytes)?;
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for group in fused.groups() {
+            let start = ranges.last().map_or(0, |range| range.end);
+            ranges.push(start..start + group.stage_ids.len());
+        }
+        let launches: Vec<Launch> = ranges
+            .iter()
+            .map(|range| made.entry(range.clone()).or_insert_with(|| sequence.launch(range.clone(), &order)).clone())
+            .collect();
+        let used: Vec<Vec<Use>> = launches.iter().map(|launch| uses(&launch.program, &launch.arguments)).collect();
+        let needed = dependencies(&used, buffers.len());
+        let resident = memory::resident(buffers)?;
+        let waves = waves(&used, buffers)?;
+        let widest = waves.iter().map(|wave| wave.frontier_bytes.saturating_add(wave.output_bytes)).max().unwrap_or(0);
+        let narrowest = resident.checked_add(widest).ok_or(Error::Overflow { field: "pipeline bytes" })?;
+
+        // A launch waits for the one so many places before it, too, until all run one after the other.
+        let mut window = launches.len().max(1);
+        loop {
+            let mut dependencies = needed.clone();
+            dependencies.extend((window..launches.len()).map(|after| Dependency { before: after - window, after }));
+            for group_budget in [budget.max(narrowest), narrowest] {
+                let layered = layers.plan(&waves, &dependencies, resident, group_budget, 0)?;
+                let groups: Vec<Vec<usize>> = layered.barriers.groups().map(<[usize]>::to_vec).collect();
+                let memory = Memory::new(buffers, &launches, &used, &groups, budget)?;
+                least = least.min(memory.peak_bytes);
+                if memory.peak_bytes <= budget {
+                    let joins = joins(&ranges, &refusals);
+                    let name = pipeline.recorded.name.clone();
+                    return Ok(Plan { name, buffers: buffers.clone(), order, joins, launches, groups, memory });
+                }
+            }
+            if window == 1 {
+                break;
+            }
+            window /= 2;
+        }
+    }
+    Err(Error::OverBudget { field: "pipeline bytes", required: least, budget })
+}
+
+/// What launches hold while they run, besides what is there all the time.
+fn waves(used: &[Vec<Use>], buffers: &Arena<BufferId, Buffer>) -> Result<Vec<Wave>, Error> {
+    let mut waves = Vec::with_capacity(used.len());
+    for uses in used {
+        let mut wave = Wave::default();
+        for used in uses.iter().filter(|used| buffers[used.buffer].role == Role::Transient) {
+            let held = if used.reads { &mut wave.frontier_bytes } else { &mut wave.output_bytes };
+            let sum = held.checked_add(memory::allocated(&buffers[used.buffer])?);
+            *held = sum.ok_or(Error::Overflow { field: "pipeline bytes" })?;
+        }
+        waves.push(wave);
+    }
+    Ok(waves)
+}
+
+/// Why each stage but the first is in the same launch as the one before it, or not.
+fn joins(ranges: &[Range<usize>], refusals: &[Option<String>]) -> Vec<Join> {
+    let starts = |stage: usize| ranges.iter().any(|range| range.start == stage);
+    let join = |(index, refusal): (usize, &Option<String>)| match refusal {
+        Some(reason) => Join::Refused(reason.clone()),
+        None if starts(index + 1) => Join::Budget,
+        None => Join::Fused,
+    };
+    refusals.iter().enumerate().map(join).collect()
+}
+
+/// Stages in the order in which they may be fused.
+struct Sequence<'p> {
+    stages: &'p [&'p Stage],
+    steps: Vec<Vec<Use>>,
+    buffers: &'p Arena<BufferId, Buffer>,
+    fusable: Vec<fuse::Stage<'p>>,
+    /// The first and last stage that use each buffer.
+    spans: Arena<BufferId, Option<(usize, usize)>>,
+}
+
+impl<'p> Sequence<'p> {
+    fn new(stages: &'p [&'p Stage], steps: Vec<Vec<Use>>, buffers: &'p Arena<BufferId, Buffer>) -> Self {
+        let mut spans = Arena::filled(buffers.len(), None);
+        for (position, step) in steps.iter().enumerate() {
+            for used in step {
+                let (first, _) = spans[used.buffer].unwrap_or((position, position));
+                spans[used.buffer] = Some((first, position));
+            }
+        }
+        // Equal values are one, wherever they are given.
+        let mut scalars: FxHashMap<Literal, u32> = FxHashMap::default();
+        let fusable = stages.iter().map(|stage| {
+            let (mut bound, mut given) = (Vec::new(), Vec::new());
+            for &(memory, argument) in &stage.arguments {
+                match argument {
+                    Argument::Buffer(id) => {
+                        let buffer = fuse::BufferId(id.index() as u32);
+                        bound.push(fuse::Bound { memory, buffer, elements: buffers[id].length });
+                    }
+                    Argument::Scalar(literal) => {
+                        let next = scalars.len() as u32;
+                        given.push((memory, fuse::ScalarId(*scalars.entry(literal).or_insert(next))));
+                    }
+                }
+            }
+            fuse::Stage::new(&stage.program, stage.groups, bound, given)
+        });
+        Sequence { fusable: fusable.collect(), stages, steps, buffers, spans }
+    }
+
+    /// A label for each stage, which changes wherever a stage may not be fused with those before it, and why not for each but the
+    /// first.
+    fn labels(&self, capabilities: &Capabilities) -> (Vec<u64>, Vec<Option<String>>) {
+        let mut labels = vec![0; self.stages.len()];
+        let mut refusals = Vec::new();
+        let mut start = 0;
+        for next in 1..self.stages.len() {
+            let refusal = self.refusal(start..next, capabilities);
+            labels[next] = labels[next - 1] + u64::from(refusal.is_some());
+            if refusal.is_some() {
+                start = next;
+            }
+            refusals.push(refusal);
+        }
+        (labels, refusals)
+    }
+
+    /// Why the stage after these may not be fused with them.
+    fn refusal(&self, before: Range<usize>, capabilities: &Capabilities) -> Option<String> {
+        let next = before.end;
+        if let Err(refusal) = fuse::may_join(&self.fusable[before.clone()], &self.fusable[next]) {
+            return Some(refusal.to_string());
+        }
+        // Only what may be too much for the device is fused to find out.
+        let together = before.start..next + 1;
+        let buffers: FxHashSet<BufferId> =
+            self.steps[together.clone()].iter().flatten().map(|used| used.buffer).collect();
+        let fits = buffers.len() <= capabilities.max_storage_objects as usize
+            && capabilities.max_workgroup_bytes >= limits::WORKGROUP_BYTES;
+        if fits { None } else { capabilities.check(&self.fuse(together).program).err().map(|error| error.to_string()) }
+    }
+
+    fn fuse(&self, range: Range<usize>) -> Fused {
+        let transient = |buffer: fuse::BufferId| {
+            let id = BufferId::from_index(buffer.0 as usize);
+            let inside = |(first, last): (usize, usize)| range.start <= first && last < range.end;
+            self.buffers[id].role == Role::Transient && self.spans[id].is_some_and(inside)
+        };
+        let mut names: Vec<&str> = Vec::new();
+        for stage in &self.stages[range.clone()] {
+            let name = stage.program.name.as_str();
+            if names.last() != Some(&name) {
+                names.push(name);
+            }
+        }
+        fuse::fuse(&names.join("_"), &self.fusable[range.clone()], &transient)
+    }
+
+    /// What stages take, as the planner counts it: a stage's output is what only the next one sees, and its input the output of the
+    /// one before.
+    fn priced(&self, labels: &[u64]) -> Result<Vec<launch_fusion::Stage>, Error> {
+        let overflow = Error::Overflow { field: "pipeline bytes" };
+        let mut input_bytes = 0;
+        let mut priced = Vec::with_capacity(self.stages.len());
+        for (position, step) in self.steps.iter().enumerate() {
+            let mut output_bytes = 0u64;
+            let mut all = 0u64;
+            for used in step {
+                let bytes = memory::allocated(&self.buffers[used.buffer])?;
+                all = all.checked_add(bytes).ok_or(overflow.clone())?;
+                let passed_on = self.buffers[used.buffer].role == Role::Transient
+                    && self.spans[used.buffer] == Some((position, position + 1));
+                output_bytes += if passed_on { bytes } else { 0 };
+            }
+            priced.push(launch_fusion::Stage {
+                id: u32::try_from(position).map_err(|_| overflow.clone())?,
+                layout_hash: labels[position],
+                input_bytes,
+                output_bytes,
+                scratch_bytes: all - output_bytes - input_bytes,
+                requires_host_materialization: false,
+            });
+            input_bytes = output_bytes;
+        }
+        Ok(priced)
+    }
+
+    /// One launch for a range of stages that may be fused.
+    fn launch(&self, range: Range<usize>, order: &[usize]) -> Launch {
+        let Stage { program, groups, arguments } = self.stages[range.start].clone();
+        let dispatches = order[range.clone()].to_vec();
+        if range.len() == 1 {
+            return Launch { program, groups, dispatches, dropped: Vec::new(), arguments };
+        }
+        let Fused { program, objects, dropped } = self.fuse(range.clone());
+        let bound = |(object, stage, of_stage): (MemId, usize, MemId)| {
+            let mut arguments = self.stages[range.start + stage].arguments.iter();
+            arguments.find(|(bound, _)| *bound == of_stage).map(|(_, argument)| (object, *argument))
+        };
+        Launch {
+            program: Arc::new(program),
+            groups,
+            dispatches,
+            dropped: dropped.into_iter().map(|buffer| BufferId::from_index(buffer.0 as usize)).collect(),
+            arguments: objects.into_iter().filter_map(bound).collect(),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Runs a plan, as often as somebody wants.
+
+use std::time::{Duration, Instant};
+
+use vyre_driver::{Buffer, Device, Dispatch, Error, Grid, Kernel, Submission};
+use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::pipeline::{Argument, Role};
+use vyre_foundation::ir::{BufferId, Element};
+use vyre_foundation::launch::{Limits, Outcome, Report};
+
+use super::plan::Plan;
+
+/// A plan with everything that it takes to run it: kernels and memory of a device.
+pub struct Compiled {
+    device: Device,
+    plan: Plan,
+    kernels: Vec<Kernel>,
+    /// What was not dropped.
+    buffers: Arena<BufferId, Option<Buffer>>,
+}
+
+/// What a run did.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// From the first submission until everything was done.
+    pub elapsed: Duration,
+    /// For each group of the plan, the report of each launch.
+    pub groups: Vec<Vec<Report>>,
+}
+
+impl Run {
+    /// How the first launch ended that did not run to its end, or that all did. What comes after such a launch ran on whatever
+    /// it had written.
+    pub fn outcome(&self) -> Outcome {
+        let outcomes = self.groups.iter().flatten().map(|report| &report.outcome);
+        outcomes.into_iter().find(|outcome| **outcome != Outcome::Completed).cloned().unwrap_or(Outcome::Completed)
+    }
+}
+
+impl Plan {
+    /// Prepares a device to run the plan.
+    ///
+    /// # Errors
+    /// A program needs something that the device does not have, or there is not enough memory.
+    pub fn compile(&self, device: &Device) -> Result<Compiled, Error> {
+        let mut kernels = Vec::with_capacity(self.launches.len());
+        for launch in &self.launches {
+            let lengths = launch.arguments.iter().filter_map(|(object, argument)| match argument {
+                Argument::Buffer(buffer) => Some((*object, u64::from(self.buffers[*buffer].length))),
+                Argument::Scalar(_) => None,
+            });
+            kernels.push(device.compile_for(&launch.program, &lengths.collect::<Vec<_>>())?);
+        }
+        let words = |bytes: &u64| device.allocate(Element::U64, bytes.div_ceil(8));
+        let slots = self.memory.slots.iter().map(words).collect::<Result<Vec<Buffer>, Error>>()?;
+        let mut buffers = Arena::filled(self.buffers.len(), None);
+        for (id, buffer) in self.buffers.iter() {
+            buffers[id] = match self.memory.slot_of[id] {
+                Some(slot) => Some(slots[slot].view(buffer.element, buffer.length)?),
+                None if buffer.role == Role::Transient => None,
+                None => Some(device.allocate(buffer.element, u64::from(buffer.length))?),
+            };
+        }
+        Ok(Compiled { device: device.clone(), plan: self.clone(), kernels, buffers })
+    }
+}
+
+impl Compiled {
+    /// What is run.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// A buffer that the caller sees: inputs are written before a run, outputs read after it.
+    ///
+    /// # Errors
+    /// There is none of this name, or it is transient.
+    pub fn buffer(&self, name: &str) -> Result<&Buffer, Error> {
+        let seen = || self.plan.buffers.iter().filter(|(_, buffer)| buffer.role != Role::Transient);
+        let found = seen().find(|(_, buffer)| buffer.name == name).and_then(|(id, _)| self.buffers[id].as_ref());
+        found.ok_or_else(|| {
+            let known = seen().map(|(_, buffer)| buffer.name.clone()).collect();
+            vyre_foundation::Error::UnknownBinding { name: name.into(), known }.into()
+        })
+    }
+
+    /// Runs the plan and waits for it: a submission for each barrier group, before which those buffers are filled with zeros
+    /// that the group does not overwrite. Limits are those of each launch.
+    ///
+    /// # Errors
+    /// The device was lost.
+    pub fn run(&self, limits: Limits) -> Result<Run, Error> {
+        let start = Instant::now();
+        let mut submissions = Vec::with_capacity(self.plan.groups.len());
+        for (group, cleared) in self.plan.groups.iter().zip(&self.plan.memory.cleared) {
+            for buffer in cleared.iter().filter_map(|id| self.buffers[*id].as_ref()) {
+                buffer.clear()?;
+            }
+            let dispatches: Vec<Dispatch<'_>> = group.iter().map(|&launch| self.dispatch(launch, limits)).collect();
+            submissions.push(self.device.submit(&dispatches)?);
+        }
+        let groups = submissions.into_iter().map(Submission::wait).collect::<Result<_, Error>>()?;
+        Ok(Run { elapsed: start.elapsed(), groups })
+    }
+
+    fn dispatch(&self, launch: usize, limits: Limits) -> Dispatch<'_> {
+        let kernel = &self.kernels[launch];
+        let launch = &self.plan.launches[launch];
+        let argument = |argument: &Argument| match argument {
+            Argument::Scalar(literal) => Some(vyre_driver::Argument::Scalar(*literal)),
+            Argument::Buffer(id) => self.buffers[*id].as_ref().map(vyre_driver::Argument::from),
+        };
+        let named = launch
+            .arguments
+            .iter()
+            .filter_map(|(object, bound)| Some((launch.program.memory[*object].name.as_str(), argument(bound)?)));
+        Dispatch { kernel, grid: Grid::groups(launch.groups), arguments: named.collect(), limits }
+    }
+}

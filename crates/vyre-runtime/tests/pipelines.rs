@@ -1,0 +1,479 @@
+//! Planned, fused pipelines give the bytes that running every dispatch alone gives, in no more memory than they may take.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use proptest::prelude::*;
+use vyre_cpu::Cpu;
+use vyre_driver::backend::{self, Command, Ticket};
+use vyre_driver::{Buffer, Capabilities, Device, Dispatch, Error, Oracle};
+use vyre_foundation::ir::pipeline::{Argument, Role};
+use vyre_foundation::ir::{BufferId, Element, Module, Program};
+use vyre_foundation::launch::{Grid, Limits, Outcome};
+use vyre_foundation::{Validated, text, validate, wire};
+use vyre_runtime::pipeline::{Compiled, Join, Pipeline};
+
+const PROGRAMS: &str = "
+program scale workgroup(64) {
+    uniform a: u32
+    read x: [u32]
+    write y: [u32]
+    %i = global_index
+    %n = length y
+    %inside = lt %i, %n
+    if %inside {
+        %a = load a
+        %x = load x[%i]
+        %m = mul %x, %a
+        %y = add %m, %i
+        store y[%i], %y
+    }
+}
+program mix workgroup(64) {
+    read x: [u32]
+    read z: [u32]
+    write y: [u32]
+    %i = global_index
+    %x = load x[%i]
+    %z = load z[%i]
+    %m = xor %x, %z
+    %y = add %m, 7
+    store y[%i], %y
+}
+program gather workgroup(32) {
+    read x: [u32]
+    read z: [u32]
+    write y: [u32]
+    %i = global_index
+    %n = length x
+    %z = load z[%i]
+    %k = rem %z, %n
+    %y = load x[%k]
+    store y[%i], %y
+}
+program reverse workgroup(64) {
+    read x: [u32]
+    write y: [u32]
+    %i = global_index
+    %n = length x
+    %last = sub %n, 1
+    %k = sub %last, %i
+    %y = load x[%k]
+    store y[%i], %y
+}
+program bump workgroup(64) {
+    read_write y: [u32]
+    %i = global_index
+    %y = load y[%i]
+    %m = mul %y, 5
+    %r = add %m, 3
+    store y[%i], %r
+}
+program sparse workgroup(64) {
+    read x: [u32]
+    write y: [u32]
+    %i = global_index
+    %k = mul %i, 2
+    %x = load x[%i]
+    store y[%k], %x
+}
+program sums workgroup(64) {
+    workgroup tile: [u32; 64]
+    read x: [u32]
+    write y: [u32]
+    %i = global_index
+    %l = local_index
+    %x = load x[%i]
+    store tile[%l], %x
+    workgroup_barrier
+    %k = xor %l, 1
+    %a = load tile[%l]
+    %b = load tile[%k]
+    %s = add %a, %b
+    store y[%i], %s
+}
+program total workgroup(64) {
+    read x: [u32]
+    read_write atomic y: [u32]
+    %i = global_index
+    %n = length y
+    %k = rem %i, %n
+    %x = load x[%i]
+    %old = atomic_add y[%k], %x
+}
+program early workgroup(64) {
+    read x: [u32]
+    write y: [u32]
+    %i = global_index
+    %x = load x[%i]
+    %odd = and %x, 1
+    %leave = eq %odd, 1
+    if %leave {
+        return
+    }
+    store y[%i], %x
+}
+";
+
+fn programs() -> Vec<Arc<Validated<Program>>> {
+    let programs = validate::module(text::parse(PROGRAMS).unwrap()).unwrap_or_else(|error| panic!("{error}"));
+    programs.into_iter().map(Arc::new).collect()
+}
+
+/// Decisions that follow from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+
+    fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// A pipeline with up to so many dispatches. Most are as long as the others, and read what was written last.
+fn generate(seed: u64, dispatches: usize) -> Pipeline {
+    let programs = programs();
+    let mut random = Random(seed);
+    let mut pipeline = Pipeline::new("generated");
+    let usual = [64, 100, 1000][random.below(3)];
+    let declare = |pipeline: &mut Pipeline, random: &mut Random, name: &str, role: Role| {
+        let length = if random.chance(80) { usual } else { [1, 63, 64, 300][random.below(4)] };
+        pipeline.buffer(name, role, Element::U32, length)
+    };
+    let mut written = Vec::new();
+    let mut readable = Vec::new();
+    for (name, role) in [("in0", Role::In), ("in1", Role::In), ("out0", Role::Out), ("out1", Role::Out)] {
+        let id = declare(&mut pipeline, &mut random, name, role);
+        readable.push(id);
+        if role != Role::In {
+            written.push(id);
+        }
+    }
+    if random.chance(40) {
+        let id = declare(&mut pipeline, &mut random, "state", Role::InOut);
+        readable.push(id);
+        written.push(id);
+    }
+    let mut last = readable[0];
+    for number in 0..dispatches {
+        // Elementwise programs come more often.
+        let program = &programs[[0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 8][random.below(13)]];
+        let output = if random.chance(65) {
+            let id = declare(&mut pipeline, &mut random, &format!("t{number}"), Role::Transient);
+            readable.push(id);
+            written.push(id);
+            id
+        } else {
+            written[random.below(written.len())]
+        };
+        let mut arguments: Vec<(&str, Argument)> = Vec::new();
+        let mut bind = |name: &'static str, random: &mut Random| {
+            if program.memory_named(name).is_some() {
+                let input = if random.chance(70) { last } else { readable[random.below(readable.len())] };
+                let input = if input == output { readable[0] } else { input };
+                arguments.push((name, input.into()));
+            }
+        };
+        bind("x", &mut random);
+        bind("z", &mut random);
+        if program.memory_named("a").is_some() {
+            arguments.push(("a", (random.below(9) as u32 + 1).into()));
+        }
+        arguments.push(("y", output.into()));
+        let elements = if random.chance(80) { usual } else { [0, 1, 200][random.below(3)] };
+        pipeline.dispatch(program.clone(), Grid::Elements([elements, 1, 1]), &arguments).unwrap();
+        last = output;
+    }
+    // What is left over is an output, too, so that most of what is computed can be seen.
+    let scale = &programs[0];
+    let out = pipeline.buffer("last", Role::Out, Element::U32, usual);
+    pipeline
+        .dispatch(
+            scale.clone(),
+            Grid::Elements([usual, 1, 1]),
+            &[("a", 3u32.into()), ("x", last.into()), ("y", out.into())],
+        )
+        .unwrap();
+    pipeline
+}
+
+fn contents(buffer: &vyre_foundation::ir::pipeline::Buffer, salt: u32) -> Vec<u8> {
+    let word = |index: u32| (index ^ salt).wrapping_mul(2_654_435_761).rotate_left(salt % 31);
+    (0..buffer.length).flat_map(|index| word(index).to_le_bytes()).collect()
+}
+
+/// What comes out if every dispatch runs alone on the oracle.
+fn expected(pipeline: &Pipeline, salt: u32) -> HashMap<String, Vec<u8>> {
+    let oracle = Device::open(&Oracle::default()).unwrap();
+    let programs = programs();
+    let recorded = pipeline.recorded();
+    let mut buffers: HashMap<BufferId, Buffer> = HashMap::new();
+    for (id, buffer) in recorded.buffers.iter() {
+        let on_device = oracle.allocate(buffer.element, buffer.length.into()).unwrap();
+        if buffer.role.is_given() {
+            on_device.write(&contents(buffer, salt)).unwrap();
+        }
+        buffers.insert(id, on_device);
+    }
+    for dispatch in &recorded.dispatches {
+        let program = programs.iter().find(|program| program.name == dispatch.program).unwrap();
+        let kernel = oracle.compile(program).unwrap();
+        let argument = |argument: &Argument| match argument {
+            Argument::Buffer(id) => vyre_driver::Argument::from(&buffers[id]),
+            Argument::Scalar(literal) => vyre_driver::Argument::Scalar(*literal),
+        };
+        let arguments = dispatch.arguments.iter().map(|(name, bound)| (name.as_str(), argument(bound))).collect();
+        let grid = vyre_driver::Grid::Fixed(dispatch.grid);
+        oracle.run(&Dispatch { kernel: &kernel, grid, arguments, limits: Limits::default() }).unwrap();
+    }
+    let seen = recorded.buffers.iter().filter(|(_, buffer)| matches!(buffer.role, Role::Out | Role::InOut));
+    seen.map(|(id, buffer)| (buffer.name.clone(), buffers[&id].read().unwrap())).collect()
+}
+
+/// What comes out of a plan.
+fn outputs(compiled: &Compiled, pipeline: &Pipeline, salt: u32) -> HashMap<String, Vec<u8>> {
+    let buffers = || pipeline.recorded().buffers.values();
+    for buffer in buffers().filter(|buffer| buffer.role.is_given()) {
+        compiled.buffer(&buffer.name).unwrap().write(&contents(buffer, salt)).unwrap();
+    }
+    let run = compiled.run(Limits::default()).unwrap();
+    assert_eq!(run.outcome(), Outcome::Completed);
+    let seen = buffers().filter(|buffer| matches!(buffer.role, Role::Out | Role::InOut));
+    seen.map(|buffer| (buffer.name.clone(), compiled.buffer(&buffer.name).unwrap().read().unwrap())).collect()
+}
+
+/// Runs a pipeline twice, with other inputs the second time.
+fn check(device: &Device, pipeline: &Pipeline) {
+    let plan = pipeline.plan(device.capabilities()).unwrap();
+    let before = device.memory().used;
+    let compiled = plan.compile(device).unwrap();
+    assert_eq!(device.memory().used - before, plan.memory.peak_bytes);
+    assert!(plan.memory.over_time.iter().all(|bytes| *bytes <= plan.memory.peak_bytes));
+    for salt in [1, 2] {
+        assert_eq!(outputs(&compiled, pipeline, salt), expected(pipeline, salt), "{plan:#?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn planned_is_as_recorded(seed: u64, dispatches in 0usize..12) {
+        thread_local!(static CPU: Device = Device::open(&Cpu::default()).unwrap());
+        CPU.with(|cpu| check(cpu, &generate(seed, dispatches)));
+    }
+
+    #[test]
+    fn text_and_wire_give_back_what_was_written(seed: u64, dispatches in 0usize..12) {
+        let mut pipeline = generate(seed, dispatches);
+        if seed.is_multiple_of(2) {
+            pipeline.budget(seed);
+        }
+        let programs = programs().iter().map(|program| (***program).clone()).collect();
+        let module = Module { programs, pipelines: vec![pipeline.recorded().clone()] };
+        prop_assert_eq!(&text::parse(&text::print(&module)).unwrap(), &module);
+        let bytes = wire::encode(&module);
+        let decoded = wire::decode(&bytes).unwrap();
+        prop_assert_eq!(&decoded, &module);
+        prop_assert_eq!(wire::encode(&decoded), bytes);
+        let valid = validate::module(module).unwrap();
+        let loaded = Pipeline::load(&decoded.pipelines[0], &valid).unwrap();
+        prop_assert_eq!(loaded.recorded(), pipeline.recorded());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn planned_is_as_recorded_on_a_gpu(seed: u64, dispatches in 0usize..12) {
+        thread_local!(static GPU: Result<Device, Error> = Device::open(&vyre_wgpu::Wgpu));
+        GPU.with(|gpu| match gpu {
+            Ok(gpu) => check(gpu, &generate(seed, dispatches)),
+            // Where there is none, there is nothing to be checked.
+            Err(error) => assert!(matches!(error, Error::NoAdapter { .. }), "{error}"),
+        });
+    }
+
+    #[test]
+    fn a_lower_budget_is_kept_or_refused(seed: u64, dispatches in 4usize..12) {
+        let oracle = Device::open(&Cpu::default()).unwrap();
+        let mut pipeline = generate(seed, dispatches);
+        let mut budget = pipeline.plan(oracle.capabilities()).unwrap().memory.peak_bytes;
+        loop {
+            pipeline.budget(budget);
+            match pipeline.plan(oracle.capabilities()) {
+                Ok(plan) => {
+                    prop_assert!(plan.memory.peak_bytes <= budget);
+                    check(&oracle, &pipeline);
+                    budget = plan.memory.peak_bytes - 1;
+                }
+                Err(Error::OverBudget { required, budget: given, .. }) => {
+                    prop_assert_eq!(given, budget);
+                    prop_assert!(required > budget);
+                    pipeline.budget(required);
+                    prop_assert_eq!(pipeline.plan(oracle.capabilities()).unwrap().memory.peak_bytes, required);
+                    break;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+}
+
+/// What a device was asked for.
+#[derive(Default)]
+struct Counts {
+    compiled: AtomicUsize,
+    allocated: AtomicUsize,
+    /// Submissions that launch something.
+    submitted: AtomicUsize,
+}
+
+struct Counted(Arc<Counts>);
+
+struct CountedDevice(Box<dyn backend::Device>, Arc<Counts>);
+
+impl backend::Backend for Counted {
+    fn name(&self) -> &'static str {
+        "counted"
+    }
+
+    fn description(&self) -> &'static str {
+        "the oracle, counting what it is asked for"
+    }
+
+    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
+        Ok(Box::new(CountedDevice(backend::Backend::open(&Oracle::default())?, self.0.clone())))
+    }
+}
+
+impl backend::Device for CountedDevice {
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+
+    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn backend::Kernel>, Error> {
+        self.1.compiled.fetch_add(1, Relaxed);
+        self.0.compile(program)
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<Arc<dyn backend::Memory>, Error> {
+        self.1.allocated.fetch_add(1, Relaxed);
+        self.0.allocate(bytes)
+    }
+
+    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
+        let launches = commands.iter().any(|command| matches!(command, Command::Launch(_)));
+        self.1.submitted.fetch_add(usize::from(launches), Relaxed);
+        self.0.submit(commands)
+    }
+}
+
+#[test]
+fn replaying_compiles_and_allocates_nothing_and_submits_once_for_each_group() {
+    let counts = Arc::new(Counts::default());
+    let device = Device::open(&Counted(counts.clone())).unwrap();
+    let pipeline = generate(11, 11);
+    let plan = pipeline.plan(device.capabilities()).unwrap();
+    let compiled = plan.compile(&device).unwrap();
+    let before = (counts.compiled.load(Relaxed), counts.allocated.load(Relaxed));
+    for salt in 0..10 {
+        let submitted = counts.submitted.load(Relaxed);
+        let run = compiled.run(Limits::default()).unwrap();
+        assert_eq!(run.groups.len(), plan.groups.len());
+        assert_eq!(counts.submitted.load(Relaxed) - submitted, plan.groups.len());
+        assert_eq!(outputs(&compiled, &pipeline, salt), expected(&pipeline, salt));
+    }
+    assert_eq!((counts.compiled.load(Relaxed), counts.allocated.load(Relaxed)), before);
+}
+
+/// `count` times `scale`, from `x` to `y`.
+fn chain(count: usize, length: u32) -> Pipeline {
+    let scale = programs().remove(0);
+    let mut pipeline = Pipeline::new("chain");
+    let mut last = pipeline.buffer("x", Role::In, Element::U32, length);
+    for number in 1..=count {
+        let (name, role) =
+            if number == count { ("y".into(), Role::Out) } else { (format!("t{number}"), Role::Transient) };
+        let next = pipeline.buffer(name, role, Element::U32, length);
+        let arguments = [("a", 3u32.into()), ("x", last.into()), ("y", next.into())];
+        pipeline.dispatch(scale.clone(), Grid::Elements([length, 1, 1]), &arguments).unwrap();
+        last = next;
+    }
+    pipeline
+}
+
+#[test]
+fn a_chain_is_one_launch() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    let plan = chain(12, 1024).plan(device.capabilities()).unwrap();
+    assert_eq!((plan.launches.len(), plan.avoided_launches(), plan.groups.len()), (1, 11, 1));
+    assert_eq!((plan.avoided_bytes(), plan.memory.peak_bytes), (11 * 4096, 2 * 4096));
+    assert!(plan.joins.iter().all(|join| *join == Join::Fused));
+    check(&device, &chain(12, 1024));
+}
+
+#[test]
+fn independent_dispatches_are_between_the_same_barriers_until_memory_is_short() {
+    // Four times: gather something into a transient, and gather from that.
+    let gather = programs().remove(2);
+    let device = Device::open(&Oracle::default()).unwrap();
+    let mut pipeline = Pipeline::new("lanes");
+    let x = pipeline.buffer("x", Role::In, Element::U32, 1024);
+    for lane in 0..4 {
+        let t = pipeline.buffer(format!("t{lane}"), Role::Transient, Element::U32, 1024);
+        let y = pipeline.buffer(format!("y{lane}"), Role::Out, Element::U32, 1);
+        let mut dispatch = |from: BufferId, to: BufferId, elements| {
+            let arguments = [("x", from.into()), ("z", from.into()), ("y", to.into())];
+            pipeline.dispatch(gather.clone(), Grid::Elements([elements, 1, 1]), &arguments).unwrap();
+        };
+        dispatch(x, t, 1024);
+        dispatch(t, y, 32);
+    }
+    let widths = |pipeline: &Pipeline| {
+        let plan = pipeline.plan(device.capabilities()).unwrap();
+        check(&device, pipeline);
+        (plan.groups.iter().map(Vec::len).collect::<Vec<_>>(), plan.memory.peak_bytes)
+    };
+    let resident = 4096 + 4 * 256;
+    assert_eq!(widths(&pipeline), (vec![4, 4], resident + 4 * 4096));
+    pipeline.budget(resident + 2 * 4096);
+    assert!(widths(&pipeline).1 <= resident + 2 * 4096);
+    pipeline.budget(resident + 4096);
+    assert_eq!(widths(&pipeline), (vec![1; 8], resident + 4096));
+    pipeline.budget(resident + 4095);
+    let refused = pipeline.plan(device.capabilities());
+    let (required, budget) = (resident + 4096, resident + 4095);
+    assert_eq!(refused.err(), Some(Error::OverBudget { field: "pipeline bytes", required, budget }));
+}
+
+#[test]
+fn mistakes_are_typed() {
+    let scale = programs().remove(0);
+    let mut pipeline = Pipeline::new("wrong");
+    let x = pipeline.buffer("x", Role::In, Element::U32, 4);
+    let y = pipeline.buffer("y", Role::Out, Element::U32, 4);
+    let grid = Grid::Elements([4, 1, 1]);
+    let codes = [
+        pipeline.dispatch(scale.clone(), grid, &[("x", x.into()), ("y", y.into())]),
+        pipeline.dispatch(scale.clone(), grid, &[("a", 1u32.into()), ("x", y.into()), ("y", x.into())]),
+        pipeline.dispatch(scale.clone(), grid, &[("a", 1u32.into()), ("x", y.into()), ("y", y.into())]),
+        pipeline.dispatch(
+            scale,
+            Grid::Groups([1 << 26, 1, 1]),
+            &[("a", 1u32.into()), ("x", x.into()), ("y", y.into())],
+        ),
+    ];
+    assert_eq!(codes.map(|result| result.unwrap_err().code()), ["L004", "L012", "L011", "L001"]);
+    let device = Device::open(&Oracle::default()).unwrap();
+    let compiled = pipeline.plan(device.capabilities()).unwrap().compile(&device).unwrap();
+    assert_eq!(compiled.buffer("z").unwrap_err().code(), "L002");
+    pipeline.buffer("x", Role::Transient, Element::U32, 0);
+    assert_eq!(pipeline.plan(device.capabilities()).unwrap_err().code(), "V028");
+}
