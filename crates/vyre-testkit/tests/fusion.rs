@@ -79,7 +79,7 @@ impl Chain {
             let declared = self
                 .programs
                 .iter()
-                .find_map(|program| Some(program.memory_named(name).map(|id| program.memory[id].element)?));
+                .find_map(|program| program.memory_named(name).map(|id| program.memory[id].element));
             declared.map_or(1, Element::size)
         };
         let mut state = 1u32;
