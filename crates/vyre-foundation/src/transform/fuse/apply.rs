@@ -245,7 +245,9 @@ impl Fusion<'_> {
             values: Arena::filled(stage.program.values.len(), None),
         };
         copy.block(stage.program.body, body);
-        if at + 1 < self.stages.len() {
+        // What ends the last stage may as well end the launch, and has to where others wait at a barrier.
+        let is_last = at + 1 == self.stages.len();
+        if !is_last || !(stage.facts.collective || stage.facts.traps) {
             ends::contain(&mut self.program, body);
         } else if let Some(&last) = self.program.blocks[body].insts.last()
             && self.program.insts[last].op == Op::Return
