@@ -3,6 +3,7 @@
 //! * A branch whose condition is known is replaced by the arm that is taken; if that leaves the block, what follows is never
 //!   reached and goes, too.
 //! * Two branches on one condition become one, if what stands between them can stand before both.
+//! * A branch that only guards another one is a branch on both conditions.
 //! * A branch on a negation is the branch with its arms swapped.
 //! * A branch whose arms do the same is replaced by one of them, and one whose arms only compute a little by the computation
 //!   of both and a `select` for each result. Operations are total, so computing both is safe.
@@ -113,6 +114,7 @@ impl Simplifier {
             self.splice(program, id, then, into);
             return true;
         }
+        self.changed |= guard_both(program, id, into);
         self.select(program, id, into)
     }
 
@@ -225,13 +227,8 @@ impl Simplifier {
     /// Joins a branch with one before it, if that is on the same condition, leads here, and what stands between them can stand
     /// before both: it takes nothing from the first, and always gives the same.
     fn follows_its_like(&self, program: &mut Program, id: InstId, before: &mut [InstId]) -> bool {
-        let can_move = |inst: &Inst| match inst.op.row().kind {
-            Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
-            Kind::Access => inst.op.memory().is_some_and(|memory| !program.memory[memory].writable()),
-            Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
-        };
         let is_like = |other: &Inst| other.op == Op::If && other.operands == program.insts[id].operands;
-        let moves = before.iter().rev().take(BETWEEN).take_while(|&&inst| can_move(&program.insts[inst])).count();
+        let moves = before.iter().rev().take(BETWEEN).take_while(|&&inst| can_move(program, inst)).count();
         let Some(at) = before.len().checked_sub(moves + 1) else { return false };
         let earlier = before[at];
         let takes = |&inst: &InstId| {
@@ -251,6 +248,74 @@ impl Simplifier {
         }
         join(program, earlier, id);
         true
+    }
+}
+
+/// Makes a branch whose only purpose is to guard another one a branch on both conditions. What the second condition needs goes
+/// before it, if that is little, and the rest into the inner arm.
+fn guard_both(program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
+    let Some((outer, outer_holds)) = guarded(program, id) else { return false };
+    let [between @ .., inner, _] = &program.blocks[outer].insts[..] else { return false };
+    let Some((arm, inner_holds)) = guarded(program, *inner) else { return false };
+    if !between.iter().all(|&inst| can_move(program, inst)) {
+        return false;
+    }
+    let mut needed = vec![program.insts[*inner].operands[0]];
+    let (mut before, mut inside) = (Vec::new(), Vec::new());
+    for &inst in between.iter().rev() {
+        if program.insts[inst].results.iter().any(|result| needed.contains(result)) {
+            needed.extend_from_slice(&program.insts[inst].operands);
+            before.push(inst);
+        } else {
+            inside.push(inst);
+        }
+    }
+    if before.len() > FEW {
+        return false;
+    }
+    into.extend(before.into_iter().rev());
+    inside.reverse();
+    let span = program.insts[id].span;
+    let conditions =
+        [(program.insts[id].operands[0], outer_holds), (needed[0], inner_holds)].map(|(condition, holds)| {
+            if holds {
+                return condition;
+            }
+            let (not, negated) = make(program, Op::Not, &[condition], Type::Bool, span);
+            into.push(not);
+            negated
+        });
+    let (both, condition) = make(program, Op::And, &conditions, Type::Bool, span);
+    into.push(both);
+    inside.append(&mut program.blocks[arm].insts);
+    program.blocks[outer].insts = inside;
+    program.insts[id].operands[0] = condition;
+    if !outer_holds {
+        program.insts[id].blocks.swap(0, 1);
+    }
+    true
+}
+
+/// The arm of a branch that only guards it, and for which value of the condition it is executed.
+fn guarded(program: &Program, id: InstId) -> Option<(BlockId, bool)> {
+    let inst = &program.insts[id];
+    if inst.op != Op::If || !inst.results.is_empty() || !falls_through(program, id) {
+        return None;
+    }
+    match [0, 1].map(|arm| program.blocks[inst.blocks[arm]].insts.len() == 1) {
+        [false, true] => Some((inst.blocks[0], true)),
+        [true, false] => Some((inst.blocks[1], false)),
+        [true, true] | [false, false] => None,
+    }
+}
+
+/// Whether an instruction may be executed earlier, and for nothing: it has no effects, and gives the same wherever it stands.
+fn can_move(program: &Program, id: InstId) -> bool {
+    let inst = &program.insts[id];
+    match inst.op.row().kind {
+        Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
+        Kind::Access => inst.op.memory().is_some_and(|memory| !program.memory[memory].writable()),
+        Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
     }
 }
 

@@ -78,11 +78,11 @@ impl Form {
     /// The numbers of all invocations of a workgroup together.
     pub(super) fn of_workgroup(self, counts: Counts) -> Form {
         let mut whole = self;
-        for position in 3..6 {
-            let reach = self.factors[position] * i64::from(counts[position] - 1);
+        for (factor, count) in whole.factors.iter_mut().zip(counts).skip(3) {
+            let reach = *factor * i64::from(count - 1);
             whole.low += reach.min(0);
             whole.high += reach.max(0);
-            whole.factors[position] = 0;
+            *factor = 0;
         }
         whole
     }

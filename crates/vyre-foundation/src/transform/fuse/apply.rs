@@ -1,6 +1,6 @@
 //! Puts stages into one program.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::access::{Form, Touch, position};
@@ -9,7 +9,7 @@ use crate::ir::entity::Arena;
 use crate::ir::ops::Payload;
 use crate::ir::{
     Access, Axis, BlockId, Def, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space, Span, Type,
-    ValueId, Values,
+    ValueId, Values, total_invocations,
 };
 use crate::optimizer::edit::{branch_on, unused_name};
 use crate::optimizer::outside;
@@ -23,7 +23,7 @@ pub(super) struct Applied {
     pub(super) dropped: Vec<BufferId>,
 }
 
-pub(super) fn apply(name: &str, stages: &[Stage<'_>], transient: &dyn Fn(BufferId) -> bool) -> Applied {
+pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(BufferId) -> bool) -> Applied {
     let size = stages.first().map_or([1; 3], |stage| stage.program.workgroup_size);
     let name = if is_name(name) { name } else { "fused" };
     let mut fusion = Fusion {
@@ -33,9 +33,14 @@ pub(super) fn apply(name: &str, stages: &[Stage<'_>], transient: &dyn Fn(BufferI
         objects: Vec::new(),
         dropped: Vec::new(),
     };
+    if let Some(&&Stage { groups, .. }) = stages.first()
+        && total_invocations(groups, size).is_some_and(|count| count > 0)
+    {
+        fusion.program.launch = Some(std::array::from_fn(|axis| groups[axis] * size[axis]));
+    }
     fusion.program.fast = stages.iter().all(|stage| stage.program.fast);
     // A stage may be alone because its blocks are nested too deeply; then nothing may be put around it.
-    let is_deep = stages.iter().any(Stage::is_deep);
+    let is_deep = stages.iter().any(|stage| stage.is_deep());
     let crossing = fusion.place_buffers(&|buffer| transient(buffer) && !is_deep);
     fusion.place_others();
     let mut since_barrier = Vec::new();
@@ -53,9 +58,9 @@ pub(super) fn apply(name: &str, stages: &[Stage<'_>], transient: &dyn Fn(BufferI
 
 /// The `global_index` from which on invocations do nothing, if there are such: all stores are at that index, and the buffers end
 /// there. Saying so once is better than asking at every store whether it is inside.
-fn end(stages: &[Stage<'_>]) -> Option<u32> {
+fn end(stages: &[&Stage<'_>]) -> Option<u32> {
     let counts = stages.first()?.counts();
-    let all_alone = |stage: &Stage<'_>| {
+    let all_alone = |stage: &&Stage<'_>| {
         let shares = stage.program.memory.values().any(|memory| memory.space == Space::Workgroup);
         !(stage.facts.collective || stage.facts.prints || stage.facts.traps || shares)
     };
@@ -91,7 +96,7 @@ type Crossing = FxHashMap<BufferId, Space>;
 
 struct Fusion<'s> {
     program: Program,
-    stages: &'s [Stage<'s>],
+    stages: &'s [&'s Stage<'s>],
     /// For each stage, where its objects are.
     homes: Vec<Arena<MemId, Home>>,
     objects: Vec<(MemId, usize, MemId)>,
@@ -108,7 +113,9 @@ impl Fusion<'_> {
             (Space::Private, limits::PRIVATE_BYTES.saturating_sub(bytes_of(Space::Private))),
             (Space::Workgroup, limits::WORKGROUP_BYTES.saturating_sub(bytes_of(Space::Workgroup))),
         ];
-        for buffer in super::buffers(stages) {
+        let mut seen = FxHashSet::default();
+        let buffers = stages.iter().flat_map(|stage| &stage.buffers).map(|bound| bound.buffer);
+        for buffer in buffers.filter(|buffer| seen.insert(*buffer)) {
             let bound =
                 stages.iter().enumerate().flat_map(|(at, stage)| stage.bound(buffer).map(move |bound| (at, *bound)));
             let bound: Vec<(usize, Bound)> = bound.collect();
@@ -238,7 +245,9 @@ impl Fusion<'_> {
             values: Arena::filled(stage.program.values.len(), None),
         };
         copy.block(stage.program.body, body);
-        if at + 1 < self.stages.len() {
+        // What ends the last stage may as well end the launch, and has to where others wait at a barrier.
+        let is_last = at + 1 == self.stages.len();
+        if !is_last || !(stage.facts.collective || stage.facts.traps) {
             ends::contain(&mut self.program, body);
         } else if let Some(&last) = self.program.blocks[body].insts.last()
             && self.program.insts[last].op == Op::Return

@@ -16,8 +16,6 @@ mod access;
 mod apply;
 mod ends;
 
-use rustc_hash::FxHashSet;
-
 use crate::Validated;
 use crate::ir::{MemId, Program, Space};
 use crate::validate::{self, limits};
@@ -216,8 +214,7 @@ pub fn may_join(before: &[Stage<'_>], next: &Stage<'_>) -> Result<(), Refusal> {
     }
     // What a stage reads is the same for all invocations only as long as nobody writes it.
     let guarded = all.iter().any(|stage| stage.facts.guarded);
-    let stages: Vec<Stage<'_>> = all.into_iter().cloned().collect();
-    if guarded && validate::diagnose(&apply::apply(&next.program.name, &stages, &|_| false).program).is_some() {
+    if guarded && validate::diagnose(&apply::apply(&next.program.name, &all, &|_| false).program).is_some() {
         return Err(Refusal::Divergent);
     }
     Ok(())
@@ -295,14 +292,8 @@ pub struct Fused {
 /// # Panics
 /// A stage was refused. What [may join](may_join) can be fused.
 pub fn fuse(name: &str, stages: &[Stage<'_>], transient: &dyn Fn(BufferId) -> bool) -> Fused {
-    let apply::Applied { program, objects, dropped } = apply::apply(name, stages, transient);
+    let apply::Applied { program, objects, dropped } =
+        apply::apply(name, &stages.iter().collect::<Vec<_>>(), transient);
     let program = validate::program(program).expect("stages that may join each other are a valid program together");
     Fused { program, objects, dropped }
-}
-
-/// All buffers of some stages, in the order in which they are first named.
-fn buffers(stages: &[Stage<'_>]) -> Vec<BufferId> {
-    let mut seen = FxHashSet::default();
-    let all = stages.iter().flat_map(|stage| &stage.buffers).map(|bound| bound.buffer);
-    all.filter(|buffer| seen.insert(*buffer)).collect()
 }
