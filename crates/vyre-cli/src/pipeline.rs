@@ -191,7 +191,7 @@ fn describe(plan: &Plan, device: &str, programs: &[&str]) -> String {
     let memory = &plan.memory;
     let _ = writeln!(
         text,
-        "\nfusion saves {} launches and {} bytes of buffers",
+        "\nfusion saves {} of {dispatches} launches, and {} bytes of buffers",
         plan.avoided_launches(),
         plan.avoided_bytes()
     );

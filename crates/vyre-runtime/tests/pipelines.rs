@@ -12,7 +12,7 @@ use vyre_foundation::ir::pipeline::{Argument, Role};
 use vyre_foundation::ir::{BufferId, Element, Module, Program};
 use vyre_foundation::launch::{Grid, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate, wire};
-use vyre_runtime::pipeline::{Compiled, Join, Pipeline};
+use vyre_runtime::pipeline::{Compiled, Join, Pipeline, Plan};
 
 const PROGRAMS: &str = "
 program scale workgroup(64) {
@@ -417,6 +417,24 @@ fn a_chain_is_one_launch() {
     assert_eq!((plan.avoided_bytes(), plan.memory.peak_bytes), (11 * 4096, 2 * 4096));
     assert!(plan.joins.iter().all(|join| *join == Join::Fused));
     check(&device, &chain(12, 1024));
+}
+
+/// Generated pipelines are not all alike.
+#[test]
+fn generated_pipelines_reach_every_decision() {
+    let device = Device::open(&Oracle::default()).unwrap();
+    let plans: Vec<_> = (0..200).map(|seed| generate(seed, 11).plan(device.capabilities()).unwrap()).collect();
+    let count = |reached: &dyn Fn(&Plan) -> bool| plans.iter().filter(|plan| reached(plan)).count();
+    let counts = [
+        count(&|plan| plan.launches.iter().any(|launch| launch.dispatches.len() > 3)),
+        count(&|plan| plan.avoided_bytes() > 0),
+        count(&|plan| plan.joins.iter().any(|join| matches!(join, Join::Refused(_)))),
+        count(&|plan| plan.groups.iter().any(|group| group.len() > 1)),
+        count(&|plan| plan.order.is_sorted()),
+        count(&|plan| plan.memory.slots.len() > 1),
+        count(&|plan| plan.memory.peak_bytes + 1024 < plan.memory.unshared_bytes),
+    ];
+    assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
 }
 
 #[test]
