@@ -50,7 +50,9 @@ pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(Buffer
         fusion.stage(stage, end);
     }
     let Fusion { mut program, objects, dropped, .. } = fusion;
-    program.push(program.body, Op::Return, [], &[], [], Span::NONE);
+    if !is_deep {
+        program.push(program.body, Op::Return, [], &[], [], Span::NONE);
+    }
     // Lengths that were open are known now, and with them some accesses that do nothing.
     outside::resolve(&mut program);
     Applied { program, objects, dropped }
@@ -151,8 +153,9 @@ impl Fusion<'_> {
                 _ => None,
             };
             if let (Some(Window { own: false, .. }), true) = (window, stores) {
-                let space = if home.is_some() { Space::Workgroup } else { Space::Storage(Access::ReadWrite) };
-                crossing.insert(buffer, space);
+                let space = home.map_or(Space::Storage(Access::ReadWrite), |_| Space::Workgroup);
+                // Nobody has to wait for what is nowhere.
+                crossing.extend(Some((buffer, space)).filter(|_| !matches!(home, Some(Home::Nowhere))));
             }
             let home = match home {
                 Some(home) => {
@@ -245,6 +248,10 @@ impl Fusion<'_> {
             values: Arena::filled(stage.program.values.len(), None),
         };
         copy.block(stage.program.body, body);
+        if stage.is_deep() {
+            self.program.blocks[self.program.body].insts = std::mem::take(&mut self.program.blocks[body].insts);
+            return;
+        }
         // What ends the last stage may as well end the launch, and has to where others wait at a barrier.
         let is_last = at + 1 == self.stages.len();
         if !is_last || !(stage.facts.collective || stage.facts.traps) {
@@ -264,12 +271,6 @@ impl Fusion<'_> {
             self.program.push(nothing, Op::Yield, [], &[], [], Span::NONE);
             self.program.push(region, Op::If, [before], &[], [body, nothing], Span::NONE);
             self.program.push(region, Op::Yield, [], &[], [], Span::NONE);
-        }
-        if stage.is_deep() {
-            let mut insts = std::mem::take(&mut self.program.blocks[body].insts);
-            insts.pop();
-            self.program.blocks[self.program.body].insts.append(&mut insts);
-            return;
         }
         let name = stage.program.name.as_str();
         self.program.push(self.program.body, Op::Region(name.into()), [], &[], [region], Span::NONE);
