@@ -13,7 +13,7 @@
 
 use crate::analysis::Analyses;
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, Def, Inst, InstId, Op, Program, Type, ValueId};
+use crate::ir::{BlockId, Def, Inst, InstId, Op, Program, Space, Type, ValueId};
 use crate::optimizer::edit::{Renaming, falls_through, join, jumps, make};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
@@ -270,7 +270,16 @@ fn guard_both(program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool
             inside.push(inst);
         }
     }
-    if before.len() > FEW {
+    // A load that is guarded needs no check.
+    let costs_little = |&inst: &InstId| {
+        let inst = &program.insts[inst];
+        match inst.op.row().kind {
+            Kind::Access => inst.op.memory().is_some_and(|memory| program.memory[memory].space == Space::Uniform),
+            Kind::PerInvocation | Kind::PerGroup => true,
+            _ => cost::is_cheap(program, inst),
+        }
+    };
+    if before.len() > FEW || !before.iter().all(costs_little) {
         return false;
     }
     into.extend(before.into_iter().rev());
