@@ -861,6 +861,25 @@ fn the_first_mistake_counts() {
     });
 }
 
+#[test]
+fn instructions_know_the_call_that_made_them() {
+    let line = line!() + 2;
+    let mut program = build([1, 1, 1], |k| {
+        k.loop_(|| {
+            k.if_(k.global_index().eq(1), || k.trap(7));
+        });
+    });
+    program.compact();
+    let mut lines = Vec::new();
+    program.walk(|id, _| {
+        let inst = &program.insts[id];
+        if matches!(inst.op, Op::Loop | Op::Trap) {
+            lines.push(program.place(inst.span).map(|place| (place.file(), place.line())));
+        }
+    });
+    assert_eq!(lines, [Some((file!(), line)), Some((file!(), line + 1))]);
+}
+
 /// Random programs with variables, executed as they are written and as they are built.
 mod random {
     use super::*;

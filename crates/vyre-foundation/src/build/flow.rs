@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::state::Arm;
 use super::{Arg, Bundle, Integer, Kernel, Val};
-use crate::ir::{Op, Scalar, ValueId};
+use crate::ir::{Literal, Op, Scalar, ValueId, Values};
 
 /// A mutable variable. It can be used until the block it was made in ends.
 ///
@@ -170,6 +170,12 @@ impl Kernel {
     pub fn trap<'k>(&'k self, code: impl Arg<'k, u32>) {
         let code = code.operand(self);
         self.state.borrow_mut().exit(Op::Trap, &[code]);
+    }
+
+    /// Stands for values where a block has ended: what a closure returns there goes nowhere.
+    pub fn never<'k, R: Bundle<'k>>(&'k self) -> R {
+        let zeros = R::result_types().into_iter().map(|ty| self.state.borrow_mut().program.literal(Literal::zero(ty)));
+        R::from_values(self, &mut zeros.collect::<Values>().into_iter())
     }
 
     #[track_caller]

@@ -5,6 +5,8 @@
 
 use std::panic::Location;
 
+use rustc_hash::FxHashMap;
+
 use super::joins;
 use crate::Error;
 use crate::diagnostics::{Fault, Found};
@@ -23,6 +25,8 @@ pub(super) struct State {
     /// Those whose block is open, in the order in which they were made.
     alive: Vec<usize>,
     mistake: Option<Error>,
+    /// Positions of the program's places.
+    places: FxHashMap<&'static Location<'static>, u32>,
 }
 
 struct Frame {
@@ -74,6 +78,7 @@ impl State {
             variables: Vec::new(),
             alive: Vec::new(),
             mistake: None,
+            places: FxHashMap::default(),
         }
     }
 
@@ -144,16 +149,37 @@ impl State {
         if !self.reachable() {
             return types.iter().map(|&ty| self.program.literal(Literal::zero(ty))).collect();
         }
-        let inst = self.push(self.frames[self.frames.len() - 1].block, op, operands, types, blocks);
+        let (block, span) = (self.innermost().block, self.here());
+        let inst = self.push(block, op, operands, types, blocks, span);
         if let Some(fault) = validate::instruction(&self.program, inst) {
             self.misuse(fault.to_string());
         }
         self.program.insts[inst].results.clone()
     }
 
-    fn push(&mut self, block: BlockId, op: Op, operands: &[ValueId], types: &[Type], blocks: &[BlockId]) -> InstId {
+    /// The call of the builder that is being executed.
+    #[track_caller]
+    fn here(&mut self) -> Span {
+        let location = Location::caller();
+        let places = &mut self.program.places;
+        let start = *self.places.entry(location).or_insert_with(|| {
+            places.push(location);
+            places.len() as u32 - 1
+        });
+        Span { start, end: start + 1 }
+    }
+
+    fn push(
+        &mut self,
+        block: BlockId,
+        op: Op,
+        operands: &[ValueId],
+        types: &[Type],
+        blocks: &[BlockId],
+        span: Span,
+    ) -> InstId {
         self.homes.push(block);
-        self.program.push(block, op, operands.iter().copied(), types, blocks.iter().copied(), Span::NONE)
+        self.program.push(block, op, operands.iter().copied(), types, blocks.iter().copied(), span)
     }
 
     /// Appends a terminator that leaves the innermost block.
@@ -204,7 +230,7 @@ impl State {
     fn terminate(&mut self, block: BlockId) {
         let last = self.program.blocks[block].insts.last();
         if last.is_none_or(|&last| !self.program.insts[last].op.is_terminator()) {
-            self.push(block, Op::Return, &[], &[], &[]);
+            self.push(block, Op::Return, &[], &[], &[], Span::NONE);
         }
     }
 
@@ -227,7 +253,7 @@ impl State {
         for arm in &complete {
             let variables = changed.iter().map(|&index| arm.variables[index]);
             let yielded: Values = arm.returned.iter().copied().chain(variables).collect();
-            self.push(arm.block, Op::Yield, &yielded, &[], &[]);
+            self.push(arm.block, Op::Yield, &yielded, &[], &[], Span::NONE);
         }
 
         let variable_types = changed.iter().map(|&index| self.program.ty(before[index]));

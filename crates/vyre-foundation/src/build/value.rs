@@ -21,6 +21,14 @@ impl<'k, T: Scalar> Val<'k, T> {
         Val { kernel, id, ty: PhantomData }
     }
 
+    /// [`Cast`](Op::Cast); to its own type, the value itself.
+    #[track_caller]
+    #[must_use]
+    pub fn cast<U: Scalar>(self) -> Val<'k, U> {
+        let operand = self.operand(self.kernel);
+        if T::TYPE == U::TYPE { Val::new(self.kernel, operand) } else { self.kernel.apply(Op::Cast, &[operand]) }
+    }
+
     /// Gives the value a name, which the program's text shows.
     #[track_caller]
     pub fn named(self, name: &str) -> Self {
@@ -33,6 +41,7 @@ impl<'k, T: Scalar> Val<'k, T> {
 }
 
 /// What can be given where a value of type `T` is wanted: a [`Val`], or a Rust literal.
+#[diagnostic::on_unimplemented(message = "this must be a value of type `{T}`", label = "not a value of type `{T}`")]
 pub trait Arg<'k, T> {
     /// The value, checked to be visible where `kernel` is now.
     #[doc(hidden)]
@@ -264,7 +273,6 @@ methods! {
     impl[Scalar] T {
         eq(other: T) -> Val<'k, bool> = Eq;
         ne(other: T) -> Val<'k, bool> = Ne;
-        cast<U>() -> Val<'k, U> = Cast;
         bitcast<U>() -> Val<'k, U> = Bitcast;
         broadcast() -> Val<'k, T> = Broadcast;
         subgroup_shuffle(lane: u32) -> Val<'k, T> = SubgroupShuffle;

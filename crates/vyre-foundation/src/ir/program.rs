@@ -1,6 +1,7 @@
 //! Modules, programs, and what they are made of.
 
 use std::fmt;
+use std::panic::Location;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
@@ -49,6 +50,9 @@ pub struct Program {
     pub body: BlockId,
     /// Names of values, for people; they mean nothing.
     pub names: FxHashMap<ValueId, Box<str>>,
+    /// Where the calls of the builder stand that the program was made by. A program has either these or a source text: its
+    /// spans are then [positions in this list](Program::place).
+    pub places: Vec<&'static Location<'static>>,
     literals: FxHashMap<Literal, ValueId>,
 }
 
@@ -189,7 +193,8 @@ pub struct Block {
     pub insts: Vec<InstId>,
 }
 
-/// A range of bytes in the source text. What was not read from text has the empty span.
+/// A range of bytes in the source text; where the builder made the program, the one position of a [place](Program::place).
+/// What has neither has the empty span.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Span {
     /// First byte.
@@ -199,7 +204,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The span of what was not read from text.
+    /// The span of what stands nowhere.
     pub const NONE: Span = Span { start: 0, end: 0 };
 
     /// The smallest span that covers both.
@@ -259,8 +264,14 @@ impl Program {
             blocks,
             body,
             names: FxHashMap::default(),
+            places: Vec::new(),
             literals: FxHashMap::default(),
         }
+    }
+
+    /// Where in Rust source something stands that the builder made.
+    pub fn place(&self, span: Span) -> Option<&'static Location<'static>> {
+        if span == Span::NONE { None } else { self.places.get(span.start as usize).copied() }
     }
 
     /// The value of a literal. Equal literals are one value.
@@ -378,6 +389,7 @@ impl Program {
         let mut old = std::mem::replace(self, empty);
         self.launch = old.launch;
         self.fast = old.fast;
+        self.places = std::mem::take(&mut old.places);
         self.constants = std::mem::take(&mut old.constants);
         self.memory = std::mem::take(&mut old.memory);
         let mut moved = Arena::filled(old.values.len(), None);

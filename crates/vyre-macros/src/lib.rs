@@ -1,0 +1,81 @@
+//! `#[kernel]`: a Rust function becomes a kernel.
+//!
+//! The function is written out twice. Its *plain* version is the function as it stands: rustc infers and checks types there,
+//! in the user's own terms, and it is what `host` runs. Its *builder* version makes the program: every statement becomes calls
+//! of `vyre_foundation::build`, with the spans of the user's tokens, so that a place in the program is a line of the source.
+//! `usize` is `u32` in the second.
+
+mod body;
+mod signature;
+
+use proc_macro::TokenStream;
+use syn::parse::{Parse, ParseStream};
+use syn::spanned::Spanned;
+use syn::{Expr, ExprLit, Ident, ItemFn, Lit, Token};
+
+/// Makes a kernel of a function: `#[kernel(workgroup = 256)]`, or with two or three sizes, `#[kernel(workgroup = (16, 16))]`.
+///
+/// `#[kernel(inline)]` makes a function that kernels can call. `fast` lets floats be whatever the device makes of them. The
+/// documentation of the crate `vyre` says what can stand in the body.
+#[proc_macro_attribute]
+pub fn kernel(options: TokenStream, function: TokenStream) -> TokenStream {
+    let expanded = syn::parse(options).and_then(|options: Options| {
+        let function: ItemFn = syn::parse(function)
+            .map_err(|error| syn::Error::new(error.span(), format!("a kernel is a function: {error}")))?;
+        if options.inline { signature::inline(&function) } else { signature::kernel(&options, &function) }
+    });
+    expanded.unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// What stands in the parentheses of the attribute.
+#[derive(Default)]
+struct Options {
+    workgroup: Option<[u32; 3]>,
+    inline: bool,
+    fast: bool,
+}
+
+impl Parse for Options {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Options> {
+        let mut options = Options::default();
+        while !input.is_empty() {
+            let name: Ident = input.parse()?;
+            match name.to_string().as_str() {
+                "inline" => options.inline = true,
+                "fast" => options.fast = true,
+                "workgroup" => {
+                    input.parse::<Token![=]>()?;
+                    options.workgroup = Some(sizes(&input.parse()?)?);
+                }
+                _ => {
+                    let message =
+                        format!("`{name}` is not an option: there are `workgroup = 256`, `inline` and `fast`");
+                    return Err(syn::Error::new(name.span(), message));
+                }
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// One to three sizes of a workgroup.
+fn sizes(expr: &Expr) -> syn::Result<[u32; 3]> {
+    let one = |expr: &Expr| match expr {
+        Expr::Lit(ExprLit { lit: Lit::Int(size), .. }) => size.base10_parse::<u32>(),
+        _ => Err(syn::Error::new(expr.span(), "write the size as a number, such as `256`")),
+    };
+    let mut sizes = [1; 3];
+    match expr {
+        Expr::Tuple(tuple) if (1..=3).contains(&tuple.elems.len()) => {
+            for (size, expr) in sizes.iter_mut().zip(&tuple.elems) {
+                *size = one(expr)?;
+            }
+        }
+        Expr::Tuple(_) => return Err(syn::Error::new(expr.span(), "a workgroup has one to three dimensions")),
+        _ => sizes[0] = one(expr)?,
+    }
+    Ok(sizes)
+}

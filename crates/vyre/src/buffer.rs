@@ -1,0 +1,123 @@
+//! Typed buffers, and parts of them.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+
+use vyre_foundation::build::Stored;
+
+use crate::Error;
+
+/// A type that buffers are made of.
+pub trait Element: Stored + bytemuck::Pod {}
+impl<T: Stored + bytemuck::Pod> Element for T {}
+
+/// Memory of a device, of elements of one type. A kernel takes `&Buffer<T>` for `&[T]`, and `&mut Buffer<T>` for `&mut [T]` and
+/// `&[Atomic<T>]`: like slices, buffers that are written are borrowed by nobody else.
+pub struct Buffer<T> {
+    pub(crate) memory: vyre_driver::Buffer,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Buffer<T> {
+    pub(crate) fn new(memory: vyre_driver::Buffer) -> Buffer<T> {
+        Buffer { memory, element: PhantomData }
+    }
+
+    /// How many elements it has.
+    pub fn len(&self) -> usize {
+        self.memory.len() as usize
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.memory.is_empty()
+    }
+
+    /// Replaces the contents.
+    ///
+    /// # Errors
+    /// There are not as many elements as the buffer has, or the device was lost.
+    pub fn write(&mut self, elements: &[T]) -> Result<(), Error> {
+        Ok(self.memory.write(bytemuck::cast_slice(elements))?)
+    }
+
+    /// Reads the contents, after all launches before.
+    ///
+    /// # Errors
+    /// The device was lost.
+    pub fn download(&self) -> Result<Vec<T>, Error> {
+        Ok(bytemuck::pod_collect_to_vec(&self.memory.read()?))
+    }
+
+    /// A part of the buffer, to be read.
+    ///
+    /// # Errors
+    /// The part is not inside.
+    pub fn slice(&self, elements: Range<usize>) -> Result<Slice<'_, T>, Error> {
+        Ok(Slice { part: self.part(elements)?, whole: PhantomData })
+    }
+
+    /// A part of the buffer, to be written.
+    ///
+    /// # Errors
+    /// The part is not inside.
+    pub fn slice_mut(&mut self, elements: Range<usize>) -> Result<SliceMut<'_, T>, Error> {
+        Ok(SliceMut { part: self.part(elements)?, whole: PhantomData })
+    }
+
+    /// Two parts that can be written at once: the elements before `at`, and the others.
+    ///
+    /// # Errors
+    /// `at` is not inside.
+    pub fn split_at_mut(&mut self, at: usize) -> Result<(SliceMut<'_, T>, SliceMut<'_, T>), Error> {
+        let (first, second) = (self.part(0..at)?, self.part(at..self.len())?);
+        Ok((SliceMut { part: first, whole: PhantomData }, SliceMut { part: second, whole: PhantomData }))
+    }
+
+    fn part(&self, elements: Range<usize>) -> Result<Buffer<T>, Error> {
+        // No buffer has as many elements as what does not fit.
+        let bound = |index| u32::try_from(index).unwrap_or(u32::MAX);
+        Ok(Buffer::new(self.memory.slice(bound(elements.start)..bound(elements.end))?))
+    }
+}
+
+impl<T> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.memory.fmt(f)
+    }
+}
+
+/// A part of a buffer. It can be used as the `&Buffer` of its elements.
+#[derive(Debug)]
+pub struct Slice<'a, T> {
+    part: Buffer<T>,
+    whole: PhantomData<&'a Buffer<T>>,
+}
+
+/// A part of a buffer that is to be written. It can be used as the `&mut Buffer` of its elements.
+#[derive(Debug)]
+pub struct SliceMut<'a, T> {
+    part: Buffer<T>,
+    whole: PhantomData<&'a mut Buffer<T>>,
+}
+
+impl<T> Deref for Slice<'_, T> {
+    type Target = Buffer<T>;
+    fn deref(&self) -> &Buffer<T> {
+        &self.part
+    }
+}
+
+impl<T> Deref for SliceMut<'_, T> {
+    type Target = Buffer<T>;
+    fn deref(&self) -> &Buffer<T> {
+        &self.part
+    }
+}
+
+impl<T> DerefMut for SliceMut<'_, T> {
+    fn deref_mut(&mut self) -> &mut Buffer<T> {
+        &mut self.part
+    }
+}

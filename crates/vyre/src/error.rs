@@ -1,0 +1,123 @@
+//! The one error of this crate.
+
+use std::panic::Location;
+
+use vyre_foundation::ir::{Program, Span};
+use vyre_foundation::launch::Outcome;
+
+/// A line of Rust source, `file:line:column`.
+pub type Place = &'static Location<'static>;
+
+/// What can go wrong between a kernel and its results.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A device, a buffer, an argument or a grid that cannot be used.
+    #[error(transparent)]
+    Driver(#[from] vyre_driver::Error),
+    /// The kernel breaks rules that rustc does not know.
+    #[error("`{kernel}` cannot be run:{}", mistakes.iter().map(|(place, mistake)| format!("\n  {}{mistake}", prefix(*place))).collect::<String>())]
+    Invalid {
+        /// The kernel.
+        kernel: String,
+        /// What is wrong, and where.
+        mistakes: Vec<(Option<Place>, String)>,
+    },
+    /// An invocation called `trap`.
+    #[error("{}`{kernel}` trapped with code {code} in invocation {invocation} ({count} in all)", prefix(*place))]
+    Trapped {
+        /// The kernel.
+        kernel: String,
+        /// What was given to `trap`.
+        code: u32,
+        /// The lowest invocation that trapped.
+        invocation: u32,
+        /// How many invocations trapped.
+        count: u64,
+        /// The `trap`.
+        place: Option<Place>,
+    },
+    /// A loop took more trips than the launch may.
+    #[error("{}`{kernel}` ran out of fuel in this loop", prefix(*place))]
+    OutOfFuel {
+        /// The kernel.
+        kernel: String,
+        /// The loop.
+        place: Option<Place>,
+    },
+    /// The launch took longer than it may.
+    #[error("{}`{kernel}` did not end before its deadline", prefix(*place))]
+    DeadlinePassed {
+        /// The kernel.
+        kernel: String,
+        /// The loop that was running, if it was one.
+        place: Option<Place>,
+    },
+    /// An index or a size of 2³² or more.
+    #[error("`{name}` is {value}, but indices of devices have 32 bits")]
+    TooLarge {
+        /// The argument.
+        name: &'static str,
+        /// Its value.
+        value: i128,
+    },
+}
+
+fn prefix(place: Option<Place>) -> String {
+    place.map_or_else(String::new, |place| format!("{place}: "))
+}
+
+impl Error {
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Driver(error) => error.code(),
+            Error::Invalid { .. } => "K001",
+            Error::Trapped { .. } => "K002",
+            Error::OutOfFuel { .. } => "K003",
+            Error::DeadlinePassed { .. } => "K004",
+            Error::TooLarge { .. } => "K005",
+        }
+    }
+
+    /// How to fix it.
+    pub fn help(&self) -> String {
+        match self {
+            Error::Driver(error) => error.help(),
+            Error::Invalid { .. } => "change the kernel at these lines".into(),
+            Error::Trapped { .. } => "look at what leads to this `trap`".into(),
+            Error::OutOfFuel { .. } => "make sure that the loop ends, or give more fuel with `Launch::limits`".into(),
+            Error::DeadlinePassed { .. } => "launch less at a time, or give more time with `Launch::limits`".into(),
+            Error::TooLarge { .. } => "work in smaller pieces".into(),
+        }
+    }
+
+    /// What is wrong with a program, by lines of the kernel.
+    pub(crate) fn invalid(program: &Program, error: vyre_foundation::Error) -> Error {
+        let vyre_foundation::Error::Invalid(diagnostics) = &error else { return error.into() };
+        let mistakes = diagnostics.iter();
+        let mistakes =
+            mistakes.map(|found| (program.place(found.span), format!("{} ({})", found.fault, found.fault.help())));
+        Error::Invalid { kernel: program.name.clone(), mistakes: mistakes.collect() }
+    }
+
+    /// What an outcome says went wrong.
+    pub(crate) fn check(program: &Program, outcome: &Outcome) -> Result<(), Error> {
+        let kernel = program.name.clone();
+        let place = |span: Span| program.place(span);
+        match *outcome {
+            Outcome::Completed => Ok(()),
+            Outcome::Trapped { code, invocation, span, count } => {
+                Err(Error::Trapped { kernel, code, invocation, count, place: place(span) })
+            }
+            Outcome::OutOfFuel { span } => Err(Error::OutOfFuel { kernel, place: place(span) }),
+            Outcome::DeadlinePassed { span } => Err(Error::DeadlinePassed { kernel, place: place(span) }),
+        }
+    }
+}
+
+impl From<vyre_foundation::Error> for Error {
+    fn from(error: vyre_foundation::Error) -> Error {
+        Error::Driver(error.into())
+    }
+}

@@ -1,0 +1,247 @@
+//! Kernels as plain Rust.
+//!
+//! What a kernel calls has a plain version here, so that rustc can check its body, and `host` can run it. What invocations do
+//! together has no meaning for one of them alone, and panics.
+
+use std::cell::Cell;
+
+use vyre_foundation::build::Integer;
+
+use crate::Grid;
+
+/// A position or a size in three dimensions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Id {
+    pub x: usize,
+    pub y: usize,
+    pub z: usize,
+}
+
+impl Id {
+    fn of([x, y, z]: [u32; 3]) -> Id {
+        Id { x: x as usize, y: y as usize, z: z as usize }
+    }
+
+    fn index(self, size: Id) -> usize {
+        (self.z * size.y + self.y) * size.x + self.x
+    }
+}
+
+/// Where the invocation stands that is being run.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    group: Id,
+    local: Id,
+    count: Id,
+    size: Id,
+}
+
+thread_local! {
+    static PLACE: Cell<Place> = const { Cell::new(Place { group: Id { x: 0, y: 0, z: 0 }, local: Id { x: 0, y: 0, z: 0 }, count: Id { x: 0, y: 0, z: 0 }, size: Id { x: 0, y: 0, z: 0 } }) };
+}
+
+/// Runs a body for every invocation of a grid, as a device would number them.
+#[doc(hidden)]
+pub fn run(grid: Grid, size: [u32; 3], mut body: impl FnMut()) {
+    let count: [u32; 3] = std::array::from_fn(|axis| grid.0[axis].div_ceil(size[axis]));
+    let place = Place { count: Id::of(count), size: Id::of(size), ..Place::default() };
+    for group in ids(count) {
+        for local in ids(size) {
+            PLACE.set(Place { group, local, ..place });
+            body();
+        }
+    }
+}
+
+/// All positions in a box, in the order of their indices.
+fn ids([x, y, z]: [u32; 3]) -> impl Iterator<Item = Id> {
+    (0..z).flat_map(move |z| (0..y).flat_map(move |y| (0..x).map(move |x| Id::of([x, y, z]))))
+}
+
+/// The position of the invocation among all, workgroup by workgroup.
+pub fn global_index() -> usize {
+    let Place { size, .. } = PLACE.get();
+    group_index() * size.x * size.y * size.z + local_index()
+}
+
+/// The position of the invocation in the grid.
+pub fn global_id() -> Id {
+    let Place { group, local, size, .. } = PLACE.get();
+    Id { x: group.x * size.x + local.x, y: group.y * size.y + local.y, z: group.z * size.z + local.z }
+}
+
+/// The position of the invocation among those of its workgroup.
+pub fn local_index() -> usize {
+    let Place { local, size, .. } = PLACE.get();
+    local.index(size)
+}
+
+/// The position of the invocation in its workgroup.
+pub fn local_id() -> Id {
+    PLACE.get().local
+}
+
+/// The position of the workgroup among all.
+pub fn group_index() -> usize {
+    let Place { group, count, .. } = PLACE.get();
+    group.index(count)
+}
+
+/// The position of the workgroup in the grid.
+pub fn group_id() -> Id {
+    PLACE.get().group
+}
+
+/// How many workgroups there are.
+pub fn group_count() -> Id {
+    PLACE.get().count
+}
+
+/// How many invocations a workgroup has.
+pub fn group_size() -> Id {
+    PLACE.get().size
+}
+
+/// Ends the invocation, and makes the launch fail with a code.
+pub fn trap(code: u32) -> ! {
+    panic!("trap with code {code}");
+}
+
+/// The array with which a shared one starts.
+#[doc(hidden)]
+pub fn zeroed<T: Default, const N: usize>() -> [T; N] {
+    std::array::from_fn(|_| T::default())
+}
+
+macro_rules! together {
+    ($($(#[doc = $doc:literal])+ $name:ident $(<$generic:ident>)? ($($argument:ident: $ty:ty),*) $(-> $result:ty)?;)*) => { $(
+        $(#[doc = $doc])+
+        pub fn $name $(<$generic>)? ($($argument: $ty),*) $(-> $result)? {
+            $( let _ = $argument; )*
+            panic!("`{}` has no meaning for one invocation alone: run the kernel on a device", stringify!($name));
+        }
+    )* };
+}
+together! {
+    /// Waits for the workgroup; what was stored to shared memory before is seen after it.
+    workgroup_barrier();
+    /// Waits for the workgroup; what was stored to slices before is seen by it after it.
+    storage_barrier();
+    /// The value of the first invocation of the workgroup.
+    broadcast<T>(value: T) -> T;
+    /// How many invocations a subgroup has.
+    subgroup_size() -> usize;
+    /// The position of the subgroup in its workgroup.
+    subgroup_id() -> usize;
+    /// The position of the invocation in its subgroup.
+    subgroup_lane() -> usize;
+    /// The sum of the subgroup's values.
+    subgroup_add<T>(value: T) -> T;
+    /// The product of the subgroup's values.
+    subgroup_mul<T>(value: T) -> T;
+    /// The least of the subgroup's values.
+    subgroup_min<T>(value: T) -> T;
+    /// The greatest of the subgroup's values.
+    subgroup_max<T>(value: T) -> T;
+    /// The bits that all of the subgroup's values have.
+    subgroup_and<T>(value: T) -> T;
+    /// The bits that one of the subgroup's values has.
+    subgroup_or<T>(value: T) -> T;
+    /// The bits that an odd number of the subgroup's values have.
+    subgroup_xor<T>(value: T) -> T;
+    /// The sum of the values up to this invocation's.
+    subgroup_inclusive_add<T>(value: T) -> T;
+    /// The sum of the values before this invocation's.
+    subgroup_exclusive_add<T>(value: T) -> T;
+    /// The product of the values up to this invocation's.
+    subgroup_inclusive_mul<T>(value: T) -> T;
+    /// The product of the values before this invocation's.
+    subgroup_exclusive_mul<T>(value: T) -> T;
+    /// The value of another invocation of the subgroup.
+    subgroup_shuffle<T>(value: T, lane: usize) -> T;
+}
+
+/// An integer that all invocations may change at once. All of its operations are relaxed.
+#[derive(Clone, Debug, Default)]
+pub struct Atomic<T: Copy>(Cell<T>);
+
+macro_rules! fetch {
+    ($($(#[doc = $doc:literal])+ $name:ident($old:ident, $value:ident) = $new:expr;)*) => { $(
+        $(#[doc = $doc])+
+        pub fn $name(&self, $value: T) -> T {
+            let $old = self.0.get();
+            self.0.set($new);
+            $old
+        }
+    )* };
+}
+
+impl<T: Word> Atomic<T> {
+    /// An integer with this value.
+    pub fn new(value: T) -> Atomic<T> {
+        Atomic(Cell::new(value))
+    }
+
+    /// What it is.
+    pub fn load(&self) -> T {
+        self.0.get()
+    }
+
+    /// Changes it.
+    pub fn store(&self, value: T) {
+        self.0.set(value);
+    }
+
+    fetch! {
+        /// Adds, wrapping; gives what was there before.
+        fetch_add(old, value) = old.plus(value);
+        /// Subtracts, wrapping; gives what was there before.
+        fetch_sub(old, value) = old.minus(value);
+        /// Takes the lesser; gives what was there before.
+        fetch_min(old, value) = old.min(value);
+        /// Takes the greater; gives what was there before.
+        fetch_max(old, value) = old.max(value);
+        /// Keeps the bits that both have; gives what was there before.
+        fetch_and(old, value) = old & value;
+        /// Takes the bits that one of them has; gives what was there before.
+        fetch_or(old, value) = old | value;
+        /// Flips bits; gives what was there before.
+        fetch_xor(old, value) = old ^ value;
+        /// Changes it; gives what was there before.
+        swap(old, value) = value;
+    }
+
+    /// Changes it if it is as expected; gives what was there before, and whether it was changed.
+    pub fn compare_exchange(&self, expected: T, new: T) -> (T, bool) {
+        let old = self.0.get();
+        if old == expected {
+            self.0.set(new);
+        }
+        (old, old == expected)
+    }
+}
+
+/// Integers that can be atomic.
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub trait Word:
+    Integer + Ord + std::ops::BitAnd<Output = Self> + std::ops::BitOr<Output = Self> + std::ops::BitXor<Output = Self>
+{
+    fn plus(self, other: Self) -> Self;
+    fn minus(self, other: Self) -> Self;
+}
+
+macro_rules! words {
+    ($($ty:ident)*) => { $(
+        impl Word for $ty {
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            fn minus(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+        }
+    )* };
+}
+words! { i32 u32 i64 u64 }

@@ -1,0 +1,137 @@
+//! GPU kernels as Rust functions: written once, run on any GPU or on the CPU, with the same results.
+//!
+//! ```
+//! use vyre::{Device, kernel};
+//!
+//! #[kernel(workgroup = 256)]
+//! fn saxpy(a: f32, x: &[f32], y: &mut [f32]) {
+//!     let i = global_index();
+//!     if i < y.len() {
+//!         y[i] += a * x[i];
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), vyre::Error> {
+//! let device = Device::auto()?;
+//! let x = device.upload(&[1.0, 2.0, 3.0])?;
+//! let mut y = device.upload(&[10.0, 20.0, 30.0])?;
+//! saxpy(2.0, &x, &mut y).run(&device, 3)?;
+//! assert_eq!(y.download()?, [12.0, 24.0, 36.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `saxpy` is now a function that takes the kernel's arguments, with a [`Buffer`] for each slice, and gives a [`Launch`]. rustc
+//! checks types, and that what is written is borrowed by nobody else. A kernel is compiled when it first runs on a device.
+//! For unit tests, `saxpy::host(3, 2.0, &x, &mut y)` runs the same body as plain Rust, on slices; kernels whose invocations work
+//! together have no `host`.
+//!
+//! # What can stand in a kernel
+//!
+//! - Parameters are scalars, `&[T]`, `&mut [T]` and `&[Atomic<T>]`. `usize` is a 32-bit index on the device. Elements of slices may
+//!   also be integers of 8 and 16 bits; they are cast where they are loaded and stored: `x[i] as u32`, `y[i] = sum as u8`.
+//! - `let`, `let mut`, arithmetic, comparisons, `&&`, `||`, casts, assignments, `if` and `match` on integers (also for their
+//!   value), `while`, `loop`, `for i in a..b`, `for i in (a..b).step_by(n)`, `break`, `continue`, `return`.
+//! - Local arrays, `let mut a: [f32; 16] = [0.0; 16];`, and arrays that a workgroup shares, `#[shared] let tile: [f32; 256];`.
+//! - The functions of [`host`]: positions such as `global_index()` and `global_id().x`, barriers, subgroup operations, `trap(code)`;
+//!   and `print!`, whose lines are in the [`Report`].
+//! - Methods of numbers such as `sqrt`, `mul_add`, `ln` and `powf`, with the same bits on all devices with exact floats.
+//! - Calls of functions with `#[kernel(inline)]`, type parameters that are a [`Number`], and const parameters.
+//!
+//! Everything else is an error of the compiler that says what to write instead.
+//!
+//! # What it means
+//!
+//! Nothing is undefined on a device. Integers wrap, `x / 0` is `x` and `x % 0` is 0, a load outside of its slice gives 0 and a store
+//! there does nothing, and floats become integers as by `as`. Plain Rust panics in the first four cases, and so does `host`. A
+//! `step_by` that would go past the end of its type wraps.
+//!
+//! A launch fails with an [`Error`] that names the line: where an invocation calls `trap`, or in a loop that takes more than its
+//! [`Limits`].
+//!
+//! # Devices
+//!
+//! [`Device::auto`] takes the fastest one. The features `cpu` and `wgpu`, which are on, and `reference`, the interpreter that defines
+//! what kernels mean, decide which there are.
+
+mod buffer;
+mod device;
+mod error;
+pub mod host;
+
+pub use buffer::{Buffer, Element, Slice, SliceMut};
+pub use device::{Device, Grid, Launch};
+pub use error::{Error, Place};
+pub use half::f16;
+pub use host::Atomic;
+pub use vyre_foundation::launch::{Limits, Report};
+pub use vyre_foundation::{build, ir};
+pub use vyre_macros::kernel;
+
+/// A number that kernels can be generic over.
+pub trait Number:
+    build::Number
+    + build::Stored<Value = Self>
+    + Element
+    + device::HostScalar
+    + PartialOrd
+    + std::ops::Add<Output = Self>
+    + std::ops::Sub<Output = Self>
+    + std::ops::Mul<Output = Self>
+    + std::ops::Div<Output = Self>
+{
+}
+impl Number for i32 {}
+impl Number for u32 {}
+impl Number for f32 {}
+impl Number for i64 {}
+impl Number for u64 {}
+impl Number for f64 {}
+
+/// What the code of `#[kernel]` calls.
+#[doc(hidden)]
+pub mod __private {
+    use vyre_foundation::build::{Integer, Val};
+    use vyre_foundation::ir::Scalar;
+
+    /// A constant of the host, as one of the device.
+    pub trait Constant {
+        type Scalar: Scalar;
+        fn scalar(self) -> Self::Scalar;
+    }
+
+    pub fn scalar<C: Constant>(constant: C) -> C::Scalar {
+        constant.scalar()
+    }
+
+    macro_rules! constants {
+        ($($ty:ty)*) => { $(
+            impl Constant for $ty {
+                type Scalar = $ty;
+                fn scalar(self) -> $ty {
+                    self
+                }
+            }
+        )* };
+    }
+    constants! { bool i32 u32 f32 i64 u64 f64 crate::f16 }
+
+    impl Constant for usize {
+        type Scalar = u32;
+        fn scalar(self) -> u32 {
+            u32::try_from(self).expect("a constant of type `usize` in a kernel must fit into 32 bits")
+        }
+    }
+
+    impl Constant for isize {
+        type Scalar = i32;
+        fn scalar(self) -> i32 {
+            i32::try_from(self).expect("a constant of type `isize` in a kernel must fit into 32 bits")
+        }
+    }
+
+    /// Only integers keep their low bits when they are stored to elements of 8 and 16 bits.
+    pub fn integer<T: Integer>(value: Val<'_, T>) -> Val<'_, T> {
+        value
+    }
+}

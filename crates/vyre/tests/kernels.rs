@@ -1,0 +1,377 @@
+//! Every construct of a kernel, on every device, compared with the same body as plain Rust.
+
+use vyre::{Atomic, Device, Error, Limits, Number, kernel};
+
+/// Runs a check on every device of this crate.
+fn on_devices(check: impl Fn(&Device)) {
+    for name in ["reference", "cpu", "wgpu"] {
+        match Device::named(name) {
+            Ok(device) => check(&device),
+            // Where a driver should be and is not, the tests of the backend itself fail.
+            Err(Error::Driver(vyre_driver::Error::NoAdapter { .. })) => eprintln!("not run on {name}"),
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+}
+
+/// A kernel of an input and an output of the same length, on all devices and as plain Rust.
+macro_rules! same {
+    ($kernel:ident, $x:expr, $zero:expr) => {{
+        let x = $x;
+        let mut expected = vec![$zero; x.len()];
+        $kernel::host(x.len(), &x, &mut expected);
+        assert!(expected.iter().any(|&value| value != $zero), "the kernel does something");
+        on_devices(|device| {
+            let given = device.upload(&x).unwrap();
+            let mut y = device.zeros(x.len()).unwrap();
+            $kernel(&given, &mut y).run(device, x.len()).unwrap();
+            assert_eq!(y.download().unwrap(), expected);
+        });
+    }};
+}
+
+fn numbers() -> Vec<u32> {
+    (0..200u32).map(|i| i.wrapping_mul(2_654_435_761) >> 22).collect()
+}
+
+const OFFSET: usize = 3;
+
+#[kernel(workgroup = 64)]
+fn flow(x: &[u32], y: &mut [u32]) {
+    let i = global_index();
+    if i >= y.len() {
+        return;
+    }
+    let mut sum = 0;
+    let mut steps: u32 = 0;
+    for j in 0..i % 7 {
+        if j == 5 {
+            break;
+        }
+        if j == 2 {
+            continue;
+        }
+        sum += x[j] * (j as u32 + 1);
+    }
+    for j in (OFFSET..i).step_by(17) {
+        sum ^= x[j] << 2;
+    }
+    let mut n = x[i] + 1;
+    while n != 1 && steps < 30 {
+        n = if n % 2 == 0 { n / 2 } else { 3 * n + 1 };
+        steps += 1;
+    }
+    loop {
+        steps += 1;
+        if steps > 20 || !(steps < x[0] + 9) {
+            break;
+        }
+    }
+    let weight = match i {
+        0 => 7,
+        1 | 2 => {
+            steps += 100;
+            8
+        }
+        _ => 9,
+    };
+    match x[i] % 3 {
+        0 => sum += 1,
+        1 => {}
+        _ => {
+            y[i] = 1;
+            return;
+        }
+    }
+    let small = if steps < 25 { steps } else { 25 };
+    let kind = if sum > 500 {
+        1
+    } else if sum > 100 {
+        2
+    } else {
+        let low = sum & 1;
+        low + 3
+    };
+    y[i] = sum.wrapping_add(steps * 1000).wrapping_add(weight * kind).wrapping_sub(small);
+    y[i] |= 1 << 31;
+}
+
+#[test]
+fn control_flow() {
+    same!(flow, numbers(), 0);
+}
+
+#[kernel(workgroup = 64)]
+fn float_math(x: &[f32], y: &mut [f32]) {
+    let i = global_index();
+    if i < y.len() {
+        let mut v = x[i];
+        v = v.abs().sqrt().mul_add(2.0, -1.5).max(0.25).min(20.0);
+        v -= v.floor() * 0.5 + v.ceil() / 8.0;
+        let whole = (v * 3.0).trunc() as i32 - 2;
+        let negative = whole < 0;
+        v = if negative && !(v > 1.0) { -v } else { v + whole as f32 };
+        y[i] = v + (v * 2.0).round_ties_even();
+    }
+}
+
+#[test]
+fn floats_and_casts() {
+    same!(float_math, (0..300).map(|i| (i as f32 - 150.0) * 0.37).collect::<Vec<f32>>(), 0.0);
+}
+
+#[kernel(workgroup = 32)]
+fn arrays(x: &[u32], y: &mut [u32]) {
+    let i = global_index();
+    if i < y.len() {
+        let mut digits: [u32; 10] = [0; 10];
+        let primes: [u32; 4] = [2, 3, 5, x[i] + 7];
+        let mut n = x[i];
+        while n > 0 {
+            digits[(n % 10) as usize] += 1;
+            n /= 10;
+        }
+        let mut code = 0;
+        for d in 0..10 {
+            let mut ones: [u32; 3] = [1; 3];
+            ones[d % 3] += d as u32;
+            code = code * 3 + digits[d] * ones[0] + primes[d % 4] * ones[2];
+        }
+        y[i] = code;
+    }
+}
+
+#[test]
+fn local_arrays() {
+    same!(arrays, numbers(), 0);
+}
+
+#[kernel(workgroup = 32)]
+fn bytes(x: &[u8], y: &mut [u8]) {
+    let i = global_index();
+    if i < x.len() {
+        let sum = x[i] as u32 * 3 + 250;
+        y[i] = sum as u8;
+        if i == 1 {
+            y[i] = x[0];
+        }
+    }
+}
+
+#[test]
+fn elements_of_eight_bits() {
+    same!(bytes, (0..=255).collect::<Vec<u8>>(), 0);
+}
+
+mod library {
+    use vyre::kernel;
+
+    /// A function of another module.
+    #[kernel(inline)]
+    pub fn smooth(x: &[f32], i: usize) -> f32 {
+        let left = if i > 0 { x[i - 1] } else { x[i] };
+        (left + x[i]) * HALF
+    }
+    const HALF: f32 = 0.5;
+}
+
+#[kernel(inline)]
+fn put<T: Number>(y: &mut [T], i: usize, value: T) {
+    y[i] = value + value;
+}
+
+#[kernel(workgroup = 16)]
+fn calls(x: &[f32], y: &mut [f32]) {
+    let i = global_index();
+    if i < x.len() {
+        put(y, i, library::smooth(x, i) + library::smooth(x, i / 2));
+    }
+}
+
+#[test]
+fn functions() {
+    same!(calls, (1..100).map(|i| i as f32).collect::<Vec<f32>>(), 0.0);
+}
+
+#[kernel(workgroup = 64)]
+fn scale<T: Number, const SHIFT: usize>(factor: T, x: &[T], y: &mut [T]) {
+    let i = global_index();
+    if i < x.len() {
+        y[i] = x[(i + SHIFT) % x.len()] * factor;
+    }
+}
+
+#[test]
+fn generics() {
+    on_devices(|device| {
+        let floats = device.upload(&[1.0f32, 2.0, 3.0]).unwrap();
+        let mut y = device.zeros::<f32>(3).unwrap();
+        scale::<f32, 1>(0.5, &floats, &mut y).run(device, 3).unwrap();
+        assert_eq!(y.download().unwrap(), [1.0, 1.5, 0.5]);
+        scale::<f32, 2>(0.5, &floats, &mut y).run(device, 3).unwrap();
+        assert_eq!(y.download().unwrap(), [1.5, 0.5, 1.0]);
+        let integers = device.upload(&[1i32, -2, 3]).unwrap();
+        let mut y = device.zeros::<i32>(3).unwrap();
+        scale::<i32, 0>(-3, &integers, &mut y).run(device, 3).unwrap();
+        assert_eq!(y.download().unwrap(), [-3, 6, -9]);
+    });
+}
+
+#[kernel(workgroup = 64)]
+fn histogram(x: &[u32], bins: &[Atomic<u32>]) {
+    let i = global_index();
+    if i < x.len() {
+        let bin = (x[i] as usize) % (bins.len() - 2);
+        bins[bin].fetch_add(1);
+        bins[bins.len() - 2].fetch_max(x[i]);
+        let (_, first) = bins[bins.len() - 1].compare_exchange(0, 5);
+        if first {
+            bins[bins.len() - 1].store(6);
+        }
+    }
+}
+
+#[test]
+fn atomics() {
+    let x = numbers();
+    let bins: Vec<Atomic<u32>> = (0..10).map(|_| Atomic::default()).collect();
+    histogram::host(x.len(), &x, &bins);
+    let expected: Vec<u32> = bins.iter().map(Atomic::load).collect();
+    on_devices(|device| {
+        let mut bins = device.zeros(10).unwrap();
+        histogram(&device.upload(&x).unwrap(), &mut bins).run(device, x.len()).unwrap();
+        assert_eq!(bins.download().unwrap(), expected);
+    });
+}
+
+#[kernel(workgroup = 64)]
+fn group_sums(x: &[u32], sums: &mut [u32], lanes: &mut [u32]) {
+    #[shared]
+    let tile: [u32; 64];
+    let l = local_index();
+    tile[l] = x[global_index()];
+    workgroup_barrier();
+    let mut width = 32;
+    while width > 0 {
+        if l < width {
+            tile[l] += tile[l + width];
+        }
+        workgroup_barrier();
+        width /= 2;
+    }
+    let all = subgroup_add(1u32);
+    if l == 0 {
+        sums[group_index()] = tile[0];
+        lanes[group_id().x] = all - subgroup_size() as u32;
+    }
+}
+
+#[test]
+fn workgroups_and_subgroups() {
+    let x: Vec<u32> = (0..256).collect();
+    let expected: Vec<u32> = x.chunks(64).map(|group| group.iter().sum()).collect();
+    on_devices(|device| {
+        let mut sums = device.zeros(4).unwrap();
+        let mut lanes = device.upload(&[9; 4]).unwrap();
+        group_sums(&device.upload(&x).unwrap(), &mut sums, &mut lanes).run(device, x.len()).unwrap();
+        assert_eq!(sums.download().unwrap(), expected);
+        assert_eq!(lanes.download().unwrap(), [0; 4]);
+    });
+}
+
+#[kernel(workgroup = 1)]
+fn talk(n: u32) {
+    if n > 1 {
+        print!("{} and {}", n, global_index());
+    }
+}
+
+#[test]
+fn print() {
+    on_devices(|device| {
+        let report = talk(7).run(device, 2).unwrap();
+        let lines: Vec<&str> = report.trace.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(lines, ["7 and 0", "7 and 1"]);
+    });
+}
+
+#[kernel(workgroup = (4, 2))]
+fn positions(width: usize, y: &mut [u32]) {
+    let column = global_id().x;
+    let row = global_id().y;
+    if column < width {
+        y[row * width + column] = (global_index() * 10 + local_id().y) as u32;
+    }
+}
+
+#[test]
+fn two_dimensions() {
+    let mut expected = vec![0; 7 * 4];
+    positions::host([7, 4], 7, &mut expected);
+    on_devices(|device| {
+        let mut y = device.zeros(7 * 4).unwrap();
+        positions(7, &mut y).run(device, [7, 4]).unwrap();
+        assert_eq!(y.download().unwrap(), expected);
+    });
+}
+
+#[kernel(workgroup = 1)]
+fn fails(how: u32, y: &mut [u32]) {
+    if how == 1 {
+        trap(42);
+    }
+    while how == 2 {
+        y[0] += 1;
+    }
+}
+
+#[test]
+fn failures_name_the_line() {
+    let (file, first) = (file!(), line!() - 9);
+    on_devices(|device| {
+        let mut y = device.zeros(1).unwrap();
+        fails(0, &mut y).run(device, 1).unwrap();
+        match fails(1, &mut y).run(device, 1) {
+            Err(Error::Trapped { code: 42, place: Some(place), .. }) => {
+                assert_eq!((place.file(), place.line()), (file, first));
+            }
+            other => panic!("{other:?}"),
+        }
+        let limits = Limits { fuel: 1000, ..Limits::default() };
+        match fails(2, &mut y).limits(limits).run(device, 1) {
+            Err(error @ Error::OutOfFuel { place: Some(place), .. }) => {
+                assert_eq!((place.file(), place.line(), error.code()), (file, first + 2, "K003"));
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[kernel(workgroup = 64)]
+fn divergent(y: &mut [u32]) {
+    if global_index() < 3 {
+        workgroup_barrier();
+    }
+    y[0] = 1;
+}
+
+#[test]
+fn mistakes_that_only_the_validator_finds_name_the_line() {
+    let device = Device::named("cpu").unwrap();
+    let error = divergent(&mut device.zeros(1).unwrap()).run(&device, 1).unwrap_err();
+    let Error::Invalid { mistakes, .. } = error else { panic!("{error:?}") };
+    assert_eq!(mistakes[0].0.unwrap().line(), line!() - 10);
+}
+
+#[test]
+fn parts_of_buffers() {
+    on_devices(|device| {
+        let mut buffer = device.upload(&[1u32, 2, 3, 4, 5, 6]).unwrap();
+        let (first, mut second) = buffer.split_at_mut(3).unwrap();
+        scale::<u32, 0>(10, &first, &mut second).run(device, 3).unwrap();
+        scale::<u32, 0>(2, &device.upload(&[1]).unwrap(), &mut buffer.slice_mut(1..2).unwrap()).run(device, 1).unwrap();
+        assert_eq!(buffer.download().unwrap(), [1, 2, 3, 10, 20, 30]);
+        assert_eq!(buffer.slice(3..5).unwrap().download().unwrap(), [10, 20]);
+        assert_eq!(buffer.slice(5..7).unwrap_err().code(), "D007");
+    });
+}
