@@ -111,7 +111,12 @@ fn float_math(x: &[f32], y: &mut [f32]) {
         let whole = (v * 3.0).trunc() as i32 - 2;
         let negative = whole < 0;
         v = if negative && !(v > 1.0) { -v } else { v + whole as f32 };
-        y[i] = v + (v * 2.0).round_ties_even();
+        let bonus = match whole {
+            -1 => 0.5,
+            0 | 1 => return,
+            _ => -0.5,
+        };
+        y[i] = v + (v * 2.0).round_ties_even() + bonus;
     }
 }
 
