@@ -28,6 +28,7 @@ pub(crate) enum Kind {
     /// `name` is that of the program's object; elements of `narrow` ones have fewer bits than a value.
     Object {
         name: String,
+        mutable: bool,
         narrow: bool,
         atomic: bool,
     },
@@ -36,7 +37,7 @@ pub(crate) enum Kind {
 /// The type of a value on the device.
 pub(crate) fn device_type(ty: &Type) -> syn::Result<TokenStream> {
     let name = match ty {
-        Type::Path(path) if path.qself.is_none() => path.path.get_ident().map(ToString::to_string),
+        Type::Path(path) if path.qself.is_none() => path.path.segments.last().map(|last| last.ident.to_string()),
         Type::Paren(inner) => return device_type(&inner.elem),
         _ => None,
     };
@@ -410,7 +411,7 @@ impl Body {
                     Some(kind) => self.stored(&assign.right, &kind),
                     None => self.value(&assign.right),
                 };
-                let assigned = self.assign(&assign.left, span, |_| quote!(__right));
+                let assigned = self.assign(&assign.left, span, |_| quote_spanned!(assign.right.span() => __right));
                 quote_spanned!(span => { let __right = #value; #assigned })
             }
             Expr::Binary(binary) if compound(&binary.op).is_some() => {
@@ -471,9 +472,12 @@ impl Body {
                 None => self.error(span, "only variables of the kernel can be assigned"),
             },
             Expr::Index(index) => {
-                let Some((object, Kind::Object { atomic, .. })) = self.object_of(&index.expr) else {
+                let Some((object, Kind::Object { atomic, mutable, .. })) = self.object_of(&index.expr) else {
                     return quote!(());
                 };
+                if !mutable && !atomic {
+                    return self.error(span, format!("`{object}` is only read: to store to it, take it as `&mut [T]`"));
+                }
                 if atomic {
                     return self
                         .error(span, format!("this element is atomic: write `{object}[…].store(…)` or `fetch_add`"));
@@ -615,7 +619,7 @@ impl Body {
             }
             Expr::Cast(cast) => self.cast(cast),
             Expr::Index(index) => match self.object_of(&index.expr) {
-                Some((object, Kind::Object { narrow: false, atomic: false, name })) => {
+                Some((object, Kind::Object { narrow: false, atomic: false, name, .. })) => {
                     self.loaded.insert(name);
                     let at = self.value(&index.index);
                     quote_spanned!(span => #object.load(#at))

@@ -41,7 +41,7 @@ impl Slice {
 
     pub(crate) fn kind(&self, name: &Ident) -> Kind {
         let narrow = matches!(&self.element, Type::Path(path) if ["u8", "i8", "u16", "i16"].iter().any(|ty| path.path.is_ident(ty)));
-        Kind::Object { name: name.to_string(), narrow, atomic: self.atomic }
+        Kind::Object { name: name.to_string(), mutable: self.mutable, narrow, atomic: self.atomic }
     }
 }
 

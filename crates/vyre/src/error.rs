@@ -103,15 +103,15 @@ impl Error {
 
     /// What an outcome says went wrong.
     pub(crate) fn check(program: &Program, outcome: &Outcome) -> Result<(), Error> {
-        let kernel = program.name.clone();
+        let kernel = || program.name.clone();
         let place = |span: Span| program.place(span);
         match *outcome {
             Outcome::Completed => Ok(()),
             Outcome::Trapped { code, invocation, span, count } => {
-                Err(Error::Trapped { kernel, code, invocation, count, place: place(span) })
+                Err(Error::Trapped { kernel: kernel(), code, invocation, count, place: place(span) })
             }
-            Outcome::OutOfFuel { span } => Err(Error::OutOfFuel { kernel, place: place(span) }),
-            Outcome::DeadlinePassed { span } => Err(Error::DeadlinePassed { kernel, place: place(span) }),
+            Outcome::OutOfFuel { span } => Err(Error::OutOfFuel { kernel: kernel(), place: place(span) }),
+            Outcome::DeadlinePassed { span } => Err(Error::DeadlinePassed { kernel: kernel(), place: place(span) }),
         }
     }
 }

@@ -38,7 +38,7 @@ struct Place {
 }
 
 thread_local! {
-    static PLACE: Cell<Place> = const { Cell::new(Place { group: Id { x: 0, y: 0, z: 0 }, local: Id { x: 0, y: 0, z: 0 }, count: Id { x: 0, y: 0, z: 0 }, size: Id { x: 0, y: 0, z: 0 } }) };
+    static PLACE: Cell<Place> = Cell::new(Place::default());
 }
 
 /// Runs a body for every invocation of a grid, as a device would number them.

@@ -1,0 +1,6 @@
+use vyre::kernel;
+
+#[kernel(workgroup = 64)]
+struct K;
+
+fn main() {}

@@ -1,0 +1,8 @@
+use vyre::kernel;
+
+#[kernel(workgroup = 64)]
+fn k(n: u32, y: &mut [f32]) {
+    y[0] = n;
+}
+
+fn main() {}
