@@ -4,11 +4,11 @@
 use std::fmt::Write as _;
 
 use vyre_cpu::Cpu;
-use vyre_driver::{Buffer, Device, Error};
+use vyre_driver::{Buffer, Device, Error, Kernel};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::ir::pipeline::{Argument, Role};
-use vyre_foundation::ir::{BufferId, Element, Program};
+use vyre_foundation::ir::{BufferId, Element, Program, Space};
 use vyre_foundation::launch::Limits;
 use vyre_runtime::pipeline::{Compiled, Pipeline};
 use vyre_wgpu::Wgpu;
@@ -104,7 +104,9 @@ impl Both {
             Argument::Buffer(id) => (*name, vyre_driver::Argument::from(&self.buffers[id.index()])),
             Argument::Scalar(literal) => (*name, vyre_driver::Argument::Scalar(*literal)),
         });
-        self.job = self.job.launch(program, elements(length), alone.collect())?;
+        let alone = alone.collect();
+        let kernel = informed(&self.device, program, length)?;
+        self.job = self.job.launch_kernel(kernel, elements(length), alone);
         Ok(self)
     }
 
@@ -118,6 +120,12 @@ impl Both {
         assert!(compiled.buffer(output)?.read()? == self.buffers[of_job.index()].read()?, "{output} differs");
         Ok(())
     }
+}
+
+/// A baseline is compiled with what a pipeline knows, too: how long the buffers are.
+fn informed(device: &Device, program: &Validated<Program>, length: u32) -> Result<Kernel, Error> {
+    let storage = program.memory.iter().filter(|(_, memory)| matches!(memory.space, Space::Storage(_)));
+    device.compile_for(program, &storage.map(|(object, _)| (object, length.into())).collect::<Vec<_>>())
 }
 
 fn run_once(compiled: &Compiled) {
@@ -155,7 +163,8 @@ fn chain(report: &Report, device: &Device, name: &str) -> Result<(), Error> {
     }
     let _ = writeln!(hand, "store y[%i], %{STAGES}\n}}\n}}");
     let arguments = vec![("x", (&both.buffers[0]).into()), ("y", (&both.buffers[1]).into())];
-    let hand = Job::new(device).launch(&program(&hand, "hand")?, elements(length), arguments)?;
+    let kernel = informed(device, &program(&hand, "hand")?, length)?;
+    let hand = Job::new(device).launch_kernel(kernel, elements(length), arguments);
     hand.run();
     assert!(both.buffers[1].read()? == compiled.buffer("t11")?.read()?, "the program by hand differs");
 
