@@ -21,13 +21,19 @@ impl Job {
 
     /// Adds a launch of a program.
     pub(crate) fn launch(
-        mut self,
+        self,
         program: &Validated<Program>,
         grid: launch::Grid,
         arguments: Arguments,
     ) -> Result<Job, Error> {
-        self.launches.push((self.device.compile(program)?, grid, arguments));
-        Ok(self)
+        let kernel = self.device.compile(program)?;
+        Ok(self.launch_kernel(kernel, grid, arguments))
+    }
+
+    /// Adds a launch of what was compiled in another way.
+    pub(crate) fn launch_kernel(mut self, kernel: Kernel, grid: launch::Grid, arguments: Arguments) -> Job {
+        self.launches.push((kernel, grid, arguments));
+        self
     }
 
     pub(crate) fn run(&self) {

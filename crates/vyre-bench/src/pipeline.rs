@@ -4,11 +4,11 @@
 use std::fmt::Write as _;
 
 use vyre_cpu::Cpu;
-use vyre_driver::{Buffer, Device, Error};
+use vyre_driver::{Buffer, Device, Error, Kernel};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::ir::pipeline::{Argument, Role};
-use vyre_foundation::ir::{BufferId, Element, Program};
+use vyre_foundation::ir::{BufferId, Element, Program, Space};
 use vyre_foundation::launch::Limits;
 use vyre_runtime::pipeline::{Compiled, Pipeline};
 use vyre_wgpu::Wgpu;
@@ -57,6 +57,21 @@ program mix workgroup(256) {
 }";
 
 const STAGES: u32 = 12;
+/// The factor and the term of each stage, where they are given.
+const GIVEN: [[&str; 2]; STAGES as usize] = [
+    ["a0", "b0"],
+    ["a1", "b1"],
+    ["a2", "b2"],
+    ["a3", "b3"],
+    ["a4", "b4"],
+    ["a5", "b5"],
+    ["a6", "b6"],
+    ["a7", "b7"],
+    ["a8", "b8"],
+    ["a9", "b9"],
+    ["a10", "b10"],
+    ["a11", "b11"],
+];
 const LANES: u32 = 10;
 const STEPS: u32 = 20;
 
@@ -104,7 +119,9 @@ impl Both {
             Argument::Buffer(id) => (*name, vyre_driver::Argument::from(&self.buffers[id.index()])),
             Argument::Scalar(literal) => (*name, vyre_driver::Argument::Scalar(*literal)),
         });
-        self.job = self.job.launch(program, elements(length), alone.collect())?;
+        let alone = alone.collect();
+        let kernel = informed(&self.device, program, length)?;
+        self.job = self.job.launch_kernel(kernel, elements(length), alone);
         Ok(self)
     }
 
@@ -118,6 +135,12 @@ impl Both {
         assert!(compiled.buffer(output)?.read()? == self.buffers[of_job.index()].read()?, "{output} differs");
         Ok(())
     }
+}
+
+/// A baseline is compiled with what a pipeline knows, too: how long the buffers are.
+fn informed(device: &Device, program: &Validated<Program>, length: u32) -> Result<Kernel, Error> {
+    let storage = program.memory.iter().filter(|(_, memory)| matches!(memory.space, Space::Storage(_)));
+    device.compile_for(program, &storage.map(|(object, _)| (object, length.into())).collect::<Vec<_>>())
 }
 
 fn run_once(compiled: &Compiled) {
@@ -145,27 +168,49 @@ fn chain(report: &Report, device: &Device, name: &str) -> Result<(), Error> {
     let compiled = plan.compile(device)?;
     both.check(&compiled, &random(Element::F32, length, 1)?, "t11")?;
 
-    let mut hand = String::from(
-        "program hand workgroup(256) {\nread x: [f32]\nwrite y: [f32]\n%i = global_index\n%n = length y\n\
-         %inside = lt %i, %n\nif %inside {\n%0 = load x[%i]\n",
-    );
-    for stage in 0..STAGES {
-        let (a, b) = factors(stage);
-        let _ = writeln!(hand, "%p{stage} = mul %{stage}, {a:?}\n%{} = add %p{stage}, {b:?}", stage + 1);
-    }
-    let _ = writeln!(hand, "store y[%i], %{STAGES}\n}}\n}}");
-    let arguments = vec![("x", (&both.buffers[0]).into()), ("y", (&both.buffers[1]).into())];
-    let hand = Job::new(device).launch(&program(&hand, "hand")?, elements(length), arguments)?;
-    hand.run();
-    assert!(both.buffers[1].read()? == compiled.buffer("t11")?.read()?, "the program by hand differs");
+    // On the same memory, so that only the programs differ: with factors that the compiler knows, and with factors that are given, as
+    // the pipeline has them.
+    let (x, y) = (compiled.buffer("x")?, compiled.buffer("t11")?);
+    let fused = y.read()?;
+    let by_hand = |given: bool| -> Result<Job, Error> {
+        let (mut declared, mut body) = (String::new(), String::new());
+        let mut arguments = vec![("x", x.into()), ("y", y.into())];
+        for stage in 0..STAGES {
+            let (a, b) = factors(stage);
+            let [mut factor, mut term] = [format!("{a:?}"), format!("{b:?}")];
+            if given {
+                let names = GIVEN[stage as usize];
+                arguments.extend([(names[0], a.into()), (names[1], b.into())]);
+                for (name, operand) in names.into_iter().zip([&mut factor, &mut term]) {
+                    let _ = writeln!(declared, "uniform {name}: f32");
+                    let _ = writeln!(body, "%{name} = load {name}");
+                    *operand = format!("%{name}");
+                }
+            }
+            let _ = writeln!(body, "%p{stage} = mul %{stage}, {factor}\n%{} = add %p{stage}, {term}", stage + 1);
+        }
+        let source = format!(
+            "program hand workgroup(256) {{\n{declared}read x: [f32]\nwrite y: [f32]\n%i = global_index\n%n = length y\n\
+             %inside = lt %i, %n\nif %inside {{\n%0 = load x[%i]\n{body}store y[%i], %{STAGES}\n}}\n}}"
+        );
+        let kernel = informed(device, &program(&source, "hand")?, length)?;
+        let hand = Job::new(device).launch_kernel(kernel, elements(length), arguments);
+        y.clear()?;
+        hand.run();
+        assert!(y.read()? == fused, "the program by hand differs");
+        Ok(hand)
+    };
+    let (literals, uniforms) = (by_hand(false)?, by_hand(true)?);
 
     let work = u64::from(length);
-    let (unfused, by_hand) = (format!("chain12_fused_vs_unfused_{name}"), format!("chain12_fused_vs_hand_{name}"));
+    let [unfused, hand, given] =
+        ["unfused", "hand", "hand_uniforms"].map(|baseline| format!("chain12_fused_vs_{baseline}_{name}"));
     report.compare(
         &mut || run_once(&compiled),
         &mut [
             (line(&unfused, name, "unfused", work, "elements"), &mut || both.job.run()),
-            (line(&by_hand, name, "hand", work, "elements"), &mut || hand.run()),
+            (line(&hand, name, "hand", work, "elements"), &mut || literals.run()),
+            (line(&given, name, "hand_uniforms", work, "elements"), &mut || uniforms.run()),
         ],
     );
     Ok(())
