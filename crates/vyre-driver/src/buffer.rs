@@ -163,18 +163,6 @@ impl Buffer {
         Ok(Buffer { element, length, ..self.clone() })
     }
 
-    /// Fills the buffer with zeros. What was submitted before still sees the old contents.
-    ///
-    /// # Errors
-    /// The device was lost.
-    pub fn clear(&self) -> Result<(), Error> {
-        let range = self.live("buffer")?;
-        if range.bytes > 0 {
-            self.allocation.core.submit(vec![Command::Clear(range)], Work::Clear)?;
-        }
-        Ok(())
-    }
-
     /// Replaces the contents. What was submitted before still sees the old ones.
     ///
     /// # Errors

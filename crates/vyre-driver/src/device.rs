@@ -440,8 +440,19 @@ impl Device {
     /// # Errors
     /// A dispatch is not possible; then none of them is executed.
     pub fn submit(&self, dispatches: &[Dispatch<'_>]) -> Result<Submission, Error> {
+        self.submit_on_zeros(&[], dispatches)
+    }
+
+    /// The same, in a submission that fills buffers with zeros first.
+    ///
+    /// # Errors
+    /// A dispatch is not possible, or a buffer is another device's; then nothing is done.
+    pub fn submit_on_zeros(&self, cleared: &[&Buffer], dispatches: &[Dispatch<'_>]) -> Result<Submission, Error> {
+        let ranges = cleared.iter().map(|buffer| buffer.on(self, "buffer"));
+        let ranges = ranges.filter(|range| range.as_ref().map_or(true, |range| range.bytes > 0));
+        let clears = ranges.map(|range| range.map(Command::Clear));
         let launches = dispatches.iter().map(|dispatch| self.launch(dispatch).map(Command::Launch));
-        let commands = launches.collect::<Result<Vec<Command>, Error>>()?;
+        let commands = clears.chain(launches).collect::<Result<Vec<Command>, Error>>()?;
         let launched = dispatches.iter().map(|dispatch| (dispatch.kernel.entry_op.clone(), dispatch.bytes())).collect();
         let work = Work::Launches(dispatches.iter().map(|dispatch| dispatch.kernel.name.clone()).collect());
         Ok(Submission { pending: self.core.submit(commands, work)?, launched, telemetry: self.telemetry.clone() })

@@ -84,7 +84,7 @@ impl Compiled {
         })
     }
 
-    /// Runs the plan and waits for it: a submission for each barrier group, before which those buffers are filled with zeros
+    /// Runs the plan and waits for it: a submission for each barrier group, which begins with filling those buffers with zeros
     /// that the group does not overwrite. Limits are those of each launch.
     ///
     /// # Errors
@@ -93,11 +93,9 @@ impl Compiled {
         let start = Instant::now();
         let mut submissions = Vec::with_capacity(self.plan.groups.len());
         for (group, cleared) in self.plan.groups.iter().zip(&self.plan.memory.cleared) {
-            for buffer in cleared.iter().filter_map(|id| self.buffers[*id].as_ref()) {
-                buffer.clear()?;
-            }
+            let cleared: Vec<&Buffer> = cleared.iter().filter_map(|id| self.buffers[*id].as_ref()).collect();
             let dispatches: Vec<Dispatch<'_>> = group.iter().map(|&launch| self.dispatch(launch, limits)).collect();
-            submissions.push(self.device.submit(&dispatches)?);
+            submissions.push(self.device.submit_on_zeros(&cleared, &dispatches)?);
         }
         let groups = submissions.into_iter().map(Submission::wait).collect::<Result<_, Error>>()?;
         Ok(Run { elapsed: start.elapsed(), groups })
