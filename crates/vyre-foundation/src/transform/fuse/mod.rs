@@ -6,7 +6,7 @@
 //!
 //! In one launch, workgroups do not wait for each other. So a stage may join others if each buffer that one of them writes and
 //! another one uses is divided among workgroups: either every invocation uses elements of its own, or every workgroup does,
-//! and then a barrier stands between the stages. That is decided from the [indices](access) of all accesses to the buffer, for
+//! and then a barrier stands between the stages. That is decided from the indices of all accesses to the buffer, for
 //! the grid and the lengths at hand. A fused program is for that grid and these lengths only.
 //!
 //! A buffer that nobody else needs becomes a private array of the invocation, which the optimizer turns into values, or an
