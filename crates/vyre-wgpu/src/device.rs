@@ -156,9 +156,11 @@ impl WgpuDevice {
         device.capabilities.floats = probe::floats(&device)?;
         // What the driver does not do by itself can be asked for in other words.
         let Floats { exact_f32, fused_fma, .. } = device.capabilities.floats;
-        device.target.veil_floats = !exact_f32;
-        device.target.emulate_fma = !fused_fma && device.capabilities.types.contains(Type::F64);
-        if device.target.veil_floats || device.target.emulate_fma {
+        let veil = !exact_f32 && !device.target.veil_floats;
+        let emulate = !fused_fma && !device.target.emulate_fma && device.capabilities.types.contains(Type::F64);
+        if veil || emulate {
+            device.target.veil_floats |= veil;
+            device.target.emulate_fma |= emulate;
             device.capabilities.floats = probe::floats(&device)?;
         }
         Ok(Box::new(device))
@@ -180,9 +182,9 @@ impl WgpuDevice {
         let target = Target {
             loop_budget: max_loop_trips.is_some(),
             atomics_64: capabilities.atomics_64,
-            // Until it has been tried.
-            veil_floats: false,
-            emulate_fma: false,
+            // Mesa's software driver needs both, in all versions so far. Of others it is found out.
+            veil_floats: max_loop_trips.is_some(),
+            emulate_fma: max_loop_trips.is_some() && capabilities.types.contains(Type::F64),
             subgroup_size: capabilities.subgroup_size,
             binding_bytes: binding_bytes(&limits),
             overrides: false,
