@@ -28,6 +28,8 @@ const MOST_BYTES: u64 = 64 << 20;
 const MOST_FLIGHTS: usize = 4;
 /// Bytes of the buffers for what the host and the kernels of a flight say.
 const ARENA: u64 = 1 << 20;
+/// Steps of a flight whose timestamps are read. With more of them, what the whole flight took says as much.
+const MOST_TIMED: usize = 64;
 /// Passes of a flight, at most.
 const MOST_PASSES: u32 = 64;
 /// Bytes of staging buffers that are kept for later, for each direction.
@@ -325,7 +327,7 @@ impl Stream {
         let reported = recorder.reports.contents.len() as u64;
         let begun = self.check_lost().and_then(|()| {
             let mut staging = std::mem::take(&mut recorder.staging);
-            if let (Some(timer), 1..) = (&self.timer, recorder.passes) {
+            if let (Some(timer), 1.., ..=MOST_TIMED) = (&self.timer, recorder.passes, recorder.steps) {
                 let place = self.staging(16 * u64::from(recorder.passes))?;
                 encoder.resolve_query_set(&timer.queries, 0..2 * recorder.passes, &timer.ticks, 0);
                 encoder.copy_buffer_to_buffer(&timer.ticks, 0, &place.buffer, 0, place.bytes);
