@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 use proptest::prelude::*;
 use vyre_foundation::diagnostics::Fault;
-use vyre_foundation::ir::entity::Arena;
-use vyre_foundation::ir::{Element, Literal, MemId, Module, Program, Space};
+use vyre_foundation::ir::entity::{Arena, Entity};
+use vyre_foundation::ir::{BufferId, Element, Literal, MemId, Module, Program, Space};
 use vyre_foundation::launch::{Argument, Arguments, Outcome, Slice};
 use vyre_foundation::optimizer::{self, Options, Pipeline, Registry};
-use vyre_foundation::transform::fuse::{Bound, BufferId, Fused, Refusal, ScalarId, Stage, fuse, may_join};
+use vyre_foundation::transform::fuse::{Bound, Fused, Refusal, ScalarId, Stage, fuse, may_join};
 use vyre_foundation::{Error, Validated, text, validate};
 
 /// Stages of one pipeline. Objects of the same name are the same buffer, and a uniform is what its name says: `n5` is 5. Buffers
@@ -43,7 +43,7 @@ impl Chain {
         let program = &self.programs[at];
         let buffers = program.memory.iter().filter_map(|(memory, object)| {
             let buffer = self.buffer(&object.name).filter(|_| matches!(object.space, Space::Storage(_)))?;
-            Some(Bound { memory, buffer: BufferId(buffer as u32), elements: self.buffers[buffer].1 })
+            Some(Bound { memory, buffer: BufferId::from_index(buffer), elements: self.buffers[buffer].1 })
         });
         let uniforms = program.memory.iter().filter(|(_, object)| object.space == Space::Uniform);
         let scalars = uniforms.map(|(memory, object)| (memory, ScalarId(value(&object.name)))).collect();
@@ -55,7 +55,7 @@ impl Chain {
     }
 
     fn is_transient(&self, buffer: BufferId) -> bool {
-        self.buffers[buffer.0 as usize].0.starts_with('t')
+        self.buffers[buffer.index()].0.starts_with('t')
     }
 
     /// All stages as one, which they may be.
@@ -138,7 +138,7 @@ impl Chain {
             let joins = |&next: &usize| may_join(&stages[start..next], &stages[next]).is_ok();
             let end = (start + 1..stages.len()).take_while(joins).last().map_or(start + 1, |last| last + 1);
             let used_elsewhere = |buffer: BufferId| {
-                let name = &self.buffers[buffer.0 as usize].0;
+                let name = &self.buffers[buffer.index()].0;
                 let others = self.programs.iter().enumerate().filter(|(at, _)| !(start..end).contains(at));
                 others.into_iter().any(|(_, program)| program.memory_named(name).is_some())
             };
@@ -153,7 +153,7 @@ impl Chain {
             self.run(&optimize(&group.program), &objects, &mut optimized);
             dropped.extend(group.dropped);
             for (buffer, (name, _)) in self.buffers.iter().enumerate() {
-                if !dropped.contains(&BufferId(buffer as u32)) {
+                if !dropped.contains(&BufferId::from_index(buffer)) {
                     let shown = || print(&group.program);
                     assert_eq!(expected[buffer], fused[buffer], "{name}, fused: {}", shown());
                     assert_eq!(expected[buffer], optimized[buffer], "{name}, optimized: {}", shown());
@@ -507,7 +507,11 @@ fn refusals_say_why() {
     assert_eq!(refusal, Refusal::Grid { before: [4, 1, 1], next: [5, 1, 1] });
     assert_eq!(refusal.to_string(), "it has [5, 1, 1] workgroups, and the stages before it have [4, 1, 1]");
     let memory = chain.programs[1].memory_named("t").unwrap();
-    stages[1] =
-        Stage::new(&chain.programs[1], [4, 1, 1], vec![Bound { memory, buffer: BufferId(0), elements: 31 }], vec![]);
+    stages[1] = Stage::new(
+        &chain.programs[1],
+        [4, 1, 1],
+        vec![Bound { memory, buffer: BufferId::from_index(0), elements: 31 }],
+        vec![],
+    );
     assert_eq!(may_join(&stages[..1], &stages[1]), Err(Refusal::View { object: "t".into() }));
 }

@@ -14,7 +14,7 @@ use vyre_driver::plan::frontier::{self, Wave};
 use vyre_driver::plan::launch_fusion;
 use vyre_driver::{Capabilities, Error};
 use vyre_foundation::Validated;
-use vyre_foundation::ir::entity::{Arena, Entity};
+use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::pipeline::{Argument, Buffer, Role};
 use vyre_foundation::ir::{BufferId, Literal, MemId, Program};
 use vyre_foundation::transform::fuse::{self, Fused};
@@ -263,9 +263,8 @@ impl<'p> Sequence<'p> {
             let (mut bound, mut given) = (Vec::new(), Vec::new());
             for &(memory, argument) in &stage.arguments {
                 match argument {
-                    Argument::Buffer(id) => {
-                        let buffer = fuse::BufferId(id.index() as u32);
-                        bound.push(fuse::Bound { memory, buffer, elements: buffers[id].length });
+                    Argument::Buffer(buffer) => {
+                        bound.push(fuse::Bound { memory, buffer, elements: buffers[buffer].length });
                     }
                     Argument::Scalar(literal) => {
                         let next = scalars.len() as u32;
@@ -311,8 +310,7 @@ impl<'p> Sequence<'p> {
     }
 
     fn fuse(&self, range: Range<usize>) -> Fused {
-        let transient = |buffer: fuse::BufferId| {
-            let id = BufferId::from_index(buffer.0 as usize);
+        let transient = |id: BufferId| {
             let inside = |(first, last): (usize, usize)| range.start <= first && last < range.end;
             self.buffers[id].role == Role::Transient && self.spans[id].is_some_and(inside)
         };
@@ -371,7 +369,7 @@ impl<'p> Sequence<'p> {
             program: Arc::new(program),
             groups,
             dispatches,
-            dropped: dropped.into_iter().map(|buffer| BufferId::from_index(buffer.0 as usize)).collect(),
+            dropped,
             arguments: objects.into_iter().filter_map(bound).collect(),
         }
     }

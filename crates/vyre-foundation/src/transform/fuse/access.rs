@@ -5,10 +5,10 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Bound, BufferId};
+use super::Bound;
 use crate::analysis::{Interval, Ranges};
 use crate::ir::entity::Arena;
-use crate::ir::{Axis, BlockId, InstId, MemId, Op, Program, Type, ValueId};
+use crate::ir::{Axis, BlockId, BufferId, InstId, MemId, Op, Program, Type, ValueId};
 
 /// How many positions there are: of workgroups along x, y and z, and of invocations in a workgroup.
 pub(super) type Counts = [u32; 6];

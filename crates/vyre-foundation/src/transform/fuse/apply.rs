@@ -4,12 +4,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::access::{Form, Touch, position};
-use super::{Bound, BufferId, ScalarId, Stage, Window, ends};
+use super::{Bound, ScalarId, Stage, Window, ends};
 use crate::ir::entity::Arena;
 use crate::ir::ops::Payload;
 use crate::ir::{
-    Access, Axis, BlockId, Def, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space, Span, Type,
-    ValueId, Values, total_invocations,
+    Access, Axis, BlockId, BufferId, Def, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space,
+    Span, Type, ValueId, Values, total_invocations,
 };
 use crate::optimizer::edit::{branch_on, unused_name};
 use crate::optimizer::outside;

@@ -17,13 +17,9 @@ mod apply;
 mod ends;
 
 use crate::Validated;
-use crate::ir::{MemId, Program, Space};
+use crate::ir::{BufferId, MemId, Program, Space};
 use crate::validate::{self, limits};
 use access::{Counts, Facts, Form, Touch};
-
-/// A buffer, by a number that the caller chooses. Different buffers do not overlap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BufferId(pub u32);
 
 /// The value of a uniform, by a number that the caller chooses: what has the same number has the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +30,7 @@ pub struct ScalarId(pub u32);
 pub struct Bound {
     /// The object.
     pub memory: MemId,
-    /// The buffer.
+    /// The buffer, by a number that the caller chooses. Different buffers do not overlap.
     pub buffer: BufferId,
     /// How many elements it has.
     pub elements: u32,
