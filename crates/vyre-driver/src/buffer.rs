@@ -163,6 +163,11 @@ impl Buffer {
         Ok(Buffer { element, length, ..self.clone() })
     }
 
+    /// Whether there is memory that both are parts of.
+    pub fn overlaps(&self, other: &Buffer) -> bool {
+        self.as_slice().overlaps(&other.as_slice())
+    }
+
     /// Replaces the contents. What was submitted before still sees the old ones.
     ///
     /// # Errors
@@ -226,6 +231,13 @@ impl Buffer {
             return Err(Error::Foreign { name: name.into() });
         }
         self.live(name)
+    }
+}
+
+/// Equal buffers are the same elements of the same memory.
+impl PartialEq for Buffer {
+    fn eq(&self, other: &Buffer) -> bool {
+        self.as_slice() == other.as_slice()
     }
 }
 

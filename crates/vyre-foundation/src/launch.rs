@@ -60,6 +60,15 @@ pub struct Slice {
     pub bytes: u64,
 }
 
+impl Slice {
+    /// Whether there are bytes that both are parts of.
+    pub fn overlaps(&self, other: &Slice) -> bool {
+        self.buffer == other.buffer
+            && self.start < other.start.saturating_add(other.bytes)
+            && other.start < self.start.saturating_add(self.bytes)
+    }
+}
+
 /// The arguments of a dispatch: one for each storage object and uniform of the program.
 #[derive(Clone, Debug)]
 pub struct Arguments(Arena<MemId, Option<Argument>>);
@@ -155,11 +164,8 @@ fn disjoint(program: &Program, arguments: &Arena<MemId, Option<Argument>>) -> Re
     for (id, argument) in arguments.iter() {
         let Some(Argument::Slice(slice)) = argument else { continue };
         for &(other, other_id) in &slices {
-            let overlap = slice.buffer == other.buffer
-                && slice.start < other.start.saturating_add(other.bytes)
-                && other.start < slice.start.saturating_add(slice.bytes);
             let (first, second) = (&program.memory[other_id], &program.memory[id]);
-            if overlap && (first.writable() || second.writable()) {
+            if slice.overlaps(&other) && (first.writable() || second.writable()) {
                 return Err(Error::Overlap { first: first.name.clone(), second: second.name.clone() });
             }
         }

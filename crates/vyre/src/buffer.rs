@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut, Range};
 use vyre_foundation::build::Stored;
 
 use crate::Error;
+use crate::pipeline::Transient;
 
 /// A type that buffers are made of.
 pub trait Element: Stored + bytemuck::Pod {}
@@ -15,23 +16,40 @@ impl<T: Stored + bytemuck::Pod> Element for T {}
 /// Memory of a device, of elements of one type. A kernel takes `&Buffer<T>` for `&[T]`, and `&mut Buffer<T>` for `&mut [T]` and
 /// `&[Atomic<T>]`: like slices, buffers that are written are borrowed by nobody else.
 pub struct Buffer<T> {
-    pub(crate) memory: vyre_driver::Buffer,
+    pub(crate) memory: Memory,
     element: PhantomData<T>,
+}
+
+/// Where the elements of a buffer are.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    Device(vyre_driver::Buffer),
+    Transient(Transient),
 }
 
 impl<T: Element> Buffer<T> {
     pub(crate) fn new(memory: vyre_driver::Buffer) -> Buffer<T> {
-        Buffer { memory, element: PhantomData }
+        Buffer { memory: Memory::Device(memory), element: PhantomData }
+    }
+
+    fn on_device(&self) -> Result<&vyre_driver::Buffer, Error> {
+        match &self.memory {
+            Memory::Device(memory) => Ok(memory),
+            Memory::Transient(_) => Err(Error::Transient),
+        }
     }
 
     /// How many elements it has.
     pub fn len(&self) -> usize {
-        self.memory.len() as usize
+        match &self.memory {
+            Memory::Device(memory) => memory.len() as usize,
+            Memory::Transient(transient) => transient.elements as usize,
+        }
     }
 
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
-        self.memory.is_empty()
+        self.len() == 0
     }
 
     /// Replaces the contents.
@@ -39,7 +57,7 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// There are not as many elements as the buffer has, or the device was lost.
     pub fn write(&mut self, elements: &[T]) -> Result<(), Error> {
-        Ok(self.memory.write(bytemuck::cast_slice(elements))?)
+        Ok(self.on_device()?.write(bytemuck::cast_slice(elements))?)
     }
 
     /// Reads the contents, after all launches before.
@@ -47,7 +65,7 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// The device was lost.
     pub fn download(&self) -> Result<Vec<T>, Error> {
-        Ok(bytemuck::pod_collect_to_vec(&self.memory.read()?))
+        Ok(bytemuck::pod_collect_to_vec(&self.on_device()?.read()?))
     }
 
     /// A part of the buffer, to be read.
@@ -78,7 +96,7 @@ impl<T: Element> Buffer<T> {
     fn part(&self, elements: Range<usize>) -> Result<Buffer<T>, Error> {
         // No buffer has as many elements as what does not fit.
         let bound = |index| u32::try_from(index).unwrap_or(u32::MAX);
-        Ok(Buffer::new(self.memory.slice(bound(elements.start)..bound(elements.end))?))
+        Ok(Buffer::new(self.on_device()?.slice(bound(elements.start)..bound(elements.end))?))
     }
 }
 
@@ -100,6 +118,14 @@ pub struct Slice<'a, T> {
 pub struct SliceMut<'a, T> {
     part: Buffer<T>,
     whole: PhantomData<&'a mut Buffer<T>>,
+}
+
+impl<T> SliceMut<'_, T> {
+    /// All of a buffer of a pipeline.
+    pub(crate) fn transient(transient: Transient) -> Self {
+        let part = Buffer { memory: Memory::Transient(transient), element: PhantomData };
+        SliceMut { part, whole: PhantomData }
+    }
 }
 
 impl<T> Deref for Slice<'_, T> {

@@ -3,27 +3,30 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vyre_driver::{Argument, Dispatch, Kernel, Registry};
-use vyre_foundation::ir::{Literal, Program};
+use vyre_foundation::ir::{self, Literal, Program};
 use vyre_foundation::launch::{self, Limits, Report};
 use vyre_foundation::{Validated, validate};
+use vyre_reference::Options;
 
-use crate::{Buffer, Element, Error};
+use crate::buffer::Memory;
+use crate::pipeline::{Recorder, Transient};
+use crate::{Buffer, Element, Error, Finding};
 
 /// An open device. Clones are the same device; several threads may use it at once.
 #[derive(Clone)]
 pub struct Device {
     driver: vyre_driver::Device,
-    /// What was compiled on this device, by the type that a kernel is.
-    kernels: Arc<Mutex<HashMap<TypeId, Arc<Compiled>>>>,
+    /// What was used on this device, by the type that a kernel is.
+    kernels: Arc<Mutex<HashMap<TypeId, Arc<Prepared>>>>,
 }
 
-/// A kernel that was compiled, and its program as it was written, which knows the lines of the source.
-struct Compiled {
-    program: Validated<Program>,
-    kernel: Kernel,
+/// The program of a kernel as it was written, which knows the lines of the source, and what was compiled of it once it ran by itself.
+struct Prepared {
+    program: Arc<Validated<Program>>,
+    kernel: OnceLock<Kernel>,
 }
 
 impl Device {
@@ -64,18 +67,30 @@ impl Device {
         Ok(Buffer::new(self.driver.allocate(T::ELEMENT, length as u64)?))
     }
 
-    fn compiled(&self, key: TypeId, program: Build) -> Result<Arc<Compiled>, Error> {
+    fn prepared(&self, key: TypeId, program: Build) -> Result<Arc<Prepared>, Error> {
         // What the lock guards is consistent whoever panicked.
         let known = self.kernels.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
-        let program = program()?;
-        let checked = validate::program(program.clone()).map_err(|error| Error::invalid(&program, error))?;
-        let kernel = self.driver.compile(&checked)?;
-        let compiled = Arc::new(Compiled { program: checked, kernel });
-        self.kernels.lock().unwrap_or_else(PoisonError::into_inner).insert(key, compiled.clone());
-        Ok(compiled)
+        let program = Arc::new(validated(program()?)?);
+        let prepared = Arc::new(Prepared { program, kernel: OnceLock::new() });
+        self.kernels.lock().unwrap_or_else(PoisonError::into_inner).insert(key, prepared.clone());
+        Ok(prepared)
+    }
+}
+
+fn validated(program: Program) -> Result<Validated<Program>, Error> {
+    validate::program(program.clone()).map_err(|error| Error::invalid(&program, error))
+}
+
+impl Prepared {
+    fn kernel(&self, device: &Device) -> Result<&Kernel, Error> {
+        if self.kernel.get().is_none() {
+            // Whoever else compiled it meanwhile compiled the same.
+            let _ = self.kernel.set(device.driver.compile(&self.program)?);
+        }
+        Ok(self.kernel.get().expect("it was set"))
     }
 }
 
@@ -130,6 +145,7 @@ pub struct Launch<'a> {
     key: TypeId,
     program: Build,
     arguments: Vec<(&'static str, Argument)>,
+    transients: Vec<(&'static str, Transient)>,
     limits: Limits,
     /// The first argument that cannot be given.
     problem: Option<Error>,
@@ -151,18 +167,96 @@ impl<'a> Launch<'a> {
         if let Some(problem) = self.problem {
             return Err(problem);
         }
-        let compiled = device.compiled(self.key, self.program)?;
+        if !self.transients.is_empty() {
+            return Err(Error::Transient);
+        }
+        let prepared = device.prepared(self.key, self.program)?;
         let grid = vyre_driver::Grid::Fixed(launch::Grid::Elements(grid.into().0));
-        let dispatch = Dispatch { kernel: &compiled.kernel, grid, arguments: self.arguments, limits: self.limits };
+        let kernel = prepared.kernel(device)?;
+        let dispatch = Dispatch { kernel, grid, arguments: self.arguments, limits: self.limits };
         let report = device.driver.run(&dispatch)?;
-        Error::check(&compiled.program, &report.outcome)?;
+        Error::check(&prepared.program, &report.outcome)?;
         Ok(report)
+    }
+
+    /// Runs the kernel on copies of its buffers, in the interpreter that defines what kernels mean, and reports what it does that is
+    /// defined but hardly meant: races between invocations, accesses outside of slices, reads of arrays that nobody wrote. It is
+    /// slow, and made for tests: `assert_eq!(saxpy(2.0, &x, &mut y).sanitize(n)?, [])`.
+    ///
+    /// # Errors
+    /// As for [`run`](Launch::run).
+    pub fn sanitize(self, grid: impl Into<Grid>) -> Result<Vec<Finding>, Error> {
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
+        if !self.transients.is_empty() {
+            return Err(Error::Transient);
+        }
+        let program = validated((self.program)()?)?;
+        let groups = launch::Grid::Elements(grid.into().0).groups(program.workgroup_size)?;
+        let mut contents = Vec::new();
+        let mut arguments = Vec::new();
+        for (name, argument) in &self.arguments {
+            arguments.push((
+                *name,
+                match argument {
+                    Argument::Scalar(literal) => launch::Argument::Scalar(*literal),
+                    Argument::Buffer(memory) => {
+                        let (buffer, element, bytes) = (contents.len() as u64, memory.element(), memory.read()?);
+                        let length = bytes.len() as u64;
+                        contents.push(bytes);
+                        launch::Argument::Slice(launch::Slice { buffer, element, start: 0, bytes: length })
+                    }
+                },
+            ));
+        }
+        let arguments = launch::bind(&program, &arguments)?;
+        let options = Options { limits: self.limits, ..Options::default() };
+        let sanitized = vyre_reference::sanitize(&program, groups, &arguments, &mut contents, &options);
+        let (report, found) = sanitized
+            .map_err(|error| vyre_driver::Error::Backend { backend: "reference", reason: error.to_string() })?;
+        Error::check(&program, &report.outcome)?;
+        Ok(found.iter().map(|found| Finding::new(&program, found)).collect())
+    }
+
+    /// Records the kernel in a [pipeline](crate::Pipeline). It runs under the limits of the pipeline.
+    ///
+    /// # Errors
+    /// The kernel or its arguments cannot be used.
+    pub fn record(self, recorder: &mut Recorder<'_>, grid: impl Into<Grid>) -> Result<(), Error> {
+        if let Some(problem) = self.problem {
+            return Err(problem);
+        }
+        let Recorder { device, recorded } = recorder;
+        let program = device.prepared(self.key, self.program)?.program.clone();
+        let mut arguments: Vec<(&str, ir::pipeline::Argument)> = Vec::new();
+        for (name, argument) in &self.arguments {
+            arguments.push(match argument {
+                Argument::Scalar(literal) => (name, ir::pipeline::Argument::Scalar(*literal)),
+                Argument::Buffer(memory) => (name, recorded.pipeline.attach(memory).into()),
+            });
+        }
+        for (name, transient) in &self.transients {
+            if transient.pipeline != recorded.number {
+                return Err(Error::Transient);
+            }
+            arguments.push((name, transient.id.into()));
+        }
+        recorded.pipeline.dispatch(program, launch::Grid::Elements(grid.into().0), &arguments)?;
+        Ok(())
     }
 
     #[doc(hidden)]
     pub fn __new<K: 'static>(program: Build) -> Launch<'a> {
-        let (arguments, limits) = (Vec::with_capacity(4), Limits::default());
-        Launch { key: TypeId::of::<K>(), program, arguments, limits, problem: None, borrowed: PhantomData }
+        Launch {
+            key: TypeId::of::<K>(),
+            program,
+            arguments: Vec::with_capacity(4),
+            transients: Vec::new(),
+            limits: Limits::default(),
+            problem: None,
+            borrowed: PhantomData,
+        }
     }
 
     #[doc(hidden)]
@@ -176,7 +270,10 @@ impl<'a> Launch<'a> {
 
     #[doc(hidden)]
     pub fn __buffer<T>(mut self, name: &'static str, buffer: &Buffer<T>) -> Launch<'a> {
-        self.arguments.push((name, Argument::Buffer(buffer.memory.clone())));
+        match &buffer.memory {
+            Memory::Device(memory) => self.arguments.push((name, Argument::Buffer(memory.clone()))),
+            Memory::Transient(transient) => self.transients.push((name, *transient)),
+        }
         self
     }
 }

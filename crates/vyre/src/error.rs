@@ -1,7 +1,9 @@
 //! The one error of this crate.
 
+use std::fmt;
 use std::panic::Location;
 
+use vyre_foundation::diagnostics::Diagnostic;
 use vyre_foundation::ir::{Program, Span};
 use vyre_foundation::launch::Outcome;
 
@@ -53,6 +55,9 @@ pub enum Error {
         /// The loop that was running, if it was one.
         place: Option<Place>,
     },
+    /// A transient buffer where it has no memory: outside of the launches of its pipeline.
+    #[error("a transient buffer has no memory outside of the launches of its pipeline")]
+    Transient,
     /// An index or a size of 2³² or more.
     #[error("`{name}` is {value}, but indices of devices have 32 bits")]
     TooLarge {
@@ -77,6 +82,7 @@ impl Error {
             Error::OutOfFuel { .. } => "K003",
             Error::DeadlinePassed { .. } => "K004",
             Error::TooLarge { .. } => "K005",
+            Error::Transient => "K006",
         }
     }
 
@@ -89,6 +95,7 @@ impl Error {
             Error::OutOfFuel { .. } => "make sure that the loop ends, or give more fuel with `Launch::limits`".into(),
             Error::DeadlinePassed { .. } => "launch less at a time, or give more time with `Launch::limits`".into(),
             Error::TooLarge { .. } => "work in smaller pieces".into(),
+            Error::Transient => "record what uses it, or take a buffer of the device: `device.zeros(n)`".into(),
         }
     }
 
@@ -113,6 +120,39 @@ impl Error {
             Outcome::OutOfFuel { span } => Err(Error::OutOfFuel { kernel: kernel(), place: place(span) }),
             Outcome::DeadlinePassed { span } => Err(Error::DeadlinePassed { kernel: kernel(), place: place(span) }),
         }
+    }
+}
+
+/// Something that a kernel does that is defined but hardly meant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// The stable code of its kind.
+    pub code: &'static str,
+    /// The line of the kernel.
+    pub place: Option<Place>,
+    /// What it does.
+    pub message: String,
+    /// How to fix it.
+    pub help: String,
+    /// Whether it may be harmless, such as invocations that store the same value.
+    pub is_warning: bool,
+}
+
+impl Finding {
+    pub(crate) fn new(program: &Program, found: &Diagnostic) -> Finding {
+        Finding {
+            code: found.fault.code(),
+            place: program.place(found.span),
+            message: found.fault.to_string(),
+            help: found.fault.help().to_string(),
+            is_warning: found.fault.is_warning(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{} ({})", prefix(self.place), self.message, self.help)
     }
 }
 

@@ -47,7 +47,11 @@
 //! `step_by` that would go past the end of its type wraps.
 //!
 //! A launch fails with an [`Error`] that names the line: where an invocation calls `trap`, or in a loop that takes more than its
-//! [`Limits`].
+//! [`Limits`]. [`Launch::sanitize`] finds races and accesses outside of slices, by line, too.
+//!
+//! # Pipelines
+//!
+//! Launches that belong together are recorded in a [`Pipeline`]. They are planned once, fused where that is possible, and run often.
 //!
 //! # Devices
 //!
@@ -58,15 +62,18 @@ mod buffer;
 mod device;
 mod error;
 pub mod host;
+mod pipeline;
 
 pub use buffer::{Buffer, Element, Slice, SliceMut};
 pub use device::{Device, Grid, Launch};
-pub use error::{Error, Place};
+pub use error::{Error, Finding, Place};
 pub use half::f16;
 pub use host::Atomic;
-pub use vyre_foundation::launch::{Limits, Report};
+pub use pipeline::{Pipeline, Recorder};
+pub use vyre_foundation::launch::{Limits, Outcome, Report};
 pub use vyre_foundation::{build, ir};
 pub use vyre_macros::kernel;
+pub use vyre_runtime::pipeline::{Plan, Run};
 
 /// A number that kernels can be generic over.
 pub trait Number:

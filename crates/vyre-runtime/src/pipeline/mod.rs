@@ -61,10 +61,20 @@ pub use plan::{Join, Launch, Plan};
 pub use run::{Compiled, Run};
 
 /// A recorded graph of dispatches.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Pipeline {
     recorded: ir::Pipeline,
     stages: Vec<Stage>,
+    attached: Vec<Attached>,
+}
+
+/// A buffer whose memory is the caller's.
+#[derive(Clone, Debug)]
+struct Attached {
+    id: BufferId,
+    memory: vyre_driver::Buffer,
+    /// The attached buffers that have some of this memory, too.
+    overlapping: Vec<BufferId>,
 }
 
 /// A dispatch whose arguments fit its program.
@@ -79,7 +89,7 @@ struct Stage {
 impl Pipeline {
     /// A pipeline without buffers and dispatches.
     pub fn new(name: impl Into<String>) -> Pipeline {
-        Pipeline { recorded: ir::Pipeline { name: name.into(), ..ir::Pipeline::default() }, stages: Vec::new() }
+        Pipeline { recorded: ir::Pipeline { name: name.into(), ..ir::Pipeline::default() }, ..Pipeline::default() }
     }
 
     /// A pipeline of a module, with the module's programs.
@@ -111,6 +121,28 @@ impl Pipeline {
     /// Declares a buffer.
     pub fn buffer(&mut self, name: impl Into<String>, role: Role, element: Element, length: u32) -> BufferId {
         self.recorded.buffers.push(Buffer { name: name.into(), role, element, length, span: Span::NONE })
+    }
+
+    /// A buffer whose memory is there already: a run begins with its contents and changes them. What was attached before is the same
+    /// buffer; what overlaps with others is used in the order in which it was recorded.
+    pub fn attach(&mut self, memory: &vyre_driver::Buffer) -> BufferId {
+        if let Some(known) = self.attached.iter().find(|known| known.memory == *memory) {
+            return known.id;
+        }
+        let name = format!("attached_{}", self.attached.len());
+        let id = self.buffer(name, Role::InOut, memory.element(), memory.len());
+        let mut attached = Attached { id, memory: memory.clone(), overlapping: Vec::new() };
+        for other in self.attached.iter_mut().filter(|other| other.memory.overlaps(memory)) {
+            other.overlapping.push(id);
+            attached.overlapping.push(other.id);
+        }
+        self.attached.push(attached);
+        id
+    }
+
+    /// The buffers that have some of the memory of this one.
+    fn overlapping(&self, id: BufferId) -> &[BufferId] {
+        self.attached.iter().find(|attached| attached.id == id).map_or(&[], |attached| &attached.overlapping)
     }
 
     /// Appends a dispatch. It sees what those before it wrote.

@@ -29,6 +29,8 @@ pub struct Plan {
     /// The name of the pipeline.
     pub name: String,
     pub(super) buffers: Arena<BufferId, Buffer>,
+    /// The memory of buffers that are the caller's.
+    pub(super) attached: Vec<(BufferId, vyre_driver::Buffer)>,
     /// The dispatches, by their position in the pipeline, in the order in which neighbours were considered for fusion.
     pub order: Vec<usize>,
     /// Whether each dispatch of the order but the first was fused with those before it.
@@ -104,13 +106,18 @@ fn uses(program: &Program, arguments: &[(MemId, Argument)]) -> Vec<Use> {
 }
 
 /// What has to be done before what: reads after writes, writes after reads, and writes after writes of the same buffer.
-fn dependencies(steps: &[Vec<Use>], buffers: usize) -> Vec<Dependency> {
+fn dependencies(pipeline: &Pipeline, steps: &[Vec<Use>]) -> Vec<Dependency> {
+    let buffers = pipeline.recorded.buffers.len();
     let mut writer: Arena<BufferId, Option<usize>> = Arena::filled(buffers, None);
     let mut readers: Arena<BufferId, Vec<usize>> = Arena::filled(buffers, Vec::new());
     let mut dependencies = Vec::new();
     for (after, step) in steps.iter().enumerate() {
         let mut depend = |before: usize| dependencies.push(Dependency { before, after });
         for used in step {
+            for &other in pipeline.overlapping(used.buffer) {
+                writer[other].into_iter().for_each(&mut depend);
+                readers[other].iter().filter(|_| used.writes).copied().for_each(&mut depend);
+            }
             if used.writes && !readers[used.buffer].is_empty() {
                 // Those who read it waited for whoever wrote it.
                 readers[used.buffer].drain(..).for_each(&mut depend);
@@ -153,11 +160,11 @@ fn chains(count: usize, dependencies: &[Dependency]) -> Vec<usize> {
 pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<Plan, Error> {
     let buffers = &pipeline.recorded.buffers;
     let recorded: Vec<Vec<Use>> = pipeline.stages.iter().map(|stage| uses(&stage.program, &stage.arguments)).collect();
-    let order = chains(recorded.len(), &dependencies(&recorded, buffers.len()));
+    let order = chains(recorded.len(), &dependencies(pipeline, &recorded));
     let stages: Vec<&Stage> = order.iter().map(|&step| &pipeline.stages[step]).collect();
     let steps: Vec<Vec<Use>> = order.iter().map(|&step| recorded[step].clone()).collect();
 
-    let sequence = Sequence::new(&stages, steps, buffers);
+    let sequence = Sequence::new(pipeline, &stages, steps);
     let (labels, refusals) = sequence.labels(capabilities);
     let priced = sequence.priced(&labels)?;
     let budget = pipeline.recorded.budget.or(capabilities.memory_bytes).unwrap_or(u64::MAX);
@@ -181,7 +188,7 @@ pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<P
             .map(|range| made.entry(range.clone()).or_insert_with(|| sequence.launch(range.clone(), &order)).clone())
             .collect();
         let used: Vec<Vec<Use>> = launches.iter().map(|launch| uses(&launch.program, &launch.arguments)).collect();
-        let needed = dependencies(&used, buffers.len());
+        let needed = dependencies(pipeline, &used);
         let resident = memory::resident(buffers)?;
         let waves = waves(&used, buffers)?;
         let widest = waves.iter().map(|wave| wave.frontier_bytes.saturating_add(wave.output_bytes)).max().unwrap_or(0);
@@ -199,8 +206,10 @@ pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<P
                 least = least.min(memory.peak_bytes);
                 if memory.peak_bytes <= budget {
                     let joins = joins(&ranges, &refusals);
-                    let name = pipeline.recorded.name.clone();
-                    return Ok(Plan { name, buffers: buffers.clone(), order, joins, launches, groups, memory });
+                    let (name, buffers) = (pipeline.recorded.name.clone(), buffers.clone());
+                    let attached = pipeline.attached.iter();
+                    let attached = attached.map(|attached| (attached.id, attached.memory.clone())).collect();
+                    return Ok(Plan { name, buffers, attached, order, joins, launches, groups, memory });
                 }
             }
             if window == 1 {
@@ -240,6 +249,7 @@ fn joins(ranges: &[Range<usize>], refusals: &[Option<String>]) -> Vec<Join> {
 
 /// Stages in the order in which they may be fused.
 struct Sequence<'p> {
+    pipeline: &'p Pipeline,
     stages: &'p [&'p Stage],
     steps: Vec<Vec<Use>>,
     buffers: &'p Arena<BufferId, Buffer>,
@@ -249,7 +259,8 @@ struct Sequence<'p> {
 }
 
 impl<'p> Sequence<'p> {
-    fn new(stages: &'p [&'p Stage], steps: Vec<Vec<Use>>, buffers: &'p Arena<BufferId, Buffer>) -> Self {
+    fn new(pipeline: &'p Pipeline, stages: &'p [&'p Stage], steps: Vec<Vec<Use>>) -> Self {
+        let buffers = &pipeline.recorded.buffers;
         let mut spans = Arena::filled(buffers.len(), None);
         for (position, step) in steps.iter().enumerate() {
             for used in step {
@@ -274,7 +285,7 @@ impl<'p> Sequence<'p> {
             }
             fuse::Stage::new(&stage.program, stage.groups, bound, given)
         });
-        Sequence { fusable: fusable.collect(), stages, steps, buffers, spans }
+        Sequence { fusable: fusable.collect(), pipeline, stages, steps, buffers, spans }
     }
 
     /// A label for each stage, which changes wherever a stage may not be fused with those before it, and why not for each but the
@@ -299,6 +310,13 @@ impl<'p> Sequence<'p> {
         let next = before.end;
         if let Err(refusal) = fuse::may_join(&self.fusable[before.clone()], &self.fusable[next]) {
             return Some(refusal.to_string());
+        }
+        let overlaps = |used: &Use, earlier: &Use| {
+            (used.writes || earlier.writes) && self.pipeline.overlapping(used.buffer).contains(&earlier.buffer)
+        };
+        let mut earlier = self.steps[before.clone()].iter().flatten();
+        if earlier.any(|earlier| self.steps[next].iter().any(|used| overlaps(used, earlier))) {
+            return Some("it uses a part of a buffer that was used in another part".into());
         }
         // Only what may be too much for the device is fused to find out.
         let together = before.start..next + 1;

@@ -55,8 +55,10 @@ impl Plan {
         let slots = self.memory.slots.iter().map(words).collect::<Result<Vec<Buffer>, Error>>()?;
         let mut buffers = Arena::filled(self.buffers.len(), None);
         for (id, buffer) in self.buffers.iter() {
+            let attached = self.attached.iter().find(|(attached, _)| *attached == id);
             buffers[id] = match self.memory.slot_of[id] {
                 Some(slot) => Some(slots[slot].view(buffer.element, buffer.length)?),
+                None if let Some((_, memory)) = attached => Some(memory.clone()),
                 None if buffer.role == Role::Transient => None,
                 None => Some(device.allocate(buffer.element, u64::from(buffer.length))?),
             };
