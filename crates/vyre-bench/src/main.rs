@@ -5,6 +5,7 @@
 mod baseline;
 mod compile;
 mod gpu;
+mod host;
 mod job;
 mod kernels;
 mod line;
@@ -26,16 +27,18 @@ suites:
   gpu       example kernels on the wgpu device, against WGSL by hand through raw wgpu: kernels, instructions of SPIR-V, many
             dispatches, and a process that is done after its first result
   pipeline  pipelines on the cpu and wgpu devices, against their dispatches one by one and a program fused by hand
-  planners  the planners of launches, against plainly written ones";
+  planners  the planners of launches, against plainly written ones
+  host      typed kernels and buffers of the crate `vyre`, against the driver";
 
 type Suite = fn(&line::Report) -> Result<(), Error>;
 
-const SUITES: [(&str, Suite); 5] = [
+const SUITES: [(&str, Suite); 6] = [
     ("compile", |report| compile::run(report).map_err(Error::from)),
     ("kernels", kernels::run),
     ("gpu", gpu::run),
     ("pipeline", pipeline::run),
     ("planners", planners::run),
+    ("host", host::run),
 ];
 
 fn main() -> ExitCode {

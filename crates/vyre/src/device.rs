@@ -1,10 +1,10 @@
 //! Devices, and launches on them.
 
 use std::any::TypeId;
-use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use rustc_hash::FxHashMap;
 use vyre_driver::{Argument, Dispatch, Kernel, Registry};
 use vyre_foundation::ir::{self, Literal, Program};
 use vyre_foundation::launch::{self, Limits, Report};
@@ -20,7 +20,7 @@ use crate::{Buffer, Element, Error, Finding};
 pub struct Device {
     driver: vyre_driver::Device,
     /// What was used on this device, by the type that a kernel is.
-    kernels: Arc<Mutex<HashMap<TypeId, Arc<Prepared>>>>,
+    kernels: Arc<Mutex<FxHashMap<TypeId, Arc<Prepared>>>>,
 }
 
 /// The program of a kernel as it was written, which knows the lines of the source, and what was compiled of it once it ran by itself.
@@ -148,7 +148,7 @@ pub struct Launch<'a> {
     transients: Vec<(&'static str, Transient)>,
     limits: Limits,
     /// The first argument that cannot be given.
-    problem: Option<Error>,
+    problem: Option<Box<Error>>,
     borrowed: PhantomData<&'a mut ()>,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Launch<'a> {
     /// The kernel or its arguments do not fit the device, an invocation trapped, or a limit was reached.
     pub fn run(self, device: &Device, grid: impl Into<Grid>) -> Result<Report, Error> {
         if let Some(problem) = self.problem {
-            return Err(problem);
+            return Err(*problem);
         }
         if !self.transients.is_empty() {
             return Err(Error::Transient);
@@ -187,7 +187,7 @@ impl<'a> Launch<'a> {
     /// As for [`run`](Launch::run).
     pub fn sanitize(self, grid: impl Into<Grid>) -> Result<Vec<Finding>, Error> {
         if let Some(problem) = self.problem {
-            return Err(problem);
+            return Err(*problem);
         }
         if !self.transients.is_empty() {
             return Err(Error::Transient);
@@ -225,7 +225,7 @@ impl<'a> Launch<'a> {
     /// The kernel or its arguments cannot be used.
     pub fn record(self, recorder: &mut Recorder<'_>, grid: impl Into<Grid>) -> Result<(), Error> {
         if let Some(problem) = self.problem {
-            return Err(problem);
+            return Err(*problem);
         }
         let Recorder { device, recorded } = recorder;
         let program = device.prepared(self.key, self.program)?.program.clone();
@@ -263,7 +263,7 @@ impl<'a> Launch<'a> {
     pub fn __scalar(mut self, name: &'static str, scalar: impl HostScalar) -> Launch<'a> {
         match scalar.literal() {
             Ok(literal) => self.arguments.push((name, Argument::Scalar(literal))),
-            Err(value) => self.problem = self.problem.or(Some(Error::TooLarge { name, value })),
+            Err(value) => self.problem = self.problem.or(Some(Box::new(Error::TooLarge { name, value }))),
         }
         self
     }
