@@ -67,6 +67,20 @@ pub enum Error {
         /// The argument.
         name: String,
     },
+    /// A program that is no operation of a megakernel.
+    #[error("`{program}` cannot be an operation: {reason}")]
+    NotAnOp {
+        /// The program.
+        program: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A handle that names no memory.
+    #[error("handle {handle} names no memory of this session")]
+    NoSuchHandle {
+        /// The handle.
+        handle: u32,
+    },
     /// More memory than there is.
     #[error("{requested} bytes cannot be allocated: {available} are available")]
     OutOfMemory {
@@ -215,6 +229,8 @@ impl Error {
             Error::AlreadyTaken => "D012",
             Error::Hints { .. } => "D013",
             Error::CachedProgram { .. } => "D014",
+            Error::NotAnOp { .. } => "D030",
+            Error::NoSuchHandle { .. } => "D031",
             Error::ZeroBudget => "D015",
             Error::DuplicateStage { .. } => "D016",
             Error::StageOverBudget { .. } => "D017",
@@ -238,6 +254,10 @@ impl Error {
             Error::Stale { .. } => "upload the data again".into(),
             Error::OutOfMemory { .. } => "free buffers, or work in smaller pieces".into(),
             Error::OutOfRange { .. } => "use a range inside the buffer".into(),
+            Error::NotAnOp { .. } => {
+                "its objects are `input`, `output`, `param`, or `hits` with `hit_count`, of 32-bit elements".into()
+            }
+            Error::NoSuchHandle { .. } => "use a handle that this session has given, before it is freed".into(),
             Error::IndirectGrid { .. } => "give a buffer, or a part of one, of three u32".into(),
             Error::AlreadyTaken => "keep the results that `wait_timeout` or `poll` gave".into(),
             Error::Hints { .. } => "nothing to do: the file is replaced when a program has run".into(),

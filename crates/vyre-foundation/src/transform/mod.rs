@@ -1,5 +1,7 @@
-//! Programs into programs that mean the same.
+//! Programs into programs that mean the same, and into parts of others.
 
+pub mod embed;
+mod ends;
 mod expand_math;
 pub mod fuse;
 

@@ -1,13 +1,12 @@
 //! Puts stages into one program.
 
-use std::panic::Location;
-
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use super::super::ends;
 use super::access::{Form, Touch, position};
-use super::{Bound, ScalarId, Stage, Window, ends};
-use crate::ir::entity::{Arena, Entity};
+use super::{Bound, ScalarId, Stage, Window};
+use crate::ir::entity::Arena;
 use crate::ir::ops::Payload;
 use crate::ir::{
     Access, Axis, BlockId, BufferId, Def, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space,
@@ -251,7 +250,7 @@ impl Fusion<'_> {
             values: Arena::filled(stage.program.values.len(), None),
         };
         copy.block(stage.program.body, body);
-        self.move_places(first, &stage.program.places);
+        self.program.relocate(first, &stage.program.places);
         if stage.is_deep() {
             self.program.blocks[self.program.body].insts = std::mem::take(&mut self.program.blocks[body].insts);
             return;
@@ -278,24 +277,6 @@ impl Fusion<'_> {
         }
         let name = stage.program.name.as_str();
         self.program.push(self.program.body, Op::Region(name.into()), [], &[], [region], Span::NONE);
-    }
-}
-
-impl Fusion<'_> {
-    /// The places of a stage come after those of the stages before it, so the spans of its instructions, from the first one on, move
-    /// with them.
-    fn move_places(&mut self, first: usize, places: &[&'static Location<'static>]) {
-        let before = self.program.places.len() as u32;
-        self.program.places.extend(places);
-        if places.is_empty() || before == 0 {
-            return;
-        }
-        for id in (first..self.program.insts.len()).map(InstId::from_index) {
-            let span = &mut self.program.insts[id].span;
-            if *span != Span::NONE {
-                *span = Span { start: span.start + before, end: span.end + before };
-            }
-        }
     }
 }
 

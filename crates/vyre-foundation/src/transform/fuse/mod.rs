@@ -14,7 +14,6 @@
 
 mod access;
 mod apply;
-mod ends;
 
 use crate::Validated;
 use crate::ir::{BufferId, MemId, Program, Space};

@@ -1,0 +1,448 @@
+//! Embedding: a program becomes a part of another one, which decides which invocations of it there are and where its memory is.
+//!
+//! The host program says where an invocation stands, and has a [`Home`] for each object. A `return` ends the embedded invocation, and
+//! the host goes on behind it. A `trap`, and a loop that takes too many trips, is noted in an object of the host, and ends the
+//! invocation, too: it is the host's business what else that means.
+
+use smallvec::SmallVec;
+
+use super::ends;
+use crate::Validated;
+use crate::analysis::finite;
+use crate::ir::entity::{Arena, Entity};
+use crate::ir::ops::Payload;
+use crate::ir::{
+    Axis, BlockId, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space, Span, Type, ValueId,
+    Values,
+};
+use crate::optimizer::edit::{may_end_early, unused_name};
+
+/// Where an object of the embedded program is.
+#[derive(Clone, Copy, Debug)]
+pub enum Home {
+    /// A part of an object of 32-bit words, which is atomic if the embedded object is.
+    Words(Words),
+    /// A uniform is this value.
+    Value(ValueId),
+    /// An array is this one, which has as many elements of the same type, and which nobody else needs any more.
+    Object(MemId),
+}
+
+/// Words of an object, from one on.
+#[derive(Clone, Copy, Debug)]
+pub struct Words {
+    /// The object.
+    pub memory: MemId,
+    /// The first word.
+    pub first: ValueId,
+    /// How many there are.
+    pub length: ValueId,
+}
+
+/// Which invocation of the embedded program an invocation of the host is. Its grid has one dimension.
+#[derive(Clone, Copy, Debug)]
+pub struct Position {
+    /// In the grid.
+    pub index: ValueId,
+    /// In the workgroup.
+    pub local: ValueId,
+    /// The workgroup.
+    pub group: ValueId,
+    /// How many workgroups there are.
+    pub groups: ValueId,
+}
+
+/// Where faults are noted: an atomic object of u32 whose first element counts them. The larger of the faults of an element stays
+/// there: 1 for a loop that took too many trips, and a trap's code plus 2.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    /// The object.
+    pub memory: MemId,
+    /// The element.
+    pub at: ValueId,
+    /// How many trips the loops of an invocation may take together.
+    pub fuel: ValueId,
+}
+
+/// A fault, by what stands for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A loop took too many trips.
+    OutOfFuel,
+    /// A trap with this code.
+    Trapped(u32),
+}
+
+impl Fault {
+    /// The fault that was noted, if it is one.
+    pub fn noted(word: u32) -> Option<Fault> {
+        match word {
+            0 => None,
+            1 => Some(Fault::OutOfFuel),
+            code => Some(Fault::Trapped(code - 2)),
+        }
+    }
+}
+
+/// Why a program cannot be embedded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Its workgroups have more than one dimension.
+    #[error("its workgroups have more than one dimension")]
+    Dimensions,
+    /// A storage object or uniform whose elements are not words.
+    #[error("`{object}` has elements of type {element}, and not of 32 bits")]
+    Element {
+        /// The object.
+        object: String,
+        /// Its elements.
+        element: Element,
+    },
+    /// Invocations that ended would be missing where others wait for each other.
+    #[error("its invocations wait for each other, but some may end before")]
+    EndsEarly,
+}
+
+/// What there is to know about a program that is to be embedded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Its invocations work together: through barriers, subgroups or workgroup memory. Then invocations of the host have to be in
+    /// workgroups of the same size, and those of a workgroup have to be the same ones here.
+    pub collective: bool,
+    /// Something in it can be noted as a fault.
+    pub faults: bool,
+}
+
+/// Whether a program can be embedded, and what that takes.
+///
+/// # Errors
+/// Why it cannot.
+pub fn facts(program: &Program) -> Result<Facts, Refusal> {
+    if program.workgroup_size[1..] != [1, 1] {
+        return Err(Refusal::Dimensions);
+    }
+    for memory in program.memory.values() {
+        let of_caller = matches!(memory.space, Space::Storage(_) | Space::Uniform);
+        if of_caller && !matches!(memory.element, Element::U32 | Element::I32 | Element::F32) {
+            return Err(Refusal::Element { object: memory.name.clone(), element: memory.element });
+        }
+    }
+    let mut traps = false;
+    let mut facts = Facts { collective: false, faults: false };
+    facts.collective = program.memory.values().any(|memory| memory.space == Space::Workgroup);
+    program.walk(|id, _| {
+        let op = &program.insts[id].op;
+        facts.collective |= op.is_collective() || op.needs_subgroups();
+        traps |= *op == Op::Trap;
+        facts.faults |= *op == Op::Loop && is_long(program, id);
+    });
+    facts.faults |= traps;
+    // Fuel would end invocations that others wait for; such programs keep to the limits of the whole dispatch.
+    if facts.collective {
+        if traps || may_end_early(program) {
+            return Err(Refusal::EndsEarly);
+        }
+        facts.faults = false;
+    }
+    Ok(facts)
+}
+
+/// Trips that no limit is needed for.
+const SHORT: u64 = 1024;
+
+fn is_long(program: &Program, id: InstId) -> bool {
+    finite(program, id).is_none_or(|finite| finite.trips > SHORT)
+}
+
+/// Appends to a block of the host what an invocation of a program does. The program is one that has [`facts`], and `homes` has one for
+/// each of its objects.
+pub fn embed(
+    host: &mut Program,
+    to: BlockId,
+    program: &Validated<Program>,
+    homes: &[(MemId, Home)],
+    position: Position,
+    faults: Option<Faults>,
+) {
+    let mut all = Arena::filled(program.memory.len(), None);
+    for &(object, home) in homes {
+        all[object] = Some(home);
+    }
+    let values = Arena::filled(program.values.len(), None);
+    let body = host.block();
+    let first = host.insts.len();
+    let mut copy = Copy { host, program, homes: all, position, faults: None, values };
+    copy.start(to, faults);
+    copy.block(program.body, body);
+    host.relocate(first, &program.places);
+    ends::contain(host, body);
+    let end = host.blocks[body].insts.last().copied();
+    if let Some(end) = end.filter(|&end| host.insts[end].op == Op::Return) {
+        host.insts[end].op = Op::Yield;
+    }
+    host.push(to, Op::Region(program.name.as_str().into()), [], &[], [body], Span::NONE);
+}
+
+/// A loop that counts, while its body is being made.
+#[derive(Clone, Copy, Debug)]
+pub struct Counting {
+    range: [ValueId; 3],
+    /// The body, which is to go on behind what is in it.
+    pub body: BlockId,
+    /// The number of the trip.
+    pub at: ValueId,
+}
+
+impl Counting {
+    /// A loop over `from..until` by steps.
+    pub fn begin(host: &mut Program, range: [ValueId; 3]) -> Counting {
+        let body = host.block();
+        let at = host.param(body, Type::U32);
+        let done = emit(host, body, Op::Ge, &[at, range[1]], Type::Bool);
+        let (leave, stay) = (host.block(), host.block());
+        host.push(leave, Op::Break, [], &[], [], Span::NONE);
+        host.push(stay, Op::Yield, [], &[], [], Span::NONE);
+        host.push(body, Op::If, [done], &[], [leave, stay], Span::NONE);
+        Counting { range, body, at }
+    }
+
+    /// Appends the loop to a block, now that its body is made.
+    pub fn end(self, host: &mut Program, to: BlockId) {
+        let next = emit(host, self.body, Op::Add, &[self.at, self.range[2]], Type::U32);
+        host.push(self.body, Op::Continue, [next], &[], [], Span::NONE);
+        host.push(to, Op::Loop, [self.range[0]], &[], [self.body], Span::NONE);
+    }
+}
+
+/// Appends an operation with one result.
+pub fn emit(program: &mut Program, to: BlockId, op: Op, operands: &[ValueId], ty: Type) -> ValueId {
+    let inst = program.push(to, op, operands.iter().copied(), &[ty], [], Span::NONE);
+    program.insts[inst].results[0]
+}
+
+/// Copies a program into its host.
+struct Copy<'c> {
+    host: &'c mut Program,
+    program: &'c Program,
+    homes: Arena<MemId, Option<Home>>,
+    position: Position,
+    /// Where faults are noted, and the private object with the fuel that is left.
+    faults: Option<(Faults, MemId)>,
+    values: Arena<ValueId, Option<ValueId>>,
+}
+
+impl Copy<'_> {
+    /// Gives arrays their zeros and loops their fuel.
+    fn start(&mut self, to: BlockId, faults: Option<Faults>) {
+        let (zero, one) = (self.host.literal(0u32), self.host.literal(1u32));
+        let workgroup: Vec<MemId> = self.arrays(Space::Workgroup).collect();
+        if !workgroup.is_empty() {
+            self.host.push(to, Op::WorkgroupBarrier, [], &[], [], Span::NONE);
+        }
+        let size = self.host.literal(self.program.workgroup_size[0]);
+        let private: Vec<MemId> = self.arrays(Space::Private).collect();
+        let shared = workgroup.iter().map(|&object| (object, self.position.local, size));
+        for (object, from, step) in shared.chain(private.into_iter().map(|object| (object, zero, one))) {
+            let memory = &self.host.memory[object];
+            let (ty, length) = (memory.element.value_type(), memory.length.unwrap_or(0));
+            let (length, value) = (self.host.literal(length), self.host.literal(Literal::zero(ty)));
+            let clearing = Counting::begin(self.host, [from, length, step]);
+            self.host.push(clearing.body, Op::Store(object), [clearing.at, value], &[], [], Span::NONE);
+            clearing.end(self.host, to);
+        }
+        if !workgroup.is_empty() {
+            self.host.push(to, Op::WorkgroupBarrier, [], &[], [], Span::NONE);
+        }
+        if let Some(faults) = faults {
+            let name = unused_name(self.host, "fuel_left");
+            let (space, element, length) = (Space::Private, Element::U32, Some(1));
+            let memory = Memory { name, space, element, length, atomic: false, default: None, span: Span::NONE };
+            let left = self.host.memory.push(memory);
+            self.host.push(to, Op::Store(left), [zero, faults.fuel], &[], [], Span::NONE);
+            self.faults = Some((faults, left));
+        }
+    }
+
+    /// The arrays of the host that the program has in a space.
+    fn arrays(&self, space: Space) -> impl Iterator<Item = MemId> {
+        let own = self.program.memory.iter().filter(move |(_, memory)| memory.space == space);
+        own.filter_map(|(object, _)| match self.homes[object] {
+            Some(Home::Object(array)) => Some(array),
+            _ => None,
+        })
+    }
+
+    fn block(&mut self, from: BlockId, to: BlockId) {
+        let program = self.program;
+        for &param in &program.blocks[from].params {
+            self.values[param] = Some(self.host.param(to, program.ty(param)));
+        }
+        for &id in &program.blocks[from].insts {
+            let inst = &program.insts[id];
+            let home = inst.op.memory().and_then(|memory| self.homes[memory]);
+            let constant = |copy: &mut Self, number: u32| copy.host.literal(number);
+            let known = match (&inst.op, home) {
+                (Op::GlobalIndex | Op::GlobalId(Axis::X), _) => Some(self.position.index),
+                (Op::LocalIndex | Op::LocalId(Axis::X), _) => Some(self.position.local),
+                (Op::GroupIndex | Op::GroupId(Axis::X), _) => Some(self.position.group),
+                (Op::GroupCount(Axis::X), _) => Some(self.position.groups),
+                (Op::GroupSize(Axis::X), _) => Some(constant(self, program.workgroup_size[0])),
+                (Op::GlobalId(_) | Op::LocalId(_) | Op::GroupId(_), _) => Some(constant(self, 0)),
+                (Op::GroupCount(_) | Op::GroupSize(_), _) => Some(constant(self, 1)),
+                (Op::Length(_), Some(Home::Words(words))) => Some(words.length),
+                (Op::Load(_), Some(Home::Value(value))) => Some(value),
+                _ => None,
+            };
+            match (known, home) {
+                (Some(value), _) => self.values[inst.results[0]] = Some(value),
+                (None, Some(Home::Words(words))) => self.access(id, words, to),
+                (None, _) => self.inst(id, home, to),
+            }
+        }
+    }
+
+    fn inst(&mut self, id: InstId, home: Option<Home>, to: BlockId) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        if inst.op == Op::Trap
+            && let Some((faults, _)) = self.faults
+        {
+            let code = self.value(inst.operands[0]);
+            let two = self.host.literal(2u32);
+            let most = self.host.literal(u32::MAX - 2);
+            let code = emit(self.host, to, Op::Min, &[code, most], Type::U32);
+            let noted = emit(self.host, to, Op::Add, &[code, two], Type::U32);
+            note(self.host, to, faults, noted);
+            self.host.push(to, Op::Return, [], &[], [], inst.span);
+            return;
+        }
+        let op = match home {
+            Some(Home::Object(object)) => inst.op.row().op(Payload::Memory(object)).unwrap_or_else(|| inst.op.clone()),
+            _ => inst.op.clone(),
+        };
+        let operands: Values = inst.operands.iter().map(|&operand| self.value(operand)).collect();
+        let nested: SmallVec<[BlockId; 2]> = inst.blocks.iter().map(|_| self.host.block()).collect();
+        let types: ResultTypes = inst.results.iter().map(|&result| program.ty(result)).collect();
+        let copy = self.host.push(to, op, operands, &types, nested.iter().copied(), inst.span);
+        self.define(id, copy);
+        for (&from, &to) in inst.blocks.iter().zip(&nested) {
+            if inst.op == Op::Loop && is_long(program, id) {
+                self.take_fuel(to, inst.span);
+            }
+            self.block(from, to);
+        }
+    }
+
+    /// Begins a trip: without fuel, the invocation ends.
+    fn take_fuel(&mut self, to: BlockId, span: Span) {
+        let Some((faults, left)) = self.faults else { return };
+        let (zero, one) = (self.host.literal(0u32), self.host.literal(1u32));
+        let fuel = emit(self.host, to, Op::Load(left), &[zero], Type::U32);
+        let spent = emit(self.host, to, Op::Eq, &[fuel, zero], Type::Bool);
+        let (end, go_on) = (self.host.block(), self.host.block());
+        note(self.host, end, faults, one);
+        self.host.push(end, Op::Return, [], &[], [], span);
+        self.host.push(go_on, Op::Yield, [], &[], [], span);
+        self.host.push(to, Op::If, [spent], &[], [end, go_on], span);
+        let less = emit(self.host, to, Op::Sub, &[fuel, one], Type::U32);
+        self.host.push(to, Op::Store(left), [zero, less], &[], [], span);
+    }
+
+    /// An access to words of the host. What is outside of them is outside of the host's object, too.
+    fn access(&mut self, id: InstId, words: Words, to: BlockId) {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let index = self.value(inst.operands[0]);
+        let values: Values = inst.operands[1..].iter().map(|&value| self.value(value)).collect();
+        let ty = inst.op.memory().map_or(Type::U32, |memory| program.memory[memory].element.value_type());
+        let count = if matches!(inst.op, Op::Load(_)) { inst.results.len() } else { values.len() };
+        let is_plain = matches!(inst.op, Op::Load(_) | Op::Store(_));
+        for position in 0..if is_plain { count } else { 1 } {
+            let mut at = index;
+            let mut inside = emit(self.host, to, Op::Lt, &[at, words.length], Type::Bool);
+            if position > 0 {
+                let offset = self.host.literal(position as u32);
+                at = emit(self.host, to, Op::Add, &[index, offset], Type::U32);
+                // An index that wraps is outside.
+                let beyond = emit(self.host, to, Op::Ge, &[at, offset], Type::Bool);
+                let before = emit(self.host, to, Op::Lt, &[at, words.length], Type::Bool);
+                inside = emit(self.host, to, Op::And, &[beyond, before], Type::Bool);
+            }
+            let place = emit(self.host, to, Op::Add, &[words.first, at], Type::U32);
+            let nowhere = self.host.literal(u32::MAX);
+            let place = emit(self.host, to, Op::Select, &[inside, place, nowhere], Type::U32);
+            match &inst.op {
+                Op::Load(_) => {
+                    let word = emit(self.host, to, Op::Load(words.memory), &[place], Type::U32);
+                    self.values[inst.results[position]] = Some(self.cast(to, word, ty));
+                }
+                Op::Store(_) => {
+                    let word = self.cast(to, values[position], Type::U32);
+                    self.host.push(to, Op::Store(words.memory), [place, word], &[], [], inst.span);
+                }
+                op => {
+                    let op = op.row().op(Payload::Memory(words.memory)).unwrap_or_else(|| op.clone());
+                    let operands: Values = values.iter().map(|&value| self.cast(to, value, Type::U32)).collect();
+                    let types: ResultTypes = inst
+                        .results
+                        .iter()
+                        .map(|&result| match program.ty(result) {
+                            Type::Bool => Type::Bool,
+                            _ => Type::U32,
+                        })
+                        .collect();
+                    let operands = std::iter::once(place).chain(operands);
+                    let copy = self.host.push(to, op, operands, &types, [], inst.span);
+                    for (position, &result) in inst.results.iter().enumerate() {
+                        let word = self.host.insts[copy].results[position];
+                        self.values[result] = Some(self.cast(to, word, program.ty(result)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn cast(&mut self, to: BlockId, value: ValueId, ty: Type) -> ValueId {
+        if self.host.ty(value) == ty { value } else { emit(self.host, to, Op::Bitcast, &[value], ty) }
+    }
+
+    fn define(&mut self, old: InstId, new: InstId) {
+        for (position, &result) in self.program.insts[old].results.iter().enumerate() {
+            self.values[result] = Some(self.host.insts[new].results[position]);
+        }
+    }
+
+    /// What stands for a value. Constants are literals here.
+    fn value(&mut self, value: ValueId) -> ValueId {
+        match (self.values[value], self.program.known(value)) {
+            (Some(value), _) => value,
+            (None, Some(literal)) => self.host.literal(literal),
+            (None, None) => self.host.literal(Literal::zero(self.program.ty(value))),
+        }
+    }
+}
+
+fn note(host: &mut Program, to: BlockId, faults: Faults, noted: ValueId) {
+    let (zero, one) = (host.literal(0u32), host.literal(1u32));
+    emit(host, to, Op::AtomicAdd(faults.memory), &[zero, one], Type::U32);
+    emit(host, to, Op::AtomicMax(faults.memory), &[faults.at, noted], Type::U32);
+}
+
+impl Program {
+    /// Appends the places of a program whose instructions were copied here, the first of them at this position of the arena: what
+    /// they call a place is behind the places that there were.
+    pub(super) fn relocate(&mut self, first: usize, places: &[&'static std::panic::Location<'static>]) {
+        let before = self.places.len() as u32;
+        self.places.extend(places);
+        if places.is_empty() || before == 0 {
+            return;
+        }
+        for id in (first..self.insts.len()).map(InstId::from_index) {
+            let span = &mut self.insts[id].span;
+            if *span != Span::NONE {
+                *span = Span { start: span.start + before, end: span.end + before };
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Megakernels: a queue of small work items that is drained by few launches.
+//!
+//! ```text
+//! submit    items, each an operation on parts of the arena
+//!   → resolve   handles become places in the arena; what cannot be executed fails alone
+//!   → order     items that use the same memory depend on each other; groups of items that do not are between barriers
+//!   → sort      items of a group by kernel: one for each operation, or one for all of them
+//!   → launch    all groups in one submission; workers take items until there are none
+//! ```
+
+mod arena;
+mod hazards;
+mod item;
+mod kernel;
+mod op;
+mod session;
+
+pub use arena::{Handle, Segment};
+pub use item::WorkItem;
+pub use op::Op;
+pub use session::{Config, Failure, Mode, Report, Session};

@@ -1,0 +1,268 @@
+//! Megakernels do what their items would do one after the other.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Cases, TestRunner};
+use vyre_cpu::Cpu;
+use vyre_driver::{Device, Error, Oracle};
+use vyre_foundation::{text, validate};
+use vyre_runtime::megakernel::{Config, Failure, Handle, Mode, Op, Report, Segment, Session, WorkItem};
+use vyre_wgpu::Wgpu;
+
+const OPS: [&str; 9] = ["scale", "sum", "rotate", "accumulate", "scan", "histogram", "checked", "spin", "find"];
+const SCALE: u32 = 1;
+const SUM: u32 = 2;
+const ROTATE: u32 = 3;
+const ACCUMULATE: u32 = 4;
+const SCAN: u32 = 5;
+const HISTOGRAM: u32 = 6;
+const CHECKED: u32 = 7;
+const SPIN: u32 = 8;
+const FIND: u32 = 9;
+
+fn ops() -> Vec<Op> {
+    let module = text::parse(include_str!("ops.vyre")).unwrap();
+    let programs = validate::module(module).unwrap();
+    assert!(programs.iter().map(|program| program.name.as_str()).eq(OPS));
+    programs.into_iter().map(|program| Op::new(program).unwrap()).collect()
+}
+
+/// The trips that an invocation may take here.
+const FUEL: u32 = 1000;
+
+/// Memory by handle, and what items do to it.
+struct Model {
+    memory: Vec<Vec<u32>>,
+    hits: Vec<u32>,
+    failures: Vec<(u64, Failure)>,
+}
+
+impl Model {
+    fn run(&mut self, number: u64, item: WorkItem) {
+        let WorkItem { op_handle, input_handle, output_handle, param } = item;
+        let input = self.memory[input_handle as usize].clone();
+        let at = |index: usize| input.get(index).copied().unwrap_or(0);
+        let third = self.memory.get(param as usize).cloned().unwrap_or_default();
+        let output = &mut self.memory[output_handle as usize];
+        let mut failed = None;
+        match op_handle {
+            0 => {}
+            SCALE => (0..output.len()).for_each(|i| output[i] = at(i).wrapping_mul(param)),
+            SUM => {
+                for i in 0..output.len() {
+                    output[i] = at(i).wrapping_add(third.get(i).copied().unwrap_or(0));
+                }
+            }
+            ROTATE => (0..output.len()).for_each(|i| output[i] = at((i + 1) % input.len())),
+            ACCUMULATE => (0..output.len()).for_each(|i| output[i] = output[i].wrapping_add(at(i))),
+            SCAN => {
+                for i in 0..output.len() {
+                    output[i] = (i / 32 * 32..=i).fold(0, |sum, j| sum.wrapping_add(at(j)));
+                }
+            }
+            HISTOGRAM => {
+                let bins = output.len();
+                input.iter().for_each(|x| output[*x as usize % bins] += 1);
+            }
+            CHECKED => {
+                for i in 0..output.len() {
+                    match at(i) {
+                        666 => failed = Some(Failure::Trapped(5)),
+                        x => output[i] = x,
+                    }
+                }
+            }
+            SPIN => {
+                for i in 0..output.len() {
+                    // The trip that leaves takes fuel, too.
+                    match at(i) {
+                        x if x >= FUEL => failed = Some(Failure::OutOfFuel),
+                        x => output[i] = x,
+                    }
+                }
+            }
+            _ => self.hits.extend(input.iter().filter(|x| **x > param)),
+        }
+        self.failures.extend(failed.map(|failure| (number, failure)));
+    }
+}
+
+/// How long the memory of each handle is; the last two are atomic, the first is nobody's.
+const LENGTHS: [u32; 10] = [0, 1, 1, 3, 64, 100, 64, 300, 7, 16];
+const ATOMIC: usize = 8;
+
+/// An item, from numbers.
+fn item([op, input, output, param]: [u32; 4]) -> WorkItem {
+    let op = op % 10;
+    let plain = |number: u32| 1 + number % (ATOMIC as u32 - 1);
+    let mut item = WorkItem { op_handle: op, input_handle: plain(input), output_handle: plain(output), param };
+    match op {
+        0 => item = WorkItem::default(),
+        SUM => item.param = plain(param),
+        HISTOGRAM => item.output_handle = ATOMIC as u32 + output % 2,
+        FIND => item.param = param % 3000,
+        _ => {}
+    }
+    // In place, only what uses its own elements.
+    if matches!(op, ROTATE | SCAN | CHECKED | SPIN) && item.input_handle == item.output_handle {
+        item.input_handle = item.output_handle % 7 + 1;
+    }
+    item
+}
+
+fn session(device: &Device, config: Config) -> (Session, Vec<Handle>) {
+    let mut session = Session::new(device, config).unwrap();
+    for op in ops() {
+        session.register(op);
+    }
+    let handles = LENGTHS.iter().enumerate().skip(1).map(|(handle, &length)| {
+        let segment = if handle >= ATOMIC { Segment::Atomic } else { Segment::Plain };
+        session.allocate(segment, length).unwrap()
+    });
+    let handles: Vec<Handle> = handles.collect();
+    assert!(handles.iter().map(|handle| handle.0).eq(1..LENGTHS.len() as u32));
+    (session, handles)
+}
+
+fn contents() -> Vec<Vec<u32>> {
+    let value = |handle: u32, i: u32| (handle * 7919 + i * 104_729) % 1500;
+    (0..LENGTHS.len() as u32).map(|handle| (0..LENGTHS[handle as usize]).map(|i| value(handle, i)).collect()).collect()
+}
+
+fn read(session: &Session, handle: Handle) -> Vec<u32> {
+    bytemuck::pod_collect_to_vec(&session.memory(handle).unwrap().read().unwrap())
+}
+
+/// Runs items in a session and in the model.
+fn check(device: &Device, config: &Config, items: &[WorkItem]) -> Report {
+    let (mut session, handles) = session(device, config.clone());
+    let mut model = Model { memory: contents(), hits: Vec::new(), failures: Vec::new() };
+    for handle in &handles {
+        let bytes: &[u8] = bytemuck::cast_slice(&model.memory[handle.0 as usize]);
+        session.memory(*handle).unwrap().write(bytes).unwrap();
+    }
+    session.submit(items);
+    let mut report = session.drain().unwrap();
+    items.iter().enumerate().for_each(|(number, item)| model.run(number as u64, *item));
+    for handle in handles {
+        assert_eq!(read(&session, handle), model.memory[handle.0 as usize], "handle {}", handle.0);
+    }
+    report.hits.sort_unstable();
+    model.hits.sort_unstable();
+    assert_eq!(report.hits, model.hits);
+    report.failures.sort_by_key(|(item, _)| *item);
+    assert_eq!(report.failures, model.failures);
+    assert_eq!(report.items, items.len() as u64);
+    report
+}
+
+fn configs() -> [Config; 3] {
+    let config = Config { plain_words: 4096, atomic_words: 64, fuel: FUEL, ..Config::default() };
+    [
+        config.clone(),
+        Config { mode: Mode::Interpreter, ..config.clone() },
+        // Little of everything: slices, workers, memory for hits.
+        Config { slice: 5, worker_groups: 1, hit_capacity: 2, ..config },
+    ]
+}
+
+fn random_items(device: &Device, cases: u32) {
+    for config in configs() {
+        let mut runner = TestRunner::new_with_rng(Cases::with_cases(cases), TestRunner::deterministic().new_rng());
+        let items = proptest::collection::vec(proptest::array::uniform4(any::<u32>()), 0..60);
+        runner
+            .run(&items, |items| {
+                let items: Vec<WorkItem> = items.into_iter().map(item).collect();
+                check(device, &config, &items);
+                Ok(())
+            })
+            .unwrap();
+    }
+}
+
+#[test]
+fn items_have_the_effect_of_one_after_the_other() {
+    random_items(&Device::open(&Cpu::default()).unwrap(), 60);
+    random_items(&Device::open(&Oracle::default()).unwrap(), 10);
+}
+
+#[test]
+fn items_have_the_effect_of_one_after_the_other_on_a_gpu() {
+    match Device::open(&Wgpu) {
+        Ok(device) => random_items(&device, 4),
+        // Where a driver should be and is not, the tests of the backend itself fail.
+        Err(Error::NoAdapter { .. }) => eprintln!("not run"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn what_cannot_be_executed_fails_alone() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    let good = WorkItem { op_handle: SCALE, input_handle: 3, output_handle: 4, param: 2 };
+    let (mut session, handles) = session(&device, configs()[0].clone());
+    session.submit(&[
+        WorkItem { op_handle: 77, ..good },
+        good,
+        WorkItem { input_handle: 0, ..good },
+        WorkItem { output_handle: 1000, ..good },
+        WorkItem { output_handle: ATOMIC as u32, ..good },
+        WorkItem { op_handle: ROTATE, input_handle: 4, ..good },
+        WorkItem { op_handle: SUM, param: 1000, ..good },
+    ]);
+    let report = session.drain().unwrap();
+    let expected = [
+        (0, Failure::UnknownOp),
+        (2, Failure::UnknownHandle),
+        (3, Failure::UnknownHandle),
+        (4, Failure::UnknownHandle),
+        (5, Failure::Overlap),
+        (6, Failure::UnknownHandle),
+    ];
+    assert_eq!(report.failures, expected);
+    assert_eq!((report.items, report.launches), (7, 1));
+
+    // Numbers go on in the next drain.
+    session.submit(&[good, WorkItem { op_handle: 77, ..good }]);
+    assert_eq!(session.drain().unwrap().failures, [(8, Failure::UnknownOp)]);
+    assert!(matches!(session.memory(Handle(0)), Err(Error::NoSuchHandle { handle: 0 })));
+    session.free(handles[0]).unwrap();
+    assert!(matches!(session.free(handles[0]), Err(Error::NoSuchHandle { .. })));
+    assert_eq!(session.allocate(Segment::Plain, 1).unwrap(), handles[0], "handles and memory are used again");
+}
+
+#[test]
+fn programs_that_are_no_operations_are_refused() {
+    let reason = |source: &str| {
+        let program = validate::module(text::parse(source).unwrap()).unwrap().remove(0);
+        match Op::new(program) {
+            Err(Error::NotAnOp { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    let program = |objects: &str, body: &str| format!("program p workgroup(8) {{\n{objects}\n{body}\n}}");
+    let cases = [
+        (program("write result: [u32]", ""), "`result` is none of"),
+        (program("read input: [u8]", ""), "not of 32 bits"),
+        (program("uniform param: u32", ""), "needs an `input` or an `output`"),
+        (program("read input: [u32]\nwrite hits: [u32]", ""), "belong together"),
+        (
+            program(
+                "read input: [u32]\nwrite output: [u32]\nwrite hits: [u32]\nread_write atomic hit_count: [u32]",
+                "",
+            ),
+            "writes nothing else",
+        ),
+        (
+            program(
+                "read input: [u32]\nwrite output: [u32]",
+                "%i = global_index\n%x = load input[%i]\n%z = eq %x, 0\nif %z {\nreturn\n}\nworkgroup_barrier",
+            ),
+            "some may end before",
+        ),
+        ("program p workgroup(4, 4) {\nread input: [u32]\n}".into(), "more than one dimension"),
+    ];
+    for (source, expected) in cases {
+        let reason = reason(&source);
+        assert!(reason.contains(expected), "{reason}");
+    }
+}
