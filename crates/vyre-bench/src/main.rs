@@ -4,6 +4,7 @@
 
 mod baseline;
 mod compile;
+mod drain;
 mod gpu;
 mod host;
 mod job;
@@ -32,13 +33,14 @@ suites:
 
 type Suite = fn(&line::Report) -> Result<(), Error>;
 
-const SUITES: [(&str, Suite); 6] = [
+const SUITES: [(&str, Suite); 7] = [
     ("compile", |report| compile::run(report).map_err(Error::from)),
     ("kernels", kernels::run),
     ("gpu", gpu::run),
     ("pipeline", pipeline::run),
     ("planners", planners::run),
     ("host", host::run),
+    ("megakernel", drain::run),
 ];
 
 fn main() -> ExitCode {

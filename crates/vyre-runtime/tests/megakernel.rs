@@ -161,7 +161,7 @@ fn configs() -> [Config; 3] {
         config.clone(),
         Config { mode: Mode::Interpreter, ..config.clone() },
         // Little of everything: slices, workers, memory for hits.
-        Config { slice: 5, worker_groups: 1, hit_capacity: 2, ..config },
+        Config { slice: 5, worker_groups: 1, hit_capacity: 2, window_threshold: 1, ..config },
     ]
 }
 
@@ -193,6 +193,32 @@ fn items_have_the_effect_of_one_after_the_other_on_a_gpu() {
         Err(Error::NoAdapter { .. }) => eprintln!("not run"),
         Err(error) => panic!("{error}"),
     }
+}
+
+#[test]
+fn chains_that_come_often_are_fused() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    let [config, interpreter, _] = configs();
+    // Two chains at once, again and again: 4 → 6 → 4 → 6, and 2 → 1 → 2.
+    let link =
+        |op_handle, input_handle, output_handle, param| WorkItem { op_handle, input_handle, output_handle, param };
+    let chains = [
+        link(SCALE, 4, 6, 3),
+        link(SCALE, 2, 1, 7),
+        link(SUM, 6, 4, 5),
+        link(SCALE, 1, 2, 9),
+        link(ACCUMULATE, 4, 6, 0),
+    ];
+    let items = chains.repeat(20);
+    let report = check(&device, &config, &items);
+    assert!(report.fused >= 40, "{report:?}");
+    let apart = check(&device, &Config { window_threshold: 0, ..config }, &items);
+    assert_eq!(apart.fused, 0);
+    assert!(report.groups < apart.groups);
+    assert_eq!(check(&device, &interpreter, &items).fused, 0);
+    // What goes across the elements of its input waits for all of them.
+    let across = [link(SCALE, 4, 6, 3), link(ROTATE, 6, 4, 0)].repeat(20);
+    assert_eq!(check(&device, &configs()[0], &across).fused, 0);
 }
 
 #[test]

@@ -36,9 +36,9 @@ impl Hazards {
         for (after, item) in items.iter().enumerate() {
             let op = item.op(ops);
             let handles = [item.item.input_handle, item.item.output_handle, item.item.param];
-            for (object, handle) in op.views().into_iter().zip(handles) {
+            for (object, handle) in op.views.into_iter().zip(handles) {
                 let Some(object) = object else { continue };
-                self.touch(after, handle, op.program.memory[object].writable());
+                self.touch(after, handle, op.body.program.memory[object].writable());
             }
         }
         &self.dependencies

@@ -8,10 +8,8 @@ use vyre_driver::Error;
 use vyre_foundation::ir::{
     Access, Axis, BlockId, Element, MemId, Memory, Op as Operation, Program, Space, Span, Type, ValueId,
 };
-use vyre_foundation::transform::embed::{Counting, Faults, Home, Position, Words, embed, emit};
+use vyre_foundation::transform::embed::{Counting, Facts, Faults, Home, Position, Words, embed, emit};
 use vyre_foundation::{Validated, validate};
-
-use super::op::{Op, Param};
 
 /// What works on an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,14 +25,50 @@ pub(super) enum Worker {
 pub(super) enum Column {
     /// The number of the operation.
     Op,
-    /// The first word of the input, the output or the third object.
-    First(usize),
+    /// The first word of what a handle names.
+    First(Field),
     /// Its length.
-    Length(usize),
-    /// The scalar.
-    Param,
+    Length(Field),
+    /// The scalar of an item of a window.
+    Param(usize),
     /// Where faults of the item are noted.
     Fault,
+}
+
+/// A handle of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    /// Which item of a window; an item alone is the first of its own.
+    pub(super) item: usize,
+    /// Which handle: input, output, or param.
+    pub(super) handle: usize,
+}
+
+/// What an object of a body is to its items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slot {
+    Handle(Field),
+    /// The scalar of an item of the window.
+    Param(usize),
+    Hits,
+    HitCount,
+}
+
+/// What is run for an item, or for a window of items.
+#[derive(Clone, Debug)]
+pub(super) struct Body {
+    pub(super) program: Validated<Program>,
+    pub(super) facts: Facts,
+    /// All objects but arrays.
+    pub(super) slots: Vec<(MemId, Slot)>,
+    /// What has as many elements as there are invocations.
+    pub(super) extent: Field,
+}
+
+impl Body {
+    fn has(&self, slot: Slot) -> bool {
+        self.slots.iter().any(|(_, own)| *own == slot)
+    }
 }
 
 /// A kernel before it is compiled: it runs the operations that it was made of.
@@ -45,12 +79,12 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// A kernel for items of these operations, by their numbers, in workgroups of this many invocations.
-    pub(super) fn new(ops: &[(u32, &Op)], worker: Worker, width: u32) -> Result<Kernel, Error> {
-        let name = if let [(_, op)] = ops { op.name() } else { "interpreter" };
-        let mut maker = Maker::new(name, ops, width);
+    pub(super) fn new(bodies: &[(u32, &Body)], worker: Worker, width: u32) -> Result<Kernel, Error> {
+        let name = if let [(_, body)] = bodies { &body.program.name } else { "interpreter" };
+        let mut maker = Maker::new(name, bodies, width);
         match worker {
-            Worker::Invocation => maker.by_invocation(ops),
-            Worker::Workgroup => maker.by_workgroup(ops),
+            Worker::Invocation => maker.by_invocation(bodies),
+            Worker::Workgroup => maker.by_workgroup(bodies),
         }
         let Maker { mut program, columns, .. } = maker;
         program.push(program.body, Operation::Return, [], &[], [], Span::NONE);
@@ -58,21 +92,25 @@ impl Kernel {
     }
 }
 
-/// The columns that some operations need.
-fn columns(ops: &[(u32, &Op)]) -> Vec<Column> {
+/// The columns that some bodies need.
+fn columns(bodies: &[(u32, &Body)]) -> Vec<Column> {
     let mut columns = Vec::new();
-    if ops.len() > 1 {
+    if bodies.len() > 1 {
         columns.push(Column::Op);
     }
-    for view in 0..3 {
-        if ops.iter().any(|(_, op)| op.views()[view].is_some()) {
-            columns.extend([Column::First(view), Column::Length(view)]);
+    for (_, slot) in bodies.iter().flat_map(|(_, body)| &body.slots) {
+        let needed = match *slot {
+            Slot::Handle(field) => [Some(Column::First(field)), Some(Column::Length(field))],
+            Slot::Param(item) => [Some(Column::Param(item)), None],
+            Slot::Hits | Slot::HitCount => [None, None],
+        };
+        for column in needed.into_iter().flatten() {
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
         }
     }
-    if ops.iter().any(|(_, op)| matches!(op.param, Param::Scalar(_))) {
-        columns.push(Column::Param);
-    }
-    if ops.iter().any(|(_, op)| op.facts.faults) {
+    if bodies.iter().any(|(_, body)| body.facts.faults) {
         columns.push(Column::Fault);
     }
     columns
@@ -98,7 +136,7 @@ struct Maker {
 }
 
 impl Maker {
-    fn new(name: &str, ops: &[(u32, &Op)], width: u32) -> Maker {
+    fn new(name: &str, bodies: &[(u32, &Body)], width: u32) -> Maker {
         let mut program = Program::new(name, [width, 1, 1]);
         let mut object = |name: &str, space, atomic| {
             let (element, length) = (Element::U32, (space == Space::Uniform).then_some(1));
@@ -106,16 +144,17 @@ impl Maker {
             program.memory.push(memory)
         };
         let uses = |atomic: bool| {
-            let used = |op: &Op| op.views().iter().flatten().any(|id| op.program.memory[*id].atomic == atomic);
-            ops.iter().any(|(_, op)| used(op))
+            let slots = bodies.iter().flat_map(|(_, body)| body.slots.iter().map(move |(id, slot)| (body, *id, slot)));
+            let mut handles = slots.filter(|(.., slot)| matches!(slot, Slot::Handle(_)));
+            handles.any(|(body, id, _)| body.program.memory[id].atomic == atomic)
         };
         let read_write = Space::Storage(Access::ReadWrite);
         let work = object("work", Space::Storage(Access::Read), false);
         let arena = uses(false).then(|| object("arena", read_write, false));
         let atomics = uses(true).then(|| object("atomics", read_write, true));
-        let any = |holds: fn(&Op) -> bool| ops.iter().any(|(_, op)| holds(op));
-        let faults = any(|op| op.facts.faults).then(|| object("faults", read_write, true));
-        let hits = any(|op| op.hits.is_some())
+        let any = |holds: fn(&Body) -> bool| bodies.iter().any(|(_, body)| holds(body));
+        let faults = any(|body| body.facts.faults).then(|| object("faults", read_write, true));
+        let hits = any(|body| body.has(Slot::Hits))
             .then(|| [object("hits", Space::Storage(Access::Write), false), object("hit_count", read_write, true)]);
         let [at, count, stride] = ["at", "count", "stride"].map(|name| object(name, Space::Uniform, false));
         let fuel = faults.map(|_| object("fuel", Space::Uniform, false));
@@ -124,7 +163,7 @@ impl Maker {
         let [at, count, stride] = [at, count, stride].map(&mut load);
         let fuel = fuel.map(&mut load);
         let capacity = hits.map(|[hits, _]| emit(&mut program, body, Operation::Length(hits), &[], Type::U32));
-        let columns = columns(ops);
+        let columns = columns(bodies);
         Maker {
             program,
             width,
@@ -152,49 +191,49 @@ impl Maker {
     }
 
     /// Workers that are invocations go through the elements of their items.
-    fn by_invocation(&mut self, ops: &[(u32, &Op)]) {
+    fn by_invocation(&mut self, bodies: &[(u32, &Body)]) {
         let body = self.program.body;
         let first = self.emit(body, Operation::GlobalIndex, &[]);
         let groups = self.emit(body, Operation::GroupCount(Axis::X), &[]);
         let width = self.literal(self.width);
         let workers = self.emit(body, Operation::Mul, &[groups, width]);
         self.items(body, first, workers, |maker, to, item| {
-            maker.arms(to, item, ops, &|maker, to, item, op| {
+            maker.arms(to, item, bodies, &|maker, to, item, body| {
                 let (zero, one) = (maker.literal(0), maker.literal(1));
-                let length = item.length(op);
+                let length = item.length(body);
                 maker.nested(to, [zero, length, one], |maker, to, index| {
-                    let size = maker.literal(op.program.workgroup_size[0]);
+                    let size = maker.literal(body.program.workgroup_size[0]);
                     let local = maker.emit(to, Operation::Rem, &[index, size]);
                     let group = maker.emit(to, Operation::Div, &[index, size]);
                     let groups = maker.groups(to, length, size);
-                    maker.op(to, item, op, Position { index, local, group, groups });
+                    maker.run(to, item, body, Position { index, local, group, groups });
                 });
             });
         });
     }
 
     /// Workers that are workgroups go through the workgroups of their items.
-    fn by_workgroup(&mut self, ops: &[(u32, &Op)]) {
+    fn by_workgroup(&mut self, bodies: &[(u32, &Body)]) {
         let body = self.program.body;
         let first = self.emit(body, Operation::GroupIndex, &[]);
         let workers = self.emit(body, Operation::GroupCount(Axis::X), &[]);
         let local = self.emit(body, Operation::LocalIndex, &[]);
         self.items(body, first, workers, |maker, to, item| {
-            maker.arms(to, item, ops, &|maker, to, item, op| {
+            maker.arms(to, item, bodies, &|maker, to, item, body| {
                 let (zero, one, width) = (maker.literal(0), maker.literal(1), maker.literal(maker.width));
-                let length = item.length(op);
+                let length = item.length(body);
                 let groups = maker.groups(to, length, width);
                 maker.nested(to, [zero, groups, one], |maker, to, group| {
                     let start = maker.emit(to, Operation::Mul, &[group, width]);
                     let index = maker.emit(to, Operation::Add, &[start, local]);
                     let position = Position { index, local, group, groups };
-                    if op.facts.collective {
-                        maker.op(to, item, op, position);
+                    if body.facts.collective {
+                        maker.run(to, item, body, position);
                         return;
                     }
                     let inside = emit(&mut maker.program, to, Operation::Lt, &[index, length], Type::Bool);
                     let (then, otherwise) = (maker.program.block(), maker.program.block());
-                    maker.op(then, item, op, position);
+                    maker.run(then, item, body, position);
                     for block in [then, otherwise] {
                         maker.program.push(block, Operation::Yield, [], &[], [], Span::NONE);
                     }
@@ -236,72 +275,85 @@ impl Maker {
     }
 
     /// Chooses by the operation of an item.
-    fn arms(&mut self, to: BlockId, item: &Item, ops: &[(u32, &Op)], arm: &dyn Fn(&mut Maker, BlockId, &Item, &Op)) {
+    fn arms(
+        &mut self,
+        to: BlockId,
+        item: &Item,
+        bodies: &[(u32, &Body)],
+        arm: &dyn Fn(&mut Maker, BlockId, &Item, &Body),
+    ) {
         let Some(selector) = item.get(Column::Op) else {
-            return ops.iter().for_each(|(_, op)| arm(self, to, item, op));
+            return bodies.iter().for_each(|(_, body)| arm(self, to, item, body));
         };
         let mut blocks = Vec::new();
-        for (_, op) in ops {
+        for (_, body) in bodies {
             let block = self.program.block();
-            arm(self, block, item, op);
+            arm(self, block, item, body);
             blocks.push(block);
         }
         blocks.push(self.program.block());
         for &block in &blocks {
             self.program.push(block, Operation::Yield, [], &[], [], Span::NONE);
         }
-        let cases = ops.iter().map(|(number, _)| *number).collect();
+        let cases = bodies.iter().map(|(number, _)| *number).collect();
         self.program.push(to, Operation::Switch(cases), [selector], &[], blocks, Span::NONE);
     }
 
-    /// One invocation of an operation.
-    fn op(&mut self, to: BlockId, item: &Item, op: &Op, position: Position) {
-        let zero = self.literal(0);
+    /// One invocation of a body.
+    fn run(&mut self, to: BlockId, item: &Item, body: &Body, position: Position) {
+        let (zero, one) = (self.literal(0), self.literal(1));
         let mut homes = Vec::new();
-        for (view, object) in op.views().into_iter().enumerate() {
-            let Some(object) = object else { continue };
-            let memory = if op.program.memory[object].atomic { self.atomics } else { self.arena };
-            if let (Some(memory), Some(first), Some(length)) =
-                (memory, item.get(Column::First(view)), item.get(Column::Length(view)))
-            {
-                homes.push((object, Home::Words(Words { memory, first, length })));
-            }
-        }
-        if let (Param::Scalar(object), Some(value)) = (op.param, item.get(Column::Param)) {
-            let ty = op.program.memory[object].element.value_type();
-            let value =
-                if ty == Type::U32 { value } else { emit(&mut self.program, to, Operation::Bitcast, &[value], ty) };
-            homes.push((object, Home::Value(value)));
-        }
-        if let (Some([hits, hit_count]), Some(own), Some(capacity)) = (op.hits, self.hits, self.capacity) {
-            let one = self.literal(1);
-            homes.push((hits, Home::Words(Words { memory: own[0], first: zero, length: capacity })));
-            homes.push((hit_count, Home::Words(Words { memory: own[1], first: zero, length: one })));
+        for &(object, slot) in &body.slots {
+            let memory = &body.program.memory[object];
+            let words = match slot {
+                Slot::Param(number) => {
+                    let (ty, word) = (memory.element.value_type(), item.known(Column::Param(number)));
+                    let is_word = ty == Type::U32;
+                    let value =
+                        if is_word { word } else { emit(&mut self.program, to, Operation::Bitcast, &[word], ty) };
+                    homes.push((object, Home::Value(value)));
+                    continue;
+                }
+                Slot::Handle(field) => {
+                    let (first, length) = (item.known(Column::First(field)), item.known(Column::Length(field)));
+                    let segment = if memory.atomic { self.atomics } else { self.arena };
+                    segment.map(|memory| Words { memory, first, length })
+                }
+                Slot::Hits => {
+                    self.hits.zip(self.capacity).map(|(own, length)| Words { memory: own[0], first: zero, length })
+                }
+                Slot::HitCount => self.hits.map(|own| Words { memory: own[1], first: zero, length: one }),
+            };
+            homes.push((object, Home::Words(words.expect("there is what some body needs"))));
         }
         let mut taken = Vec::new();
-        for (object, memory) in op.program.memory.iter() {
+        for (object, memory) in body.program.memory.iter() {
             if matches!(memory.space, Space::Workgroup | Space::Private) {
-                let fits = |own: &MemId| {
-                    let own_memory = &self.program.memory[*own];
-                    !taken.contains(own)
-                        && Memory { name: memory.name.clone(), ..own_memory.clone() }
-                            == Memory { span: Span::NONE, ..memory.clone() }
-                };
-                let array = self.arrays.iter().copied().find(fits).unwrap_or_else(|| {
-                    let name = format!("array_{}", self.arrays.len());
-                    let array = self.program.memory.push(Memory { name, span: Span::NONE, ..memory.clone() });
-                    self.arrays.push(array);
-                    array
-                });
+                let array = self.array(memory, &taken);
                 taken.push(array);
                 homes.push((object, Home::Object(array)));
             }
         }
-        let faults = match (op.facts.faults, self.faults, item.get(Column::Fault), self.fuel) {
-            (true, Some(memory), Some(at), Some(fuel)) => Some(Faults { memory, at, fuel }),
+        let faults = match (body.facts.faults, self.faults, self.fuel) {
+            (true, Some(memory), Some(fuel)) => Some(Faults { memory, at: item.known(Column::Fault), fuel }),
             _ => None,
         };
-        embed(&mut self.program, to, &op.program, &homes, position, faults);
+        embed(&mut self.program, to, &body.program, &homes, position, faults);
+    }
+
+    /// An array like this one that the body has not taken yet: those of other bodies are as good.
+    fn array(&mut self, wanted: &Memory, taken: &[MemId]) -> MemId {
+        let fits = |array: &MemId| {
+            let Memory { space, element, length, atomic, .. } = self.program.memory[*array];
+            let same = (space, element, length, atomic) == (wanted.space, wanted.element, wanted.length, wanted.atomic);
+            same && !taken.contains(array)
+        };
+        self.arrays.iter().copied().find(fits).unwrap_or_else(|| {
+            let name = format!("array_{}", self.arrays.len());
+            let array = self.program.memory.push(Memory { name, span: Span::NONE, ..wanted.clone() });
+            self.arrays.push(array);
+            array
+        })
     }
 }
 
@@ -315,9 +367,13 @@ impl Item {
         self.columns.iter().find(|(column, _)| *column == wanted).map(|(_, value)| *value)
     }
 
+    /// A column that every kernel of the body has.
+    fn known(&self, wanted: Column) -> ValueId {
+        self.get(wanted).expect("a kernel has the columns of its bodies")
+    }
+
     /// How many invocations there are.
-    fn length(&self, op: &Op) -> ValueId {
-        let view = usize::from(op.output.is_some());
-        self.get(Column::Length(view)).expect("an operation has an input or an output")
+    fn length(&self, body: &Body) -> ValueId {
+        self.known(Column::Length(body.extent))
     }
 }

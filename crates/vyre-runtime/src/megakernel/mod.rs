@@ -14,6 +14,7 @@ mod item;
 mod kernel;
 mod op;
 mod session;
+mod window;
 
 pub use arena::{Handle, Segment};
 pub use item::WorkItem;

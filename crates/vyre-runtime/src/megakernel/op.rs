@@ -5,6 +5,8 @@ use vyre_foundation::Validated;
 use vyre_foundation::ir::{Access, Def, MemId, Op as Operation, Program, Space};
 use vyre_foundation::transform::embed;
 
+use super::kernel::{Body, Field, Slot};
+
 /// An operation that items can name.
 ///
 /// It is a program whose objects have these names, each of which it may leave out: `input`, which it reads; `output`, which it writes;
@@ -13,25 +15,15 @@ use vyre_foundation::transform::embed;
 /// its input if there is no output, rounded up to whole workgroups if invocations work together.
 #[derive(Clone, Debug)]
 pub struct Op {
-    pub(super) program: Validated<Program>,
-    pub(super) facts: embed::Facts,
-    pub(super) input: Option<MemId>,
-    pub(super) output: Option<MemId>,
-    pub(super) param: Param,
-    /// `hits` and `hit_count`.
-    pub(super) hits: Option<[MemId; 2]>,
+    pub(super) body: Body,
+    /// The objects that the handles of an item are for: input, output and param.
+    pub(super) views: [Option<MemId>; 3],
+    /// Whether it reports hits.
+    pub(super) reports: bool,
     /// Whether running it again changes nothing.
     pub(super) pure: bool,
     /// Whether an invocation uses only elements of its own, so that it may write what it reads.
     pub(super) elementwise: bool,
-}
-
-/// What the fourth field of an item is to an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Param {
-    Nothing,
-    Scalar(MemId),
-    Handle(MemId),
 }
 
 impl Op {
@@ -42,60 +34,61 @@ impl Op {
     pub fn new(program: Validated<Program>) -> Result<Op, Error> {
         let refuse = |reason: String| Error::NotAnOp { program: program.name.clone(), reason };
         let facts = embed::facts(&program).map_err(|refusal| refuse(refusal.to_string()))?;
-        let mut param = Param::Nothing;
-        let [mut input, mut output, mut hits, mut hit_count] = [None; 4];
+        let mut slots = Vec::new();
+        let mut views = [None; 3];
         for (id, memory) in program.memory.iter() {
-            match (memory.name.as_str(), memory.space) {
-                (_, Space::Workgroup | Space::Private) => {}
-                ("input", Space::Storage(Access::Read)) => input = Some(id),
-                ("output", Space::Storage(_)) => output = Some(id),
-                ("param", Space::Uniform) => param = Param::Scalar(id),
-                ("param", Space::Storage(_)) => param = Param::Handle(id),
-                ("hits", Space::Storage(Access::Write)) => hits = Some(id),
-                ("hit_count", Space::Storage(_)) if memory.atomic => hit_count = Some(id),
+            let handle = |handle: usize| Slot::Handle(Field { item: 0, handle });
+            let slot = match (memory.name.as_str(), memory.space) {
+                (_, Space::Workgroup | Space::Private) => continue,
+                ("input", Space::Storage(Access::Read)) => handle(INPUT),
+                ("output", Space::Storage(_)) => handle(OUTPUT),
+                ("param", Space::Storage(_)) => handle(PARAM),
+                ("param", Space::Uniform) => Slot::Param(0),
+                ("hits", Space::Storage(Access::Write)) => Slot::Hits,
+                ("hit_count", Space::Storage(_)) if memory.atomic => Slot::HitCount,
                 (name, _) => return Err(refuse(format!("`{name}` is none of the objects that an operation has"))),
+            };
+            if let Slot::Handle(field) = slot {
+                views[field.handle] = Some(id);
             }
+            slots.push((id, slot));
         }
-        let hits = match (hits, hit_count) {
-            (Some(hits), Some(count)) => Some([hits, count]),
-            (None, None) => None,
-            _ => return Err(refuse("`hits` and `hit_count` belong together".into())),
-        };
-        let writes = program.memory.iter().any(|(id, memory)| {
-            matches!(memory.space, Space::Storage(_)) && memory.writable() && hits.is_none_or(|own| !own.contains(&id))
-        });
-        if hits.is_some() && writes {
+        let has = |wanted: Slot| slots.iter().any(|(_, slot)| *slot == wanted);
+        let reports = has(Slot::Hits);
+        if reports != has(Slot::HitCount) {
+            return Err(refuse("`hits` and `hit_count` belong together".into()));
+        }
+        if reports && views.into_iter().flatten().any(|id| program.memory[id].writable()) {
             return Err(refuse("an operation that reports hits may run twice, so it writes nothing else".into()));
         }
-        if input.is_none() && output.is_none() {
-            return Err(refuse("it needs an `input` or an `output`".into()));
-        }
+        let handle = match views {
+            [_, Some(_), _] => OUTPUT,
+            [Some(_), None, _] => INPUT,
+            [None, None, _] => return Err(refuse("it needs an `input` or an `output`".into())),
+        };
         let elementwise = is_elementwise(&program);
-        Ok(Op { program, facts, input, output, param, hits, pure: false, elementwise })
+        let body = Body { program, facts, slots, extent: Field { item: 0, handle } };
+        Ok(Op { body, views, reports, pure: false, elementwise })
     }
 
     /// Declares that running it again on the same contents changes nothing, so that an item that repeats another one can be left out.
     #[must_use]
     pub fn pure(mut self) -> Op {
-        let accumulates = |id: &MemId| self.program.memory[*id].atomic;
-        self.pure = self.hits.is_none() && !self.program.memory.keys().any(|id| accumulates(&id));
+        let accumulates = self.body.program.memory.values().any(|memory| memory.atomic);
+        self.pure = !(self.reports || accumulates);
         self
     }
 
     /// The name of its program.
     pub fn name(&self) -> &str {
-        &self.program.name
-    }
-
-    /// The objects that items have handles for: the fields `input_handle`, `output_handle` and `param`, in this order.
-    pub(super) fn views(&self) -> [Option<MemId>; 3] {
-        let third = match self.param {
-            Param::Handle(object) => Some(object),
-            Param::Nothing | Param::Scalar(_) => None,
-        };
-        [self.input, self.output, third]
+        &self.body.program.name
     }
 }
+
+/// The handles of an item.
+pub(super) const INPUT: usize = 0;
+pub(super) const OUTPUT: usize = 1;
+pub(super) const PARAM: usize = 2;
 
 /// Whether every access to storage is at the index of the invocation.
 fn is_elementwise(program: &Program) -> bool {

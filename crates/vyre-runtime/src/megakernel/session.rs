@@ -13,8 +13,9 @@ use vyre_foundation::transform::embed::Fault;
 use super::arena::{Arena, Handle, Part, Segment};
 use super::hazards::Hazards;
 use super::item::WorkItem;
-use super::kernel::{Column, Kernel, Worker};
+use super::kernel::{Body, Column, Kernel, Worker};
 use super::op::Op;
+use super::window::{Unit, Windows};
 
 /// What a session has.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct Config {
     pub budget: u64,
     /// How items are run.
     pub mode: Mode,
+    /// How often a chain of items has to come until it is fused; 0 is never.
+    pub window_threshold: u32,
 }
 
 impl Default for Config {
@@ -48,6 +51,7 @@ impl Default for Config {
             hit_capacity: 1024,
             budget: u64::MAX,
             mode: Mode::Jit,
+            window_threshold: 4,
         }
     }
 }
@@ -89,12 +93,16 @@ pub struct Report {
     pub hits: Vec<u32>,
     /// How often there was too little memory for hits, so that what reports them ran again.
     pub reruns: u32,
+    /// Items that were run together with others of their window.
+    pub fused: u64,
     /// Groups of items between barriers.
     pub groups: u64,
     /// Launches.
     pub launches: u64,
     /// From the first item to the end of the last.
     pub elapsed: Duration,
+    /// What the launches took of it.
+    pub device: Duration,
 }
 
 /// The memory, operations and queue of a megakernel.
@@ -113,17 +121,35 @@ pub struct Session {
     faults: Buffer,
     hits: [Buffer; 2],
     hazards: Hazards,
+    windows: Windows,
     planner: frontier::Planner,
 }
 
 /// Which items a kernel is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// The operation, or all of them.
-    op: Option<u32>,
+    runs: Runs,
     worker: Worker,
     /// Invocations of a workgroup.
     width: u32,
+}
+
+/// What a kernel runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Runs {
+    Op(u32),
+    Window(u32),
+    All,
+}
+
+impl Key {
+    fn new(runs: Runs, body: &Body, many: bool) -> Key {
+        match (body.facts.collective, many) {
+            (true, _) => Key { runs, worker: Worker::Workgroup, width: body.program.workgroup_size[0] },
+            (false, true) => Key { runs, worker: Worker::Workgroup, width: WIDTH },
+            (false, false) => Key { runs, worker: Worker::Invocation, width: WIDTH },
+        }
+    }
 }
 
 struct Compiled {
@@ -137,7 +163,7 @@ pub(super) struct Resolved {
     pub(super) item: WorkItem,
     /// Its position in the slice.
     position: u32,
-    op: u32,
+    pub(super) op: u32,
     parts: [Part; 3],
 }
 
@@ -169,6 +195,7 @@ impl Session {
             faults,
             hits,
             hazards: Hazards::default(),
+            windows: Windows::default(),
             planner: frontier::Planner::default(),
         })
     }
@@ -177,7 +204,7 @@ impl Session {
     pub fn register(&mut self, op: Op) -> u32 {
         self.ops.push(op);
         // A kernel of all operations lacks the new one.
-        self.kernels.retain(|key, _| key.op.is_some());
+        self.kernels.retain(|key, _| key.runs != Runs::All);
         self.assign_kernels();
         self.ops.len() as u32
     }
@@ -241,25 +268,37 @@ impl Session {
             }
         }
         let dependencies = self.hazards.find(&resolved, &self.ops, self.arena.handles());
-        let bytes = |item: &Resolved| 4 * (2 + 2 * self.ops[item.op as usize].views().iter().flatten().count() as u64);
+        let windows = &mut self.windows;
+        // Only kernels of their own can run windows.
+        let threshold = if self.config.mode == Mode::Jit { self.config.window_threshold } else { 0 };
+        windows.find(&resolved, &self.ops, dependencies, threshold);
+        report.fused += (resolved.len() - windows.units.len()) as u64;
+        let bytes = |unit: &Unit| {
+            let body = match unit.window {
+                Some(window) => &windows.bodies[window as usize],
+                None => &resolved[unit.head as usize].op(&self.ops).body,
+            };
+            8 * (1 + body.slots.len() as u64)
+        };
         let waves: Vec<Wave> =
-            resolved.iter().map(|item| Wave { frontier_bytes: bytes(item), ..Wave::default() }).collect();
-        let plan = self.planner.plan(&waves, dependencies, self.arena.bytes(), self.config.budget, 0)?;
+            windows.units.iter().map(|unit| Wave { frontier_bytes: bytes(unit), ..Wave::default() }).collect();
+        let plan = self.planner.plan(&waves, &windows.dependencies, self.arena.bytes(), self.config.budget, 0)?;
         let mut batch = Batch::default();
-        let mut reporting = Vec::new();
+        let (mut units, mut reporting) = (Vec::new(), Vec::new());
         for group in plan.barriers.groups() {
             report.groups += 1;
+            units.clear();
             reporting.clear();
-            let mut items = Vec::with_capacity(group.len());
             for &wave in group {
-                let item = &resolved[wave];
-                if item.op(&self.ops).hits.is_some() { reporting.push(item) } else { items.push(item) }
+                let unit = self.windows.units[wave];
+                let reports = resolved[unit.head as usize].op(&self.ops).reports;
+                if reports { reporting.push(unit) } else { units.push(unit) }
             }
-            self.fill(&mut batch, &items)?;
+            self.fill(&mut batch, &resolved, &units)?;
             if !reporting.is_empty() {
                 // What reports hits may have to run again, alone, and before anybody changes what it reads.
                 self.run(std::mem::take(&mut batch), report)?;
-                self.fill(&mut batch, &reporting)?;
+                self.fill(&mut batch, &resolved, &reporting)?;
                 self.run(std::mem::take(&mut batch), report)?;
             }
         }
@@ -275,18 +314,19 @@ impl Session {
         let op = self.ops.get(number as usize).ok_or(Failure::UnknownOp)?;
         let handles = [item.input_handle, item.output_handle, item.param];
         let mut parts = [Part { segment: Segment::Plain, first: 0, length: 0 }; 3];
-        let views = op.views();
+        let views = op.views;
         for (view, object) in views.iter().enumerate() {
             let Some(object) = object else { continue };
             let part = self.arena.get(handles[view]).ok_or(Failure::UnknownHandle)?;
-            let atomic = op.program.memory[*object].atomic;
+            let atomic = op.body.program.memory[*object].atomic;
             if atomic != (part.segment == Segment::Atomic) {
                 return Err(Failure::UnknownHandle);
             }
             let same = |other: usize| {
                 views[other].is_some_and(|other_object| {
                     handles[other] == handles[view]
-                        && (op.program.memory[*object].writable() || op.program.memory[other_object].writable())
+                        && (op.body.program.memory[*object].writable()
+                            || op.body.program.memory[other_object].writable())
                 })
             };
             if !op.elementwise && (0..view).any(same) {
@@ -297,47 +337,60 @@ impl Session {
         Ok(Some(Resolved { item, position, op: number, parts }))
     }
 
-    /// Appends the launches of items that do not depend on each other, sorted by their kernels.
-    fn fill(&mut self, batch: &mut Batch, items: &[&Resolved]) -> Result<(), Error> {
-        let mut ends = vec![0u32; self.keys.len()];
-        for item in items {
-            ends[self.bucket(item)] += 1;
+    /// Appends the launches of units that do not depend on each other, sorted by their kernels.
+    fn fill(&mut self, batch: &mut Batch, items: &[Resolved], units: &[Unit]) -> Result<(), Error> {
+        let of_windows = self.keys.len();
+        let mut ends = vec![0u32; of_windows + 2 * self.windows.bodies.len()];
+        for unit in units {
+            ends[self.bucket(items, unit)] += 1;
         }
         let mut start = 0;
         for end in &mut ends {
             start += std::mem::replace(end, start);
         }
         // What is the start of each bucket becomes its end while it is filled.
-        let mut sorted = vec![0u32; items.len()];
-        for (position, item) in items.iter().enumerate() {
-            let end = &mut ends[self.bucket(item)];
-            sorted[*end as usize] = position as u32;
+        let mut sorted = vec![Unit { head: 0, window: None }; units.len()];
+        for unit in units {
+            let end = &mut ends[self.bucket(items, unit)];
+            sorted[*end as usize] = *unit;
             *end += 1;
         }
         start = 0;
         for (bucket, end) in ends.into_iter().enumerate() {
-            let bucket_items = &sorted[start as usize..end as usize];
+            let units = &sorted[start as usize..end as usize];
             start = end;
-            if bucket_items.is_empty() {
+            if units.is_empty() {
                 continue;
             }
-            let key = self.keys[bucket];
+            let key = match bucket.checked_sub(of_windows) {
+                None => self.keys[bucket],
+                Some(window) => self.window_key(window / 2, window % 2 == 1),
+            };
             self.compile(key)?;
             let at = batch.work.len() as u32;
             for &column in &self.kernels[&key].columns {
-                batch.work.extend(bucket_items.iter().map(|&item| items[item as usize].column(column)));
+                let next = &self.windows.next;
+                batch.work.extend(units.iter().map(|unit| unit.column(column, items, next)));
             }
-            batch.launches.push(Launch { key, at, count: bucket_items.len() as u32 });
-            batch.items.extend(bucket_items.iter().map(|&item| items[item as usize].position));
+            batch.launches.push(Launch { key, at, count: units.len() as u32 });
+            batch.items.extend(units.iter().map(|unit| items[unit.head as usize].position));
         }
         Ok(())
     }
 
-    /// The position of the key of an item's kernel.
-    fn bucket(&self, item: &Resolved) -> usize {
-        let op = &self.ops[item.op as usize];
-        let length = item.parts[usize::from(op.output.is_some())].length;
-        self.buckets[item.op as usize][usize::from(length > FEW)]
+    /// The position of the kernel of a unit: those of operations come first, then two for each window.
+    fn bucket(&self, items: &[Resolved], unit: &Unit) -> usize {
+        let item = &items[unit.head as usize];
+        let many = usize::from(item.length(self.ops[item.op as usize].body.extent.handle) > FEW);
+        match unit.window {
+            Some(window) => self.keys.len() + 2 * window as usize + many,
+            None => self.buckets[item.op as usize][many],
+        }
+    }
+
+    fn window_key(&self, window: usize, many: bool) -> Key {
+        let body = &self.windows.bodies[window];
+        Key::new(Runs::Window(window as u32), body, many)
     }
 
     /// Decides which kernels items of each operation are for: with few elements, and with many.
@@ -345,12 +398,10 @@ impl Session {
         self.keys.clear();
         self.buckets.clear();
         for (number, op) in (0..).zip(&self.ops) {
-            let of = (self.config.mode == Mode::Jit).then_some(number);
-            let many = if op.facts.collective { op.program.workgroup_size[0] } else { WIDTH };
-            let many = Key { op: of, worker: Worker::Workgroup, width: many };
-            let few = Key { op: of, worker: Worker::Invocation, width: WIDTH };
+            let runs = if self.config.mode == Mode::Jit { Runs::Op(number) } else { Runs::All };
             let keys = &mut self.keys;
-            self.buckets.push([if op.facts.collective { many } else { few }, many].map(|key| {
+            self.buckets.push([false, true].map(|many| {
+                let key = Key::new(runs, &op.body, many);
                 keys.iter().position(|known| *known == key).unwrap_or_else(|| {
                     keys.push(key);
                     keys.len() - 1
@@ -364,13 +415,17 @@ impl Session {
             return Ok(());
         }
         let fits = |op: &Op| {
-            !op.facts.collective || (key.worker == Worker::Workgroup && op.program.workgroup_size[0] == key.width)
+            !op.body.facts.collective
+                || (key.worker == Worker::Workgroup && op.body.program.workgroup_size[0] == key.width)
         };
-        let ops: Vec<(u32, &Op)> = match key.op {
-            Some(op) => vec![(op, &self.ops[op as usize])],
-            None => (0..).zip(&self.ops).filter(|(_, op)| fits(op)).collect(),
+        let bodies: Vec<(u32, &Body)> = match key.runs {
+            Runs::Op(op) => vec![(op, &self.ops[op as usize].body)],
+            Runs::Window(window) => vec![(window, &self.windows.bodies[window as usize])],
+            Runs::All => {
+                (0..).zip(&self.ops).filter(|(_, op)| fits(op)).map(|(number, op)| (number, &op.body)).collect()
+            }
         };
-        let Kernel { program, columns } = Kernel::new(&ops, key.worker, key.width)?;
+        let Kernel { program, columns } = Kernel::new(&bodies, key.worker, key.width)?;
         let kernel = self.device.compile(&program)?;
         self.kernels.insert(key, Compiled { kernel, columns });
         Ok(())
@@ -389,6 +444,7 @@ impl Session {
             report.launches += reports.len() as u64;
             let mut items = batch.items.iter();
             for (launch, done) in batch.launches.iter().zip(reports) {
+                report.device += done.time;
                 let items = items.by_ref().take(launch.count as usize);
                 if done.outcome != Outcome::Completed {
                     let failed = items.map(|position| self.taken + u64::from(*position));
@@ -437,9 +493,10 @@ impl Session {
 
     /// Takes what was reported. If that is more than there was memory for, there is enough now, and the batch has to run again.
     fn take_hits(&mut self, batch: &Batch, report: &mut Report) -> Result<bool, Error> {
-        let reports = |launch: &Launch| match launch.key.op {
-            Some(op) => self.ops[op as usize].hits.is_some(),
-            None => self.ops.iter().any(|op| op.hits.is_some()),
+        let reports = |launch: &Launch| match launch.key.runs {
+            Runs::Op(op) => self.ops[op as usize].reports,
+            Runs::Window(_) => false,
+            Runs::All => self.ops.iter().any(|op| op.reports),
         };
         if !batch.launches.iter().any(reports) {
             return Ok(false);
@@ -500,13 +557,29 @@ impl Resolved {
         &ops[self.op as usize]
     }
 
-    fn column(&self, column: Column) -> u32 {
+    /// What one of its handles is called.
+    pub(super) fn handle(&self, handle: usize) -> u32 {
+        [self.item.input_handle, self.item.output_handle, self.item.param][handle]
+    }
+
+    /// How many words one of its handles names.
+    pub(super) fn length(&self, handle: usize) -> u32 {
+        self.parts[handle].length
+    }
+}
+
+impl Unit {
+    fn column(&self, column: Column, items: &[Resolved], next: &[u32]) -> u32 {
+        let item = |number: usize| {
+            let position = (0..number).fold(self.head, |item, _| next[item as usize]);
+            &items[position as usize]
+        };
         match column {
-            Column::Op => self.op,
-            Column::First(view) => self.parts[view].first,
-            Column::Length(view) => self.parts[view].length,
-            Column::Param => self.item.param,
-            Column::Fault => 1 + self.position,
+            Column::Op => item(0).op,
+            Column::First(field) => item(field.item).parts[field.handle].first,
+            Column::Length(field) => item(field.item).parts[field.handle].length,
+            Column::Param(number) => item(number).item.param,
+            Column::Fault => 1 + item(0).position,
         }
     }
 }

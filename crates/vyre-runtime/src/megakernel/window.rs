@@ -1,0 +1,231 @@
+//! Windows: chains of items, each of which waits only for the one before it. The same chain of operations over memory of the same
+//! shape comes again and again, and what comes often is fused into one body.
+//!
+//! An item that waits for nobody but its predecessor can as well run right behind it, in the same launch, so a window waits for what
+//! its first item waits for, and those who wait for any of its items wait for the window.
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use vyre_driver::plan::barrier::Dependency;
+use vyre_foundation::ir::BufferId;
+use vyre_foundation::ir::entity::Entity;
+use vyre_foundation::transform::embed;
+use vyre_foundation::transform::fuse::{self, Bound, ScalarId, Stage};
+
+use super::kernel::{Body, Field, Slot};
+use super::op::Op;
+use super::session::Resolved;
+
+/// The most items of a window.
+const MOST_ITEMS: usize = 8;
+
+/// The most windows that are fused.
+const MOST_WINDOWS: usize = 64;
+
+/// The most shapes that are counted at once.
+const MOST_COUNTED: usize = 256;
+
+/// The operations of a chain, and for each handle which memory of the window it names and how long that is.
+type Shape = SmallVec<[u32; 32]>;
+
+/// What is launched for one or more items.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unit {
+    /// The first item, by its position among those that are resolved.
+    pub(super) head: u32,
+    /// What is run, if it is a window.
+    pub(super) window: Option<u32>,
+}
+
+/// Finds windows, and keeps count of them.
+#[derive(Default)]
+pub(super) struct Windows {
+    counts: FxHashMap<Shape, u32>,
+    /// What was fused, and of how many items; `None` cannot be.
+    fused: FxHashMap<Shape, Option<(u32, usize)>>,
+    pub(super) bodies: Vec<Body>,
+    /// For each item the next one of its chain, or itself.
+    pub(super) next: Vec<u32>,
+    pub(super) units: Vec<Unit>,
+    unit_of: Vec<u32>,
+    /// Of units.
+    pub(super) dependencies: Vec<Dependency>,
+}
+
+impl Windows {
+    /// Makes units of items, and of the dependencies of items those of units. Chains that have come `threshold` times are windows;
+    /// if that is 0, there are none.
+    pub(super) fn find(&mut self, items: &[Resolved], ops: &[Op], dependencies: &[Dependency], threshold: u32) {
+        self.next.clear();
+        self.next.extend(0..items.len() as u32);
+        if threshold > 0 {
+            self.link(items, ops, dependencies);
+        }
+        self.units.clear();
+        self.unit_of.clear();
+        self.unit_of.resize(items.len(), u32::MAX);
+        for head in 0..items.len() {
+            let mut at = head;
+            // What belongs to a chain is done with the first of it.
+            while self.unit_of[at] == u32::MAX {
+                let chain = self.chain(at);
+                let window = if chain.len() > 1 { self.window(items, ops, &chain, threshold) } else { None };
+                let members = window.map_or(1, |(_, members)| members);
+                let unit = self.units.len() as u32;
+                self.units.push(Unit { head: at as u32, window: window.map(|(window, _)| window) });
+                for &member in &chain[..members] {
+                    self.unit_of[member] = unit;
+                }
+                let Some(&rest) = chain.get(members) else { break };
+                at = rest;
+            }
+        }
+        self.dependencies.clear();
+        for &Dependency { before, after } in dependencies {
+            let [before, after] = [before, after].map(|item| self.unit_of[item] as usize);
+            if before != after {
+                self.dependencies.push(Dependency { before, after });
+            }
+        }
+    }
+
+    /// Finds for each item one that waits for nobody else.
+    fn link(&mut self, items: &[Resolved], ops: &[Op], dependencies: &[Dependency]) {
+        let alone = |item: usize| {
+            let op = items[item].op(ops);
+            !op.reports && !op.body.facts.faults
+        };
+        for waits in dependencies.chunk_by(|one, other| one.after == other.after) {
+            let Dependency { before, after } = waits[0];
+            let only = waits.iter().all(|wait| wait.before == before);
+            if only && self.next[before] == before as u32 && alone(before) && alone(after) {
+                self.next[before] = after as u32;
+            }
+        }
+    }
+
+    /// A chain from an item on, of as many as a window may have.
+    fn chain(&self, first: usize) -> SmallVec<[usize; MOST_ITEMS]> {
+        let mut chain = SmallVec::from_slice(&[first]);
+        let mut last = first;
+        while chain.len() < MOST_ITEMS && self.next[last] as usize != last {
+            last = self.next[last] as usize;
+            chain.push(last);
+        }
+        chain
+    }
+
+    /// The window of a chain, and how many items of it are in it, if it has come often enough and can be fused.
+    fn window(&mut self, items: &[Resolved], ops: &[Op], chain: &[usize], threshold: u32) -> Option<(u32, usize)> {
+        let shape = shape(items, ops, chain);
+        if let Some(known) = self.fused.get(&shape) {
+            return *known;
+        }
+        if !self.is_hot(shape.clone(), threshold) || self.bodies.len() >= MOST_WINDOWS {
+            return None;
+        }
+        let fused = fuse(items, ops, chain).map(|(body, members)| {
+            self.bodies.push(body);
+            (self.bodies.len() as u32 - 1, members)
+        });
+        self.fused.insert(shape, fused);
+        fused
+    }
+
+    /// Counts a shape. Where there are too many to count, all count for less, and those that came least are forgotten: whatever makes
+    /// up more than a small part of all stays.
+    fn is_hot(&mut self, shape: Shape, threshold: u32) -> bool {
+        if self.counts.len() >= MOST_COUNTED && !self.counts.contains_key(&shape) {
+            self.counts.retain(|_, count| {
+                *count -= 1;
+                *count > 0
+            });
+            return false;
+        }
+        let count = self.counts.entry(shape).or_default();
+        *count = count.saturating_add(1);
+        *count >= threshold
+    }
+}
+
+/// The memory that a chain names, in the order in which it first comes.
+fn buffers<'i>(
+    items: &'i [Resolved],
+    ops: &'i [Op],
+    chain: &'i [usize],
+) -> impl Iterator<Item = (usize, usize, u32, u32)> + 'i {
+    let mut seen: SmallVec<[u32; 16]> = SmallVec::new();
+    chain
+        .iter()
+        .enumerate()
+        .flat_map(move |(stage, &item)| {
+            let views = items[item].op(ops).views;
+            let used = (0..3).filter(move |&handle| views[handle].is_some());
+            used.map(move |handle| (stage, item, handle)).collect::<SmallVec<[_; 3]>>()
+        })
+        .map(move |(stage, item, handle)| {
+            let name = items[item].handle(handle);
+            let number = seen.iter().position(|known| *known == name).unwrap_or_else(|| {
+                seen.push(name);
+                seen.len() - 1
+            });
+            (stage, handle, number as u32, items[item].length(handle))
+        })
+}
+
+fn shape(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Shape {
+    let mut shape: Shape = chain.iter().map(|&item| items[item].op).collect();
+    shape.push(u32::MAX);
+    shape.extend(buffers(items, ops, chain).flat_map(|(_, _, number, length)| [number, length]));
+    shape
+}
+
+/// Fuses as many items of a chain as may be.
+fn fuse(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Option<(Body, usize)> {
+    let mut bound: SmallVec<[Vec<Bound>; MOST_ITEMS]> = SmallVec::from_elem(Vec::new(), chain.len());
+    for (stage, handle, number, elements) in buffers(items, ops, chain) {
+        let memory = items[chain[stage]].op(ops).views[handle]?;
+        bound[stage].push(Bound { memory, buffer: BufferId::from_index(number as usize), elements });
+    }
+    let mut stages: Vec<Stage<'_>> = Vec::new();
+    for (number, (&item, buffers)) in chain.iter().zip(bound).enumerate() {
+        let body = &items[item].op(ops).body;
+        let invocations = items[item].length(body.extent.handle);
+        let groups = invocations.div_ceil(body.program.workgroup_size[0]);
+        let scalars = body.slots.iter().filter(|(_, slot)| *slot == Slot::Param(0));
+        let scalars = scalars.map(|(object, _)| (*object, ScalarId(number as u32))).collect();
+        let next = Stage::new(&body.program, [groups, 1, 1], buffers, scalars);
+        let head = &items[chain[0]];
+        if head.length(head.op(ops).body.extent.handle) != invocations || fuse::may_join(&stages, &next).is_err() {
+            break;
+        }
+        stages.push(next);
+    }
+    if stages.len() < 2 {
+        return None;
+    }
+    let names: Vec<&str> = chain[..stages.len()].iter().map(|&item| items[item].op(ops).name()).collect();
+    let fused = fuse::fuse(&names.join("_"), &stages, &|_| false);
+    let facts = embed::facts(&fused.program).ok().filter(|facts| !facts.faults)?;
+    let slots = fused.objects.iter().map(|&(object, stage, of_stage)| {
+        let mut slots = items[chain[stage]].op(ops).body.slots.iter();
+        let slot = slots.find(|(known, _)| *known == of_stage).map(|(_, slot)| *slot)?;
+        Some((
+            object,
+            match slot {
+                Slot::Handle(field) => Slot::Handle(Field { item: stage, ..field }),
+                Slot::Param(_) => Slot::Param(stage),
+                Slot::Hits | Slot::HitCount => return None,
+            },
+        ))
+    });
+    let slots = slots.collect::<Option<Vec<_>>>()?;
+    // The memory that says how many invocations there are may be known by another handle.
+    let head = &items[chain[0]];
+    let extent = head.handle(head.op(ops).body.extent.handle);
+    let extent = slots.iter().find_map(|(_, slot)| match slot {
+        Slot::Handle(field) if items[chain[field.item]].handle(field.handle) == extent => Some(*field),
+        _ => None,
+    })?;
+    Some((Body { program: fused.program, facts, slots, extent }, stages.len()))
+}
