@@ -227,27 +227,27 @@ fn workgroup_memory_between_barriers() {
         workgroup_barrier
         loop (%width = 32) {
             %2 = gt %width, 0
-            if %2 {
-            } else {
+            %3 = not %2
+            if %3 {
                 break
             }
-            %3 = lt %lane, %width
-            if %3 {
-                %4 = load tile[%lane]
-                %5 = add %lane, %width
-                %6 = load tile[%5]
-                %7 = add %4, %6
-                store tile[%lane], %7
+            %4 = lt %lane, %width
+            if %4 {
+                %5 = load tile[%lane]
+                %6 = add %lane, %width
+                %7 = load tile[%6]
+                %8 = add %5, %7
+                store tile[%lane], %8
             }
             workgroup_barrier
-            %8 = shr %width, 1
-            continue %8
+            %9 = shr %width, 1
+            continue %9
         }
-        %9 = eq %lane, 0
-        if %9 {
-            %10 = group_index
-            %11 = load tile[0]
-            store sums[%10], %11
+        %10 = eq %lane, 0
+        if %10 {
+            %11 = group_index
+            %12 = load tile[0]
+            store sums[%11], %12
         }
         ",
     );

@@ -6,6 +6,8 @@
 //! `usize` is `u32` in the second.
 
 mod body;
+mod flow;
+mod record;
 mod signature;
 
 use proc_macro::TokenStream;
@@ -25,6 +27,15 @@ pub fn kernel(options: TokenStream, function: TokenStream) -> TokenStream {
         if options.inline { signature::inline(&function) } else { signature::kernel(&options, &function) }
     });
     expanded.unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Lets slices of kernels and buffers be made of a struct: `#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable, vyre::Record)]`,
+/// with `#[repr(C)]`.
+///
+/// The fields are numbers, or arrays of numbers, all of one type; or of any of `f32`, `i32` and `u32`.
+#[proc_macro_derive(Record)]
+pub fn record(item: TokenStream) -> TokenStream {
+    syn::parse(item).and_then(|item| record::derive(&item)).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// What stands in the parentheses of the attribute.

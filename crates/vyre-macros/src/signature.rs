@@ -39,9 +39,9 @@ impl Slice {
         Some(Slice { element: element.clone(), length, mutable, atomic })
     }
 
-    pub(crate) fn kind(&self, name: &Ident) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         let narrow = matches!(&self.element, Type::Path(path) if ["u8", "i8", "u16", "i16"].iter().any(|ty| path.path.is_ident(ty)));
-        Kind::Object { name: name.to_string(), mutable: self.mutable, narrow, atomic: self.atomic }
+        Kind::Object { element: Box::new(self.element.clone()), mutable: self.mutable, narrow, atomic: self.atomic }
     }
 }
 
@@ -146,11 +146,11 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
     for param in &params {
         let kind = match &param.slice {
             None => Kind::Uniform,
-            Some(slice) => slice.kind(&param.name),
+            Some(slice) => slice.kind(),
         };
         body.bind(&param.name, kind);
     }
-    let statements = body.translate(block)?;
+    let statements = body.translate(block, false)?;
     for Param { name, ty, slice } in &params {
         let text = name.to_string();
         declare.push(match slice {
@@ -161,9 +161,8 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
             Some(slice) => {
                 let method = match slice {
                     Slice { atomic: true, .. } => "atomic",
-                    Slice { mutable: false, .. } => "read",
-                    _ if body.loads(&text) => "read_write",
-                    _ => "write",
+                    Slice { mutable: true, .. } => "mutable",
+                    _ => "read",
                 };
                 let (method, element) = (Ident::new(method, name.span()), &slice.element);
                 let length = slice
@@ -181,10 +180,15 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
         Some(Slice { mutable: true, .. }) => quote!(&mut *#name),
         _ => quote!(#name),
     });
+    let called = body.called();
     let host = (!body.is_collective()).then(|| {
         quote! {
             /// Runs the kernel as plain Rust, one invocation after the other, over the same grid as a device would.
             #visibility fn host(grid: impl ::core::convert::Into<::vyre::Grid>, #(#plain_inputs),*) {
+                #(const {
+                    let alone = !<#called>::COLLECTIVE;
+                    assert!(alone, "invocations work together in a function that this kernel calls: it has no `host`");
+                })*
                 ::vyre::host::run(grid.into(), [#(#workgroup),*], || Self::__plain(#(#given),*));
             }
         }
@@ -215,7 +219,7 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
             #host
 
             // clippy would suggest what devices do not have.
-            #[allow(clippy::all, clippy::pedantic)]
+            #[allow(clippy::all, clippy::pedantic, unused_labels)]
             fn __plain(#(#plain_inputs),*) {
                 #[allow(unused_imports)]
                 use ::vyre::host::*;
@@ -282,7 +286,7 @@ pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
                     Slice { mutable: true, .. } => quote!(::vyre::build::ReadWrite),
                     Slice { mutable: false, .. } => quote!(impl ::vyre::build::Loads + ::core::marker::Copy),
                 };
-                (slice.kind(name), quote_spanned!(ty.span() => ::vyre::build::Object<'__k, #element, #access>))
+                (slice.kind(), quote_spanned!(ty.span() => ::vyre::build::Object<'__k, #element, #access>))
             }
         };
         body.bind(name, kind);
@@ -290,22 +294,26 @@ pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
     }
     let output = match &sig.output {
         ReturnType::Default => quote!(()),
-        ReturnType::Type(_, ty) => {
-            let ty = device_type(ty)?;
-            quote_spanned!(ty.span() => ::vyre::build::Val<'__k, #ty>)
-        }
+        ReturnType::Type(_, ty) => match &**ty {
+            Type::Tuple(tuple) => {
+                let parts = tuple.elems.iter().map(device_type).collect::<syn::Result<Vec<_>>>()?;
+                quote_spanned!(ty.span() => (#(::vyre::build::Val<'__k, #parts>),*))
+            }
+            ty => {
+                let ty = device_type(ty)?;
+                quote_spanned!(ty.span() => ::vyre::build::Val<'__k, #ty>)
+            }
+        },
     };
-    let translated = match sig.output {
-        ReturnType::Default => body.translate(block)?,
-        ReturnType::Type(..) => body.translate_value(block)?,
-    };
+    let translated = body.translate(block, matches!(sig.output, ReturnType::Type(..)))?;
+    let (collective, called) = (body.is_collective(), body.called());
     let mut build_generics = sig.generics.clone();
     build_generics.params.insert(0, syn::parse_quote!('__k));
     let (build_generics, _, where_clause) = build_generics.split_for_impl();
     let plain = crate::body::plain(block);
     Ok(quote! {
         #(#attrs)*
-        #[allow(dead_code, clippy::all, clippy::pedantic)]
+        #[allow(dead_code, unused_labels, clippy::all, clippy::pedantic)]
         #vis #sig {
             #[allow(unused_imports)]
             use ::vyre::host::*;
@@ -317,6 +325,10 @@ pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
         #vis struct #name {}
 
         impl #name {
+            /// Whether invocations work together in it.
+            #[doc(hidden)]
+            #vis const COLLECTIVE: bool = #collective #(|| <#called>::COLLECTIVE)*;
+
             #[allow(unused, unused_qualifications, clippy::all, clippy::pedantic, non_snake_case)]
             #[doc(hidden)]
             #vis fn build #build_generics (__k: &'__k ::vyre::build::Kernel, #(#inputs),*) -> #output #where_clause {

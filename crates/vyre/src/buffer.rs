@@ -8,7 +8,7 @@ use vyre_foundation::build::Stored;
 
 use crate::Error;
 
-/// A type that buffers are made of.
+/// A type that buffers are made of: a number, or a struct with `#[derive(vyre::Record)]`.
 pub trait Element: Stored + bytemuck::Pod {}
 impl<T: Stored + bytemuck::Pod> Element for T {}
 
@@ -26,7 +26,7 @@ impl<T: Element> Buffer<T> {
 
     /// How many elements it has.
     pub fn len(&self) -> usize {
-        self.memory.len() as usize
+        (self.memory.len() / T::WIDTH) as usize
     }
 
     /// Whether it has none.
@@ -77,7 +77,7 @@ impl<T: Element> Buffer<T> {
 
     fn part(&self, elements: Range<usize>) -> Result<Buffer<T>, Error> {
         // No buffer has as many elements as what does not fit.
-        let bound = |index| u32::try_from(index).unwrap_or(u32::MAX);
+        let bound = |index: usize| u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(T::WIDTH);
         Ok(Buffer::new(self.memory.slice(bound(elements.start)..bound(elements.end))?))
     }
 }

@@ -66,12 +66,12 @@ pub use half::f16;
 pub use host::Atomic;
 pub use vyre_foundation::launch::{Limits, Report};
 pub use vyre_foundation::{build, ir};
-pub use vyre_macros::kernel;
+pub use vyre_macros::{Record, kernel};
 
 /// A number that kernels can be generic over.
 pub trait Number:
     build::Number
-    + build::Stored<Value = Self>
+    + build::Single<Value = Self>
     + Element
     + device::HostScalar
     + PartialOrd
@@ -87,6 +87,7 @@ impl Number for f32 {}
 impl Number for i64 {}
 impl Number for u64 {}
 impl Number for f64 {}
+impl Number for f16 {}
 
 /// What the code of `#[kernel]` calls.
 #[doc(hidden)]
