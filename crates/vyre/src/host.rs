@@ -1,7 +1,23 @@
 //! Kernels as plain Rust.
 //!
 //! What a kernel calls has a plain version here, so that rustc can check its body, and `host` can run it. What invocations do
-//! together has no meaning for one of them alone, and panics.
+//! together has no meaning for one of them alone, so kernels that do have no `host`; where they do it in a function that they call,
+//! a use of `host` does not compile.
+//!
+//! ```compile_fail
+//! #[vyre::kernel(inline)]
+//! fn wait() {
+//!     workgroup_barrier();
+//! }
+//!
+//! #[vyre::kernel(workgroup = 64)]
+//! fn waits(y: &mut [u32]) {
+//!     wait();
+//!     y[0] = 1;
+//! }
+//!
+//! waits::host(1, &mut [0]);
+//! ```
 
 use std::cell::Cell;
 
