@@ -98,6 +98,9 @@ impl Body {
         let Some(target) = target else {
             return self.error(span, "only loops are left by a label");
         };
+        if let Some(Expr::Tuple(tuple)) = value.map(strip) {
+            return self.error(tuple.span(), "leave with one value, and assign the others to variables");
+        }
         let given = value.map(|value| match self.loops.get(target).and_then(|open| open.value.clone()) {
             Some(variable) => {
                 let value = self.value(value);

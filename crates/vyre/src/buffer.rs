@@ -9,6 +9,11 @@ use vyre_foundation::build::Stored;
 use crate::Error;
 
 /// A type that buffers are made of: a number, or a struct with `#[derive(vyre::Record)]`.
+#[diagnostic::on_unimplemented(
+    message = "there are no buffers of `{Self}`",
+    label = "neither a number nor a record",
+    note = "a buffer is of numbers, or of structs of numbers with `#[derive(bytemuck::Pod, bytemuck::Zeroable, vyre::Record)]`"
+)]
 pub trait Element: Stored + bytemuck::Pod {}
 impl<T: Stored + bytemuck::Pod> Element for T {}
 

@@ -1,6 +1,6 @@
 //! Every construct of a kernel, on every device, compared with the same body as plain Rust.
 
-use vyre::{Atomic, Device, Error, Limits, Number, kernel};
+use vyre::{Atomic, Device, Error, Limits, Number, f16, kernel};
 
 /// Runs a check on every device of this crate.
 fn on_devices(check: impl Fn(&Device)) {
@@ -347,6 +347,13 @@ fn generics() {
         let mut y = device.zeros::<i32>(3).unwrap();
         scale::<i32, 0>(-3, &integers, &mut y).run(device, 3).unwrap();
         assert_eq!(y.download().unwrap(), [-3, 6, -9]);
+        let halves = device.upload(&[1.0, 2.5].map(f16::from_f32)).unwrap();
+        let mut y = device.zeros::<f16>(2).unwrap();
+        match scale::<f16, 0>(f16::from_f32(2.0), &halves, &mut y).run(device, 2) {
+            Ok(_) => assert_eq!(y.download().unwrap(), [2.0, 5.0].map(f16::from_f32)),
+            // Not every GPU has these.
+            Err(error) => assert!(error.to_string().contains("f16"), "{error}"),
+        }
     });
 }
 
@@ -410,6 +417,32 @@ fn slices_of_records() {
         assert_eq!(changed.download().unwrap(), expected);
         assert_eq!(moved.slice(5..55).unwrap().download().unwrap(), expected_moved);
         assert_eq!(device.zeros::<Particle>(2).unwrap().download().unwrap(), [bytemuck::Zeroable::zeroed(); 2]);
+    });
+}
+
+#[kernel(workgroup = 32)]
+fn tile_of_records(bodies: &[Body], y: &mut [f32]) {
+    #[shared]
+    let tile: [Body; 32];
+    let local = local_index();
+    let Body { x, y: height, z, mass } = bodies[global_index()];
+    tile[local] = Body { x, y: height, z, mass };
+    workgroup_barrier();
+    let mut sum = 0.0;
+    for i in 0..tile.len() {
+        sum += tile[i].mass;
+    }
+    y[global_index()] = sum + tile[31 - local].x;
+}
+
+#[test]
+fn shared_records() {
+    let bodies: Vec<Body> = (0..64u8).map(f32::from).map(|n| Body { x: n, y: 1.0, z: 2.0, mass: n % 4.0 }).collect();
+    let expected: Vec<f32> = (0..64).map(|i| 48.0 + (i / 32 * 32 + 31 - i % 32) as f32).collect();
+    on_devices(|device| {
+        let mut y = device.zeros(64).unwrap();
+        tile_of_records(&device.upload(&bodies).unwrap(), &mut y).run(device, 64).unwrap();
+        assert_eq!(y.download().unwrap(), expected);
     });
 }
 
