@@ -1,7 +1,7 @@
 //! `#[kernel]`: a Rust function becomes a kernel.
 //!
 //! The function is written out twice. Its *plain* version is the function as it stands: rustc infers and checks types there,
-//! in the user's own terms, and it is what `host` runs. Its *builder* version makes the program: every statement becomes calls
+//! in the user's own terms, and it is what `host` runs; where it is wrong, nothing is said about the other. Its *builder* version makes the program: every statement becomes calls
 //! of `vyre_foundation::build`, with the spans of the user's tokens, so that a place in the program is a line of the source.
 //! `usize` is `u32` in the second.
 

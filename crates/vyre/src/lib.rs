@@ -172,6 +172,19 @@ pub mod __private {
         }
     }
 
+    /// The type of the kernel that is built, if there is a number.
+    pub type Builder<const UNDERSTOOD: usize> = <Understood<UNDERSTOOD> as Builds>::Kernel;
+
+    pub struct Understood<const NUMBER: usize>;
+
+    pub trait Builds {
+        type Kernel;
+    }
+
+    impl<const NUMBER: usize> Builds for Understood<NUMBER> {
+        type Kernel = vyre_foundation::build::Kernel;
+    }
+
     /// Only integers keep their low bits when they are stored to elements of 8 and 16 bits.
     pub fn integer<T: Integer>(value: Val<'_, T>) -> Val<'_, T> {
         value
