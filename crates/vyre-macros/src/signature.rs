@@ -143,16 +143,9 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
             let #value = __k.constant::<#ty>(#text, ::vyre::__private::scalar(#name));
         });
     }
-    for param in &params {
-        let kind = match &param.slice {
-            None => Kind::Uniform,
-            Some(slice) => slice.kind(),
-        };
-        body.bind(&param.name, kind);
-    }
-    let statements = body.translate(block, false)?;
     for Param { name, ty, slice } in &params {
         let text = name.to_string();
+        body.bind(name, slice.as_ref().map_or(Kind::Uniform, Slice::kind));
         declare.push(match slice {
             None => {
                 let ty = device_type(ty)?;
@@ -173,6 +166,7 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
             }
         });
     }
+    let statements = body.translate(block, false)?;
 
     let (inputs, bindings): (Vec<_>, Vec<_>) = params.iter().map(launch_param).unzip();
     let plain_inputs: Vec<_> = params.iter().map(|Param { name, ty, .. }| quote!(#name: #ty)).collect();

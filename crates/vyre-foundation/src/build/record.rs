@@ -132,10 +132,7 @@ impl<'k, R: Stored> Whole<'k, R> {
     }
 }
 
-impl<'k, F: Part, A, const N: usize> Place<'k, [F; N], A>
-where
-    [F; N]: Part,
-{
+impl<'k, F: Part, A, const N: usize> Place<'k, [F; N], A> {
     /// An element of a field that is an array. Outside of the array, it is outside of the object.
     #[track_caller]
     pub fn at(self, index: impl Arg<'k, u32>) -> Place<'k, F, A> {
