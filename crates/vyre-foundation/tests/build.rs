@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::mem::offset_of;
 
-use vyre_foundation::build::{Kernel, Object, ReadWrite, Val, Var, Write, kernel};
+use vyre_foundation::build::{Field, Kernel, Object, ReadWrite, Stored, Val, Var, Write, kernel};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::TABLE;
-use vyre_foundation::ir::{Axis, BlockId, Module, Op, Program, ValueId};
+use vyre_foundation::ir::{Axis, BlockId, Element, Module, Op, Program, ValueId};
 use vyre_foundation::{Error, text, validate};
 
 /// Builds a program, which must be valid and read back as printed.
@@ -227,27 +228,27 @@ fn workgroup_memory_between_barriers() {
         workgroup_barrier
         loop (%width = 32) {
             %2 = gt %width, 0
-            if %2 {
-            } else {
+            %3 = not %2
+            if %3 {
                 break
             }
-            %3 = lt %lane, %width
-            if %3 {
-                %4 = load tile[%lane]
-                %5 = add %lane, %width
-                %6 = load tile[%5]
-                %7 = add %4, %6
-                store tile[%lane], %7
+            %4 = lt %lane, %width
+            if %4 {
+                %5 = load tile[%lane]
+                %6 = add %lane, %width
+                %7 = load tile[%6]
+                %8 = add %5, %7
+                store tile[%lane], %8
             }
             workgroup_barrier
-            %8 = shr %width, 1
-            continue %8
+            %9 = shr %width, 1
+            continue %9
         }
-        %9 = eq %lane, 0
-        if %9 {
-            %10 = group_index
-            %11 = load tile[0]
-            store sums[%10], %11
+        %10 = eq %lane, 0
+        if %10 {
+            %11 = group_index
+            %12 = load tile[0]
+            store sums[%11], %12
         }
         ",
     );
@@ -280,6 +281,94 @@ fn atomics() {
         }
         store best[0], -1i32
         "#,
+    );
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Particle {
+    position: [f32; 3],
+    kind: u32,
+    charge: i32,
+}
+
+impl Stored for Particle {
+    const ELEMENT: Element = Element::U32;
+    const WIDTH: u32 = 5;
+    type Value = Self;
+}
+
+#[test]
+fn records_are_neighbours_and_their_fields_are_bits() {
+    let position = Field::new(offset_of!(Particle, position), |particle: &Particle| particle.position);
+    let kind = Field::new(offset_of!(Particle, kind), |particle: &Particle| particle.kind);
+    let charge = Field::new(offset_of!(Particle, charge), |particle: &Particle| particle.charge);
+    check(
+        |k| {
+            let x = k.mutable::<Particle>("x").with_length(8);
+            let y = k.mutable::<Particle>("y");
+            let tile = k.workgroup::<Particle>("tile", 2);
+            let i = k.global_index().named("i");
+            let record = x.load_record(i);
+            let [first, ..] = record.get(position);
+            let other = k.record().with(kind, record.get(kind)).with(position, [first; 3]).with(charge, k.lit(-1));
+            y.store_record(i, &other);
+            x.place(0, charge).store(x.place(i, position).at(2).load().cast::<i32>());
+            tile.place(y.len(), kind).store(7);
+        },
+        "
+        read_write x: [u32; 40]
+        write y: [u32]
+        workgroup tile: [u32; 10]
+        %i = global_index
+        %0 = mul %i, 5
+        %1, %2, %3, %4 = load x[%0]
+        %5 = add %0, 4
+        %6 = load x[%5]
+        %7 = bitcast %1 to f32
+        %8 = bitcast %2 to f32
+        %9 = bitcast %3 to f32
+        %10 = bitcast %7 to u32
+        %11 = bitcast %7 to u32
+        %12 = bitcast %7 to u32
+        %13 = bitcast -1i32 to u32
+        %14 = mul %i, 5
+        store y[%14], %10, %11, %12, %4
+        %15 = add %14, 4
+        store y[%15], %13
+        %16 = mul 0, 5
+        %17 = add %16, 4
+        %18 = mul %i, 5
+        %19 = add %18, 2
+        %20 = lt 2, 3
+        %21 = select %20, %19, 4294967295
+        %22 = load x[%21]
+        %23 = bitcast %22 to f32
+        %24 = cast %23 to i32
+        %25 = bitcast %24 to u32
+        store x[%17], %25
+        %26 = length y
+        %27 = div %26, 5
+        %28 = mul %27, 5
+        %29 = add %28, 3
+        store tile[%29], 7
+        ",
+    );
+}
+
+#[test]
+fn arrays_of_one_name_get_numbers() {
+    check(
+        |k| {
+            k.private::<f32>("a", 1);
+            k.workgroup::<f32>("a", 2);
+            k.private::<u32>("a", 3);
+        },
+        "
+        private a: [f32; 1]
+        workgroup a_2: [f32; 2]
+        private a_3: [u32; 3]
+        ",
     );
 }
 

@@ -3,18 +3,18 @@
 //! Rust's own scopes do most of the work: a name of the source is the same name in the builder version, bound to a value, a
 //! variable, a uniform or an object. Only which of these it is must be known here.
 
-use std::collections::HashSet;
-
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{
-    BinOp, Block, Expr, ExprCall, ExprForLoop, ExprIf, ExprLit, ExprMatch, ExprMethodCall, Ident, Item, Lit, LitInt,
-    Local, Macro, Pat, RangeLimits, Stmt, Token, Type, UnOp,
+    BinOp, Block, Expr, ExprCall, ExprLit, ExprMethodCall, Ident, Item, Lit, LitInt, Local, Macro, Member, Pat, Path,
+    Stmt, Token, Type, UnOp,
 };
 
+use crate::flow::{FUNCTION, Loop, diverges, label, mentions};
+use crate::record;
 use crate::signature::Slice;
 
 /// What a name of the body is.
@@ -25,9 +25,9 @@ pub(crate) enum Kind {
     Uniform,
     /// A const parameter, whose value on the device has [another name](constant_name): a pattern cannot shadow it.
     Constant,
-    /// `name` is that of the program's object; elements of `narrow` ones have fewer bits than a value.
+    /// A slice or an array. Elements of `narrow` ones have fewer bits than a value.
     Object {
-        name: String,
+        element: Box<Type>,
         mutable: bool,
         narrow: bool,
         atomic: bool,
@@ -61,7 +61,7 @@ pub(crate) fn plain(block: &Block) -> TokenStream {
     let statements = block.stmts.iter().map(|statement| match statement {
         Stmt::Local(local) if is_shared(local) => {
             let pattern = &local.pat;
-            quote_spanned!(local.span() => #[allow(unused_mut)] let mut #pattern = ::vyre::host::zeroed();)
+            quote_spanned!(local.span() => #[allow(unused_mut)] let mut #pattern = ::vyre::host::shared();)
         }
         _ => statement.to_token_stream(),
     });
@@ -75,15 +75,15 @@ fn is_shared(local: &Local) -> bool {
 
 /// The translation of one body.
 pub(crate) struct Body {
-    scopes: Vec<(Ident, Kind)>,
-    /// The names of the program's objects.
-    objects: HashSet<String>,
-    loaded: HashSet<String>,
+    pub(crate) scopes: Vec<(Ident, Kind)>,
     /// Whether invocations work together, so that one after the other would be something else.
     collective: bool,
+    /// The functions that are called.
+    called: Vec<Path>,
     /// The function, if it is one that kernels call.
     inline: Option<Ident>,
-    loops: usize,
+    /// The loops that are open.
+    pub(crate) loops: Vec<Loop>,
     /// How many blocks are open.
     depth: usize,
     error: Option<syn::Error>,
@@ -92,9 +92,10 @@ pub(crate) struct Body {
 /// Methods of numbers that the builder has by the same names.
 #[rustfmt::skip]
 const METHODS: &[&str] = &[
-    "abs", "acos", "asin", "atan", "atan2", "cbrt", "ceil", "cos", "cosh", "count_ones", "exp", "exp2", "floor",
-    "hypot", "leading_zeros", "log2", "max", "min", "reverse_bits", "rotate_left", "sin", "sinh", "sqrt", "tan",
-    "tanh", "trailing_zeros", "trunc",
+    "abs", "acos", "asin", "atan", "atan2", "cbrt", "ceil", "clamp", "copysign", "cos", "cosh", "count_ones", "exp",
+    "exp2", "floor", "fract", "hypot", "is_finite", "is_nan", "leading_zeros", "log2", "max", "min", "recip",
+    "reverse_bits", "rotate_left", "rotate_right", "signum", "sin", "sinh", "sqrt", "tan", "tanh", "to_bits",
+    "trailing_zeros", "trunc",
 ];
 
 /// Methods of numbers that the builder calls otherwise. Operators wrap; their traits are in scope.
@@ -142,18 +143,17 @@ const AXES: &[&str] = &["global_id", "local_id", "group_id", "group_count", "gro
 const COLLECTIVE: &[&str] = &[
     "broadcast", "subgroup_add", "subgroup_mul", "subgroup_min", "subgroup_max", "subgroup_and", "subgroup_or",
     "subgroup_xor", "subgroup_inclusive_add", "subgroup_exclusive_add", "subgroup_inclusive_mul",
-    "subgroup_exclusive_mul", "subgroup_shuffle",
+    "subgroup_exclusive_mul", "subgroup_shuffle", "subgroup_ballot",
 ];
 
 impl Body {
     pub(crate) fn of_kernel() -> Body {
         Body {
             scopes: Vec::new(),
-            objects: HashSet::new(),
-            loaded: HashSet::new(),
             collective: false,
+            called: Vec::new(),
             inline: None,
-            loops: 0,
+            loops: Vec::new(),
             depth: 0,
             error: None,
         }
@@ -164,32 +164,28 @@ impl Body {
     }
 
     pub(crate) fn bind(&mut self, name: &Ident, kind: Kind) {
-        if let Kind::Object { name, .. } = &kind {
-            self.objects.insert(name.clone());
-        }
         self.scopes.push((name.clone(), kind));
     }
 
-    pub(crate) fn translate(&mut self, block: &Block) -> syn::Result<TokenStream> {
-        let tokens = self.block(block, false);
+    /// The builder version of a body, which gives a value or not.
+    pub(crate) fn translate(&mut self, block: &Block, valued: bool) -> syn::Result<TokenStream> {
+        let tokens = if self.inline.is_some() && mentions("return", block.to_token_stream()) {
+            self.function(block, valued)
+        } else {
+            self.block(block, valued)
+        };
         self.error.take().map_or(Ok(tokens), Err)
-    }
-
-    pub(crate) fn translate_value(&mut self, block: &Block) -> syn::Result<TokenStream> {
-        let tokens = self.block(block, true);
-        self.error.take().map_or(Ok(tokens), Err)
-    }
-
-    /// Whether a parameter is read, after the translation.
-    pub(crate) fn loads(&self, name: &str) -> bool {
-        self.loaded.contains(name)
     }
 
     pub(crate) fn is_collective(&self) -> bool {
         self.collective
     }
 
-    fn error(&mut self, span: Span, message: impl std::fmt::Display) -> TokenStream {
+    pub(crate) fn called(&self) -> &[Path] {
+        &self.called
+    }
+
+    pub(crate) fn error(&mut self, span: Span, message: impl std::fmt::Display) -> TokenStream {
         let error = syn::Error::new(span, message);
         match &mut self.error {
             Some(errors) => errors.combine(error),
@@ -198,7 +194,7 @@ impl Body {
         quote!(())
     }
 
-    fn kind(&self, name: &Ident) -> Option<&Kind> {
+    pub(crate) fn kind(&self, name: &Ident) -> Option<&Kind> {
         self.scopes.iter().rev().find(|(known, _)| known == name).map(|(_, kind)| kind)
     }
 
@@ -209,7 +205,7 @@ impl Body {
     // Statements.
 
     /// A block. One with a value gives that of its last expression.
-    fn block(&mut self, block: &Block, valued: bool) -> TokenStream {
+    pub(crate) fn block(&mut self, block: &Block, valued: bool) -> TokenStream {
         let names = self.scopes.len();
         self.depth += 1;
         let mut statements = Vec::new();
@@ -253,7 +249,13 @@ impl Body {
             return self.error(attribute.span(), "the only attribute of a `let` is `#[shared]`");
         }
         let Some(init) = &local.init else {
-            return self.error(span, "give it a value here, such as `let x = if c { 1.0 } else { 2.0 };`");
+            let Pat::Ident(name) = pattern else {
+                return self.error(span, "give it a value here");
+            };
+            let ty = ty.map(|ty| self.ty(ty));
+            let (ident, ty) = (&name.ident, ty.map(|ty| quote!(::<#ty>)));
+            self.bind(ident, Kind::Variable);
+            return quote_spanned!(span => let #ident = __k.unset #ty (););
         };
         if let Some((token, _)) = &init.diverge {
             return self.error(token.span(), "there is no `let … else` on a device: use `if`");
@@ -261,19 +263,11 @@ impl Body {
         let name = match pattern {
             Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => name,
             Pat::Wild(_) => return self.effect(&init.expr),
-            Pat::Tuple(tuple) => {
+            Pat::Tuple(_) | Pat::Slice(_) => {
                 let value = self.value(&init.expr);
-                for part in &tuple.elems {
-                    match part {
-                        Pat::Ident(name) if name.by_ref.is_none() && name.mutability.is_none() => {
-                            self.bind(&name.ident, Kind::Value);
-                        }
-                        Pat::Wild(_) => {}
-                        _ => return self.error(part.span(), "the parts of this pattern are names"),
-                    }
-                }
-                return quote_spanned!(span => let #tuple = #value;);
+                return self.parts(pattern, &value);
             }
+            Pat::Struct(record) => return self.take_record(record, &init.expr),
             _ => return self.error(pattern.span(), "bind one name: `let x = …;`"),
         };
         let ident = &name.ident;
@@ -290,6 +284,37 @@ impl Body {
             self.bind(ident, Kind::Value);
             let ty = ty.map(|ty| quote!(: ::vyre::build::Val<'_, #ty>));
             quote_spanned!(span => let #ident #ty = #value;)
+        }
+    }
+
+    /// Binds the names of a pattern to the parts of a value.
+    pub(crate) fn parts(&mut self, pattern: &Pat, value: &TokenStream) -> TokenStream {
+        let mut variables = Vec::new();
+        let names = self.part(pattern, &mut variables);
+        quote_spanned!(pattern.span() => let #names = #value; #(let #variables = __k.var(#variables);)*)
+    }
+
+    /// A pattern on the device. What it binds by `mut` are values there at first.
+    fn part(&mut self, pattern: &Pat, variables: &mut Vec<Ident>) -> TokenStream {
+        match pattern {
+            Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => {
+                let (ident, variable) = (&name.ident, name.mutability.is_some());
+                if variable {
+                    variables.push(ident.clone());
+                }
+                self.bind(ident, if variable { Kind::Variable } else { Kind::Value });
+                ident.to_token_stream()
+            }
+            Pat::Wild(_) | Pat::Rest(_) => pattern.to_token_stream(),
+            Pat::Tuple(tuple) => {
+                let parts: Vec<_> = tuple.elems.iter().map(|part| self.part(part, variables)).collect();
+                quote_spanned!(pattern.span() => (#(#parts,)*))
+            }
+            Pat::Slice(array) => {
+                let parts: Vec<_> = array.elems.iter().map(|part| self.part(part, variables)).collect();
+                quote_spanned!(pattern.span() => [#(#parts),*])
+            }
+            _ => self.error(pattern.span(), "the parts of this pattern are names"),
         }
     }
 
@@ -312,31 +337,23 @@ impl Body {
 
     /// Declares an array.
     fn object(&mut self, ident: &Ident, slice: &Slice, method: &str) -> TokenStream {
-        let mut object = ident.clone();
-        let mut number = 2;
-        while self.objects.contains(&object.to_string()) {
-            object = Ident::new(&format!("{ident}_{number}"), ident.span());
-            number += 1;
-        }
-        self.bind(ident, slice.kind(&object));
-        let (method, text) = (Ident::new(method, ident.span()), object.to_string());
+        self.bind(ident, slice.kind());
+        let (method, text) = (Ident::new(method, ident.span()), ident.to_string());
         let (element, length) = (&slice.element, &slice.length);
         quote_spanned!(ident.span() => let #ident = __k.#method::<#element>(#text, (#length) as u32);)
     }
 
     fn array(&mut self, ident: &Ident, ty: Option<&Type>, init: &Expr) -> TokenStream {
-        if self.inline.is_some() {
-            return self.error(init.span(), "declare the array in the kernel, and take it as `&mut [T]`");
-        }
         let Some(slice @ Slice { length: Some(_), atomic: false, .. }) = ty.and_then(|ty| Slice::of(ty, true)) else {
             return self.error(ident.span(), format!("write the type of the array: `let mut {ident}: [f32; 16] = …;`"));
         };
         let span = init.span();
         let fill = match init {
             Expr::Repeat(repeat) => {
-                // An invocation's arrays start as zeros; only in a loop there can be something else from the trip before.
-                let starts_so = self.loops == 0 && is_zero(&repeat.expr);
-                let value = self.stored(&repeat.expr, &slice.kind(ident));
+                // An invocation's arrays start as zeros; only in a loop, which a function may be called in, there can be
+                // something else from the trip before.
+                let starts_so = self.loops.is_empty() && self.inline.is_none() && is_zero(&repeat.expr);
+                let value = self.stored(&repeat.expr, &slice.kind());
                 let length = &slice.length;
                 (!starts_so).then(|| {
                     quote_spanned! { span =>
@@ -346,7 +363,7 @@ impl Body {
                 })
             }
             Expr::Array(array) => {
-                let values: Vec<_> = array.elems.iter().map(|value| self.stored(value, &slice.kind(ident))).collect();
+                let values: Vec<_> = array.elems.iter().map(|value| self.stored(value, &slice.kind())).collect();
                 let positions = 0u32..;
                 let values = values
                     .iter()
@@ -361,51 +378,35 @@ impl Body {
     }
 
     /// An expression for what it does.
-    fn effect(&mut self, expr: &Expr) -> TokenStream {
+    pub(crate) fn effect(&mut self, expr: &Expr) -> TokenStream {
         let span = expr.span();
         match expr {
             Expr::Paren(inner) => self.effect(&inner.expr),
-            Expr::Block(block) if block.label.is_none() => self.block(&block.block, false),
+            Expr::Block(block) => self.labelled_block(block, false),
             Expr::If(branch) => self.branch(branch, false),
             Expr::Match(choice) => self.switch(choice, false),
             Expr::While(repeat) => {
-                self.unlabelled(repeat.label.as_ref());
-                self.loops += 1;
-                let condition = self.value(&repeat.cond);
-                let body = self.block(&repeat.body, false);
-                self.loops -= 1;
-                quote_spanned!(repeat.while_token.span => __k.while_(|| #condition, || #body);)
+                let span = repeat.while_token.span;
+                self.repeat(span, label(repeat.label.as_ref()), false, |translation| {
+                    let condition = translation.value(&repeat.cond);
+                    let body = translation.block(&repeat.body, false);
+                    quote_spanned!(span => __k.while_(|| #condition, || #body);)
+                })
             }
-            Expr::Loop(repeat) => {
-                self.unlabelled(repeat.label.as_ref());
-                self.loops += 1;
-                let body = self.block(&repeat.body, false);
-                self.loops -= 1;
-                quote_spanned!(repeat.loop_token.span => __k.loop_(|| #body);)
-            }
+            Expr::Loop(repeat) => self.endless(repeat, false),
             Expr::ForLoop(repeat) => self.count(repeat),
             Expr::Break(exit) => {
-                if let Some(value) = &exit.expr {
-                    return self.error(value.span(), "assign the value to a `let mut` variable before the `break`");
-                }
-                self.exit_label(exit.label.as_ref());
-                quote_spanned!(span => __k.break_();)
+                self.exit(span, exit.label.as_ref().map(|label| &label.ident), "break_", exit.expr.as_deref())
             }
-            Expr::Continue(exit) => {
-                self.exit_label(exit.label.as_ref());
-                quote_spanned!(span => __k.continue_();)
+            Expr::Continue(exit) => self.exit(span, exit.label.as_ref().map(|label| &label.ident), "continue_", None),
+            Expr::Return(exit) if self.inline.is_some() => {
+                self.exit(span, Some(&Ident::new(FUNCTION, span)), "break_", exit.expr.as_deref())
             }
-            Expr::Return(exit) => {
-                if self.inline.is_some() {
-                    return self.error(span, "a function for kernels ends at its end: let its last expression be the value, with `if` and `else`");
-                }
-                match &exit.expr {
-                    Some(value) => {
-                        self.error(value.span(), "a kernel returns nothing: write results to a `&mut` slice")
-                    }
-                    None => quote_spanned!(span => __k.return_();),
-                }
-            }
+            Expr::Return(exit) => match &exit.expr {
+                Some(value) => self.error(value.span(), "a kernel returns nothing: write results to a `&mut` slice"),
+                None => quote_spanned!(span => __k.return_();),
+            },
+            Expr::Assign(assign) if matches!(strip(&assign.right), Expr::Struct(_)) => self.put_record(assign),
             Expr::Assign(assign) => {
                 let value = match self.place(&assign.left) {
                     Some(kind) => self.stored(&assign.right, &kind),
@@ -425,9 +426,6 @@ impl Body {
                 let right = self.value(&binary.right);
                 let assigned =
                     self.assign(&binary.left, span, |current| quote_spanned!(span => (#current) #operator __right));
-                if let Expr::Index(index) = strip(&binary.left) {
-                    self.mark_loaded(&index.expr);
-                }
                 quote_spanned!(span => { let __right = #right; #assigned })
             }
             Expr::Macro(call) => self.macro_call(&call.mac),
@@ -452,14 +450,15 @@ impl Body {
         name_of(&index.expr).and_then(|name| self.kind(name)).cloned()
     }
 
-    fn mark_loaded(&mut self, object: &Expr) {
-        if let Some(Kind::Object { name, .. }) = name_of(object).and_then(|name| self.kind(name)) {
-            self.loaded.insert(name.clone());
-        }
-    }
-
     /// Assigns to a variable or an element; `value` is given what it is now.
     fn assign(&mut self, place: &Expr, span: Span, value: impl FnOnce(TokenStream) -> TokenStream) -> TokenStream {
+        if let Some((object, kind, field)) = self.field(place) {
+            if let Some(error) = self.read_only(span, &object, &kind) {
+                return error;
+            }
+            let value = value(quote!(__at.load()));
+            return quote_spanned!(span => { let __at = #field; __at.store(#value); });
+        }
         match strip(place) {
             Expr::Path(path) => match name_of(place).and_then(|name| self.kind(name)) {
                 Some(Kind::Variable) => {
@@ -472,15 +471,9 @@ impl Body {
                 None => self.error(span, "only variables of the kernel can be assigned"),
             },
             Expr::Index(index) => {
-                let Some((object, Kind::Object { atomic, mutable, .. })) = self.object_of(&index.expr) else {
-                    return quote!(());
-                };
-                if !mutable && !atomic {
-                    return self.error(span, format!("`{object}` is only read: to store to it, take it as `&mut [T]`"));
-                }
-                if atomic {
-                    return self
-                        .error(span, format!("this element is atomic: write `{object}[…].store(…)` or `fetch_add`"));
+                let Some((object, kind)) = self.object_of(&index.expr) else { return quote!(()) };
+                if let Some(error) = self.read_only(span, &object, &kind) {
+                    return error;
                 }
                 let at = self.value(&index.index);
                 let value = value(quote!(#object.load(__at)));
@@ -490,7 +483,21 @@ impl Body {
         }
     }
 
-    fn object_of(&mut self, expr: &Expr) -> Option<(Ident, Kind)> {
+    /// What is wrong with an assignment to an element.
+    pub(crate) fn read_only(&mut self, span: Span, object: &Ident, kind: &Kind) -> Option<TokenStream> {
+        match kind {
+            Kind::Object { atomic: true, .. } => {
+                let message = format!("this element is atomic: write `{object}[…].store(…)` or `fetch_add`");
+                Some(self.error(span, message))
+            }
+            Kind::Object { mutable: false, .. } => {
+                Some(self.error(span, format!("`{object}` is only read: to store to it, take it as `&mut [T]`")))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn object_of(&mut self, expr: &Expr) -> Option<(Ident, Kind)> {
         if let Some(name) = name_of(expr)
             && let Some(kind @ Kind::Object { .. }) = self.kind(name)
         {
@@ -498,54 +505,6 @@ impl Body {
         }
         self.error(expr.span(), "only slices and arrays have elements; two dimensions are `x[row * width + column]`");
         None
-    }
-
-    fn unlabelled(&mut self, label: Option<&syn::Label>) {
-        if let Some(label) = label {
-            self.error(label.span(), "loops have no labels: `break` and `continue` are for the innermost loop");
-        }
-    }
-
-    fn exit_label(&mut self, label: Option<&syn::Lifetime>) {
-        if let Some(label) = label {
-            self.error(
-                label.span(),
-                "`break` and `continue` are for the innermost loop: leave an outer one by a `bool` variable",
-            );
-        }
-    }
-
-    fn count(&mut self, repeat: &ExprForLoop) -> TokenStream {
-        self.unlabelled(repeat.label.as_ref());
-        let (range, step) = match strip(&repeat.expr) {
-            Expr::MethodCall(call) if call.method == "step_by" && call.args.len() == 1 => {
-                (strip(&call.receiver), Some(&call.args[0]))
-            }
-            range => (range, None),
-        };
-        let Expr::Range(range @ syn::ExprRange { start: Some(from), end: Some(to), .. }) = range else {
-            return self.error(repeat.expr.span(), "a `for` counts: `for i in 0..n`, or `for i in (0..n).step_by(2)`");
-        };
-        if let RangeLimits::Closed(token) = &range.limits {
-            return self.error(token.span(), "write `a..b + 1`: ranges do not include their end");
-        }
-        let (from, to) = (self.value(from), self.value(to));
-        let step = step.map(|step| self.value(step));
-        let name = match &*repeat.pat {
-            Pat::Ident(name) if name.mutability.is_none() && name.by_ref.is_none() => name.ident.clone(),
-            Pat::Wild(wild) => Ident::new("__counter", wild.span()),
-            pattern => return self.error(pattern.span(), "the counter is a name, and does not change in the body"),
-        };
-        self.loops += 1;
-        self.scopes.push((name.clone(), Kind::Value));
-        let body = self.block(&repeat.body, false);
-        self.scopes.pop();
-        self.loops -= 1;
-        let span = repeat.for_token.span;
-        match step {
-            None => quote_spanned!(span => __k.for_range(#from, #to, |#name| #body);),
-            Some(step) => quote_spanned!(span => __k.for_range_step(#from, #to, #step, |#name| #body);),
-        }
     }
 
     fn macro_call(&mut self, call: &Macro) -> TokenStream {
@@ -580,12 +539,25 @@ impl Body {
     // Expressions.
 
     /// An expression for its value.
-    fn value(&mut self, expr: &Expr) -> TokenStream {
+    pub(crate) fn value(&mut self, expr: &Expr) -> TokenStream {
         let span = expr.span();
         match expr {
             Expr::Paren(inner) => self.value(&inner.expr),
             Expr::Group(inner) => self.value(&inner.expr),
-            Expr::Block(block) if block.label.is_none() => self.block(&block.block, true),
+            Expr::Block(block) => self.labelled_block(block, true),
+            Expr::Loop(repeat) => self.endless(repeat, true),
+            Expr::Tuple(tuple) if tuple.elems.len() > 1 => {
+                let parts: Vec<_> = tuple.elems.iter().map(|part| self.value(part)).collect();
+                quote_spanned!(span => (#(#parts),*))
+            }
+            Expr::Array(array) => {
+                let elements: Vec<_> = array.elems.iter().map(|element| self.value(element)).collect();
+                quote_spanned!(span => [#(#elements),*])
+            }
+            Expr::Repeat(repeat) => {
+                let (value, length) = (self.value(&repeat.expr), &repeat.len);
+                quote_spanned!(span => [#value; #length])
+            }
             Expr::Lit(literal) => {
                 let literal = self.literal(&literal.lit);
                 quote_spanned!(span => __k.lit(#literal))
@@ -618,9 +590,12 @@ impl Body {
                 self.binary(binary)
             }
             Expr::Cast(cast) => self.cast(cast),
+            Expr::Index(_) | Expr::Field(_) if record::field(expr).is_some() => {
+                let place = self.field(expr).map(|(_, _, place)| place);
+                quote_spanned!(span => #place.load())
+            }
             Expr::Index(index) => match self.object_of(&index.expr) {
-                Some((object, Kind::Object { narrow: false, atomic: false, name, .. })) => {
-                    self.loaded.insert(name);
+                Some((object, Kind::Object { narrow: false, atomic: false, .. })) => {
                     let at = self.value(&index.index);
                     quote_spanned!(span => #object.load(#at))
                 }
@@ -636,32 +611,33 @@ impl Body {
             Expr::Call(call) => self.call(call),
             Expr::Field(field) => {
                 if let Expr::Call(call) = strip(&field.base)
+                    && is_axes(&call.func)
                     && let Some(name) = name_of(&call.func)
-                    && AXES.iter().any(|axis| name == axis)
-                    && let syn::Member::Named(axis) = &field.member
+                    && let Member::Named(axis) = &field.member
                     && let axis @ ("X" | "Y" | "Z") = axis.to_string().to_uppercase().as_str()
                 {
                     let axis = Ident::new(axis, field.member.span());
                     return quote_spanned!(span => __k.#name(::vyre::ir::Axis::#axis));
                 }
-                self.error(span, "values have no fields: there are no structs on a device")
+                let message = match field.member {
+                    Member::Named(_) => "only elements of slices have fields: write `x[i].field`",
+                    Member::Unnamed(_) => "name the parts of a tuple: `let (a, b) = …;`",
+                };
+                self.error(span, message)
             }
-            Expr::Loop(_) | Expr::While(_) | Expr::ForLoop(_) => {
-                self.error(span, "a loop has no value: assign to a `let mut` variable in it")
+            Expr::While(_) | Expr::ForLoop(_) => {
+                self.error(span, "only a `loop` has a value: assign to a `let mut` variable in this one")
             }
             Expr::Break(_) | Expr::Continue(_) | Expr::Return(_) => {
                 let exit = self.effect(expr);
                 quote_spanned!(span => { #exit __k.never() })
             }
-            Expr::Array(_) | Expr::Repeat(_) => {
-                self.error(span, "an array is declared by a `let` of its own: `let mut a: [f32; 16] = [0.0; 16];`")
-            }
             Expr::Closure(_) => {
                 self.error(span, "there are no closures on a device: write a function with `#[kernel(inline)]`")
             }
             Expr::Reference(_) => self.error(span, "there are no references to values on a device: leave out the `&`"),
-            Expr::Struct(_) => self.error(span, "there are no structs on a device: use one slice for each field"),
-            Expr::Tuple(_) => self.error(span, "there are no tuples on a device: use one variable for each part"),
+            Expr::Struct(_) => self.error(span, "a struct stands only where it is stored: `x[i] = Name { a, b };`"),
+            Expr::Tuple(_) => self.error(span, "this has no value"),
             Expr::Range(_) => self.error(span, "a range stands only in `for i in a..b`"),
             Expr::Try(_) => self.error(span, "there are no `Result`s on a device: `trap(code)` makes the launch fail"),
             Expr::Let(_) => self.error(span, "there are no patterns to test on a device: use a comparison"),
@@ -717,11 +693,14 @@ impl Body {
     fn is_pure(&self, expr: &Expr) -> bool {
         match expr {
             Expr::Paren(inner) => self.is_pure(&inner.expr),
-            Expr::Lit(_) | Expr::Path(_) | Expr::Field(_) => true,
+            Expr::Lit(_) | Expr::Path(_) => true,
+            Expr::Field(field) => {
+                self.is_pure(&field.base) || matches!(strip(&field.base), Expr::Call(call) if is_axes(&call.func))
+            }
             Expr::Unary(unary) => self.is_pure(&unary.expr),
             Expr::Binary(binary) => self.is_pure(&binary.left) && self.is_pure(&binary.right),
             Expr::Cast(cast) => self.is_pure(&cast.expr),
-            Expr::Index(index) => self.is_pure(&index.index),
+            Expr::Index(index) => self.is_pure(&index.expr) && self.is_pure(&index.index),
             Expr::MethodCall(call) => {
                 let known = call.method == "len" || method_name(&call.method.to_string()).is_some();
                 known && self.is_pure(&call.receiver) && call.args.iter().all(|argument| self.is_pure(argument))
@@ -754,8 +733,7 @@ impl Body {
     /// An element of 8 or 16 bits, as the 32-bit value that it is loaded as.
     fn loaded_wide(&mut self, expr: &Expr) -> Option<TokenStream> {
         let Expr::Index(index) = strip(expr) else { return None };
-        let Some(Kind::Object { narrow: true, name, .. }) = self.place(expr) else { return None };
-        self.loaded.insert(name);
+        let Some(Kind::Object { narrow: true, .. }) = self.place(expr) else { return None };
         let (object, at) = (&index.expr, self.value(&index.index));
         Some(quote_spanned!(expr.span() => #object.load(#at)))
     }
@@ -782,88 +760,6 @@ impl Body {
                 None => self.error(expr.span(), "cast it where it is stored, such as `x[i] = value as u8`"),
             },
         }
-    }
-
-    fn branch(&mut self, branch: &ExprIf, valued: bool) -> TokenStream {
-        let span = branch.if_token.span;
-        let condition = self.value(&branch.cond);
-        let simple = |block: &Block| match &block.stmts[..] {
-            [Stmt::Expr(expr, None)] if matches!(strip(expr), Expr::Lit(_) | Expr::Path(_)) => Some(expr.clone()),
-            _ => None,
-        };
-        let Some((_, otherwise)) = &branch.else_branch else {
-            let then = self.block(&branch.then_branch, false);
-            return quote_spanned!(span => __k.if_(#condition, || #then););
-        };
-        // Where there is nothing to compute, there is nothing to branch for.
-        if valued
-            && let Some(then) = simple(&branch.then_branch)
-            && let Expr::Block(block) = &**otherwise
-            && let Some(otherwise) = simple(&block.block)
-        {
-            let (then, otherwise) = (self.value(&then), self.value(&otherwise));
-            return quote_spanned!(span => (#condition).select(#then, #otherwise));
-        }
-        let then = self.block(&branch.then_branch, valued);
-        let otherwise = match &**otherwise {
-            Expr::If(next) => self.branch(next, valued),
-            Expr::Block(block) => self.block(&block.block, valued),
-            other => self.error(other.span(), "an `else` has a block"),
-        };
-        if valued {
-            quote_spanned!(span => __k.if_else(#condition, || #then, || { #otherwise }))
-        } else {
-            quote_spanned!(span => __k.if_else(#condition, || #then, || { #otherwise });)
-        }
-    }
-
-    fn switch(&mut self, choice: &ExprMatch, valued: bool) -> TokenStream {
-        let span = choice.match_token.span;
-        let selector = self.value(&choice.expr);
-        let mut cases = Vec::new();
-        let mut arms = Vec::new();
-        let mut has_rest = false;
-        for arm in &choice.arms {
-            if let Some((token, _)) = &arm.guard {
-                return self.error(token.span(), "an arm has no `if`: put it into the arm");
-            }
-            let pattern = if let Pat::Wild(wild) = &arm.pat {
-                has_rest = true;
-                quote_spanned!(wild.span() => _)
-            } else {
-                let patterns = match &arm.pat {
-                    Pat::Or(or) => or.cases.iter().collect(),
-                    pattern => vec![pattern],
-                };
-                for pattern in patterns {
-                    let Some(number) = number(pattern) else {
-                        return self.error(
-                            pattern.span(),
-                            "an arm is for integers, such as `1` or `2 | 3`, or `_` for the rest",
-                        );
-                    };
-                    cases.push(number);
-                }
-                let pattern = &arm.pat;
-                quote_spanned!(pattern.span() => ::core::option::Option::Some(#pattern))
-            };
-            let body = if diverges(&arm.body) {
-                let exit = self.effect(&arm.body);
-                let never = valued.then(|| quote!(__k.never()));
-                quote!({ #exit #never })
-            } else if valued {
-                self.value(&arm.body)
-            } else {
-                let effect = self.effect(&arm.body);
-                quote!({ #effect })
-            };
-            arms.push(quote_spanned!(arm.span() => #pattern => #body,));
-        }
-        if !has_rest {
-            return self.error(span, "add an arm `_ => …` for all other numbers");
-        }
-        let end = (!valued).then(|| quote!(;));
-        quote_spanned!(span => __k.switch_(#selector, [#(#cases),*], |__case| match __case { #(#arms)* }) #end)
     }
 
     fn method(&mut self, call: &ExprMethodCall) -> TokenStream {
@@ -932,18 +828,20 @@ impl Body {
             let first = arguments.next();
             return quote_spanned!(span => (#first).#function(#(#arguments),*));
         }
+        if ["load_wide", "store_wide"].contains(&name.as_str()) && count(if name == "load_wide" { 2 } else { 3 }) {
+            return self.wide(call, function);
+        }
+        if ["f32", "f64"].iter().any(|float| is_from_bits(function, float)) && count(1) {
+            let (bits, float) = (self.value(&call.args[0]), &function.segments[0]);
+            return quote_spanned!(span => (#bits).bitcast::<#float>());
+        }
         if self.inline.as_ref().is_some_and(|inline| *inline == name) {
             return self.error(span, "a function for kernels cannot call itself: write a loop");
         }
-        // What is called may work together with others; only its own expansion knows. Then it panics on the host.
         let mut arguments = Vec::new();
         for argument in &call.args {
-            let inner = match argument {
-                Expr::Reference(reference) => &*reference.expr,
-                argument => argument,
-            };
+            let inner = behind(argument);
             if let Some(Kind::Object { .. }) = name_of(inner).and_then(|name| self.kind(name)) {
-                self.mark_loaded(inner);
                 arguments.push(inner.to_token_stream());
             } else {
                 arguments.push(self.value(argument));
@@ -952,8 +850,40 @@ impl Body {
         let mut function = path.path.clone();
         let generics = function.segments.last_mut().map(|last| std::mem::take(&mut last.arguments));
         let generics = generics.filter(|generics| !generics.is_none());
-        quote_spanned!(span => #function::build #generics (__k #(, #arguments)*))
+        self.called.push(function.clone());
+        quote_spanned!(span => <#function>::build #generics (__k #(, #arguments)*))
     }
+
+    /// `load_wide(x, i)` and `store_wide(x, i, [a, b])`.
+    fn wide(&mut self, call: &ExprCall, function: &Path) -> TokenStream {
+        let (span, slice) = (call.span(), behind(&call.args[0]));
+        let Some((object, kind)) = self.object_of(slice) else { return quote!(()) };
+        let at = self.value(&call.args[1]);
+        let Some(values) = call.args.get(2) else {
+            return quote_spanned!(span => #object.#function(#at));
+        };
+        if let Some(error) = self.read_only(span, &object, &kind) {
+            return error;
+        }
+        let Expr::Array(values) = strip(values) else {
+            return self.error(values.span(), "write the values here: `[a, b]`");
+        };
+        let values: Vec<_> = values.elems.iter().map(|value| self.value(value)).collect();
+        quote_spanned!(span => #object.#function(#at, [#(#values),*]))
+    }
+}
+
+/// What a reference is to.
+fn behind(expr: &Expr) -> &Expr {
+    match strip(expr) {
+        Expr::Reference(reference) => strip(&reference.expr),
+        expr => expr,
+    }
+}
+
+fn is_from_bits(function: &Path, float: &str) -> bool {
+    let names: Vec<_> = function.segments.iter().map(|segment| &segment.ident).collect();
+    matches!(names[..], [ty, name] if ty == float && name == "from_bits")
 }
 
 pub(crate) fn constant_name(name: &impl ToTokens) -> Ident {
@@ -962,7 +892,7 @@ pub(crate) fn constant_name(name: &impl ToTokens) -> Ident {
 }
 
 /// An expression without the parentheses around it.
-fn strip(expr: &Expr) -> &Expr {
+pub(crate) fn strip(expr: &Expr) -> &Expr {
     match expr {
         Expr::Paren(inner) => strip(&inner.expr),
         Expr::Group(inner) => strip(&inner.expr),
@@ -970,11 +900,15 @@ fn strip(expr: &Expr) -> &Expr {
     }
 }
 
-fn name_of(expr: &Expr) -> Option<&Ident> {
+pub(crate) fn name_of(expr: &Expr) -> Option<&Ident> {
     match strip(expr) {
         Expr::Path(path) if path.qself.is_none() => path.path.get_ident(),
         _ => None,
     }
+}
+
+fn is_axes(function: &Expr) -> bool {
+    name_of(function).is_some_and(|name| AXES.iter().any(|axis| name == axis))
 }
 
 fn is_zero(expr: &Expr) -> bool {
@@ -985,16 +919,6 @@ fn is_zero(expr: &Expr) -> bool {
             number.base10_parse::<f64>().is_ok_and(|number| number == 0.0)
         }
         _ => false,
-    }
-}
-
-/// The number that a pattern is for.
-fn number(pattern: &Pat) -> Option<TokenStream> {
-    match pattern {
-        Pat::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => Some(number.to_token_stream()),
-        // syn has no variant of its own for negative literals.
-        Pat::Verbatim(tokens) => Some(tokens.clone()),
-        _ => None,
     }
 }
 
@@ -1013,31 +937,5 @@ fn compound(operator: &BinOp) -> Option<TokenStream> {
         BinOp::ShlAssign(_) => quote_spanned!(span => <<),
         BinOp::ShrAssign(_) => quote_spanned!(span => >>),
         _ => return None,
-    })
-}
-
-/// Whether what follows an expression is never reached.
-fn diverges(expr: &Expr) -> bool {
-    let block =
-        |block: &Block| block.stmts.iter().any(|statement| matches!(statement, Stmt::Expr(expr, _) if diverges(expr)));
-    match strip(expr) {
-        Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) => true,
-        Expr::Call(call) => name_of(&call.func).is_some_and(|name| name == "trap"),
-        Expr::Block(inner) => block(&inner.block),
-        Expr::If(branch) => {
-            block(&branch.then_branch) && branch.else_branch.as_ref().is_some_and(|(_, otherwise)| diverges(otherwise))
-        }
-        Expr::Match(choice) => choice.arms.iter().all(|arm| diverges(&arm.body)),
-        Expr::Loop(repeat) => !mentions_break(repeat.body.to_token_stream()),
-        _ => false,
-    }
-}
-
-/// Whether a loop may end: a `break` of a loop inside counts too, which at worst keeps what is never reached.
-fn mentions_break(tokens: TokenStream) -> bool {
-    tokens.into_iter().any(|token| match token {
-        TokenTree::Ident(name) => name == "break",
-        TokenTree::Group(group) => mentions_break(group.stream()),
-        _ => false,
     })
 }

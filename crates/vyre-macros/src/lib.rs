@@ -1,11 +1,13 @@
 //! `#[kernel]`: a Rust function becomes a kernel.
 //!
 //! The function is written out twice. Its *plain* version is the function as it stands: rustc infers and checks types there,
-//! in the user's own terms, and it is what `host` runs. Its *builder* version makes the program: every statement becomes calls
+//! in the user's own terms, and it is what `host` runs; where it is wrong, nothing is said about the other. Its *builder* version makes the program: every statement becomes calls
 //! of `vyre_foundation::build`, with the spans of the user's tokens, so that a place in the program is a line of the source.
 //! `usize` is `u32` in the second.
 
 mod body;
+mod flow;
+mod record;
 mod signature;
 
 use proc_macro::TokenStream;
@@ -25,6 +27,15 @@ pub fn kernel(options: TokenStream, function: TokenStream) -> TokenStream {
         if options.inline { signature::inline(&function) } else { signature::kernel(&options, &function) }
     });
     expanded.unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Lets slices of kernels and buffers be made of a struct: `#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable, vyre::Record)]`,
+/// with `#[repr(C)]`.
+///
+/// The fields are numbers, or arrays of numbers, all of one type; or of any of `f32`, `i32` and `u32`.
+#[proc_macro_derive(Record)]
+pub fn record(item: TokenStream) -> TokenStream {
+    syn::parse(item).and_then(|item| record::derive(&item)).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// What stands in the parentheses of the attribute.

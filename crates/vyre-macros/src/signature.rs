@@ -1,7 +1,7 @@
 //! Parameters, and the items that a function becomes.
 
 use proc_macro2::TokenStream;
-use quote::{quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, FnArg, GenericParam, Ident, ItemFn, Pat, ReturnType, Type};
 
@@ -39,9 +39,9 @@ impl Slice {
         Some(Slice { element: element.clone(), length, mutable, atomic })
     }
 
-    pub(crate) fn kind(&self, name: &Ident) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         let narrow = matches!(&self.element, Type::Path(path) if ["u8", "i8", "u16", "i16"].iter().any(|ty| path.path.is_ident(ty)));
-        Kind::Object { name: name.to_string(), mutable: self.mutable, narrow, atomic: self.atomic }
+        Kind::Object { element: Box::new(self.element.clone()), mutable: self.mutable, narrow, atomic: self.atomic }
     }
 }
 
@@ -143,16 +143,9 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
             let #value = __k.constant::<#ty>(#text, ::vyre::__private::scalar(#name));
         });
     }
-    for param in &params {
-        let kind = match &param.slice {
-            None => Kind::Uniform,
-            Some(slice) => slice.kind(&param.name),
-        };
-        body.bind(&param.name, kind);
-    }
-    let statements = body.translate(block)?;
     for Param { name, ty, slice } in &params {
         let text = name.to_string();
+        body.bind(name, slice.as_ref().map_or(Kind::Uniform, Slice::kind));
         declare.push(match slice {
             None => {
                 let ty = device_type(ty)?;
@@ -161,9 +154,8 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
             Some(slice) => {
                 let method = match slice {
                     Slice { atomic: true, .. } => "atomic",
-                    Slice { mutable: false, .. } => "read",
-                    _ if body.loads(&text) => "read_write",
-                    _ => "write",
+                    Slice { mutable: true, .. } => "mutable",
+                    _ => "read",
                 };
                 let (method, element) = (Ident::new(method, name.span()), &slice.element);
                 let length = slice
@@ -174,6 +166,7 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
             }
         });
     }
+    let statements = body.translate(block, false)?;
 
     let (inputs, bindings): (Vec<_>, Vec<_>) = params.iter().map(launch_param).unzip();
     let plain_inputs: Vec<_> = params.iter().map(|Param { name, ty, .. }| quote!(#name: #ty)).collect();
@@ -181,15 +174,21 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
         Some(Slice { mutable: true, .. }) => quote!(&mut *#name),
         _ => quote!(#name),
     });
+    let called = body.called();
     let host = (!body.is_collective()).then(|| {
         quote! {
             /// Runs the kernel as plain Rust, one invocation after the other, over the same grid as a device would.
             #visibility fn host(grid: impl ::core::convert::Into<::vyre::Grid>, #(#plain_inputs),*) {
-                ::vyre::host::run(grid.into(), [#(#workgroup),*], || Self::__plain(#(#given),*));
+                #(const {
+                    let alone = !<#called>::COLLECTIVE;
+                    assert!(alone, "invocations work together in a function that this kernel calls: it has no `host`");
+                })*
+                ::vyre::host::run(grid.into(), [#(#workgroup),*], || (Self::__PLAIN)(#(#given),*));
             }
         }
     });
-    let plain = crate::body::plain(block);
+    let plain = plain(function, &params, generics.params.is_empty());
+    let understood = generics.params.is_empty().then(|| understood(name));
     let fast = options.fast.then(|| quote!(__k.fast();));
     let documentation = function.attrs.iter().filter(|attribute| attribute.path().is_ident("doc"));
     let text = name.to_string();
@@ -214,13 +213,7 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
         impl #impl_generics #name #type_generics #where_clause {
             #host
 
-            // clippy would suggest what devices do not have.
-            #[allow(clippy::all, clippy::pedantic)]
-            fn __plain(#(#plain_inputs),*) {
-                #[allow(unused_imports)]
-                use ::vyre::host::*;
-                #plain
-            }
+            #plain
 
             /// The program that devices run.
             ///
@@ -229,6 +222,7 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
             #[allow(unused, unused_qualifications, clippy::all, clippy::pedantic, non_snake_case)]
             #visibility fn program() -> ::core::result::Result<::vyre::ir::Program, ::vyre::Error> {
                 ::core::result::Result::Ok(::vyre::build::kernel(#text, [#(#workgroup),*], |__k| {
+                    #understood
                     use ::core::ops::{Add as _, Mul as _, Neg as _, Sub as _};
                     #fast
                     #(#declare)*
@@ -237,6 +231,42 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
             }
         }
     })
+}
+
+/// The function as plain Rust, as a constant: one that rustc can compute only if it understands the body. A constant cannot
+/// depend on parameters, so there is none that asks for it if there are some.
+fn plain(function: &ItemFn, params: &[Param], asked: bool) -> TokenStream {
+    let (types, output) = (params.iter().map(|param| &param.ty), &function.sig.output);
+    let inputs = params.iter().map(|Param { name, ty, .. }| quote!(#name: #ty));
+    let body = crate::body::plain(&function.block);
+    let result = match output {
+        ReturnType::Default => quote!(-> ()),
+        ReturnType::Type(..) => output.to_token_stream(),
+    };
+    let understood = asked.then(|| {
+        quote! {
+            const __UNDERSTOOD: usize = {
+                let _ = Self::__PLAIN;
+                1
+            };
+        }
+    });
+    quote! {
+        // clippy would suggest what devices do not have.
+        #[allow(dead_code, unused_labels, clippy::all, clippy::pedantic)]
+        const __PLAIN: fn(#(#types),*) #output = |#(#inputs),*| #result {
+            #[allow(unused_imports)]
+            use ::vyre::host::*;
+            #body
+        };
+        #understood
+    }
+}
+
+/// In the builder version, the kernel is of no known type if rustc does not understand the plain one, and what is done with it is
+/// no error: what is wrong is said once, in the terms of the source.
+fn understood(name: &Ident) -> TokenStream {
+    quote!(let __k: &::vyre::__private::Builder<{ #name::__UNDERSTOOD }> = __k;)
 }
 
 /// A parameter of the function that callers call, and what it adds to the launch.
@@ -269,7 +299,8 @@ pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
     }
     let mut body = Body::of_inline(name);
     let mut inputs = Vec::new();
-    for Param { name, ty, slice } in &params(function)? {
+    let params = params(function)?;
+    for Param { name, ty, slice } in &params {
         let (kind, ty) = match slice {
             None => {
                 let ty = device_type(ty)?;
@@ -282,7 +313,7 @@ pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
                     Slice { mutable: true, .. } => quote!(::vyre::build::ReadWrite),
                     Slice { mutable: false, .. } => quote!(impl ::vyre::build::Loads + ::core::marker::Copy),
                 };
-                (slice.kind(name), quote_spanned!(ty.span() => ::vyre::build::Object<'__k, #element, #access>))
+                (slice.kind(), quote_spanned!(ty.span() => ::vyre::build::Object<'__k, #element, #access>))
             }
         };
         body.bind(name, kind);
@@ -290,26 +321,36 @@ pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
     }
     let output = match &sig.output {
         ReturnType::Default => quote!(()),
-        ReturnType::Type(_, ty) => {
-            let ty = device_type(ty)?;
-            quote_spanned!(ty.span() => ::vyre::build::Val<'__k, #ty>)
-        }
+        ReturnType::Type(_, ty) => match &**ty {
+            Type::Tuple(tuple) => {
+                let parts = tuple.elems.iter().map(device_type).collect::<syn::Result<Vec<_>>>()?;
+                quote_spanned!(ty.span() => (#(::vyre::build::Val<'__k, #parts>),*))
+            }
+            ty => {
+                let ty = device_type(ty)?;
+                quote_spanned!(ty.span() => ::vyre::build::Val<'__k, #ty>)
+            }
+        },
     };
-    let translated = match sig.output {
-        ReturnType::Default => body.translate(block)?,
-        ReturnType::Type(..) => body.translate_value(block)?,
-    };
+    let translated = body.translate(block, matches!(sig.output, ReturnType::Type(..)))?;
+    let (collective, called) = (body.is_collective(), body.called());
     let mut build_generics = sig.generics.clone();
     build_generics.params.insert(0, syn::parse_quote!('__k));
     let (build_generics, _, where_clause) = build_generics.split_for_impl();
-    let plain = crate::body::plain(block);
+    // What has parameters cannot be a constant of the type without them.
+    let (plain, understood, call) = if sig.generics.params.is_empty() {
+        let arguments = params.iter().map(|param| &param.name);
+        let call = quote!((#name::__PLAIN)(#(#arguments),*));
+        (Some(plain(function, &params, true)), Some(understood(name)), call)
+    } else {
+        let body = crate::body::plain(block);
+        (None, None, quote!(#[allow(unused_imports)] use ::vyre::host::*; #body))
+    };
     Ok(quote! {
         #(#attrs)*
-        #[allow(dead_code, clippy::all, clippy::pedantic)]
+        #[allow(dead_code, unused_labels, clippy::all, clippy::pedantic)]
         #vis #sig {
-            #[allow(unused_imports)]
-            use ::vyre::host::*;
-            #plain
+            #call
         }
 
         #[allow(non_camel_case_types, dead_code)]
@@ -317,9 +358,16 @@ pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
         #vis struct #name {}
 
         impl #name {
+            #plain
+
+            /// Whether invocations work together in it.
+            #[doc(hidden)]
+            #vis const COLLECTIVE: bool = #collective #(|| <#called>::COLLECTIVE)*;
+
             #[allow(unused, unused_qualifications, clippy::all, clippy::pedantic, non_snake_case)]
             #[doc(hidden)]
             #vis fn build #build_generics (__k: &'__k ::vyre::build::Kernel, #(#inputs),*) -> #output #where_clause {
+                #understood
                 use ::core::ops::{Add as _, Mul as _, Neg as _, Sub as _};
                 #translated
             }

@@ -9,7 +9,12 @@ use vyre_foundation::build::Stored;
 use crate::Error;
 use crate::pipeline::Transient;
 
-/// A type that buffers are made of.
+/// A type that buffers are made of: a number, or a struct with `#[derive(vyre::Record)]`.
+#[diagnostic::on_unimplemented(
+    message = "there are no buffers of `{Self}`",
+    label = "neither a number nor a record",
+    note = "a buffer is of numbers, or of structs of numbers with `#[derive(bytemuck::Pod, bytemuck::Zeroable, vyre::Record)]`"
+)]
 pub trait Element: Stored + bytemuck::Pod {}
 impl<T: Stored + bytemuck::Pod> Element for T {}
 
@@ -41,10 +46,11 @@ impl<T: Element> Buffer<T> {
 
     /// How many elements it has.
     pub fn len(&self) -> usize {
-        match &self.memory {
-            Memory::Device(memory) => memory.len() as usize,
-            Memory::Transient(transient) => transient.elements as usize,
-        }
+        let numbers = match &self.memory {
+            Memory::Device(memory) => memory.len(),
+            Memory::Transient(transient) => transient.numbers,
+        };
+        (numbers / T::WIDTH) as usize
     }
 
     /// Whether it has none.
@@ -95,7 +101,7 @@ impl<T: Element> Buffer<T> {
 
     fn part(&self, elements: Range<usize>) -> Result<Buffer<T>, Error> {
         // No buffer has as many elements as what does not fit.
-        let bound = |index| u32::try_from(index).unwrap_or(u32::MAX);
+        let bound = |index: usize| u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(T::WIDTH);
         Ok(Buffer::new(self.on_device()?.slice(bound(elements.start)..bound(elements.end))?))
     }
 }

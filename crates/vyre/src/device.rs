@@ -64,7 +64,7 @@ impl Device {
     /// # Errors
     /// There is not that much memory.
     pub fn zeros<T: Element>(&self, length: usize) -> Result<Buffer<T>, Error> {
-        Ok(Buffer::new(self.driver.allocate(T::ELEMENT, length as u64)?))
+        Ok(Buffer::new(self.driver.allocate(T::ELEMENT, (length as u64).saturating_mul(T::WIDTH.into()))?))
     }
 
     fn prepared(&self, key: TypeId, program: Build) -> Result<Arc<Prepared>, Error> {

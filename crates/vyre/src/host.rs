@@ -1,7 +1,23 @@
 //! Kernels as plain Rust.
 //!
 //! What a kernel calls has a plain version here, so that rustc can check its body, and `host` can run it. What invocations do
-//! together has no meaning for one of them alone, and panics.
+//! together has no meaning for one of them alone, so kernels that do have no `host`; where they do it in a function that they call,
+//! a use of `host` does not compile.
+//!
+//! ```compile_fail
+//! #[vyre::kernel(inline)]
+//! fn wait() {
+//!     workgroup_barrier();
+//! }
+//!
+//! #[vyre::kernel(workgroup = 64)]
+//! fn waits(y: &mut [u32]) {
+//!     wait();
+//!     y[0] = 1;
+//! }
+//!
+//! waits::host(1, &mut [0]);
+//! ```
 
 use std::cell::Cell;
 
@@ -108,10 +124,20 @@ pub fn trap(code: u32) -> ! {
     panic!("trap with code {code}");
 }
 
-/// The array with which a shared one starts.
+/// Up to four neighbours in one access: `let [a, b] = load_wide(x, i);`.
+pub fn load_wide<T: Copy, const N: usize>(slice: &[T], first: usize) -> [T; N] {
+    std::array::from_fn(|position| slice[first + position])
+}
+
+/// Stores up to four neighbours in one access: `store_wide(y, i, [a, b]);`.
+pub fn store_wide<T: Copy, const N: usize>(slice: &mut [T], first: usize, values: [T; N]) {
+    slice[first..first + N].copy_from_slice(&values);
+}
+
+/// What a workgroup shares.
 #[doc(hidden)]
-pub fn zeroed<T: Default, const N: usize>() -> [T; N] {
-    std::array::from_fn(|_| T::default())
+pub fn shared<T, const N: usize>() -> [T; N] {
+    panic!("a workgroup's memory has no meaning for one invocation alone");
 }
 
 macro_rules! together {
@@ -158,6 +184,8 @@ together! {
     subgroup_inclusive_mul<T>(value: T) -> T;
     /// The product of the values before this invocation's.
     subgroup_exclusive_mul<T>(value: T) -> T;
+    /// A bit for each invocation of the subgroup, which says whether its value is true.
+    subgroup_ballot(value: bool) -> [u32; 4];
     /// The value of another invocation of the subgroup.
     subgroup_shuffle<T>(value: T, lane: usize) -> T;
 }

@@ -24,27 +24,68 @@
 //! `saxpy` is now a function that takes the kernel's arguments, with a [`Buffer`] for each slice, and gives a [`Launch`]. rustc
 //! checks types, and that what is written is borrowed by nobody else. A kernel is compiled when it first runs on a device.
 //! For unit tests, `saxpy::host(3, 2.0, &x, &mut y)` runs the same body as plain Rust, on slices; kernels whose invocations work
-//! together have no `host`.
+//! together, also in functions that they call, have no `host`.
 //!
 //! # What can stand in a kernel
 //!
 //! - Parameters are scalars, `&[T]`, `&mut [T]` and `&[Atomic<T>]`. `usize` is a 32-bit index on the device. Elements of slices may
-//!   also be integers of 8 and 16 bits; they are cast where they are loaded and stored: `x[i] as u32`, `y[i] = sum as u8`.
+//!   also be integers of 8 and 16 bits, which are cast where they are loaded and stored: `x[i] as u32`, `y[i] = sum as u8`; and
+//!   [records](#records).
 //! - `let`, `let mut`, arithmetic, comparisons, `&&`, `||`, casts, assignments, `if` and `match` on integers (also for their
-//!   value), `while`, `loop`, `for i in a..b`, `for i in (a..b).step_by(n)`, `break`, `continue`, `return`.
+//!   value), `while`, `loop`, `for i in a..b`, `for i in (a..b).step_by(n)`, `break`, `continue`, `return`, labels of loops, tuples
+//!   whose parts are named at once: `let (a, b) = if c { (1, 2) } else { (3, 4) };`.
 //! - Local arrays, `let mut a: [f32; 16] = [0.0; 16];`, and arrays that a workgroup shares, `#[shared] let tile: [f32; 256];`.
-//! - The functions of [`host`]: positions such as `global_index()` and `global_id().x`, barriers, subgroup operations, `trap(code)`;
-//!   and `print!`, whose lines are in the [`Report`].
-//! - Methods of numbers such as `sqrt`, `mul_add`, `ln` and `powf`, with the same bits on all devices with exact floats.
-//! - Calls of functions with `#[kernel(inline)]`, type parameters that are a [`Number`], and const parameters.
+//! - The functions of [`host`]: positions such as `global_index()` and `global_id().x`, barriers, subgroup operations, wide accesses,
+//!   `trap(code)`; and `print!`, whose lines are in the [`Report`].
+//! - Methods of numbers such as `sqrt`, `mul_add`, `ln`, `powf`, `clamp` and `to_bits`, with the same bits on all devices with exact
+//!   floats.
+//! - Calls of functions with `#[kernel(inline)]` (of another one, rustc says that it is not a type), type parameters that are a
+//!   [`Number`], and const parameters.
+//! - Blocks with a label, `'scale: { … }`, which are regions of that name in the program: reports speak of them.
 //!
 //! Everything else is an error of the compiler that says what to write instead.
+//!
+//! # Records
+//!
+//! Slices and buffers can be made of structs whose fields are numbers, or arrays of numbers, of one type, or of any types of 32 bits.
+//!
+//! ```
+//! use vyre::{Device, Record, kernel};
+//!
+//! #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable, Record)]
+//! #[repr(C)]
+//! struct Particle {
+//!     position: [f32; 2],
+//!     speed: f32,
+//!     age: u32,
+//! }
+//!
+//! #[kernel(workgroup = 64)]
+//! fn advance(particles: &mut [Particle]) {
+//!     let i = global_index();
+//!     if i < particles.len() {
+//!         particles[i].age += 1;
+//!         let Particle { position: [x, y], speed, age } = particles[i];
+//!         particles[i] = Particle { position: [x + speed, y], speed: speed * 0.5, age };
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), vyre::Error> {
+//! let device = Device::auto()?;
+//! let mut particles = device.upload(&[Particle { position: [1.0, 2.0], speed: 4.0, age: 0 }])?;
+//! advance(&mut particles).run(&device, 1)?;
+//! assert_eq!(particles.download()?, [Particle { position: [5.0, 2.0], speed: 2.0, age: 1 }]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A pattern without `..` loads the whole struct, and a struct stores it, up to four fields in one access.
 //!
 //! # What it means
 //!
 //! Nothing is undefined on a device. Integers wrap, `x / 0` is `x` and `x % 0` is 0, a load outside of its slice gives 0 and a store
 //! there does nothing, and floats become integers as by `as`. Plain Rust panics in the first four cases, and so does `host`. A
-//! `step_by` that would go past the end of its type wraps.
+//! `step_by` that would go past the end of its type wraps, and so does the index of a record times the size of it.
 //!
 //! A launch fails with an [`Error`] that names the line: where an invocation calls `trap`, or in a loop that takes more than its
 //! [`Limits`]. [`Launch::sanitize`] finds races and accesses outside of slices, by line, too.
@@ -72,13 +113,13 @@ pub use host::Atomic;
 pub use pipeline::{Pipeline, Recorder};
 pub use vyre_foundation::launch::{Limits, Outcome, Report};
 pub use vyre_foundation::{build, ir};
-pub use vyre_macros::kernel;
+pub use vyre_macros::{Record, kernel};
 pub use vyre_runtime::pipeline::{Plan, Run};
 
 /// A number that kernels can be generic over.
 pub trait Number:
     build::Number
-    + build::Stored<Value = Self>
+    + build::Single<Value = Self>
     + Element
     + device::HostScalar
     + PartialOrd
@@ -94,6 +135,7 @@ impl Number for f32 {}
 impl Number for i64 {}
 impl Number for u64 {}
 impl Number for f64 {}
+impl Number for f16 {}
 
 /// What the code of `#[kernel]` calls.
 #[doc(hidden)]
@@ -135,6 +177,19 @@ pub mod __private {
         fn scalar(self) -> i32 {
             i32::try_from(self).expect("a constant of type `isize` in a kernel must fit into 32 bits")
         }
+    }
+
+    /// The type of the kernel that is built, if there is a number.
+    pub type Builder<const UNDERSTOOD: usize> = <Understood<UNDERSTOOD> as Builds>::Kernel;
+
+    pub struct Understood<const NUMBER: usize>;
+
+    pub trait Builds {
+        type Kernel;
+    }
+
+    impl<const NUMBER: usize> Builds for Understood<NUMBER> {
+        type Kernel = vyre_foundation::build::Kernel;
     }
 
     /// Only integers keep their low bits when they are stored to elements of 8 and 16 bits.

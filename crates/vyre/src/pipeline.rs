@@ -135,11 +135,11 @@ impl<'p> Recorder<'p> {
     /// # Errors
     /// There are more elements than indices.
     pub fn transient<T: Element>(&mut self, length: usize) -> Result<SliceMut<'p, T>, Error> {
-        let elements =
-            u32::try_from(length).map_err(|_| Error::TooLarge { name: "transient", value: length as i128 })?;
+        let numbers = u32::try_from(length).ok().and_then(|length| length.checked_mul(T::WIDTH));
+        let numbers = numbers.ok_or(Error::TooLarge { name: "transient", value: length as i128 })?;
         let name = format!("transient_{}", self.recorded.pipeline.recorded().buffers.len());
-        let id = self.recorded.pipeline.buffer(name, Role::Transient, T::ELEMENT, elements);
-        Ok(SliceMut::transient(Transient { pipeline: self.recorded.number, id, elements }))
+        let id = self.recorded.pipeline.buffer(name, Role::Transient, T::ELEMENT, numbers);
+        Ok(SliceMut::transient(Transient { pipeline: self.recorded.number, id, numbers }))
     }
 }
 
@@ -148,5 +148,6 @@ impl<'p> Recorder<'p> {
 pub(crate) struct Transient {
     pub(crate) pipeline: u64,
     pub(crate) id: BufferId,
-    pub(crate) elements: u32,
+    /// Elements of a record count one by one.
+    pub(crate) numbers: u32,
 }

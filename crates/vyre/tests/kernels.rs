@@ -1,6 +1,6 @@
 //! Every construct of a kernel, on every device, compared with the same body as plain Rust.
 
-use vyre::{Atomic, Device, Error, Limits, Number, kernel};
+use vyre::{Atomic, Device, Error, Limits, Number, f16, kernel};
 
 /// Runs a check on every device of this crate.
 fn on_devices(check: impl Fn(&Device)) {
@@ -102,6 +102,53 @@ fn control_flow() {
 }
 
 #[kernel(workgroup = 64)]
+fn exits(x: &[u32], y: &mut [u32]) {
+    let i = global_index();
+    if i < y.len() {
+        let mut count = 0;
+        'rows: for row in 0..6u32 {
+            for column in 0..5u32 {
+                if column > row + x[i] % 3 {
+                    continue 'rows;
+                }
+                let mut k = 0;
+                loop {
+                    k += 1;
+                    if k * row == 12 + x[i] % 7 {
+                        break 'rows;
+                    }
+                    if k > 4 {
+                        break;
+                    }
+                }
+                count += k;
+            }
+            count += 100;
+        }
+        let found = loop {
+            count += 7;
+            if count % 5 == 0 {
+                break count * 2;
+            }
+        };
+        let kind;
+        if found > 1000 {
+            kind = 3;
+        } else {
+            kind = 4;
+        }
+        let (mut low, high) = if i % 2 == 0 { (found, kind) } else { (kind, x[i]) };
+        low = if low > high { low - high } else { high - low };
+        y[i] = low * 8 + kind;
+    }
+}
+
+#[test]
+fn labels_and_values_of_loops() {
+    same!(exits, numbers(), 0);
+}
+
+#[kernel(workgroup = 64)]
 fn float_math(x: &[f32], y: &mut [f32]) {
     let i = global_index();
     if i < y.len() {
@@ -123,6 +170,28 @@ fn float_math(x: &[f32], y: &mut [f32]) {
 #[test]
 fn floats_and_casts() {
     same!(float_math, (0..300).map(|i| (i as f32 - 150.0) * 0.37).collect::<Vec<f32>>(), 0.0);
+}
+
+#[kernel(workgroup = 64)]
+fn float_bits(x: &[f32], y: &mut [u32]) {
+    let i = global_index();
+    if i < y.len() {
+        let v = x[i];
+        let clamped = v.clamp(-2.0, 8.5);
+        let parts = clamped.signum() + v.fract() * 4.0 + 3.0f32.copysign(v) + (v + 0.5).recip();
+        let n = (clamped * 3.0) as i32;
+        let classes = v.is_nan() as u32 + if v.is_finite() { 2 } else { 0 };
+        let bits = f32::from_bits(parts.to_bits() ^ (1 << 31)).to_bits();
+        let turned = bits.rotate_right(5) ^ (n.signum() + n.clamp(-1, 9)) as u32;
+        y[i] = if v.is_nan() { 77 } else { turned.wrapping_add(classes) };
+    }
+}
+
+#[test]
+fn bits_of_floats() {
+    let mut x: Vec<f32> = (0..100).map(|i| (i as f32 - 50.0) * 0.3).collect();
+    x.extend([0.0, -0.0, f32::NAN, f32::MAX]);
+    same!(float_bits, x, 0);
 }
 
 /// Every method of numbers. The library of devices is exact to 1 ULP, and that of the host is another.
@@ -215,11 +284,40 @@ fn put<T: Number>(y: &mut [T], i: usize, value: T) {
     y[i] = value + value;
 }
 
+/// Leaves before its end, from within a loop, and has an array of its own.
+#[kernel(inline)]
+fn first_above(x: &[f32], limit: f32) -> (f32, usize) {
+    let mut seen: [f32; 3] = [0.0; 3];
+    let at = position(x, limit);
+    for i in 0..3 {
+        seen[i] += at as f32;
+    }
+    (seen[0] + seen[2], at)
+}
+
+#[kernel(inline)]
+fn position(x: &[f32], limit: f32) -> usize {
+    if limit < 0.0 {
+        return 7;
+    }
+    for i in 0..x.len() {
+        if x[i] > limit {
+            return i;
+        }
+    }
+    x.len()
+}
+
 #[kernel(workgroup = 16)]
 fn calls(x: &[f32], y: &mut [f32]) {
     let i = global_index();
     if i < x.len() {
-        put(y, i, library::smooth(x, i) + library::smooth(x, i / 2));
+        let (mut sum, at) = first_above(x, x[i] * 2.0 - 20.0);
+        for j in 0..2 {
+            let (more, _) = first_above(x, (i + j) as f32);
+            sum += more;
+        }
+        put(y, i, library::smooth(x, i) + library::smooth(x, i / 2) + sum + at as f32);
     }
 }
 
@@ -249,6 +347,121 @@ fn generics() {
         let mut y = device.zeros::<i32>(3).unwrap();
         scale::<i32, 0>(-3, &integers, &mut y).run(device, 3).unwrap();
         assert_eq!(y.download().unwrap(), [-3, 6, -9]);
+        let halves = device.upload(&[1.0, 2.5].map(f16::from_f32)).unwrap();
+        let mut y = device.zeros::<f16>(2).unwrap();
+        match scale::<f16, 0>(f16::from_f32(2.0), &halves, &mut y).run(device, 2) {
+            Ok(_) => assert_eq!(y.download().unwrap(), [2.0, 5.0].map(f16::from_f32)),
+            // Not every GPU has these.
+            Err(error) => assert!(error.to_string().contains("f16"), "{error}"),
+        }
+    });
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable, vyre::Record)]
+#[repr(C)]
+struct Body {
+    x: f32,
+    y: f32,
+    z: f32,
+    mass: f32,
+}
+
+/// Fields of several types, more than one access takes, and an array.
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable, vyre::Record)]
+#[repr(C)]
+struct Particle {
+    position: [f32; 3],
+    kind: u32,
+    charge: i32,
+    weight: f32,
+}
+
+#[kernel(inline)]
+fn heavier(bodies: &[Body], i: usize, j: usize) -> bool {
+    bodies[i].mass > bodies[j].mass
+}
+
+#[kernel(workgroup = 32)]
+fn records(bodies: &[Body], particles: &mut [Particle], moved: &mut [Body]) {
+    let i = global_index();
+    if i < bodies.len() && bodies[i].mass > 0.5 {
+        let Body { x, mut y, z: depth, mass } = bodies[i];
+        y += 1.0;
+        moved[i] = Body { mass: mass * 2.0, x: depth, y, z: x };
+        let Body { mass: next, .. } = bodies[(i + 1) % bodies.len()];
+        if heavier(bodies, i, 0) {
+            moved[i].z += next;
+        }
+        let Particle { position: [a, _, c], kind, charge, weight } = particles[i];
+        particles[i] = Particle { weight: weight + a, kind: kind + 1, charge: -charge, position: [c, a * 2.0, y] };
+        for k in 0..3 {
+            particles[i].position[k] *= (particles.len() - k) as f32;
+        }
+        particles[i].kind |= 64;
+    }
+}
+
+#[test]
+fn slices_of_records() {
+    let bodies: Vec<Body> = (0..50u8).map(f32::from).map(|n| Body { x: n, y: -n, z: 0.5 * n, mass: n % 7.0 }).collect();
+    let particle = |n: i32| Particle { position: [n as f32, 2.0, 0.25], kind: n as u32, charge: n - 9, weight: -1.5 };
+    let particles: Vec<Particle> = (0..50).map(particle).collect();
+    let (mut expected, mut expected_moved) = (particles.clone(), vec![bodies[3]; 50]);
+    records::host(50, &bodies, &mut expected, &mut expected_moved);
+    on_devices(|device| {
+        let given = device.upload(&bodies).unwrap();
+        let mut changed = device.upload(&particles).unwrap();
+        let mut moved = device.upload(&[bodies[3]; 60]).unwrap();
+        records(&given, &mut changed, &mut moved.slice_mut(5..55).unwrap()).run(device, 50).unwrap();
+        assert_eq!((given.len(), moved.len()), (50, 60));
+        assert_eq!(changed.download().unwrap(), expected);
+        assert_eq!(moved.slice(5..55).unwrap().download().unwrap(), expected_moved);
+        assert_eq!(device.zeros::<Particle>(2).unwrap().download().unwrap(), [bytemuck::Zeroable::zeroed(); 2]);
+    });
+}
+
+#[kernel(workgroup = 32)]
+fn tile_of_records(bodies: &[Body], y: &mut [f32]) {
+    #[shared]
+    let tile: [Body; 32];
+    let local = local_index();
+    let Body { x, y: height, z, mass } = bodies[global_index()];
+    tile[local] = Body { x, y: height, z, mass };
+    workgroup_barrier();
+    let mut sum = 0.0;
+    for i in 0..tile.len() {
+        sum += tile[i].mass;
+    }
+    y[global_index()] = sum + tile[31 - local].x;
+}
+
+#[test]
+fn shared_records() {
+    let bodies: Vec<Body> = (0..64u8).map(f32::from).map(|n| Body { x: n, y: 1.0, z: 2.0, mass: n % 4.0 }).collect();
+    let expected: Vec<f32> = (0..64).map(|i| 48.0 + (i / 32 * 32 + 31 - i % 32) as f32).collect();
+    on_devices(|device| {
+        let mut y = device.zeros(64).unwrap();
+        tile_of_records(&device.upload(&bodies).unwrap(), &mut y).run(device, 64).unwrap();
+        assert_eq!(y.download().unwrap(), expected);
+    });
+}
+
+/// An index outside of a field's array is outside of the slice, and not in the next field.
+#[kernel(workgroup = 1)]
+fn outside(at: usize, particles: &mut [Particle], y: &mut [f32]) {
+    particles[0].position[at] = 5.0;
+    y[0] = particles[0].position[at];
+}
+
+#[test]
+fn indices_outside_of_a_field() {
+    let particle = Particle { position: [1.0; 3], kind: 7, charge: 8, weight: 9.0 };
+    on_devices(|device| {
+        let mut particles = device.upload(&[particle; 2]).unwrap();
+        let mut y = device.upload(&[1.0]).unwrap();
+        outside(3, &mut particles, &mut y).run(device, 1).unwrap();
+        assert_eq!(particles.download().unwrap(), [particle; 2]);
+        assert_eq!(y.download().unwrap(), [0.0]);
     });
 }
 
@@ -295,6 +508,10 @@ fn group_sums(x: &[u32], sums: &mut [u32], lanes: &mut [u32]) {
         width /= 2;
     }
     let all = subgroup_add(1u32);
+    let [first, ..] = subgroup_ballot(true);
+    if first % 2 == 0 {
+        trap(1);
+    }
     if l == 0 {
         sums[group_index()] = tile[0];
         lanes[group_id().x] = all - subgroup_size() as u32;

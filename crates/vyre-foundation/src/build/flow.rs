@@ -55,6 +55,12 @@ impl Kernel {
         Var { kernel: self, index: self.state.borrow_mut().variable(initial), ty: PhantomData }
     }
 
+    /// Makes a mutable variable that is set before it is needed; until then, it is 0.
+    #[track_caller]
+    pub fn unset<T: Scalar>(&self) -> Var<'_, T> {
+        self.var(T::from_bits(0))
+    }
+
     /// Does something where a condition is true.
     #[track_caller]
     pub fn if_<'k>(&'k self, condition: impl Arg<'k, bool>, then: impl FnOnce()) {
@@ -112,8 +118,9 @@ impl Kernel {
     #[track_caller]
     pub fn while_<'k, C: Arg<'k, bool>>(&'k self, condition: impl FnOnce() -> C, body: impl FnOnce()) {
         self.state.borrow_mut().open_loop(None);
-        let condition = condition();
-        self.if_else(condition, || (), || self.break_());
+        let condition = condition().operand(self);
+        let done: Val<'k, bool> = self.apply(Op::Not, &[condition]);
+        self.if_(done, || self.break_());
         body();
         self.state.borrow_mut().close_loop();
     }

@@ -11,18 +11,33 @@ use crate::ir::{Access, Element, Literal, MemId, Memory, Op, Scalar, Space, Span
 /// [`Uniform`].
 #[derive(Clone, Copy)]
 pub struct Object<'k, E, A> {
-    kernel: &'k Kernel,
-    id: MemId,
+    pub(super) kernel: &'k Kernel,
+    pub(super) id: MemId,
     types: PhantomData<(E, A)>,
 }
 
-/// A Rust type that names an element of memory.
+/// A Rust type that objects are arrays of: a scalar, or a record, which is a struct of scalars.
+#[diagnostic::on_unimplemented(
+    message = "there are no slices of `{Self}` on a device",
+    label = "neither a number nor a record",
+    note = "a slice is of numbers, or of structs of numbers with `#[derive(vyre::Record)]`"
+)]
 pub trait Stored: Copy {
-    /// The element.
+    /// The element of the object.
     const ELEMENT: Element;
-    /// What is loaded and stored: integers of 8 and 16 bits are seen as 32-bit ones.
-    type Value: Scalar;
+    /// How many elements one of these takes.
+    const WIDTH: u32 = 1;
+    /// What is loaded and stored. Integers of 8 and 16 bits are seen as 32-bit ones; of records, only fields are.
+    type Value;
 }
+
+/// A Rust type that is one element.
+#[diagnostic::on_unimplemented(
+    message = "a `{Self}` is not moved as a whole",
+    label = "not a scalar",
+    note = "of a record, write `x[i].field`; or, for all fields at once, `let Name {{ a, b }} = x[i];` and `x[i] = Name {{ a, b }};`"
+)]
+pub trait Single: Stored<Value: Scalar> {}
 
 macro_rules! stored {
     ($($ty:ident $element:ident as $value:ident;)*) => { $(
@@ -30,6 +45,7 @@ macro_rules! stored {
             const ELEMENT: Element = Element::$element;
             type Value = $value;
         }
+        impl Single for $ty {}
     )* };
 }
 stored! {
@@ -88,22 +104,38 @@ impl Kernel {
         /// Declares storage that the caller binds.
         read_write() -> ReadWrite of Stored = Space::Storage(Access::ReadWrite), None, false;
         /// Declares atomic storage that the caller binds.
-        atomic() -> Atomic of Stored Integer = Space::Storage(Access::ReadWrite), None, true;
+        atomic() -> Atomic of Single Integer = Space::Storage(Access::ReadWrite), None, true;
         /// Declares a scalar that the caller gives.
-        uniform() -> Uniform of Stored = Space::Uniform, Some(1), false;
-        /// Declares an array for each workgroup.
+        uniform() -> Uniform of Single = Space::Uniform, Some(1), false;
+        /// Declares an array for each workgroup. Of arrays that are not the caller's, names only have to differ: one that is
+        /// taken gets a number.
         workgroup(length) -> ReadWrite of Stored = Space::Workgroup, Some(length), false;
         /// Declares an atomic array for each workgroup.
-        workgroup_atomic(length) -> Atomic of Stored Integer = Space::Workgroup, Some(length), true;
+        workgroup_atomic(length) -> Atomic of Single Integer = Space::Workgroup, Some(length), true;
         /// Declares an array for each invocation.
         private(length) -> ReadWrite of Stored = Space::Private, Some(length), false;
     }
 
+    /// Declares storage that the caller binds and the program writes. Whether it is also read is seen at the end.
+    #[track_caller]
+    pub fn mutable<E: Stored>(&self, name: &str) -> Object<'_, E, ReadWrite> {
+        let object = self.read_write(name);
+        self.state.borrow_mut().mutable.push(object.id);
+        object
+    }
+
     #[track_caller]
     fn declare<E: Stored, A>(&self, name: &str, space: Space, length: Option<u32>, atomic: bool) -> Object<'_, E, A> {
-        let (name, element) = (name.into(), E::ELEMENT);
-        let memory = Memory { name, space, element, length, atomic, default: None, span: Span::NONE };
         let mut state = self.state.borrow_mut();
+        let taken = |name: &str| state.program.memory.values().any(|memory| *memory.name == *name);
+        let mut numbered = (2..).map(|number| format!("{name}_{number}"));
+        let mut name = name.to_owned();
+        while matches!(space, Space::Workgroup | Space::Private) && taken(&name) {
+            name = numbered.next().expect("numbers do not end");
+        }
+        let element = E::ELEMENT;
+        let length = length.map(|length| length.saturating_mul(E::WIDTH));
+        let memory = Memory { name, space, element, length, atomic, default: None, span: Span::NONE };
         let id = state.program.memory.push(memory);
         state.check_declarations();
         Object { kernel: self, id, types: PhantomData }
@@ -111,34 +143,41 @@ impl Kernel {
 }
 
 impl<'k, E: Stored, A: Indexed> Object<'k, E, A> {
-    /// Fixes the number of elements.
+    /// Fixes how many there are.
     #[track_caller]
     #[must_use]
     pub fn with_length(self, length: u32) -> Self {
         let mut state = self.kernel.state.borrow_mut();
-        state.program.memory[self.id].length = Some(length);
+        state.program.memory[self.id].length = Some(length.saturating_mul(E::WIDTH));
         state.check_declarations();
         self
     }
 
-    /// The number of elements.
+    /// How many there are.
     #[track_caller]
     pub fn len(self) -> Val<'k, u32> {
-        self.kernel.apply(Op::Length(self.id), &[])
+        let elements: Val<'k, u32> = self.kernel.apply(Op::Length(self.id), &[]);
+        if E::WIDTH == 1 { elements } else { elements / E::WIDTH }
     }
 }
 
 impl<'k, E: Stored, A: Loads> Object<'k, E, A> {
     /// The element at an index; 0 outside.
     #[track_caller]
-    pub fn load(self, index: impl Arg<'k, u32>) -> Val<'k, E::Value> {
+    pub fn load(self, index: impl Arg<'k, u32>) -> Val<'k, E::Value>
+    where
+        E: Single,
+    {
         let [value] = self.load_wide(index);
         value
     }
 
     /// One to four consecutive elements in one access; 0 for those outside. Atomic objects take only one.
     #[track_caller]
-    pub fn load_wide<const N: usize>(self, index: impl Arg<'k, u32>) -> [Val<'k, E::Value>; N] {
+    pub fn load_wide<const N: usize>(self, index: impl Arg<'k, u32>) -> [Val<'k, E::Value>; N]
+    where
+        E: Single,
+    {
         const { assert!(N >= 1 && N <= 4, "an access touches 1 to 4 elements") };
         self.kernel.apply(Op::Load(self.id), &[index.operand(self.kernel)])
     }
@@ -147,13 +186,19 @@ impl<'k, E: Stored, A: Loads> Object<'k, E, A> {
 impl<'k, E: Stored, A: Stores> Object<'k, E, A> {
     /// Writes the element at an index; outside, nothing.
     #[track_caller]
-    pub fn store(self, index: impl Arg<'k, u32>, value: impl Arg<'k, E::Value>) {
+    pub fn store(self, index: impl Arg<'k, u32>, value: impl Arg<'k, E::Value>)
+    where
+        E: Single,
+    {
         self.store_wide(index, [value]);
     }
 
     /// Writes one to four consecutive elements in one access, but none outside. Atomic objects take only one.
     #[track_caller]
-    pub fn store_wide<const N: usize>(self, index: impl Arg<'k, u32>, values: [impl Arg<'k, E::Value>; N]) {
+    pub fn store_wide<const N: usize>(self, index: impl Arg<'k, u32>, values: [impl Arg<'k, E::Value>; N])
+    where
+        E: Single,
+    {
         const { assert!(N >= 1 && N <= 4, "an access touches 1 to 4 elements") };
         let mut operands = Values::new();
         operands.push(index.operand(self.kernel));
@@ -164,7 +209,7 @@ impl<'k, E: Stored, A: Stores> Object<'k, E, A> {
     }
 }
 
-impl<'k, E: Stored> Object<'k, E, Uniform> {
+impl<'k, E: Single> Object<'k, E, Uniform> {
     /// Gives the scalar a value for callers who give none.
     #[must_use]
     pub fn with_default(self, default: E::Value) -> Self {
@@ -191,7 +236,7 @@ macro_rules! atomic_methods {
     )* };
 }
 
-impl<'k, E: Stored + Integer> Object<'k, E, Atomic> {
+impl<'k, E: Single + Integer> Object<'k, E, Atomic> {
     atomic_methods! {
         add(value) -> Val<'k, E> = AtomicAdd;
         sub(value) -> Val<'k, E> = AtomicSub;

@@ -30,13 +30,15 @@
 mod flow;
 mod joins;
 mod memory;
+mod record;
 mod state;
 mod value;
 
 use std::cell::RefCell;
 
 pub use flow::{Selector, Var};
-pub use memory::{Atomic, Indexed, Loads, Object, Read, ReadWrite, Stored, Stores, Uniform, Write};
+pub use memory::{Atomic, Indexed, Loads, Object, Read, ReadWrite, Single, Stored, Stores, Uniform, Write};
+pub use record::{Field, Part, Place, Whole};
 pub use value::{Arg, Bundle, Float, Integer, Logic, Number, Signed, Val};
 
 use crate::Error;

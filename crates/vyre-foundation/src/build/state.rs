@@ -11,12 +11,14 @@ use super::joins;
 use crate::Error;
 use crate::diagnostics::{Fault, Found};
 use crate::ir::entity::Arena;
-use crate::ir::{BlockId, Def, InstId, Literal, Op, Program, Span, Type, ValueId, Values};
+use crate::ir::{Access, BlockId, Def, InstId, Literal, MemId, Op, Program, Space, Span, Type, ValueId, Values};
 use crate::text::is_name;
 use crate::validate;
 
 pub(super) struct State {
     pub(super) program: Program,
+    /// Storage that is only written, unless there is a load from it.
+    pub(super) mutable: Vec<MemId>,
     /// The block each instruction stands in.
     homes: Arena<InstId, BlockId>,
     /// The blocks that are open, from the body to the innermost.
@@ -73,6 +75,7 @@ impl State {
         let body = Frame { block: program.body, before: Values::new(), ended: None, looping: None };
         State {
             program,
+            mutable: Vec::new(),
             homes: Arena::default(),
             frames: vec![body],
             variables: Vec::new(),
@@ -88,6 +91,15 @@ impl State {
         }
         self.terminate(self.program.body);
         joins::remove_redundant(&mut self.program);
+        let mut loaded = Vec::new();
+        self.program.walk(|inst, _| {
+            if let Op::Load(object) = self.program.insts[inst].op {
+                loaded.push(object);
+            }
+        });
+        for object in self.mutable.into_iter().filter(|object| !loaded.contains(object)) {
+            self.program.memory[object].space = Space::Storage(Access::Write);
+        }
         Ok(self.program)
     }
 

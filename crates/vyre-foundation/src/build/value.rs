@@ -281,7 +281,11 @@ methods! {
         select<U>(yes: U, no: U) -> Val<'k, U> = Select;
         subgroup_ballot() -> [Val<'k, u32>; 4] = SubgroupBallot;
     }
+    impl f64 {
+        to_bits() -> Val<'k, u64> = Bitcast;
+    }
     impl f32 {
+        to_bits() -> Val<'k, u32> = Bitcast;
         exp() -> Val<'k, f32> = Exp;
         exp2() -> Val<'k, f32> = Exp2;
         log() -> Val<'k, f32> = Log;
@@ -304,5 +308,88 @@ methods! {
     impl u32 {
         unpack_f16_low() -> Val<'k, f32> = UnpackF16Low;
         unpack_f16_high() -> Val<'k, f32> = UnpackF16High;
+    }
+}
+
+/// Methods of several operations, with the results of Rust's.
+impl<'k, T: Number> Val<'k, T> {
+    /// The value, or the bound that it is beyond. NaN stays NaN.
+    #[track_caller]
+    #[must_use]
+    pub fn clamp(self, least: impl Arg<'k, T>, most: impl Arg<'k, T>) -> Val<'k, T> {
+        let least = Val::<T>::new(self.kernel, least.operand(self.kernel));
+        let most = Val::<T>::new(self.kernel, most.operand(self.kernel));
+        if T::TYPE.is_float() {
+            let raised = self.lt(least).select(least, self);
+            raised.gt(most).select(most, raised)
+        } else {
+            self.max(least).min(most)
+        }
+    }
+}
+
+impl<'k, T: Float> Val<'k, T> {
+    /// Whether it is not a number.
+    #[track_caller]
+    #[must_use]
+    pub fn is_nan(self) -> Val<'k, bool> {
+        self.ne(self)
+    }
+
+    /// What is after the point.
+    #[track_caller]
+    #[must_use]
+    pub fn fract(self) -> Val<'k, T> {
+        self - self.trunc()
+    }
+}
+
+impl<'k, T: Integer> Val<'k, T> {
+    /// The bits, moved to the right; those that leave come in again on the left.
+    #[track_caller]
+    #[must_use]
+    pub fn rotate_right(self, count: impl Arg<'k, u32>) -> Val<'k, T> {
+        let count = Val::<u32>::new(self.kernel, count.operand(self.kernel));
+        self.rotate_left(0u32 - count)
+    }
+}
+
+impl<'k> Val<'k, i32> {
+    /// -1, 0 or 1.
+    #[track_caller]
+    #[must_use]
+    pub fn signum(self) -> Val<'k, i32> {
+        self.clamp(-1, 1)
+    }
+}
+
+impl<'k> Val<'k, f32> {
+    /// -1 or 1, also for zeros; NaN stays NaN.
+    #[track_caller]
+    #[must_use]
+    pub fn signum(self) -> Val<'k, f32> {
+        self.is_nan().select(self, self.kernel.lit(1.0f32).copysign(self))
+    }
+
+    /// The value with the sign of another.
+    #[track_caller]
+    #[must_use]
+    pub fn copysign(self, sign: impl Arg<'k, f32>) -> Val<'k, f32> {
+        let sign = Val::<f32>::new(self.kernel, sign.operand(self.kernel));
+        ((self.to_bits() & 0x7fff_ffff) | (sign.to_bits() & 0x8000_0000)).bitcast()
+    }
+
+    /// Whether it is a number, and not infinite.
+    #[track_caller]
+    #[must_use]
+    pub fn is_finite(self) -> Val<'k, bool> {
+        (self.to_bits() & 0x7f80_0000).ne(0x7f80_0000)
+    }
+
+    /// 1 divided by it.
+    #[track_caller]
+    #[must_use]
+    pub fn recip(self) -> Val<'k, f32> {
+        1.0f32 / self
     }
 }

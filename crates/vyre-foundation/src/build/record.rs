@@ -1,0 +1,187 @@
+//! Records: structs of scalars of one size, which an object holds field after field.
+//!
+//! The object's elements are scalars, and a record is [`WIDTH`](Stored::WIDTH) of them. Where the fields are of different types,
+//! the elements are words, and a field is their bits. An index of a record is multiplied by the width, modulo 2^32.
+
+use std::marker::PhantomData;
+
+use half::f16;
+
+use super::{Arg, Bundle, Indexed, Kernel, Loads, Object, Stored, Stores, Val};
+use crate::ir::{Literal, MemId, Op, Scalar, Type, ValueId, Values};
+
+/// A field of records `R`, of type `F`.
+#[derive(Clone, Copy)]
+pub struct Field<R, F> {
+    /// How many elements of the record are before it.
+    before: u32,
+    types: PhantomData<fn(R) -> F>,
+}
+
+impl<R: Stored, F: Part> Field<R, F> {
+    /// The field at so many bytes. The function names it, so that its type is known, and is not called.
+    pub fn new(offset: usize, _: fn(&R) -> F) -> Self {
+        Field { before: (offset / R::ELEMENT.size()) as u32, types: PhantomData }
+    }
+}
+
+/// The type of a field.
+pub trait Part: Copy {
+    /// Its scalars, as values.
+    type Values<'k>: Bundle<'k>;
+}
+
+macro_rules! parts {
+    ($($ty:ident)*) => { $(
+        impl Part for $ty {
+            type Values<'k> = Val<'k, $ty>;
+        }
+        impl<const N: usize> Part for [$ty; N] {
+            type Values<'k> = [Val<'k, $ty>; N];
+        }
+    )* };
+}
+parts! { i32 u32 f32 i64 u64 f64 f16 }
+
+/// Where a field of one record is. `A` is what can be done with the object.
+#[derive(Clone, Copy)]
+pub struct Place<'k, F, A> {
+    kernel: &'k Kernel,
+    object: MemId,
+    element: Type,
+    at: ValueId,
+    types: PhantomData<(F, A)>,
+}
+
+/// The values of all fields of a record.
+pub struct Whole<'k, R> {
+    kernel: &'k Kernel,
+    values: Values,
+    record: PhantomData<R>,
+}
+
+impl<'k, R: Stored, A: Indexed> Object<'k, R, A> {
+    /// A field of the record at an index.
+    #[track_caller]
+    pub fn place<F: Part>(self, index: impl Arg<'k, u32>, field: Field<R, F>) -> Place<'k, F, A> {
+        let at = self.first(index);
+        let at = self.kernel.plus(at, field.before);
+        Place { kernel: self.kernel, object: self.id, element: R::ELEMENT.value_type(), at, types: PhantomData }
+    }
+
+    /// The position of a record's first element.
+    #[track_caller]
+    fn first(&self, index: impl Arg<'k, u32>) -> ValueId {
+        let index = index.operand(self.kernel);
+        match R::WIDTH {
+            1 => index,
+            width => self.kernel.one(Op::Mul, &[index, width.operand(self.kernel)], Type::U32),
+        }
+    }
+}
+
+impl<'k, R: Stored, A: Loads> Object<'k, R, A> {
+    /// All fields of the record at an index, up to four of them by one access; 0 outside.
+    #[track_caller]
+    pub fn load_record(self, index: impl Arg<'k, u32>) -> Whole<'k, R> {
+        let first = self.first(index);
+        let mut values = Values::new();
+        for before in (0..R::WIDTH).step_by(4) {
+            let at = self.kernel.plus(first, before);
+            let types = [R::ELEMENT.value_type(); 4];
+            let count = (R::WIDTH - before).min(4) as usize;
+            values.extend(self.kernel.state.borrow_mut().emit(Op::Load(self.id), &[at], &types[..count], &[]));
+        }
+        Whole { kernel: self.kernel, values, record: PhantomData }
+    }
+}
+
+impl<'k, R: Stored, A: Stores> Object<'k, R, A> {
+    /// Writes all fields of the record at an index, up to four of them by one access; outside, nothing.
+    #[track_caller]
+    pub fn store_record(self, index: impl Arg<'k, u32>, record: &Whole<'k, R>) {
+        let first = self.first(index);
+        for (before, values) in (0..R::WIDTH).step_by(4).zip(record.values.chunks(4)) {
+            let mut operands = Values::new();
+            operands.push(self.kernel.plus(first, before));
+            operands.extend_from_slice(values);
+            self.kernel.apply::<()>(Op::Store(self.id), &operands);
+        }
+    }
+}
+
+impl<'k, R: Stored> Whole<'k, R> {
+    /// The value of a field.
+    #[track_caller]
+    pub fn get<F: Part>(&self, field: Field<R, F>) -> F::Values<'k> {
+        let mut values = Values::new();
+        for (&value, ty) in self.values[field.before as usize..].iter().zip(F::Values::result_types()) {
+            values.push(self.kernel.bits_as(value, ty));
+        }
+        F::Values::from_values(self.kernel, &mut values.into_iter())
+    }
+
+    /// The record with another value of a field.
+    #[track_caller]
+    #[must_use]
+    pub fn with<F: Part>(mut self, field: Field<R, F>, value: F::Values<'k>) -> Self {
+        for (position, value) in self.kernel.operands_of(value).into_iter().enumerate() {
+            self.values[field.before as usize + position] = self.kernel.bits_as(value, R::ELEMENT.value_type());
+        }
+        self
+    }
+}
+
+impl<'k, F: Part, A, const N: usize> Place<'k, [F; N], A> {
+    /// An element of a field that is an array. Outside of the array, it is outside of the object.
+    #[track_caller]
+    pub fn at(self, index: impl Arg<'k, u32>) -> Place<'k, F, A> {
+        let kernel = self.kernel;
+        let index = Val::<u32>::new(kernel, index.operand(kernel));
+        let at = Val::new(kernel, self.at) + index;
+        let at = index.lt(N as u32).select(at, u32::MAX).operand(kernel);
+        Place { kernel, object: self.object, element: self.element, at, types: PhantomData }
+    }
+}
+
+impl<'k, F: Scalar, A: Loads> Place<'k, F, A> {
+    /// The value of the field; 0 outside of the object.
+    #[track_caller]
+    pub fn load(self) -> Val<'k, F> {
+        let value = self.kernel.one(Op::Load(self.object), &[self.at], self.element);
+        Val::new(self.kernel, self.kernel.bits_as(value, F::TYPE))
+    }
+}
+
+impl<'k, F: Scalar, A: Stores> Place<'k, F, A> {
+    /// Writes the field; outside of the object, nothing.
+    #[track_caller]
+    pub fn store(self, value: impl Arg<'k, F>) {
+        let value = self.kernel.bits_as(value.operand(self.kernel), self.element);
+        self.kernel.apply::<()>(Op::Store(self.object), &[self.at, value]);
+    }
+}
+
+impl Kernel {
+    /// A record whose fields are 0.
+    pub fn record<R: Stored>(&self) -> Whole<'_, R> {
+        let zero = self.state.borrow_mut().program.literal(Literal::zero(R::ELEMENT.value_type()));
+        Whole { kernel: self, values: (0..R::WIDTH).map(|_| zero).collect(), record: PhantomData }
+    }
+
+    #[track_caller]
+    fn one(&self, op: Op, operands: &[ValueId], ty: Type) -> ValueId {
+        self.state.borrow_mut().emit(op, operands, &[ty], &[])[0]
+    }
+
+    #[track_caller]
+    fn plus(&self, at: ValueId, count: u32) -> ValueId {
+        if count == 0 { at } else { self.one(Op::Add, &[at, count.operand(self)], Type::U32) }
+    }
+
+    #[track_caller]
+    fn bits_as(&self, value: ValueId, ty: Type) -> ValueId {
+        let from = self.state.borrow().program.ty(value);
+        if from == ty { value } else { self.one(Op::Bitcast, &[value], ty) }
+    }
+}
