@@ -1,7 +1,6 @@
 //! The devices that kernels run on, and `vyre devices`.
 
 use std::io::Write as _;
-use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use vyre_cpu::Cpu;
@@ -18,7 +17,7 @@ pub(crate) fn registry(subgroup_size: Option<u32>) -> Registry {
     #[cfg(feature = "wgpu")]
     let registry = registry.with(vyre_wgpu::Wgpu);
     let registry = registry.with(oracle);
-    let registry = match cache_folder() {
+    let registry = match Registry::user_folder() {
         Some(folder) => registry.remember(&folder),
         None => registry,
     };
@@ -34,13 +33,6 @@ pub(crate) fn warn_of_damage(registry: &Registry) {
 
 fn warn(problem: &vyre_driver::Error) {
     let _ = writeln!(std::io::stderr(), "warning[{}]: {problem}\n  = help: {}", problem.code(), problem.help());
-}
-
-/// `$XDG_CACHE_HOME/vyre`, or `~/.cache/vyre`.
-fn cache_folder() -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
-    folder.map(|folder| folder.join("vyre"))
 }
 
 /// List the devices that kernels can run on

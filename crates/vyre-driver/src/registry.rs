@@ -54,6 +54,13 @@ impl Registry {
         self
     }
 
+    /// The folder in which all programs of a user remember: `$XDG_CACHE_HOME/vyre`, or `~/.cache/vyre`.
+    pub fn user_folder() -> Option<PathBuf> {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let folder = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
+        folder.map(|folder| folder.join("vyre"))
+    }
+
     /// What is known of earlier dispatches. The devices of the registry share it.
     pub fn telemetry(&self) -> &Arc<Telemetry> {
         &self.telemetry

@@ -100,7 +100,7 @@ impl From<vyre_driver::Device> for Device {
     }
 }
 
-/// The devices that this crate was built with.
+/// The devices that this crate was built with. They remember what they learn in the folder of the user, as the command `vyre` does.
 fn registry() -> Registry {
     let registry = Registry::default();
     #[cfg(feature = "cpu")]
@@ -109,7 +109,10 @@ fn registry() -> Registry {
     let registry = registry.with(vyre_wgpu::Wgpu);
     #[cfg(feature = "reference")]
     let registry = registry.with(vyre_driver::Oracle::default());
-    registry
+    match Registry::user_folder() {
+        Some(folder) => registry.remember(&folder),
+        None => registry,
+    }
 }
 
 /// How many invocations there are, in up to three dimensions. They are rounded up to whole workgroups, so that a kernel asks
