@@ -5,7 +5,9 @@ use proptest::test_runner::{Config as Cases, TestRunner};
 use vyre_cpu::Cpu;
 use vyre_driver::{Device, Error, Oracle};
 use vyre_foundation::{text, validate};
-use vyre_runtime::megakernel::{Config, Failure, Handle, Mode, Op, Report, Segment, Session, WorkItem};
+use vyre_runtime::megakernel::policy::Policy;
+use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
+use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Report, Segment, Session, WorkItem};
 use vyre_wgpu::Wgpu;
 
 const OPS: [&str; 9] = ["scale", "sum", "rotate", "accumulate", "scan", "histogram", "checked", "spin", "find"];
@@ -132,7 +134,7 @@ fn read(session: &Session, handle: Handle) -> Vec<u32> {
     bytemuck::pod_collect_to_vec(&session.memory(handle).unwrap().read().unwrap())
 }
 
-/// Runs items in a session and in the model.
+/// Runs items in a session and in the model, twice, so that what is compiled meanwhile is used.
 fn check(device: &Device, config: &Config, items: &[WorkItem]) -> Report {
     let (mut session, handles) = session(device, config.clone());
     let mut model = Model { memory: contents(), hits: Vec::new(), failures: Vec::new() };
@@ -140,28 +142,51 @@ fn check(device: &Device, config: &Config, items: &[WorkItem]) -> Report {
         let bytes: &[u8] = bytemuck::cast_slice(&model.memory[handle.0 as usize]);
         session.memory(*handle).unwrap().write(bytes).unwrap();
     }
-    session.submit(items);
-    let mut report = session.drain().unwrap();
-    items.iter().enumerate().for_each(|(number, item)| model.run(number as u64, *item));
-    for handle in handles {
-        assert_eq!(read(&session, handle), model.memory[handle.0 as usize], "handle {}", handle.0);
+    let mut last = Report::default();
+    for round in 0..2 {
+        assert_eq!(session.submit(items), Pushed::All);
+        let mut report = session.drain().unwrap();
+        let first = (round * items.len()) as u64;
+        (first..).zip(items).for_each(|(number, item)| model.run(number, *item));
+        for handle in &handles {
+            assert_eq!(read(&session, *handle), model.memory[handle.0 as usize], "handle {}", handle.0);
+        }
+        report.hits.sort_unstable();
+        model.hits.sort_unstable();
+        assert_eq!(report.hits, model.hits);
+        report.failures.sort_by_key(|(item, _)| *item);
+        assert_eq!(report.failures, model.failures);
+        assert_eq!(report.items, items.len() as u64);
+        model.hits.clear();
+        model.failures.clear();
+        session.finish_compiling();
+        last = report;
     }
-    report.hits.sort_unstable();
-    model.hits.sort_unstable();
-    assert_eq!(report.hits, model.hits);
-    report.failures.sort_by_key(|(item, _)| *item);
-    assert_eq!(report.failures, model.failures);
-    assert_eq!(report.items, items.len() as u64);
-    report
+    last
+}
+
+/// Policies that always compile, and never.
+fn compiling() -> Policy {
+    Policy { jit_queue_len_threshold: 0, min_hit_capacity: 2, ..Config::default().policy }
+}
+
+fn interpreting() -> Policy {
+    let never = u32::MAX;
+    Policy {
+        jit_queue_len_threshold: never,
+        hot_opcode_threshold: never,
+        hot_window_threshold: never,
+        ..Config::default().policy
+    }
 }
 
 fn configs() -> [Config; 3] {
-    let config = Config { plain_words: 4096, atomic_words: 64, fuel: FUEL, ..Config::default() };
+    let config = Config { plain_words: 4096, atomic_words: 64, fuel: FUEL, policy: compiling(), ..Config::default() };
     [
         config.clone(),
-        Config { mode: Mode::Interpreter, ..config.clone() },
-        // Little of everything: slices, workers, memory for hits.
-        Config { slice: 5, worker_groups: 1, hit_capacity: 2, window_threshold: 1, ..config },
+        Config { policy: interpreting(), ..config.clone() },
+        // Little of everything: slices, workers, and patience with windows.
+        Config { slice: 5, worker_groups: 1, policy: Policy { hot_window_threshold: 1, ..compiling() }, ..config },
     ]
 }
 
@@ -212,10 +237,12 @@ fn chains_that_come_often_are_fused() {
     let items = chains.repeat(20);
     let report = check(&device, &config, &items);
     assert!(report.fused >= 40, "{report:?}");
-    let apart = check(&device, &Config { window_threshold: 0, ..config }, &items);
-    assert_eq!(apart.fused, 0);
+    let apart = Policy { hot_window_threshold: u32::MAX, ..compiling() };
+    let apart = check(&device, &Config { policy: apart, ..config }, &items);
+    assert_eq!((apart.fused, apart.interpreted), (0, 0));
     assert!(report.groups < apart.groups);
-    assert_eq!(check(&device, &interpreter, &items).fused, 0);
+    let interpreted = check(&device, &interpreter, &items);
+    assert_eq!((interpreted.fused, interpreted.interpreted), (0, items.len() as u64));
     // What goes across the elements of its input waits for all of them.
     let across = [link(SCALE, 4, 6, 3), link(ROTATE, 6, 4, 0)].repeat(20);
     assert_eq!(check(&device, &configs()[0], &across).fused, 0);
@@ -226,7 +253,7 @@ fn what_cannot_be_executed_fails_alone() {
     let device = Device::open(&Cpu::default()).unwrap();
     let good = WorkItem { op_handle: SCALE, input_handle: 3, output_handle: 4, param: 2 };
     let (mut session, handles) = session(&device, configs()[0].clone());
-    session.submit(&[
+    let items = [
         WorkItem { op_handle: 77, ..good },
         good,
         WorkItem { input_handle: 0, ..good },
@@ -234,7 +261,8 @@ fn what_cannot_be_executed_fails_alone() {
         WorkItem { output_handle: ATOMIC as u32, ..good },
         WorkItem { op_handle: ROTATE, input_handle: 4, ..good },
         WorkItem { op_handle: SUM, param: 1000, ..good },
-    ]);
+    ];
+    assert_eq!(session.submit(&items), Pushed::All);
     let report = session.drain().unwrap();
     let expected = [
         (0, Failure::UnknownOp),
@@ -248,12 +276,60 @@ fn what_cannot_be_executed_fails_alone() {
     assert_eq!((report.items, report.launches), (7, 1));
 
     // Numbers go on in the next drain.
-    session.submit(&[good, WorkItem { op_handle: 77, ..good }]);
+    assert_eq!(session.submit(&[good, WorkItem { op_handle: 77, ..good }]), Pushed::All);
     assert_eq!(session.drain().unwrap().failures, [(8, Failure::UnknownOp)]);
     assert!(matches!(session.memory(Handle(0)), Err(Error::NoSuchHandle { handle: 0 })));
     session.free(handles[0]).unwrap();
     assert!(matches!(session.free(handles[0]), Err(Error::NoSuchHandle { .. })));
     assert_eq!(session.allocate(Segment::Plain, 1).unwrap(), handles[0], "handles and memory are used again");
+}
+
+#[test]
+fn items_that_would_change_nothing_are_left_out() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    let (mut session, _) = session(&device, configs()[0].clone());
+    let scale = ops().swap_remove(0).pure();
+    let pure = session.register(scale);
+    let item = |op_handle, input_handle, output_handle| WorkItem { op_handle, input_handle, output_handle, param: 3 };
+    // The second is the first again; the fourth is not, because the third wrote what it reads.
+    let items =
+        [item(pure, 4, 6), item(pure, 4, 6), item(SCALE, 7, 4), item(pure, 4, 6), item(SCALE, 4, 5), item(SCALE, 4, 5)];
+    assert_eq!(session.submit(&items), Pushed::All);
+    assert_eq!(session.drain().unwrap().pruned, 1);
+}
+
+#[test]
+fn what_is_over_the_budget_waits() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    let config = Config { budget: 16_000, plain_words: 4096, atomic_words: 64, slice: 16, ..Config::default() };
+    let (mut session, _) = session(&device, config);
+    let item = WorkItem { op_handle: SCALE, input_handle: 3, output_handle: 4, param: 2 };
+    assert_eq!(session.submit(&[item]), Pushed::All);
+    assert!(matches!(session.drain(), Err(Error::OutOfMemory { requested: 16_724, available: 16_000 })));
+    assert_eq!(session.pending(), [item], "nothing is lost");
+}
+
+#[test]
+fn several_threads_submit_while_one_drains() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    let config = Config { queue: 100, ..configs()[0].clone() };
+    let (mut session, handles) = session(&device, config);
+    let (threads, items) = (4, 500);
+    let queue = session.queue();
+    let item = WorkItem { op_handle: ACCUMULATE, input_handle: 3, output_handle: 4, param: 0 };
+    let one: &[u8] = bytemuck::cast_slice(&[1u32, 0, 0]);
+    session.memory(handles[2]).unwrap().write(one).unwrap();
+    let mut drained = 0;
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let queue = queue.clone();
+            scope.spawn(move || (0..items).for_each(|_| assert_eq!(queue.push(&[item], Otherwise::Wait), Pushed::All)));
+        }
+        while drained < threads * items {
+            drained += session.drain().unwrap().items;
+        }
+    });
+    assert_eq!(read(&session, handles[3])[0], (threads * items) as u32);
 }
 
 #[test]

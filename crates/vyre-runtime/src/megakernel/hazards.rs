@@ -25,8 +25,8 @@ struct Uses {
 }
 
 impl Hazards {
-    /// The dependencies of items, in an order in which they could be executed.
-    pub(super) fn find(&mut self, items: &[Resolved], ops: &[Op], handles: usize) -> &[Dependency] {
+    /// Finds the dependencies of items, in an order in which they could be executed.
+    pub(super) fn find(&mut self, items: &[Resolved], ops: &[Op], handles: usize) {
         for handle in self.touched.drain(..) {
             self.uses[handle as usize] = Uses::default();
         }
@@ -41,6 +41,10 @@ impl Hazards {
                 self.touch(after, handle, op.body.program.memory[object].writable());
             }
         }
+    }
+
+    /// The dependencies that were found last.
+    pub(super) fn dependencies(&self) -> &[Dependency] {
         &self.dependencies
     }
 

@@ -12,11 +12,15 @@ mod arena;
 mod hazards;
 mod item;
 mod kernel;
+mod kernels;
 mod op;
+pub mod policy;
+pub mod redundancy;
+pub mod ring;
 mod session;
 mod window;
 
 pub use arena::{Handle, Segment};
-pub use item::WorkItem;
+pub use item::{Access, Traits, WorkItem};
 pub use op::Op;
-pub use session::{Config, Failure, Mode, Report, Session};
+pub use session::{Config, Failure, Report, Session};

@@ -5,6 +5,7 @@ use vyre_foundation::Validated;
 use vyre_foundation::ir::{Access, Def, MemId, Op as Operation, Program, Space};
 use vyre_foundation::transform::embed;
 
+use super::item::{self, Traits};
 use super::kernel::{Body, Field, Slot};
 
 /// An operation that items can name.
@@ -82,6 +83,23 @@ impl Op {
     /// The name of its program.
     pub fn name(&self) -> &str {
         &self.body.program.name
+    }
+}
+
+impl Op {
+    /// What it does with the handles of an item.
+    pub(super) fn traits(&self) -> Traits {
+        let access = |handle: usize| {
+            self.views[handle].map_or(item::Access::None, |object| {
+                let memory = &self.body.program.memory[object];
+                match (memory.readable(), memory.writable()) {
+                    (true, true) => item::Access::Update,
+                    (false, true) => item::Access::Write,
+                    (_, false) => item::Access::Read,
+                }
+            })
+        };
+        Traits { pure: self.pure, input: access(INPUT), output: access(OUTPUT), param: access(PARAM) }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Sessions: the memory, operations and queue of a megakernel, and what drains the queue.
 
-use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustc_hash::FxHashMap;
 use vyre_driver::plan::frontier::{self, Wave};
 use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Grid};
 use vyre_foundation::ir::{Element, Space};
@@ -12,9 +12,13 @@ use vyre_foundation::transform::embed::Fault;
 
 use super::arena::{Arena, Handle, Part, Segment};
 use super::hazards::Hazards;
-use super::item::WorkItem;
-use super::kernel::{Body, Column, Kernel, Worker};
+use super::item::{Traits, WorkItem};
+use super::kernel::{Body, Column, Worker};
+use super::kernels::{Kernels, Key, Runs};
 use super::op::Op;
+use super::policy::{Mode, Policy, Recommendation, Request, Sizing};
+use super::redundancy::Pruner;
+use super::ring::{Drained, Otherwise, Pushed, Ring};
 use super::window::{Unit, Windows};
 
 /// What a session has.
@@ -24,20 +28,18 @@ pub struct Config {
     pub plain_words: u32,
     /// Words of the arena that are used atomically.
     pub atomic_words: u32,
+    /// Items that the queue holds.
+    pub queue: usize,
     /// Items that are planned and submitted together.
     pub slice: usize,
     /// How many trips the loops of an invocation of an item may take.
     pub fuel: u32,
-    /// The most workgroups of a launch; their workers take several items each.
+    /// The most workgroups of a launch; 0 leaves it to the policy.
     pub worker_groups: u32,
-    /// How many hits there is memory for before the first slice that has more.
-    pub hit_capacity: u32,
-    /// What a session may take of the memory of its device, in bytes.
+    /// What the session may take of the memory of its device, in bytes; 0 is all of it.
     pub budget: u64,
-    /// How items are run.
-    pub mode: Mode,
-    /// How often a chain of items has to come until it is fused; 0 is never.
-    pub window_threshold: u32,
+    /// Decides how slices are launched.
+    pub policy: Policy,
 }
 
 impl Default for Config {
@@ -45,24 +47,17 @@ impl Default for Config {
         Config {
             plain_words: 1 << 20,
             atomic_words: 1 << 12,
+            queue: 1 << 20,
             slice: 1 << 16,
             fuel: 1 << 20,
-            worker_groups: 1024,
-            hit_capacity: 1024,
-            budget: u64::MAX,
-            mode: Mode::Jit,
-            window_threshold: 4,
+            worker_groups: 0,
+            budget: 0,
+            policy: Policy {
+                sizing: NonZeroU32::new(64).map_or(Sizing::Widest, Sizing::Preferred),
+                ..Policy::default()
+            },
         }
     }
-}
-
-/// How items are run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// One kernel has all operations, and chooses for each item.
-    Interpreter,
-    /// Items are sorted by operation, and each operation has a kernel.
-    Jit,
 }
 
 /// Why an item was not, or not completely, executed. Whatever its other invocations wrote stays.
@@ -93,6 +88,12 @@ pub struct Report {
     pub hits: Vec<u32>,
     /// How often there was too little memory for hits, so that what reports them ran again.
     pub reruns: u32,
+    /// Items that were left out because they would have changed nothing.
+    pub pruned: u64,
+    /// Items that were interpreted.
+    pub interpreted: u64,
+    /// What the policy said of the last slice.
+    pub recommendation: Option<Recommendation>,
     /// Items that were run together with others of their window.
     pub fused: u64,
     /// Groups of items between barriers.
@@ -111,50 +112,43 @@ pub struct Session {
     config: Config,
     arena: Arena,
     ops: Vec<Op>,
-    /// The kernels that items may be for, and for each operation the positions in this list.
-    keys: Vec<Key>,
-    buckets: Vec<[usize; 2]>,
-    kernels: FxHashMap<Key, Compiled>,
-    queue: VecDeque<WorkItem>,
-    /// How many items were taken from the queue.
-    taken: u64,
+    /// How many items of each operation there were.
+    runs: Vec<u64>,
+    kernels: Kernels,
+    queue: Arc<Ring>,
+    /// What was taken from the queue and is not done.
+    pending: Vec<WorkItem>,
+    /// How many items are done.
+    done: u64,
     faults: Buffer,
     hits: [Buffer; 2],
     hazards: Hazards,
     windows: Windows,
+    pruner: Pruner,
+    worth: Worth,
     planner: frontier::Planner,
 }
 
-/// Which items a kernel is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    runs: Runs,
-    worker: Worker,
-    /// Invocations of a workgroup.
-    width: u32,
+/// Whether pruning pays, as measured.
+#[derive(Default)]
+struct Worth {
+    slices: u64,
+    /// Nanoseconds for each item that was looked at, and for each that was executed.
+    pruning: f64,
+    executing: f64,
+    /// The part of the items that was left out.
+    left_out: f64,
 }
 
-/// What a kernel runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Runs {
-    Op(u32),
-    Window(u32),
-    All,
-}
-
-impl Key {
-    fn new(runs: Runs, body: &Body, many: bool) -> Key {
-        match (body.facts.collective, many) {
-            (true, _) => Key { runs, worker: Worker::Workgroup, width: body.program.workgroup_size[0] },
-            (false, true) => Key { runs, worker: Worker::Workgroup, width: WIDTH },
-            (false, false) => Key { runs, worker: Worker::Invocation, width: WIDTH },
-        }
+impl Worth {
+    /// Now and then it is tried whatever it was worth.
+    fn is_pruning_worth_it(&self) -> bool {
+        self.slices.is_multiple_of(16) || self.left_out * self.executing > self.pruning
     }
-}
 
-struct Compiled {
-    kernel: vyre_driver::Kernel,
-    columns: Vec<Column>,
+    fn update(known: &mut f64, measured: f64) {
+        *known = if *known == 0.0 { measured } else { 0.75 * *known + 0.25 * measured };
+    }
 }
 
 /// An item whose handles are looked up.
@@ -168,10 +162,10 @@ pub(super) struct Resolved {
 }
 
 /// Items of so few elements get an invocation each.
-const FEW: u32 = 8;
+pub(super) const FEW: u32 = 8;
 
-/// Invocations of a workgroup where the operation does not say.
-const WIDTH: u32 = 64;
+/// An operation is hot after so many items.
+const HOT: u64 = 64;
 
 impl Session {
     /// A session without operations on a device.
@@ -181,31 +175,32 @@ impl Session {
     pub fn new(device: &Device, config: Config) -> Result<Session, Error> {
         let arena = Arena::new(device, config.plain_words, config.atomic_words)?;
         let faults = device.allocate(Element::U32, 1 + config.slice as u64)?;
-        let hits = [device.allocate(Element::U32, u64::from(config.hit_capacity))?, device.allocate(Element::U32, 1)?];
+        let hits = [device.allocate(Element::U32, 0)?, device.allocate(Element::U32, 1)?];
         Ok(Session {
             device: device.clone(),
-            config,
             arena,
             ops: Vec::new(),
-            keys: Vec::new(),
-            buckets: Vec::new(),
-            kernels: FxHashMap::default(),
-            queue: VecDeque::new(),
-            taken: 0,
+            runs: Vec::new(),
+            kernels: Kernels::new(device),
+            queue: Arc::new(Ring::new(config.queue)),
+            pending: Vec::new(),
+            done: 0,
             faults,
             hits,
             hazards: Hazards::default(),
             windows: Windows::default(),
+            pruner: Pruner::default(),
+            worth: Worth::default(),
             planner: frontier::Planner::default(),
+            config,
         })
     }
 
     /// Adds an operation, and gives the handle by which items name it.
     pub fn register(&mut self, op: Op) -> u32 {
         self.ops.push(op);
-        // A kernel of all operations lacks the new one.
-        self.kernels.retain(|key, _| key.runs != Runs::All);
-        self.assign_kernels();
+        self.runs.push(0);
+        self.kernels.forget_interpreters();
         self.ops.len() as u32
     }
 
@@ -235,54 +230,86 @@ impl Session {
         self.arena.slice(handle)
     }
 
-    /// Puts items into the queue. Their effect is as if they were executed one after the other.
-    pub fn submit(&mut self, items: &[WorkItem]) {
-        self.queue.extend(items);
+    /// The queue, for threads that put items into it while this one drains it.
+    pub fn queue(&self) -> Arc<Ring> {
+        self.queue.clone()
     }
 
-    /// Executes what is in the queue.
+    /// Puts items into the queue, as far as there is room. Their effect is as if they were executed one after the other.
+    pub fn submit(&self, items: &[WorkItem]) -> Pushed {
+        self.queue.push(items, Otherwise::Return)
+    }
+
+    /// Waits until all kernels that were asked for are compiled. Nobody has to: meanwhile, items are interpreted.
+    pub fn finish_compiling(&mut self) {
+        self.kernels.finish_all();
+    }
+
+    /// Items that were taken from the queue and are not known to be done, because a drain failed. The next one begins with them.
+    pub fn pending(&self) -> &[WorkItem] {
+        &self.pending
+    }
+
+    /// Executes what is in the queue, until there is nothing in it.
     ///
     /// # Errors
-    /// The device was lost, or lacks something. An item that cannot be executed is no error of this function.
+    /// The device was lost, or it or the budget lacks something. An item that cannot be executed is no error of this function.
     pub fn drain(&mut self) -> Result<Report, Error> {
         let start = Instant::now();
         let mut report = Report::default();
-        while !self.queue.is_empty() {
-            let count = self.queue.len().min(self.config.slice);
-            let items: Vec<WorkItem> = self.queue.drain(..count).collect();
-            self.slice(&items, &mut report)?;
-            self.taken += count as u64;
+        loop {
+            if self.pending.is_empty()
+                && !matches!(
+                    self.queue.drain(&mut self.pending, self.config.slice, Otherwise::Return),
+                    Drained::Items(1..)
+                )
+            {
+                break;
+            }
+            self.slice(&mut report)?;
+            report.items += self.pending.len() as u64;
+            self.done += self.pending.len() as u64;
+            self.pending.clear();
         }
         report.elapsed = start.elapsed();
         Ok(report)
     }
 
-    fn slice(&mut self, items: &[WorkItem], report: &mut Report) -> Result<(), Error> {
-        report.items += items.len() as u64;
-        let mut resolved = Vec::with_capacity(items.len());
-        for (position, item) in items.iter().enumerate() {
+    /// Executes the items that are pending.
+    fn slice(&mut self, report: &mut Report) -> Result<(), Error> {
+        let start = Instant::now();
+        let mut resolved = Vec::with_capacity(self.pending.len());
+        for (position, item) in self.pending.iter().enumerate() {
             match self.resolve(*item, position as u32) {
                 Ok(Some(item)) => resolved.push(item),
                 Ok(None) => {}
-                Err(failure) => report.failures.push((self.taken + position as u64, failure)),
+                Err(failure) => report.failures.push((self.done + position as u64, failure)),
             }
         }
-        let dependencies = self.hazards.find(&resolved, &self.ops, self.arena.handles());
-        let windows = &mut self.windows;
-        // Only kernels of their own can run windows.
-        let threshold = if self.config.mode == Mode::Jit { self.config.window_threshold } else { 0 };
-        windows.find(&resolved, &self.ops, dependencies, threshold);
-        report.fused += (resolved.len() - windows.units.len()) as u64;
-        let bytes = |unit: &Unit| {
-            let body = match unit.window {
-                Some(window) => &windows.bodies[window as usize],
-                None => &resolved[unit.head as usize].op(&self.ops).body,
-            };
-            8 * (1 + body.slots.len() as u64)
-        };
-        let waves: Vec<Wave> =
-            windows.units.iter().map(|unit| Wave { frontier_bytes: bytes(unit), ..Wave::default() }).collect();
-        let plan = self.planner.plan(&waves, &windows.dependencies, self.arena.bytes(), self.config.budget, 0)?;
+        if self.worth.is_pruning_worth_it() {
+            report.pruned += self.prune(&mut resolved)?;
+        }
+        self.hazards.find(&resolved, &self.ops, self.arena.handles());
+        let threshold = self.config.policy.hot_window_threshold;
+        self.windows.find(&resolved, &self.ops, self.hazards.dependencies(), threshold);
+        let recommendation = self.recommend(&resolved, report)?;
+        report.recommendation = Some(recommendation);
+        let compiles = recommendation.execution_mode == Mode::Jit;
+        let width = recommendation.geometry.width;
+        if compiles && recommendation.promote_hot_windows {
+            for (number, (body, many)) in (0..).zip(&self.windows.bodies) {
+                let key = Key::new(Runs::Window(number), body, *many, width);
+                self.windows.ready[number as usize] = self.kernels.request(key, body, number);
+            }
+        }
+        self.windows.merge(self.hazards.dependencies(), compiles && recommendation.promote_hot_windows);
+        report.fused += (resolved.len() - self.windows.units.len()) as u64;
+
+        let waves: Vec<Wave> = self.windows.units.iter().map(|unit| self.wave(&resolved, unit)).collect();
+        let budget = if self.config.budget == 0 { u64::MAX } else { self.config.budget };
+        let plan = self.planner.plan(&waves, &self.windows.dependencies, self.arena.bytes(), budget, 0)?;
+        let buckets = self.buckets(&resolved, compiles, width)?;
+        let launching = Launching { buckets, width, groups: recommendation.worker_groups };
         let mut batch = Batch::default();
         let (mut units, mut reporting) = (Vec::new(), Vec::new());
         for group in plan.barriers.groups() {
@@ -294,15 +321,75 @@ impl Session {
                 let reports = resolved[unit.head as usize].op(&self.ops).reports;
                 if reports { reporting.push(unit) } else { units.push(unit) }
             }
-            self.fill(&mut batch, &resolved, &units)?;
+            self.fill(&mut batch, &launching, &resolved, &units);
             if !reporting.is_empty() {
                 // What reports hits may have to run again, alone, and before anybody changes what it reads.
-                self.run(std::mem::take(&mut batch), report)?;
-                self.fill(&mut batch, &resolved, &reporting)?;
-                self.run(std::mem::take(&mut batch), report)?;
+                self.run(std::mem::take(&mut batch), &launching, report)?;
+                self.fill(&mut batch, &launching, &resolved, &reporting);
+                self.run(std::mem::take(&mut batch), &launching, report)?;
             }
         }
-        self.run(batch, report)
+        self.run(batch, &launching, report)?;
+        for item in &resolved {
+            self.runs[item.op as usize] += 1;
+        }
+        self.worth.slices += 1;
+        Worth::update(&mut self.worth.executing, start.elapsed().as_nanos() as f64 / resolved.len().max(1) as f64);
+        Ok(())
+    }
+
+    /// Leaves out items that would change nothing, and says how many.
+    fn prune(&mut self, resolved: &mut Vec<Resolved>) -> Result<u64, Error> {
+        let start = Instant::now();
+        let items: Vec<WorkItem> = resolved.iter().map(|item| item.item).collect();
+        let traits: Vec<Traits> = self.ops.iter().map(Op::traits).collect();
+        let mut kept = Vec::new();
+        let pruned = self.pruner.prune(&items, |op| traits[op as usize - 1], &mut kept)?;
+        let mut left_out = pruned.redundant_pairs.iter().map(|pair| pair.late).peekable();
+        if !pruned.redundant_pairs.is_empty() {
+            let mut index = 0;
+            resolved.retain(|_| {
+                let stays = left_out.next_if_eq(&index).is_none();
+                index += 1;
+                stays
+            });
+        }
+        let count = items.len().max(1) as f64;
+        Worth::update(&mut self.worth.pruning, start.elapsed().as_nanos() as f64 / count);
+        Worth::update(&mut self.worth.left_out, pruned.redundant_pairs.len() as f64 / count);
+        Ok(pruned.redundant_pairs.len() as u64)
+    }
+
+    /// Asks the policy how to launch items.
+    fn recommend(&self, items: &[Resolved], report: &Report) -> Result<Recommendation, Error> {
+        let count = |items: usize| u32::try_from(items).unwrap_or(u32::MAX);
+        let capabilities = self.device.capabilities();
+        let hot = items.iter().filter(|item| self.runs[item.op as usize] >= HOT).count();
+        let reporting = items.iter().filter(|item| item.op(&self.ops).reports).count() as u64;
+        let hits = (report.hits.len() as u64).div_ceil(reporting.max(1)).clamp(1, 1 << 10) as u32;
+        let request = Request {
+            requested_worker_groups: self.config.worker_groups,
+            max_compute_workgroups_per_dimension: u32::from(u16::MAX),
+            max_compute_invocations_per_workgroup: capabilities.max_workgroup_invocations,
+            // Only what reports hits needs room for them.
+            requested_hit_capacity: if reporting == 0 { 1 } else { 0 },
+            expected_hits_per_item: hits,
+            hot_opcode_count: count(hot),
+            hot_window_count: self.windows.hot,
+            resident_device_bytes: self.arena.bytes() + 4 * u64::from(self.faults.len()),
+            device_memory_budget_bytes: self.config.budget,
+            ..Request::direct(count(items.len()), 0, capabilities.max_workgroup_size[0])
+        };
+        self.config.policy.recommend(&request)
+    }
+
+    /// What a unit takes of memory while it runs: its columns.
+    fn wave(&self, items: &[Resolved], unit: &Unit) -> Wave {
+        let body = match unit.window {
+            Some(window) => &self.windows.bodies[window as usize].0,
+            None => &items[unit.head as usize].op(&self.ops).body,
+        };
+        Wave { frontier_bytes: 8 * (1 + body.slots.len() as u64), ..Wave::default() }
     }
 
     /// Looks up what an item names. One of zeros is nothing.
@@ -337,117 +424,120 @@ impl Session {
         Ok(Some(Resolved { item, position, op: number, parts }))
     }
 
+    /// Decides which kernels items of each operation are for, with few elements and with many. What has no kernel of its own yet is
+    /// interpreted.
+    fn buckets(&mut self, items: &[Resolved], compiles: bool, width: u32) -> Result<Vec<[Key; 2]>, Error> {
+        let mut wanted = vec![[false; 2]; self.ops.len()];
+        for item in items {
+            let length = item.length(item.op(&self.ops).body.extent.handle);
+            wanted[item.op as usize][usize::from(length > FEW)] = true;
+        }
+        let mut buckets = Vec::with_capacity(self.ops.len());
+        for (number, op) in (0..).zip(&self.ops) {
+            let mut keys = [false, true].map(|many| Key::new(Runs::Op(number), &op.body, many, width));
+            for (key, wanted) in keys.iter_mut().zip(wanted[number as usize]) {
+                if !wanted || (compiles && self.kernels.request(*key, &op.body, number)) {
+                    continue;
+                }
+                let all = Key { runs: Runs::All, ..*key };
+                let taken = (0..).zip(&self.ops).filter(|(_, op)| all.takes(&op.body));
+                let bodies: Vec<(u32, &Body)> = taken.map(|(number, op)| (number, &op.body)).collect();
+                // What is too much together is compiled by itself.
+                match self.kernels.require(all, &bodies) {
+                    Ok(()) => *key = all,
+                    Err(_) => self.kernels.require(*key, &[(number, &op.body)])?,
+                }
+            }
+            buckets.push(keys);
+        }
+        Ok(buckets)
+    }
+
     /// Appends the launches of units that do not depend on each other, sorted by their kernels.
-    fn fill(&mut self, batch: &mut Batch, items: &[Resolved], units: &[Unit]) -> Result<(), Error> {
-        let of_windows = self.keys.len();
-        let mut ends = vec![0u32; of_windows + 2 * self.windows.bodies.len()];
+    fn fill(&self, batch: &mut Batch, launching: &Launching, items: &[Resolved], units: &[Unit]) {
+        let mut keys: Vec<Key> = Vec::new();
+        let mut ends: Vec<u32> = Vec::new();
+        let mut kernels = Vec::with_capacity(units.len());
+        let mut last = None;
         for unit in units {
-            ends[self.bucket(items, unit)] += 1;
+            let key = self.key(launching, items, unit);
+            // Neighbours are often for the same kernel.
+            let kernel = match last {
+                Some((known, kernel)) if known == key => kernel,
+                _ => keys.iter().position(|known| *known == key).unwrap_or_else(|| {
+                    keys.push(key);
+                    ends.push(0);
+                    keys.len() - 1
+                }),
+            };
+            last = Some((key, kernel));
+            ends[kernel] += 1;
+            kernels.push(kernel);
         }
         let mut start = 0;
         for end in &mut ends {
             start += std::mem::replace(end, start);
         }
-        // What is the start of each bucket becomes its end while it is filled.
+        // What is the start of each kernel's units becomes their end while they are sorted.
         let mut sorted = vec![Unit { head: 0, window: None }; units.len()];
-        for unit in units {
-            let end = &mut ends[self.bucket(items, unit)];
-            sorted[*end as usize] = *unit;
-            *end += 1;
+        for (unit, kernel) in units.iter().zip(kernels) {
+            sorted[ends[kernel] as usize] = *unit;
+            ends[kernel] += 1;
         }
         start = 0;
-        for (bucket, end) in ends.into_iter().enumerate() {
+        for (key, end) in keys.into_iter().zip(ends) {
             let units = &sorted[start as usize..end as usize];
             start = end;
-            if units.is_empty() {
-                continue;
-            }
-            let key = match bucket.checked_sub(of_windows) {
-                None => self.keys[bucket],
-                Some(window) => self.window_key(window / 2, window % 2 == 1),
-            };
-            self.compile(key)?;
             let at = batch.work.len() as u32;
-            for &column in &self.kernels[&key].columns {
+            let columns = self.kernels.get(key).map_or(&[][..], |compiled| &compiled.columns);
+            for &column in columns {
                 let next = &self.windows.next;
                 batch.work.extend(units.iter().map(|unit| unit.column(column, items, next)));
             }
             batch.launches.push(Launch { key, at, count: units.len() as u32 });
             batch.items.extend(units.iter().map(|unit| items[unit.head as usize].position));
         }
-        Ok(())
     }
 
-    /// The position of the kernel of a unit: those of operations come first, then two for each window.
-    fn bucket(&self, items: &[Resolved], unit: &Unit) -> usize {
+    /// The kernel that a unit is for.
+    fn key(&self, launching: &Launching, items: &[Resolved], unit: &Unit) -> Key {
         let item = &items[unit.head as usize];
-        let many = usize::from(item.length(self.ops[item.op as usize].body.extent.handle) > FEW);
         match unit.window {
-            Some(window) => self.keys.len() + 2 * window as usize + many,
-            None => self.buckets[item.op as usize][many],
-        }
-    }
-
-    fn window_key(&self, window: usize, many: bool) -> Key {
-        let body = &self.windows.bodies[window];
-        Key::new(Runs::Window(window as u32), body, many)
-    }
-
-    /// Decides which kernels items of each operation are for: with few elements, and with many.
-    fn assign_kernels(&mut self) {
-        self.keys.clear();
-        self.buckets.clear();
-        for (number, op) in (0..).zip(&self.ops) {
-            let runs = if self.config.mode == Mode::Jit { Runs::Op(number) } else { Runs::All };
-            let keys = &mut self.keys;
-            self.buckets.push([false, true].map(|many| {
-                let key = Key::new(runs, &op.body, many);
-                keys.iter().position(|known| *known == key).unwrap_or_else(|| {
-                    keys.push(key);
-                    keys.len() - 1
-                })
-            }));
-        }
-    }
-
-    fn compile(&mut self, key: Key) -> Result<(), Error> {
-        if self.kernels.contains_key(&key) {
-            return Ok(());
-        }
-        let fits = |op: &Op| {
-            !op.body.facts.collective
-                || (key.worker == Worker::Workgroup && op.body.program.workgroup_size[0] == key.width)
-        };
-        let bodies: Vec<(u32, &Body)> = match key.runs {
-            Runs::Op(op) => vec![(op, &self.ops[op as usize].body)],
-            Runs::Window(window) => vec![(window, &self.windows.bodies[window as usize])],
-            Runs::All => {
-                (0..).zip(&self.ops).filter(|(_, op)| fits(op)).map(|(number, op)| (number, &op.body)).collect()
+            Some(window) => {
+                let (body, many) = &self.windows.bodies[window as usize];
+                Key::new(Runs::Window(window), body, *many, launching.width)
             }
-        };
-        let Kernel { program, columns } = Kernel::new(&bodies, key.worker, key.width)?;
-        let kernel = self.device.compile(&program)?;
-        self.kernels.insert(key, Compiled { kernel, columns });
-        Ok(())
+            None => {
+                let many = item.length(item.op(&self.ops).body.extent.handle) > FEW;
+                launching.buckets[item.op as usize][usize::from(many)]
+            }
+        }
     }
 
     /// Runs launches, in order, and reports what happened to their items.
-    fn run(&mut self, batch: Batch, report: &mut Report) -> Result<(), Error> {
+    fn run(&mut self, batch: Batch, launching: &Launching, report: &mut Report) -> Result<(), Error> {
         if batch.launches.is_empty() {
             return Ok(());
         }
         let work = self.device.upload(Element::U32, bytemuck::cast_slice(&batch.work))?;
+        if let Some(recommendation) = report.recommendation
+            && self.hits[0].len() < recommendation.hit_capacity
+            && batch.launches.iter().any(|launch| self.reports(launch))
+        {
+            self.hits[0] = self.device.allocate(Element::U32, u64::from(recommendation.hit_capacity))?;
+        }
         loop {
             let dispatches: Vec<Dispatch<'_>> =
-                batch.launches.iter().map(|launch| self.dispatch(launch, &work)).collect();
+                batch.launches.iter().filter_map(|launch| self.dispatch(launch, launching, &work)).collect();
             let reports = self.device.submit(&dispatches)?.wait()?;
             report.launches += reports.len() as u64;
             let mut items = batch.items.iter();
             for (launch, done) in batch.launches.iter().zip(reports) {
                 report.device += done.time;
+                report.interpreted += if launch.key.runs == Runs::All { u64::from(launch.count) } else { 0 };
                 let items = items.by_ref().take(launch.count as usize);
                 if done.outcome != Outcome::Completed {
-                    let failed = items.map(|position| self.taken + u64::from(*position));
+                    let failed = items.map(|position| self.done + u64::from(*position));
                     report.failures.extend(failed.map(|item| (item, Failure::Unfinished(done.outcome.clone()))));
                 } else {
                     items.for_each(drop);
@@ -457,12 +547,14 @@ impl Session {
                 break;
             }
         }
-        let notes = |launch: &Launch| self.kernels[&launch.key].columns.contains(&Column::Fault);
+        let notes = |launch: &Launch| {
+            self.kernels.get(launch.key).is_some_and(|compiled| compiled.columns.contains(&Column::Fault))
+        };
         if batch.launches.iter().any(notes) { self.take_faults(report) } else { Ok(()) }
     }
 
-    fn dispatch(&self, launch: &Launch, work: &Buffer) -> Dispatch<'_> {
-        let kernel = &self.kernels[&launch.key].kernel;
+    fn dispatch(&self, launch: &Launch, launching: &Launching, work: &Buffer) -> Option<Dispatch<'_>> {
+        let kernel = &self.kernels.get(launch.key)?.kernel;
         let workers = match launch.key.worker {
             Worker::Invocation => launch.count.div_ceil(launch.key.width),
             Worker::Workgroup => launch.count,
@@ -487,18 +579,13 @@ impl Session {
             .values()
             .filter(|memory| matches!(memory.space, Space::Storage(_) | Space::Uniform));
         let arguments = bound.map(|memory| (memory.name.as_str(), argument(&memory.name))).collect();
-        let grid = Grid::groups([workers.min(self.config.worker_groups), 1, 1]);
-        Dispatch { kernel, grid, arguments, limits: Limits::default() }
+        let grid = Grid::groups([workers.min(launching.groups), 1, 1]);
+        Some(Dispatch { kernel, grid, arguments, limits: Limits::default() })
     }
 
     /// Takes what was reported. If that is more than there was memory for, there is enough now, and the batch has to run again.
     fn take_hits(&mut self, batch: &Batch, report: &mut Report) -> Result<bool, Error> {
-        let reports = |launch: &Launch| match launch.key.runs {
-            Runs::Op(op) => self.ops[op as usize].reports,
-            Runs::Window(_) => false,
-            Runs::All => self.ops.iter().any(|op| op.reports),
-        };
-        if !batch.launches.iter().any(reports) {
+        if !batch.launches.iter().any(|launch| self.reports(launch)) {
             return Ok(false);
         }
         let count = words(&self.hits[1].read()?)[0];
@@ -514,6 +601,15 @@ impl Session {
         Ok(false)
     }
 
+    /// Whether there may be hits of a launch.
+    fn reports(&self, launch: &Launch) -> bool {
+        match launch.key.runs {
+            Runs::Op(op) => self.ops[op as usize].reports,
+            Runs::Window(_) => false,
+            Runs::All => self.ops.iter().any(|op| op.reports),
+        }
+    }
+
     fn take_faults(&mut self, report: &mut Report) -> Result<(), Error> {
         if words(&self.faults.slice(0..1)?.read()?)[0] == 0 {
             return Ok(());
@@ -525,7 +621,7 @@ impl Session {
                 Some(Fault::OutOfFuel) => Failure::OutOfFuel,
                 Some(Fault::Trapped(code)) => Failure::Trapped(code),
             };
-            report.failures.push((self.taken + position as u64, failure));
+            report.failures.push((self.done + position as u64, failure));
         }
         self.faults.write(&vec![0; 4 * noted.len()])
     }
@@ -533,6 +629,16 @@ impl Session {
 
 fn words(bytes: &[u8]) -> Vec<u32> {
     bytemuck::pod_collect_to_vec(bytes)
+}
+
+/// How units are launched.
+struct Launching {
+    /// For each operation, the kernels of items with few elements and with many.
+    buckets: Vec<[Key; 2]>,
+    /// Invocations of a workgroup, where the body does not say.
+    width: u32,
+    /// The most workgroups of a launch.
+    groups: u32,
 }
 
 /// Launches that are submitted together.

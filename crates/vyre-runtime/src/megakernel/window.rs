@@ -14,7 +14,7 @@ use vyre_foundation::transform::fuse::{self, Bound, ScalarId, Stage};
 
 use super::kernel::{Body, Field, Slot};
 use super::op::Op;
-use super::session::Resolved;
+use super::session::{FEW, Resolved};
 
 /// The most items of a window.
 const MOST_ITEMS: usize = 8;
@@ -43,45 +43,71 @@ pub(super) struct Windows {
     counts: FxHashMap<Shape, u32>,
     /// What was fused, and of how many items; `None` cannot be.
     fused: FxHashMap<Shape, Option<(u32, usize)>>,
-    pub(super) bodies: Vec<Body>,
+    /// What was fused, and whether it has more than a few elements; whether its kernel is ready; and how many items it has.
+    pub(super) bodies: Vec<(Body, bool)>,
+    pub(super) ready: Vec<bool>,
+    members: Vec<usize>,
+    /// How many chains of the last items came often.
+    pub(super) hot: u32,
     /// For each item the next one of its chain, or itself.
     pub(super) next: Vec<u32>,
     pub(super) units: Vec<Unit>,
     unit_of: Vec<u32>,
+    is_linked: Vec<bool>,
     /// Of units.
     pub(super) dependencies: Vec<Dependency>,
 }
 
 impl Windows {
-    /// Makes units of items, and of the dependencies of items those of units. Chains that have come `threshold` times are windows;
-    /// if that is 0, there are none.
+    /// Counts the chains of items, and fuses those that have come `threshold` times.
     pub(super) fn find(&mut self, items: &[Resolved], ops: &[Op], dependencies: &[Dependency], threshold: u32) {
         self.next.clear();
         self.next.extend(0..items.len() as u32);
-        if threshold > 0 {
-            self.link(items, ops, dependencies);
-        }
         self.units.clear();
-        self.unit_of.clear();
-        self.unit_of.resize(items.len(), u32::MAX);
+        self.hot = 0;
+        self.link(items, ops, dependencies);
+        self.is_linked.clear();
+        self.is_linked.resize(items.len(), false);
+        for (item, &next) in self.next.iter().enumerate() {
+            self.is_linked[next as usize] |= next as usize != item;
+        }
         for head in 0..items.len() {
-            let mut at = head;
-            // What belongs to a chain is done with the first of it.
-            while self.unit_of[at] == u32::MAX {
-                let chain = self.chain(at);
+            // What is behind another item comes with the first of its chain.
+            let mut at = (!self.is_linked[head]).then_some(head);
+            while let Some(first) = at {
+                let chain = self.chain(first);
                 let window = if chain.len() > 1 { self.window(items, ops, &chain, threshold) } else { None };
                 let members = window.map_or(1, |(_, members)| members);
-                let unit = self.units.len() as u32;
-                self.units.push(Unit { head: at as u32, window: window.map(|(window, _)| window) });
-                for &member in &chain[..members] {
-                    self.unit_of[member] = unit;
-                }
-                let Some(&rest) = chain.get(members) else { break };
-                at = rest;
+                self.hot += u32::from(window.is_some());
+                self.units.push(Unit { head: first as u32, window: window.map(|(window, _)| window) });
+                at = chain.get(members).copied().or_else(|| {
+                    let last = chain[chain.len() - 1];
+                    Some(self.next[last] as usize).filter(|&next| next != last)
+                });
             }
         }
+    }
+
+    /// Makes of the dependencies of items those of units. Windows that are not to be run, or not ready, come apart.
+    pub(super) fn merge(&mut self, items: &[Dependency], promoted: bool) {
+        let mut units = Vec::with_capacity(self.units.len());
+        self.unit_of.clear();
+        self.unit_of.resize(self.next.len(), 0);
+        for unit in std::mem::take(&mut self.units) {
+            let members = unit.window.map_or(1, |window| self.members[window as usize]);
+            let window = unit.window.filter(|&window| promoted && self.ready[window as usize]);
+            let mut item = unit.head;
+            for member in 0..members {
+                if member == 0 || window.is_none() {
+                    units.push(Unit { head: item, window });
+                }
+                self.unit_of[item as usize] = units.len() as u32 - 1;
+                item = self.next[item as usize];
+            }
+        }
+        self.units = units;
         self.dependencies.clear();
-        for &Dependency { before, after } in dependencies {
+        for &Dependency { before, after } in items {
             let [before, after] = [before, after].map(|item| self.unit_of[item] as usize);
             if before != after {
                 self.dependencies.push(Dependency { before, after });
@@ -125,7 +151,10 @@ impl Windows {
             return None;
         }
         let fused = fuse(items, ops, chain).map(|(body, members)| {
-            self.bodies.push(body);
+            let head = &items[chain[0]];
+            self.bodies.push((body, head.length(head.op(ops).body.extent.handle) > FEW));
+            self.ready.push(false);
+            self.members.push(members);
             (self.bodies.len() as u32 - 1, members)
         });
         self.fused.insert(shape, fused);

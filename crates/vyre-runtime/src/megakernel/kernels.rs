@@ -1,0 +1,142 @@
+//! The kernels that a session has, and those that are on their way: compiling takes longer than interpreting some items.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use rustc_hash::FxHashMap;
+use vyre_driver::{Device, Error};
+
+use super::kernel::{Body, Column, Kernel, Worker};
+
+/// Which units a kernel is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) runs: Runs,
+    pub(super) worker: Worker,
+    /// Invocations of a workgroup.
+    pub(super) width: u32,
+}
+
+/// What a kernel runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Runs {
+    Op(u32),
+    Window(u32),
+    /// Any operation: this is the interpreter.
+    All,
+}
+
+impl Key {
+    /// The kernel for units of few or many elements. Where invocations work together, the body decides how many there are.
+    pub(super) fn new(runs: Runs, body: &Body, many: bool, width: u32) -> Key {
+        match (body.facts.collective, many) {
+            (true, _) => Key { runs, worker: Worker::Workgroup, width: body.program.workgroup_size[0] },
+            (false, true) => Key { runs, worker: Worker::Workgroup, width },
+            (false, false) => Key { runs, worker: Worker::Invocation, width },
+        }
+    }
+
+    /// Whether a body can be run by an interpreter like this.
+    pub(super) fn takes(&self, body: &Body) -> bool {
+        !body.facts.collective || (self.worker == Worker::Workgroup && body.program.workgroup_size[0] == self.width)
+    }
+}
+
+pub(super) struct Compiled {
+    pub(super) kernel: vyre_driver::Kernel,
+    pub(super) columns: Vec<Column>,
+}
+
+enum State {
+    Coming,
+    Ready(Compiled),
+    /// The device cannot run it.
+    Impossible(Error),
+}
+
+type Finished = (Key, Result<Compiled, Error>);
+
+pub(super) struct Kernels {
+    device: Device,
+    known: FxHashMap<Key, State>,
+    coming: usize,
+    finished: Receiver<Finished>,
+    finish: Sender<Finished>,
+}
+
+impl Kernels {
+    pub(super) fn new(device: &Device) -> Kernels {
+        let (finish, finished) = channel();
+        Kernels { device: device.clone(), known: FxHashMap::default(), coming: 0, finished, finish }
+    }
+
+    /// Forgets kernels of all operations, because there is one more.
+    pub(super) fn forget_interpreters(&mut self) {
+        self.finish_all();
+        self.known.retain(|key, _| key.runs != Runs::All);
+    }
+
+    /// A kernel that is there.
+    pub(super) fn get(&self, key: Key) -> Option<&Compiled> {
+        match self.known.get(&key) {
+            Some(State::Ready(compiled)) => Some(compiled),
+            Some(State::Coming | State::Impossible(_)) | None => None,
+        }
+    }
+
+    /// Whether a kernel is there. If it is not, somebody compiles it.
+    pub(super) fn request(&mut self, key: Key, body: &Body, number: u32) -> bool {
+        self.take_finished();
+        if !self.known.contains_key(&key) {
+            self.known.insert(key, State::Coming);
+            self.coming += 1;
+            let (device, body, finish) = (self.device.clone(), body.clone(), self.finish.clone());
+            std::thread::spawn(move || {
+                // Nobody waits for it any more if the session is gone.
+                let _ = finish.send((key, compile(&device, key, &[(number, &body)])));
+            });
+        }
+        self.get(key).is_some()
+    }
+
+    /// Compiles a kernel, if it is not there, and waits for it.
+    ///
+    /// # Errors
+    /// The device cannot run it.
+    pub(super) fn require(&mut self, key: Key, bodies: &[(u32, &Body)]) -> Result<(), Error> {
+        if matches!(self.known.get(&key), Some(State::Coming)) {
+            self.finish_all();
+        }
+        let state = self.known.entry(key).or_insert_with(|| match compile(&self.device, key, bodies) {
+            Ok(compiled) => State::Ready(compiled),
+            Err(error) => State::Impossible(error),
+        });
+        match state {
+            State::Impossible(error) => Err(error.clone()),
+            State::Ready(_) | State::Coming => Ok(()),
+        }
+    }
+
+    /// Waits for what is being compiled.
+    pub(super) fn finish_all(&mut self) {
+        while self.coming > 0 {
+            let Ok(finished) = self.finished.recv() else { break };
+            self.take(finished);
+        }
+    }
+
+    fn take_finished(&mut self) {
+        while let Ok(finished) = self.finished.try_recv() {
+            self.take(finished);
+        }
+    }
+
+    fn take(&mut self, (key, result): Finished) {
+        self.coming -= 1;
+        self.known.insert(key, result.map_or_else(State::Impossible, State::Ready));
+    }
+}
+
+fn compile(device: &Device, key: Key, bodies: &[(u32, &Body)]) -> Result<Compiled, Error> {
+    let Kernel { program, columns } = Kernel::new(bodies, key.worker, key.width)?;
+    Ok(Compiled { kernel: device.compile(&program)?, columns })
+}
