@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use vyre_driver::backend::{self, Backend, Bound, Command, Completion, Device, Groups, Kernel, Memory, Range, Ticket};
+use vyre_driver::backend::{
+    self, Backend, Bound, Command, Completion, Contents, Device, Groups, Kernel, Memory, Range, Ticket,
+};
 use vyre_driver::{Capabilities, DeviceKind, Error, Floats};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::entity::Arena;
@@ -363,7 +365,12 @@ impl Queue {
                 Command::Launch(launch) => completion.reports.push(self.launch(&launch, cancelled)?),
                 Command::Write(range, data) => self.write(&range, &data),
                 Command::Clear(range) => self.clear(&range),
-                Command::Read(range) => completion.data.push(self.read(&range)),
+                Command::Read(range, alignment) => completion.data.push(match alignment {
+                    2 => Contents::Halves(self.read(&range)),
+                    4 => Contents::Words(self.read(&range)),
+                    8 => Contents::Doubles(self.read(&range)),
+                    _ => Contents::Bytes(self.read(&range)),
+                }),
             }
         }
         Ok(completion)
@@ -386,7 +393,7 @@ impl Queue {
         });
     }
 
-    fn read(&self, range: &Range) -> Vec<u8> {
+    fn read<W: bytemuck::Pod>(&self, range: &Range) -> Vec<W> {
         /// The memory of a vector whose parts several threads write.
         struct Target(*mut u8);
         // SAFETY: it is written only as described below.
@@ -398,8 +405,8 @@ impl Queue {
         }
 
         let (block, size) = (block_of(range), range.bytes as usize);
-        let mut data = Vec::<u8>::with_capacity(size);
-        let target = Target(data.as_mut_ptr());
+        let mut data = Vec::<W>::with_capacity(size / size_of::<W>());
+        let target = Target(data.as_mut_ptr().cast());
         // SAFETY: the vector has that capacity.
         unsafe { memory::advise_huge_pages(target.start(), size) };
         self.in_parts(size, &|part| {
@@ -408,8 +415,8 @@ impl Queue {
             // parts are done, and parts do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(source, target.start().add(part.start), part.len()) };
         });
-        // SAFETY: the parts cover all of it, and all of them are written.
-        unsafe { data.set_len(size) };
+        // SAFETY: the parts cover all of it, all of them are written, and all bytes are values of such types.
+        unsafe { data.set_len(size / size_of::<W>()) };
         data
     }
 
@@ -522,18 +529,18 @@ mod tests {
             let cleared = 100..bytes as usize - 100;
             let commands = vec![
                 Command::Write(range(16, bytes - 48), written.clone()),
-                Command::Read(range(0, bytes)),
+                Command::Read(range(0, bytes), 1),
                 Command::Clear(range(cleared.start as u64, cleared.len() as u64)),
-                Command::Read(range(0, bytes)),
-                Command::Read(range(17, 0)),
+                Command::Read(range(0, bytes), 1),
+                Command::Read(range(17, 0), 1),
             ];
             let result = device.submit(commands).expect("a device that is there").wait(None);
             let data = result.expect("there is no limit").expect("nothing that can fail").data;
             let mut expected = [&[0; 16][..], &written[..], &[0; 32][..]].concat();
-            assert!(data[0] == expected);
+            assert!(data[0].bytes() == expected);
             expected[cleared].fill(0);
-            assert!(data[1] == expected);
-            assert!(data[2].is_empty());
+            assert!(data[1].bytes() == expected);
+            assert!(data[2].bytes().is_empty());
         }
     }
 
@@ -544,7 +551,7 @@ mod tests {
         let range = || Range { memory: memory.clone(), start: 0, bytes: 16 };
         let mut tickets = Vec::new();
         for round in 0..200u8 {
-            let commands = vec![Command::Write(range(), vec![round; 16]), Command::Read(range())];
+            let commands = vec![Command::Write(range(), vec![round; 16]), Command::Read(range(), 4)];
             tickets.push((round, device.submit(commands).expect("a device that is there")));
             // Some wait at once and work, some wait for a time and leave it to the device, and some come late.
             let limit = Some(Duration::from_secs(600));
@@ -555,7 +562,8 @@ mod tests {
             };
             for (round, mut ticket) in tickets.drain(..).rev() {
                 let result = ticket.wait(wait).expect("more than enough time");
-                assert_eq!(result.expect("nothing that can fail").data, [vec![round; 16]]);
+                let words = vec![u32::from_ne_bytes([round; 4]); 4];
+                assert_eq!(result.expect("nothing that can fail").data, [Contents::Words(words)]);
             }
         }
     }

@@ -79,8 +79,56 @@ pub enum Command {
     Write(Range, Vec<u8>),
     /// Fills with zeros.
     Clear(Range),
-    /// Reads bytes, into the [`Completion`].
-    Read(Range),
+    /// Reads bytes, into the [`Completion`], for elements of this alignment.
+    Read(Range, usize),
+}
+
+/// Bytes that were read. A vector of elements has them without another copy if their alignment was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// For elements of any alignment.
+    Bytes(Vec<u8>),
+    /// For elements of alignment 2.
+    Halves(Vec<u16>),
+    /// For elements of alignment 4.
+    Words(Vec<u32>),
+    /// For elements of alignment 8.
+    Doubles(Vec<u64>),
+}
+
+impl Contents {
+    /// A copy of bytes, for elements of an alignment of which they are a multiple.
+    pub fn copied(bytes: &[u8], alignment: usize) -> Contents {
+        match alignment {
+            2 => Contents::Halves(bytemuck::pod_collect_to_vec(bytes)),
+            4 => Contents::Words(bytemuck::pod_collect_to_vec(bytes)),
+            8 => Contents::Doubles(bytemuck::pod_collect_to_vec(bytes)),
+            _ => Contents::Bytes(bytes.to_vec()),
+        }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Contents::Bytes(bytes) => bytes,
+            Contents::Halves(halves) => bytemuck::cast_slice(halves),
+            Contents::Words(words) => bytemuck::cast_slice(words),
+            Contents::Doubles(doubles) => bytemuck::cast_slice(doubles),
+        }
+    }
+
+    /// The elements that they are.
+    pub fn elements<T: bytemuck::Pod>(self) -> Vec<T> {
+        fn cast<W: bytemuck::Pod, T: bytemuck::Pod>(words: Vec<W>) -> Vec<T> {
+            bytemuck::allocation::try_cast_vec(words).unwrap_or_else(|(_, words)| bytemuck::pod_collect_to_vec(&words))
+        }
+        match self {
+            Contents::Bytes(bytes) => cast(bytes),
+            Contents::Halves(halves) => cast(halves),
+            Contents::Words(words) => cast(words),
+            Contents::Doubles(doubles) => cast(doubles),
+        }
+    }
 }
 
 /// A kernel with everything it is run with.
@@ -119,7 +167,7 @@ pub struct Completion {
     /// One for each launch, in order.
     pub reports: Vec<Report>,
     /// One for each read, in order.
-    pub data: Vec<Vec<u8>>,
+    pub data: Vec<Contents>,
 }
 
 /// A batch that has been submitted.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use vyre_foundation::ir::Element;
 use vyre_foundation::launch;
 
-use crate::backend::{self, Command, Completion};
+use crate::backend::{self, Command, Completion, Contents};
 use crate::device::{Core, Pending};
 use crate::{Device, Error, Work};
 
@@ -189,7 +189,18 @@ impl Buffer {
     /// # Errors
     /// The device was lost.
     pub fn read(&self) -> Result<Vec<u8>, Error> {
-        self.download()?.wait()
+        self.elements()
+    }
+
+    /// Reads the contents as elements of a type, whose size divides that of the buffer.
+    ///
+    /// # Errors
+    /// The device was lost.
+    pub fn elements<T: bytemuck::Pod>(&self) -> Result<Vec<T>, Error> {
+        match self.begin_reading(align_of::<T>())? {
+            None => Ok(Vec::new()),
+            Some(mut pending) => Ok(contents(pending.wait_on()?).map_or_else(Vec::new, Contents::elements)),
+        }
     }
 
     /// Begins to read the contents, as they are after everything that was submitted before.
@@ -197,10 +208,16 @@ impl Buffer {
     /// # Errors
     /// The device was lost.
     pub fn download(&self) -> Result<Download, Error> {
+        Ok(Download { pending: self.begin_reading(1)? })
+    }
+
+    /// `None` if there is nothing to read.
+    fn begin_reading(&self, alignment: usize) -> Result<Option<Pending>, Error> {
         let range = self.live("buffer")?;
-        let core = &self.allocation.core;
-        let pending = if range.bytes == 0 { None } else { Some(core.submit(vec![Command::Read(range)], Work::Read)?) };
-        Ok(Download { pending })
+        if range.bytes == 0 {
+            return Ok(None);
+        }
+        self.allocation.core.submit(vec![Command::Read(range, alignment)], Work::Read).map(Some)
     }
 
     /// The buffer as an argument, for checks.
@@ -261,7 +278,7 @@ impl Download {
     pub fn wait(self) -> Result<Vec<u8>, Error> {
         match self.pending {
             None => Ok(Vec::new()),
-            Some(mut pending) => pending.wait_on().map(contents),
+            Some(mut pending) => pending.wait_on().map(bytes),
         }
     }
 
@@ -269,11 +286,15 @@ impl Download {
     pub fn poll(&mut self, timeout: Duration) -> Option<Result<Vec<u8>, Error>> {
         match &mut self.pending {
             None => Some(Ok(Vec::new())),
-            Some(pending) => pending.wait(Some(timeout)).map(|result| result.map(contents)),
+            Some(pending) => pending.wait(Some(timeout)).map(|result| result.map(bytes)),
         }
     }
 }
 
-fn contents(mut completion: Completion) -> Vec<u8> {
-    completion.data.pop().unwrap_or_default()
+fn contents(mut completion: Completion) -> Option<Contents> {
+    completion.data.pop()
+}
+
+fn bytes(completion: Completion) -> Vec<u8> {
+    contents(completion).map_or_else(Vec::new, Contents::elements)
 }

@@ -8,7 +8,7 @@ use vyre_foundation::ir::{Program, TypeSet};
 use vyre_foundation::launch::{Outcome, Report};
 use vyre_foundation::validate::limits;
 
-use crate::backend::{Backend, Command, Completion, Device, Kernel, Memory, Ticket};
+use crate::backend::{Backend, Command, Completion, Contents, Device, Kernel, Memory, Ticket};
 use crate::{Capabilities, DeviceKind, Error, Floats};
 
 /// The null backend. Its kernels complete at once and write nothing; its memory reads as zeros.
@@ -81,7 +81,9 @@ impl Device for NullDevice {
                     instructions: None,
                     time: Duration::ZERO,
                 }),
-                Command::Read(range) => completion.data.push(vec![0; range.bytes as usize]),
+                Command::Read(range, alignment) => {
+                    completion.data.push(Contents::copied(&vec![0; range.bytes as usize], alignment));
+                }
                 Command::Write(..) | Command::Clear(_) => {}
             }
         }

@@ -9,7 +9,9 @@ use vyre_foundation::ir::{Program, TypeSet};
 use vyre_foundation::launch::{self, Arguments, Report, Slice};
 use vyre_foundation::validate::limits;
 
-use crate::backend::{Backend, Bound, Command, Completion, Device, Groups, Kernel, Launch, Memory, Range, Ticket};
+use crate::backend::{
+    Backend, Bound, Command, Completion, Contents, Device, Groups, Kernel, Launch, Memory, Range, Ticket,
+};
 use crate::null::Done;
 use crate::{Capabilities, DeviceKind, Error, Floats};
 
@@ -110,8 +112,9 @@ impl Device for OracleDevice {
                     OracleMemory::of(&range.memory).bytes()[bytes_of(&range)].copy_from_slice(&data);
                 }
                 Command::Clear(range) => OracleMemory::of(&range.memory).bytes()[bytes_of(&range)].fill(0),
-                Command::Read(range) => {
-                    completion.data.push(OracleMemory::of(&range.memory).bytes()[bytes_of(&range)].to_vec());
+                Command::Read(range, alignment) => {
+                    let memory = OracleMemory::of(&range.memory);
+                    completion.data.push(Contents::copied(&memory.bytes()[bytes_of(&range)], alignment));
                 }
             }
         }

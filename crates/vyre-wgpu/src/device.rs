@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use vyre_driver::backend::{
-    Backend, Bound, Command, Completion, Device, Groups, Kernel, Launch, Memory, Range, Ticket,
+    Backend, Bound, Command, Completion, Contents, Device, Groups, Kernel, Launch, Memory, Range, Ticket,
 };
 use vyre_driver::{Capabilities, DeviceKind, Error, Floats};
 use vyre_foundation::analysis::{Interval, Lengths};
@@ -379,7 +379,7 @@ impl Device for WgpuDevice {
         let mut recorder = stream.recorder();
         let reported = commands.iter().map(|command| match command {
             Command::Launch(launch) => u64::from(report_words(&kernel_of(launch).control, launch.limits).1),
-            Command::Write(..) | Command::Clear(_) | Command::Read(_) => 0,
+            Command::Write(..) | Command::Clear(_) | Command::Read(..) => 0,
         });
         stream.reserve_report(&mut recorder, reported.max().unwrap_or(0))?;
         let mut batch =
@@ -389,7 +389,7 @@ impl Device for WgpuDevice {
                 Command::Launch(launch) => batch.launch(&launch)?,
                 Command::Write(range, data) => batch.write(&range, data)?,
                 Command::Clear(range) => batch.clear(&range)?,
-                Command::Read(range) => batch.read(&range)?,
+                Command::Read(range, alignment) => batch.read(&range, alignment)?,
             }
         }
         let Batch { steps, mut launches, reads, .. } = batch;
@@ -441,6 +441,7 @@ struct Batch<'d> {
 struct Read {
     staging: Arc<Staging>,
     bytes: std::ops::Range<usize>,
+    alignment: usize,
 }
 
 /// A launch whose report is not there yet.
@@ -478,12 +479,12 @@ impl Batch<'_> {
         Ok(staging)
     }
 
-    fn read(&mut self, range: &Range) -> Result<(), Error> {
+    fn read(&mut self, range: &Range, alignment: usize) -> Result<(), Error> {
         let start = range.start & !3;
         let end = (range.start + range.bytes).next_multiple_of(4);
         let staging = self.stage(buffer(&range.memory), start, end - start)?;
         let first = (range.start - start) as usize;
-        self.reads.push(Read { staging, bytes: first..first + range.bytes as usize });
+        self.reads.push(Read { staging, bytes: first..first + range.bytes as usize, alignment });
         Ok(())
     }
 
@@ -849,8 +850,8 @@ impl WgpuTicket {
             }
             completion.reports.push(report);
         }
-        for Read { staging, bytes } in &self.reads {
-            completion.data.push(staging.contents()?[bytes.clone()].to_vec());
+        for Read { staging, bytes, alignment } in &self.reads {
+            completion.data.push(Contents::copied(&staging.contents()?[bytes.clone()], *alignment));
         }
         Ok(completion)
     }

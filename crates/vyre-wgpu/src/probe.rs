@@ -81,7 +81,7 @@ pub(crate) fn floats(device: &dyn Device) -> Result<Floats, Error> {
     arguments.push(Some(Bound::Range(found.clone())));
     let groups = Groups::Fixed([(inputs.len() as u32).div_ceil(64), 1, 1]);
     let launch = Command::Launch(Launch { kernel, groups, arguments, limits: Limits::default() });
-    let mut ticket = device.submit(vec![Command::Write(given, data), launch, Command::Read(found)])?;
+    let mut ticket = device.submit(vec![Command::Write(given, data), launch, Command::Read(found, 4)])?;
     let completion = loop {
         if let Some(completion) = ticket.wait(None) {
             break completion?;
@@ -92,7 +92,7 @@ pub(crate) fn floats(device: &dyn Device) -> Result<Floats, Error> {
     for (position, &[a, b, c]) in inputs.iter().enumerate() {
         for (operation, expected) in expected(a, b, c).into_iter().enumerate() {
             let at = 4 * (9 * position + operation);
-            let bytes = &completion.data[0][at..at + 4];
+            let bytes = &completion.data[0].bytes()[at..at + 4];
             let found = f32::from_le_bytes(bytes.try_into().expect("four bytes"));
             if same(found, expected) {
                 continue;

@@ -71,7 +71,7 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// The device was lost.
     pub fn download(&self) -> Result<Vec<T>, Error> {
-        Ok(bytemuck::pod_collect_to_vec(&self.on_device()?.read()?))
+        Ok(self.on_device()?.elements()?)
     }
 
     /// A part of the buffer, to be read.
