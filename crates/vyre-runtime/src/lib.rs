@@ -1,9 +1,10 @@
-//! What runs more than one dispatch: [pipelines](pipeline).
+//! What runs more than one dispatch: [pipelines](pipeline) and [megakernels](megakernel).
 //!
 //! The runtime names no backend. It plans with the [planners](vyre_driver::plan) of the driver, and runs what they decide on
 //! whichever device it is given. Its errors are those of the driver: what can go wrong is a plan that does not fit, or a dispatch
 //! that is not possible.
 
+pub mod megakernel;
 pub mod pipeline;
 
 pub use vyre_driver::Error;

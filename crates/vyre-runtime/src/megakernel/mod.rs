@@ -1,0 +1,11 @@
+//! Megakernels: one launch drains a queue of small work items, instead of a launch for each.
+//!
+//! ```text
+//! items    four numbers each: an op and what it works on
+//!   → redundancy  items that would change nothing are left out of a batch
+//! ```
+
+mod item;
+pub mod redundancy;
+
+pub use item::{Access, Traits, WorkItem};
