@@ -172,6 +172,20 @@ pub enum Error {
         /// How many.
         unscheduled: usize,
     },
+    /// A launch is planned for a device that can run nothing.
+    #[error("{field} of the device is 0")]
+    ZeroLimit {
+        /// What is 0.
+        field: &'static str,
+    },
+    /// A threshold that nothing can reach.
+    #[error("{field} is {bps} basis points, but all there is are 10000")]
+    Threshold {
+        /// Which one.
+        field: &'static str,
+        /// What it is.
+        bps: u16,
+    },
     /// The results of a submission are given once.
     #[error("the results were taken before")]
     AlreadyTaken,
@@ -224,6 +238,8 @@ impl Error {
             Error::UnknownWave { .. } => "D021",
             Error::SelfDependency { .. } => "D022",
             Error::Cycle { .. } => "D023",
+            Error::ZeroLimit { .. } => "D024",
+            Error::Threshold { .. } => "D025",
         }
     }
 
@@ -250,7 +266,7 @@ impl Error {
             Error::OverBudget { required, .. } => {
                 format!("raise the budget so that {required} bytes fit, or work in smaller pieces")
             }
-            Error::Overflow { .. } => "give the sizes that are meant; real ones have sums of less than 2^64".into(),
+            Error::Overflow { .. } => "give the sizes that are meant; those of real devices can be counted".into(),
             Error::Reservation { .. } => "plan fewer at a time, or free memory".into(),
             Error::UnknownWave { wave_count, .. } => match wave_count {
                 0 => "leave out dependencies where there are no waves".into(),
@@ -258,6 +274,8 @@ impl Error {
             },
             Error::SelfDependency { .. } => "leave out this dependency".into(),
             Error::Cycle { .. } => "leave out a dependency of every cycle".into(),
+            Error::ZeroLimit { .. } => "give the limits that the device reports".into(),
+            Error::Threshold { .. } => "give at most 10000 basis points".into(),
             Error::Cancelled => "submit it again".into(),
             Error::DeviceLost { .. } => "open the device again and upload the data again".into(),
             Error::Backend { .. } => "this may be a bug in vyre or in a driver: please report it".into(),

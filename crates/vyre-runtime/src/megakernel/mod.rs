@@ -3,9 +3,11 @@
 //! ```text
 //! items    four numbers each: an op and what it works on
 //!   → redundancy  items that would change nothing are left out of a batch
+//!   → policy      how many workers, how much memory, interpreted or compiled
 //! ```
 
 mod item;
+pub mod policy;
 pub mod redundancy;
 
 pub use item::{Access, Traits, WorkItem};
