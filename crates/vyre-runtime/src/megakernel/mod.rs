@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! items    four numbers each: an op and what it works on
+//!   → ring        producers leave items for whoever launches
 //!   → redundancy  items that would change nothing are left out of a batch
 //!   → policy      how many workers, how much memory, interpreted or compiled
 //! ```
@@ -9,5 +10,6 @@
 mod item;
 pub mod policy;
 pub mod redundancy;
+pub mod ring;
 
 pub use item::{Access, Traits, WorkItem};
