@@ -19,7 +19,7 @@ Usage: cargo xtask <command>
 
 Commands:
   test [--no-gpu]   Install what the tests need, and run everything that must pass: formatting, lints, tests,
-                    mutants, documentation, tidy. --no-gpu leaves out the tests that need a Vulkan driver
+                    models of threads, mutants, documentation, tidy. --no-gpu leaves out the tests that need a Vulkan driver
   mutants [NAME ...]
                     Plant bugs, all or those that are named, and print which test notices which
   tidy              Check the rules of the repository: crate dependencies, names, files, links

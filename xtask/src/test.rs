@@ -27,6 +27,12 @@ const STEPS: &[(&str, Step)] = &[
         let without_gpu: &[&str] = if options.gpu { &[] } else { &["--exclude", GPU_CRATE] };
         passes(cargo("test").args(["--workspace", "--no-fail-fast"]).args(without_gpu))
     }),
+    // A build of its own, in which locks are those of the model.
+    ("model", |_| {
+        let mut model = cargo("test");
+        model.args(["--package", "vyre-runtime", "--test", "ring_model"]);
+        passes(model.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", root().join("target/loom")))
+    }),
     ("mutants", |options| mutants::run(&[], options.gpu)),
     ("doc", |_| passes(cargo("doc").args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
     ("tidy", |_| tidy::run()),

@@ -10,6 +10,7 @@ mod host;
 mod job;
 mod kernels;
 mod line;
+mod megakernel;
 mod pipeline;
 mod planners;
 
@@ -29,6 +30,9 @@ suites:
             dispatches, and a process that is done after its first result
   pipeline  pipelines on the cpu and wgpu devices, against their dispatches one by one and a program fused by hand
   planners  the planners of launches, against plainly written ones
+  megakernel
+            what a megakernel does on the host: pruning, the launch policy and the ring, against limits and the standard
+            library
   host      typed kernels and buffers of the crate `vyre`, against the driver";
 
 type Suite = fn(&line::Report) -> Result<(), Error>;
@@ -39,8 +43,8 @@ const SUITES: [(&str, Suite); 7] = [
     ("gpu", gpu::run),
     ("pipeline", pipeline::run),
     ("planners", planners::run),
+    ("megakernel", megakernel::run),
     ("host", host::run),
-    ("megakernel", drain::run),
 ];
 
 fn main() -> ExitCode {

@@ -367,16 +367,17 @@ impl Policy {
         if request.previous_topology.is_some() {
             return self.decide(request);
         }
-        let mut cache = CACHE.take().unwrap_or_default();
-        let hash = hash(request);
-        let recommendation = match cache.find(hash, self, request) {
-            Some(entry) => Ok(cache.entries[entry].recommendation),
-            None => self.decide(request).inspect(|recommendation| {
-                cache.insert(hash, Entry { request: *request, policy: *self, recommendation: *recommendation });
-            }),
-        };
-        CACHE.set(Some(cache));
-        recommendation
+        CACHE.with(|slot| {
+            let mut cache = slot.take().unwrap_or_default();
+            let recommendation = match cache.find(self, request) {
+                Some(entry) => Ok(cache.entries[entry].recommendation),
+                None => self.decide(request).inspect(|recommendation| {
+                    cache.insert(Entry { request: *request, policy: *self, recommendation: *recommendation });
+                }),
+            };
+            slot.set(Some(cache));
+            recommendation
+        })
     }
 
     fn decide(&self, request: &Request) -> Result<Recommendation, Error> {
@@ -696,37 +697,33 @@ impl Default for Cache {
 impl Cache {
     /// Finds an entry, which is then the most recent, and counts.
     #[inline(always)]
-    fn find(&mut self, hash: u8, policy: &Policy, request: &Request) -> Option<usize> {
-        let mut at = self.heads[hash as usize];
-        loop {
-            let Some(entry) = self.entries.get(at as usize) else {
-                self.stats.misses += 1;
-                return None;
-            };
+    fn find(&mut self, policy: &Policy, request: &Request) -> Option<usize> {
+        let mut at = self.heads[hash(request) as usize];
+        while let Some(entry) = self.entries.get(at as usize) {
             if entry.is_for(policy, request) {
-                break;
+                self.stats.hits += 1;
+                self.take_out(at);
+                self.put_first(at);
+                return Some(at as usize);
             }
             at = self.chain[at as usize];
         }
-        self.stats.hits += 1;
-        if self.older[NONE as usize] != at {
-            self.take_out(at);
-            self.put_first(at);
-        }
-        Some(at as usize)
+        self.stats.misses += 1;
+        None
     }
 
     /// Adds an entry that is not there, as the most recent. In a full cache it takes the place of the least recent.
-    fn insert(&mut self, hash: u8, entry: Entry) {
+    fn insert(&mut self, entry: Entry) {
+        let hash_of = |entry: &Entry| hash(&entry.request) as usize;
+        let hash = hash_of(&entry);
         let at = if self.entries.len() < ENTRIES {
             self.entries.push(entry);
             (self.entries.len() - 1) as u8
         } else {
             let at = self.newer[NONE as usize];
             self.take_out(at);
-            let old = self::hash(&self.entries[at as usize].request);
             let next = self.chain[at as usize];
-            let mut link = &mut self.heads[old as usize];
+            let mut link = &mut self.heads[hash_of(&self.entries[at as usize])];
             while *link != at {
                 link = &mut self.chain[*link as usize];
             }
@@ -734,8 +731,7 @@ impl Cache {
             self.entries[at as usize] = entry;
             at
         };
-        self.chain[at as usize] = self.heads[hash as usize];
-        self.heads[hash as usize] = at;
+        self.chain[at as usize] = std::mem::replace(&mut self.heads[hash], at);
         self.put_first(at);
     }
 
@@ -746,11 +742,10 @@ impl Cache {
     }
 
     fn put_first(&mut self, at: u8) {
-        let second = self.older[NONE as usize];
+        let second = std::mem::replace(&mut self.older[NONE as usize], at);
         self.older[at as usize] = second;
         self.newer[at as usize] = NONE;
         self.newer[second as usize] = at;
-        self.older[NONE as usize] = at;
     }
 }
 
@@ -824,15 +819,17 @@ fn policy_words(policy: &Policy) -> [u64; 7] {
     ]
 }
 
-/// Mixes a request by the highest bits of a sum of products, which need not wait for each other. A map with a general hasher takes
-/// longer than making a recommendation anew.
+/// Mixes what differs from launch to launch by the highest bits of a sum of products, which need not wait for each other. A map
+/// with a general hasher takes longer than making a recommendation anew.
 #[inline(always)]
 fn hash(request: &Request) -> u8 {
-    const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
-    let mix = |(sum, factor): (u64, u64), word: &u64| {
-        (sum.wrapping_add(word.wrapping_mul(factor)), factor.wrapping_mul(STEP))
-    };
-    (request_words(request).iter().fold((0, STEP), mix).0 >> 56) as u8
+    let shares = both(request.frontier_density_bps.into(), request.memory_pressure_bps.into());
+    let sum = both(request.queue_len, request.requested_worker_groups)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        .wrapping_add(both(request.hot_window_count, request.max_priority_age).wrapping_mul(0xDF44_2D22_CE48_59B9))
+        .wrapping_add((request.requeue_count ^ shares).wrapping_mul(0x604A_5CE3_ADDE_F82D))
+        .wrapping_add(request.resident_device_bytes.wrapping_mul(0xD943_63FC_5382_27B1));
+    (sum >> 56) as u8
 }
 
 #[inline(always)]

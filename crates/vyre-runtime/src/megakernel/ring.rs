@@ -1,19 +1,20 @@
 //! A bounded queue of work items on the host: producers leave items, and whoever launches takes them in batches.
 //!
 //! A lock guards the ring. It is taken once for each batch, not for each item, so that what it costs is shared by all items of a
-//! batch; nothing is faster than copying them. Everything that decides anything is read and written under the lock, and waiting
-//! begins under it too, so no wake-up is missed: who changes the ring sees that somebody waits, or the one who waits has seen the
-//! change.
+//! batch, and what is left is copying them; a ring without a lock would not be faster by much, and harder to trust. Everything
+//! that decides anything is read and written under the lock, and sleep begins under it too, so no wake-up is missed: who changes
+//! the ring sees that somebody sleeps, or the one who would sleep sees the change.
 //!
 //! Items that a push has accepted are drained, each once, in the order of their producer, even if the ring is closed in between.
 
-#[cfg(loom)]
-use loom::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[cfg(not(loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
+
+#[cfg(loom)]
+use loom::sync::{Condvar, Mutex, MutexGuard};
 
 use super::WorkItem;
 
