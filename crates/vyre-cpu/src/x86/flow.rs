@@ -6,6 +6,8 @@
 //! Most often all lanes agree even where that is not known: a condition that guards much work gets a version of its own for
 //! lanes that all meet it, and a loop runs without masks until the first lane leaves it.
 
+use std::ops::Range;
+
 use iced_x86::Code;
 use smallvec::SmallVec;
 use vyre_foundation::analysis::{exits_of, finite};
@@ -65,63 +67,34 @@ impl Lower<'_> {
         let program = self.program;
         let inst = &program.insts[id];
         let outer = std::mem::replace(&mut self.emit.origin, origin(id));
-        let goes_on = match (inst.op.row().kind, &inst.op) {
-            (Kind::Pure, _) => {
-                self.compute(id);
-                true
+        let goes_on = match &inst.op {
+            Op::If => self.branch(id),
+            Op::Switch(cases) => self.switch(id, cases),
+            Op::Region(_) => {
+                let arm = self.block(inst.blocks[0]);
+                self.give_results(id, arm)
             }
-            (Kind::PerInvocation | Kind::PerGroup, _) => {
-                self.place(id);
-                true
+            Op::Loop => self.loop_inst(id),
+            op => {
+                match (op.row().kind, op) {
+                    (Kind::Pure, _) => self.compute(id),
+                    (Kind::PerInvocation | Kind::PerGroup, _) => self.place(id),
+                    (Kind::Access, Op::Store(_)) => self.store(id),
+                    (Kind::Access, _) => self.load(id),
+                    (Kind::Atomic, _) => self.atomic(id),
+                    (Kind::Collective, _) => self.collective(id),
+                    (Kind::Effect, _) => self.print(id),
+                    (Kind::Control, Op::Break) => self.leave_loop(id),
+                    (Kind::Control, Op::Continue) => self.continue_loop(Some(id)),
+                    (Kind::Control, Op::Return) => self.end_lanes(),
+                    (Kind::Control, Op::Trap) => {
+                        self.trap(id);
+                        self.end_lanes();
+                    }
+                    (Kind::Control, op) => unreachable!("`{}` ends a block, which looks at it", op.row().name),
+                }
+                !op.is_terminator()
             }
-            (Kind::Access, Op::Store(_)) => {
-                self.store(id);
-                true
-            }
-            (Kind::Access, _) => {
-                self.load(id);
-                true
-            }
-            (Kind::Atomic, _) => {
-                self.atomic(id);
-                true
-            }
-            (Kind::Collective, _) => {
-                self.collective(id);
-                true
-            }
-            (Kind::Effect | Kind::Control, op) => match op {
-                Op::Print(_) => {
-                    self.print(id);
-                    true
-                }
-                Op::If => self.branch(id),
-                Op::Switch(cases) => self.switch(id, cases),
-                Op::Region(_) => {
-                    let arm = self.block(inst.blocks[0]);
-                    self.give_results(id, arm)
-                }
-                Op::Loop => self.loop_inst(id),
-                Op::Yield => unreachable!("ends a block, which looks at it"),
-                Op::Break => {
-                    self.leave_loop(id);
-                    false
-                }
-                Op::Continue => {
-                    self.continue_loop(Some(id));
-                    false
-                }
-                Op::Return => {
-                    self.end_lanes();
-                    false
-                }
-                Op::Trap => {
-                    self.trap(id);
-                    self.end_lanes();
-                    false
-                }
-                op => unreachable!("`{}` is not control flow", op.row().name),
-            },
         };
         self.emit.origin = outer;
         goes_on
@@ -296,6 +269,10 @@ impl Lower<'_> {
         merged
     }
 
+    fn zeros(&mut self, classes: &[Class]) -> Regs {
+        classes.iter().map(|&class| self.zero_of(class)).collect()
+    }
+
     /// What an arm gives as results of an instruction, or zeros if no lane comes to its end.
     fn yielded(&mut self, id: InstId, arm: Option<InstId>) -> Regs {
         let results = self.program.insts[id].results.clone();
@@ -306,24 +283,27 @@ impl Lower<'_> {
                     let given = self.program.insts[end].operands[position];
                     regs.extend(self.regs_for(result, given));
                 }
-                None => {
-                    for class in self.classes(result) {
-                        let zero = self.zero_of(class);
-                        regs.push(zero);
-                    }
-                }
+                None => regs.extend(self.zeros(&self.classes(result))),
             }
         }
         regs
     }
 
     pub(super) fn hold_all(&mut self, values: &[ValueId], regs: &[Reg]) {
-        let mut rest = regs;
-        for &value in values {
-            let (own, others) = rest.split_at(self.classes(value).len());
-            self.hold(value, own);
-            rest = others;
+        for (&value, range) in values.iter().zip(self.ranges_of(values)) {
+            self.hold(value, &regs[range]);
         }
+    }
+
+    /// Where the registers of each value are in a list of those of all.
+    fn ranges_of(&self, values: &[ValueId]) -> SmallVec<[Range<usize>; 4]> {
+        let mut end = 0;
+        let range = |&value: &ValueId| {
+            let start = end;
+            end += self.classes(value).len();
+            start..end
+        };
+        values.iter().map(range).collect()
     }
 
     fn give_results(&mut self, id: InstId, arm: Option<InstId>) -> bool {
@@ -497,11 +477,7 @@ impl Lower<'_> {
             Some(Mask { packs, maybe_empty: true })
         };
         let mut regs = Regs::new();
-        let mut position = 0;
-        for (number, &result) in inst.results.iter().enumerate() {
-            let count = self.classes(result).len();
-            let range = position..position + count;
-            position += count;
+        for (number, (&result, range)) in inst.results.iter().zip(self.ranges_of(&inst.results)).enumerate() {
             let given = |end: InstId| program.insts[end].operands[number];
             regs.extend(match (then_end, other_end) {
                 (Some(then), Some(other)) if given(then) == given(other) => self.regs_for(result, given(then)),
@@ -604,10 +580,7 @@ impl Lower<'_> {
                 None => new,
                 Some(old) => {
                     let mut chosen = Regs::new();
-                    let mut position = 0;
-                    for &result in &inst.results {
-                        let range = position..position + self.classes(result).len();
-                        position = range.end;
+                    for (&result, range) in inst.results.iter().zip(self.ranges_of(&inst.results)) {
                         chosen.extend(match end {
                             Some(_) => self.choose_result(result, &masks, &new[range.clone()], &old[range]),
                             None => Regs::from_slice(&old[range]),
@@ -621,17 +594,14 @@ impl Lower<'_> {
             if all_go_on { entry } else { Some(Mask { packs: union.expect("a switch has arms"), maybe_empty: true }) };
         let mut regs = brings.expect("a switch has arms");
         // A result that all arms give alike was perhaps not computed by the arms that were skipped.
-        let mut position = 0;
-        for (number, &result) in inst.results.iter().enumerate() {
-            let count = self.classes(result).len();
+        for (number, (&result, range)) in inst.results.iter().zip(self.ranges_of(&inst.results)).enumerate() {
             let ends = inst.blocks.iter().filter_map(|&block| program.blocks[block].insts.last());
             let ends = ends.map(|&end| &program.insts[end]).filter(|end| end.op == Op::Yield);
             let given: Vec<ValueId> = ends.map(|end| end.operands[number]).collect();
             if given.len() == inst.blocks.len() && given.iter().all(|&value| value == given[0]) {
                 let own = self.regs_for(result, given[0]);
-                regs[position..position + count].copy_from_slice(&own);
+                regs[range].copy_from_slice(&own);
             }
-            position += count;
         }
         self.hold_all(&inst.results, &regs);
         if !all_go_on {
@@ -984,10 +954,7 @@ impl Lower<'_> {
         let mut variables = Regs::new();
         if divergent {
             for &result in &inst.results {
-                for class in self.classes(result) {
-                    let zero = self.zero_of(class);
-                    variables.push(zero);
-                }
+                variables.extend(self.zeros(&self.classes(result)));
             }
             let none = self.emit.mask_constant(false);
             if self.has_ends(body) {
@@ -995,10 +962,7 @@ impl Lower<'_> {
             }
             if staged {
                 for &param in &params {
-                    for class in self.carried_classes(param) {
-                        let zero = self.zero_of(class);
-                        variables.push(zero);
-                    }
+                    variables.extend(self.zeros(&self.carried_classes(param)));
                 }
                 variables.extend((0..self.packs()).map(|_| none));
             }
@@ -1198,16 +1162,15 @@ impl Lower<'_> {
             return;
         }
         let masks = self.active_packs();
-        let mut position = 0;
-        for &result in &results {
-            let range = position..position + self.classes(result).len();
-            position = range.end;
+        let ranges = self.ranges_of(&results);
+        let end = ranges.last().map_or(0, |range| range.end);
+        for (&result, range) in results.iter().zip(ranges) {
             let old = Regs::from_slice(&self.state.variables[range.clone()]);
             let chosen = self.choose(result, &masks, &given[range.clone()], &old);
             self.state.variables[range].copy_from_slice(&chosen);
         }
         if self.has_ends(program.insts[target].blocks[0]) {
-            let range = position..position + self.packs();
+            let range = end..end + self.packs();
             let old = Regs::from_slice(&self.state.variables[range.clone()]);
             let union = self.union(&old, &masks);
             self.state.variables[range].copy_from_slice(&union);
