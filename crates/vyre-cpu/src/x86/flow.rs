@@ -199,17 +199,8 @@ impl Lower<'_> {
 
     /// One register or another, depending on whether any lane of the masks is set.
     fn choose_scalar(&mut self, masks: &[Reg], new: Reg, old: Reg) -> Reg {
-        let class = self.emit.class(new);
         self.emit.test_none(masks);
-        let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
-        let join = self.emit.block(self.emit.is_cold());
-        let result = self.emit.param(join, class);
-        self.emit.at = none;
-        self.emit.jump(join, &[old]);
-        self.emit.at = some;
-        self.emit.jump(join, &[new]);
-        self.emit.at = join;
-        result
+        self.emit.either(Code::Je_rel32_64, false, old, new)
     }
 
     // Coming together.
@@ -493,6 +484,17 @@ impl Lower<'_> {
         self.emit.is_open() && (then_end.is_some() || other_end.is_some())
     }
 
+    /// Executes code if no lane of any of the masks is set, which leaves the tile or the loop.
+    pub(super) fn if_nobody(&mut self, packs: &[Reg], leave: impl FnOnce(&mut Self)) {
+        self.emit.test_none(packs);
+        let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
+        let state = self.state.clone();
+        self.emit.at = none;
+        leave(self);
+        self.emit.at = some;
+        self.state = state;
+    }
+
     /// Some lanes may have left in the instruction before. If nobody is left, there is no need to go on.
     fn after_leaving(&mut self) {
         let Some(mask) = self.state.mask.clone() else { return };
@@ -505,17 +507,7 @@ impl Lower<'_> {
             None if self.divergence > 0 => return,
             None => false,
         };
-        self.emit.test_none(&mask.packs);
-        let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
-        let state = self.state.clone();
-        self.emit.at = none;
-        if in_loop {
-            self.exit_loop();
-        } else {
-            self.end_all();
-        }
-        self.emit.at = some;
-        self.state = state;
+        self.if_nobody(&mask.packs, |this| if in_loop { this.exit_loop() } else { this.end_all() });
         self.state.mask = Some(Mask { maybe_empty: false, ..mask });
     }
 
@@ -1213,13 +1205,11 @@ impl Lower<'_> {
             let mask = self.state.mask.clone();
             if let Some(mask) = mask.filter(|mask| mask.maybe_empty && carries_mask) {
                 // Perhaps all have ended, which only the mask says.
-                self.emit.test_none(&mask.packs);
-                let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
-                self.emit.at = none;
-                let mut arguments = self.yielded(target, None);
-                arguments.extend_from_slice(&mask.packs);
-                self.emit.jump(exit, &arguments);
-                self.emit.at = some;
+                self.if_nobody(&mask.packs, |this| {
+                    let mut arguments = this.yielded(target, None);
+                    arguments.extend_from_slice(&mask.packs);
+                    this.emit.jump(exit, &arguments);
+                });
             }
             let Some(mut arguments) = given else {
                 // Nobody can be here any more.
@@ -1279,11 +1269,7 @@ impl Lower<'_> {
         };
         let mask = self.state.mask.clone().expect("a divergent loop has a mask");
         if mask.maybe_empty {
-            self.emit.test_none(&mask.packs);
-            let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
-            self.emit.at = none;
-            self.exit_loop();
-            self.emit.at = some;
+            self.if_nobody(&mask.packs, Self::exit_loop);
         }
         self.poll(target, None);
         let mut arguments = given;
