@@ -12,7 +12,7 @@ use vyre_foundation::{Error, text, validate};
 #[track_caller]
 fn build(name: &str, workgroup_size: [u32; 3], body: impl FnOnce(&Kernel)) -> Program {
     let program = kernel(name, workgroup_size, body).unwrap();
-    let module = Module { programs: vec![program.clone()], ..Module::default() };
+    let module = Module::from(program.clone());
     let printed = text::print(&module);
     assert_eq!(text::parse(&printed).as_ref(), Ok(&module), "{printed}");
     validate::program(program).unwrap_or_else(|error| panic!("{error}\n{printed}")).into_inner()
@@ -29,7 +29,7 @@ fn check(name: &str, body: impl FnOnce(&Kernel)) {
 }
 
 fn print(program: Program) -> String {
-    text::print(&Module { programs: vec![program], ..Module::default() })
+    text::print(&Module::from(program))
 }
 
 #[track_caller]

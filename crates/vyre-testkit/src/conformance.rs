@@ -91,10 +91,7 @@ fn compare(
     name: &str,
 ) {
     if let Some(wrong) = mistake(device, program, grid, inputs, exactness) {
-        panic!(
-            "{name}: {wrong}\n{}",
-            text::print(&Module { programs: vec![(**program).clone()], ..Module::default() })
-        );
+        panic!("{name}: {wrong}\n{}", text::print(&Module::from((**program).clone())));
     }
 }
 

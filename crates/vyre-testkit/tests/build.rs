@@ -187,7 +187,7 @@ fn variables_mean_the_same_when_built() {
         let program = kernel("p", [1, 1, 1], |k| {
             emit(k, &statements, &initial.map(|value| k.var(value)));
         });
-        let module = Module { programs: vec![program.unwrap()], ..Module::default() };
+        let module = Module::from(program.unwrap());
         let text = text::print(&module);
         assert_eq!(text::parse(&text).as_ref(), Ok(&module), "{text}");
         let program = validate::module(module).unwrap().remove(0);

@@ -126,7 +126,7 @@ fn fast_programs_take_the_functions_of_the_device() {
 }";
     let device = open();
     let program = read(source);
-    let module = Module { programs: vec![(*program).clone()], ..Module::default() };
+    let module = Module::from((*program).clone());
     assert_eq!(text::parse(&text::print(&module)).expect("text that was printed"), module);
     assert_eq!(wire::decode(&wire::encode(&module)).expect("bytes that were encoded"), module);
     let (mut expected, mut actual) = (Inputs::default(), Inputs::default());
