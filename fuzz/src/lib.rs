@@ -61,9 +61,7 @@ pub fn program(case: &[u8]) -> Option<Vec<u8>> {
     let (&[size, low, high], changes) = rest.split_first_chunk()?;
     let features = Features { size: u32::from(size), ..Features::default() };
     let seed = u64::from(u16::from_le_bytes([low, high]));
-    let mut contents = wire::encode(&Module { programs: vec![generate(seed, &features).program], ..Module::default() })
-        [HEADER..]
-        .to_vec();
+    let mut contents = wire::encode(&Module::from(generate(seed, &features).program))[HEADER..].to_vec();
     for &[kind, low, high, value] in changes.as_chunks().0 {
         let at = usize::from(u16::from_le_bytes([low, high])) % contents.len();
         match kind % 3 {
@@ -96,7 +94,7 @@ fn expect<T>(result: Result<T, Error>, program: &Validated<Program>) {
     match result {
         Ok(_) | Err(Error::Unsupported { .. }) => {}
         Err(error) => {
-            panic!("{error}\n{}", text::print(&Module { programs: vec![(**program).clone()], ..Module::default() }))
+            panic!("{error}\n{}", text::print(&Module::from((**program).clone())))
         }
     }
 }

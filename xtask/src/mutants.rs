@@ -100,7 +100,6 @@ const CHECKS: &[(&str, &[Check])] = &[
             one("vyre-wgpu", "large", "every_access_finds_its_binding"),
             one("vyre-wgpu", "conformance", "large_grids"),
             one("vyre-wgpu", "conformance", "indirect_grids"),
-            one("vyre-wgpu", "device", "exits_from_inside_a_switch_are_those_of_the_loop"),
             one("vyre-wgpu", "conformance", "operations"),
             one("vyre-wgpu", "conformance", "generated_programs"),
             all("vyre-wgpu", "device"),

@@ -40,7 +40,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
         });
         if instructions == 1_000 {
             shares(report, &line, &settled);
-            let module = Module { programs: vec![(*program).clone()], ..Module::default() };
+            let module = Module::from((*program).clone());
             let bytes = wire::encode(&module);
             report.against_limit(&line("encode_1000"), 200e3, Taken::Best, &mut || {
                 black_box(wire::encode(&module));

@@ -13,7 +13,7 @@ use vyre_foundation::{Validated, validate};
 use vyre_wgpu::{Emitted, Target, Wgpu, emit};
 
 use crate::baseline::raw::{self, Raw};
-use crate::job::{Job, elements, example, floats, groups, program, random, square, words};
+use crate::job::{Job, arguments, elements, example, floats, groups, program, random, square, words};
 use crate::line::{Line, Report};
 
 const SAXPY: &str = include_str!("baseline/wgsl/saxpy.wgsl");
@@ -123,7 +123,7 @@ fn saxpy(bench: &Bench<'_>) -> Result<(), Error> {
     let (x, y) = (random(Element::F32, count, 1)?, random(Element::F32, count, 2)?);
     let program = fast(example!("saxpy"))?;
     let ((x, raw_x), (y, raw_y)) = (bench.upload(Element::F32, &x)?, bench.upload(Element::F32, &y)?);
-    let arguments = vec![("a", 1.5f32.into()), ("x", (&x).into()), ("y", (&y).into())];
+    let arguments = arguments![a: 1.5f32, x: &x, y: &y];
     let ours = Job::new(&bench.device).launch(&program, elements(count), arguments)?;
     let params = raw.buffer(&1.5f32.to_le_bytes());
     let theirs = [raw.dispatch(SAXPY, "main", [count.div_ceil(256), 1, 1], &[(0, &params), (1, &raw_x), (2, &raw_y)])];
@@ -139,9 +139,11 @@ fn reduce(bench: &Bench<'_>) -> Result<(), Error> {
     let (data, raw_data) = bench.upload(Element::F32, &random(Element::F32, count, 1)?)?;
     let (sums, raw_sums) = bench.zeros(Element::F32, 256)?;
     let (total, raw_total) = bench.zeros(Element::F32, 1)?;
-    let ours = Job::new(&bench.device)
-        .launch(&program, groups(256), vec![("data", (&data).into()), ("sums", (&sums).into())])?
-        .launch(&program, groups(1), vec![("data", (&sums).into()), ("sums", (&total).into())])?;
+    let ours = Job::new(&bench.device).launch(&program, groups(256), arguments![data: &data, sums: &sums])?.launch(
+        &program,
+        groups(1),
+        arguments![data: &sums, sums: &total],
+    )?;
     let theirs = [
         raw.dispatch(REDUCE, "main", [256, 1, 1], &[(0, &raw_data), (1, &raw_sums)]),
         raw.dispatch(REDUCE, "main", [1, 1, 1], &[(0, &raw_sums), (1, &raw_total)]),
@@ -178,7 +180,7 @@ fn mandelbrot(bench: &Bench<'_>) -> Result<(), Error> {
     let source = include_str!("../../../examples/kernels/mandelbrot.vyre").replace("[u8;", "[u32;");
     let program = fast(program(&source, "mandelbrot"))?;
     let (image, raw_image) = bench.zeros(Element::U32, side * side)?;
-    let ours = Job::new(&bench.device).launch(&program, square(side), vec![("image", (&image).into())])?;
+    let ours = Job::new(&bench.device).launch(&program, square(side), arguments![image: &image])?;
     let params = raw.buffer(&bytes(&[-0.75f32, 0.0, 2.5].map(f32::to_bits)));
     let theirs = [raw.dispatch(MANDELBROT, "main", [side / 16, side / 16, 1], &[(0, &params), (1, &raw_image)])];
     ours.run();
@@ -201,9 +203,9 @@ fn scan(bench: &Bench<'_>) -> Result<(), Error> {
     let (total, _) = bench.zeros(Element::U32, 1)?;
     let (sums, raw_sums) = bench.zeros(Element::U32, count)?;
     let arguments = [
-        vec![("data", (&data).into()), ("totals", (&totals).into())],
-        vec![("data", (&totals).into()), ("sums", (&offsets).into()), ("totals", (&total).into())],
-        vec![("data", (&data).into()), ("offsets", (&offsets).into()), ("sums", (&sums).into())],
+        arguments![data: &data, totals: &totals],
+        arguments![data: &totals, sums: &offsets, totals: &total],
+        arguments![data: &data, offsets: &offsets, sums: &sums],
     ];
     let mut ours = Job::new(&bench.device);
     for ((program, grid), arguments) in programs.iter().zip([chunks, 1, chunks]).zip(arguments) {
@@ -244,7 +246,7 @@ fn dispatches(bench: &Bench<'_>) -> Result<(), Error> {
             let dispatch = Dispatch {
                 kernel: &kernel,
                 grid: Grid::Fixed(launch::Grid::Groups([1, 1, 1])),
-                arguments: vec![("cells", (&cells).into())],
+                arguments: arguments![cells: &cells],
                 limits: Limits::default(),
             };
             last = Some(bench.device.submit(&[dispatch]).expect("arguments that fit"));
@@ -287,7 +289,7 @@ fn first_result_here(whose: &str) -> Result<(), Error> {
     } else {
         let device = Device::open(&Wgpu)?;
         let (x, y) = (device.upload(Element::F32, &x)?, device.upload(Element::F32, &y)?);
-        let arguments = vec![("a", 1.5f32.into()), ("x", (&x).into()), ("y", (&y).into())];
+        let arguments = arguments![a: 1.5f32, x: &x, y: &y];
         Job::new(&device).launch(&example!("saxpy")?, elements(1), arguments)?.run();
         y.read()?
     };

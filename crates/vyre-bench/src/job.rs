@@ -62,7 +62,12 @@ macro_rules! example {
     };
 }
 
-pub(crate) use example;
+/// What a program is given, by the names of its objects.
+macro_rules! arguments {
+    ($($name:ident: $value:expr),*) => { vec![$((stringify!($name), vyre_driver::Argument::from($value))),*] };
+}
+
+pub(crate) use {arguments, example};
 
 pub(crate) fn program(source: &str, name: &str) -> Result<Validated<Program>, Error> {
     let programs = validate::module(text::parse(source)?)?;

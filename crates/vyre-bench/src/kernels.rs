@@ -16,7 +16,7 @@ use vyre_foundation::launch;
 
 use crate::baseline::{Huge, Image, Isa, Step, expert, plain};
 use crate::compile;
-use crate::job::{Job, elements, example, floats, groups, program, random, square, words};
+use crate::job::{Job, arguments, elements, example, floats, groups, program, random, square, words};
 use crate::line::{Contender, Line, Report, Taken};
 
 /// What all lines have in common.
@@ -109,7 +109,7 @@ fn saxpy(bench: &Bench<'_>) -> Result<(), Error> {
     let ours = Job::new(&bench.cpu).launch(
         &example!("saxpy")?,
         elements(count),
-        vec![("a", 1.5f32.into()), ("x", (&bench.upload(Element::F32, &x)?).into()), ("y", (&of_ours).into())],
+        arguments![a: 1.5f32, x: &bench.upload(Element::F32, &x)?, y: &of_ours],
     )?;
     let (x, mut of_plain) = (floats(&x), floats(&y));
     let (huge_x, mut of_expert) = (Huge::of(&x), Huge::of(&of_plain));
@@ -137,7 +137,7 @@ fn hash(bench: &Bench<'_>) -> Result<(), Error> {
     let ours = Job::new(&bench.cpu).launch(
         &example!("hash")?,
         elements(count),
-        vec![("keys", (&bench.upload(Element::U32, &keys)?).into()), ("hashes", (&of_ours).into())],
+        arguments![keys: &bench.upload(Element::U32, &keys)?, hashes: &of_ours],
     )?;
     let (keys, mut of_plain) = (words(&keys), vec![0; count as usize]);
     let (huge_keys, mut of_expert) = (Huge::of(&keys), Huge::zeros(count as usize));
@@ -194,10 +194,8 @@ fn gather(bench: &Bench<'_>) -> Result<(), Error> {
     let ours = Job::new(&bench.cpu).launch(
         &example!("gather")?,
         elements(count),
-        vec![
-            ("table", (&bench.upload(Element::F32, &table)?).into()),
-            ("index", (&bench.upload(Element::U32, &bytes)?).into()),
-            ("out", (&of_ours).into()),
+        arguments![
+            table: &bench.upload(Element::F32, &table)?, index: &bench.upload(Element::U32, &bytes)?, out: &of_ours
         ],
     )?;
     let (table, mut of_plain) = (floats(&table), vec![0.0; count as usize]);
@@ -221,12 +219,9 @@ fn nbody(bench: &Bench<'_>) -> Result<(), Error> {
     let program = example!("nbody")?;
     let (velocities, moved) = (bench.zeros(Element::F32, 3 * count)?, bench.zeros(Element::F32, 4 * count)?);
     let job = |device: &Device, velocities: Buffer, moved: Buffer| {
-        let arguments = vec![
-            ("dt", step.dt.into()),
-            ("softening", step.softening.into()),
-            ("bodies", (&device.upload(Element::F32, &bodies)?).into()),
-            ("velocities", (&velocities).into()),
-            ("moved", (&moved).into()),
+        let arguments = arguments![
+            dt: step.dt, softening: step.softening, bodies: &device.upload(Element::F32, &bodies)?,
+            velocities: &velocities, moved: &moved
         ];
         Job::new(device).launch(&program, elements(count), arguments)
     };
@@ -272,15 +267,11 @@ fn scan(bench: &Bench<'_>) -> Result<(), Error> {
     let of_ours = bench.zeros(Element::U32, count)?;
     let totals = bench.zeros(Element::U32, 64 * grid)?;
     let ours = Job::new(&bench.cpu)
-        .launch(
-            &example!("scan", "sum_chunks")?,
-            groups(grid),
-            vec![("data", (&buffer).into()), ("totals", (&totals).into())],
-        )?
+        .launch(&example!("scan", "sum_chunks")?, groups(grid), arguments![data: &buffer, totals: &totals])?
         .launch(
             &example!("scan", "scan_chunks")?,
             groups(grid),
-            vec![("data", (&buffer).into()), ("totals", (&totals).into()), ("sums", (&of_ours).into())],
+            arguments![data: &buffer, totals: &totals, sums: &of_ours],
         )?;
     let (data, mut of_plain) = (words(&data), vec![0; count as usize]);
     let (huge_data, mut of_expert) = (Huge::of(&data), Huge::zeros(count as usize));
@@ -307,12 +298,8 @@ fn reduce(bench: &Bench<'_>) -> Result<(), Error> {
     let (sums, total) = (bench.zeros(Element::F32, 64)?, bench.zeros(Element::F32, 1)?);
     let program = example!("reduce")?;
     let ours = Job::new(&bench.cpu)
-        .launch(
-            &program,
-            groups(64),
-            vec![("data", (&bench.upload(Element::F32, &data)?).into()), ("sums", (&sums).into())],
-        )?
-        .launch(&program, groups(1), vec![("data", (&sums).into()), ("sums", (&total).into())])?;
+        .launch(&program, groups(64), arguments![data: &bench.upload(Element::F32, &data)?, sums: &sums])?
+        .launch(&program, groups(1), arguments![data: &sums, sums: &total])?;
     let data = floats(&data);
     let huge_data = Huge::of(&data);
     ours.run();
@@ -338,7 +325,7 @@ fn histogram(bench: &Bench<'_>) -> Result<(), Error> {
     let ours = Job::new(&bench.cpu).launch(
         &example!("histogram")?,
         groups(64),
-        vec![("data", (&bench.upload(Element::U8, &data)?).into()), ("bins", (&bins).into())],
+        arguments![data: &bench.upload(Element::U8, &data)?, bins: &bins],
     )?;
     let huge_data = Huge::of(&data);
     ours.run();
@@ -371,14 +358,7 @@ fn matmul(bench: &Bench<'_>) -> Result<(), Error> {
             continue;
         }
         let of_ours = bench.zeros(Element::F32, side * side)?;
-        let arguments = vec![
-            ("m", side.into()),
-            ("n", side.into()),
-            ("k", side.into()),
-            ("a", (&a_buffer).into()),
-            ("b", (&b_buffer).into()),
-            ("c", (&of_ours).into()),
-        ];
+        let arguments = arguments![m: side, n: side, k: side, a: &a_buffer, b: &b_buffer, c: &of_ours];
         let ours = Job::new(&bench.cpu).launch(&program, square(side), arguments)?;
         ours.run();
         assert!(floats(&of_ours.read()?) == of_plain, "{name} gives other results");
@@ -406,27 +386,10 @@ fn sort(bench: &Bench<'_>) -> Result<(), Error> {
     for pass in 0..4u32 {
         let (shift, to) = (8 * pass, &sorted[pass as usize % 2]);
         ours = ours
-            .launch(
-                &count_digits,
-                groups(blocks),
-                vec![("shift", shift.into()), ("keys", (&from).into()), ("counts", (&counts).into())],
-            )?
-            .launch(&sum_chunks, groups(grid), vec![("data", (&counts).into()), ("totals", (&totals).into())])?
-            .launch(
-                &scan_chunks,
-                groups(grid),
-                vec![("data", (&counts).into()), ("totals", (&totals).into()), ("sums", (&ends).into())],
-            )?
-            .launch(
-                &scatter,
-                groups(blocks),
-                vec![
-                    ("shift", shift.into()),
-                    ("keys", (&from).into()),
-                    ("ends", (&ends).into()),
-                    ("sorted", to.into()),
-                ],
-            )?;
+            .launch(&count_digits, groups(blocks), arguments![shift: shift, keys: &from, counts: &counts])?
+            .launch(&sum_chunks, groups(grid), arguments![data: &counts, totals: &totals])?
+            .launch(&scan_chunks, groups(grid), arguments![data: &counts, totals: &totals, sums: &ends])?
+            .launch(&scatter, groups(blocks), arguments![shift: shift, keys: &from, ends: &ends, sorted: to])?;
         from = to.clone();
     }
     let (keys, mut of_plain) = (words(&keys), vec![0; count as usize]);

@@ -16,45 +16,7 @@ use vyre_wgpu::Wgpu;
 use crate::job::{Job, elements, program, random};
 use crate::line::{Line, Report};
 
-const PROGRAMS: &str = "
-program affine workgroup(256) {
-    uniform a: f32
-    uniform b: f32
-    read x: [f32]
-    write y: [f32]
-    %i = global_index
-    %n = length y
-    %inside = lt %i, %n
-    if %inside {
-        %a = load a
-        %b = load b
-        %x = load x[%i]
-        %product = mul %a, %x
-        %sum = add %product, %b
-        store y[%i], %sum
-    }
-}
-program mean workgroup(256) {
-    read x: [f32]
-    write y: [f32]
-    %i = global_index
-    %next = add %i, 1
-    %a = load x[%i]
-    %b = load x[%next]
-    %sum = add %a, %b
-    %mean = mul %sum, 0.5
-    store y[%i], %mean
-}
-program mix workgroup(256) {
-    read x: [f32]
-    read z: [f32]
-    write y: [f32]
-    %i = global_index
-    %x = load x[%i]
-    %z = load z[%i]
-    %y = sub %x, %z
-    store y[%i], %y
-}";
+const PROGRAMS: &str = include_str!("pipeline.vyre");
 
 const STAGES: u32 = 12;
 /// The factor and the term of each stage, where they are given.

@@ -227,7 +227,7 @@ fn reproducer(pass: &str, before: &str, pipeline: &str, error: &vyre_foundation:
 }
 
 fn module(program: &Program) -> Module {
-    Module { programs: vec![program.clone()], ..Module::default() }
+    Module::from(program.clone())
 }
 
 fn printed(program: &Program) -> String {

@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 
 /// The file of a smaller program, in the form of the original.
 fn contents(program: &Program, source: &Source) -> Vec<u8> {
-    let module = Module { programs: vec![program.clone()], ..Module::default() };
+    let module = Module::from(program.clone());
     if source.wire {
         return wire::encode(&module);
     }

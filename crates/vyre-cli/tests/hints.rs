@@ -7,22 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// A kernel that keeps any machine busy for far more than the 100 µs from which a program is hot.
-const BUSY: &str = "program busy workgroup(64) launch(65536) {
-    write y: [u32; 65536]
-    %i = global_index
-    %r = loop (%k = 0, %h = %i) -> u32 {
-        %done = ge %k, 64
-        if %done {
-            break %h
-        }
-        %s = shr %h, 15
-        %a = xor %h, %s
-        %b = mul %a, 2246822519
-        %next = add %k, 1
-        continue %next, %b
-    }
-    store y[%i], %r
-}";
+const BUSY: &str = include_str!("programs/busy.vyre");
 
 /// A folder with the kernel and an empty cache.
 struct Folder(PathBuf);
@@ -156,26 +141,7 @@ fn the_pipeline_of_a_report_can_be_pasted_back() {
 }
 
 /// A kernel that traps, and does not end with less fuel than it takes to get there.
-const TRAP: &str = "program trap workgroup(1) launch(4) {
-    read_write y: [u32; 4]
-    %i = global_index
-    %r = loop (%k = 0) -> u32 {
-        %seen = load y[%i]
-        %k1 = add %k, 1
-        %sum = add %seen, %k1
-        store y[%i], %sum
-        %done = ge %sum, 1000
-        if %done {
-            break %k1
-        }
-        continue %k1
-    }
-    %zero = add %r, 0
-    %bad = ne %zero, 0
-    if %bad {
-        trap 7
-    }
-}";
+const TRAP: &str = include_str!("programs/trap.vyre");
 
 #[test]
 fn programs_from_the_cache_say_the_same_as_fresh_ones() {

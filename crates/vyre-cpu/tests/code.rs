@@ -15,7 +15,7 @@ use vyre_testkit::{Features, differential, files, generate};
 fn has_code(program: &Validated<Program>, name: &str) {
     for execution in [Execution::Avx2, Execution::Avx512] {
         if let Err(error) = listing(&Arc::new(program.clone()), execution) {
-            let text = text::print(&Module { programs: vec![(**program).clone()], ..Module::default() });
+            let text = text::print(&Module::from((**program).clone()));
             panic!("{name}: no code for {execution:?}: {error}\n{text}");
         }
     }

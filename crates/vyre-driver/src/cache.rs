@@ -212,7 +212,7 @@ const MAGIC: [u8; 8] = *b"vyrepgm\x01";
 const CHECKSUM: usize = 32;
 
 fn encode(key: &Key, program: &Program) -> Vec<u8> {
-    let encoded = wire::encode(&Module { programs: vec![program.clone()], ..Module::default() });
+    let encoded = wire::encode(&Module::from(program.clone()));
     let mut entry = MAGIC.to_vec();
     entry.extend(key.0);
     entry.extend((encoded.len() as u64).to_le_bytes());

@@ -216,23 +216,7 @@ fn measured(backend: &dyn Backend) -> Result<Option<(Device, f64)>, Error> {
 fn throughput(device: &Device) -> Result<f64, Error> {
     const ELEMENTS: u32 = 1 << 16;
     const ROUNDS: u32 = 64;
-    const PROGRAM: &str = "program measure workgroup(64) {
-        read_write data: [u32]
-        %i = global_index
-        %x = load data[%i]
-        %r = loop (%k = 0, %h = %x) -> u32 {
-            %done = ge %k, 64
-            if %done {
-                break %h
-            }
-            %s = shr %h, 15
-            %a = xor %h, %s
-            %b = mul %a, 2246822519
-            %next = add %k, 1
-            continue %next, %b
-        }
-        store data[%i], %r
-    }";
+    const PROGRAM: &str = include_str!("measure.vyre");
     let program = validate::program(text::parse(PROGRAM)?.programs.remove(0))?;
     let kernel = device.compile(&program)?;
     let data = device.allocate(Element::U32, u64::from(ELEMENTS))?;

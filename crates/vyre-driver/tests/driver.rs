@@ -16,18 +16,39 @@ fn program(source: &str) -> Validated<Program> {
     validate::program(text::parse(source).unwrap().programs.remove(0)).unwrap()
 }
 
-/// A null device that says other things about itself.
-struct Pretended {
+/// A null device that says other things about itself, or does other things.
+struct Fake {
     name: &'static str,
     change: fn(&mut Capabilities),
+    behaviour: Behaviour,
 }
 
-struct PretendedDevice {
-    device: Box<dyn backend::Device>,
-    capabilities: Capabilities,
+#[derive(Clone, Copy)]
+enum Behaviour {
+    /// As the null device.
+    Null,
+    /// There is no device.
+    Absent,
+    /// It is lost as soon as something is read.
+    Fragile,
+    /// Every dispatch takes so long.
+    Takes(Duration),
 }
 
-impl Backend for Pretended {
+fn pretended(name: &'static str, change: fn(&mut Capabilities)) -> Fake {
+    Fake { name, change, behaviour: Behaviour::Null }
+}
+
+/// A processor that takes as long for every dispatch as it says.
+fn taking(time: Duration) -> Fake {
+    let cpu = |capabilities: &mut Capabilities| capabilities.kind = DeviceKind::Cpu;
+    Fake { behaviour: Behaviour::Takes(time), ..pretended("taking", cpu) }
+}
+
+const ABSENT: Fake = Fake { name: "absent", change: |_| {}, behaviour: Behaviour::Absent };
+const FRAGILE: Fake = Fake { name: "fragile", change: |_| {}, behaviour: Behaviour::Fragile };
+
+impl Backend for Fake {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -37,14 +58,23 @@ impl Backend for Pretended {
     }
 
     fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
+        if let Behaviour::Absent = self.behaviour {
+            return Err(Error::NoAdapter { backend: self.name, reason: "it is not there".into() });
+        }
         let device = Null::default().open()?;
         let mut capabilities = device.capabilities().clone();
         (self.change)(&mut capabilities);
-        Ok(Box::new(PretendedDevice { device, capabilities }))
+        Ok(Box::new(FakeDevice { device, capabilities, behaviour: self.behaviour }))
     }
 }
 
-impl backend::Device for PretendedDevice {
+struct FakeDevice {
+    device: Box<dyn backend::Device>,
+    capabilities: Capabilities,
+    behaviour: Behaviour,
+}
+
+impl backend::Device for FakeDevice {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
@@ -58,25 +88,33 @@ impl backend::Device for PretendedDevice {
     }
 
     fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
-        self.device.submit(commands)
+        let reads = commands.iter().any(|command| matches!(command, Command::Read(..)));
+        Ok(Box::new(FakeTicket { behaviour: self.behaviour, reads, ticket: self.device.submit(commands)? }))
     }
 }
 
-/// A backend that finds nothing.
-struct Absent;
+struct FakeTicket {
+    behaviour: Behaviour,
+    reads: bool,
+    ticket: Box<dyn Ticket>,
+}
 
-impl Backend for Absent {
-    fn name(&self) -> &'static str {
-        "absent"
+impl Ticket for FakeTicket {
+    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<backend::Completion, Error>> {
+        let mut result = self.ticket.wait(timeout)?;
+        match (self.behaviour, &mut result) {
+            (Behaviour::Fragile, _) if self.reads => {
+                result = Err(Error::DeviceLost { reason: "on purpose".into(), unacknowledged: vec![] });
+            }
+            (Behaviour::Takes(time), Ok(completion)) => {
+                completion.reports.iter_mut().for_each(|report| report.time = time);
+            }
+            _ => {}
+        }
+        Some(result)
     }
 
-    fn description(&self) -> &'static str {
-        "is not there"
-    }
-
-    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
-        Err(Error::NoAdapter { backend: "absent", reason: "it is not there".into() })
-    }
+    fn cancel(&mut self) {}
 }
 
 #[test]
@@ -112,55 +150,9 @@ fn results_are_given_once() {
     assert_eq!(download.wait().unwrap_err(), Error::AlreadyTaken);
 }
 
-/// A device that is lost as soon as something is read.
-struct Fragile;
-struct FragileDevice(Box<dyn backend::Device>);
-struct Lost;
-
-impl Backend for Fragile {
-    fn name(&self) -> &'static str {
-        "fragile"
-    }
-
-    fn description(&self) -> &'static str {
-        "is lost by reading"
-    }
-
-    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
-        Ok(Box::new(FragileDevice(Null::default().open()?)))
-    }
-}
-
-impl backend::Device for FragileDevice {
-    fn capabilities(&self) -> &Capabilities {
-        self.0.capabilities()
-    }
-
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
-        self.0.compile(program)
-    }
-
-    fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
-        self.0.allocate(bytes)
-    }
-
-    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
-        let reads = commands.iter().any(|command| matches!(command, Command::Read(..)));
-        if reads { Ok(Box::new(Lost)) } else { self.0.submit(commands) }
-    }
-}
-
-impl Ticket for Lost {
-    fn wait(&mut self, _: Option<Duration>) -> Option<Result<backend::Completion, Error>> {
-        Some(Err(Error::DeviceLost { reason: "on purpose".into(), unacknowledged: vec![] }))
-    }
-
-    fn cancel(&mut self) {}
-}
-
 #[test]
 fn buffers_of_a_lost_device_are_stale() {
-    let device = Device::open(&Fragile).unwrap();
+    let device = Device::open(&FRAGILE).unwrap();
     let kernel = device.compile(&program("program p workgroup(1) {\n    read x: [u32]\n}")).unwrap();
     let buffer = device.allocate(Element::U32, 4).unwrap();
     let dispatch = |buffer| Dispatch {
@@ -183,7 +175,7 @@ fn buffers_of_a_lost_device_are_stale() {
 #[test]
 fn what_a_device_lacks_is_said() {
     let lacks = |change: fn(&mut Capabilities), source: &str| {
-        let device = Device::open(&Pretended { name: "pretended", change }).unwrap();
+        let device = Device::open(&pretended("pretended", change)).unwrap();
         match device.compile(&program(source)) {
             Err(Error::Unsupported { needed, available }) => (needed, available),
             _ => panic!("accepted"),
@@ -236,10 +228,10 @@ fn auto_takes_what_is_there_and_can_run_the_program_and_says_why() {
     let record = folder.join("throughput");
     let registry = || {
         Registry::default()
-            .with(Absent)
+            .with(ABSENT)
             .with(Oracle::default())
-            .with(Pretended { name: "small", change: small })
-            .with(Pretended { name: "full", change: cpu })
+            .with(pretended("small", small))
+            .with(pretended("full", cpu))
             .remember(&folder)
     };
     let wide = program("program p workgroup(1) {\n    read x: [f64]\n}");
@@ -259,64 +251,13 @@ fn auto_takes_what_is_there_and_can_run_the_program_and_says_why() {
     assert_eq!(registry().choose(Some("auto"), Some(&wide)).unwrap().name, "full");
     std::fs::remove_dir_all(folder).unwrap();
 
-    let nothing = Registry::default().with(Absent).with(Oracle::default());
+    let nothing = Registry::default().with(ABSENT).with(Oracle::default());
     assert_eq!(nothing.choose(Some("auto"), None).err().unwrap().code(), "D003");
-}
-
-/// A processor that takes as long for every dispatch as it says.
-struct Taking(Duration);
-struct TakingDevice(Duration, Capabilities, Box<dyn backend::Device>);
-struct Taken(Duration, Box<dyn Ticket>);
-
-impl Backend for Taking {
-    fn name(&self) -> &'static str {
-        "taking"
-    }
-
-    fn description(&self) -> &'static str {
-        "takes its time"
-    }
-
-    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
-        let device = Null::default().open()?;
-        let capabilities = Capabilities { kind: DeviceKind::Cpu, ..device.capabilities().clone() };
-        Ok(Box::new(TakingDevice(self.0, capabilities, device)))
-    }
-}
-
-impl backend::Device for TakingDevice {
-    fn capabilities(&self) -> &Capabilities {
-        &self.1
-    }
-
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
-        self.2.compile(program)
-    }
-
-    fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
-        self.2.allocate(bytes)
-    }
-
-    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
-        Ok(Box::new(Taken(self.0, self.2.submit(commands)?)))
-    }
-}
-
-impl Ticket for Taken {
-    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<backend::Completion, Error>> {
-        let mut result = self.1.wait(timeout)?;
-        if let Ok(completion) = &mut result {
-            completion.reports.iter_mut().for_each(|report| report.time = self.0);
-        }
-        Some(result)
-    }
-
-    fn cancel(&mut self) {}
 }
 
 /// Compiles and runs a small program on a device of its own, as a process would, and returns what was decided.
 fn decisions(folder: &std::path::Path, time: Duration) -> Vec<Decision> {
-    let registry = Registry::default().with(Taking(time)).remember(folder);
+    let registry = Registry::default().with(taking(time)).remember(folder);
     let device = registry.open("taking").unwrap();
     let kernel = device.compile(&program("program small workgroup(1) {\n}")).unwrap();
     let dispatch = Dispatch { kernel: &kernel, grid: Grid::elements(1), arguments: vec![], limits: Limits::default() };
@@ -381,7 +322,7 @@ fn spans(program: &Program) -> Vec<Span> {
 
 #[test]
 fn a_device_compiles_a_program_once() {
-    let device = Device::open(&Taking(Duration::ZERO)).unwrap();
+    let device = Device::open(&taking(Duration::ZERO)).unwrap();
     let origin =
         |device: &Device, number, margin| device.compile(&shifted(number, margin)).unwrap().compilation().origin;
     let first = device.compile(&shifted(0, "")).unwrap();
@@ -395,7 +336,7 @@ fn a_device_compiles_a_program_once() {
     assert_eq!(origin(&device, 0, "  "), Origin::Optimized);
     assert_eq!(origin(&device.as_written(), 0, ""), Origin::AsWritten);
     assert_eq!(origin(&device.as_written(), 0, ""), Origin::Memory);
-    assert_eq!(origin(&Device::open(&Taking(Duration::ZERO)).unwrap(), 0, ""), Origin::Optimized);
+    assert_eq!(origin(&Device::open(&taking(Duration::ZERO)).unwrap(), 0, ""), Origin::Optimized);
     // Of many, those that were used last are kept.
     for number in 1..100 {
         assert_eq!(origin(&device, number, ""), Origin::Optimized);
@@ -411,7 +352,7 @@ fn optimized_programs_are_kept_for_the_next_process() {
     let cache = Arc::new(Cache::kept_in(&folder));
     let open = |backend: &dyn Backend| Device::open(backend).unwrap().with_cache(&cache);
     let compile = |margin| {
-        let kernel = open(&Taking(Duration::ZERO)).compile(&shifted(0, margin)).unwrap();
+        let kernel = open(&taking(Duration::ZERO)).compile(&shifted(0, margin)).unwrap();
         (kernel.program().clone(), kernel.compilation().clone())
     };
     for margin in ["", "  ", "// a comment\n"] {
@@ -425,14 +366,14 @@ fn optimized_programs_are_kept_for_the_next_process() {
     let files = || std::fs::read_dir(&folder).unwrap().count();
     assert_eq!(files(), 3);
     // Neither another backend nor another choice of passes uses them, and what is not optimized is not kept.
-    let other = Pretended { name: "other", change: |capabilities| capabilities.kind = DeviceKind::Cpu };
+    let other = pretended("other", |capabilities| capabilities.kind = DeviceKind::Cpu);
     assert_eq!(open(&other).compile(&shifted(0, "")).unwrap().compilation().origin, Origin::Optimized);
     let telemetry = Arc::new(Telemetry::default());
     telemetry.hints().record("p", u64::MAX, 0);
-    let hot = open(&Taking(Duration::ZERO)).with_telemetry(&telemetry);
+    let hot = open(&taking(Duration::ZERO)).with_telemetry(&telemetry);
     assert_eq!(hot.compile(&shifted(0, "")).unwrap().compilation().origin, Origin::Optimized);
     assert_eq!(files(), 5);
-    open(&Taking(Duration::ZERO)).as_written().compile(&shifted(1, "")).unwrap();
+    open(&taking(Duration::ZERO)).as_written().compile(&shifted(1, "")).unwrap();
     open(&Null::default()).compile(&shifted(1, "")).unwrap();
     assert_eq!(files(), 5);
     // Damaged files are noticed, reported and replaced.

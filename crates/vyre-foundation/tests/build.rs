@@ -4,33 +4,33 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 
-use vyre_foundation::build::{Field, Kernel, Object, ReadWrite, Stored, Val, Var, Write, kernel};
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::build::{Field, Kernel, Object, ReadWrite, Stored, Val, kernel};
 use vyre_foundation::ir::ops::TABLE;
-use vyre_foundation::ir::{Axis, BlockId, Element, Module, Op, Program, ValueId};
+use vyre_foundation::ir::{Axis, Element, Module, Op, Program};
 use vyre_foundation::{Error, text, validate};
 
 /// Builds a program, which must be valid and read back as printed.
 #[track_caller]
-fn build(workgroup_size: [u32; 3], body: impl FnOnce(&Kernel)) -> Program {
-    let program = kernel("p", workgroup_size, body).unwrap();
-    let module = Module { programs: vec![program.clone()], ..Module::default() };
+fn build(name: &str, workgroup_size: [u32; 3], body: impl FnOnce(&Kernel)) -> Program {
+    let program = kernel(name, workgroup_size, body).unwrap();
+    let module = Module::from(program.clone());
     let printed = text::print(&module);
     assert_eq!(text::parse(&printed).as_ref(), Ok(&module), "{printed}");
     validate::program(program).unwrap_or_else(|error| panic!("{error}\n{printed}")).into_inner()
 }
 
-/// Builds a program and compares its text.
+/// Builds a program and compares its text with that of the same name in `build.vyre`.
 #[track_caller]
-fn check(body: impl FnOnce(&Kernel), expected: &str) {
-    let program = build([64, 1, 1], body);
-    let printed = text::print(&Module { programs: vec![program], ..Module::default() });
-    let lines = printed.lines().filter(|line| !line.is_empty());
-    let found: Vec<&str> = lines.map(|line| line.strip_prefix("    ").unwrap_or(line)).collect();
-    let found = found[1..found.len() - 1].join("\n");
-    let indent = expected.lines().nth(1).map_or(0, |line| line.len() - line.trim_start().len());
-    let expected: Vec<&str> = expected.lines().skip(1).map(|line| line.get(indent..).unwrap_or("")).collect();
-    assert_eq!(found.trim_end(), expected.join("\n").trim_end(), "\n{found}\n");
+fn check(name: &str, body: impl FnOnce(&Kernel)) {
+    let printed = print(build(name, [64, 1, 1], body));
+    let all = include_str!("build.vyre");
+    let start = all.find(&format!("program {name} ")).expect("it is there");
+    let end = all[start..].find("\n}\n").expect("it has an end");
+    assert_eq!(printed, all[start..start + end + 3]);
+}
+
+fn print(program: Program) -> String {
+    text::print(&Module::from(program))
 }
 
 #[track_caller]
@@ -100,7 +100,7 @@ fn mandelbrot_is_the_program_of_the_text() {
 
 #[test]
 fn every_operation_can_be_built() {
-    let program = build([64, 1, 1], |k| {
+    let program = build("p", [64, 1, 1], |k| {
         let x = k.read_write::<f32>("x");
         let counts = k.atomic::<u32>("counts").with_length(64);
         let f = x.load(k.global_index()) - 1.5;
@@ -148,140 +148,62 @@ fn every_operation_can_be_built() {
 
 #[test]
 fn literals_stand_on_either_side() {
-    check(
-        |k| {
-            let i = k.global_index().named("i");
-            let x = i.cast::<f32>().named("x");
-            let _ = 1 - i;
-            let _ = 1.0 / x + 2.0;
-            let _ = 1u64 << i;
-            let _ = true & i.eq(7);
-            let _ = half::f16::ONE * x.cast();
-        },
-        "
-        %i = global_index
-        %x = cast %i to f32
-        %0 = sub 1, %i
-        %1 = div 1.0, %x
-        %2 = add %1, 2.0
-        %3 = shl 1u64, %i
-        %4 = eq %i, 7
-        %5 = and true, %4
-        %6 = cast %x to f16
-        %7 = mul 1.0f16, %6
-        ",
-    );
+    check("literals_stand_on_either_side", |k| {
+        let i = k.global_index().named("i");
+        let x = i.cast::<f32>().named("x");
+        let _ = 1 - i;
+        let _ = 1.0 / x + 2.0;
+        let _ = 1u64 << i;
+        let _ = true & i.eq(7);
+        let _ = half::f16::ONE * x.cast();
+    });
 }
 
 #[test]
 fn elements_below_a_word_are_seen_as_words() {
-    check(
-        |k| {
-            let image = k.read_write::<u8>("image");
-            let deltas = k.read::<i16>("deltas");
-            let i = k.global_index();
-            let [low, high] = deltas.load_wide(i);
-            image.store_wide(i, [image.load(i), (low + high).cast(), k.lit(255)]);
-        },
-        "
-        read_write image: [u8]
-        read deltas: [i16]
-        %0 = global_index
-        %1, %2 = load deltas[%0]
-        %3 = load image[%0]
-        %4 = add %1, %2
-        %5 = cast %4 to u32
-        store image[%0], %3, %5, 255
-        ",
-    );
+    check("elements_below_a_word_are_seen_as_words", |k| {
+        let image = k.read_write::<u8>("image");
+        let deltas = k.read::<i16>("deltas");
+        let i = k.global_index();
+        let [low, high] = deltas.load_wide(i);
+        image.store_wide(i, [image.load(i), (low + high).cast(), k.lit(255)]);
+    });
 }
 
 #[test]
 fn workgroup_memory_between_barriers() {
-    check(
-        |k| {
-            let x = k.read::<f32>("x");
-            let sums = k.write::<f32>("sums");
-            let tile = k.workgroup::<f32>("tile", 64);
-            let lane = k.local_index().named("lane");
-            tile.store(lane, x.load(k.global_index()));
-            k.workgroup_barrier();
-            let width = k.var(32u32).named("width");
-            k.while_(
-                || width.get().gt(0),
-                || {
-                    k.if_(lane.lt(width.get()), || tile.store(lane, tile.load(lane) + tile.load(lane + width.get())));
-                    k.workgroup_barrier();
-                    width.set(width.get() >> 1);
-                },
-            );
-            k.if_(lane.eq(0), || sums.store(k.group_index(), tile.load(0)));
-        },
-        "
-        read x: [f32]
-        write sums: [f32]
-        workgroup tile: [f32; 64]
-        %lane = local_index
-        %0 = global_index
-        %1 = load x[%0]
-        store tile[%lane], %1
-        workgroup_barrier
-        loop (%width = 32) {
-            %2 = gt %width, 0
-            %3 = not %2
-            if %3 {
-                break
-            }
-            %4 = lt %lane, %width
-            if %4 {
-                %5 = load tile[%lane]
-                %6 = add %lane, %width
-                %7 = load tile[%6]
-                %8 = add %5, %7
-                store tile[%lane], %8
-            }
-            workgroup_barrier
-            %9 = shr %width, 1
-            continue %9
-        }
-        %10 = eq %lane, 0
-        if %10 {
-            %11 = group_index
-            %12 = load tile[0]
-            store sums[%11], %12
-        }
-        ",
-    );
+    check("workgroup_memory_between_barriers", |k| {
+        let x = k.read::<f32>("x");
+        let sums = k.write::<f32>("sums");
+        let tile = k.workgroup::<f32>("tile", 64);
+        let lane = k.local_index().named("lane");
+        tile.store(lane, x.load(k.global_index()));
+        k.workgroup_barrier();
+        let width = k.var(32u32).named("width");
+        k.while_(
+            || width.get().gt(0),
+            || {
+                k.if_(lane.lt(width.get()), || tile.store(lane, tile.load(lane) + tile.load(lane + width.get())));
+                k.workgroup_barrier();
+                width.set(width.get() >> 1);
+            },
+        );
+        k.if_(lane.eq(0), || sums.store(k.group_index(), tile.load(0)));
+    });
 }
 
 #[test]
 fn atomics() {
-    check(
-        |k| {
-            let hits = k.atomic::<u32>("hits").with_length(2);
-            let best = k.workgroup_atomic::<i32>("best", 1);
-            let i = k.global_index();
-            hits.add(0, 1);
-            best.max(0, i.cast::<i32>());
-            let (old, exchanged) = hits.compare_exchange(1, 0, i);
-            k.if_(!exchanged, || k.print("taken by {}, not {}", (old, i)));
-            best.store(0, -1);
-        },
-        r#"
-        read_write atomic hits: [u32; 2]
-        workgroup atomic best: [i32; 1]
-        %0 = global_index
-        %1 = atomic_add hits[0], 1
-        %2 = cast %0 to i32
-        %3 = atomic_max best[0], %2
-        %4, %5 = atomic_compare_exchange hits[1], 0, %0
-        %6 = not %5
-        if %6 {
-            print "taken by {}, not {}", %4, %0
-        }
-        store best[0], -1i32
-        "#,
-    );
+    check("atomics", |k| {
+        let hits = k.atomic::<u32>("hits").with_length(2);
+        let best = k.workgroup_atomic::<i32>("best", 1);
+        let i = k.global_index();
+        hits.add(0, 1);
+        best.max(0, i.cast::<i32>());
+        let (old, exchanged) = hits.compare_exchange(1, 0, i);
+        k.if_(!exchanged, || k.print("taken by {}, not {}", (old, i)));
+        best.store(0, -1);
+    });
 }
 
 #[derive(Clone, Copy)]
@@ -303,73 +225,27 @@ fn records_are_neighbours_and_their_fields_are_bits() {
     let position = Field::new(offset_of!(Particle, position), |particle: &Particle| particle.position);
     let kind = Field::new(offset_of!(Particle, kind), |particle: &Particle| particle.kind);
     let charge = Field::new(offset_of!(Particle, charge), |particle: &Particle| particle.charge);
-    check(
-        |k| {
-            let x = k.mutable::<Particle>("x").with_length(8);
-            let y = k.mutable::<Particle>("y");
-            let tile = k.workgroup::<Particle>("tile", 2);
-            let i = k.global_index().named("i");
-            let record = x.load_record(i);
-            let [first, ..] = record.get(position);
-            let other = k.record().with(kind, record.get(kind)).with(position, [first; 3]).with(charge, k.lit(-1));
-            y.store_record(i, &other);
-            x.place(0, charge).store(x.place(i, position).at(2).load().cast::<i32>());
-            tile.place(y.len(), kind).store(7);
-        },
-        "
-        read_write x: [u32; 40]
-        write y: [u32]
-        workgroup tile: [u32; 10]
-        %i = global_index
-        %0 = mul %i, 5
-        %1, %2, %3, %4 = load x[%0]
-        %5 = add %0, 4
-        %6 = load x[%5]
-        %7 = bitcast %1 to f32
-        %8 = bitcast %2 to f32
-        %9 = bitcast %3 to f32
-        %10 = bitcast %7 to u32
-        %11 = bitcast %7 to u32
-        %12 = bitcast %7 to u32
-        %13 = bitcast -1i32 to u32
-        %14 = mul %i, 5
-        store y[%14], %10, %11, %12, %4
-        %15 = add %14, 4
-        store y[%15], %13
-        %16 = mul 0, 5
-        %17 = add %16, 4
-        %18 = mul %i, 5
-        %19 = add %18, 2
-        %20 = lt 2, 3
-        %21 = select %20, %19, 4294967295
-        %22 = load x[%21]
-        %23 = bitcast %22 to f32
-        %24 = cast %23 to i32
-        %25 = bitcast %24 to u32
-        store x[%17], %25
-        %26 = length y
-        %27 = div %26, 5
-        %28 = mul %27, 5
-        %29 = add %28, 3
-        store tile[%29], 7
-        ",
-    );
+    check("records_are_neighbours_and_their_fields_are_bits", |k| {
+        let x = k.mutable::<Particle>("x").with_length(8);
+        let y = k.mutable::<Particle>("y");
+        let tile = k.workgroup::<Particle>("tile", 2);
+        let i = k.global_index().named("i");
+        let record = x.load_record(i);
+        let [first, ..] = record.get(position);
+        let other = k.record().with(kind, record.get(kind)).with(position, [first; 3]).with(charge, k.lit(-1));
+        y.store_record(i, &other);
+        x.place(0, charge).store(x.place(i, position).at(2).load().cast::<i32>());
+        tile.place(y.len(), kind).store(7);
+    });
 }
 
 #[test]
 fn arrays_of_one_name_get_numbers() {
-    check(
-        |k| {
-            k.private::<f32>("a", 1);
-            k.workgroup::<f32>("a", 2);
-            k.private::<u32>("a", 3);
-        },
-        "
-        private a: [f32; 1]
-        workgroup a_2: [f32; 2]
-        private a_3: [u32; 3]
-        ",
-    );
+    check("arrays_of_one_name_get_numbers", |k| {
+        k.private::<f32>("a", 1);
+        k.workgroup::<f32>("a", 2);
+        k.private::<u32>("a", 3);
+    });
 }
 
 #[test]
@@ -377,158 +253,71 @@ fn functions_can_take_handles() {
     fn double<'k>(y: Object<'k, f32, ReadWrite>, i: Val<'k, u32>) {
         y.store(i, 2.0 * y.load(i));
     }
-    check(
-        |k| double(k.private("y", 4), k.lit(3)),
-        "
-        private y: [f32; 4]
-        %0 = load y[3]
-        %1 = mul 2.0, %0
-        store y[3], %1
-        ",
-    );
+    check("functions_can_take_handles", |k| double(k.private("y", 4), k.lit(3)));
 }
 
 // Control flow and variables.
 
 #[test]
 fn branches_give_what_their_closures_return() {
-    check(
-        |k| {
-            let y = k.write::<f32>("y");
-            let i = k.global_index().named("i");
-            let x = k.if_else(i.lt(4), || i.cast::<f32>(), || k.lit(1.0));
-            let (a, [b, c]) = k.switch_(i, [1, 2], |case| match case {
-                Some(1) => (x, [i, i + 1]),
-                Some(_) => (-x, [i * 2, i]),
-                None => {
-                    k.trap(3);
-                    (x, [i, i])
-                }
-            });
-            let d = k.region("sum", || b + c);
-            y.store(d, a);
-        },
-        r#"
-        write y: [f32]
-        %i = global_index
-        %0 = lt %i, 4
-        %1 = if %0 -> f32 {
-            %2 = cast %i to f32
-            yield %2
-        } else {
-            yield 1.0
-        }
-        %3, %4, %5 = switch %i -> f32, u32, u32 {
-            case 1 {
-                %6 = add %i, 1
-                yield %1, %i, %6
+    check("branches_give_what_their_closures_return", |k| {
+        let y = k.write::<f32>("y");
+        let i = k.global_index().named("i");
+        let x = k.if_else(i.lt(4), || i.cast::<f32>(), || k.lit(1.0));
+        let (a, [b, c]) = k.switch_(i, [1, 2], |case| match case {
+            Some(1) => (x, [i, i + 1]),
+            Some(_) => (-x, [i * 2, i]),
+            None => {
+                k.trap(3);
+                (x, [i, i])
             }
-            case 2 {
-                %7 = neg %1
-                %8 = mul %i, 2
-                yield %7, %8, %i
-            }
-            default {
-                trap 3
-            }
-        }
-        %9 = region "sum" -> u32 {
-            %10 = add %4, %5
-            yield %10
-        }
-        store y[%9], %3
-        "#,
-    );
+        });
+        let d = k.region("sum", || b + c);
+        y.store(d, a);
+    });
 }
 
 #[test]
 fn switches_of_signed_selectors_change_variables() {
-    check(
-        |k| {
-            let y = k.read_write::<i32>("y");
-            let [a, b, c] = [1, 2, 3].map(|value| k.var(value));
-            k.switch_(y.load(0), [-1, 7], |case| match case {
-                Some(-1) => {
-                    a.set(10);
-                    b.set(20);
-                    c.set(5);
-                }
-                Some(_) => c.set(5),
-                None => {
-                    a.set(0);
-                    k.return_();
-                }
-            });
-            y.store(1, a.get());
-            y.store(2, b.get() + c.get());
-        },
-        "
-        read_write y: [i32]
-        %0 = load y[0]
-        %1, %2 = switch %0 -> i32, i32 {
-            case -1i32 {
-                yield 10i32, 20i32
+    check("switches_of_signed_selectors_change_variables", |k| {
+        let y = k.read_write::<i32>("y");
+        let [a, b, c] = [1, 2, 3].map(|value| k.var(value));
+        k.switch_(y.load(0), [-1, 7], |case| match case {
+            Some(-1) => {
+                a.set(10);
+                b.set(20);
+                c.set(5);
             }
-            case 7i32 {
-                yield 1i32, 2i32
+            Some(_) => c.set(5),
+            None => {
+                a.set(0);
+                k.return_();
             }
-            default {
-                return
-            }
-        }
-        store y[1], %1
-        %3 = add %2, 5i32
-        store y[2], %3
-        ",
-    );
+        });
+        y.store(1, a.get());
+        y.store(2, b.get() + c.get());
+    });
 }
 
 #[test]
 fn reductions_over_a_range() {
-    check(
-        |k| {
-            let x = k.read::<f32>("x");
-            let y = k.write::<f32>("y");
-            let (sum, last, fixed) = (k.var(0.0f32).named("sum"), k.var(0u32), k.var(2.0f32));
-            k.for_range(0, x.len(), |i| {
-                i.named("i");
-                sum.set(sum.get() + fixed.get() * x.load(i));
-                last.set(i);
-            });
-            k.for_range_step(-8i64, 8, 4, |_| ());
-            y.store(0, sum.get());
-        },
-        "
-        read x: [f32]
-        write y: [f32]
-        %0 = length x
-        %sum.1 = loop (%i = 0, %sum = 0.0) -> f32 {
-            %1 = ge %i, %0
-            if %1 {
-                break %sum
-            }
-            %2 = load x[%i]
-            %3 = mul 2.0, %2
-            %4 = add %sum, %3
-            %5 = add %i, 1
-            continue %5, %4
-        }
-        loop (%6 = -8i64) {
-            %7 = ge %6, 8i64
-            if %7 {
-                break
-            }
-            %8 = add %6, 4i64
-            continue %8
-        }
-        store y[0], %sum.1
-        ",
-    );
+    check("reductions_over_a_range", |k| {
+        let x = k.read::<f32>("x");
+        let y = k.write::<f32>("y");
+        let (sum, last, fixed) = (k.var(0.0f32).named("sum"), k.var(0u32), k.var(2.0f32));
+        k.for_range(0, x.len(), |i| {
+            i.named("i");
+            sum.set(sum.get() + fixed.get() * x.load(i));
+            last.set(i);
+        });
+        k.for_range_step(-8i64, 8, 4, |_| ());
+        y.store(0, sum.get());
+    });
 }
 
 #[test]
 fn literal_ranges_are_of_the_type_they_are_used_as() {
-    let program = build([1, 1, 1], |k| {
+    let program = build("p", [1, 1, 1], |k| {
         let y = k.write::<u32>("y");
         k.for_range(0, 10, |i| y.store(i, i));
     });
@@ -537,188 +326,83 @@ fn literal_ranges_are_of_the_type_they_are_used_as() {
 
 #[test]
 fn exits_hand_over_what_variables_are_there() {
-    check(
-        |k| {
-            let x = k.read::<u32>("x");
-            let y = k.write::<u32>("y");
-            let n = x.len().named("n");
-            let found = k.var(0u32).named("found");
-            let steps = k.var(0u32).named("steps");
-            k.for_range(0, n, |row| {
-                row.named("row");
-                let column = k.var(row).named("column");
-                k.loop_(|| {
-                    steps.set(steps.get() + 1);
-                    let value = x.load(column.get()).named("value");
-                    k.if_(value.eq(0), || {
-                        found.set(100);
-                        k.return_();
-                    });
-                    k.if_(value.eq(1), || {
-                        found.set(found.get() + value);
-                        k.break_();
-                    });
-                    column.set(value);
-                    k.if_(value.eq(2), || {
-                        steps.set(0);
-                        k.continue_();
-                    });
-                    column.set(column.get() + 1);
+    check("exits_hand_over_what_variables_are_there", |k| {
+        let x = k.read::<u32>("x");
+        let y = k.write::<u32>("y");
+        let n = x.len().named("n");
+        let found = k.var(0u32).named("found");
+        let steps = k.var(0u32).named("steps");
+        k.for_range(0, n, |row| {
+            row.named("row");
+            let column = k.var(row).named("column");
+            k.loop_(|| {
+                steps.set(steps.get() + 1);
+                let value = x.load(column.get()).named("value");
+                k.if_(value.eq(0), || {
+                    found.set(100);
+                    k.return_();
                 });
-                k.if_(found.get().gt(5), || k.continue_());
-                y.store(row, found.get());
+                k.if_(value.eq(1), || {
+                    found.set(found.get() + value);
+                    k.break_();
+                });
+                column.set(value);
+                k.if_(value.eq(2), || {
+                    steps.set(0);
+                    k.continue_();
+                });
+                column.set(column.get() + 1);
             });
-            y.store(0, steps.get());
-        },
-        "
-        read x: [u32]
-        write y: [u32]
-        %n = length x
-        %steps.1 = loop (%row = 0, %found = 0, %steps = 0) -> u32 {
-            %0 = ge %row, %n
-            if %0 {
-                break %steps
-            }
-            %found.1, %steps.3 = loop (%steps.2 = %steps, %column = %row) -> u32, u32 {
-                %1 = add %steps.2, 1
-                %value = load x[%column]
-                %2 = eq %value, 0
-                if %2 {
-                    return
-                }
-                %3 = eq %value, 1
-                if %3 {
-                    %4 = add %found, %value
-                    break %4, %1
-                }
-                %5 = eq %value, 2
-                if %5 {
-                    continue 0, %value
-                }
-                %6 = add %value, 1
-                continue %1, %6
-            }
-            %7 = gt %found.1, 5
-            if %7 {
-                %8 = add %row, 1
-                continue %8, %found.1, %steps.3
-            }
-            store y[%row], %found.1
-            %9 = add %row, 1
-            continue %9, %found.1, %steps.3
-        }
-        store y[0], %steps.1
-        ",
-    );
+            k.if_(found.get().gt(5), || k.continue_());
+            y.store(row, found.get());
+        });
+        y.store(0, steps.get());
+    });
 }
 
 #[test]
 fn what_is_never_reached_hands_nothing_over() {
-    check(
-        |k| {
-            let y = k.write::<u32>("y");
-            let i = k.global_index().named("i");
-            let v = k.var(1u32).named("v");
-            k.loop_(|| {
-                k.if_else(
-                    i.eq(v.get()),
-                    || {
-                        v.set(2);
-                        k.if_else(i.eq(0), || k.break_(), || k.return_());
-                    },
-                    || v.set(v.get() + 1),
-                );
-            });
-            y.store(0, v.get());
-            k.loop_(|| k.if_(i.eq(3), || k.trap(1)));
-        },
-        "
-        write y: [u32]
-        %i = global_index
-        loop (%v = 1) {
-            %0 = eq %i, %v
-            %v.1 = if %0 -> u32 {
-                %1 = eq %i, 0
-                if %1 {
-                    break
-                } else {
-                    return
-                }
-                return
-            } else {
-                %2 = add %v, 1
-                yield %2
-            }
-            continue %v.1
-        }
-        store y[0], 2
-        loop {
-            %3 = eq %i, 3
-            if %3 {
-                trap 1
-            }
-        }
-        ",
-    );
+    check("what_is_never_reached_hands_nothing_over", |k| {
+        let y = k.write::<u32>("y");
+        let i = k.global_index().named("i");
+        let v = k.var(1u32).named("v");
+        k.loop_(|| {
+            k.if_else(
+                i.eq(v.get()),
+                || {
+                    v.set(2);
+                    k.if_else(i.eq(0), || k.break_(), || k.return_());
+                },
+                || v.set(v.get() + 1),
+            );
+        });
+        y.store(0, v.get());
+        k.loop_(|| k.if_(i.eq(3), || k.trap(1)));
+    });
 }
 
 #[test]
 fn variables_that_do_not_change_leave_no_trace() {
-    check(
-        |k| {
-            let y = k.write::<u32>("y");
-            let i = k.global_index().named("i");
-            let (a, b) = (k.var(i), k.var(7u32));
-            k.loop_(|| {
-                k.for_range(0, i, |j| {
-                    j.named("j");
-                    k.if_else(j.eq(3), || a.set(a.get()), || b.set(b.get()));
-                    k.if_(j.eq(6), || {
-                        a.set(99);
-                        k.return_();
-                    });
-                    k.if_(j.eq(5), || k.continue_());
-                    k.region("nothing", || a.set(a.get()));
+    check("variables_that_do_not_change_leave_no_trace", |k| {
+        let y = k.write::<u32>("y");
+        let i = k.global_index().named("i");
+        let (a, b) = (k.var(i), k.var(7u32));
+        k.loop_(|| {
+            k.for_range(0, i, |j| {
+                j.named("j");
+                k.if_else(j.eq(3), || a.set(a.get()), || b.set(b.get()));
+                k.if_(j.eq(6), || {
+                    a.set(99);
+                    k.return_();
                 });
-                k.if_(a.get().eq(b.get()), || k.break_());
-                b.set(7);
+                k.if_(j.eq(5), || k.continue_());
+                k.region("nothing", || a.set(a.get()));
             });
-            y.store(a.get(), b.get());
-        },
-        r#"
-        write y: [u32]
-        %i = global_index
-        loop {
-            loop (%j = 0) {
-                %0 = ge %j, %i
-                if %0 {
-                    break
-                }
-                %1 = eq %j, 3
-                if %1 {
-                }
-                %2 = eq %j, 6
-                if %2 {
-                    return
-                }
-                %3 = eq %j, 5
-                if %3 {
-                    %4 = add %j, 1
-                    continue %4
-                }
-                region "nothing" {
-                }
-                %5 = add %j, 1
-                continue %5
-            }
-            %6 = eq %i, 7
-            if %6 {
-                break
-            }
-        }
-        store y[%i], 7
-        "#,
-    );
+            k.if_(a.get().eq(b.get()), || k.break_());
+            b.set(7);
+        });
+        y.store(a.get(), b.get());
+    });
 }
 
 // Mistakes.
@@ -953,7 +637,7 @@ fn the_first_mistake_counts() {
 #[test]
 fn instructions_know_the_call_that_made_them() {
     let line = line!() + 2;
-    let mut program = build([1, 1, 1], |k| {
+    let mut program = build("p", [1, 1, 1], |k| {
         k.loop_(|| {
             k.if_(k.global_index().eq(1), || k.trap(7));
         });
@@ -967,271 +651,4 @@ fn instructions_know_the_call_that_made_them() {
         }
     });
     assert_eq!(lines, [Some((file!(), line)), Some((file!(), line + 1))]);
-}
-
-/// Random programs with variables, executed as they are written and as they are built.
-mod random {
-    use super::*;
-
-    enum Statement {
-        /// `a = b * 3 + n`
-        Set(usize, usize, u32),
-        Store(usize),
-        /// On one bit of a variable.
-        If(usize, Vec<Statement>, Vec<Statement>),
-        /// On the low bits of a variable; the default comes last.
-        Switch(usize, Vec<Vec<Statement>>),
-        For(u32, Vec<Statement>),
-        /// Breaks after some trips.
-        Loop(Vec<Statement>),
-        Exit(Exit),
-    }
-    use Statement::{For, If, Loop, Set, Store, Switch};
-
-    #[derive(Clone, Copy, PartialEq)]
-    enum Exit {
-        Break,
-        Continue,
-        Return,
-    }
-
-    const VARIABLES: usize = 3;
-    /// The last variable counts the trips of all loops.
-    const TRIPS: usize = VARIABLES;
-    const MOST_TRIPS: u32 = 20;
-
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, end: u32) -> u32 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((bits >> 33) % u64::from(end)) as u32
-        }
-
-        fn variable(&mut self) -> usize {
-            self.below(VARIABLES as u32) as usize
-        }
-
-        fn block(&mut self, depth: u32, in_loop: bool) -> Vec<Statement> {
-            let mut statements = Vec::new();
-            for _ in 0..self.below(4) {
-                let nested = if depth == 0 { 4 } else { 9 };
-                statements.push(match self.below(nested) {
-                    0..=2 => Set(self.variable(), self.variable(), self.below(10)),
-                    3 => Store(self.variable()),
-                    4 | 5 => If(self.variable(), self.block(depth - 1, in_loop), self.block(depth - 1, in_loop)),
-                    6 => Switch(self.variable(), (0..=self.below(3)).map(|_| self.block(depth - 1, in_loop)).collect()),
-                    7 => For(self.below(4), self.block(depth - 1, true)),
-                    _ => Loop(self.block(depth - 1, true)),
-                });
-            }
-            match self.below(8) {
-                0 if in_loop => statements.push(Statement::Exit(Exit::Break)),
-                1 if in_loop => statements.push(Statement::Exit(Exit::Continue)),
-                2 if depth < 3 => statements.push(Statement::Exit(Exit::Return)),
-                _ => {}
-            }
-            statements
-        }
-    }
-
-    /// Executes statements as they are written.
-    fn execute(statements: &[Statement], variables: &mut [u32], stored: &mut Vec<u32>) -> Option<Exit> {
-        for statement in statements {
-            let exit = match statement {
-                Set(a, b, n) => {
-                    variables[*a] = variables[*b].wrapping_mul(3).wrapping_add(*n);
-                    None
-                }
-                Store(a) => {
-                    stored.push(variables[*a]);
-                    None
-                }
-                If(a, then, otherwise) => {
-                    let block = if variables[*a] & 2 != 0 { then } else { otherwise };
-                    execute(block, variables, stored)
-                }
-                Switch(a, arms) => {
-                    let case = (variables[*a] & 3) as usize;
-                    execute(&arms[case.min(arms.len() - 1)], variables, stored)
-                }
-                For(_, body) | Loop(body) => {
-                    let mut exit = None;
-                    let mut trip = 0;
-                    while exit.is_none_or(|exit| exit == Exit::Continue) {
-                        match statement {
-                            For(n, _) if trip >= *n => break,
-                            Loop(_) if variables[TRIPS] > MOST_TRIPS => break,
-                            _ => {}
-                        }
-                        trip += 1;
-                        variables[TRIPS] += 1;
-                        exit = execute(body, variables, stored);
-                    }
-                    exit.filter(|exit| *exit == Exit::Return)
-                }
-                Statement::Exit(exit) => Some(*exit),
-            };
-            if exit.is_some() {
-                return exit;
-            }
-        }
-        None
-    }
-
-    /// Builds statements, and says whether their end is reached.
-    fn emit<'k>(
-        k: &'k Kernel,
-        statements: &[Statement],
-        variables: &[Var<'k, u32>],
-        y: Object<'k, u32, Write>,
-    ) -> bool {
-        let body = |statements: &[Statement]| {
-            variables[TRIPS].set(variables[TRIPS].get() + 1);
-            emit(k, statements, variables, y);
-        };
-        for statement in statements {
-            let completes = match statement {
-                Set(a, b, n) => {
-                    variables[*a].set(variables[*b].get() * 3 + *n);
-                    true
-                }
-                Store(a) => {
-                    y.store(0, variables[*a].get());
-                    true
-                }
-                If(a, then, otherwise) => {
-                    let mut completes = [true; 2];
-                    let [first, second] = &mut completes;
-                    k.if_else(
-                        (variables[*a].get() & 2).ne(0),
-                        || *first = emit(k, then, variables, y),
-                        || *second = emit(k, otherwise, variables, y),
-                    );
-                    completes != [false; 2]
-                }
-                Switch(a, arms) => {
-                    let default = arms.len() as u32 - 1;
-                    let mut completes = false;
-                    k.switch_(variables[*a].get() & 3, 0..default, |case| {
-                        completes |= emit(k, &arms[case.unwrap_or(default) as usize], variables, y);
-                    });
-                    completes
-                }
-                For(n, statements) => {
-                    k.for_range(0, *n, |_| body(statements));
-                    true
-                }
-                Loop(statements) => {
-                    k.while_(|| variables[TRIPS].get().le(MOST_TRIPS), || body(statements));
-                    true
-                }
-                Statement::Exit(exit) => {
-                    match exit {
-                        Exit::Break => k.break_(),
-                        Exit::Continue => k.continue_(),
-                        Exit::Return => k.return_(),
-                    }
-                    false
-                }
-            };
-            if !completes {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Executes a program of one invocation.
-    struct Machine<'p> {
-        program: &'p Program,
-        values: Arena<ValueId, u64>,
-        stored: Vec<u32>,
-    }
-
-    impl<'p> Machine<'p> {
-        fn read(&self, values: &[ValueId]) -> Vec<u64> {
-            let read = |&value| self.program.known(value).map_or(self.values[value], |literal| literal.bits);
-            values.iter().map(read).collect()
-        }
-
-        fn write(&mut self, values: &[ValueId], bits: &[u64]) {
-            assert_eq!(values.len(), bits.len());
-            for (&value, &bits) in values.iter().zip(bits) {
-                self.values[value] = bits;
-            }
-        }
-
-        /// The terminator, and what it gives.
-        fn block(&mut self, block: BlockId) -> (&'p Op, Vec<u64>) {
-            let program = self.program;
-            for &id in &program.blocks[block].insts {
-                let inst = &program.insts[id];
-                let operands = self.read(&inst.operands);
-                let arm = match &inst.op {
-                    op if op.is_terminator() => return (op, operands),
-                    Op::If => usize::from(operands[0] == 0),
-                    Op::Switch(cases) => {
-                        cases.iter().position(|&case| u64::from(case) == operands[0]).unwrap_or(cases.len())
-                    }
-                    Op::Loop => 0,
-                    Op::Store(_) => {
-                        self.stored.push(operands[1] as u32);
-                        continue;
-                    }
-                    op => {
-                        let class = program.ty(inst.operands[0]);
-                        let eval = op.row().evaluator(class, program.ty(inst.results[0])).unwrap();
-                        self.write(&inst.results, &[eval(&operands)]);
-                        continue;
-                    }
-                };
-                let nested = inst.blocks[arm];
-                self.write(&program.blocks[nested].params, if inst.op == Op::Loop { &operands } else { &[] });
-                loop {
-                    let (op, given) = self.block(nested);
-                    match (op, inst.op == Op::Loop) {
-                        (Op::Continue, true) => self.write(&program.blocks[nested].params, &given),
-                        (Op::Break, true) | (Op::Yield, false) => {
-                            self.write(&inst.results, &given);
-                            break;
-                        }
-                        (op, _) => return (op, given),
-                    }
-                }
-            }
-            unreachable!("a block ends in a terminator")
-        }
-    }
-
-    #[test]
-    fn variables_mean_the_same_when_built() {
-        let mut random = Random(1);
-        let mut most_stored = 0;
-        for _ in 0..3000 {
-            let statements = random.block(4, false);
-            let initial = [random.below(8), random.below(8), random.below(8), 0];
-            let mut expected = Vec::new();
-            execute(&statements, &mut initial.clone(), &mut expected);
-
-            let program = build([1, 1, 1], |k| {
-                let y = k.write::<u32>("y");
-                let variables = initial.map(|value| k.var(value));
-                emit(k, &statements, &variables, y);
-            });
-            let values = Arena::filled(program.values.len(), 0);
-            let mut machine = Machine { program: &program, values, stored: Vec::new() };
-            machine.block(program.body);
-            assert_eq!(
-                machine.stored,
-                expected,
-                "{}",
-                text::print(&Module { programs: vec![program.clone()], ..Module::default() })
-            );
-            most_stored = most_stored.max(expected.len());
-        }
-        assert!(most_stored > 10, "the programs do something");
-    }
 }

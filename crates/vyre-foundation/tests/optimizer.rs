@@ -8,17 +8,10 @@ use vyre_foundation::optimizer::{
 };
 use vyre_foundation::{Error, Validated, text, validate};
 
-fn program(source: &str) -> Validated<Program> {
-    validate::program(text::parse(source).unwrap().programs.remove(0)).unwrap()
+fn program(name: &str) -> Validated<Program> {
+    let programs = text::parse(include_str!("optimizer.vyre")).and_then(validate::module).unwrap();
+    programs.into_iter().find(|program| program.name == name).unwrap()
 }
-
-const SMALL: &str = "program small workgroup(1) {
-    write y: [u32; 4]
-    %i = global_index
-    %a = add 2, 3
-    %b = mul %a, %i
-    store y[%i], %b
-}";
 
 // Hints.
 
@@ -322,25 +315,10 @@ fn what_requires_a_rejected_pass_is_rejected() {
 
 #[test]
 fn the_shape_counts_nested_nodes_and_bound_lengths() {
-    let program = program(
-        "program p workgroup(1) {
-            read x: [f32]
-            write y: [f32; 4]
-            %i = global_index
-            %c = lt %i, 4
-            region \"a\" {
-                if %c {
-                    region \"b\" {
-                        %x = load x[%i]
-                        store y[%i], %x
-                    }
-                }
-            }
-        }",
-    );
+    let program = program("regions");
     let shape = Shape::of(&program, &[]);
     assert_eq!((shape.top_level_regions, shape.peak_device_bytes), (1, 16));
-    assert_eq!(shape.entry_op.as_deref(), Some("p"));
+    assert_eq!(shape.entry_op.as_deref(), Some("regions"));
     assert!(shape.nodes >= 7, "{shape:?}");
     let x = program.memory_named("x").unwrap();
     assert_eq!(Shape::of(&program, &[(x, 4096)]).peak_device_bytes, 16 + 16384);
@@ -474,29 +452,23 @@ static CHEAPER: Pass = Pass {
 #[test]
 fn disabled_passes_do_not_run() {
     let options = Options { disabled: vec!["fold_constants".into()], ..Options::default() };
-    let (_, report) = optimizer::run(program(SMALL), &standard(), &options, &mut |_| {}).unwrap();
+    let (_, report) = optimizer::run(program("small"), &standard(), &options, &mut |_| {}).unwrap();
     assert!(report.metrics.iter().all(|metric| metric.pass != "fold_constants"));
-    let (_, report) = optimizer::run(program(SMALL), &standard(), &Options::default(), &mut |_| {}).unwrap();
+    let (_, report) = optimizer::run(program("small"), &standard(), &Options::default(), &mut |_| {}).unwrap();
     assert!(report.reduced_cost("fold_constants"));
     assert!(report.cost_after < report.cost_before);
 }
 
 #[test]
 fn bisection_stops_after_so_many_changes() {
-    let program = program(SMALL);
-    let original = text::print(&vyre_foundation::ir::Module {
-        programs: vec![program.clone().into_inner()],
-        ..vyre_foundation::ir::Module::default()
-    });
+    let program = program("small");
+    let original = text::print(&vyre_foundation::ir::Module::from(program.clone().into_inner()));
     let pipeline = fixpoint(vec![&ADD_TO_SUB, &SUB_TO_ADD]);
     for most in [0, 1, 2, 5] {
         let options = Options { max_changes: Some(most), ..Options::default() };
         let (changed, report) = optimizer::run(program.clone(), &pipeline, &options, &mut |_| {}).unwrap();
         assert_eq!((report.changes(), report.not_converged), (most, None));
-        let text = text::print(&vyre_foundation::ir::Module {
-            programs: vec![changed.into_inner()],
-            ..vyre_foundation::ir::Module::default()
-        });
+        let text = text::print(&vyre_foundation::ir::Module::from(changed.into_inner()));
         assert_eq!(text == original, most % 2 == 0, "{text}");
     }
 }
@@ -508,7 +480,7 @@ fn dumps_show_what_is_asked_for() {
         let options = Options { dump, max_changes: Some(1), ..Options::default() };
         let registry = Registry::standard();
         let passes = ["specialize", "fold_constants"].map(|name| registry.named(name).unwrap()).to_vec();
-        optimizer::run(program(SMALL), &fixpoint(passes), &options, &mut |snapshot| {
+        optimizer::run(program("small"), &fixpoint(passes), &options, &mut |snapshot| {
             shown.push((snapshot.pass, snapshot.changed));
         })
         .unwrap();
@@ -524,14 +496,14 @@ fn dumps_show_what_is_asked_for() {
 fn passes_that_disagree_are_named() {
     let pipeline = fixpoint(vec![&ADD_TO_SUB, &SUB_TO_ADD]);
     let strict = Options { strict: true, ..Options::default() };
-    let error = optimizer::run(program(SMALL), &pipeline, &strict, &mut |_| {}).unwrap_err();
+    let error = optimizer::run(program("small"), &pipeline, &strict, &mut |_| {}).unwrap_err();
     assert_eq!(error, Error::NotConverged { pass: "sub_to_add".into(), iterations: 50 });
     let lenient = Options { strict: false, max_iterations: 3, ..Options::default() };
-    let (_, report) = optimizer::run(program(SMALL), &pipeline, &lenient, &mut |_| {}).unwrap();
+    let (_, report) = optimizer::run(program("small"), &pipeline, &lenient, &mut |_| {}).unwrap();
     assert_eq!((report.not_converged, report.iterations, report.changes()), (Some("sub_to_add"), 3, 6));
     // Once through the list is not meant to come to an end.
     let once = Pipeline { to_fixed_point: false, ..pipeline };
-    let (_, report) = optimizer::run(program(SMALL), &once, &strict, &mut |_| {}).unwrap();
+    let (_, report) = optimizer::run(program("small"), &once, &strict, &mut |_| {}).unwrap();
     assert_eq!((report.not_converged, report.iterations), (None, 1));
 }
 
@@ -540,7 +512,7 @@ fn a_pass_that_breaks_the_program_is_named() {
     let pipeline = fixpoint(vec![&ADD_TO_SUB, &BREAKS]);
     let mut shown = Vec::new();
     let options = Options { validate_each: true, dump: Dump::OnFailure, ..Options::default() };
-    let error = optimizer::run(program(SMALL), &pipeline, &options, &mut |snapshot| shown.push(snapshot.pass));
+    let error = optimizer::run(program("small"), &pipeline, &options, &mut |snapshot| shown.push(snapshot.pass));
     let Err(Error::PassBroke { pass, before, .. }) = error else { panic!("accepted") };
     assert_eq!((pass.as_str(), shown.as_slice()), ("breaks", &["breaks"][..]));
     // The program is the one that the pass was given.
@@ -549,13 +521,13 @@ fn a_pass_that_breaks_the_program_is_named() {
 
     let late = Options { validate_each: false, ..Options::default() };
     let pipeline = Pipeline { to_fixed_point: false, ..pipeline };
-    let error = optimizer::run(program(SMALL), &pipeline, &late, &mut |_| {});
+    let error = optimizer::run(program("small"), &pipeline, &late, &mut |_| {});
     assert!(matches!(error, Err(Error::PassBroke { pass, .. }) if pass == "breaks"));
 }
 
 #[test]
 fn speculative_passes_that_raise_the_cost_are_undone() {
-    let original = program(SMALL);
+    let original = program("small");
     let cost = cost::estimate(&original);
     let (same, report) =
         optimizer::run(original.clone(), &fixpoint(vec![&DEARER]), &Options::default(), &mut |_| {}).unwrap();
@@ -573,7 +545,7 @@ fn speculative_passes_that_raise_the_cost_are_undone() {
 #[test]
 fn a_pass_that_had_nothing_to_do_is_skipped_until_something_changes() {
     let pipeline = fixpoint(vec![&SUB_TO_ADD, &CHEAPER]);
-    let (_, report) = optimizer::run(program(SMALL), &pipeline, &Options::default(), &mut |_| {}).unwrap();
+    let (_, report) = optimizer::run(program("small"), &pipeline, &Options::default(), &mut |_| {}).unwrap();
     let verdicts: Vec<_> =
         report.metrics.iter().map(|metric| (metric.iteration, metric.pass, metric.verdict)).collect();
     assert_eq!(
@@ -591,7 +563,7 @@ fn a_pass_that_had_nothing_to_do_is_skipped_until_something_changes() {
 fn a_hot_program_is_optimized_harder() {
     let selected = |hints: &Hints| {
         let request = Request { hints: Some(hints), ..Request::default() };
-        let decisions = optimizer::optimize(program(SMALL), &request).unwrap().decisions;
+        let decisions = optimizer::optimize(program("small"), &request).unwrap().decisions;
         decisions.iter().filter(|decision| decision.selected).count()
     };
     let hints = Hints::default();
@@ -604,43 +576,13 @@ fn a_hot_program_is_optimized_harder() {
 
 #[test]
 fn the_roofline_counts_by_frequency() {
-    let straight = program(
-        "program p workgroup(1) {
-            read x: [f32]
-            read_write y: [f16]
-            workgroup w: [f32; 4]
-            %i = global_index
-            %a, %b = load x[%i]
-            %s = add %a, %b
-            store w[%i], %s
-            %f = fma %a, %b, %s
-            %h = load y[%i]
-            store y[%i], %h
-        }",
-    );
+    let straight = program("straight");
     assert_eq!(Roofline::of(&straight), Roofline { bytes: 12.0, operations: 3.0 });
     assert_eq!(Roofline::of(&straight).intensity(), Some(0.25));
 
-    let nested = program(
-        "program p workgroup(1) {
-            read x: [u32]
-            write y: [u32]
-            %i = global_index
-            %n = loop (%k = 0, %sum = 0) -> u32 {
-                %done = ge %k, 10
-                if %done {
-                    break %sum
-                }
-                %x = load x[%k]
-                %s = add %sum, %x
-                %next = add %k, 1
-                continue %next, %s
-            }
-            store y[%i], %n
-        }",
-    );
+    let nested = program("counted");
     let roofline = Roofline::of(&nested);
     assert!(roofline.bytes >= 44.0 && roofline.bytes <= 48.0, "{roofline:?}");
     assert!(roofline.operations >= 30.0 && roofline.operations <= 33.0, "{roofline:?}");
-    assert_eq!(Roofline::of(&program("program p workgroup(1) {\n}")).intensity(), None);
+    assert_eq!(Roofline::of(&program("nothing")).intensity(), None);
 }

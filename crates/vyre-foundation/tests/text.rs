@@ -64,7 +64,7 @@ fn what_is_not_valid_is_printed() {
             program.push(body, op.clone(), [], &[], blocks, Span::NONE);
         }
     }
-    text::print(&Module { programs: vec![program], ..Module::default() });
+    text::print(&Module::from(program));
 
     let mut deep = Program::new("p", [1, 1, 1]);
     let mut block = deep.body;
@@ -73,7 +73,7 @@ fn what_is_not_valid_is_printed() {
         deep.push(block, Op::Region("deep".into()), [], &[], [nested], Span::NONE);
         block = nested;
     }
-    let printed = text::print(&Module { programs: vec![deep.clone()], ..Module::default() });
+    let printed = text::print(&Module::from(deep.clone()));
     assert!(printed.contains("nested too deep"), "{printed}");
     assert!(validate::program(deep).is_err());
 }

@@ -34,7 +34,7 @@ fn main() -> std::io::Result<()> {
     for seed in 0..GENERATED {
         let size = 5 + (seed % 40) as u8;
         let features = Features { size: size.into(), ..Features::default() };
-        let module = Module { programs: vec![generate(seed.into(), &features).program], ..Module::default() };
+        let module = Module::from(generate(seed.into(), &features).program);
         std::fs::write(folder.join(format!("text/generated-{seed}")), text::print(&module))?;
         write_module(&folder, &format!("generated-{seed}"), &module)?;
         let [low, high] = seed.to_le_bytes();

@@ -49,6 +49,12 @@ fn read(source: &str) -> Validated<Program> {
     validate::program(module.programs.into_iter().next().expect("a program")).expect("a valid program")
 }
 
+/// A program of the suite.
+fn program(name: &str) -> Validated<Program> {
+    let programs = text::parse(include_str!("conformance.vyre")).and_then(validate::module).expect("valid programs");
+    programs.into_iter().find(|program| program.name == name).expect("it is there")
+}
+
 // Results.
 
 /// The example kernels give what plain Rust gives.
@@ -85,10 +91,7 @@ fn compare(
     name: &str,
 ) {
     if let Some(wrong) = mistake(device, program, grid, inputs, exactness) {
-        panic!(
-            "{name}: {wrong}\n{}",
-            text::print(&Module { programs: vec![(**program).clone()], ..Module::default() })
-        );
+        panic!("{name}: {wrong}\n{}", text::print(&Module::from((**program).clone())));
     }
 }
 
@@ -121,17 +124,6 @@ pub fn generated_programs(backend: &dyn Backend) {
 
 // Wrong dispatches.
 
-const COPY: &str = "program copy workgroup(4) {
-    uniform scale: f32 = 1.0
-    read x: [f32]
-    read_write y: [f32]
-    %i = global_index
-    %s = load scale
-    %x = load x[%i]
-    %v = mul %s, %x
-    store y[%i], %v
-}";
-
 fn dispatch<'a>(kernel: &'a Kernel, arguments: Vec<(&'a str, Argument)>) -> Dispatch<'a> {
     Dispatch { kernel, grid: Grid::elements(4), arguments, limits: limits() }
 }
@@ -144,7 +136,7 @@ fn floats(device: &Device, values: &[f32]) -> Buffer {
 /// Everything a caller can get wrong is a typed error, and the device goes on working.
 pub fn wrong_dispatches(backend: &dyn Backend) {
     let device = open(backend);
-    let kernel = device.compile(&read(COPY)).expect("a simple kernel");
+    let kernel = device.compile(&program("copy")).expect("a simple kernel");
     let (x, y) = (floats(&device, &[1.0, 2.0, 3.0, 4.0]), floats(&device, &[0.0; 4]));
     let words = device.upload(Element::U32, &[0; 16]).expect("a few bytes");
     let code = |arguments: Vec<(&'static str, Argument)>| device.run(&dispatch(&kernel, arguments)).unwrap_err().code();
@@ -167,7 +159,7 @@ pub fn wrong_dispatches(backend: &dyn Backend) {
     let foreign = floats(&other, &[1.0; 4]);
     assert_eq!(code(vec![("x", (&foreign).into()), ("y", (&y).into())]), "D004", "foreign buffer");
     let null = Device::open(&Null::default()).expect("the null device opens");
-    let foreign = null.compile(&read(COPY)).expect("the null device compiles anything");
+    let foreign = null.compile(&program("copy")).expect("the null device compiles anything");
     let error = device.run(&dispatch(&foreign, vec![("x", (&x).into()), ("y", (&y).into())])).unwrap_err();
     assert_eq!(error.code(), "D004", "foreign kernel");
 
@@ -231,7 +223,7 @@ pub fn canaries(backend: &dyn Backend) {
 /// Programs that do not end are ended, and the next one runs.
 pub fn endless_programs(backend: &dyn Backend) {
     let device = open(backend);
-    let simple = device.compile(&read(COPY)).expect("a simple kernel");
+    let simple = device.compile(&program("copy")).expect("a simple kernel");
     let (x, y) = (floats(&device, &[1.0; 4]), floats(&device, &[0.0; 4]));
     let kinds = [
         "loop {\n}",
@@ -267,44 +259,20 @@ pub fn endless_programs(backend: &dyn Backend) {
 /// Loops with more trips than some drivers silently allow.
 pub fn long_loops(backend: &dyn Backend) {
     let device = open(backend);
-    let source = "program long workgroup(4) {
-    write out: [u32; 4]
-    %i = global_index
-    %s = loop (%k = 0, %sum = %i) -> u32 {
-        %done = eq %k, 200000
-        if %done {
-            break %sum
-        }
-        %product = mul %sum, 1664525
-        %next_sum = add %product, 1013904223
-        %next = add %k, 1
-        continue %next, %next_sum
-    }
-    store out[%i], %s
-}";
-    compare(&device, &read(source), launch::Grid::Groups([1, 1, 1]), &Inputs::default(), Exactness::Exact, "long loop");
+    compare(
+        &device,
+        &program("long"),
+        launch::Grid::Groups([1, 1, 1]),
+        &Inputs::default(),
+        Exactness::Exact,
+        "long loop",
+    );
 }
 
 /// Grids beyond what a device can launch in one dimension.
 pub fn large_grids(backend: &dyn Backend) {
     let device = open(backend);
-    let source = "program large workgroup(32) {
-    write out: [u32]
-    read_write atomic beyond: [u32; 1]
-    %i = global_index
-    %n = length out
-    %outside = ge %i, %n
-    if %outside {
-        atomic_add beyond[0], 1
-    }
-    %g = group_id.x
-    %l = local_id.x
-    %start = mul %g, 32
-    %same = add %start, %l
-    %both = xor %same, 2863311530
-    store out[%i], %both
-}";
-    let kernel = device.compile(&read(source)).expect("a simple kernel");
+    let kernel = device.compile(&program("large")).expect("a simple kernel");
     // An odd number of workgroups, so that a device which makes two rows of them has one too many.
     let count = 70_001 * 32;
     let out = device.allocate(Element::U32, count).expect("some megabytes");
@@ -323,18 +291,8 @@ pub fn large_grids(backend: &dyn Backend) {
 /// Grids that an earlier dispatch has computed.
 pub fn indirect_grids(backend: &dyn Backend) {
     let device = open(backend);
-    let prepare = "program prepare workgroup(1) {\n    write grid: [u32; 3]\n    store grid[0], 3, 2, 1\n}";
-    let count = "program count workgroup(4) {
-    read_write atomic total: [u32; 1]
-    write sizes: [u32; 3]
-    atomic_add total[0], 1
-    %x = group_count.x
-    %y = group_count.y
-    %z = group_count.z
-    store sizes[0], %x, %y, %z
-}";
     let (prepare, count) =
-        (device.compile(&read(prepare)).expect("simple"), device.compile(&read(count)).expect("simple"));
+        (device.compile(&program("prepare")).expect("simple"), device.compile(&program("count")).expect("simple"));
     let grid = device.allocate(Element::U32, 3).expect("a few bytes");
     let total = device.allocate(Element::U32, 1).expect("a few bytes");
     let sizes = device.allocate(Element::U32, 3).expect("a few bytes");
@@ -358,7 +316,7 @@ pub fn indirect_grids(backend: &dyn Backend) {
 /// Parts of one buffer as separate objects, at any element.
 pub fn parts_of_buffers(backend: &dyn Backend) {
     let device = open(backend);
-    let kernel = device.compile(&read(COPY)).expect("a simple kernel");
+    let kernel = device.compile(&program("copy")).expect("a simple kernel");
     let whole = floats(&device, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
     let part = |from: u32, to: u32| whole.slice(from..to).expect("inside");
     let arguments = vec![("scale", 10.0f32.into()), ("x", (&part(1, 4)).into()), ("y", (&part(5, 8)).into())];
@@ -380,7 +338,7 @@ pub fn parts_of_buffers(backend: &dyn Backend) {
 /// Several threads submit to one device at once.
 pub fn concurrent_submissions(backend: &dyn Backend) {
     let device = open(backend);
-    let kernel = device.compile(&read(COPY)).expect("a simple kernel");
+    let kernel = device.compile(&program("copy")).expect("a simple kernel");
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (device, kernel) = (device.clone(), kernel.clone());
@@ -404,19 +362,7 @@ pub fn concurrent_submissions(backend: &dyn Backend) {
 /// A submission that is given up ends, exactly once, and the device goes on working.
 pub fn cancellation(backend: &dyn Backend) {
     let device = open(backend);
-    let source = "program slow workgroup(1) {
-    write out: [u32; 1]
-    %k = loop (%k = 0) -> u32 {
-        %done = eq %k, 30000000
-        if %done {
-            break %k
-        }
-        %next = add %k, 1
-        continue %next
-    }
-    store out[0], %k
-}";
-    let kernel = device.compile(&read(source)).expect("a simple kernel");
+    let kernel = device.compile(&program("slow")).expect("a simple kernel");
     let out = device.allocate(Element::U32, 1).expect("four bytes");
     let limits = Limits { deadline: Some(Duration::from_secs(30)), ..Limits::default() };
     let dispatch =
@@ -427,7 +373,7 @@ pub fn cancellation(backend: &dyn Backend) {
     // Devices that were done at once, or that cannot stop, may complete.
     let result = early.unwrap_or_else(|| submission.wait());
     assert!(matches!(result, Ok(_) | Err(Error::Cancelled)), "{result:?}");
-    let simple = device.compile(&read(COPY)).expect("a simple kernel");
+    let simple = device.compile(&program("copy")).expect("a simple kernel");
     let (x, y) = (floats(&device, &[1.0; 4]), floats(&device, &[0.0; 4]));
     let arguments = vec![("x", (&x).into()), ("y", (&y).into())];
     device.run(&self::dispatch(&simple, arguments)).expect("the next job runs");
@@ -440,32 +386,7 @@ pub fn cancellation(backend: &dyn Backend) {
 /// memory and in storage.
 pub fn published_values(backend: &dyn Backend) {
     let device = open(backend);
-    let source = "program publish workgroup(64) {
-    read_write board: [u32]
-    write out: [u32]
-    write again: [u32]
-    workgroup atomic claimed: [u32; 1]
-    workgroup atomic owners: [u32; 64]
-    workgroup values: [u32; 64]
-    %i = local_index
-    %index = global_index
-    %value = mul %index, 2654435761
-    %slot = atomic_add claimed[0], 1
-    store values[%slot], %value
-    store owners[%slot], %i
-    %first = sub %index, %i
-    %place = add %first, %slot
-    store board[%place], %value
-    storage_barrier
-    workgroup_barrier
-    %owner = load owners[%i]
-    %seen = load values[%i]
-    %their_place = add %first, %owner
-    store out[%their_place], %seen
-    %posted = load board[%index]
-    store again[%their_place], %posted
-}";
-    let kernel = device.compile(&read(source)).expect("a simple kernel");
+    let kernel = device.compile(&program("publish")).expect("a simple kernel");
     let count = 64 * 500;
     let [board, out, again] = [0; 3].map(|_| device.allocate(Element::U32, count).expect("some kilobytes"));
     let expected: Vec<u8> = (0..count as u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
@@ -480,19 +401,7 @@ pub fn published_values(backend: &dyn Backend) {
 /// A dispatch sees everything that those before it wrote, whether they were submitted together or not.
 pub fn visible_dispatches(backend: &dyn Backend) {
     let device = open(backend);
-    let source = "program step workgroup(64) {
-    read from: [u32]
-    write to: [u32]
-    %i = global_index
-    %n = length from
-    %other = mul %i, 5
-    %next = add %other, 1
-    %index = rem %next, %n
-    %value = load from[%index]
-    %more = add %value, %i
-    store to[%i], %more
-}";
-    let kernel = device.compile(&read(source)).expect("a simple kernel");
+    let kernel = device.compile(&program("step")).expect("a simple kernel");
     let count = 1000u32;
     let zeros = || device.allocate(Element::U32, u64::from(count)).expect("some kilobytes");
     let (a, b) = (zeros(), zeros());

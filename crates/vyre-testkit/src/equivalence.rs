@@ -35,7 +35,7 @@ pub fn changed_meaning(
     let few_trips = Limits { fuel: 1 << 18, ..limits() };
     let small = shrink(&program, &mut |candidate| wrong(candidate, few_trips).is_some());
     let shown = wrong(&small, few_trips).unwrap_or(first);
-    let source = text::print(&Module { programs: vec![(*small).clone()], ..Module::default() });
+    let source = text::print(&Module::from((*small).clone()));
     Some(format!("seed {seed}: {shown}\n{source}"))
 }
 

@@ -76,7 +76,7 @@ impl Generated {
         let [x, y, z] = self.groups;
         let notations = self.inputs.notations(&self.program);
         let bindings: String = notations.iter().map(|(name, values)| format!(" {name}={values}")).collect();
-        let source = text::print(&Module { programs: vec![self.program.clone()], ..Module::default() });
+        let source = text::print(&Module::from(self.program.clone()));
         format!("{source}//@ run --grid {x},{y},{z}{bindings}\n")
     }
 }

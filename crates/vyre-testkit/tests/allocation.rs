@@ -105,7 +105,7 @@ fn with_header(contents: &[u8]) -> Vec<u8> {
 }
 
 fn module(seed: u64, size: u32) -> Module {
-    Module { programs: vec![generate(seed, &Features { size, ..Features::default() }).program], ..Module::default() }
+    Module::from(generate(seed, &Features { size, ..Features::default() }).program)
 }
 
 /// A fixed sequence: a failure can be repeated.

@@ -172,7 +172,7 @@ fn value(name: &str) -> u32 {
 }
 
 fn print(program: &Program) -> String {
-    text::print(&Module { programs: vec![program.clone()], ..Module::default() })
+    text::print(&Module::from(program.clone()))
 }
 
 fn optimize(program: &Validated<Program>) -> Validated<Program> {

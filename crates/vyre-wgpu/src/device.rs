@@ -516,13 +516,7 @@ impl Batch<'_> {
 
     /// Writes bytes that are not whole words; neighbours keep theirs.
     fn patch(&mut self, range: &Range, data: &[u8]) -> Result<(), Error> {
-        const SOURCE: &str = "program patch workgroup(64) {
-            read source: [u8]
-            write target: [u8]
-            %i = global_index
-            %byte = load source[%i]
-            store target[%i], %byte
-        }";
+        const SOURCE: &str = include_str!("programs/patch.vyre");
         let kernel = self.device.own(&self.device.patch, SOURCE)?.clone();
         let source = self.device.stream.filled(data, wgpu::BufferUsages::STORAGE)?;
         let source = Range { memory: Arc::new(WgpuMemory(source)), start: 0, bytes: data.len() as u64 };
@@ -694,48 +688,7 @@ impl Batch<'_> {
     /// Works out the grid of an indirect launch on the device: three words as the caller sees it and their product, three
     /// words as it is launched, and whether it is too large.
     fn fold(&mut self, range: &Range, program: &Program, most: u32) -> Result<wgpu::Buffer, Error> {
-        const SOURCE: &str = "program fold workgroup(1) {
-            uniform invocations: u32
-            uniform most: u32
-            read groups: [u32; 3]
-            write shape: [u32; 8]
-            %invocations = load invocations
-            %most = load most
-            %x, %y, %z = load groups[0]
-            %no_x = eq %x, 0
-            %no_y = eq %y, 0
-            %no_z = eq %z, 0
-            %no_xy = or %no_x, %no_y
-            %none = or %no_xy, %no_z
-            %xy = mul %x, %y
-            %over_xy = mul_high %x, %y
-            %xyz = mul %xy, %z
-            %over_xyz = mul_high %xy, %z
-            %over_all = mul_high %xyz, %invocations
-            %over_1 = or %over_xy, %over_xyz
-            %over_2 = or %over_1, %over_all
-            %over = ne %over_2, 0
-            %some = not %none
-            %too_large = and %over, %some
-            %nothing = or %too_large, %none
-            %total = select %nothing, 0, %xyz
-            // What is launched: as few dimensions as hold it, and as little more than it as possible.
-            %last = sub %total, 1
-            %plane = mul %most, %most
-            %planes_less_1 = div %last, %plane
-            %planes = add %planes_less_1, 1
-            %in_plane_less_1 = div %last, %planes
-            %rows_less_1 = div %in_plane_less_1, %most
-            %rows = add %rows_less_1, 1
-            %columns_less_1 = div %in_plane_less_1, %rows
-            %columns = add %columns_less_1, 1
-            %px = select %nothing, 0, %columns
-            %py = select %nothing, 0, %rows
-            %pz = select %nothing, 0, %planes
-            %flag = cast %too_large to u32
-            store shape[0], %x, %y, %z, %total
-            store shape[4], %px, %py, %pz, %flag
-        }";
+        const SOURCE: &str = include_str!("programs/fold.vyre");
         let device = self.device;
         let kernel = device.own(&device.fold, SOURCE)?.clone();
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::INDIRECT;

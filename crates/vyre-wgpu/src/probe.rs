@@ -10,48 +10,7 @@ use vyre_foundation::launch::Limits;
 use vyre_foundation::{text, validate};
 
 /// Three numbers of each invocation, and what it makes of them. Few objects, because some devices have no more.
-const PROGRAM: &str = "program probe workgroup(64) {
-    read given: [f32]
-    write found: [f32]
-    %i = global_index
-    %from = mul %i, 3
-    %a, %b, %c = load given[%from]
-    %first = mul %i, 9
-    %sum = add %a, %b
-    store found[%first], %sum
-    %product = mul %a, %b
-    %at_1 = add %first, 1
-    store found[%at_1], %product
-    %quotient = div %a, %b
-    %at_2 = add %first, 2
-    store found[%at_2], %quotient
-    %root = sqrt %a
-    %at_3 = add %first, 3
-    store found[%at_3], %root
-    // A driver that contracts does it here.
-    %chain = add %product, %c
-    %at_4 = add %first, 4
-    store found[%at_4], %chain
-    // One that reassociates takes these for %b and %a, and thinks that nothing is left of them.
-    %there = sub %sum, %a
-    %again = add %there, %a
-    %back = sub %again, %a
-    %gone = sub %back, %there
-    %seen = add %gone, %back
-    %at_5 = add %first, 5
-    store found[%at_5], %seen
-    %ratio = mul %quotient, %b
-    %other = add %ratio, 0.0
-    %at_6 = add %first, 6
-    store found[%at_6], %other
-    %fused = fma %a, %b, %c
-    %at_7 = add %first, 7
-    store found[%at_7], %fused
-    %bits = bitcast %a to u32
-    %converted = cast %bits to f32
-    %at_8 = add %first, 8
-    store found[%at_8], %converted
-}";
+const PROGRAM: &str = include_str!("programs/probe.vyre");
 
 /// What the results should be, in the order in which they are stored.
 fn expected(a: f32, b: f32, c: f32) -> [f32; 9] {

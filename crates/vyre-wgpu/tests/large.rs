@@ -17,36 +17,7 @@ fn read(source: &str) -> Validated<Program> {
 }
 
 /// Every sort of access, to elements of every size, in an order that jumps from binding to binding.
-const EVERYWHERE: &str = "program everywhere workgroup(64) {
-    read words: [u32]
-    read_write bytes: [u8]
-    read_write halves: [i16]
-    write sums: [f32]
-    read_write atomic counts: [u32]
-    %i = global_index
-    %n = length words
-    %inside = lt %i, %n
-    if %inside {
-        // Prime to the lengths that are tried: no two invocations have the same element.
-        %jump = mul %i, 7919
-        %j = rem %jump, %n
-        %a, %b = load words[%j]
-        %both = xor %a, %b
-        %byte = load bytes[%j]
-        %half = load halves[%i]
-        %more = add %byte, %both
-        store bytes[%j], %more
-        %negated = neg %half
-        store halves[%i], %negated
-        %x = cast %both to f32
-        %y = cast %half to f32
-        %pair = mul %j, 2
-        store sums[%pair], %x, %y
-        %old = atomic_add counts[%j], %a
-        %new = xor %old, %i
-        atomic_max counts[%j], %new
-    }
-}";
+const EVERYWHERE: &str = include_str!("programs/everywhere.vyre");
 
 fn run(device: &Device, program: &Validated<Program>, count: u32, offset: u32) -> Vec<Vec<u8>> {
     let kernel = device.compile(program).expect("compiles");

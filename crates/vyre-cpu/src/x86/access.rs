@@ -112,6 +112,31 @@ impl Lower<'_> {
         self.checked.contains_key(&id) || self.ranges.is_inside(id) && holds
     }
 
+    /// Goes on with what code has loaded, or with what a cold block loads that it may have jumped to.
+    fn or_slowly(&mut self, regs: Regs, away: Option<BlockId>, slow: impl FnOnce(&mut Self) -> Regs) -> Regs {
+        let Some(away) = away else { return regs };
+        let mut arrivals = vec![self.arrival(regs)];
+        self.emit.at = away;
+        let mark = self.scope();
+        let regs = slow(self);
+        self.leave(mark);
+        arrivals.push(self.arrival(regs));
+        self.meet(arrivals)
+    }
+
+    /// Goes on in a block after code has stored, and has a cold block that it may have jumped to store instead.
+    fn done_or_slowly(&mut self, done: BlockId, away: Option<BlockId>, slow: impl FnOnce(&mut Self)) {
+        self.emit.jump(done, &[]);
+        if let Some(away) = away {
+            self.emit.at = away;
+            let mark = self.scope();
+            slow(self);
+            self.leave(mark);
+            self.emit.jump(done, &[]);
+        }
+        self.emit.at = done;
+    }
+
     // Loads.
 
     pub(super) fn load(&mut self, id: InstId) {
@@ -179,21 +204,18 @@ impl Lower<'_> {
         let direct = |this: &mut Self, (start, index): Spot, offset: i32| {
             this.load_element(object.element, element(start, index, size as u8, offset * size))
         };
-        let regs = if self.is_inside_once(id) {
-            load_all(self, &direct)
-        } else {
-            // All of them, or each on its own.
+        // All of them, or each on its own.
+        let away = (!self.is_inside_once(id)).then(|| {
             let away = self.emit.block(true);
             for &(_, index) in &spots {
                 self.skip_unless_inside(object, index, offset + count - 1, away);
             }
-            let regs = load_all(self, &direct);
-            let mut arrivals = vec![self.arrival(regs)];
-            self.emit.at = away;
-            let regs = load_all(self, &|this, (_, index), offset| this.load_or_zero(object, index, offset));
-            arrivals.push(self.arrival(regs));
-            self.meet(arrivals)
-        };
+            away
+        });
+        let regs = load_all(self, &direct);
+        let regs = self.or_slowly(regs, away, |this| {
+            load_all(this, &|this, (_, index), offset| this.load_or_zero(object, index, offset))
+        });
         self.hold_all(&results, &regs);
     }
 
@@ -265,14 +287,10 @@ impl Lower<'_> {
         } else {
             let slow = self.jump_unless_inside(object, index, results.len());
             let regs = fast(self);
-            let mut arrivals = vec![self.arrival(regs)];
-            self.emit.at = slow;
-            let mark = self.scope();
-            let regs =
-                if size >= 4 { self.load_run_lanes(id, object, index) } else { self.gather_all(id, object, index) };
-            self.leave(mark);
-            arrivals.push(self.arrival(regs));
-            self.meet(arrivals)
+            self.or_slowly(regs, Some(slow), |this| match size >= 4 {
+                true => this.load_run_lanes(id, object, index),
+                false => this.gather_all(id, object, index),
+            })
         };
         self.hold_all(&results, &regs);
     }
@@ -524,15 +542,8 @@ impl Lower<'_> {
                 list.push(reg);
             }
         }
-        let mut arrivals = vec![self.arrival(regs.into_iter().flatten().collect())];
-        if let Some(slow) = slow {
-            self.emit.at = slow;
-            let mark = self.scope();
-            let regs = self.gather_all(id, object, index);
-            self.leave(mark);
-            arrivals.push(self.arrival(regs));
-        }
-        let regs = self.meet(arrivals);
+        let regs = regs.into_iter().flatten().collect();
+        let regs = self.or_slowly(regs, slow, |this| this.gather_all(id, object, index));
         self.hold_all(&results, &regs);
     }
 
@@ -555,13 +566,7 @@ impl Lower<'_> {
             }
         }
         let done = self.emit.block(self.emit.is_cold());
-        self.emit.jump(done, &[]);
-        self.emit.at = slow;
-        let mark = self.scope();
-        self.scatter_all(id, object, index, values);
-        self.leave(mark);
-        self.emit.jump(done, &[]);
-        self.emit.at = done;
+        self.done_or_slowly(done, Some(slow), |this| this.scatter_all(id, object, index, values));
     }
 
     /// Swaps rows and columns of the four by four elements in the halves or quarters of four vectors.
@@ -741,19 +746,14 @@ impl Lower<'_> {
         let address = self.private_address(object, at_index, pack);
         let stride = self.private_stride(object);
         let displacements = (0..lists.len() as i32).map(|k| address.displacement + k * stride);
-        let mut regs: Regs = displacements
+        let regs: Regs = displacements
             .flat_map(|displacement| self.load_vector(object.element, Address { displacement, ..address }))
             .collect();
-        if let Some(away) = away {
-            let mut arrivals = vec![self.arrival(regs)];
-            self.emit.at = away;
-            let mark = self.scope();
+        let regs = self.or_slowly(regs, away, |this| {
             let mut slow: SmallVec<[Regs; 4]> = smallvec![Regs::new(); lists.len()];
-            self.gather_private(object, index, pack, &mut slow);
-            self.leave(mark);
-            arrivals.push(self.arrival(slow.into_iter().flatten().collect()));
-            regs = self.meet(arrivals);
-        }
+            this.gather_private(object, index, pack, &mut slow);
+            slow.into_iter().flatten().collect()
+        });
         let each = regs.len() / lists.len();
         for (list, own) in lists.iter_mut().zip(regs.chunks(each)) {
             list.extend_from_slice(own);
@@ -858,16 +858,9 @@ impl Lower<'_> {
             };
             self.emit.store(address, reg);
         }
-        self.emit.jump(done, &[]);
-        if away != done {
-            // Some of them may be inside.
-            self.emit.at = away;
-            let mark = self.scope();
-            self.scatter_private(object, index, pack, regs);
-            self.leave(mark);
-            self.emit.jump(done, &[]);
-        }
-        self.emit.at = done;
+        // Some of them may be inside.
+        let away = Some(away).filter(|&away| away != done);
+        self.done_or_slowly(done, away, |this| this.scatter_private(object, index, pack, regs));
     }
 
     // Stores.
@@ -983,20 +976,10 @@ impl Lower<'_> {
             let address = address(pack);
             self.store_vector(object.element, address, value, pack, None);
         }
-        self.emit.jump(done, &[]);
-        self.emit.at = done;
-        if let Some(slow) = slow {
-            self.emit.at = slow;
-            let mark = self.scope();
-            if size < 4 {
-                self.scatter_all(id, object, index, &[value]);
-            } else {
-                self.store_run_lanes(id, object, index, value);
-            }
-            self.leave(mark);
-            self.emit.jump(done, &[]);
-            self.emit.at = done;
-        }
+        self.done_or_slowly(done, slow, |this| match size < 4 {
+            true => this.scatter_all(id, object, index, &[value]),
+            false => this.store_run_lanes(id, object, index, value),
+        });
     }
 
     /// Stores lanes to consecutive elements, those that are active and inside.
@@ -1150,11 +1133,7 @@ impl Lower<'_> {
                 self.emit.test_all(&[inside]);
                 self.emit.skip_to(away, Code::Jae_rel32_64);
                 store_all(self);
-                self.emit.jump(done, &[]);
-                self.emit.at = away;
-                self.scatter_by_runtime(object, index, values, pack);
-                self.emit.jump(done, &[]);
-                self.emit.at = done;
+                self.done_or_slowly(done, Some(away), |this| this.scatter_by_runtime(object, index, values, pack));
             }
         }
     }

@@ -26,76 +26,48 @@ impl Assembler {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::{Deref, DerefMut};
+
     use iced_x86::{Code, Register};
     use smallvec::smallvec;
 
+    use super::super::emit::Emit;
     use super::super::listing::listing;
-    use super::super::machine::{Address, Base, Block, BlockId, Class, Edge, End, Implicit, Inst, Operand, Reg, Width};
+    use super::super::machine::{Address, Base, BlockId, Class, Edge, End, Implicit, Inst, Operand, Reg, Width};
     use super::super::pages::Executable;
     use super::*;
 
     /// Builds functions.
-    struct Builder {
-        function: Function,
-        block: usize,
+    struct Builder(Emit);
+
+    impl Deref for Builder {
+        type Target = Emit;
+        fn deref(&self) -> &Emit {
+            &self.0
+        }
+    }
+
+    impl DerefMut for Builder {
+        fn deref_mut(&mut self) -> &mut Emit {
+            &mut self.0
+        }
     }
 
     impl Builder {
         fn new() -> Self {
-            let function = Function { blocks: vec![], classes: vec![], pool: vec![], scratch: 0, wide: false };
-            let mut builder = Self { function, block: 0 };
-            builder.block();
-            builder
-        }
-
-        fn block(&mut self) -> BlockId {
-            self.function.blocks.push(Block { params: vec![], insts: vec![], end: End::Open, cold: false });
-            BlockId(self.function.blocks.len() as u32 - 1)
-        }
-
-        fn enter(&mut self, block: BlockId) {
-            self.block = block.0 as usize;
-        }
-
-        fn reg(&mut self, class: Class) -> Reg {
-            self.function.classes.push(class);
-            Reg(self.function.classes.len() as u32 - 1)
-        }
-
-        fn param(&mut self, block: BlockId, class: Class) -> Reg {
-            let reg = self.reg(class);
-            self.function.blocks[block.0 as usize].params.push(reg);
-            reg
+            let mut emit = Emit::new(false);
+            emit.origin = 7;
+            Builder(emit)
         }
 
         fn inst(&mut self, code: Code, operands: &[Operand]) -> &mut Inst {
-            let insts = &mut self.function.blocks[self.block].insts;
-            insts.push(Inst {
-                code,
-                operands: operands.iter().copied().collect(),
-                implicit: smallvec![],
-                mask: None,
-                zeroing: false,
-                locked: false,
-                effect: false,
-                origin: 7,
-            });
-            insts.last_mut().unwrap()
+            self.push(code, operands, false)
         }
 
-        fn end(&mut self, end: End) {
-            self.function.blocks[self.block].end = end;
-        }
-
+        /// Jumps to a block, whose parameters may be declared later.
         fn jump(&mut self, to: BlockId, arguments: &[Reg]) {
-            self.end(End::Jump(Edge { to, arguments: arguments.iter().copied().collect() }));
-        }
-
-        /// Branches to two new blocks.
-        fn branch(&mut self, code: Code) -> (BlockId, BlockId) {
-            let (taken, other) = (self.block(), self.block());
-            self.end(End::Branch { code, taken, other });
-            (taken, other)
+            let at = self.at.0 as usize;
+            self.function.blocks[at].end = End::Jump(Edge { to, arguments: arguments.iter().copied().collect() });
         }
 
         fn constant(&mut self, value: i64) -> Reg {
@@ -112,13 +84,6 @@ mod tests {
 
         fn store(&mut self, offset: i32, reg: Reg) {
             self.inst(Code::Mov_rm64_r64, &[context(offset), read(reg)]).effect = true;
-        }
-
-        /// `code to, right` with `to` starting as `left`.
-        fn update(&mut self, code: Code, left: Reg, right: Reg) -> Reg {
-            let to = self.reg(Class::Scalar);
-            self.inst(code, &[update(left, to), read(right)]);
-            to
         }
 
         fn load_vector(&mut self, address: Operand) -> Reg {
@@ -181,8 +146,8 @@ mod tests {
     fn arithmetic() {
         let mut b = Builder::new();
         let (x, y) = (b.load(0), b.load(8));
-        let sum = b.update(Code::Add_r64_rm64, x, y);
-        let product = b.update(Code::Imul_r64_rm64, sum, x);
+        let sum = b.s2(Code::Add_r64_rm64, Width::Qword, x, y);
+        let product = b.s2(Code::Imul_r64_rm64, Width::Qword, sum, x);
         let less = b.reg(Class::Scalar);
         b.inst(Code::Sub_rm64_imm8, &[update(product, less), Operand::Byte(-3)]);
         let masked = b.reg(Class::Scalar);
@@ -190,9 +155,9 @@ mod tests {
         b.store(16, masked);
         b.store(24, x);
         b.inst(Code::Mov_rm32_imm32, &[context(32), Operand::Dword(-2)]).effect = true;
-        b.end(End::Return);
+        b.ret();
         let mut words = [5, 6, 0, 0, 0];
-        run(b.function, &mut words);
+        run(b.0.function, &mut words);
         assert_eq!(words, [5, 6, 58, 5, 0xffff_fffe]);
     }
 
@@ -203,7 +168,7 @@ mod tests {
         let n = b.load(0);
         let zero = b.constant(0);
         let one = b.constant(1);
-        let header = b.block();
+        let header = b.block(false);
         b.jump(header, &[zero, one, n]);
         let sum = b.param(header, Class::Scalar);
         let product = b.param(header, Class::Scalar);
@@ -213,25 +178,25 @@ mod tests {
         if let End::Jump(edge) = &mut b.function.blocks[0].end {
             edge.arguments.push(n);
         }
-        b.enter(header);
-        let next_sum = b.update(Code::Add_r64_rm64, sum, i);
-        let next_product = b.update(Code::Imul_r64_rm64, product, i);
-        let next_dead = b.update(Code::Imul_r64_rm64, dead, i);
+        b.at = header;
+        let next_sum = b.s2(Code::Add_r64_rm64, Width::Qword, sum, i);
+        let next_product = b.s2(Code::Imul_r64_rm64, Width::Qword, product, i);
+        let next_dead = b.s2(Code::Imul_r64_rm64, Width::Qword, dead, i);
         let next = b.reg(Class::Scalar);
         b.inst(Code::Sub_rm64_imm8, &[update(i, next), Operand::Byte(1)]);
-        let (again, exit) = b.branch(Code::Jne_rel32_64);
-        b.enter(again);
+        let (again, exit) = b.branch(Code::Jne_rel32_64, false, false);
+        b.at = again;
         // Exchanges sum and product.
         b.jump(header, &[next_product, next_sum, next, next_dead]);
-        b.enter(exit);
+        b.at = exit;
         b.store(8, next_sum);
         b.store(16, next_product);
-        b.end(End::Return);
+        b.ret();
         let mut function = b.function.clone();
         prune(&mut function);
         assert_eq!(function.blocks[header.0 as usize].params.len(), 3);
         let mut words = [5, 0, 0];
-        run(b.function, &mut words);
+        run(b.0.function, &mut words);
         let (mut sum, mut product) = (0_u64, 1_u64);
         for i in (1..=5).rev() {
             let (s, p) = (sum + i, product * i);
@@ -258,10 +223,10 @@ mod tests {
             let sum = b.vector(Code::VEX_Vpaddq_ymm_ymm_ymmm256, *pair, vectors[39 - i]);
             b.store_vector(context(i as i32 * 32), sum);
         }
-        b.end(End::Return);
+        b.ret();
         let before: Vec<u64> = (0..160).map(|i| i * i + 1).collect();
         let mut words = before.clone();
-        run(b.function, &mut words);
+        run(b.0.function, &mut words);
         for i in 0..40 {
             for lane in 0..4 {
                 let of = |i: usize| before[i * 4 + lane];
@@ -297,9 +262,9 @@ mod tests {
         b.store(32, half);
         b.store(40, shifted);
         b.store(48, zero);
-        b.end(End::Return);
+        b.ret();
         let mut words = [100, 7, 9, 9, 9, 9, 9];
-        run(b.function, &mut words);
+        run(b.0.function, &mut words);
         assert_eq!(words, [100, 7, 14, 2, 3, 400, 0]);
     }
 
@@ -328,17 +293,17 @@ mod tests {
         let max = b.reg(Class::Scalar);
         b.inst(Code::Cmovb_r64_rm64, &[update(x, max), read(y)]);
         b.inst(Code::Cmp_r64_rm64, &[read(x), read(y)]);
-        let (below, above) = b.branch(Code::Jb_rel32_64);
-        let join = b.block();
+        let (below, above) = b.branch(Code::Jb_rel32_64, false, false);
+        let join = b.block(false);
         let result = b.param(join, Class::Scalar);
         b.function.blocks[below.0 as usize].cold = true;
-        b.enter(below);
+        b.at = below;
         let one = b.constant(1);
         b.jump(join, &[one]);
-        b.enter(above);
+        b.at = above;
         let two = b.constant(2);
         b.jump(join, &[two]);
-        b.enter(join);
+        b.at = join;
         b.store(16, result);
         b.store(24, max);
         let base = b.constant(8);
@@ -346,7 +311,7 @@ mod tests {
         let address = Address { base: Base::Scratch, index: Some((base, Width::Qword, 2)), displacement: 48 };
         b.inst(Code::Mov_r64_rm64, &[def(scratch), Operand::Memory(address)]);
         b.store(32, scratch);
-        b.end(End::Return);
+        b.ret();
         let function = b.function.clone();
         for (x, y) in [(3, 4), (4, 3), (4, 4)] {
             let mut words = [x, y, 0, 0, 0];
@@ -366,14 +331,14 @@ mod tests {
     fn floating_point_state_is_set_and_restored() {
         let mut b = Builder::new();
         b.inst(Code::VEX_Vstmxcsr_m32, &[context(0)]).effect = true;
-        b.end(End::Return);
+        b.ret();
         let mut words = [0, 0];
         let mut state = 0_u32;
         // Rounds down and flushes denormal numbers.
         let (odd, default) = (0xbf80_u32, 0x1f80_u32);
         // SAFETY: changes how this thread calculates, until it is set back below.
         unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const odd) };
-        run(b.function, &mut words);
+        run(b.0.function, &mut words);
         // SAFETY: stores to the variable; sets back what was changed.
         unsafe {
             std::arch::asm!("stmxcsr [{}]", in(reg) &raw mut state);
@@ -392,28 +357,28 @@ mod tests {
         let y = b.reg(Class::Scalar);
         b.inst(Code::Mov_r64_rm64, &[def(y), memory(Base::Scratch, 99_992)]);
         b.store(8, y);
-        b.end(End::Return);
+        b.ret();
         let mut words = [17, 0];
-        run(b.function, &mut words);
+        run(b.0.function, &mut words);
         assert_eq!(words, [17, 17]);
     }
 
     #[test]
     fn faults_are_errors() {
-        let mut open = Builder::new().function;
+        let mut open = Builder::new().0.function;
         assert!(Assembler::default().assemble(&mut open).unwrap_err().contains("not ended"));
 
         let mut b = Builder::new();
         let undefined = b.reg(Class::Scalar);
         b.store(0, undefined);
-        b.end(End::Return);
+        b.ret();
         let mut assembler = Assembler::default();
         assert!(assembler.assemble(&mut b.function).is_err());
 
         let mut b = Builder::new();
         let x = b.load(0);
         b.inst(Code::Mov_rm64_r64, &[context(0), Operand::Use(x, Width::Dword)]).effect = true;
-        b.end(End::Return);
+        b.ret();
         assert!(assembler.assemble(&mut b.function).unwrap_err().contains("Mov_rm64_r64"));
     }
 
@@ -468,8 +433,8 @@ mod tests {
             let store = b.inst(Code::EVEX_Vmovups_zmmm512_k1z_zmm, &[context(i as i32 * 64), Operand::Use(reg, zmm)]);
             (store.effect, store.mask) = (true, Some(mask));
         }
-        b.end(End::Return);
-        let text = text(b.function);
+        b.ret();
+        let text = text(b.0.function);
         for expected in
             ["vaddps zmm", "{z}, zmm", "vpcmpltud k", "zmm31", "vmovaps [rsp", "kmovq k", "vpgatherdd zmm", "vmovmskps"]
         {
@@ -510,11 +475,11 @@ mod tests {
             let (x, y) = (self.scalar(), self.scalar());
             match self.random.below(14) {
                 0 | 1 => {
-                    let sum = self.b.update(Code::Add_r64_rm64, x, y);
+                    let sum = self.b.s2(Code::Add_r64_rm64, Width::Qword, x, y);
                     self.scalars.push(sum);
                 }
                 2 => {
-                    let product = self.b.update(Code::Imul_r64_rm64, x, y);
+                    let product = self.b.s2(Code::Imul_r64_rm64, Width::Qword, x, y);
                     self.scalars.push(product);
                 }
                 3 => {
@@ -613,17 +578,17 @@ mod tests {
         fn diamond(&mut self, depth: usize) {
             let (x, y) = (self.scalar(), self.scalar());
             self.b.inst(Code::Cmp_r64_rm64, &[read(x), read(y)]);
-            let (taken, other) = self.b.branch(Code::Jb_rel32_64);
+            let (taken, other) = self.b.branch(Code::Jb_rel32_64, false, false);
             let (scalars, vectors) = (self.scalars.len(), self.vectors.len());
-            self.b.enter(taken);
+            self.b.at = taken;
             self.b.function.blocks[taken.0 as usize].cold = self.random.below(3) == 0;
             self.steps(depth);
             let (classes, arguments) = self.some();
-            let join = self.b.block();
+            let join = self.b.block(false);
             self.b.jump(join, &arguments);
             self.scalars.truncate(scalars);
             self.vectors.truncate(vectors);
-            self.b.enter(other);
+            self.b.at = other;
             if self.random.below(3) > 0 {
                 self.steps(depth);
             }
@@ -631,29 +596,29 @@ mod tests {
             self.b.jump(join, &arguments);
             self.scalars.truncate(scalars);
             self.vectors.truncate(vectors);
-            self.b.enter(join);
+            self.b.at = join;
             self.params(join, &classes);
         }
 
         fn repeat(&mut self, depth: usize) {
             let trips = 1 + self.random.below(3) as i64;
             let count = self.b.constant(trips);
-            let header = self.b.block();
+            let header = self.b.block(false);
             let (classes, mut arguments) = self.some();
             arguments.push(count);
             self.b.jump(header, &arguments);
-            self.b.enter(header);
+            self.b.at = header;
             self.params(header, &classes);
             let count = self.b.param(header, Class::Scalar);
             self.steps(depth);
             let mut arguments = self.alike(&classes);
             let next = self.b.reg(Class::Scalar);
             self.b.inst(Code::Sub_rm64_imm8, &[update(count, next), Operand::Byte(1)]);
-            let (again, exit) = self.b.branch(Code::Jne_rel32_64);
-            self.b.enter(again);
+            let (again, exit) = self.b.branch(Code::Jne_rel32_64, false, false);
+            self.b.at = again;
             arguments.push(next);
             self.b.jump(header, &arguments);
-            self.b.enter(exit);
+            self.b.at = exit;
         }
     }
 
@@ -762,8 +727,8 @@ mod tests {
                 let vector = generator.vector();
                 generator.b.store_vector(context(row * 32), vector);
             }
-            generator.b.end(End::Return);
-            let mut function = generator.b.function;
+            generator.b.ret();
+            let mut function = generator.b.0.function;
 
             let words: [u64; WORDS] = std::array::from_fn(|i| (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let mut expected = words;
@@ -784,19 +749,19 @@ mod tests {
     fn unreachable_blocks_go() {
         let mut b = Builder::new();
         let x = b.load(0);
-        let (lost, last) = (b.block(), b.block());
+        let (lost, last) = (b.block(false), b.block(false));
         b.jump(last, &[x]);
         let param = b.param(last, Class::Scalar);
-        b.enter(lost);
+        b.at = lost;
         let y = b.load(8);
         b.jump(last, &[y]);
-        b.enter(last);
+        b.at = last;
         b.store(8, param);
-        b.end(End::Return);
+        b.ret();
         prune(&mut b.function);
         assert_eq!(b.function.blocks.len(), 2);
         let mut words = [3, 4];
-        run(b.function, &mut words);
+        run(b.0.function, &mut words);
         assert_eq!(words, [3, 3]);
     }
 
@@ -807,17 +772,17 @@ mod tests {
             let mut b = Builder::new();
             let x = b.load(0);
             b.inst(Code::Cmp_rm64_imm8, &[read(x), Operand::Byte(1)]);
-            let (over, through) = b.branch(Code::Je_rel32_64);
-            let join = b.block();
-            b.enter(through);
+            let (over, through) = b.branch(Code::Je_rel32_64, false, false);
+            let join = b.block(false);
+            b.at = through;
             for _ in 0..length {
                 b.inst(Code::Inc_rm64, &[context(8)]).effect = true;
             }
             b.jump(join, &[]);
-            b.enter(over);
+            b.at = over;
             b.jump(join, &[]);
-            b.enter(join);
-            b.end(End::Return);
+            b.at = join;
+            b.ret();
             for (x, expected) in [(1, 0), (2, length)] {
                 let mut words = [x, 0];
                 run(b.function.clone(), &mut words);

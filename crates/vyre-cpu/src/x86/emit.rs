@@ -105,6 +105,20 @@ impl Emit {
         (taken, other)
     }
 
+    /// One register or another, by flags.
+    pub(crate) fn either(&mut self, code: Code, cold_taken: bool, taken: Reg, other: Reg) -> Reg {
+        let class = self.class(taken);
+        let (to_taken, to_other) = self.branch(code, cold_taken, false);
+        let join = self.block(self.is_cold());
+        let result = self.param(join, class);
+        for (at, reg) in [(to_taken, taken), (to_other, other)] {
+            self.at = at;
+            self.jump(join, &[reg]);
+        }
+        self.at = join;
+        result
+    }
+
     /// Jumps to a block, which has no parameters, by flags, or goes on.
     pub(crate) fn skip_to(&mut self, block: BlockId, code: Code) {
         let cold = self.function.blocks[block.0 as usize].cold;

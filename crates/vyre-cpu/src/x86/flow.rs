@@ -6,6 +6,8 @@
 //! Most often all lanes agree even where that is not known: a condition that guards much work gets a version of its own for
 //! lanes that all meet it, and a loop runs without masks until the first lane leaves it.
 
+use std::ops::Range;
+
 use iced_x86::Code;
 use smallvec::SmallVec;
 use vyre_foundation::analysis::{exits_of, finite};
@@ -65,63 +67,34 @@ impl Lower<'_> {
         let program = self.program;
         let inst = &program.insts[id];
         let outer = std::mem::replace(&mut self.emit.origin, origin(id));
-        let goes_on = match (inst.op.row().kind, &inst.op) {
-            (Kind::Pure, _) => {
-                self.compute(id);
-                true
+        let goes_on = match &inst.op {
+            Op::If => self.branch(id),
+            Op::Switch(cases) => self.switch(id, cases),
+            Op::Region(_) => {
+                let arm = self.block(inst.blocks[0]);
+                self.give_results(id, arm)
             }
-            (Kind::PerInvocation | Kind::PerGroup, _) => {
-                self.place(id);
-                true
+            Op::Loop => self.loop_inst(id),
+            op => {
+                match (op.row().kind, op) {
+                    (Kind::Pure, _) => self.compute(id),
+                    (Kind::PerInvocation | Kind::PerGroup, _) => self.place(id),
+                    (Kind::Access, Op::Store(_)) => self.store(id),
+                    (Kind::Access, _) => self.load(id),
+                    (Kind::Atomic, _) => self.atomic(id),
+                    (Kind::Collective, _) => self.collective(id),
+                    (Kind::Effect, _) => self.print(id),
+                    (Kind::Control, Op::Break) => self.leave_loop(id),
+                    (Kind::Control, Op::Continue) => self.continue_loop(Some(id)),
+                    (Kind::Control, Op::Return) => self.end_lanes(),
+                    (Kind::Control, Op::Trap) => {
+                        self.trap(id);
+                        self.end_lanes();
+                    }
+                    (Kind::Control, op) => unreachable!("`{}` ends a block, which looks at it", op.row().name),
+                }
+                !op.is_terminator()
             }
-            (Kind::Access, Op::Store(_)) => {
-                self.store(id);
-                true
-            }
-            (Kind::Access, _) => {
-                self.load(id);
-                true
-            }
-            (Kind::Atomic, _) => {
-                self.atomic(id);
-                true
-            }
-            (Kind::Collective, _) => {
-                self.collective(id);
-                true
-            }
-            (Kind::Effect | Kind::Control, op) => match op {
-                Op::Print(_) => {
-                    self.print(id);
-                    true
-                }
-                Op::If => self.branch(id),
-                Op::Switch(cases) => self.switch(id, cases),
-                Op::Region(_) => {
-                    let arm = self.block(inst.blocks[0]);
-                    self.give_results(id, arm)
-                }
-                Op::Loop => self.loop_inst(id),
-                Op::Yield => unreachable!("ends a block, which looks at it"),
-                Op::Break => {
-                    self.leave_loop(id);
-                    false
-                }
-                Op::Continue => {
-                    self.continue_loop(Some(id));
-                    false
-                }
-                Op::Return => {
-                    self.end_lanes();
-                    false
-                }
-                Op::Trap => {
-                    self.trap(id);
-                    self.end_lanes();
-                    false
-                }
-                op => unreachable!("`{}` is not control flow", op.row().name),
-            },
         };
         self.emit.origin = outer;
         goes_on
@@ -226,17 +199,8 @@ impl Lower<'_> {
 
     /// One register or another, depending on whether any lane of the masks is set.
     fn choose_scalar(&mut self, masks: &[Reg], new: Reg, old: Reg) -> Reg {
-        let class = self.emit.class(new);
         self.emit.test_none(masks);
-        let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
-        let join = self.emit.block(self.emit.is_cold());
-        let result = self.emit.param(join, class);
-        self.emit.at = none;
-        self.emit.jump(join, &[old]);
-        self.emit.at = some;
-        self.emit.jump(join, &[new]);
-        self.emit.at = join;
-        result
+        self.emit.either(Code::Je_rel32_64, false, old, new)
     }
 
     // Coming together.
@@ -296,6 +260,10 @@ impl Lower<'_> {
         merged
     }
 
+    fn zeros(&mut self, classes: &[Class]) -> Regs {
+        classes.iter().map(|&class| self.zero_of(class)).collect()
+    }
+
     /// What an arm gives as results of an instruction, or zeros if no lane comes to its end.
     fn yielded(&mut self, id: InstId, arm: Option<InstId>) -> Regs {
         let results = self.program.insts[id].results.clone();
@@ -306,24 +274,27 @@ impl Lower<'_> {
                     let given = self.program.insts[end].operands[position];
                     regs.extend(self.regs_for(result, given));
                 }
-                None => {
-                    for class in self.classes(result) {
-                        let zero = self.zero_of(class);
-                        regs.push(zero);
-                    }
-                }
+                None => regs.extend(self.zeros(&self.classes(result))),
             }
         }
         regs
     }
 
     pub(super) fn hold_all(&mut self, values: &[ValueId], regs: &[Reg]) {
-        let mut rest = regs;
-        for &value in values {
-            let (own, others) = rest.split_at(self.classes(value).len());
-            self.hold(value, own);
-            rest = others;
+        for (&value, range) in values.iter().zip(self.ranges_of(values)) {
+            self.hold(value, &regs[range]);
         }
+    }
+
+    /// Where the registers of each value are in a list of those of all.
+    fn ranges_of(&self, values: &[ValueId]) -> SmallVec<[Range<usize>; 4]> {
+        let mut end = 0;
+        let range = |&value: &ValueId| {
+            let start = end;
+            end += self.classes(value).len();
+            start..end
+        };
+        values.iter().map(range).collect()
     }
 
     fn give_results(&mut self, id: InstId, arm: Option<InstId>) -> bool {
@@ -497,11 +468,7 @@ impl Lower<'_> {
             Some(Mask { packs, maybe_empty: true })
         };
         let mut regs = Regs::new();
-        let mut position = 0;
-        for (number, &result) in inst.results.iter().enumerate() {
-            let count = self.classes(result).len();
-            let range = position..position + count;
-            position += count;
+        for (number, (&result, range)) in inst.results.iter().zip(self.ranges_of(&inst.results)).enumerate() {
             let given = |end: InstId| program.insts[end].operands[number];
             regs.extend(match (then_end, other_end) {
                 (Some(then), Some(other)) if given(then) == given(other) => self.regs_for(result, given(then)),
@@ -517,6 +484,17 @@ impl Lower<'_> {
         self.emit.is_open() && (then_end.is_some() || other_end.is_some())
     }
 
+    /// Executes code if no lane of any of the masks is set, which leaves the tile or the loop.
+    pub(super) fn if_nobody(&mut self, packs: &[Reg], leave: impl FnOnce(&mut Self)) {
+        self.emit.test_none(packs);
+        let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
+        let state = self.state.clone();
+        self.emit.at = none;
+        leave(self);
+        self.emit.at = some;
+        self.state = state;
+    }
+
     /// Some lanes may have left in the instruction before. If nobody is left, there is no need to go on.
     fn after_leaving(&mut self) {
         let Some(mask) = self.state.mask.clone() else { return };
@@ -529,17 +507,7 @@ impl Lower<'_> {
             None if self.divergence > 0 => return,
             None => false,
         };
-        self.emit.test_none(&mask.packs);
-        let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
-        let state = self.state.clone();
-        self.emit.at = none;
-        if in_loop {
-            self.exit_loop();
-        } else {
-            self.end_all();
-        }
-        self.emit.at = some;
-        self.state = state;
+        self.if_nobody(&mask.packs, |this| if in_loop { this.exit_loop() } else { this.end_all() });
         self.state.mask = Some(Mask { maybe_empty: false, ..mask });
     }
 
@@ -604,10 +572,7 @@ impl Lower<'_> {
                 None => new,
                 Some(old) => {
                     let mut chosen = Regs::new();
-                    let mut position = 0;
-                    for &result in &inst.results {
-                        let range = position..position + self.classes(result).len();
-                        position = range.end;
+                    for (&result, range) in inst.results.iter().zip(self.ranges_of(&inst.results)) {
                         chosen.extend(match end {
                             Some(_) => self.choose_result(result, &masks, &new[range.clone()], &old[range]),
                             None => Regs::from_slice(&old[range]),
@@ -621,17 +586,14 @@ impl Lower<'_> {
             if all_go_on { entry } else { Some(Mask { packs: union.expect("a switch has arms"), maybe_empty: true }) };
         let mut regs = brings.expect("a switch has arms");
         // A result that all arms give alike was perhaps not computed by the arms that were skipped.
-        let mut position = 0;
-        for (number, &result) in inst.results.iter().enumerate() {
-            let count = self.classes(result).len();
+        for (number, (&result, range)) in inst.results.iter().zip(self.ranges_of(&inst.results)).enumerate() {
             let ends = inst.blocks.iter().filter_map(|&block| program.blocks[block].insts.last());
             let ends = ends.map(|&end| &program.insts[end]).filter(|end| end.op == Op::Yield);
             let given: Vec<ValueId> = ends.map(|end| end.operands[number]).collect();
             if given.len() == inst.blocks.len() && given.iter().all(|&value| value == given[0]) {
                 let own = self.regs_for(result, given[0]);
-                regs[position..position + count].copy_from_slice(&own);
+                regs[range].copy_from_slice(&own);
             }
-            position += count;
         }
         self.hold_all(&inst.results, &regs);
         if !all_go_on {
@@ -984,10 +946,7 @@ impl Lower<'_> {
         let mut variables = Regs::new();
         if divergent {
             for &result in &inst.results {
-                for class in self.classes(result) {
-                    let zero = self.zero_of(class);
-                    variables.push(zero);
-                }
+                variables.extend(self.zeros(&self.classes(result)));
             }
             let none = self.emit.mask_constant(false);
             if self.has_ends(body) {
@@ -995,10 +954,7 @@ impl Lower<'_> {
             }
             if staged {
                 for &param in &params {
-                    for class in self.carried_classes(param) {
-                        let zero = self.zero_of(class);
-                        variables.push(zero);
-                    }
+                    variables.extend(self.zeros(&self.carried_classes(param)));
                 }
                 variables.extend((0..self.packs()).map(|_| none));
             }
@@ -1198,16 +1154,15 @@ impl Lower<'_> {
             return;
         }
         let masks = self.active_packs();
-        let mut position = 0;
-        for &result in &results {
-            let range = position..position + self.classes(result).len();
-            position = range.end;
+        let ranges = self.ranges_of(&results);
+        let end = ranges.last().map_or(0, |range| range.end);
+        for (&result, range) in results.iter().zip(ranges) {
             let old = Regs::from_slice(&self.state.variables[range.clone()]);
             let chosen = self.choose(result, &masks, &given[range.clone()], &old);
             self.state.variables[range].copy_from_slice(&chosen);
         }
         if self.has_ends(program.insts[target].blocks[0]) {
-            let range = position..position + self.packs();
+            let range = end..end + self.packs();
             let old = Regs::from_slice(&self.state.variables[range.clone()]);
             let union = self.union(&old, &masks);
             self.state.variables[range].copy_from_slice(&union);
@@ -1250,13 +1205,11 @@ impl Lower<'_> {
             let mask = self.state.mask.clone();
             if let Some(mask) = mask.filter(|mask| mask.maybe_empty && carries_mask) {
                 // Perhaps all have ended, which only the mask says.
-                self.emit.test_none(&mask.packs);
-                let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
-                self.emit.at = none;
-                let mut arguments = self.yielded(target, None);
-                arguments.extend_from_slice(&mask.packs);
-                self.emit.jump(exit, &arguments);
-                self.emit.at = some;
+                self.if_nobody(&mask.packs, |this| {
+                    let mut arguments = this.yielded(target, None);
+                    arguments.extend_from_slice(&mask.packs);
+                    this.emit.jump(exit, &arguments);
+                });
             }
             let Some(mut arguments) = given else {
                 // Nobody can be here any more.
@@ -1316,11 +1269,7 @@ impl Lower<'_> {
         };
         let mask = self.state.mask.clone().expect("a divergent loop has a mask");
         if mask.maybe_empty {
-            self.emit.test_none(&mask.packs);
-            let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
-            self.emit.at = none;
-            self.exit_loop();
-            self.emit.at = some;
+            self.if_nobody(&mask.packs, Self::exit_loop);
         }
         self.poll(target, None);
         let mut arguments = given;

@@ -206,23 +206,14 @@ impl Lower<'_> {
                 }
             });
             let packs: Regs = packs.collect();
-            self.emit.test_none(&packs);
-            let (nobody, somebody) = self.emit.branch(Code::Je_rel32_64, false, false);
-            self.emit.at = nobody;
-            self.end_all();
-            self.emit.at = somebody;
+            self.if_nobody(&packs, Self::end_all);
             self.state.mask = Some(Mask { packs, maybe_empty: false });
         }
         let falls_through = self.insts(insts);
         if self.emit.is_open() {
             if let Some(mask) = self.state.mask.clone().filter(|mask| mask.maybe_empty) {
                 // Lanes that have ended say nothing about what the workgroup shares.
-                self.emit.test_none(&mask.packs);
-                let (nobody, somebody) = self.emit.branch(Code::Je_rel32_64, false, false);
-                self.emit.at = nobody;
-                self.end_all();
-                self.emit.at = somebody;
-                self.state.mask = Some(mask);
+                self.if_nobody(&mask.packs, Self::end_all);
             }
             if falls_through {
                 for &value in kept {
@@ -553,17 +544,12 @@ impl Lower<'_> {
                     self.emit.jump(header, &arguments);
                     return;
                 }
-                Op::Return => {
+                Op::Return | Op::Trap => {
+                    if inst.op == Op::Trap {
+                        pending.push(id);
+                    }
                     self.flush(&mut pending);
-                    let end = self.group_end;
-                    self.emit.jump(end, &[]);
-                    return;
-                }
-                Op::Trap => {
-                    pending.push(id);
-                    self.flush(&mut pending);
-                    let end = self.group_end;
-                    self.emit.jump(end, &[]);
+                    self.emit.jump(self.group_end, &[]);
                     return;
                 }
                 op => unreachable!("`{}` does not wait", op.row().name),
@@ -670,12 +656,7 @@ impl Lower<'_> {
             self.leave(mark);
         }
         self.emit.at = join;
-        let mut rest = &params[..];
-        for result in shared {
-            let (own, others) = rest.split_at(self.classes(result).len());
-            self.hold(result, own);
-            rest = others;
-        }
+        self.hold_all(&shared, &params);
     }
 
     fn group_loop(&mut self, id: InstId) {
@@ -752,22 +733,12 @@ impl Lower<'_> {
 
     /// The registers, or zeros if a scalar is not 0.
     pub(super) fn zero_if(&mut self, ended: Reg, regs: &[Reg]) -> Regs {
-        let mut chosen = Regs::new();
-        for &reg in regs {
-            let class = self.emit.class(reg);
-            let zero = self.zero_of(class);
+        let chosen = regs.iter().map(|&reg| {
+            let zero = self.zero_of(self.emit.class(reg));
             self.emit.test(ended);
-            let (gone, there) = self.emit.branch(Code::Jne_rel32_64, true, false);
-            let join = self.emit.block(false);
-            let result = self.emit.param(join, class);
-            self.emit.at = gone;
-            self.emit.jump(join, &[zero]);
-            self.emit.at = there;
-            self.emit.jump(join, &[reg]);
-            self.emit.at = join;
-            chosen.push(result);
-        }
-        chosen
+            self.emit.either(Code::Jne_rel32_64, true, zero, reg)
+        });
+        chosen.collect()
     }
 
     pub(super) fn zero_of(&mut self, class: Class) -> Reg {

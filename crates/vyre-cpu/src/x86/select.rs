@@ -163,11 +163,22 @@ impl Lower<'_> {
                 }
             }};
         }
+        macro_rules! unary {
+            ($emit:ident, $narrow:ident, $wide:ident) => {{
+                let a = self.scalar(operands[0], pack);
+                self.emit.$emit(pick(Code::$narrow, Code::$wide), width, a)
+            }};
+        }
+        macro_rules! both {
+            () => {
+                (self.scalar(operands[0], pack), self.scalar(operands[1], pack))
+            };
+        }
         Some(match op {
             Op::Add => binary!(Add_r32_rm32, Add_r64_rm64, Add_rm32_imm32, Add_rm64_imm32),
             Op::Sub => binary!(Sub_r32_rm32, Sub_r64_rm64, Sub_rm32_imm32, Sub_rm64_imm32),
             Op::Mul => {
-                let (a, b) = (self.scalar(operands[0], pack), self.scalar(operands[1], pack));
+                let (a, b) = both!();
                 self.emit.s2(pick(Code::Imul_r32_rm32, Code::Imul_r64_rm64), width, a, b)
             }
             Op::MulHigh if !of_64 => {
@@ -180,49 +191,34 @@ impl Lower<'_> {
                 self.emit.s1i(Code::Shr_rm64_imm8, Width::Qword, product, Operand::Byte(32))
             }
             Op::Div | Op::Rem => {
-                let (a, b) = (self.scalar(operands[0], pack), self.scalar(operands[1], pack));
+                let (a, b) = both!();
                 self.quotient(a, b, width, signed, *op == Op::Div)
             }
             Op::And => binary!(And_r32_rm32, And_r64_rm64, And_rm32_imm32, And_rm64_imm32),
             Op::Or => binary!(Or_r32_rm32, Or_r64_rm64, Or_rm32_imm32, Or_rm64_imm32),
             Op::Xor => binary!(Xor_r32_rm32, Xor_r64_rm64, Xor_rm32_imm32, Xor_rm64_imm32),
-            Op::Not => {
+            Op::Not if class == Type::Bool => {
                 let a = self.scalar(operands[0], pack);
-                if class == Type::Bool {
-                    self.emit.s1i(Code::Xor_rm32_imm32, Width::Dword, a, Operand::Dword(1))
-                } else {
-                    self.emit.s1_in_place(pick(Code::Not_rm32, Code::Not_rm64), width, a)
-                }
+                self.emit.s1i(Code::Xor_rm32_imm32, Width::Dword, a, Operand::Dword(1))
             }
-            Op::Neg => {
-                let a = self.scalar(operands[0], pack);
-                self.emit.s1_in_place(pick(Code::Neg_rm32, Code::Neg_rm64), width, a)
-            }
+            Op::Not => unary!(s1_in_place, Not_rm32, Not_rm64),
+            Op::Neg => unary!(s1_in_place, Neg_rm32, Neg_rm64),
             Op::Shl => shift!(Shl_rm32_imm8, Shl_rm64_imm8, VEX_Shlx_r32_rm32_r32, VEX_Shlx_r64_rm64_r64),
             Op::Shr if signed => shift!(Sar_rm32_imm8, Sar_rm64_imm8, VEX_Sarx_r32_rm32_r32, VEX_Sarx_r64_rm64_r64),
             Op::Shr => shift!(Shr_rm32_imm8, Shr_rm64_imm8, VEX_Shrx_r32_rm32_r32, VEX_Shrx_r64_rm64_r64),
             Op::RotateLeft => {
-                let (a, count) = (self.scalar(operands[0], pack), self.scalar(operands[1], pack));
+                let (a, count) = both!();
                 let to = self.emit.reg(Class::Scalar);
                 let rotated = Operand::Update { from: a, to, width };
                 let code = pick(Code::Rol_rm32_CL, Code::Rol_rm64_CL);
                 self.emit.push(code, &[rotated], false).implicit = smallvec![Implicit::Use(count, Register::RCX)];
                 to
             }
-            Op::CountOnes => {
-                let a = self.scalar(operands[0], pack);
-                self.emit.s1(pick(Code::Popcnt_r32_rm32, Code::Popcnt_r64_rm64), width, a)
-            }
-            Op::LeadingZeros => {
-                let a = self.scalar(operands[0], pack);
-                self.emit.s1(pick(Code::Lzcnt_r32_rm32, Code::Lzcnt_r64_rm64), width, a)
-            }
-            Op::TrailingZeros => {
-                let a = self.scalar(operands[0], pack);
-                self.emit.s1(pick(Code::Tzcnt_r32_rm32, Code::Tzcnt_r64_rm64), width, a)
-            }
+            Op::CountOnes => unary!(s1, Popcnt_r32_rm32, Popcnt_r64_rm64),
+            Op::LeadingZeros => unary!(s1, Lzcnt_r32_rm32, Lzcnt_r64_rm64),
+            Op::TrailingZeros => unary!(s1, Tzcnt_r32_rm32, Tzcnt_r64_rm64),
             Op::Min | Op::Max => {
-                let (a, b) = (self.scalar(operands[0], pack), self.scalar(operands[1], pack));
+                let (a, b) = both!();
                 self.emit.cmp(a, b, width);
                 // `b` replaces `a` if it is beyond it.
                 let code = match (op, signed) {
@@ -234,7 +230,7 @@ impl Lower<'_> {
                 self.emit.s2(code, width, a, b)
             }
             Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge => {
-                let (a, b) = (self.scalar(operands[0], pack), self.scalar(operands[1], pack));
+                let (a, b) = both!();
                 self.emit.cmp(a, b, width);
                 self.emit.set(match (op, signed) {
                     (Op::Eq, _) => Code::Sete_rm8,
@@ -390,33 +386,17 @@ impl Lower<'_> {
     }
 
     fn compute_bools(&mut self, p: &Pack<'_>) -> Option<Reg> {
-        let mut operand = |k: usize| self.mask_of(p.operands[k], p.pack);
-        Some(match p.op {
-            Op::And => {
-                let (a, b) = (operand(0), operand(1));
-                self.emit.mask_and(a, b)
-            }
-            Op::Or => {
-                let (a, b) = (operand(0), operand(1));
-                self.emit.mask_or(a, b)
-            }
-            Op::Xor | Op::Ne => {
-                let (a, b) = (operand(0), operand(1));
-                self.emit.mask_xor(a, b)
-            }
-            Op::Eq => {
-                let (a, b) = (operand(0), operand(1));
+        let masks: SmallVec<[Reg; 3]> = p.operands.iter().map(|&operand| self.mask_of(operand, p.pack)).collect();
+        Some(match (p.op, &masks[..]) {
+            (Op::And, &[a, b]) => self.emit.mask_and(a, b),
+            (Op::Or, &[a, b]) => self.emit.mask_or(a, b),
+            (Op::Xor | Op::Ne, &[a, b]) => self.emit.mask_xor(a, b),
+            (Op::Eq, &[a, b]) => {
                 let differ = self.emit.mask_xor(a, b);
                 self.emit.mask_not(differ)
             }
-            Op::Not => {
-                let a = operand(0);
-                self.emit.mask_not(a)
-            }
-            Op::Select => {
-                let (condition, a, b) = (operand(0), operand(1), operand(2));
-                self.emit.blend_masks(condition, a, b)
-            }
+            (Op::Not, &[a]) => self.emit.mask_not(a),
+            (Op::Select, &[condition, a, b]) => self.emit.blend_masks(condition, a, b),
             _ => return None,
         })
     }

@@ -210,9 +210,9 @@ impl Array {
 }
 
 /// Writes a function that keeps all registers and calls [`serve`]: a call that is rarely made must not make the code around it
-/// keep values in memory.
+/// keep values in memory. Vector registers are saved from the stack pointer up, and masks behind them.
 macro_rules! keeping {
-    ($(#[$doc:meta])* $name:ident, $bytes:literal, [$($save:literal),*], [$($restore:literal),*]) => {
+    ($(#[$doc:meta])* $name:ident, $bytes:literal, $kind:literal of $size:literal: $($vector:literal)*; masks: $($mask:literal)*) => {
         $(#[$doc])*
         ///
         /// # Safety
@@ -233,11 +233,13 @@ macro_rules! keeping {
                 "push r11",
                 concat!("sub rsp, ", $bytes),
                 "and rsp, -64",
-                $($save,)*
+                $( concat!("vmovaps [rsp + ", $size, " * ", $vector, "], ", $kind, $vector), )*
+                $( concat!("kmovq [rsp + 2048 + 8 * ", $mask, "], k", $mask), )*
                 "vzeroupper",
                 "mov rdi, r15",
                 "call {serve}",
-                $($restore,)*
+                $( concat!("vmovaps ", $kind, $vector, ", [rsp + ", $size, " * ", $vector, "]"), )*
+                $( concat!("kmovq k", $mask, ", [rsp + 2048 + 8 * ", $mask, "]"), )*
                 "lea rsp, [rbp - 72]",
                 "pop r11",
                 "pop r10",
@@ -258,130 +260,12 @@ macro_rules! keeping {
 
 keeping! {
     /// For code with AVX2.
-    serve_avx2, 512,
-    [
-        "vmovaps [rsp + 0], ymm0",
-        "vmovaps [rsp + 32], ymm1",
-        "vmovaps [rsp + 64], ymm2",
-        "vmovaps [rsp + 96], ymm3",
-        "vmovaps [rsp + 128], ymm4",
-        "vmovaps [rsp + 160], ymm5",
-        "vmovaps [rsp + 192], ymm6",
-        "vmovaps [rsp + 224], ymm7",
-        "vmovaps [rsp + 256], ymm8",
-        "vmovaps [rsp + 288], ymm9",
-        "vmovaps [rsp + 320], ymm10",
-        "vmovaps [rsp + 352], ymm11",
-        "vmovaps [rsp + 384], ymm12",
-        "vmovaps [rsp + 416], ymm13",
-        "vmovaps [rsp + 448], ymm14",
-        "vmovaps [rsp + 480], ymm15"
-    ],
-    [
-        "vmovaps ymm0, [rsp + 0]",
-        "vmovaps ymm1, [rsp + 32]",
-        "vmovaps ymm2, [rsp + 64]",
-        "vmovaps ymm3, [rsp + 96]",
-        "vmovaps ymm4, [rsp + 128]",
-        "vmovaps ymm5, [rsp + 160]",
-        "vmovaps ymm6, [rsp + 192]",
-        "vmovaps ymm7, [rsp + 224]",
-        "vmovaps ymm8, [rsp + 256]",
-        "vmovaps ymm9, [rsp + 288]",
-        "vmovaps ymm10, [rsp + 320]",
-        "vmovaps ymm11, [rsp + 352]",
-        "vmovaps ymm12, [rsp + 384]",
-        "vmovaps ymm13, [rsp + 416]",
-        "vmovaps ymm14, [rsp + 448]",
-        "vmovaps ymm15, [rsp + 480]"
-    ]
+    serve_avx2, 512, "ymm" of 32: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; masks:
 }
-
 keeping! {
     /// For code with AVX-512.
-    serve_avx512, 2112,
-    [
-        "vmovaps [rsp + 0], zmm0",
-        "vmovaps [rsp + 64], zmm1",
-        "vmovaps [rsp + 128], zmm2",
-        "vmovaps [rsp + 192], zmm3",
-        "vmovaps [rsp + 256], zmm4",
-        "vmovaps [rsp + 320], zmm5",
-        "vmovaps [rsp + 384], zmm6",
-        "vmovaps [rsp + 448], zmm7",
-        "vmovaps [rsp + 512], zmm8",
-        "vmovaps [rsp + 576], zmm9",
-        "vmovaps [rsp + 640], zmm10",
-        "vmovaps [rsp + 704], zmm11",
-        "vmovaps [rsp + 768], zmm12",
-        "vmovaps [rsp + 832], zmm13",
-        "vmovaps [rsp + 896], zmm14",
-        "vmovaps [rsp + 960], zmm15",
-        "vmovaps [rsp + 1024], zmm16",
-        "vmovaps [rsp + 1088], zmm17",
-        "vmovaps [rsp + 1152], zmm18",
-        "vmovaps [rsp + 1216], zmm19",
-        "vmovaps [rsp + 1280], zmm20",
-        "vmovaps [rsp + 1344], zmm21",
-        "vmovaps [rsp + 1408], zmm22",
-        "vmovaps [rsp + 1472], zmm23",
-        "vmovaps [rsp + 1536], zmm24",
-        "vmovaps [rsp + 1600], zmm25",
-        "vmovaps [rsp + 1664], zmm26",
-        "vmovaps [rsp + 1728], zmm27",
-        "vmovaps [rsp + 1792], zmm28",
-        "vmovaps [rsp + 1856], zmm29",
-        "vmovaps [rsp + 1920], zmm30",
-        "vmovaps [rsp + 1984], zmm31",
-        "kmovq [rsp + 2056], k1",
-        "kmovq [rsp + 2064], k2",
-        "kmovq [rsp + 2072], k3",
-        "kmovq [rsp + 2080], k4",
-        "kmovq [rsp + 2088], k5",
-        "kmovq [rsp + 2096], k6",
-        "kmovq [rsp + 2104], k7"
-    ],
-    [
-        "vmovaps zmm0, [rsp + 0]",
-        "vmovaps zmm1, [rsp + 64]",
-        "vmovaps zmm2, [rsp + 128]",
-        "vmovaps zmm3, [rsp + 192]",
-        "vmovaps zmm4, [rsp + 256]",
-        "vmovaps zmm5, [rsp + 320]",
-        "vmovaps zmm6, [rsp + 384]",
-        "vmovaps zmm7, [rsp + 448]",
-        "vmovaps zmm8, [rsp + 512]",
-        "vmovaps zmm9, [rsp + 576]",
-        "vmovaps zmm10, [rsp + 640]",
-        "vmovaps zmm11, [rsp + 704]",
-        "vmovaps zmm12, [rsp + 768]",
-        "vmovaps zmm13, [rsp + 832]",
-        "vmovaps zmm14, [rsp + 896]",
-        "vmovaps zmm15, [rsp + 960]",
-        "vmovaps zmm16, [rsp + 1024]",
-        "vmovaps zmm17, [rsp + 1088]",
-        "vmovaps zmm18, [rsp + 1152]",
-        "vmovaps zmm19, [rsp + 1216]",
-        "vmovaps zmm20, [rsp + 1280]",
-        "vmovaps zmm21, [rsp + 1344]",
-        "vmovaps zmm22, [rsp + 1408]",
-        "vmovaps zmm23, [rsp + 1472]",
-        "vmovaps zmm24, [rsp + 1536]",
-        "vmovaps zmm25, [rsp + 1600]",
-        "vmovaps zmm26, [rsp + 1664]",
-        "vmovaps zmm27, [rsp + 1728]",
-        "vmovaps zmm28, [rsp + 1792]",
-        "vmovaps zmm29, [rsp + 1856]",
-        "vmovaps zmm30, [rsp + 1920]",
-        "vmovaps zmm31, [rsp + 1984]",
-        "kmovq k1, [rsp + 2056]",
-        "kmovq k2, [rsp + 2064]",
-        "kmovq k3, [rsp + 2072]",
-        "kmovq k4, [rsp + 2080]",
-        "kmovq k5, [rsp + 2088]",
-        "kmovq k6, [rsp + 2096]",
-        "kmovq k7, [rsp + 2104]"
-    ]
+    serve_avx512, 2112, "zmm" of 64: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31;
+    masks: 1 2 3 4 5 6 7
 }
 
 /// What generated code calls.

@@ -52,22 +52,19 @@ pub(super) trait F16Math {
     fn mul_add(self, b: Self, c: Self) -> Self;
 }
 
+macro_rules! through_f32 {
+    ($($function:ident)*) => { $(
+        fn $function(self) -> f16 {
+            f16::from_f32(self.to_f32().$function())
+        }
+    )* };
+}
+
 impl F16Math for f16 {
     fn abs(self) -> f16 {
         f16::from_bits(self.to_bits() & 0x7fff)
     }
-    fn sqrt(self) -> f16 {
-        f16::from_f32(self.to_f32().sqrt())
-    }
-    fn floor(self) -> f16 {
-        f16::from_f32(self.to_f32().floor())
-    }
-    fn ceil(self) -> f16 {
-        f16::from_f32(self.to_f32().ceil())
-    }
-    fn trunc(self) -> f16 {
-        f16::from_f32(self.to_f32().trunc())
-    }
+    through_f32! { sqrt floor ceil trunc }
     fn round_ties_even(self) -> f16 {
         let wide = self.to_f32();
         f16::from_f32(if planted::is(Bug::HalfTiesAway) { wide.round() } else { wide.round_ties_even() })
@@ -164,42 +161,18 @@ impl CastFrom<f16> for bool {
     }
 }
 
+/// What an expression is where a name stands for the Rust type of a type.
 macro_rules! with_rust_type {
     ($ty:expr, $name:ident => $body:expr) => {
-        match $ty {
-            Type::Bool => {
-                type $name = bool;
+        with_rust_type!(@ $ty, $name => $body; Bool bool, I32 i32, U32 u32, F32 f32, I64 i64, U64 u64, F64 f64, F16 f16)
+    };
+    (@ $ty:expr, $name:ident => $body:expr; $($variant:ident $rust:ident),*) => {
+        match $ty { $(
+            Type::$variant => {
+                type $name = $rust;
                 $body
             }
-            Type::I32 => {
-                type $name = i32;
-                $body
-            }
-            Type::U32 => {
-                type $name = u32;
-                $body
-            }
-            Type::F32 => {
-                type $name = f32;
-                $body
-            }
-            Type::I64 => {
-                type $name = i64;
-                $body
-            }
-            Type::U64 => {
-                type $name = u64;
-                $body
-            }
-            Type::F64 => {
-                type $name = f64;
-                $body
-            }
-            Type::F16 => {
-                type $name = f16;
-                $body
-            }
-        }
+        )* }
     };
 }
 

@@ -21,6 +21,13 @@ pub struct Module {
     pub pipelines: Vec<Pipeline>,
 }
 
+impl From<Program> for Module {
+    /// A module of one program.
+    fn from(program: Program) -> Self {
+        Module { programs: vec![program], ..Module::default() }
+    }
+}
+
 /// One kernel.
 ///
 /// The arenas may hold entities that nothing refers to any more: what counts is what is reachable from `body`. Equality is

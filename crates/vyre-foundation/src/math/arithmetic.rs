@@ -125,7 +125,7 @@ arithmetic! {
 }
 
 macro_rules! handles {
-    ($($(#[doc = $doc:literal])+ $handle:ident, $value:ident;)*) => { $(
+    ($($(#[doc = $doc:literal])+ $handle:ident($value:ident);)*) => { $(
         $(#[doc = $doc])+
         pub(crate) struct $handle<'m, M: Arithmetic> {
             m: &'m M,
@@ -144,51 +144,41 @@ macro_rules! handles {
 }
 handles! {
     /// An f32 of an interpretation.
-    Real, F;
+    Real(F);
     /// A u32 of an interpretation.
-    Word, U;
+    Word(U);
     /// A bool of an interpretation.
-    Truth, B;
+    Truth(B);
 }
 
-/// What can stand where a real is wanted: one, or a literal.
-pub(crate) trait IntoReal<'m, M: Arithmetic> {
-    fn into_real(self, m: &'m M) -> M::F;
+macro_rules! literals {
+    ($($handle:ident($value:ident), $host:ty: $operand:ident, $into:ident = $literal:ident;)*) => { $(
+        /// What can stand where such a value is wanted: one, or a literal.
+        pub(crate) trait $operand<'m, M: Arithmetic> {
+            fn $into(self, m: &'m M) -> M::$value;
+        }
+
+        impl<'m, M: Arithmetic> $operand<'m, M> for $handle<'m, M> {
+            #[inline(always)]
+            fn $into(self, _: &'m M) -> M::$value {
+                self.value
+            }
+        }
+
+        impl<'m, M: Arithmetic> $operand<'m, M> for $host {
+            #[inline(always)]
+            fn $into(self, m: &'m M) -> M::$value {
+                m.$literal(self)
+            }
+        }
+    )* };
+}
+literals! {
+    Real(F), f32: IntoReal, into_real = real;
+    Word(U), u32: IntoWord, into_word = word;
 }
 
-impl<'m, M: Arithmetic> IntoReal<'m, M> for Real<'m, M> {
-    #[inline(always)]
-    fn into_real(self, _: &'m M) -> M::F {
-        self.value
-    }
-}
-
-impl<'m, M: Arithmetic> IntoReal<'m, M> for f32 {
-    #[inline(always)]
-    fn into_real(self, m: &'m M) -> M::F {
-        m.real(self)
-    }
-}
-
-/// What can stand where a word is wanted: one, or a literal.
-pub(crate) trait IntoWord<'m, M: Arithmetic> {
-    fn into_word(self, m: &'m M) -> M::U;
-}
-
-impl<'m, M: Arithmetic> IntoWord<'m, M> for Word<'m, M> {
-    #[inline(always)]
-    fn into_word(self, _: &'m M) -> M::U {
-        self.value
-    }
-}
-
-impl<'m, M: Arithmetic> IntoWord<'m, M> for u32 {
-    #[inline(always)]
-    fn into_word(self, m: &'m M) -> M::U {
-        m.word(self)
-    }
-}
-
+/// Operators of Rust, each by an operation.
 macro_rules! operators {
     ($($handle:ident, $operand:ident, $as:ident: $($op:ident $method:ident = $name:ident),+;)*) => { $( $(
         impl<'m, M: Arithmetic, R: $operand<'m, M>> $op<R> for $handle<'m, M> {
@@ -200,18 +190,71 @@ macro_rules! operators {
             }
         }
     )+ )* };
+    ($($handle:ident: $op:ident $method:ident($($other:ident)?) = $name:ident;)*) => { $(
+        impl<M: Arithmetic> $op for $handle<'_, M> {
+            type Output = Self;
+            #[inline(always)]
+            fn $method(self, $($other: Self)?) -> Self {
+                $handle { m: self.m, value: self.m.$name(self.value, $($other.value)?) }
+            }
+        }
+    )* };
 }
 operators! {
     Real, IntoReal, into_real: Add add = add, Sub sub = sub, Mul mul = mul, Div div = div;
     Word, IntoWord, into_word: Add add = word_add, Sub sub = word_sub, Mul mul = word_mul, BitAnd bitand = word_and,
         BitOr bitor = word_or, BitXor bitxor = word_xor, Shl shl = shl, Shr shr = shr;
 }
+operators! {
+    Real: Neg neg() = neg;
+    Truth: BitAnd bitand(other) = both;
+    Truth: BitOr bitor(other) = either;
+    Truth: Not not() = not;
+}
 
-impl<M: Arithmetic> Neg for Real<'_, M> {
-    type Output = Self;
-    #[inline(always)]
-    fn neg(self) -> Self {
-        Real { m: self.m, value: self.m.neg(self.value) }
+/// Methods, each by an operation.
+macro_rules! methods {
+    ($($handle:ident { $(
+        $(#[doc = $doc:literal])* $method:ident($($arg:ident: $operand:ident, $as:ident),*) -> $result:ident = $name:ident;
+    )* })*) => { $(
+        impl<'m, M: Arithmetic> $handle<'m, M> { $(
+            $(#[doc = $doc])*
+            #[inline(always)]
+            pub(super) fn $method(self, $($arg: impl $operand<'m, M>),*) -> $result<'m, M> {
+                let m = self.m;
+                $result { m, value: m.$name(self.value, $($arg.$as(m)),*) }
+            }
+        )* }
+    )* };
+}
+methods! {
+    Real {
+        /// `self × b + c`, rounded once.
+        fma(b: IntoReal, into_real, c: IntoReal, into_real) -> Real = fma;
+        abs() -> Real = abs;
+        sqrt() -> Real = sqrt;
+        /// The nearest integral number.
+        round() -> Real = round;
+        eq(b: IntoReal, into_real) -> Truth = eq;
+        ne(b: IntoReal, into_real) -> Truth = ne;
+        lt(b: IntoReal, into_real) -> Truth = lt;
+        le(b: IntoReal, into_real) -> Truth = le;
+        bits() -> Word = bits;
+        /// As an integer; the number is at least 0.
+        truncate() -> Word = truncate;
+    }
+    Word {
+        of_bits() -> Real = of_bits;
+        /// As the nearest real.
+        convert() -> Real = convert;
+        /// High word of the product.
+        mul_high(b: IntoWord, into_word) -> Word = mul_high;
+        eq(b: IntoWord, into_word) -> Truth = word_eq;
+        lt(b: IntoWord, into_word) -> Truth = word_lt;
+    }
+    Truth {
+        choose(yes: IntoReal, into_real, no: IntoReal, into_real) -> Real = choose;
+        choose_word(yes: IntoWord, into_word, no: IntoWord, into_word) -> Word = choose_word;
     }
 }
 
@@ -232,49 +275,6 @@ impl<'m, M: Arithmetic> Real<'m, M> {
         Real { m: self.m, value: self.m.real(value) }
     }
 
-    /// `self × b + c`, rounded once.
-    #[inline(always)]
-    pub(super) fn fma(self, b: impl IntoReal<'m, M>, c: impl IntoReal<'m, M>) -> Self {
-        let m = self.m;
-        Real { m, value: m.fma(self.value, b.into_real(m), c.into_real(m)) }
-    }
-
-    #[inline(always)]
-    pub(super) fn abs(self) -> Self {
-        Real { m: self.m, value: self.m.abs(self.value) }
-    }
-
-    #[inline(always)]
-    pub(super) fn sqrt(self) -> Self {
-        Real { m: self.m, value: self.m.sqrt(self.value) }
-    }
-
-    /// The nearest integral number.
-    #[inline(always)]
-    pub(super) fn round(self) -> Self {
-        Real { m: self.m, value: self.m.round(self.value) }
-    }
-
-    #[inline(always)]
-    pub(super) fn eq(self, b: impl IntoReal<'m, M>) -> Truth<'m, M> {
-        Truth { m: self.m, value: self.m.eq(self.value, b.into_real(self.m)) }
-    }
-
-    #[inline(always)]
-    pub(super) fn ne(self, b: impl IntoReal<'m, M>) -> Truth<'m, M> {
-        Truth { m: self.m, value: self.m.ne(self.value, b.into_real(self.m)) }
-    }
-
-    #[inline(always)]
-    pub(super) fn lt(self, b: impl IntoReal<'m, M>) -> Truth<'m, M> {
-        Truth { m: self.m, value: self.m.lt(self.value, b.into_real(self.m)) }
-    }
-
-    #[inline(always)]
-    pub(super) fn le(self, b: impl IntoReal<'m, M>) -> Truth<'m, M> {
-        Truth { m: self.m, value: self.m.le(self.value, b.into_real(self.m)) }
-    }
-
     #[inline(always)]
     pub(super) fn is_nan(self) -> Truth<'m, M> {
         self.ne(self)
@@ -292,17 +292,6 @@ impl<'m, M: Arithmetic> Real<'m, M> {
         self.lt(limit).choose(limit, self)
     }
 
-    #[inline(always)]
-    pub(super) fn bits(self) -> Word<'m, M> {
-        Word { m: self.m, value: self.m.bits(self.value) }
-    }
-
-    /// As an integer; the number is at least 0.
-    #[inline(always)]
-    pub(super) fn truncate(self) -> Word<'m, M> {
-        Word { m: self.m, value: self.m.truncate(self.value) }
-    }
-
     /// The sign bit alone.
     #[inline(always)]
     pub(super) fn sign(self) -> Word<'m, M> {
@@ -316,75 +305,10 @@ impl<'m, M: Arithmetic> Real<'m, M> {
     }
 }
 
-impl<'m, M: Arithmetic> Word<'m, M> {
+impl<M: Arithmetic> Word<'_, M> {
     /// A literal.
     #[inline(always)]
     pub(super) fn lit(self, value: u32) -> Self {
         Word { m: self.m, value: self.m.word(value) }
-    }
-
-    #[inline(always)]
-    pub(super) fn of_bits(self) -> Real<'m, M> {
-        Real { m: self.m, value: self.m.of_bits(self.value) }
-    }
-
-    /// As the nearest real.
-    #[inline(always)]
-    pub(super) fn convert(self) -> Real<'m, M> {
-        Real { m: self.m, value: self.m.convert(self.value) }
-    }
-
-    /// High word of the product.
-    #[inline(always)]
-    pub(super) fn mul_high(self, b: impl IntoWord<'m, M>) -> Self {
-        Word { m: self.m, value: self.m.mul_high(self.value, b.into_word(self.m)) }
-    }
-
-    #[inline(always)]
-    pub(super) fn eq(self, b: impl IntoWord<'m, M>) -> Truth<'m, M> {
-        Truth { m: self.m, value: self.m.word_eq(self.value, b.into_word(self.m)) }
-    }
-
-    #[inline(always)]
-    pub(super) fn lt(self, b: impl IntoWord<'m, M>) -> Truth<'m, M> {
-        Truth { m: self.m, value: self.m.word_lt(self.value, b.into_word(self.m)) }
-    }
-}
-
-impl<'m, M: Arithmetic> Truth<'m, M> {
-    #[inline(always)]
-    pub(super) fn choose(self, yes: impl IntoReal<'m, M>, no: impl IntoReal<'m, M>) -> Real<'m, M> {
-        let m = self.m;
-        Real { m, value: m.choose(self.value, yes.into_real(m), no.into_real(m)) }
-    }
-
-    #[inline(always)]
-    pub(super) fn choose_word(self, yes: impl IntoWord<'m, M>, no: impl IntoWord<'m, M>) -> Word<'m, M> {
-        let m = self.m;
-        Word { m, value: m.choose_word(self.value, yes.into_word(m), no.into_word(m)) }
-    }
-}
-
-impl<M: Arithmetic> BitAnd for Truth<'_, M> {
-    type Output = Self;
-    #[inline(always)]
-    fn bitand(self, other: Self) -> Self {
-        Truth { m: self.m, value: self.m.both(self.value, other.value) }
-    }
-}
-
-impl<M: Arithmetic> BitOr for Truth<'_, M> {
-    type Output = Self;
-    #[inline(always)]
-    fn bitor(self, other: Self) -> Self {
-        Truth { m: self.m, value: self.m.either(self.value, other.value) }
-    }
-}
-
-impl<M: Arithmetic> Not for Truth<'_, M> {
-    type Output = Self;
-    #[inline(always)]
-    fn not(self) -> Self {
-        Truth { m: self.m, value: self.m.not(self.value) }
     }
 }

@@ -1,76 +1,51 @@
 //! What the passes did, in numbers.
 
 use super::Analysis;
-use crate::ir::Program;
+use crate::ir::{Heap, Program, Stats};
 
-/// What is measured of a program before and after each pass. Less is better, of each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Measures {
-    /// Instructions, with terminators and regions.
-    pub nodes: u64,
-    /// Bytes of the objects whose length is known before dispatch.
-    pub static_storage_bytes: u64,
-    /// Instructions that do something by themselves.
-    pub instructions: u64,
-    /// Loads, stores and atomics.
-    pub memory_ops: u64,
-    /// Accesses to atomic objects.
-    pub atomic_ops: u64,
-    /// Branches, loops and exits.
-    pub control_flow_ops: u64,
-    /// The most values that are live at one place.
-    pub register_pressure: u64,
-    /// Allocations on the heap that the program consists of.
-    pub heap_allocations: u64,
-    /// Their bytes.
-    pub heap_bytes: u64,
-}
+macro_rules! measures {
+    ($($(#[doc = $doc:literal])+ $measure:ident: $value:expr;)*) => {
+        /// What is measured of a program before and after each pass. Less is better, of each.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Measures { $( $(#[doc = $doc])+ pub $measure: u64, )* }
 
-impl Measures {
-    /// Names of the measures, in the order of [`values`](Measures::values).
-    pub const NAMES: [&str; 9] = [
-        "nodes",
-        "static_storage_bytes",
-        "instructions",
-        "memory_ops",
-        "atomic_ops",
-        "control_flow_ops",
-        "register_pressure",
-        "heap_allocations",
-        "heap_bytes",
-    ];
+        impl Measures {
+            /// Names of the measures, in the order of [`values`](Measures::values).
+            pub const NAMES: [&str; 9] = [$(stringify!($measure)),*];
 
-    /// Measures a program.
-    pub fn of(program: &Program) -> Measures {
-        let stats = program.stats();
-        let heap = program.heap();
-        Measures {
-            nodes: stats.nodes as u64,
-            static_storage_bytes: stats.static_storage_bytes,
-            instructions: stats.instructions as u64,
-            memory_ops: stats.memory_ops as u64,
-            atomic_ops: stats.atomic_ops as u64,
-            control_flow_ops: stats.control_flow_ops as u64,
-            register_pressure: stats.register_pressure as u64,
-            heap_allocations: heap.allocations,
-            heap_bytes: heap.bytes,
+            /// Measures a program.
+            pub fn of(program: &Program) -> Measures {
+                let (stats, heap) = (program.stats(), program.heap());
+                $( let $measure: fn(&Stats, &Heap) -> u64 = $value; )*
+                Measures { $($measure: $measure(&stats, &heap)),* }
+            }
+
+            /// The measures as a list.
+            pub fn values(&self) -> [u64; 9] {
+                [$(self.$measure),*]
+            }
         }
-    }
-
-    /// The measures as a list.
-    pub fn values(&self) -> [u64; 9] {
-        [
-            self.nodes,
-            self.static_storage_bytes,
-            self.instructions,
-            self.memory_ops,
-            self.atomic_ops,
-            self.control_flow_ops,
-            self.register_pressure,
-            self.heap_allocations,
-            self.heap_bytes,
-        ]
-    }
+    };
+}
+measures! {
+    /// Instructions, with terminators and regions.
+    nodes: |stats, _| stats.nodes as u64;
+    /// Bytes of the objects whose length is known before dispatch.
+    static_storage_bytes: |stats, _| stats.static_storage_bytes;
+    /// Instructions that do something by themselves.
+    instructions: |stats, _| stats.instructions as u64;
+    /// Loads, stores and atomics.
+    memory_ops: |stats, _| stats.memory_ops as u64;
+    /// Accesses to atomic objects.
+    atomic_ops: |stats, _| stats.atomic_ops as u64;
+    /// Branches, loops and exits.
+    control_flow_ops: |stats, _| stats.control_flow_ops as u64;
+    /// The most values that are live at one place.
+    register_pressure: |stats, _| stats.register_pressure as u64;
+    /// Allocations on the heap that the program consists of.
+    heap_allocations: |_, heap| heap.allocations;
+    /// Their bytes.
+    heap_bytes: |_, heap| heap.bytes;
 }
 
 /// What became of one execution of a pass.

@@ -242,7 +242,7 @@ impl<'a> Runner<'a> {
             let (iteration, pass) = (self.report.iterations, pass.metadata.name);
             (self.observer)(Snapshot { iteration, pass, changed: true, program: original });
         }
-        let module = crate::ir::Module { programs: vec![original.clone()], ..crate::ir::Module::default() };
+        let module = crate::ir::Module::from(original.clone());
         Error::PassBroke { pass: pass.metadata.name.into(), before: text::print(&module), diagnostics }
     }
 

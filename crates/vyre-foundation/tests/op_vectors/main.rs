@@ -2,28 +2,18 @@
 //!
 //! Everything that executes programs is compared with the evaluators, so nothing else would notice if they were wrong
 //! themselves. Here they are held against values that were worked out by hand from the documented meaning of the
-//! operations and from IEEE 754. The modules hold tables, and [`all_vectors`] gathers them. The tests below run them all
-//! and ask that no operation is without vectors for any of its types: a new row of the op table fails here until it has
-//! some.
-
-mod binary16;
-mod binary32;
-mod binary64;
-mod bits;
-mod comparisons;
-mod conversions;
-mod functions;
-mod integers;
+//! operations and from IEEE 754. They stand in text files beside this one, which [`read`] says how to read. The tests below
+//! run them all and ask that no operation is without vectors for any of its types: a new row of the op table fails here
+//! until it has some.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use half::f16;
 use vyre_foundation::ir::ops::{Form, Kind, Row, Slot, TABLE};
 use vyre_foundation::ir::{Literal, Type};
 
 /// One application of an operation, and what it must give.
-pub(crate) struct Vector {
+struct Vector {
     op: &'static str,
     operands: Vec<Literal>,
     expected: Literal,
@@ -120,112 +110,197 @@ fn is_nan(literal: Literal) -> bool {
     magnitude > infinity && magnitude < sign
 }
 
-/// How the tables spell the values of a type.
-pub(crate) trait Spelled {
-    type Host;
-    fn literal(value: Self::Host) -> Literal;
+/// The files: their name, and what stands in them.
+macro_rules! files {
+    ($($name:literal),*) => { [$( ($name, include_str!(concat!($name, ".txt"))) ),*] };
 }
 
-macro_rules! spelled_as_themselves {
-    ($($ty:ty)*) => { $(
-        impl Spelled for $ty {
-            type Host = $ty;
-            fn literal(value: $ty) -> Literal {
-                value.into()
+/// All vectors. The tests share this list, so none depends on which others have run.
+fn all_vectors() -> Vec<Vector> {
+    files!["integers", "bits", "binary16", "binary32", "binary64", "comparisons", "conversions", "functions"]
+        .into_iter()
+        .flat_map(|(name, text)| read(text).unwrap_or_else(|mistake| panic!("{name}.txt: {mistake}")))
+        .collect()
+}
+
+/// Reads vectors: `op(operand types) -> result type { a, b => result; … }`, for any number of operations. Comments start with
+/// `//`, and `let NAME = value;` in front of an operation names a value from there on. What values there are, [`integer`] and
+/// [`float`] say. `compare` stands for all comparisons, and its result is a [`Relation`].
+fn read(text: &str) -> Result<Vec<Vector>, String> {
+    let text: String = text.lines().map(|line| line.split("//").next().unwrap_or("").to_owned() + "\n").collect();
+    let mut names: Vec<(&str, &str)> = Vec::new();
+    let mut vectors = Vec::new();
+    for block in text.split_inclusive('}').filter(|block| !block.trim().is_empty()) {
+        let form = || format!("not of the form `op(types) -> type {{ … }}`: {block}");
+        let (head, rows) = block.strip_suffix('}').and_then(|block| block.split_once('{')).ok_or_else(form)?;
+        let mut statements = head.split(';').map(str::trim);
+        let head = statements.next_back().unwrap_or_default();
+        for statement in statements {
+            names.push(statement.strip_prefix("let ").and_then(|named| named.split_once(" = ")).ok_or_else(form)?);
+        }
+        let (op, types) = head.split_once('(').ok_or_else(form)?;
+        let (types, result) = types.split_once(") -> ").ok_or_else(form)?;
+        let typed = |name: &str| Type::from_name(name).ok_or_else(form);
+        let types = types.split(", ").map(typed).collect::<Result<Vec<_>, _>>()?;
+        for row in rows.split(';').map(str::trim).filter(|row| !row.is_empty()) {
+            let wrong = |mistake: &str| format!("{mistake} in `{row}` of {head}");
+            let value = |text: &str, ty| literal(text, ty, &names).ok_or_else(|| wrong(&format!("no {ty}: `{text}`")));
+            let (operands, expected) = row.split_once(" => ").ok_or_else(|| wrong("no result"))?;
+            let operands: Vec<&str> = operands.split(", ").collect();
+            if operands.len() != types.len() {
+                return Err(wrong("too few or too many operands"));
+            }
+            let operands = operands.into_iter().zip(&types).map(|(text, &ty)| value(text, ty));
+            let operands = operands.collect::<Result<Vec<_>, _>>()?;
+            if op == "compare" {
+                vectors.extend(related(&operands, expected).ok_or_else(|| wrong("no relation"))?);
+            } else {
+                let row = Row::named(op).ok_or_else(|| wrong("no operation"))?;
+                vectors.push(Vector { op: row.name, operands, expected: value(expected, typed(result)?)? });
             }
         }
-    )* };
+    }
+    Ok(vectors)
 }
-spelled_as_themselves! { bool i32 u32 f32 i64 u64 f64 }
 
-/// Rust has no f16 literals. The tables spell an f16 as an f64 of exactly the same value.
-impl Spelled for f16 {
-    type Host = f64;
-    fn literal(value: f64) -> Literal {
-        f16::from_bits(f16_bits(value)).into()
+/// How one value relates to another, and what each comparison says of them. Of bools, that they are not equal is all there is
+/// to say.
+const RELATIONS: [&str; 4] = ["Less", "Equal", "Greater", "Unordered"];
+const COMPARISONS: [(&str, [bool; 4]); 6] = [
+    ("eq", [false, true, false, false]),
+    ("ne", [true, false, true, true]),
+    ("lt", [true, false, false, false]),
+    ("le", [true, true, false, false]),
+    ("gt", [false, false, true, false]),
+    ("ge", [false, true, true, false]),
+];
+
+/// The vectors of all comparisons for two operands that are so related, and for the same operands exchanged.
+fn related(operands: &[Literal], relation: &str) -> Option<Vec<Vector>> {
+    let [a, b] = *operands else { return None };
+    let relation = RELATIONS.iter().position(|&known| known == relation)?;
+    let mirrored = [2, 1, 0, 3][relation];
+    let defined = if a.ty == Type::Bool { &COMPARISONS[..2] } else { &COMPARISONS[..] };
+    let vectors = defined.iter().flat_map(|&(op, meaning)| {
+        [([a, b], relation), ([b, a], mirrored)].map(|(operands, relation)| Vector {
+            op,
+            operands: operands.to_vec(),
+            expected: meaning[relation].into(),
+        })
+    });
+    Some(vectors.collect())
+}
+
+fn literal(text: &str, ty: Type, names: &[(&str, &str)]) -> Option<Literal> {
+    let bits = match ty {
+        Type::Bool => u64::from(text.parse::<bool>().ok()?),
+        Type::I32 | Type::U32 | Type::I64 | Type::U64 => integer(text, ty)?,
+        Type::F16 => float(text, ty, (10, 15), names)?,
+        Type::F32 => float(text, ty, (23, 127), names)?,
+        Type::F64 => float(text, ty, (52, 1023), names)?,
+    };
+    Some(Literal { ty, bits })
+}
+
+/// The bits of an integer: a decimal, hexadecimal or binary number, or `MIN` or `MAX` of its type.
+fn integer(text: &str, ty: Type) -> Option<u64> {
+    let (least, greatest): (i128, i128) = match ty {
+        Type::I32 => (i32::MIN.into(), i32::MAX.into()),
+        Type::U32 => (0, u32::MAX.into()),
+        Type::I64 => (i64::MIN.into(), i64::MAX.into()),
+        _ => (0, u64::MAX.into()),
+    };
+    let (sign, magnitude) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
+    let value = match magnitude {
+        "MIN" => least,
+        "MAX" => greatest,
+        magnitude => sign * i128::from(natural(magnitude)?),
+    };
+    (least..=greatest).contains(&value).then_some(value as u64 & (u64::MAX >> (64 - ty.bits())))
+}
+
+fn natural(text: &str) -> Option<u64> {
+    let digits = text.replace('_', "");
+    let radix = |prefix| digits.strip_prefix(prefix);
+    match (radix("0x"), radix("0b")) {
+        (Some(digits), _) => u64::from_str_radix(digits, 16).ok(),
+        (_, Some(digits)) => u64::from_str_radix(digits, 2).ok(),
+        (None, None) => digits.parse().ok(),
+    }
+}
+
+/// The bits of a float with so many bits of fraction and such a bias: a name, its bits as `b(bits)`, or a sum of decimal numbers
+/// and powers `p(n)` of two and of products of them, which must be exactly a value of the type.
+fn float(text: &str, ty: Type, (fraction, bias): (u32, u64), names: &[(&str, &str)]) -> Option<u64> {
+    let (sign, magnitude) = text.strip_prefix('-').map_or((0, text), |rest| (1 << (ty.bits() - 1), rest));
+    let (one, infinity) = (bias << fraction, (2 * bias + 1) << fraction);
+    let special = match magnitude {
+        "NAN" => infinity | (1 << (fraction - 1)),
+        "INF" => infinity,
+        "MAX" => infinity - 1,
+        // The smallest normal number, and the largest and smallest subnormal ones.
+        "NORMAL" => 1 << fraction,
+        "SUBNORMAL" => (1 << fraction) - 1,
+        "TINY" => 1,
+        // The numbers next to 1.
+        "BELOW_ONE" => one - 1,
+        "ABOVE_ONE" => one + 1,
+        magnitude => match magnitude.strip_prefix("b(").and_then(|rest| rest.strip_suffix(')')) {
+            Some(bits) => natural(bits)?,
+            None => match names.iter().find(|(name, _)| *name == magnitude) {
+                Some((_, value)) => float(value, ty, (fraction, bias), names)?,
+                None => return exactly(sum(text, ty, names)?, ty),
+            },
+        },
+    };
+    Some(special ^ sign)
+}
+
+fn sum(text: &str, ty: Type, names: &[(&str, &str)]) -> Option<f64> {
+    let factor = |text: &str| {
+        let text = names.iter().find(|(name, _)| *name == text).map_or(text, |(_, value)| value);
+        let (sign, magnitude) = text.strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));
+        let power = magnitude.strip_prefix("p(").and_then(|rest| rest.strip_suffix(')'));
+        let decimal = magnitude.replace('_', "");
+        Some(
+            sign * match (power, ty) {
+                (Some(exponent), _) => p(exponent.parse().ok()?),
+                (None, Type::F32) => decimal.parse::<f32>().ok()?.into(),
+                (None, _) => decimal.parse().ok()?,
+            },
+        )
+    };
+    let product = |text: &str| text.split(" * ").map(factor).try_fold(1.0, |product, factor| Some(product * factor?));
+    let text = text.replace(" - ", " + -");
+    // The sum of no numbers is -0, so that the sum of one is that number.
+    text.split(" + ").map(product).try_fold(-0.0, |sum, term| Some(sum + term?))
+}
+
+/// The bits of a number as a float.
+fn exactly(value: f64, ty: Type) -> Option<u64> {
+    match ty {
+        Type::F16 => f16_bits(value).map(u64::from),
+        Type::F32 => (f64::from(value as f32) == value).then(|| u64::from((value as f32).to_bits())),
+        _ => Some(value.to_bits()),
     }
 }
 
 /// The bits of an f16 from first principles, so that no conversion under test decides what the tables say.
-fn f16_bits(value: f64) -> u16 {
+fn f16_bits(value: f64) -> Option<u16> {
     let sign = u16::from(value.is_sign_negative()) << 15;
-    if value.is_nan() {
-        return 0x7e00;
-    }
-    if value.is_infinite() {
-        return sign | 0x7c00;
-    }
     // Every finite f16 is a multiple of the smallest subnormal, 2^-24. Eleven significant bits are kept; how many zeros
     // lie below them is the exponent field less one, and the implicit leading bit adds that one when the two are added.
     let multiple = value.abs() * p(24);
     let integer = multiple as u64;
     let below = (64 - integer.leading_zeros()).saturating_sub(11);
     let exact = integer as f64 == multiple && integer.trailing_zeros() >= below && below < 30;
-    assert!(exact, "{value} is not the value of an f16");
-    sign | (u64::from(below << 10) + (integer >> below)) as u16
+    exact.then(|| sign | (u64::from(below << 10) + (integer >> below)) as u16)
 }
 
 /// Two to a power, where that is a normal f64. Sums of these spell the floats that lie next to a tie.
-pub(crate) const fn p(exponent: i32) -> f64 {
+fn p(exponent: i32) -> f64 {
     assert!(-1023 < exponent && exponent < 1024);
     f64::from_bits(((1023 + exponent) as u64) << 52)
-}
-
-/// A list of operand types, and the values that the tables give for them.
-pub(crate) trait Operands {
-    type Hosts;
-    fn literals(values: Self::Hosts) -> Vec<Literal>;
-}
-
-macro_rules! operands {
-    ($($($ty:ident $value:ident),*;)*) => { $(
-        impl<$($ty: Spelled),*> Operands for ($($ty,)*) {
-            type Hosts = ($($ty::Host,)*);
-            fn literals(($($value,)*): Self::Hosts) -> Vec<Literal> {
-                vec![$($ty::literal($value)),*]
-            }
-        }
-    )* };
-}
-operands! {
-    A a;
-    A a, B b;
-    A a, B b, C c;
-    A a, B b, C c, D d;
-}
-
-/// A table of vectors: `op(operand types) -> result type { a, b => result; … }`, for any number of operations.
-macro_rules! table {
-    ($($op:ident($($operand:ident),+) -> $result:ident { $($($value:expr),+ => $expected:expr;)+ })+) => {{
-        let mut vectors: Vec<$crate::Vector> = Vec::new();
-        $({
-            type Types = ($($operand,)+);
-            vectors.extend([$( $crate::Vector {
-                op: stringify!($op),
-                operands: <Types as $crate::Operands>::literals(($($value,)+)),
-                expected: <$result as $crate::Spelled>::literal($expected),
-            } ),+]);
-        })+
-        vectors
-    }};
-}
-pub(crate) use table;
-
-/// All vectors. The tests share this list, so none depends on which others have run.
-fn all_vectors() -> Vec<Vector> {
-    [
-        integers::vectors(),
-        bits::vectors(),
-        binary16::vectors(),
-        binary32::vectors(),
-        binary64::vectors(),
-        comparisons::vectors(),
-        conversions::vectors(),
-        functions::vectors(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
 }
 
 /// Fails with all of the lines, so that one run shows everything that is wrong.

@@ -10,7 +10,7 @@ use naga::{BinaryOperator, MathFunction};
 use vyre_foundation::ir::{Literal, Op, Type};
 use vyre_foundation::planted::{self, Bug};
 
-use super::build::{Builder, Expr};
+use super::build::{Builder, Expr, expr};
 
 /// The unsigned integer that has the bits of a number of this width.
 fn unsigned(ty: Type) -> Type {
@@ -93,10 +93,9 @@ impl Builder {
     /// that wrong if it was shifted.
     fn hidden_wide(&mut self, ty: Type, value: Expr) -> Expr {
         let Some([_, veil]) = self.veil else { return value };
-        let veil = self.resize(veil, Type::U64);
-        let bits = if ty == Type::U64 { value } else { self.bitcast(value, Type::U64) };
-        let bits = self.xor(bits, veil);
-        if ty == Type::U64 { bits } else { self.bitcast(bits, ty) }
+        let bits = self.as_unsigned(ty, value);
+        let bits = expr!(self, xor(bits, resize(veil, [Type::U64])));
+        self.of_unsigned(ty, bits)
     }
 
     /// The same float, in a way that no compiler can see through: Mesa's takes `(a + b) - a` for `b`, and `a - a` for 0,
@@ -104,22 +103,11 @@ impl Builder {
     fn veiled(&mut self, ty: Type, value: Expr, veil: Expr) -> Expr {
         match ty {
             Type::F64 => {
-                let bits = self.bitcast(value, Type::U64);
-                let veil = self.resize(veil, Type::U64);
-                let bits = self.xor(bits, veil);
+                let bits = expr!(self, xor(bitcast(value, [Type::U64]), resize(veil, [Type::U64])));
                 self.bitcast(bits, Type::F64)
             }
-            Type::F16 => {
-                let zero = self.u32(0);
-                let never = self.ne(veil, zero);
-                let nothing = self.zero(Type::F16);
-                self.select(never, nothing, value)
-            }
-            _ => {
-                let bits = self.bitcast(value, Type::U32);
-                let bits = self.xor(bits, veil);
-                self.bitcast(bits, Type::F32)
-            }
+            Type::F16 => expr!(self, select(ne(veil, 0), zero([Type::F16]), value)),
+            _ => expr!(self, bitcast(xor(bitcast(value, [Type::U32]), veil), [Type::F32])),
         }
     }
 
@@ -136,46 +124,29 @@ impl Builder {
             Op::Div => self.divide(BinaryOperator::Divide, ty, a, b),
             Op::Rem => self.divide(BinaryOperator::Modulo, ty, a, b),
             Op::Neg if float => self.negate(a),
-            Op::Neg => {
-                let zero = self.zero(ty);
-                self.sub(zero, a)
-            }
+            Op::Neg => expr!(self, sub(zero(ty), a)),
             Op::Abs if float => self.math(MathFunction::Abs, &[a]),
             Op::Abs => {
                 let zero = self.zero(ty);
-                let negative = self.lt(a, zero);
-                let negated = self.sub(zero, a);
-                self.select(negative, negated, a)
+                expr!(self, select(lt(a, zero), sub(zero, a), a))
             }
             Op::Min if float => self.float_extreme(ty, a, b, false),
             Op::Max if float => self.float_extreme(ty, a, b, true),
-            Op::Min if ty.bits() == 32 => self.math(MathFunction::Min, operands),
-            Op::Max if ty.bits() == 32 => self.math(MathFunction::Max, operands),
-            Op::Min => {
-                let less = self.lt(a, b);
-                self.select(less, a, b)
-            }
-            Op::Max => {
-                let greater = self.gt(a, b);
-                self.select(greater, a, b)
-            }
+            Op::Min if ty.bits() == 32 => self.min(a, b),
+            Op::Max if ty.bits() == 32 => self.max(a, b),
+            Op::Min => expr!(self, select(lt(a, b), a, b)),
+            Op::Max => expr!(self, select(gt(a, b), a, b)),
             Op::Fma if self.emulate_fma => self.exact_fma(ty, operands),
             Op::Fma => self.math(MathFunction::Fma, operands),
             Op::Sqrt => self.math(MathFunction::Sqrt, operands),
             Op::Trunc if ty == Type::F64 => self.trunc_f64(a),
             Op::Floor if ty == Type::F64 => {
-                let whole = self.trunc_f64(a);
-                let above = self.gt(whole, a);
-                let one = self.literal(1f64.into());
-                let below = self.sub(whole, one);
-                self.select(above, below, whole)
+                let (whole, one) = (self.trunc_f64(a), self.literal(1f64.into()));
+                expr!(self, select(gt(whole, a), sub(whole, one), whole))
             }
             Op::Ceil if ty == Type::F64 => {
-                let whole = self.trunc_f64(a);
-                let below = self.lt(whole, a);
-                let one = self.literal(1f64.into());
-                let above = self.add(whole, one);
-                self.select(below, above, whole)
+                let (whole, one) = (self.trunc_f64(a), self.literal(1f64.into()));
+                expr!(self, select(lt(whole, a), add(whole, one), whole))
             }
             Op::Floor => self.math(MathFunction::Floor, operands),
             Op::Ceil => self.math(MathFunction::Ceil, operands),
@@ -187,24 +158,12 @@ impl Builder {
             Op::Xor if ty == Type::Bool => self.ne(a, b),
             Op::Xor => self.xor(a, b),
             Op::Not => self.not(a, ty),
-            Op::Shl => {
-                let count = self.below_width(ty, b);
-                self.shl(a, count)
-            }
-            Op::Shr => {
-                let count = self.below_width(ty, b);
-                self.shr(a, count)
-            }
+            Op::Shl => expr!(self, shl(a, below_width(ty, b))),
+            Op::Shr => expr!(self, shr(a, below_width(ty, b))),
             Op::RotateLeft => {
                 let bits = self.as_unsigned(ty, a);
                 let count = self.below_width(ty, b);
-                let left = self.shl(bits, count);
-                let zero = self.u32(0);
-                let negated = self.sub(zero, count);
-                let rest = self.below_width(ty, negated);
-                let right = self.shr(bits, rest);
-                let rotated = self.or(left, right);
-                self.of_unsigned(ty, rotated)
+                expr!(self, of_unsigned(ty, or(shl(bits, count), shr(bits, below_width(ty, sub(0, count))))))
             }
             Op::CountOnes => self.by_words(ty, a, MathFunction::CountOneBits),
             Op::LeadingZeros => self.by_words(ty, a, MathFunction::CountLeadingZeros),
@@ -212,9 +171,8 @@ impl Builder {
             Op::ReverseBits => {
                 let bits = self.as_unsigned(ty, a);
                 let reversed = if ty.bits() == 64 {
-                    let (low, high) = self.split(bits);
-                    let low = self.math(MathFunction::ReverseBits, &[low]);
-                    let high = self.math(MathFunction::ReverseBits, &[high]);
+                    let [low, high] = self.split(bits);
+                    let [low, high] = [low, high].map(|word| self.math(MathFunction::ReverseBits, &[word]));
                     self.join(high, low)
                 } else {
                     self.math(MathFunction::ReverseBits, &[bits])
@@ -223,31 +181,14 @@ impl Builder {
             }
             Op::ExtractBits => self.extract_bits(ty, operands),
             Op::InsertBits => self.insert_bits(ty, operands),
-            Op::PackF16 => {
-                let low = self.f32_to_half(a);
-                let high = self.f32_to_half(b);
-                let count = self.u32(16);
-                let high = self.shl(high, count);
-                self.or(low, high)
-            }
-            Op::UnpackF16Low => {
-                let mask = self.u32(0xffff);
-                let half = self.and(a, mask);
-                self.half_to_f32(half)
-            }
-            Op::UnpackF16High => {
-                let count = self.u32(16);
-                let half = self.shr(a, count);
-                self.half_to_f32(half)
-            }
+            Op::PackF16 => expr!(self, or(f32_to_half(a), shl(f32_to_half(b), 16))),
+            Op::UnpackF16Low => expr!(self, half_to_f32(and(a, 0xffff))),
+            Op::UnpackF16High => expr!(self, half_to_f32(shr(a, 16))),
             Op::Eq => self.eq(a, b),
-            Op::Ne if float && !planted::is(Bug::GpuNotEqual) => {
-                let equal = self.eq(a, b);
-                self.not(equal, Type::Bool)
-            }
+            Op::Ne if float && !planted::is(Bug::GpuNotEqual) => expr!(self, not(eq(a, b), [Type::Bool])),
             Op::Ne => self.ne(a, b),
             Op::Lt => self.lt(a, b),
-            Op::Le => self.binary(BinaryOperator::LessEqual, a, b),
+            Op::Le => self.le(a, b),
             Op::Gt => self.gt(a, b),
             Op::Ge => self.ge(a, b),
             Op::Select if planted::is(Bug::GpuSelect) => self.select(a, operands[2], b),
@@ -274,11 +215,6 @@ impl Builder {
         if ty == unsigned(ty) { value } else { self.bitcast(value, ty) }
     }
 
-    /// A number of type `ty` with this value.
-    fn small(&mut self, ty: Type, value: u32) -> Expr {
-        self.literal(Literal { ty, bits: u64::from(value) })
-    }
-
     /// A shift count, modulo the width of `ty`.
     fn below_width(&mut self, ty: Type, count: Expr) -> Expr {
         if let Some(count) = self.known_u32(count) {
@@ -289,20 +225,13 @@ impl Builder {
     }
 
     /// Low and high word of a u64.
-    pub(super) fn split(&mut self, value: Expr) -> (Expr, Expr) {
-        let low = self.resize(value, Type::U32);
-        let count = self.u32(32);
-        let high = self.shr(value, count);
-        (low, self.resize(high, Type::U32))
+    pub(super) fn split(&mut self, value: Expr) -> [Expr; 2] {
+        [self.resize(value, Type::U32), expr!(self, resize(shr(value, 32), [Type::U32]))]
     }
 
     /// The u64 with these words.
     pub(super) fn join(&mut self, low: Expr, high: Expr) -> Expr {
-        let low = self.resize(low, Type::U64);
-        let high = self.resize(high, Type::U64);
-        let count = self.u32(32);
-        let high = self.shl(high, count);
-        self.or(low, high)
+        expr!(self, or(resize(low, [Type::U64]), shl(resize(high, [Type::U64]), 32)))
     }
 
     /// Counts bits. Devices count in words.
@@ -311,7 +240,7 @@ impl Builder {
         if ty.bits() == 32 {
             return self.math(fun, &[bits]);
         }
-        let (low, high) = self.split(bits);
+        let [low, high] = self.split(bits);
         let (in_low, in_high) = (self.math(fun, &[low]), self.math(fun, &[high]));
         // Which word is counted only where the other has nothing.
         let (first, counted_first, counted_second) = match fun {
@@ -319,11 +248,7 @@ impl Builder {
             MathFunction::CountTrailingZeros => (low, in_low, in_high),
             _ => return self.add(in_low, in_high),
         };
-        let zero = self.u32(0);
-        let empty = self.eq(first, zero);
-        let word = self.u32(32);
-        let beyond = self.add(counted_second, word);
-        self.select(empty, beyond, counted_first)
+        expr!(self, select(eq(first, 0), add(counted_second, 32), counted_first))
     }
 
     /// `x / 0 = x`, `x % 0 = 0`, and MIN by −1 wraps: all of them are a division by 1.
@@ -341,17 +266,13 @@ impl Builder {
         if known {
             return self.binary(op, a, b);
         }
-        let zero = self.zero(ty);
-        let mut by_one = self.eq(b, zero);
+        let mut by_one = expr!(self, eq(b, zero(ty)));
         if is_signed(ty) {
             let minimum = self.literal(Literal { ty, bits: 1 << (ty.bits() - 1) });
             let minus_one = self.literal(Literal { ty, bits: u64::MAX >> (64 - ty.bits()) });
-            let lowest = self.eq(a, minimum);
-            let negated = self.eq(b, minus_one);
-            let wraps = self.and(lowest, negated);
-            by_one = self.or(by_one, wraps);
+            by_one = expr!(self, or(by_one, and(eq(a, minimum), eq(b, minus_one))));
         }
-        let one = self.small(ty, 1);
+        let one = self.literal(Literal { ty, bits: 1 });
         let divisor = self.select(by_one, one, b);
         self.binary(op, a, divisor)
     }
@@ -364,26 +285,14 @@ impl Builder {
         let mask = self.literal(Literal { ty: word, bits: (1 << (ty.bits() / 2)) - 1 });
         let (a_low, a_high) = (self.and(a_bits, mask), self.shr(a_bits, half));
         let (b_low, b_high) = (self.and(b_bits, mask), self.shr(b_bits, half));
-        let low = self.mul(a_low, b_low);
-        let carry = self.shr(low, half);
-        let cross = self.mul(a_high, b_low);
-        let first = self.add(cross, carry);
-        let first_low = self.and(first, mask);
-        let cross = self.mul(a_low, b_high);
-        let second = self.add(cross, first_low);
-        let high = self.mul(a_high, b_high);
+        let first = expr!(self, add(mul(a_high, b_low), shr(mul(a_low, b_low), half)));
+        let second = expr!(self, add(mul(a_low, b_high), and(first, mask)));
         let carry = if planted::is(Bug::GpuCarry) { self.zero(word) } else { self.shr(first, half) };
-        let high = self.add(high, carry);
-        let carry = self.shr(second, half);
-        let mut high = self.add(high, carry);
+        let mut high = expr!(self, add(add(mul(a_high, b_high), carry), shr(second, half)));
         if is_signed(ty) {
             // A negative number is its bits less 2^width.
-            let zero = self.zero(ty);
-            let nothing = self.zero(word);
             for (signed, other) in [(a, b_bits), (b, a_bits)] {
-                let negative = self.lt(signed, zero);
-                let excess = self.select(negative, other, nothing);
-                high = self.sub(high, excess);
+                high = expr!(self, sub(high, select(lt(signed, zero(ty)), other, zero(word))));
             }
         }
         self.of_unsigned(ty, high)
@@ -392,24 +301,17 @@ impl Builder {
     /// Cuts offset and count of a bit field to the width.
     fn bit_field(&mut self, ty: Type, offset: Expr, count: Expr) -> (Expr, Expr) {
         let width = self.u32(ty.bits());
-        let offset = self.math(MathFunction::Min, &[offset, width]);
-        let left = self.sub(width, offset);
-        (offset, self.math(MathFunction::Min, &[count, left]))
+        let offset = self.min(offset, width);
+        (offset, expr!(self, min(count, sub(width, offset))))
     }
 
     fn extract_bits(&mut self, ty: Type, operands: &[Expr]) -> Expr {
         let (offset, count) = self.bit_field(ty, operands[1], operands[2]);
         let width = self.u32(ty.bits());
         let unused = self.sub(width, count);
-        let above = self.sub(unused, offset);
-        let above = self.below_width(ty, above);
-        let unused = self.below_width(ty, unused);
-        let left = self.shl(operands[0], above);
-        let field = self.shr(left, unused);
-        let zero = self.u32(0);
-        let empty = self.eq(count, zero);
-        let nothing = self.zero(ty);
-        self.select(empty, nothing, field)
+        let left = expr!(self, shl([operands[0]], below_width(ty, sub(unused, offset))));
+        let field = expr!(self, shr(left, below_width(ty, unused)));
+        expr!(self, select(eq(count, 0), zero(ty), field))
     }
 
     fn insert_bits(&mut self, ty: Type, operands: &[Expr]) -> Expr {
@@ -417,21 +319,12 @@ impl Builder {
         let (offset, count) = self.bit_field(ty, operands[2], operands[3]);
         let (a, b) = (self.as_unsigned(ty, operands[0]), self.as_unsigned(ty, operands[1]));
         let width = self.u32(ty.bits());
-        let unused = self.sub(width, count);
-        let unused = self.below_width(ty, unused);
-        let offset = self.below_width(ty, offset);
         let ones = self.literal(Literal { ty: word, bits: u64::MAX >> (64 - ty.bits()) });
-        let mask = self.shr(ones, unused);
+        let mask = expr!(self, shr(ones, below_width(ty, sub(width, count))));
+        let offset = self.below_width(ty, offset);
         let mask = self.shl(mask, offset);
-        let field = self.shl(b, offset);
-        let field = self.and(field, mask);
-        let outside = self.not(mask, word);
-        let rest = self.and(a, outside);
-        let inserted = self.or(rest, field);
-        let zero = self.u32(0);
-        let empty = self.eq(count, zero);
-        let result = self.select(empty, a, inserted);
-        self.of_unsigned(ty, result)
+        let inserted = expr!(self, or(and(a, not(mask, word)), and(shl(b, offset), mask)));
+        expr!(self, of_unsigned(ty, select(eq(count, 0), a, inserted)))
     }
 
     // Floats.
@@ -449,8 +342,7 @@ impl Builder {
         };
         let mask = self.literal(Literal { ty: word, bits: magnitude });
         let infinity = self.literal(Literal { ty: word, bits: infinity });
-        let magnitude = self.and(bits, mask);
-        self.gt(magnitude, infinity)
+        expr!(self, gt(and(bits, mask), infinity))
     }
 
     /// The smaller or larger float: a number rather than a NaN, and −0 below +0.
@@ -469,151 +361,82 @@ impl Builder {
         let sign = self.and(a_bits, top);
         let zero = self.zero(unsigned(ty));
         let preferred = if larger { self.eq(sign, zero) } else { self.ne(sign, zero) };
-        let tie = self.and(equal, preferred);
-        let first = self.or(nan, before);
-        let first = self.or(first, tie);
-        self.select(first, a, b)
+        expr!(self, select(or(or(nan, before), and(equal, preferred)), a, b))
     }
 
     /// An f64 without its fraction, by its bits: Mesa's software driver leaves numbers above 2^24 as they are, and loses the
     /// sign of zeros.
     fn trunc_f64(&mut self, value: Expr) -> Expr {
-        let biased = self.exponent(value);
-        let bias = self.literal(1023i32.into());
-        let exponent = self.sub(biased, bias);
-        let (zero, last) = (self.literal(0i32.into()), self.literal(52i32.into()));
-        let fraction = self.sub(last, exponent);
-        let fraction = self.bitcast(fraction, Type::U32);
-        let count = self.below_width(Type::U64, fraction);
-        let ones = self.literal(u64::MAX.into());
-        let mask = self.shl(ones, count);
-        let whole = self.ge(exponent, last);
-        let mask = self.select(whole, ones, mask);
-        let sign = self.literal((1u64 << 63).into());
-        let small = self.lt(exponent, zero);
-        let mask = self.select(small, sign, mask);
-        let bits = self.float_bits(Type::F64, value);
-        let bits = self.and(bits, mask);
-        self.bitcast(bits, Type::F64)
+        let [zero, bias, last] = [0i32, 1023, 52].map(|number| self.literal(number.into()));
+        let (ones, sign) = (self.literal(u64::MAX.into()), self.literal((1u64 << 63).into()));
+        let exponent = expr!(self, sub(exponent(value), bias));
+        let fraction = expr!(self, bitcast(sub(last, exponent), [Type::U32]));
+        let mask = expr!(self, shl(ones, below_width([Type::U64], fraction)));
+        let mask = expr!(self, select(ge(exponent, last), ones, mask));
+        let mask = expr!(self, select(lt(exponent, zero), sign, mask));
+        expr!(self, bitcast(and(bits(value), mask), [Type::F64]))
     }
 
     /// Nearest integral f64, ties to even.
     fn round_f64(&mut self, value: Expr) -> Expr {
+        let (half, one) = (self.literal(0.5f64.into()), self.literal(1f64.into()));
         let magnitude = self.math(MathFunction::Abs, &[value]);
         let whole = self.trunc_f64(magnitude);
         let fraction = self.sub(magnitude, whole);
-        let half = self.literal(0.5f64.into());
         let halved = self.mul(whole, half);
-        let even = self.trunc_f64(halved);
-        let odd = self.gt(halved, even);
-        let above = self.gt(fraction, half);
-        let tie = self.eq(fraction, half);
-        let tie = self.and(tie, odd);
-        let up = self.or(above, tie);
-        let one = self.literal(1f64.into());
-        let next = self.add(whole, one);
-        let rounded = self.select(up, next, whole);
+        let odd = expr!(self, gt(halved, trunc_f64(halved)));
+        let up = expr!(self, or(gt(fraction, half), and(eq(fraction, half), odd)));
+        let rounded = expr!(self, select(up, add(whole, one), whole));
         // The sign is kept, of zeros as well.
-        let top = self.literal(Literal { ty: Type::U64, bits: 1 << 63 });
-        let bits = self.float_bits(Type::F64, value);
-        let sign = self.and(bits, top);
-        let rounded = self.float_bits(Type::F64, rounded);
-        let signed = self.or(rounded, sign);
-        self.bitcast(signed, Type::F64)
+        let top = self.literal((1u64 << 63).into());
+        expr!(self, bitcast(or(bits(rounded), and(bits(value), top)), [Type::F64]))
     }
 
     /// The f16 nearest to an f32, ties to even, as the low bits of a u32.
     pub(super) fn f32_to_half(&mut self, value: Expr) -> Expr {
         let bits = self.bitcast(value, Type::U32);
-        let sixteen = self.u32(16);
-        let thirteen = self.u32(13);
-        let sign = self.shr(bits, sixteen);
-        let top = self.u32(0x8000);
-        let sign = self.and(sign, top);
-        let mask = self.u32(0x7fff_ffff);
-        let magnitude = self.and(bits, mask);
+        let sign = expr!(self, and(shr(bits, 16), 0x8000));
+        let magnitude = expr!(self, and(bits, 0x7fff_ffff));
 
         // Normal results: the exponent is 112 less; what rounding carries into it is right, too.
-        let bias = self.u32(112 << 23);
-        let rebased = self.sub(magnitude, bias);
-        let kept = self.shr(rebased, thirteen);
+        let rebased = expr!(self, sub(magnitude, [self.u32(112 << 23)]));
         let one = self.u32(1);
-        let odd = self.and(kept, one);
-        let almost_half = self.u32(0xfff);
-        let rounding = self.add(if planted::is(Bug::GpuHalfTies) { one } else { odd }, almost_half);
-        let rounded = self.add(rebased, rounding);
-        let normal = self.shr(rounded, thirteen);
+        let odd = expr!(self, and(shr(rebased, 13), one));
+        let tie = if planted::is(Bug::GpuHalfTies) { one } else { odd };
+        let normal = expr!(self, shr(add(rebased, add(tie, 0xfff)), 13));
 
         // Subnormal results: the significand is shifted to its place, and rounded there.
-        let mantissa_mask = self.u32(0x007f_ffff);
-        let hidden = self.u32(0x0080_0000);
-        let mantissa = self.and(magnitude, mantissa_mask);
-        let significand = self.or(mantissa, hidden);
-        let twenty_three = self.u32(23);
-        let exponent = self.shr(magnitude, twenty_three);
-        let to_place = self.u32(126);
-        let shift = self.sub(to_place, exponent);
-        let most = self.u32(31);
-        let shift = self.math(MathFunction::Min, &[shift, most]);
+        let mantissa = expr!(self, and(magnitude, 0x007f_ffff));
+        let significand = expr!(self, or(mantissa, 0x0080_0000));
+        let shift = expr!(self, min(sub(126, shr(magnitude, 23)), 31));
         let kept = self.shr(significand, shift);
-        let less = self.sub(shift, one);
-        let less = self.below_width(Type::U32, less);
-        let half = self.shl(one, less);
-        let whole = self.shl(one, shift);
-        let below = self.sub(whole, one);
-        let fraction = self.and(significand, below);
-        let above = self.gt(fraction, half);
-        let tie = self.eq(fraction, half);
-        let odd = self.and(kept, one);
-        let zero = self.u32(0);
-        let is_odd = self.ne(odd, zero);
-        let tie = self.and(tie, is_odd);
-        let up = self.or(above, tie);
-        let up = self.select(up, one, zero);
-        let subnormal = self.add(kept, up);
+        let half = expr!(self, shl(one, below_width([Type::U32], sub(shift, one))));
+        let fraction = expr!(self, and(significand, sub(shl(one, shift), one)));
+        let is_odd = expr!(self, ne(and(kept, one), 0));
+        let up = expr!(self, or(gt(fraction, half), and(eq(fraction, half), is_odd)));
+        let subnormal = expr!(self, add(kept, select(up, one, 0)));
 
-        let least_normal = self.u32(113 << 23);
-        let is_subnormal = self.lt(magnitude, least_normal);
+        let is_subnormal = expr!(self, lt(magnitude, [self.u32(113 << 23)]));
         let finite = self.select(is_subnormal, subnormal, normal);
         // 65520 and above is nearer to infinity than to 65504.
-        let overflow = self.u32(0x477f_f000);
-        let is_infinite = self.ge(magnitude, overflow);
-        let infinity = self.u32(0x7c00);
-        let number = self.select(is_infinite, infinity, finite);
-        let payload = self.shr(mantissa, thirteen);
-        let quiet = self.u32(0x7e00);
-        let nan = self.or(payload, quiet);
+        let number = expr!(self, select(ge(magnitude, 0x477f_f000), 0x7c00, finite));
+        let nan = expr!(self, or(shr(mantissa, 13), 0x7e00));
         let is_nan = self.is_nan(Type::F32, bits);
-        let half = self.select(is_nan, nan, number);
-        self.or(half, sign)
+        expr!(self, or(select(is_nan, nan, number), sign))
     }
 
     /// The f32 that the f16 in the low bits of a u32 stands for; the other bits are zero.
     pub(super) fn half_to_f32(&mut self, half: Expr) -> Expr {
-        let sixteen = self.u32(16);
-        let thirteen = self.u32(13);
-        let top = self.u32(0x8000);
-        let sign = self.and(half, top);
-        let sign = self.shl(sign, sixteen);
-        let mask = self.u32(0x7fff);
-        let magnitude = self.and(half, mask);
-        let shifted = self.shl(magnitude, thirteen);
-        let bias = self.u32(112 << 23);
-        let normal = self.add(shifted, bias);
-        let special_bits = self.u32(0x7f80_0000);
-        let special = self.or(shifted, special_bits);
-        let count = self.resize(magnitude, Type::F32);
+        let sign = expr!(self, shl(and(half, 0x8000), 16));
+        let magnitude = expr!(self, and(half, 0x7fff));
+        let shifted = expr!(self, shl(magnitude, 13));
+        let normal = expr!(self, add(shifted, [self.u32(112 << 23)]));
+        let special = expr!(self, or(shifted, 0x7f80_0000));
         let unit = self.literal(f32::from_bits(0x3380_0000).into());
-        let subnormal = self.mul(count, unit);
-        let subnormal = self.bitcast(subnormal, Type::U32);
-        let least_normal = self.u32(0x0400);
-        let is_subnormal = self.lt(magnitude, least_normal);
-        let finite = self.select(is_subnormal, subnormal, normal);
-        let infinity = self.u32(0x7c00);
-        let is_special = self.ge(magnitude, infinity);
-        let number = self.select(is_special, special, finite);
-        let bits = self.or(number, sign);
-        self.bitcast(bits, Type::F32)
+        let subnormal = expr!(self, bitcast(mul(resize(magnitude, [Type::F32]), unit), [Type::U32]));
+        let finite = expr!(self, select(lt(magnitude, 0x0400), subnormal, normal));
+        let number = expr!(self, select(ge(magnitude, 0x7c00), special, finite));
+        expr!(self, bitcast(or(number, sign), [Type::F32]))
     }
 
     // Conversions.
@@ -626,21 +449,13 @@ impl Builder {
             (Type::Bool, _) => {
                 let one = Op::Cast.row().evaluator(Type::Bool, to).expect("every type can be cast to");
                 let one = self.literal(Literal { ty: to, bits: one(&[1]) });
-                let zero = self.zero(to);
-                self.select(value, one, zero)
+                expr!(self, select(value, one, zero(to)))
             }
-            (_, Type::Bool) => {
-                let zero = self.zero(from);
-                let equal = self.eq(value, zero);
-                self.not(equal, Type::Bool)
-            }
+            (_, Type::Bool) => expr!(self, not(eq(value, zero(from)), [Type::Bool])),
             _ if from.is_float() && to.is_float() => self.resize(value, to),
             _ if from.is_float() => self.float_to_integer(from, to, value),
             // f32 holds every integer that f16 can hold.
-            (_, Type::F16) => {
-                let wide = self.resize(value, Type::F32);
-                self.resize(wide, Type::F16)
-            }
+            (_, Type::F16) => expr!(self, resize(resize(value, [Type::F32]), [Type::F16])),
             _ if to.is_float() => self.resize(value, to),
             _ => {
                 // The width first, so that the sign of the source decides how it is extended.
@@ -683,7 +498,6 @@ impl Builder {
         let maximum = self.literal(Literal { ty: to, bits: u64::MAX >> (64 - magnitude) });
         let saturated =
             if planted::is(Bug::GpuSaturation) { converted } else { self.select(above, maximum, converted) };
-        let zero = self.zero(to);
-        if planted::is(Bug::GpuCastOfNan) { saturated } else { self.select(nan, zero, saturated) }
+        if planted::is(Bug::GpuCastOfNan) { saturated } else { expr!(self, select(nan, zero(to), saturated)) }
     }
 }

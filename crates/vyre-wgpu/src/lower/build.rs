@@ -111,6 +111,11 @@ impl Builder {
         self.push(Statement::If { condition, accept, reject: Block::new() });
     }
 
+    /// Ends the invocation where the condition is true.
+    pub(super) fn return_when(&mut self, condition: Expr) {
+        self.when(condition, |b| b.push(Statement::Return { value: None }));
+    }
+
     // Expressions.
 
     /// Adds an expression that stands for itself everywhere: a variable, an argument, a constant.
@@ -343,61 +348,6 @@ impl Builder {
         self.emit(Expression::Binary { op, left, right })
     }
 
-    pub(super) fn add(&mut self, left: Expr, right: Expr) -> Expr {
-        self.binary(BinaryOperator::Add, left, right)
-    }
-
-    pub(super) fn sub(&mut self, left: Expr, right: Expr) -> Expr {
-        self.binary(BinaryOperator::Subtract, left, right)
-    }
-
-    pub(super) fn mul(&mut self, left: Expr, right: Expr) -> Expr {
-        self.binary(BinaryOperator::Multiply, left, right)
-    }
-
-    pub(super) fn and(&mut self, left: Expr, right: Expr) -> Expr {
-        self.binary(BinaryOperator::And, left, right)
-    }
-
-    pub(super) fn or(&mut self, left: Expr, right: Expr) -> Expr {
-        self.binary(BinaryOperator::InclusiveOr, left, right)
-    }
-
-    pub(super) fn xor(&mut self, left: Expr, right: Expr) -> Expr {
-        self.binary(BinaryOperator::ExclusiveOr, left, right)
-    }
-
-    /// The count is below the width.
-    pub(super) fn shl(&mut self, value: Expr, count: Expr) -> Expr {
-        self.binary(BinaryOperator::ShiftLeft, value, count)
-    }
-
-    /// The count is below the width.
-    pub(super) fn shr(&mut self, value: Expr, count: Expr) -> Expr {
-        self.binary(BinaryOperator::ShiftRight, value, count)
-    }
-
-    pub(super) fn eq(&mut self, left: Expr, right: Expr) -> Expr {
-        self.binary(BinaryOperator::Equal, left, right)
-    }
-
-    /// Of integers and bools: of floats, naga's back ends disagree about NaN.
-    pub(super) fn ne(&mut self, left: Expr, right: Expr) -> Expr {
-        self.binary(BinaryOperator::NotEqual, left, right)
-    }
-
-    pub(super) fn lt(&mut self, left: Expr, right: Expr) -> Expr {
-        self.binary(BinaryOperator::Less, left, right)
-    }
-
-    pub(super) fn gt(&mut self, left: Expr, right: Expr) -> Expr {
-        self.binary(BinaryOperator::Greater, left, right)
-    }
-
-    pub(super) fn ge(&mut self, left: Expr, right: Expr) -> Expr {
-        self.binary(BinaryOperator::GreaterEqual, left, right)
-    }
-
     pub(super) fn not(&mut self, expr: Expr, ty: Type) -> Expr {
         if let Some(folded) = self.folded(&Op::Not, &[expr], None) {
             return folded;
@@ -433,6 +383,14 @@ impl Builder {
         self.emit(Expression::Math { fun, arg: arguments[0], arg1: arg(1), arg2: arg(2), arg3: arg(3) })
     }
 
+    pub(super) fn min(&mut self, a: Expr, b: Expr) -> Expr {
+        self.math(MathFunction::Min, &[a, b])
+    }
+
+    pub(super) fn max(&mut self, a: Expr, b: Expr) -> Expr {
+        self.math(MathFunction::Max, &[a, b])
+    }
+
     /// The same bits as another type of the same width.
     pub(super) fn bitcast(&mut self, expr: Expr, to: Type) -> Expr {
         if let Some(folded) = self.folded(&Op::Bitcast, &[expr], Some(to)) {
@@ -451,3 +409,57 @@ impl Builder {
         self.emit(Expression::As { expr, kind, convert: Some(width) })
     }
 }
+
+macro_rules! operators {
+    ($($(#[$doc:meta])* $name:ident = $op:ident;)*) => {
+        impl Builder { $(
+            $(#[$doc])*
+            pub(super) fn $name(&mut self, left: Expr, right: Expr) -> Expr {
+                self.binary(BinaryOperator::$op, left, right)
+            }
+        )* }
+    };
+}
+operators! {
+    add = Add;
+    sub = Subtract;
+    mul = Multiply;
+    and = And;
+    or = InclusiveOr;
+    xor = ExclusiveOr;
+    /// The count is below the width.
+    shl = ShiftLeft;
+    /// The count is below the width.
+    shr = ShiftRight;
+    eq = Equal;
+    /// Of integers and bools: of floats, naga's back ends disagree about NaN.
+    ne = NotEqual;
+    lt = Less;
+    le = LessEqual;
+    gt = Greater;
+    ge = GreaterEqual;
+}
+
+/// An expression that is made of others: `expr!(b, or(and(x, 0xff), y))` is what the methods `or` and `and` of the builder `b`
+/// make, operands before what they are operands of. A name is an expression, a number a u32, and in brackets stands anything.
+macro_rules! expr {
+    ($b:expr, $number:literal) => { $b.u32($number) };
+    ($b:expr, $value:ident) => { $value };
+    ($b:expr, [$any:expr]) => { $any };
+    ($b:expr, $f:ident($x:tt $(($($xs:tt)*))?)) => {{
+        let x = expr!($b, $x $(($($xs)*))?);
+        $b.$f(x)
+    }};
+    ($b:expr, $f:ident($x:tt $(($($xs:tt)*))?, $y:tt $(($($ys:tt)*))?)) => {{
+        let x = expr!($b, $x $(($($xs)*))?);
+        let y = expr!($b, $y $(($($ys)*))?);
+        $b.$f(x, y)
+    }};
+    ($b:expr, $f:ident($x:tt $(($($xs:tt)*))?, $y:tt $(($($ys:tt)*))?, $z:tt $(($($zs:tt)*))?)) => {{
+        let x = expr!($b, $x $(($($xs)*))?);
+        let y = expr!($b, $y $(($($ys)*))?);
+        let z = expr!($b, $z $(($($zs)*))?);
+        $b.$f(x, y, z)
+    }};
+}
+pub(super) use expr;

@@ -7,7 +7,7 @@ use naga::{Barrier, BuiltIn, Expression, GatherMode, Statement, VectorSize};
 use vyre_foundation::ir::{Inst, InstId, Literal, Op, Type};
 use vyre_foundation::planted::{self, Bug};
 
-use super::build::Expr;
+use super::build::{Expr, expr};
 use super::{Lowerer, Mode};
 
 impl Lowerer<'_> {
@@ -37,8 +37,7 @@ impl Lowerer<'_> {
     /// The words that invocation 0 has; if the dead are here, too, and it is one of them, zeros.
     pub(super) fn broadcast_words(&mut self, words: &[Expr], masked: bool) -> Vec<Expr> {
         let local = self.builtin(BuiltIn::LocalInvocationIndex);
-        let zero = self.b.u32(0);
-        let first = self.b.eq(local, zero);
+        let first = expr!(self.b, eq(local, 0));
         let mut places = Vec::new();
         for position in 0..words.len() {
             if self.broadcast.len() == position {
@@ -50,7 +49,7 @@ impl Lowerer<'_> {
         let mut given = words.to_vec();
         if let (true, Some(alive)) = (masked && !planted::is(Bug::GpuBroadcastDead), self.variables.alive) {
             let alive = self.b.load(alive);
-            given = given.into_iter().map(|word| self.b.select(alive, word, zero)).collect();
+            given = given.into_iter().map(|word| expr!(self.b, select(alive, word, 0))).collect();
         }
         self.b.when(first, |b| {
             for (&place, &word) in places.iter().zip(&given) {
@@ -87,7 +86,7 @@ impl Lowerer<'_> {
         let chosen = self.b.load(choice);
         self.barrier(Barrier::WORK_GROUP);
         let nobody = self.b.eq(lives, zero);
-        self.b.when(nobody, |b| b.push(Statement::Return { value: None }));
+        self.b.return_when(nobody);
         self.join_words(ty, &[chosen])
     }
 
@@ -104,14 +103,8 @@ impl Lowerer<'_> {
 
     /// Whether a lane is in a ballot. The lane is below 128.
     fn voted(&mut self, ballot: Expr, lane: Expr) -> Expr {
-        let (five, mask) = (self.b.u32(5), self.b.u32(31));
-        let word = self.b.shr(lane, five);
-        let word = self.b.at(ballot, word);
-        let bit = self.b.and(lane, mask);
-        let shifted = self.b.shr(word, bit);
-        let (one, zero) = (self.b.u32(1), self.b.u32(0));
-        let bit = self.b.and(shifted, one);
-        self.b.ne(bit, zero)
+        let word = expr!(self.b, at(ballot, shr(lane, 5)));
+        expr!(self.b, ne(and(shr(word, and(lane, 31)), 1), 0))
     }
 
     /// The value of another lane, which exists.
@@ -153,13 +146,11 @@ impl Lowerer<'_> {
                 let lane = self.value(inst.operands[1]);
                 let size = self.builtin(BuiltIn::SubgroupSize);
                 let exists = self.b.lt(lane, size);
-                let zero = self.b.u32(0);
-                let lane = self.b.select(exists, lane, zero);
+                let lane = expr!(self.b, select(exists, lane, 0));
                 let there = self.voted(present, lane);
                 let there = if planted::is(Bug::GpuShuffle) { there } else { self.b.and(exists, there) };
                 let taken = self.shuffle(ty, value, lane);
-                let nothing = self.b.zero(ty);
-                let result = self.b.select(there, taken, nothing);
+                let result = expr!(self.b, select(there, taken, zero(ty)));
                 self.define(inst.results[0], result);
             }
             Op::SubgroupAdd => self.reduce(inst, &Op::Add, ty, value, alive),
@@ -216,9 +207,7 @@ impl Lowerer<'_> {
                 next
             } else {
                 let size = self.builtin(BuiltIn::SubgroupSize);
-                let distance = self.b.u32(distance);
-                let counts = self.b.lt(distance, size);
-                self.b.select(counts, next, value)
+                expr!(self.b, select(lt([self.b.u32(distance)], size), next, value))
             };
         }
         value
@@ -232,10 +221,7 @@ impl Lowerer<'_> {
         let lane = self.builtin(BuiltIn::SubgroupInvocationId);
         let start = if planted::is(Bug::GpuReduceDead) { value } else { self.b.select(alive, value, identity) };
         let combined = self.steps(true, start, |lowerer, half, value| {
-            let half = lowerer.b.u32(half);
-            let mask = lowerer.b.u32(127);
-            let other = lowerer.b.add(lane, half);
-            let other = lowerer.b.and(other, mask);
+            let other = expr!(lowerer.b, and(add(lane, [lowerer.b.u32(half)]), 127));
             let there = lowerer.voted(present, other);
             let partner = lowerer.b.select(there, other, lane);
             let theirs = lowerer.shuffle(ty, value, partner);
@@ -256,8 +242,7 @@ impl Lowerer<'_> {
         let take = |lowerer: &mut Self, distance: u32, value: Expr| {
             let distance = lowerer.b.u32(distance);
             let there = lowerer.b.ge(lane, distance);
-            let before = lowerer.b.sub(lane, distance);
-            let partner = lowerer.b.select(there, before, lane);
+            let partner = expr!(lowerer.b, select(there, sub(lane, distance), lane));
             (there, lowerer.shuffle(ty, value, partner))
         };
         let mut result = self.steps(false, start, |lowerer, distance, value| {

@@ -8,7 +8,7 @@ use vyre_foundation::analysis::exits_of;
 use vyre_foundation::ir::{BlockId, InstId, Literal, Op, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
-use super::build::Expr;
+use super::build::{Expr, expr};
 use super::control::report;
 use super::{Lowerer, Mode};
 
@@ -160,15 +160,15 @@ impl Lowerer<'_> {
         match &inst.op {
             Op::If => {
                 let condition = self.condition(inst.operands[0], inner);
-                self.b.open();
-                self.block(inst.blocks[0], &results, inner);
-                let accept = self.b.close();
                 if self.spends_in_several_arms(id) {
-                    self.b.push(Statement::If { condition, accept, reject: Block::new() });
+                    self.arm(condition, inst.blocks[0], &results, inner);
                     self.share_fuel();
                     let otherwise = self.b.not(condition, Type::Bool);
                     self.arm(otherwise, inst.blocks[1], &results, inner);
                 } else {
+                    self.b.open();
+                    self.block(inst.blocks[0], &results, inner);
+                    let accept = self.b.close();
                     self.b.open();
                     self.block(inst.blocks[1], &results, inner);
                     let reject = self.b.close();
@@ -184,8 +184,7 @@ impl Lowerer<'_> {
                         Some(&case) => {
                             let case = self.b.literal(Literal { ty, bits: u64::from(case) });
                             let chosen = self.b.eq(selector, case);
-                            let differs = self.b.ne(selector, case);
-                            unmatched = self.b.and(unmatched, differs);
+                            unmatched = expr!(self.b, and(unmatched, ne(selector, case)));
                             chosen
                         }
                         None => unmatched,
@@ -232,10 +231,7 @@ impl Lowerer<'_> {
     }
 
     fn arm(&mut self, condition: Expr, block: BlockId, results: &[Expr], mode: Mode) {
-        self.b.open();
-        self.block(block, results, mode);
-        let accept = self.b.close();
-        self.b.push(Statement::If { condition, accept, reject: Block::new() });
+        self.when(condition, |this| this.block(block, results, mode));
     }
 
     /// What a construct branches on.
@@ -379,16 +375,15 @@ impl Lowerer<'_> {
     fn return_if_stopped(&mut self) {
         let alive = self.variables.alive.expect("declared if somebody may run out");
         let stopped = self.variables.stopped.expect("declared if somebody may run out");
-        let (zero, one) = (self.b.u32(0), self.b.u32(1));
-        let alive = self.b.load(alive);
-        let dead = self.b.not(alive, Type::Bool);
+        let one = self.b.u32(1);
+        let dead = expr!(self.b, not(load(alive), [Type::Bool]));
         self.b.when(dead, |b| b.store(stopped, one));
         self.barrier(Barrier::WORK_GROUP);
         let somebody = self.b.load(stopped);
         // Everybody has read before somebody else runs out.
         self.barrier(Barrier::WORK_GROUP);
-        let ended = self.b.ne(somebody, zero);
-        self.b.when(ended, |b| b.push(Statement::Return { value: None }));
+        let ended = expr!(self.b, ne(somebody, 0));
+        self.b.return_when(ended);
     }
 
     /// Whether several arms of a construct do that: then they stand one after the other, so that each knows what those
@@ -422,31 +417,23 @@ impl Lowerer<'_> {
         let fuel = if together { self.variables.group_fuel } else { self.variables.fuel };
         let fuel = fuel.expect("declared if there are such loops");
         let left = self.b.load(fuel);
-        let (zero, trips) = (self.b.u32(0), self.b.u32(trips));
+        let trips = self.b.u32(trips);
         let empty = self.b.lt(left, trips);
-        self.b.open();
-        let number = self.b.u32(number);
-        self.report_atomic(report::STOP, AtomicFunction::Max, number);
-        self.exit(mode);
-        let accept = self.b.close();
-        self.b.push(Statement::If { condition: empty, accept, reject: Block::new() });
+        self.when(empty, |this| {
+            let number = this.b.u32(number);
+            this.report_atomic(report::STOP, AtomicFunction::Max, number);
+            this.exit(mode);
+        });
         let rest = self.b.sub(left, trips);
         self.b.store(fuel, rest);
         if !together && !self.target.loop_budget {
             // Once one has run out, the others need not go on.
-            let mask = self.b.u32(TRIPS_PER_LOOK - 1);
-            let phase = self.b.and(left, mask);
-            let look = self.b.eq(phase, zero);
-            self.b.open();
-            let pointer = self.report_word(report::STOP);
-            let stop = self.b.load(pointer);
-            let stopped = self.b.ne(stop, zero);
-            self.b.open();
-            self.exit(mode);
-            let accept = self.b.close();
-            self.b.push(Statement::If { condition: stopped, accept, reject: Block::new() });
-            let accept = self.b.close();
-            self.b.push(Statement::If { condition: look, accept, reject: Block::new() });
+            let look = expr!(self.b, eq(and(left, [self.b.u32(TRIPS_PER_LOOK - 1)]), 0));
+            self.when(look, |this| {
+                let pointer = this.report_word(report::STOP);
+                let stopped = expr!(this.b, ne(load(pointer), 0));
+                this.when(stopped, |this| this.exit(mode));
+            });
         }
     }
 

@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 use vyre_foundation::ir::{Axis, Def, Element, Inst, InstId, MemId, Op, Space, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
-use super::build::{Expr, scalar};
+use super::build::{Expr, expr, scalar};
 use super::control::is_word;
 use super::{Lowerer, Mode, binding, read_only, writable};
 
@@ -324,12 +324,7 @@ impl Lowerer<'_> {
             Inside::Never => {}
             Inside::Where(_) if planted::is(Bug::GpuStoreBound) => access(self),
             Inside::Always => access(self),
-            Inside::Where(condition) => {
-                self.b.open();
-                access(self);
-                let accept = self.b.close();
-                self.b.push(Statement::If { condition, accept, reject: naga::Block::new() });
-            }
+            Inside::Where(condition) => self.when(condition, access),
         }
     }
 
@@ -343,12 +338,9 @@ impl Lowerer<'_> {
             return (index, None);
         }
         let (index_bits, element_bits) = if array.element.size() == 1 { (2, 3) } else { (1, 4) };
-        let count = self.b.u32(index_bits);
-        let word = self.b.shr(index, count);
-        let mask = self.b.u32((1 << index_bits) - 1);
-        let position = self.b.and(index, mask);
-        let count = self.b.u32(element_bits);
-        (word, Some(self.b.shl(position, count)))
+        let word = expr!(self.b, shr(index, [self.b.u32(index_bits)]));
+        let position = expr!(self.b, and(index, [self.b.u32((1 << index_bits) - 1)]));
+        (word, Some(expr!(self.b, shl(position, [self.b.u32(element_bits)]))))
     }
 
     /// Does something with a pointer to a place of an array: in the binding that it is in, if there are several.
@@ -398,15 +390,13 @@ impl Lowerer<'_> {
         let ty = array.element.value_type();
         if let Shape::Vectors(size) = array.shape {
             let (index, inside) = self.elements(memory, id, 1)[0];
-            let zero = self.b.u32(0);
-            let safe = if let Inside::Where(inside) = inside { self.b.select(inside, index, zero) } else { index };
+            let safe = if let Inside::Where(inside) = inside { expr!(self.b, select(inside, index, 0)) } else { index };
             let pointer = self.vector(&array, safe, size);
             let vector = self.b.load(pointer);
             for (position, result) in results.into_iter().enumerate() {
                 let mut value = self.b.field(vector, position as u32);
                 if let Inside::Where(inside) = inside {
-                    let zero = self.b.zero(ty);
-                    value = self.b.select(inside, value, zero);
+                    value = expr!(self.b, select(inside, value, zero(ty)));
                 }
                 self.define(result, value);
             }
@@ -420,10 +410,7 @@ impl Lowerer<'_> {
                     continue;
                 }
                 Inside::Always => index,
-                Inside::Where(inside) => {
-                    let zero = self.b.u32(0);
-                    self.b.select(inside, index, zero)
-                }
+                Inside::Where(inside) => expr!(self.b, select(inside, index, 0)),
             };
             let (place, bit) = self.place_of(&array, safe);
             let mut value = self.load_place(&array, place);
@@ -431,8 +418,7 @@ impl Lowerer<'_> {
                 value = self.unpack(array.element, value, bit);
             }
             if let (Inside::Where(inside), false) = (inside, planted::is(Bug::GpuLoadBound)) {
-                let zero = self.b.zero(ty);
-                value = self.b.select(inside, value, zero);
+                value = expr!(self.b, select(inside, value, zero(ty)));
             }
             self.define(result, value);
         }
@@ -440,22 +426,16 @@ impl Lowerer<'_> {
 
     /// A pointer to the vector that begins with an element.
     fn vector(&mut self, array: &Array, index: Expr, size: VectorSize) -> Expr {
-        let count = self.b.u32(size as u32 / 2);
-        let number = self.b.shr(index, count);
-        self.b.at(array.bases[0], number)
+        expr!(self.b, at([array.bases[0]], shr(index, [self.b.u32(size as u32 / 2)])))
     }
 
     /// The element at a bit of a word.
     fn unpack(&mut self, element: Element, word: Expr, bit: Expr) -> Expr {
-        let bits = 8 * element.size() as u32;
-        let shifted = self.b.shr(word, bit);
+        let mut shifted = self.b.shr(word, bit);
         if element.value_type() == Type::I32 {
-            let shifted = self.b.bitcast(shifted, Type::I32);
-            self.cut(element, shifted)
-        } else {
-            let mask = self.b.u32((1 << bits) - 1);
-            self.b.and(shifted, mask)
+            shifted = self.b.bitcast(shifted, Type::I32);
         }
+        self.cut(element, shifted)
     }
 
     /// Drops what does not fit into a sub-word element, and extends what is left.
@@ -463,11 +443,9 @@ impl Lowerer<'_> {
         let bits = 8 * element.size() as u32;
         if element.value_type() == Type::I32 {
             let count = self.b.u32(32 - bits - u32::from(planted::is(Bug::GpuSubWordSign)));
-            let top = self.b.shl(value, count);
-            self.b.shr(top, count)
+            expr!(self.b, shr(shl(value, count), count))
         } else {
-            let mask = self.b.u32((1 << bits) - 1);
-            self.b.and(value, mask)
+            expr!(self.b, and(value, [self.b.u32((1 << bits) - 1)]))
         }
     }
 
@@ -507,8 +485,7 @@ impl Lowerer<'_> {
                     _ => value,
                 };
                 let mask = self.b.u32((1 << bits) - 1);
-                let value = self.b.and(value, mask);
-                let value = self.b.shl(value, bit);
+                let value = expr!(self.b, shl(and(value, mask), bit));
                 let own = self.b.shl(mask, bit);
                 let others = if planted::is(Bug::GpuSubWord) { self.b.u32(0) } else { self.b.not(own, Type::U32) };
                 let steps = [(AtomicFunction::And, others), (AtomicFunction::InclusiveOr, value)];

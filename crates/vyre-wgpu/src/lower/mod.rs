@@ -48,7 +48,7 @@ use vyre_foundation::ir::{Access, Axis, Constant, Def, InstId, MemId, Op, Progra
 use vyre_foundation::planted::{self, Bug};
 use vyre_foundation::transform::expand_math;
 
-use build::{Builder, Expr};
+use build::{Builder, Expr, expr};
 use control::{Control, param, report};
 use memory::Object;
 use trips::{Given, Trips};
@@ -386,7 +386,7 @@ impl<'p> Lowerer<'p> {
             // There are more workgroups than were asked for.
             let total = self.param(param::TOTAL);
             let beyond = self.b.ge(self.group_index.expect("computed for folded grids"), total);
-            self.b.when(beyond, |b| b.push(naga::Statement::Return { value: None }));
+            self.b.return_when(beyond);
         }
         if global_index {
             let invocations = self.b.u32(program.workgroup_size.iter().product());
@@ -410,10 +410,7 @@ impl<'p> Lowerer<'p> {
         let count = self.builtin(BuiltIn::NumWorkGroups);
         let [x, y, z] = [0, 1, 2].map(|axis| self.b.field(id, axis));
         let [width, height] = [0, 1].map(|axis| self.b.field(count, axis));
-        let planes = self.b.mul(height, z);
-        let rows = self.b.add(planes, y);
-        let before = self.b.mul(rows, width);
-        self.b.add(before, x)
+        expr!(self.b, add(mul(add(mul(height, z), y), width), x))
     }
 
     fn group_id(&mut self, axis: Axis) -> Expr {
@@ -521,46 +518,24 @@ impl<'p> Lowerer<'p> {
     /// The words of a value, low word first.
     fn words(&mut self, ty: Type, value: Expr) -> Vec<Expr> {
         match ty {
-            Type::Bool => {
-                let (one, zero) = (self.b.u32(1), self.b.u32(0));
-                vec![self.b.select(value, one, zero)]
-            }
+            Type::Bool => vec![expr!(self.b, select(value, 1, 0))],
             Type::U32 => vec![value],
             Type::I32 | Type::F32 => vec![self.b.bitcast(value, Type::U32)],
-            Type::F16 => {
-                let wide = self.b.resize(value, Type::F32);
-                vec![self.b.f32_to_half(wide)]
-            }
-            Type::U64 => {
-                let (low, high) = self.b.split(value);
-                vec![low, high]
-            }
-            Type::I64 | Type::F64 => {
-                let bits = self.b.bitcast(value, Type::U64);
-                let (low, high) = self.b.split(bits);
-                vec![low, high]
-            }
+            Type::F16 => vec![expr!(self.b, f32_to_half(resize(value, [Type::F32])))],
+            Type::U64 => self.b.split(value).into(),
+            Type::I64 | Type::F64 => expr!(self.b, split(bitcast(value, [Type::U64]))).into(),
         }
     }
 
     /// The value with these words.
     fn join_words(&mut self, ty: Type, words: &[Expr]) -> Expr {
         match ty {
-            Type::Bool => {
-                let zero = self.b.u32(0);
-                self.b.ne(words[0], zero)
-            }
+            Type::Bool => expr!(self.b, ne([words[0]], 0)),
             Type::U32 => words[0],
             Type::I32 | Type::F32 => self.b.bitcast(words[0], ty),
-            Type::F16 => {
-                let wide = self.b.half_to_f32(words[0]);
-                self.b.resize(wide, Type::F16)
-            }
+            Type::F16 => expr!(self.b, resize(half_to_f32([words[0]]), [Type::F16])),
             Type::U64 => self.b.join(words[0], words[1]),
-            Type::I64 | Type::F64 => {
-                let bits = self.b.join(words[0], words[1]);
-                self.b.bitcast(bits, ty)
-            }
+            Type::I64 | Type::F64 => expr!(self.b, bitcast(join([words[0]], [words[1]]), ty)),
         }
     }
 
@@ -604,13 +579,18 @@ impl<'p> Lowerer<'p> {
         match (mode, self.variables.alive) {
             (Mode::Shared, Some(alive)) if !planted::is(Bug::GpuDeadEffects) => {
                 let alive = self.b.load(alive);
-                self.b.open();
-                effect(self);
-                let accept = self.b.close();
-                self.b.push(naga::Statement::If { condition: alive, accept, reject: naga::Block::new() });
+                self.when(alive, effect);
             }
             _ => effect(self),
         }
+    }
+
+    /// Lowers something that is done where the condition is true.
+    fn when(&mut self, condition: Expr, then: impl FnOnce(&mut Self)) {
+        self.b.open();
+        then(self);
+        let accept = self.b.close();
+        self.b.push(naga::Statement::If { condition, accept, reject: naga::Block::new() });
     }
 
     // Traps, fuel and prints.
@@ -645,18 +625,15 @@ impl<'p> Lowerer<'p> {
         if prints {
             self.variables.printed = Some(self.b.scalar_variable("printed", Type::U32));
         }
-        if fuel {
-            let variable = self.b.scalar_variable("fuel", Type::U32);
-            let given = self.param(param::FUEL);
+        let mut tank = |name: &str, word: u32| {
+            let variable = self.b.scalar_variable(name, Type::U32);
+            let given = self.param(word);
             self.b.store(variable, given);
-            self.variables.fuel = Some(variable);
-        }
-        if group_fuel {
-            let variable = self.b.scalar_variable("group_fuel", Type::U32);
-            let given = self.param(param::GROUP_FUEL);
-            self.b.store(variable, given);
-            self.variables.group_fuel = Some(variable);
-        }
+            variable
+        };
+        let fuels =
+            (fuel.then(|| tank("fuel", param::FUEL)), group_fuel.then(|| tank("group_fuel", param::GROUP_FUEL)));
+        (self.variables.fuel, self.variables.group_fuel) = fuels;
         if alone && !self.masked {
             let stopped = self.workgroup_variable("stopped", Type::U32, true);
             self.variables.stopped = Some(stopped);
@@ -679,9 +656,8 @@ impl<'p> Lowerer<'p> {
         if self.facts.is_some() {
             stop = self.broadcast_words(&[stop], false)[0];
         }
-        let zero = self.b.u32(0);
-        let stopped = self.b.ne(stop, zero);
-        self.b.when(stopped, |b| b.push(naga::Statement::Return { value: None }));
+        let stopped = expr!(self.b, ne(stop, 0));
+        self.b.return_when(stopped);
     }
 
     /// The report, which is declared when something is reported.
@@ -716,10 +692,8 @@ impl<'p> Lowerer<'p> {
     /// Writes consecutive words of the report.
     fn report_words(&mut self, first: Expr, words: &[Expr]) {
         for (offset, &word) in words.iter().enumerate() {
-            let offset = self.b.u32(offset as u32);
-            let index = self.b.add(first, offset);
             let report = self.report();
-            let pointer = self.b.at(report, index);
+            let pointer = expr!(self.b, at(report, add(first, [self.b.u32(offset as u32)])));
             self.b.store(pointer, word);
         }
     }
@@ -735,21 +709,16 @@ impl<'p> Lowerer<'p> {
         self.report_atomic(report::TRAPS, naga::AtomicFunction::Add, one);
         let lowest = self.report_atomic(report::LOWEST, naga::AtomicFunction::Min, invocation);
         let lower = self.b.lt(invocation, lowest);
-        self.b.open();
-        let record = self.report_atomic(report::RECORDS, naga::AtomicFunction::Add, one);
-        let capacity = self.b.u32(report::CAPACITY);
-        let fits = self.b.lt(record, capacity);
-        self.b.open();
-        let words = self.b.u32(report::RECORD_WORDS);
-        let offset = self.b.mul(record, words);
-        let head = self.b.u32(report::HEAD);
-        let first = self.b.add(offset, head);
-        let site = self.b.u32(site);
-        self.report_words(first, &[invocation, site, if planted::is(Bug::GpuTrapCode) { site } else { code }]);
-        let accept = self.b.close();
-        self.b.push(naga::Statement::If { condition: fits, accept, reject: naga::Block::new() });
-        let accept = self.b.close();
-        self.b.push(naga::Statement::If { condition: lower, accept, reject: naga::Block::new() });
+        self.when(lower, |this| {
+            let record = this.report_atomic(report::RECORDS, naga::AtomicFunction::Add, one);
+            let fits = expr!(this.b, lt(record, [this.b.u32(report::CAPACITY)]));
+            this.when(fits, |this| {
+                let offset = expr!(this.b, mul(record, [this.b.u32(report::RECORD_WORDS)]));
+                let first = expr!(this.b, add(offset, [this.b.u32(report::HEAD)]));
+                let site = this.b.u32(site);
+                this.report_words(first, &[invocation, site, if planted::is(Bug::GpuTrapCode) { site } else { code }]);
+            });
+        });
     }
 
     fn print(&mut self, id: InstId) {
@@ -771,19 +740,16 @@ impl<'p> Lowerer<'p> {
         let line = self.report_atomic(report::LINES, naga::AtomicFunction::Add, one);
         let capacity = self.param(param::LINES);
         let fits = self.b.lt(line, capacity);
-        self.b.open();
-        // Where the trace begins and how wide a line is depends on the whole program.
-        let (trace, width) = self.trace_shape();
-        let (trace, width) = (self.b.u32(trace), self.b.u32(width));
-        let offset = self.b.mul(line, width);
-        let first = self.b.add(offset, trace);
-        let invocation = self.global_index.expect("computed at entry");
-        let site = self.b.u32(site);
-        let mut words = vec![invocation, sequence, site];
-        words.append(&mut operands);
-        self.report_words(first, &words);
-        let accept = self.b.close();
-        self.b.push(naga::Statement::If { condition: fits, accept, reject: naga::Block::new() });
+        self.when(fits, |this| {
+            // Where the trace begins and how wide a line is depends on the whole program.
+            let (trace, width) = this.trace_shape();
+            let first = expr!(this.b, add(mul(line, [this.b.u32(width)]), [this.b.u32(trace)]));
+            let invocation = this.global_index.expect("computed at entry");
+            let site = this.b.u32(site);
+            let mut words = vec![invocation, sequence, site];
+            words.append(&mut operands);
+            this.report_words(first, &words);
+        });
     }
 
     /// What [`Control::trace`] and [`Control::line_words`] will say when everything has been lowered.

@@ -5,7 +5,7 @@
 //! asks for it. The order is that of the text and not of ids, so that optimizing an optimized program changes nothing.
 //!
 //! Swapping is sound by [`SWAPPED`](crate::optimizer::rules::SWAPPED), and the rest, which forms there are, by
-//! [`CANONICAL`](crate::optimizer::rules::CANONICAL): both are data, and the tests prove every line.
+//! [`canonical`](crate::optimizer::rules::canonical): both are data, and the tests prove every line.
 
 use crate::analysis::Analyses;
 use crate::ir::entity::{Arena, Entity};

@@ -1,6 +1,6 @@
 //! Replaces what is computed by something cheaper that gives the same.
 //!
-//! The rules are data: [`SIMPLIFYING`](crate::optimizer::rules::SIMPLIFYING). Each is proved for all operands and for every
+//! The rules are data: [`simplifying`](crate::optimizer::rules::simplifying). Each is proved for all operands and for every
 //! type that it matches, against the terms of the op table, and the tests hold those against the evaluators; so an
 //! expression that is replaced gives the same bits, and NaN where it was NaN. Rules see literals on the right and
 //! comparisons in the forms that `canonicalize` leaves.
