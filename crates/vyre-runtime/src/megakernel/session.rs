@@ -127,6 +127,9 @@ pub struct Session {
     pruner: Pruner,
     worth: Worth,
     planner: frontier::Planner,
+    /// The memory of the slice before, which the next one uses again.
+    resolved: Vec<Resolved>,
+    batch: Batch,
 }
 
 /// Whether pruning pays, as measured.
@@ -192,6 +195,8 @@ impl Session {
             pruner: Pruner::default(),
             worth: Worth::default(),
             planner: frontier::Planner::default(),
+            resolved: Vec::new(),
+            batch: Batch::default(),
             config,
         })
     }
@@ -278,7 +283,8 @@ impl Session {
     /// Executes the items that are pending.
     fn slice(&mut self, report: &mut Report) -> Result<(), Error> {
         let start = Instant::now();
-        let mut resolved = Vec::with_capacity(self.pending.len());
+        let mut resolved = std::mem::take(&mut self.resolved);
+        resolved.clear();
         for (position, item) in self.pending.iter().enumerate() {
             match self.resolve(*item, position as u32) {
                 Ok(Some(item)) => resolved.push(item),
@@ -305,36 +311,55 @@ impl Session {
         self.windows.merge(self.hazards.dependencies(), compiles && recommendation.promote_hot_windows);
         report.fused += (resolved.len() - self.windows.units.len()) as u64;
 
-        let waves: Vec<Wave> = self.windows.units.iter().map(|unit| self.wave(&resolved, unit)).collect();
-        let budget = if self.config.budget == 0 { u64::MAX } else { self.config.budget };
-        let plan = self.planner.plan(&waves, &self.windows.dependencies, self.arena.bytes(), budget, 0)?;
         let buckets = self.buckets(&resolved, compiles, width)?;
         let launching = Launching { buckets, width, groups: recommendation.worker_groups };
-        let mut batch = Batch::default();
-        let (mut units, mut reporting) = (Vec::new(), Vec::new());
-        for group in plan.barriers.groups() {
-            report.groups += 1;
-            units.clear();
-            reporting.clear();
-            for &wave in group {
-                let unit = self.windows.units[wave];
-                let reports = resolved[unit.head as usize].op(&self.ops).reports;
-                if reports { reporting.push(unit) } else { units.push(unit) }
-            }
-            self.fill(&mut batch, &launching, &resolved, &units);
-            if !reporting.is_empty() {
-                // What reports hits may have to run again, alone, and before anybody changes what it reads.
-                self.run(std::mem::take(&mut batch), &launching, report)?;
-                self.fill(&mut batch, &launching, &resolved, &reporting);
-                self.run(std::mem::take(&mut batch), &launching, report)?;
+        let all = 0..self.windows.units.len();
+        if self.windows.dependencies.is_empty() && self.config.budget == 0 {
+            // Nothing waits for anything, and there is no limit: the plan is one group of everything.
+            self.group(all, &resolved, &launching, report)?;
+        } else {
+            let waves: Vec<Wave> = self.windows.units.iter().map(|unit| self.wave(&resolved, unit)).collect();
+            let budget = if self.config.budget == 0 { u64::MAX } else { self.config.budget };
+            let plan = self.planner.plan(&waves, &self.windows.dependencies, self.arena.bytes(), budget, 0)?;
+            for group in plan.barriers.groups() {
+                self.group(group.iter().copied(), &resolved, &launching, report)?;
             }
         }
-        self.run(batch, &launching, report)?;
+        self.run(&launching, report)?;
         for item in &resolved {
             self.runs[item.op as usize] += 1;
         }
         self.worth.slices += 1;
         Worth::update(&mut self.worth.executing, start.elapsed().as_nanos() as f64 / resolved.len().max(1) as f64);
+        self.resolved = resolved;
+        Ok(())
+    }
+
+    /// Appends a group of units, which do not depend on each other, to the batch.
+    fn group(
+        &mut self,
+        waves: impl Iterator<Item = usize>,
+        items: &[Resolved],
+        launching: &Launching,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        report.groups += 1;
+        let mut units = std::mem::take(&mut self.batch.units);
+        let mut reporting = Vec::new();
+        units.clear();
+        for wave in waves {
+            let unit = self.windows.units[wave];
+            let reports = items[unit.head as usize].op(&self.ops).reports;
+            if reports { reporting.push(unit) } else { units.push(unit) }
+        }
+        self.fill(launching, items, &units);
+        self.batch.units = units;
+        if !reporting.is_empty() {
+            // What reports hits may have to run again, alone, and before anybody changes what it reads.
+            self.run(launching, report)?;
+            self.fill(launching, items, &reporting);
+            self.run(launching, report)?;
+        }
         Ok(())
     }
 
@@ -454,10 +479,11 @@ impl Session {
     }
 
     /// Appends the launches of units that do not depend on each other, sorted by their kernels.
-    fn fill(&self, batch: &mut Batch, launching: &Launching, items: &[Resolved], units: &[Unit]) {
+    fn fill(&mut self, launching: &Launching, items: &[Resolved], units: &[Unit]) {
+        let mut batch = std::mem::take(&mut self.batch);
         let mut keys: Vec<Key> = Vec::new();
         let mut ends: Vec<u32> = Vec::new();
-        let mut kernels = Vec::with_capacity(units.len());
+        batch.kernels.clear();
         let mut last = None;
         for unit in units {
             let key = self.key(launching, items, unit);
@@ -472,31 +498,33 @@ impl Session {
             };
             last = Some((key, kernel));
             ends[kernel] += 1;
-            kernels.push(kernel);
+            batch.kernels.push(kernel as u32);
         }
         let mut start = 0;
         for end in &mut ends {
             start += std::mem::replace(end, start);
         }
         // What is the start of each kernel's units becomes their end while they are sorted.
-        let mut sorted = vec![Unit { head: 0, window: None }; units.len()];
-        for (unit, kernel) in units.iter().zip(kernels) {
-            sorted[ends[kernel] as usize] = *unit;
-            ends[kernel] += 1;
+        batch.sorted.clear();
+        batch.sorted.resize(units.len(), Unit { head: 0, window: None });
+        for (unit, &kernel) in units.iter().zip(&batch.kernels) {
+            let end = &mut ends[kernel as usize];
+            batch.sorted[*end as usize] = *unit;
+            *end += 1;
         }
         start = 0;
         for (key, end) in keys.into_iter().zip(ends) {
-            let units = &sorted[start as usize..end as usize];
+            let units = &batch.sorted[start as usize..end as usize];
             start = end;
             let at = batch.work.len() as u32;
             let columns = self.kernels.get(key).map_or(&[][..], |compiled| &compiled.columns);
             for &column in columns {
-                let next = &self.windows.next;
-                batch.work.extend(units.iter().map(|unit| unit.column(column, items, next)));
+                column_of(column, units, items, &self.windows.next, &mut batch.work);
             }
             batch.launches.push(Launch { key, at, count: units.len() as u32 });
             batch.items.extend(units.iter().map(|unit| items[unit.head as usize].position));
         }
+        self.batch = batch;
     }
 
     /// The kernel that a unit is for.
@@ -515,10 +543,20 @@ impl Session {
     }
 
     /// Runs launches, in order, and reports what happened to their items.
-    fn run(&mut self, batch: Batch, launching: &Launching, report: &mut Report) -> Result<(), Error> {
-        if batch.launches.is_empty() {
+    fn run(&mut self, launching: &Launching, report: &mut Report) -> Result<(), Error> {
+        if self.batch.launches.is_empty() {
             return Ok(());
         }
+        let mut batch = std::mem::take(&mut self.batch);
+        let result = self.submit_batch(&batch, launching, report);
+        batch.work.clear();
+        batch.launches.clear();
+        batch.items.clear();
+        self.batch = batch;
+        result
+    }
+
+    fn submit_batch(&mut self, batch: &Batch, launching: &Launching, report: &mut Report) -> Result<(), Error> {
         let work = self.device.upload(Element::U32, bytemuck::cast_slice(&batch.work))?;
         if let Some(recommendation) = report.recommendation
             && self.hits[0].len() < recommendation.hit_capacity
@@ -543,7 +581,7 @@ impl Session {
                     items.for_each(drop);
                 }
             }
-            if !self.take_hits(&batch, report)? {
+            if !self.take_hits(batch, report)? {
                 break;
             }
         }
@@ -649,6 +687,10 @@ struct Batch {
     launches: Vec<Launch>,
     /// The items of the launches, by their positions in the slice.
     items: Vec<u32>,
+    /// What sorting takes.
+    units: Vec<Unit>,
+    kernels: Vec<u32>,
+    sorted: Vec<Unit>,
 }
 
 struct Launch {
@@ -674,18 +716,19 @@ impl Resolved {
     }
 }
 
-impl Unit {
-    fn column(&self, column: Column, items: &[Resolved], next: &[u32]) -> u32 {
-        let item = |number: usize| {
-            let position = (0..number).fold(self.head, |item, _| next[item as usize]);
-            &items[position as usize]
-        };
-        match column {
-            Column::Op => item(0).op,
-            Column::First(field) => item(field.item).parts[field.handle].first,
-            Column::Length(field) => item(field.item).parts[field.handle].length,
-            Column::Param(number) => item(number).item.param,
-            Column::Fault => 1 + item(0).position,
+/// Appends what a column says of units.
+fn column_of(column: Column, units: &[Unit], items: &[Resolved], next: &[u32], work: &mut Vec<u32>) {
+    let item = |unit: &Unit, number: usize| {
+        let position = (0..number).fold(unit.head, |item, _| next[item as usize]);
+        &items[position as usize]
+    };
+    match column {
+        Column::Op => work.extend(units.iter().map(|unit| item(unit, 0).op)),
+        Column::First(field) => work.extend(units.iter().map(|unit| item(unit, field.item).parts[field.handle].first)),
+        Column::Length(field) => {
+            work.extend(units.iter().map(|unit| item(unit, field.item).parts[field.handle].length))
         }
+        Column::Param(number) => work.extend(units.iter().map(|unit| item(unit, number).item.param)),
+        Column::Fault => work.extend(units.iter().map(|unit| 1 + item(unit, 0).position)),
     }
 }

@@ -65,6 +65,10 @@ impl Windows {
         self.next.extend(0..items.len() as u32);
         self.units.clear();
         self.hot = 0;
+        if dependencies.is_empty() {
+            self.units.extend((0..items.len() as u32).map(|head| Unit { head, window: None }));
+            return;
+        }
         self.link(items, ops, dependencies);
         self.is_linked.clear();
         self.is_linked.resize(items.len(), false);
@@ -90,6 +94,10 @@ impl Windows {
 
     /// Makes of the dependencies of items those of units. Windows that are not to be run, or not ready, come apart.
     pub(super) fn merge(&mut self, items: &[Dependency], promoted: bool) {
+        self.dependencies.clear();
+        if items.is_empty() {
+            return;
+        }
         let mut units = Vec::with_capacity(self.units.len());
         self.unit_of.clear();
         self.unit_of.resize(self.next.len(), 0);
@@ -106,7 +114,6 @@ impl Windows {
             }
         }
         self.units = units;
-        self.dependencies.clear();
         for &Dependency { before, after } in items {
             let [before, after] = [before, after].map(|item| self.unit_of[item] as usize);
             if before != after {
