@@ -1,10 +1,11 @@
 //! Devices, and launches on them.
 
 use std::any::TypeId;
+use std::hash::BuildHasher as _;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::FxBuildHasher;
 use vyre_driver::{Argument, Dispatch, Kernel, Registry};
 use vyre_foundation::ir::{self, Literal, Program};
 use vyre_foundation::launch::{self, Limits, Report};
@@ -19,8 +20,45 @@ use crate::{Buffer, Element, Error, Finding};
 #[derive(Clone)]
 pub struct Device {
     driver: vyre_driver::Device,
-    /// What was used on this device, by the type that a kernel is.
-    kernels: Arc<Mutex<FxHashMap<TypeId, Arc<Prepared>>>>,
+    kernels: Arc<Kernels>,
+}
+
+/// What was used on a device, by the type that a kernel is. Nothing ever leaves it, so that a launch finds its kernel without a lock.
+struct Kernels([Link; 64]);
+
+type Link = OnceLock<Box<Node>>;
+
+struct Node {
+    key: TypeId,
+    prepared: Prepared,
+    next: Link,
+}
+
+impl Kernels {
+    /// Follows a list to the node of a key, or to its end.
+    fn find(&self, key: TypeId) -> Result<&Prepared, &Link> {
+        let mut link = &self.0[FxBuildHasher.hash_one(key) as usize % self.0.len()];
+        while let Some(node) = link.get() {
+            if node.key == key {
+                return Ok(&node.prepared);
+            }
+            link = &node.next;
+        }
+        Err(link)
+    }
+
+    /// Puts something there, unless somebody else did.
+    fn insert(&self, key: TypeId, prepared: Prepared) -> &Prepared {
+        let mut node = Some(Box::new(Node { key, prepared, next: Link::new() }));
+        loop {
+            let link = match self.find(key) {
+                Ok(prepared) => return prepared,
+                Err(end) => end,
+            };
+            // Who was faster may have put another kernel there.
+            node = node.and_then(|node| link.set(node).err());
+        }
+    }
 }
 
 /// The program of a kernel as it was written, which knows the lines of the source, and what was compiled of it once it ran by itself.
@@ -67,16 +105,12 @@ impl Device {
         Ok(Buffer::new(self.driver.allocate(T::ELEMENT, (length as u64).saturating_mul(T::WIDTH.into()))?))
     }
 
-    fn prepared(&self, key: TypeId, program: Build) -> Result<Arc<Prepared>, Error> {
-        // What the lock guards is consistent whoever panicked.
-        let known = self.kernels.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        if let Some(known) = known {
+    fn prepared(&self, key: TypeId, program: Build) -> Result<&Prepared, Error> {
+        if let Ok(known) = self.kernels.find(key) {
             return Ok(known);
         }
         let program = Arc::new(validated(program()?)?);
-        let prepared = Arc::new(Prepared { program, kernel: OnceLock::new() });
-        self.kernels.lock().unwrap_or_else(PoisonError::into_inner).insert(key, prepared.clone());
-        Ok(prepared)
+        Ok(self.kernels.insert(key, Prepared { program, kernel: OnceLock::new() }))
     }
 }
 
@@ -96,7 +130,7 @@ impl Prepared {
 
 impl From<vyre_driver::Device> for Device {
     fn from(driver: vyre_driver::Device) -> Device {
-        Device { driver, kernels: Arc::default() }
+        Device { driver, kernels: Arc::new(Kernels([const { Link::new() }; 64])) }
     }
 }
 
