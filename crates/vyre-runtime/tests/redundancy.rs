@@ -249,6 +249,14 @@ fn batches(handles: u32, len: usize) -> impl Strategy<Value = Vec<WorkItem>> {
     vec(item.prop_map(|(op, input, output, param)| items(&[[op, input, output, param]])[0]), 0..len)
 }
 
+fn renamed(batch: &[WorkItem], rename: fn(u32) -> u32) -> Vec<WorkItem> {
+    let item = |item: &WorkItem| {
+        let [input_handle, output_handle, param] = [item.input_handle, item.output_handle, item.param].map(rename);
+        WorkItem { op_handle: item.op_handle, input_handle, output_handle, param }
+    };
+    batch.iter().map(item).collect()
+}
+
 /// The rules, word for word: for each item, the last equal one that stays, and everything that stays in between.
 fn plainly(batch: &[WorkItem]) -> Vec<Pair> {
     let mut stays: Vec<usize> = Vec::new();
@@ -289,6 +297,12 @@ proptest! {
         for batch in [batch, other] {
             let report = pruner.prune(&batch, traits, &mut kept).unwrap();
             prop_assert_eq!(&report.redundant_pairs, &plainly(&batch));
+            // What handles are called makes no difference.
+            for rename in [|handle| u32::MAX - handle, |handle| handle << 20, |handle| handle * 4099 + 77] {
+                let renamed = pruner.prune(&renamed(&batch, rename), traits, &mut kept).unwrap();
+                prop_assert_eq!(&renamed, &report);
+            }
+            pruner.prune(&batch, traits, &mut kept).unwrap();
             let mut expected = [seed, seed ^ 1, seed ^ 2, seed ^ 3];
             let mut found = expected;
             execute(&batch, &mut expected);
@@ -302,5 +316,21 @@ proptest! {
     fn distinct_outputs_are_not_pruned(outputs in proptest::collection::hash_set(0u32..5000, 0..300)) {
         let batch: Vec<[u32; 4]> = outputs.iter().map(|output| [COPY, 9000, *output, 0]).collect();
         prop_assert_eq!(prune(&batch), []);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    #[test]
+    fn large_batches_follow_the_rules(batch in batches(200, 2000), shift in 0u32..24) {
+        // Few ops and parameters, so that some items are equal.
+        let batch: Vec<WorkItem> = batch
+            .iter()
+            .map(|item| WorkItem { op_handle: COPY, input_handle: (item.input_handle % 8 + 300) << shift, param: 0, ..*item })
+            .map(|item| WorkItem { output_handle: item.output_handle << shift, ..item })
+            .collect();
+        let report = Pruner::default().prune(&batch, traits, &mut Vec::new()).unwrap();
+        prop_assert_eq!(report.redundant_pairs, plainly(&batch));
     }
 }
