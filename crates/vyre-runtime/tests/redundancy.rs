@@ -99,10 +99,23 @@ fn an_item_is_four_words() {
 }
 
 #[test]
+fn what_an_op_does_with_an_item() {
+    let item = items(&[[COPY, 1, 2, 3]])[0];
+    let traits = Traits { param: Access::Update, ..Traits::default() };
+    assert_eq!(traits.accesses(&item), [(1, Access::Read), (2, Access::Write), (3, Access::Update)]);
+    assert!(traits.feeds_itself(&item) && !Traits::default().feeds_itself(&item));
+    assert!(Traits::default().feeds_itself(&WorkItem { output_handle: 1, ..item }));
+    let [none, read, write, update] =
+        [Access::None, Access::Read, Access::Write, Access::Update].map(|access| (access.reads(), access.writes()));
+    assert_eq!([none, read, write, update], [(false, false), (true, false), (false, true), (true, true)]);
+}
+
+#[test]
 fn later_copies_go() {
     let copy = [COPY, 1, 2, 0];
     assert_eq!(prune(&[copy, copy]), [(0, 1)]);
     assert_eq!(prune(&[copy, [COPY, 1, 3, 0], copy, [COPY, 1, 3, 0], copy]), [(0, 2), (1, 3), (0, 4)]);
+    assert_eq!(prune(&[copy, copy, [COPY, 1, 3, 0]]), [(0, 1)]);
     assert_eq!(prune(&[]), []);
     assert_eq!(prune(&[copy]), []);
 }
