@@ -568,6 +568,28 @@ fn everything_that_is_asked_is_part_of_the_key() {
 }
 
 #[test]
+fn requests_of_one_hash_are_told_apart() {
+    // So many that some have the same hash, whichever fields that is made of.
+    let kinds: [fn(u16) -> Request; 8] = [
+        |number| Request { queue_len: number.into(), ..request() },
+        |number| Request { requested_worker_groups: number.into(), ..request() },
+        |number| Request { hot_window_count: number.into(), ..request() },
+        |number| Request { max_priority_age: number.into(), ..request() },
+        |number| Request { requeue_count: number.into(), ..request() },
+        |number| Request { frontier_density_bps: number, ..request() },
+        |number| Request { memory_pressure_bps: number, ..request() },
+        |number| Request { resident_device_bytes: number.into(), ..request() },
+    ];
+    for kind in kinds {
+        reset_cache();
+        for number in 0..128 {
+            recommend(kind(number));
+        }
+        assert_eq!(cache_stats(), stats(128, 0, 128));
+    }
+}
+
+#[test]
 fn what_was_not_needed_for_longest_is_forgotten() {
     reset_cache();
     let is_known = |number| {
