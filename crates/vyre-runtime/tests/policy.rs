@@ -522,6 +522,74 @@ fn repeats_come_from_the_cache() {
 }
 
 #[test]
+fn everything_that_is_asked_is_part_of_the_key() {
+    let base = Request { device_memory_budget_bytes: 1 << 40, ..request() };
+    let requests = [
+        Request { queue_len: 301, ..base },
+        Request { requested_worker_groups: 65, ..base },
+        Request { max_workgroup_size_x: 257, ..base },
+        Request { max_compute_workgroups_per_dimension: 65_534, ..base },
+        Request { max_compute_invocations_per_workgroup: 257, ..base },
+        Request { requested_hit_capacity: 1, ..base },
+        Request { expected_hits_per_item: 2, ..base },
+        Request { hot_opcode_count: 1, ..base },
+        Request { hot_window_count: 1, ..base },
+        Request { max_priority_age: 1, ..base },
+        Request { graph_node_count: 1, ..base },
+        Request { graph_edge_count: 1, ..base },
+        Request { requeue_count: 1, ..base },
+        Request { frontier_density_bps: 1, ..base },
+        Request { memory_pressure_bps: 1, ..base },
+        Request { resident_device_bytes: 1, ..base },
+        Request { device_memory_budget_bytes: 1 << 41, ..base },
+    ];
+    let policies = [
+        Policy { min_hit_capacity: 1, ..POLICY() },
+        Policy { hit_capacity_multiplier: 1, ..POLICY() },
+        Policy { saturated_waves: 1, ..POLICY() },
+        Policy { hot_opcode_threshold: 1, ..POLICY() },
+        Policy { hot_window_threshold: 1, ..POLICY() },
+        Policy { jit_queue_len_threshold: 1, ..POLICY() },
+        Policy { priority_age_threshold: 1, ..POLICY() },
+        Policy { sparse_frontier_threshold_bps: 1, ..POLICY() },
+        Policy { dense_frontier_threshold_bps: 1, ..POLICY() },
+        Policy { memory_pressure_threshold_bps: 1, ..POLICY() },
+        Policy { fusion_edge_threshold: 1, ..POLICY() },
+        Policy { scratch_bytes_per_hit: 1, ..POLICY() },
+        Policy { sizing: Sizing::Preferred(NonZeroU32::MIN), ..POLICY() },
+    ];
+    let keys = requests.map(|request| (POLICY(), request)).into_iter().chain(policies.map(|policy| (policy, base)));
+    reset_cache();
+    recommend(base);
+    for (misses, (policy, request)) in (2..).zip(keys) {
+        policy.recommend(&request).unwrap();
+        assert_eq!(cache_stats(), stats(misses as usize, 0, misses));
+    }
+}
+
+#[test]
+fn requests_of_one_hash_are_told_apart() {
+    // So many that some have the same hash, whichever fields that is made of.
+    let kinds: [fn(u16) -> Request; 8] = [
+        |number| Request { queue_len: number.into(), ..request() },
+        |number| Request { requested_worker_groups: number.into(), ..request() },
+        |number| Request { hot_window_count: number.into(), ..request() },
+        |number| Request { max_priority_age: number.into(), ..request() },
+        |number| Request { requeue_count: number.into(), ..request() },
+        |number| Request { frontier_density_bps: number, ..request() },
+        |number| Request { memory_pressure_bps: number, ..request() },
+        |number| Request { resident_device_bytes: number.into(), ..request() },
+    ];
+    for kind in kinds {
+        reset_cache();
+        for number in 0..128 {
+            recommend(kind(number));
+        }
+        assert_eq!(cache_stats(), stats(128, 0, 128));
+    }
+}
+
+#[test]
 fn what_was_not_needed_for_longest_is_forgotten() {
     reset_cache();
     let is_known = |number| {

@@ -99,10 +99,23 @@ fn an_item_is_four_words() {
 }
 
 #[test]
+fn what_an_op_does_with_an_item() {
+    let item = items(&[[COPY, 1, 2, 3]])[0];
+    let traits = Traits { param: Access::Update, ..Traits::default() };
+    assert_eq!(traits.accesses(&item), [(1, Access::Read), (2, Access::Write), (3, Access::Update)]);
+    assert!(traits.feeds_itself(&item) && !Traits::default().feeds_itself(&item));
+    assert!(Traits::default().feeds_itself(&WorkItem { output_handle: 1, ..item }));
+    let [none, read, write, update] =
+        [Access::None, Access::Read, Access::Write, Access::Update].map(|access| (access.reads(), access.writes()));
+    assert_eq!([none, read, write, update], [(false, false), (true, false), (false, true), (true, true)]);
+}
+
+#[test]
 fn later_copies_go() {
     let copy = [COPY, 1, 2, 0];
     assert_eq!(prune(&[copy, copy]), [(0, 1)]);
     assert_eq!(prune(&[copy, [COPY, 1, 3, 0], copy, [COPY, 1, 3, 0], copy]), [(0, 2), (1, 3), (0, 4)]);
+    assert_eq!(prune(&[copy, copy, [COPY, 1, 3, 0]]), [(0, 1)]);
     assert_eq!(prune(&[]), []);
     assert_eq!(prune(&[copy]), []);
 }
@@ -249,6 +262,14 @@ fn batches(handles: u32, len: usize) -> impl Strategy<Value = Vec<WorkItem>> {
     vec(item.prop_map(|(op, input, output, param)| items(&[[op, input, output, param]])[0]), 0..len)
 }
 
+fn renamed(batch: &[WorkItem], rename: fn(u32) -> u32) -> Vec<WorkItem> {
+    let item = |item: &WorkItem| {
+        let [input_handle, output_handle, param] = [item.input_handle, item.output_handle, item.param].map(rename);
+        WorkItem { op_handle: item.op_handle, input_handle, output_handle, param }
+    };
+    batch.iter().map(item).collect()
+}
+
 /// The rules, word for word: for each item, the last equal one that stays, and everything that stays in between.
 fn plainly(batch: &[WorkItem]) -> Vec<Pair> {
     let mut stays: Vec<usize> = Vec::new();
@@ -289,6 +310,12 @@ proptest! {
         for batch in [batch, other] {
             let report = pruner.prune(&batch, traits, &mut kept).unwrap();
             prop_assert_eq!(&report.redundant_pairs, &plainly(&batch));
+            // What handles are called makes no difference.
+            for rename in [|handle| u32::MAX - handle, |handle| handle << 20, |handle| handle * 4099 + 77] {
+                let renamed = pruner.prune(&renamed(&batch, rename), traits, &mut kept).unwrap();
+                prop_assert_eq!(&renamed, &report);
+            }
+            pruner.prune(&batch, traits, &mut kept).unwrap();
             let mut expected = [seed, seed ^ 1, seed ^ 2, seed ^ 3];
             let mut found = expected;
             execute(&batch, &mut expected);
@@ -302,5 +329,21 @@ proptest! {
     fn distinct_outputs_are_not_pruned(outputs in proptest::collection::hash_set(0u32..5000, 0..300)) {
         let batch: Vec<[u32; 4]> = outputs.iter().map(|output| [COPY, 9000, *output, 0]).collect();
         prop_assert_eq!(prune(&batch), []);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    #[test]
+    fn large_batches_follow_the_rules(batch in batches(200, 2000), shift in 0u32..24) {
+        // Few ops and parameters, so that some items are equal.
+        let batch: Vec<WorkItem> = batch
+            .iter()
+            .map(|item| WorkItem { op_handle: COPY, input_handle: (item.input_handle % 8 + 300) << shift, param: 0, ..*item })
+            .map(|item| WorkItem { output_handle: item.output_handle << shift, ..item })
+            .collect();
+        let report = Pruner::default().prune(&batch, traits, &mut Vec::new()).unwrap();
+        prop_assert_eq!(report.redundant_pairs, plainly(&batch));
     }
 }

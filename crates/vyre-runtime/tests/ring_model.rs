@@ -1,4 +1,5 @@
-//! The ring in all the ways that its threads can go, as far as these make a difference; `cargo xtask test` builds and runs this.
+//! The ring in all the ways that its threads can go, as far as these make a difference. `cargo xtask test` builds and runs this in
+//! seconds.
 #![cfg(loom)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +20,7 @@ fn of(drained: &[WorkItem], producer: u32) -> Vec<u32> {
 
 /// Two producers fill two slots, one with more than there is room for, and a consumer takes two items at a time.
 fn producers_and_a_consumer(ring: fn() -> Ring) {
-    explore(move || {
+    loom::model(move || {
         let ring = Arc::new(ring());
         let [first, second] = [2, 1].map(|count| {
             let producer = count;
@@ -42,7 +43,7 @@ fn producers_and_a_consumer(ring: fn() -> Ring) {
 
 /// The ring is closed while a producer pushes more than there is room for, and a consumer drains until there is no more.
 fn closing(ring: fn() -> Ring) {
-    explore(move || {
+    loom::model(move || {
         let ring = Arc::new(ring());
         let producer = thread::spawn({
             let ring = ring.clone();
@@ -62,14 +63,6 @@ fn closing(ring: fn() -> Ring) {
         let accepted = producer.join().unwrap();
         assert_eq!(of(&drained, 1), [0, 1, 2][..accepted]);
     });
-}
-
-fn explore(model: impl Fn() + Send + Sync + 'static) {
-    // How often threads are interrupted where they could go on. The mistakes that are made on purpose show with fewer, and this
-    // takes seconds.
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(4);
-    builder.check(model);
 }
 
 fn is_noticed(model: impl FnOnce()) -> bool {

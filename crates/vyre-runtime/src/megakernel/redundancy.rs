@@ -97,10 +97,11 @@ impl Pruner {
         }
         // The table holds an index and one more.
         u32::try_from(items.len()).map_err(|_| Error::Overflow { field: "items of a batch" })?;
-        let writes = |item: &WorkItem| {
-            traits(item.op_handle).accesses(item).iter().filter(|(_, access)| access.writes()).count()
+        let written = |item: &WorkItem| {
+            let accesses = traits(item.op_handle).accesses(item).into_iter();
+            accesses.filter(|(_, access)| access.writes()).map(|(handle, _)| handle)
         };
-        self.writers.prepare(items.iter().map(writes).sum())?;
+        self.writers.prepare(items.iter().flat_map(written))?;
 
         let mut copied = 0;
         for (index, item) in items.iter().enumerate() {
@@ -184,18 +185,22 @@ fn has_distinct_outputs(items: &[WorkItem]) -> bool {
 #[derive(Clone, Debug, Default)]
 struct Table {
     slots: Vec<u64>,
+    /// There are as many slots as handles, up to the last one, so each has its own.
+    direct: bool,
 }
 
 impl Table {
-    /// Empties the table, which can then hold so many handles.
-    fn prepare(&mut self, handles: usize) -> Result<(), Error> {
+    /// Empties the table, which can then hold these handles.
+    fn prepare(&mut self, written: impl Iterator<Item = u32>) -> Result<(), Error> {
         const FIELD: &str = "written handles";
+        let (handles, last) = written.fold((0, 0), |(count, last), handle| (count + 1, handle.max(last)));
         self.slots.clear();
         self.shrink(handles);
         let slots = slots(handles).ok_or(Error::Overflow { field: FIELD })?;
         let reserved = self.slots.try_reserve_exact(slots);
         reserved.map_err(|_| Error::Reservation { field: FIELD, requested: handles })?;
         self.slots.resize(slots, 0);
+        self.direct = (last as usize) < slots;
         Ok(())
     }
 
@@ -213,7 +218,8 @@ impl Table {
 
     #[inline(always)]
     fn get(&self, handle: u32) -> Option<usize> {
-        (self.slots[self.find(handle)] as u32 as usize).checked_sub(1)
+        // Where each has its own slot, those without one are not written.
+        (*self.slots.get(self.find(handle))? as u32 as usize).checked_sub(1)
     }
 
     #[inline(always)]
@@ -226,6 +232,9 @@ impl Table {
     #[inline(always)]
     fn find(&self, handle: u32) -> usize {
         let mut slot = self.home(handle);
+        if self.direct {
+            return slot;
+        }
         loop {
             let entry = self.slots[slot];
             if entry == 0 || (entry >> 32) as u32 == handle {
@@ -239,7 +248,8 @@ impl Table {
     /// known what came of the one before; in large batches that would take most of the time.
     #[inline(always)]
     fn touch(&self, items: &[WorkItem]) {
-        let read = items.iter().fold(0, |read, item| read ^ self.slots[self.home(item.output_handle)]);
+        let read = items.iter().filter_map(|item| self.slots.get(self.home(item.output_handle)));
+        let read = read.fold(0, |read, entry| read ^ entry);
         std::hint::black_box(read);
     }
 
@@ -247,6 +257,9 @@ impl Table {
     /// spread by both halves of a product: handles are often multiples of something, and one half alone can be, too.
     #[inline(always)]
     fn home(&self, handle: u32) -> usize {
+        if self.direct {
+            return handle as usize;
+        }
         let product = (u128::from(handle >> 3) + 0x9E37_79B9_7F4A_7C15) * 0xD1B5_4A32_D192_ED03;
         let line = product as u64 ^ (product >> 64) as u64;
         (line << 3 | u64::from(handle & 7)) as usize & (self.slots.len() - 1)
