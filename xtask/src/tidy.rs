@@ -23,7 +23,10 @@ const CRATES: &[(&str, &[&str])] = &[
         &["vyre-foundation", "vyre-reference", "vyre-driver", "vyre-cpu", "vyre-wgpu", "vyre-runtime", "vyre-macros"],
     ),
     ("vyre-testkit", &["vyre-foundation", "vyre-reference", "vyre-driver"]),
-    ("vyre-bench", &["vyre-foundation", "vyre-driver", "vyre-cpu", "vyre-wgpu", "vyre-runtime", "vyre-testkit"]),
+    (
+        "vyre-bench",
+        &["vyre-foundation", "vyre-driver", "vyre-cpu", "vyre-wgpu", "vyre-runtime", "vyre", "vyre-testkit"],
+    ),
     (
         "vyre-cli",
         &[

@@ -52,7 +52,7 @@ fn to_bytes(x: &[f32], y: &mut [u8]) {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let n = WIDTH * HEIGHT;
-    let dots = |i: usize| if (i % WIDTH / 64 + i / WIDTH / 64) % 2 == 0 { 255 } else { (i % 97) as u8 };
+    let dots = |i: usize| if (i % WIDTH / 64 + i / WIDTH / 64).is_multiple_of(2) { 255 } else { (i % 97) as u8 };
 
     let device = Device::auto()?;
     let image = device.upload(&(0..n).map(dots).collect::<Vec<u8>>())?;

@@ -109,13 +109,13 @@ impl Device {
         if let Ok(known) = self.kernels.find(key) {
             return Ok(known);
         }
-        let program = Arc::new(validated(program()?)?);
+        let program = Arc::new(validated(&program()?)?);
         Ok(self.kernels.insert(key, Prepared { program, kernel: OnceLock::new() }))
     }
 }
 
-fn validated(program: Program) -> Result<Validated<Program>, Error> {
-    validate::program(program.clone()).map_err(|error| Error::invalid(&program, error))
+fn validated(program: &Program) -> Result<Validated<Program>, Error> {
+    validate::program(program.clone()).map_err(|error| Error::invalid(program, error))
 }
 
 impl Prepared {
@@ -229,7 +229,7 @@ impl<'a> Launch<'a> {
         if !self.transients.is_empty() {
             return Err(Error::Transient);
         }
-        let program = validated((self.program)()?)?;
+        let program = validated(&(self.program)()?)?;
         let groups = launch::Grid::Elements(grid.into().0).groups(program.workgroup_size)?;
         let mut contents = Vec::new();
         let mut arguments = Vec::new();

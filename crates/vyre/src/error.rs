@@ -144,7 +144,7 @@ impl Finding {
             code: found.fault.code(),
             place: program.place(found.span),
             message: found.fault.to_string(),
-            help: found.fault.help().to_string(),
+            help: found.fault.help(),
             is_warning: found.fault.is_warning(),
         }
     }

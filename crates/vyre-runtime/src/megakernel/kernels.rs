@@ -1,5 +1,6 @@
 //! The kernels that a session has, and those that are on their way: compiling takes longer than interpreting some items.
 
+use std::collections::hash_map::Entry;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustc_hash::FxHashMap;
@@ -86,8 +87,8 @@ impl Kernels {
     /// Whether a kernel is there. If it is not, somebody compiles it.
     pub(super) fn request(&mut self, key: Key, body: &Body, number: u32) -> bool {
         self.take_finished();
-        if !self.known.contains_key(&key) {
-            self.known.insert(key, State::Coming);
+        if let Entry::Vacant(unknown) = self.known.entry(key) {
+            unknown.insert(State::Coming);
             self.coming += 1;
             let (device, body, finish) = (self.device.clone(), body.clone(), self.finish.clone());
             std::thread::spawn(move || {

@@ -722,13 +722,15 @@ fn column_of(column: Column, units: &[Unit], items: &[Resolved], next: &[u32], w
         let position = (0..number).fold(unit.head, |item, _| next[item as usize]);
         &items[position as usize]
     };
+    // One loop for each kind: choosing for each unit would take longer than what is chosen.
+    fn push(work: &mut Vec<u32>, units: &[Unit], value: impl Fn(&Unit) -> u32) {
+        work.extend(units.iter().map(value));
+    }
     match column {
-        Column::Op => work.extend(units.iter().map(|unit| item(unit, 0).op)),
-        Column::First(field) => work.extend(units.iter().map(|unit| item(unit, field.item).parts[field.handle].first)),
-        Column::Length(field) => {
-            work.extend(units.iter().map(|unit| item(unit, field.item).parts[field.handle].length))
-        }
-        Column::Param(number) => work.extend(units.iter().map(|unit| item(unit, number).item.param)),
-        Column::Fault => work.extend(units.iter().map(|unit| 1 + item(unit, 0).position)),
+        Column::Op => push(work, units, |unit| item(unit, 0).op),
+        Column::First(field) => push(work, units, |unit| item(unit, field.item).parts[field.handle].first),
+        Column::Length(field) => push(work, units, |unit| item(unit, field.item).parts[field.handle].length),
+        Column::Param(number) => push(work, units, |unit| item(unit, number).item.param),
+        Column::Fault => push(work, units, |unit| 1 + item(unit, 0).position),
     }
 }
