@@ -1,63 +1,107 @@
-//! Megakernels, against one call, task or launch for each item.
+//! Megakernels, against one task, submission or dispatch for each item, and against themselves without what makes them fast.
 
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use vyre_cpu::Cpu;
 use vyre_driver::{Device, Error};
 use vyre_foundation::{text, validate};
+use vyre_runtime::megakernel::policy::Policy;
 use vyre_runtime::megakernel::ring::Pushed;
 use vyre_runtime::megakernel::{Config, Op, Segment, Session, WorkItem};
+use vyre_wgpu::Wgpu;
 
+use crate::baseline::raw::Raw;
 use crate::line::{Line, Report};
 
-/// Items of each measurement.
-const ITEMS: usize = 1 << 16;
+const OPS: &str = include_str!("../../../examples/megakernel/ops.vyre");
 
-const OPS: &str = include_str!("../../vyre-runtime/tests/ops.vyre");
+/// The operations that are used here, by their places in the file.
+const SCALE: u32 = 1;
+const ROTATE: u32 = 3;
+const ACCUMULATE: u32 = 4;
+const SCAN: u32 = 5;
 
-fn ops() -> Result<Vec<Op>, Error> {
-    validate::module(text::parse(OPS)?)?.into_iter().map(Op::new).collect()
+/// A session with items on memory of its own.
+struct Queue {
+    session: Session,
+    items: Vec<WorkItem>,
+}
+
+impl Queue {
+    /// `shape` gives for each item of the queue its operation, and which input and output it has.
+    fn new(
+        device: &Device,
+        policy: Policy,
+        (handles, words): (u32, u32),
+        items: u32,
+        shape: impl Fn(u32) -> [u32; 3],
+    ) -> Result<Queue, Error> {
+        let config = Config { plain_words: handles * words, policy, ..Config::default() };
+        let mut session = Session::new(device, config)?;
+        for program in validate::module(text::parse(OPS)?)? {
+            session.register(Op::new(program)?);
+        }
+        for _ in 0..handles {
+            session.allocate(Segment::Plain, words)?;
+        }
+        let item = |number| {
+            let [op_handle, input, output] = shape(number);
+            WorkItem { op_handle, input_handle: input + 1, output_handle: output + 1, param: 3 }
+        };
+        let mut queue = Queue { session, items: (0..items).map(item).collect() };
+        // What is hot is known after some drains, and compiled behind them.
+        for _ in 0..3 {
+            queue.drain();
+            queue.session.finish_compiling();
+        }
+        Ok(queue)
+    }
+
+    /// Drains the queue; gives what the launches took.
+    fn drain(&mut self) -> f64 {
+        assert_eq!(self.session.submit(&self.items), Pushed::All);
+        let drained = self.session.drain().expect("it drained before");
+        assert!(drained.failures.is_empty());
+        drained.device.as_nanos() as f64
+    }
+}
+
+fn line<'a>(name: &'a str, device: &'a str, baseline: &'a str, items: u32) -> Line<'a> {
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u32);
+    Line { suite: "megakernel", name, device, threads, baseline, work: u64::from(items), unit: "items" }
 }
 
 pub(crate) fn run(report: &Report) -> Result<(), Error> {
-    small_items(report)?;
+    let cpu = Device::open(&Cpu::default())?;
+    words(report, &cpu)?;
+    modes(report, &cpu)?;
+    if report.wants("wgpu_vs_submit_per_item") || report.wants("wgpu_vs_dispatch_per_item") {
+        gpu(report)?;
+    }
     Ok(())
 }
 
-/// Items of one word on the cpu.
-fn small_items(report: &Report) -> Result<(), Error> {
-    let device = Device::open(&Cpu::default())?;
-    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u32);
-    let config = Config { plain_words: 4 * ITEMS as u32, ..Config::default() };
-    let mut session = Session::new(&device, config)?;
-    for op in ops()? {
-        session.register(op);
-    }
-    let mut items = Vec::new();
-    for _ in 0..ITEMS {
-        let (input, output) = (session.allocate(Segment::Plain, 1)?, session.allocate(Segment::Plain, 1)?);
-        items.push(WorkItem { op_handle: 1, input_handle: input.0, output_handle: output.0, param: 3 });
-    }
-    let mut device_time = f64::MAX;
-    let mut ours = || {
-        assert_eq!(session.submit(&items), Pushed::All);
-        let drained = session.drain().expect("it drained before");
-        assert!(drained.failures.is_empty());
-        device_time = device_time.min(drained.device.as_nanos() as f64);
-    };
-    let input: Vec<AtomicU32> = (0..ITEMS as u32).map(AtomicU32::new).collect();
-    let output: Vec<AtomicU32> = (0..ITEMS as u32).map(AtomicU32::new).collect();
+/// Items of one word.
+fn words(report: &Report, device: &Device) -> Result<(), Error> {
+    const ITEMS: u32 = 1 << 16;
+    let policy = Config::default().policy;
+    let mut queue = Queue::new(device, policy, (2 * ITEMS, 1), ITEMS, |item| [SCALE, 2 * item, 2 * item + 1])?;
+    let mut launches = f64::MAX;
+    let input: Vec<AtomicU32> = (0..ITEMS).map(AtomicU32::new).collect();
+    let output: Vec<AtomicU32> = (0..ITEMS).map(AtomicU32::new).collect();
     let work = |i: usize| output[i].store(3 * input[i].load(Ordering::Relaxed), Ordering::Relaxed);
     let mut spawned = || {
         rayon::scope(|scope| {
-            for i in 0..ITEMS {
+            for i in 0..ITEMS as usize {
                 scope.spawn(move |_| work(i));
             }
         });
     };
-    let mut queued = || {
-        let queue = Mutex::new((0..ITEMS).collect::<std::collections::VecDeque<usize>>());
+    let mut locked = || {
+        let queue = Mutex::new((0..ITEMS as usize).collect::<VecDeque<usize>>());
         let take = || {
             loop {
                 let next = queue.lock().expect("nobody panics").pop_front();
@@ -67,19 +111,91 @@ fn small_items(report: &Report) -> Result<(), Error> {
         };
         rayon::join(take, take);
     };
-    let line = |name, baseline| Line {
-        suite: "megakernel",
-        name,
-        device: "cpu",
-        threads,
-        baseline,
-        work: ITEMS as u64,
-        unit: "items",
-    };
     report.compare(
-        &mut ours,
-        &mut [(line("cpu_vs_rayon_spawn", "spawn"), &mut spawned), (line("cpu_vs_mutex", "mutex"), &mut queued)],
+        &mut || launches = launches.min(queue.drain()),
+        &mut [
+            (line("cpu_vs_rayon_spawn", "cpu", "spawn", ITEMS), &mut spawned),
+            (line("cpu_vs_locked_queue", "cpu", "queue", ITEMS), &mut locked),
+        ],
     );
-    report.known(&line("cpu_overhead_per_item", "3 ns"), device_time, 3.0 * ITEMS as f64);
+    report.known(&line("cpu_overhead_per_item", "cpu", "3 ns", ITEMS), launches, 3.0 * f64::from(ITEMS));
+    Ok(())
+}
+
+/// What kernels of their own and windows are worth.
+fn modes(report: &Report, device: &Device) -> Result<(), Error> {
+    const ITEMS: u32 = 20_000;
+    let never = u32::MAX;
+    let standard = Config::default().policy;
+    let apart = Policy { hot_window_threshold: never, ..standard };
+    let interpreting = Policy { jit_queue_len_threshold: never, hot_opcode_threshold: never, ..apart };
+    // Most items are of one operation.
+    let skewed = |item: u32| {
+        let op = [SCALE, SCALE, SCALE, ROTATE, SCALE, SCALE, ACCUMULATE, SCALE, SCALE, SCAN][item as usize % 10];
+        [op, 2 * item, 2 * item + 1]
+    };
+    let mut compiled = Queue::new(device, apart, (2 * ITEMS, 64), ITEMS, skewed)?;
+    let mut interpreted = Queue::new(device, interpreting, (2 * ITEMS, 64), ITEMS, skewed)?;
+    let of_modes = line("jit_vs_interpreter", "cpu", "switch", ITEMS);
+    report.compare(
+        &mut || {
+            compiled.drain();
+        },
+        &mut [(of_modes, &mut || {
+            interpreted.drain();
+        })],
+    );
+    // Chains of eight items between three handles.
+    let chained = |item: u32| {
+        let (chain, link) = (item / 8 * 3, item % 8);
+        [if link % 3 == 2 { ACCUMULATE } else { SCALE }, chain + link % 3, chain + (link + 1) % 3]
+    };
+    let mut fused = Queue::new(device, standard, (3 * ITEMS / 8, 64), ITEMS, chained)?;
+    let mut alone = Queue::new(device, apart, (3 * ITEMS / 8, 64), ITEMS, chained)?;
+    let of_windows = line("window_fusion", "cpu", "apart", ITEMS);
+    report.compare(
+        &mut || {
+            fused.drain();
+        },
+        &mut [(of_windows, &mut || {
+            alone.drain();
+        })],
+    );
+    Ok(())
+}
+
+/// Items of 256 bytes on the GPU device, against raw wgpu: a submission for each, and a dispatch for each in one encoder.
+fn gpu(report: &Report) -> Result<(), Error> {
+    const ITEMS: u32 = 100_000;
+    const SOURCE: &str = "
+        @group(0) @binding(0) var<storage, read> input: array<u32>;
+        @group(0) @binding(1) var<storage, read_write> output: array<u32>;
+        @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            output[id.x] = 3u * input[id.x];
+        }";
+    let device = Device::open(&Wgpu)?;
+    let policy = Config::default().policy;
+    let mut queue = Queue::new(&device, policy, (2 * ITEMS, 64), ITEMS, |item| [SCALE, 2 * item, 2 * item + 1])?;
+    let raw = Raw::open();
+    let (input, output) = (raw.buffer(&[0; 256]), raw.buffer(&[0; 256]));
+    let dispatch = raw.dispatch(SOURCE, "main", [1, 1, 1], &[(0, &input), (1, &output)]);
+    let best = |rounds: usize, work: &mut dyn FnMut()| {
+        let times = (0..rounds).map(|_| {
+            let start = Instant::now();
+            work();
+            start.elapsed().as_nanos() as f64
+        });
+        times.fold(f64::MAX, f64::min)
+    };
+    let rounds = if report.quick { 2 } else { 5 };
+    let some = 1000;
+    let each = f64::from(ITEMS) / f64::from(some);
+    let submitted = best(rounds, &mut || (0..some).for_each(|_| raw.run([&dispatch]))) * each;
+    let dispatched = best(rounds, &mut || raw.run(std::iter::repeat_n(&dispatch, some as usize))) * each;
+    let ours = best(rounds, &mut || {
+        queue.drain();
+    });
+    report.known(&line("wgpu_vs_submit_per_item", "wgpu", "submit", ITEMS), ours, submitted);
+    report.known(&line("wgpu_vs_dispatch_per_item", "wgpu", "encoder", ITEMS), ours, dispatched);
     Ok(())
 }

@@ -10,6 +10,7 @@ mod emit;
 mod error;
 mod explain;
 mod generate;
+mod megakernel;
 mod opt;
 mod outputs;
 mod pipeline;
@@ -58,6 +59,7 @@ enum Verb {
     Explain(explain::Args),
     Emit(emit::Args),
     Devices(devices::Args),
+    Megakernel(megakernel::Args),
     Generate(generate::Args),
     Shrink(shrink::Args),
 }
@@ -95,6 +97,7 @@ fn command() -> u8 {
         Verb::Explain(args) => explain::run(args, &mut stdout).map(|()| 0),
         Verb::Emit(args) => emit::run(args, &mut stdout).map(|()| 0),
         Verb::Devices(args) => devices::run(args, &mut stdout).map(|()| 0),
+        Verb::Megakernel(args) => megakernel::run(args, &mut stdout).map(|()| 0),
         Verb::Generate(args) => generate::run(args, &mut stdout).map(|()| 0),
         Verb::Shrink(args) => shrink::run(args, &mut stdout).map(|()| 0),
     };

@@ -22,7 +22,7 @@ const SPIN: u32 = 8;
 const FIND: u32 = 9;
 
 fn ops() -> Vec<Op> {
-    let module = text::parse(include_str!("ops.vyre")).unwrap();
+    let module = text::parse(include_str!("../../../examples/megakernel/ops.vyre")).unwrap();
     let programs = validate::module(module).unwrap();
     assert!(programs.iter().map(|program| program.name.as_str()).eq(OPS));
     programs.into_iter().map(|program| Op::new(program).unwrap()).collect()
@@ -46,41 +46,30 @@ impl Model {
         let third = self.memory.get(param as usize).cloned().unwrap_or_default();
         let output = &mut self.memory[output_handle as usize];
         let mut failed = None;
+        let length = output.len();
+        let mut each = |value: &dyn Fn(usize, u32) -> u32| {
+            for (i, output) in output.iter_mut().enumerate() {
+                *output = value(i, *output);
+            }
+        };
         match op_handle {
             0 => {}
-            SCALE => (0..output.len()).for_each(|i| output[i] = at(i).wrapping_mul(param)),
-            SUM => {
-                for i in 0..output.len() {
-                    output[i] = at(i).wrapping_add(third.get(i).copied().unwrap_or(0));
-                }
-            }
-            ROTATE => (0..output.len()).for_each(|i| output[i] = at((i + 1) % input.len())),
-            ACCUMULATE => (0..output.len()).for_each(|i| output[i] = output[i].wrapping_add(at(i))),
-            SCAN => {
-                for i in 0..output.len() {
-                    output[i] = (i / 32 * 32..=i).fold(0, |sum, j| sum.wrapping_add(at(j)));
-                }
-            }
+            SCALE => each(&|i, _| at(i).wrapping_mul(param)),
+            SUM => each(&|i, _| at(i).wrapping_add(third.get(i).copied().unwrap_or(0))),
+            ROTATE => each(&|i, _| at((i + 1) % input.len())),
+            ACCUMULATE => each(&|i, old| old.wrapping_add(at(i))),
+            SCAN => each(&|i, _| (i / 32 * 32..=i).fold(0, |sum, j| sum.wrapping_add(at(j)))),
             HISTOGRAM => {
-                let bins = output.len();
-                input.iter().for_each(|x| output[*x as usize % bins] += 1);
+                input.iter().for_each(|x| output[*x as usize % length] += 1);
             }
             CHECKED => {
-                for i in 0..output.len() {
-                    match at(i) {
-                        666 => failed = Some(Failure::Trapped(5)),
-                        x => output[i] = x,
-                    }
-                }
+                failed = (0..length).any(|i| at(i) == 666).then_some(Failure::Trapped(5));
+                each(&|i, old| if at(i) == 666 { old } else { at(i) });
             }
             SPIN => {
-                for i in 0..output.len() {
-                    // The trip that leaves takes fuel, too.
-                    match at(i) {
-                        x if x >= FUEL => failed = Some(Failure::OutOfFuel),
-                        x => output[i] = x,
-                    }
-                }
+                // The trip that leaves takes fuel, too.
+                failed = (0..length).any(|i| at(i) >= FUEL).then_some(Failure::OutOfFuel);
+                each(&|i, old| if at(i) >= FUEL { old } else { at(i) });
             }
             _ => self.hits.extend(input.iter().filter(|x| **x > param)),
         }

@@ -114,7 +114,7 @@ impl Device {
     }
 }
 
-fn validated(program: &Program) -> Result<Validated<Program>, Error> {
+pub(crate) fn validated(program: &Program) -> Result<Validated<Program>, Error> {
     validate::program(program.clone()).map_err(|error| Error::invalid(program, error))
 }
 

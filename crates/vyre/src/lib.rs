@@ -94,6 +94,10 @@
 //!
 //! Launches that belong together are recorded in a [`Pipeline`]. They are planned once, fused where that is possible, and run often.
 //!
+//! # Megakernels
+//!
+//! Work that comes in thousands of small pieces goes into the queue of a [`megakernel::Session`], which few launches drain.
+//!
 //! # Devices
 //!
 //! [`Device::auto`] takes the fastest one. The features `cpu` and `wgpu`, which are on, and `reference`, the interpreter that defines
@@ -115,6 +119,23 @@ pub use vyre_foundation::launch::{Limits, Outcome, Report};
 pub use vyre_foundation::{build, ir};
 pub use vyre_macros::{Record, kernel};
 pub use vyre_runtime::pipeline::{Plan, Run};
+
+/// Queues of small work items that are drained by few launches.
+///
+/// An operation is a kernel whose parameters are called `input`, `output` and `param`; see [`Op`](megakernel::Op).
+pub mod megakernel {
+    pub use vyre_runtime::megakernel::*;
+
+    use crate::Error;
+
+    /// An operation that does what a kernel does: `op(&scale::program()?)?`.
+    ///
+    /// # Errors
+    /// The kernel is not valid, or no operation.
+    pub fn op(program: &crate::ir::Program) -> Result<Op, Error> {
+        Ok(Op::new(crate::device::validated(program)?)?)
+    }
+}
 
 /// A number that kernels can be generic over.
 pub trait Number:

@@ -23,4 +23,4 @@ mod window;
 pub use arena::{Handle, Segment};
 pub use item::{Access, Traits, WorkItem};
 pub use op::Op;
-pub use session::{Config, Failure, Report, Session};
+pub use session::{Config, Failure, Figures, Report, Session};

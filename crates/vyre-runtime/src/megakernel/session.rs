@@ -94,6 +94,8 @@ pub struct Report {
     pub interpreted: u64,
     /// What the policy said of the last slice.
     pub recommendation: Option<Recommendation>,
+    /// What each kernel did.
+    pub kernels: Vec<Figures>,
     /// Items that were run together with others of their window.
     pub fused: u64,
     /// Groups of items between barriers.
@@ -104,6 +106,19 @@ pub struct Report {
     pub elapsed: Duration,
     /// What the launches took of it.
     pub device: Duration,
+}
+
+/// What a kernel did.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// The name of its operation, or the names of those of its window; `interpreter` runs all.
+    pub name: String,
+    /// Items, or windows of items.
+    pub units: u64,
+    /// Launches.
+    pub launches: u64,
+    /// What they took.
+    pub time: Duration,
 }
 
 /// The memory, operations and queue of a megakernel.
@@ -572,6 +587,7 @@ impl Session {
             let mut items = batch.items.iter();
             for (launch, done) in batch.launches.iter().zip(reports) {
                 report.device += done.time;
+                self.record(launch, done.time, report);
                 report.interpreted += if launch.key.runs == Runs::All { u64::from(launch.count) } else { 0 };
                 let items = items.by_ref().take(launch.count as usize);
                 if done.outcome != Outcome::Completed {
@@ -589,6 +605,23 @@ impl Session {
             self.kernels.get(launch.key).is_some_and(|compiled| compiled.columns.contains(&Column::Fault))
         };
         if batch.launches.iter().any(notes) { self.take_faults(report) } else { Ok(()) }
+    }
+
+    fn record(&self, launch: &Launch, time: Duration, report: &mut Report) {
+        let name = match launch.key.runs {
+            Runs::Op(op) => self.ops[op as usize].name(),
+            Runs::Window(window) => &self.windows.bodies[window as usize].0.program.name,
+            Runs::All => "interpreter",
+        };
+        let known = report.kernels.iter().position(|figures| figures.name == name);
+        let figures = known.unwrap_or_else(|| {
+            report.kernels.push(Figures { name: name.into(), units: 0, launches: 0, time: Duration::ZERO });
+            report.kernels.len() - 1
+        });
+        let figures = &mut report.kernels[figures];
+        figures.units += u64::from(launch.count);
+        figures.launches += 1;
+        figures.time += time;
     }
 
     fn dispatch(&self, launch: &Launch, launching: &Launching, work: &Buffer) -> Option<Dispatch<'_>> {

@@ -1,0 +1,87 @@
+//! 200 000 small pieces of work, in chains and side by side, on memory of 64 bytes to 64 KiB: one queue, few launches.
+
+use vyre::megakernel::ring::Pushed;
+use vyre::megakernel::{Config, Handle, Segment, Session, WorkItem, op};
+use vyre::{Device, kernel};
+
+#[kernel(workgroup = 64)]
+fn scale(input: &[u32], output: &mut [u32], param: u32) {
+    let i = global_index();
+    output[i] = input[i] * param;
+}
+
+/// Has three handles: `param` is one, too.
+#[kernel(workgroup = 64)]
+fn sum(input: &[u32], output: &mut [u32], param: &[u32]) {
+    let i = global_index();
+    output[i] = input[i] + param[i];
+}
+
+/// Works in place.
+#[kernel(workgroup = 64)]
+fn accumulate(input: &[u32], output: &mut [u32]) {
+    let i = global_index();
+    output[i] += input[i];
+}
+
+/// Invocations of a workgroup work together: each gets the sum of its workgroup.
+#[kernel(workgroup = 64)]
+fn group_sum(input: &[u32], output: &mut [u32]) {
+    #[shared]
+    let tile: [u32; 64];
+    let i = global_index();
+    let lane = local_index();
+    tile[lane] = input[i];
+    workgroup_barrier();
+    let mut total = 0;
+    for k in 0..64 {
+        total += tile[k];
+    }
+    output[i] = total;
+}
+
+fn main() -> Result<(), vyre::Error> {
+    let device = Device::auto()?;
+    let config = Config { plain_words: 1 << 22, ..Config::default() };
+    let mut session = Session::new(device.driver(), config)?;
+    let scale = session.register(op(&scale::program()?)?);
+    let sum = session.register(op(&sum::program()?)?);
+    let accumulate = session.register(op(&accumulate::program()?)?);
+    let group_sum = session.register(op(&group_sum::program()?)?);
+
+    // Four parts of memory each for 1000 chains, of 16 to 16 384 words.
+    let mut chains: Vec<[Handle; 4]> = Vec::new();
+    for chain in 0..1000u32 {
+        let words = if chain % 100 == 0 { 16_384 } else { 16 << (chain % 4) };
+        let mut part = || session.allocate(Segment::Plain, words);
+        let parts = [part()?, part()?, part()?, part()?];
+        session.memory(parts[0])?.write(&1u32.to_le_bytes().repeat(words as usize))?;
+        chains.push(parts);
+    }
+    let item = |op_handle, input: Handle, output: Handle, param| WorkItem {
+        op_handle,
+        input_handle: input.0,
+        output_handle: output.0,
+        param,
+    };
+    let mut items = Vec::new();
+    for _ in 0..50 {
+        for [a, b, c, d] in &chains {
+            // `b` and `c` both wait for `a`, `d` waits for both, and the next round waits for `a`.
+            let round = [item(scale, *a, *b, 2), item(group_sum, *a, *c, 0), item(sum, *b, *d, c.0)];
+            items.extend(round);
+            items.push(item(accumulate, *b, *a, 0));
+        }
+    }
+    assert_eq!(session.submit(&items), Pushed::All);
+    let report = session.drain()?;
+    assert!(report.failures.is_empty());
+
+    let (launches, groups) = (report.launches, report.groups);
+    println!("{} items in {launches} launches between {groups} barriers: {:?}", report.items, report.elapsed);
+    println!("{} were interpreted until kernels were compiled", report.interpreted);
+    // In each round, `a` becomes three times what it was.
+    let first = session.memory(chains[1][0])?.elements::<u32>().map_err(vyre::Error::from)?[0];
+    assert_eq!(first, 3u32.wrapping_pow(50));
+    Ok(())
+}
