@@ -1,8 +1,8 @@
-//! Windows: chains of items, each of which waits only for the one before it. The same chain of operations over memory of the same
+//! Windows: chains of items, each of which waits only for others of its chain. The same chain of operations over memory of the same
 //! shape comes again and again, and what comes often is fused into one body.
 //!
-//! An item that waits for nobody but its predecessor can as well run right behind it, in the same launch, so a window waits for what
-//! its first item waits for, and those who wait for any of its items wait for the window.
+//! An item that waits for nobody outside of a chain can as well run right behind the last of it, in the same launch. So a window waits
+//! for what its first item waits for, and those who wait for any of its items wait for the window.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -26,7 +26,7 @@ const MOST_WINDOWS: usize = 64;
 const MOST_COUNTED: usize = 256;
 
 /// The operations of a chain, and for each handle which memory of the window it names and how long that is.
-type Shape = SmallVec<[u32; 32]>;
+type Shape = SmallVec<[u32; 64]>;
 
 /// What is launched for one or more items.
 #[derive(Clone, Copy, Debug)]
@@ -122,17 +122,22 @@ impl Windows {
         }
     }
 
-    /// Finds for each item one that waits for nobody else.
+    /// Puts items that wait for nobody outside of a chain behind the last of it.
     fn link(&mut self, items: &[Resolved], ops: &[Op], dependencies: &[Dependency]) {
-        let alone = |item: usize| {
-            let op = items[item].op(ops);
+        let alone = |item: u32| {
+            let op = items[item as usize].op(ops);
             !op.reports && !op.body.facts.faults
         };
+        let mut chains: Vec<u32> = (0..items.len() as u32).collect();
+        let mut lasts = chains.clone();
         for waits in dependencies.chunk_by(|one, other| one.after == other.after) {
-            let Dependency { before, after } = waits[0];
-            let only = waits.iter().all(|wait| wait.before == before);
-            if only && self.next[before] == before as u32 && alone(before) && alone(after) {
-                self.next[before] = after as u32;
+            let after = waits[0].after as u32;
+            let chain = chains[waits[0].before];
+            let last = lasts[chain as usize];
+            if waits.iter().all(|wait| chains[wait.before] == chain) && alone(last) && alone(after) {
+                self.next[last as usize] = after;
+                lasts[chain as usize] = after;
+                chains[after as usize] = chain;
             }
         }
     }
