@@ -123,7 +123,7 @@ fn read(session: &Session, handle: Handle) -> Vec<u32> {
     bytemuck::pod_collect_to_vec(&session.memory(handle).unwrap().read().unwrap())
 }
 
-/// Runs items in a session and in the model, twice, so that what is compiled meanwhile is used.
+/// Runs items in a session and in the model, again and again, so that what turns out to be hot is compiled and used.
 fn check(device: &Device, config: &Config, items: &[WorkItem]) -> Report {
     let (mut session, handles) = session(device, config.clone());
     let mut model = Model { memory: contents(), hits: Vec::new(), failures: Vec::new() };
@@ -132,7 +132,7 @@ fn check(device: &Device, config: &Config, items: &[WorkItem]) -> Report {
         session.memory(*handle).unwrap().write(bytes).unwrap();
     }
     let mut last = Report::default();
-    for round in 0..2 {
+    for round in 0..3 {
         assert_eq!(session.submit(items), Pushed::All);
         let mut report = session.drain().unwrap();
         let first = (round * items.len()) as u64;

@@ -25,7 +25,7 @@ const MOST_WINDOWS: usize = 64;
 /// The most shapes that are counted at once.
 const MOST_COUNTED: usize = 256;
 
-/// The operations of a chain, and for each handle which memory of the window it names and how long that is.
+/// The operations of a chain, and for each handle that they use which memory of the window it names and how long that is.
 type Shape = SmallVec<[u32; 64]>;
 
 /// What is launched for one or more items.
@@ -81,13 +81,15 @@ impl Windows {
             while let Some(first) = at {
                 let chain = self.chain(first);
                 let window = if chain.len() > 1 { self.window(items, ops, &chain, threshold) } else { None };
-                let members = window.map_or(1, |(_, members)| members);
+                // What is not fused as it is, is not looked at again from its second item on.
+                let members = window.map_or(chain.len(), |(_, members)| members);
+                match window {
+                    Some((window, _)) => self.units.push(Unit { head: first as u32, window: Some(window) }),
+                    None => self.units.extend(chain.iter().map(|&item| Unit { head: item as u32, window: None })),
+                }
                 self.hot += u32::from(window.is_some());
-                self.units.push(Unit { head: first as u32, window: window.map(|(window, _)| window) });
-                at = chain.get(members).copied().or_else(|| {
-                    let last = chain[chain.len() - 1];
-                    Some(self.next[last] as usize).filter(|&next| next != last)
-                });
+                let last = chain[members - 1];
+                at = Some(self.next[last] as usize).filter(|&next| next != last);
             }
         }
     }
@@ -189,45 +191,39 @@ impl Windows {
     }
 }
 
-/// The memory that a chain names, in the order in which it first comes.
-fn buffers<'i>(
-    items: &'i [Resolved],
-    ops: &'i [Op],
-    chain: &'i [usize],
-) -> impl Iterator<Item = (usize, usize, u32, u32)> + 'i {
-    let mut seen: SmallVec<[u32; 16]> = SmallVec::new();
-    chain
-        .iter()
-        .enumerate()
-        .flat_map(move |(stage, &item)| {
-            let views = items[item].op(ops).views;
-            let used = (0..3).filter(move |&handle| views[handle].is_some());
-            used.map(move |handle| (stage, item, handle)).collect::<SmallVec<[_; 3]>>()
-        })
-        .map(move |(stage, item, handle)| {
-            let name = items[item].handle(handle);
+/// Gives for each handle that is used in a chain the item, the handle, and the number of what it names: the first has number 0.
+fn each_handle(items: &[Resolved], ops: &[Op], chain: &[usize], mut visit: impl FnMut(usize, usize, u32)) {
+    let mut seen: SmallVec<[u32; 3 * MOST_ITEMS]> = SmallVec::new();
+    for (stage, &item) in chain.iter().enumerate() {
+        let item = &items[item];
+        for (handle, _) in item.op(ops).views.iter().enumerate().filter(|(_, view)| view.is_some()) {
+            let name = item.handle(handle);
             let number = seen.iter().position(|known| *known == name).unwrap_or_else(|| {
                 seen.push(name);
                 seen.len() - 1
             });
-            (stage, handle, number as u32, items[item].length(handle))
-        })
+            visit(stage, handle, number as u32);
+        }
+    }
 }
 
 fn shape(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Shape {
     let mut shape: Shape = chain.iter().map(|&item| items[item].op).collect();
-    shape.push(u32::MAX);
-    shape.extend(buffers(items, ops, chain).flat_map(|(_, _, number, length)| [number, length]));
+    each_handle(items, ops, chain, |stage, handle, number| {
+        shape.extend_from_slice(&[number, items[chain[stage]].length(handle)]);
+    });
     shape
 }
 
 /// Fuses as many items of a chain as may be.
 fn fuse(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Option<(Body, usize)> {
     let mut bound: SmallVec<[Vec<Bound>; MOST_ITEMS]> = SmallVec::from_elem(Vec::new(), chain.len());
-    for (stage, handle, number, elements) in buffers(items, ops, chain) {
-        let memory = items[chain[stage]].op(ops).views[handle]?;
-        bound[stage].push(Bound { memory, buffer: BufferId::from_index(number as usize), elements });
-    }
+    each_handle(items, ops, chain, |stage, handle, number| {
+        let item = &items[chain[stage]];
+        let buffer = BufferId::from_index(number as usize);
+        let memory = item.op(ops).views[handle];
+        bound[stage].extend(memory.map(|memory| Bound { memory, buffer, elements: item.length(handle) }));
+    });
     let mut stages: Vec<Stage<'_>> = Vec::new();
     for (number, (&item, buffers)) in chain.iter().zip(bound).enumerate() {
         let body = &items[item].op(ops).body;
