@@ -39,7 +39,7 @@ impl Queue {
         items: u32,
         shape: impl Fn(u32) -> [u32; 3],
     ) -> Result<Queue, Error> {
-        let config = Config { plain_words: handles * words, policy, ..Config::default() };
+        let config = Config { plain_words: handles * words, policy, ..Config::of(device) };
         let mut session = Session::new(device, config)?;
         for program in validate::module(text::parse(OPS)?)? {
             session.register(Op::new(program)?);
@@ -174,7 +174,7 @@ fn gpu(report: &Report) -> Result<(), Error> {
             output[id.x] = 3u * input[id.x];
         }";
     let device = Device::open(&Wgpu)?;
-    let policy = Config::default().policy;
+    let policy = Config::of(&device).policy;
     let mut queue = Queue::new(&device, policy, (2 * ITEMS, 64), ITEMS, |item| [SCALE, 2 * item, 2 * item + 1])?;
     let raw = Raw::open();
     let (input, output) = (raw.buffer(&[0; 256]), raw.buffer(&[0; 256]));

@@ -92,7 +92,7 @@ impl Demo {
     fn new(device: &Device, programs: &[Validated<ir::Program>], items: u32) -> Result<Demo, Error> {
         let words: u32 = LENGTHS.iter().map(|(length, count)| length * *count as u32).sum();
         let (atomic_words, queue) = (64 * COUNTERS as u32, items as usize);
-        let config = Config { plain_words: words, atomic_words, queue, ..Config::default() };
+        let config = Config { plain_words: words, atomic_words, queue, ..Config::of(device) };
         let mut session = Session::new(device, config)?;
         for program in programs {
             session.register(Op::new(program.clone())?);

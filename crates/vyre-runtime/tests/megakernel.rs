@@ -202,7 +202,14 @@ fn items_have_the_effect_of_one_after_the_other() {
 #[test]
 fn items_have_the_effect_of_one_after_the_other_on_a_gpu() {
     match Device::open(&Wgpu) {
-        Ok(device) => random_items(&device, 4),
+        Ok(device) => {
+            random_items(&device, 4);
+            let narrow = Config {
+                policy: Policy { sizing: Config::of(&device).policy.sizing, ..compiling() },
+                ..configs()[0].clone()
+            };
+            check(&device, &narrow, &(0..60).map(|i| item([i, i / 3, i * 7, i])).collect::<Vec<_>>());
+        }
         // Where a driver should be and is not, the tests of the backend itself fail.
         Err(Error::NoAdapter { .. }) => eprintln!("not run"),
         Err(error) => panic!("{error}"),

@@ -42,7 +42,7 @@ fn group_sum(input: &[u32], output: &mut [u32]) {
 
 fn main() -> Result<(), vyre::Error> {
     let device = Device::auto()?;
-    let config = Config { plain_words: 1 << 22, ..Config::default() };
+    let config = Config { plain_words: 1 << 22, ..Config::of(device.driver()) };
     let mut session = Session::new(device.driver(), config)?;
     let scale = session.register(op(&scale::program()?)?);
     let sum = session.register(op(&sum::program()?)?);

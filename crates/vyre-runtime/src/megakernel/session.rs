@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vyre_driver::plan::frontier::{self, Wave};
-use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Grid};
+use vyre_driver::{Argument, Buffer, Device, DeviceKind, Dispatch, Error, Grid};
 use vyre_foundation::ir::{Element, Space};
 use vyre_foundation::launch::{Limits, Outcome};
 use vyre_foundation::transform::embed::Fault;
@@ -57,6 +57,21 @@ impl Default for Config {
                 ..Policy::default()
             },
         }
+    }
+}
+
+impl Config {
+    /// What suits a device.
+    pub fn of(device: &Device) -> Config {
+        let mut config = Config::default();
+        let capabilities = device.capabilities();
+        // A processor that plays a GPU does for each vector of lanes again what is the same for the whole workgroup.
+        if capabilities.kind == DeviceKind::SoftwareGpu
+            && let Some(lanes) = capabilities.subgroup_size.and_then(NonZeroU32::new)
+        {
+            config.policy.sizing = Sizing::Preferred(lanes);
+        }
+        config
     }
 }
 
