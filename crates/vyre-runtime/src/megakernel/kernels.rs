@@ -76,11 +76,13 @@ impl Kernels {
         self.known.retain(|key, _| key.runs != Runs::All);
     }
 
-    /// A kernel that is there.
-    pub(super) fn get(&self, key: Key) -> Option<&Compiled> {
+    /// A kernel that is there, because it was [requested](Kernels::request) and was there, or [required](Kernels::require).
+    pub(super) fn get(&self, key: Key) -> &Compiled {
         match self.known.get(&key) {
-            Some(State::Ready(compiled)) => Some(compiled),
-            Some(State::Coming | State::Impossible(_)) | None => None,
+            Some(State::Ready(compiled)) => compiled,
+            Some(State::Coming | State::Impossible(_)) | None => {
+                unreachable!("only kernels that are there are launched")
+            }
         }
     }
 
@@ -96,7 +98,7 @@ impl Kernels {
                 let _ = finish.send((key, compile(&device, key, &[(number, &body)])));
             });
         }
-        self.get(key).is_some()
+        matches!(self.known.get(&key), Some(State::Ready(_)))
     }
 
     /// Compiles a kernel, if it is not there, and waits for it.

@@ -1,6 +1,7 @@
 //! Sessions: the memory, operations and queue of a megakernel, and what drains the queue.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -146,8 +147,10 @@ pub struct Session {
     runs: Vec<u64>,
     kernels: Kernels,
     queue: Arc<Ring>,
-    /// What was taken from the queue and is not done.
+    /// What was taken from the queue and is not done; what has run is an item of zeros.
     pending: Vec<WorkItem>,
+    /// What a drain did that failed.
+    unreported: Report,
     /// How many items are done.
     done: u64,
     faults: Buffer,
@@ -217,6 +220,7 @@ impl Session {
             kernels: Kernels::new(device),
             queue: Arc::new(Ring::new(config.queue)),
             pending: Vec::new(),
+            unreported: Report::default(),
             done: 0,
             faults,
             hits,
@@ -280,7 +284,8 @@ impl Session {
         self.kernels.finish_all();
     }
 
-    /// Items that were taken from the queue and are not known to be done, because a drain failed. The next one begins with them.
+    /// Items that were taken from the queue and are not known to be done, because a drain failed. The next one begins with them. Those
+    /// that had run before it failed are items of zeros.
     pub fn pending(&self) -> &[WorkItem] {
         &self.pending
     }
@@ -288,26 +293,35 @@ impl Session {
     /// Executes what is in the queue, until there is nothing in it.
     ///
     /// # Errors
-    /// The device was lost, or it or the budget lacks something. An item that cannot be executed is no error of this function.
+    /// The device was lost, or it or the budget lacks something. An item that cannot be executed is no error of this function. What was
+    /// done before the error is in the next report.
     pub fn drain(&mut self) -> Result<Report, Error> {
         let start = Instant::now();
-        let mut report = Report::default();
-        loop {
-            if self.pending.is_empty()
-                && !matches!(
-                    self.queue.drain(&mut self.pending, self.config.slice, Otherwise::Return),
-                    Drained::Items(1..)
-                )
-            {
-                break;
+        let mut report = std::mem::take(&mut self.unreported);
+        let result = self.slices(&mut report);
+        report.elapsed += start.elapsed();
+        match result {
+            Ok(()) => Ok(report),
+            Err(error) => {
+                self.unreported = report;
+                Err(error)
             }
-            self.slice(&mut report)?;
+        }
+    }
+
+    fn slices(&mut self, report: &mut Report) -> Result<(), Error> {
+        loop {
+            if self.pending.is_empty() {
+                let drained = self.queue.drain(&mut self.pending, self.config.slice, Otherwise::Return);
+                if !matches!(drained, Drained::Items(1..)) {
+                    return Ok(());
+                }
+            }
+            self.slice(report)?;
             report.items += self.pending.len() as u64;
             self.done += self.pending.len() as u64;
             self.pending.clear();
         }
-        report.elapsed = start.elapsed();
-        Ok(report)
     }
 
     /// Executes the items that are pending.
@@ -315,12 +329,17 @@ impl Session {
         let start = Instant::now();
         let mut resolved = std::mem::take(&mut self.resolved);
         resolved.clear();
+        let mut failed = Vec::new();
         for (position, item) in self.pending.iter().enumerate() {
             match self.resolve(*item, position as u32) {
                 Ok(Some(item)) => resolved.push(item),
                 Ok(None) => {}
-                Err(failure) => report.failures.push((self.done + position as u64, failure)),
+                Err(failure) => failed.push((position, failure)),
             }
+        }
+        for (position, failure) in failed {
+            self.pending[position] = WorkItem::default();
+            report.failures.push((self.done + position as u64, failure));
         }
         if self.worth.is_pruning_worth_it() {
             report.pruned += self.prune(&mut resolved)?;
@@ -333,9 +352,9 @@ impl Session {
         let compiles = recommendation.execution_mode == Mode::Jit;
         let width = recommendation.geometry.width;
         if compiles && recommendation.promote_hot_windows {
-            for (number, (body, many)) in (0..).zip(&self.windows.bodies) {
-                let key = Key::new(Runs::Window(number), body, *many, width);
-                self.windows.ready[number as usize] = self.kernels.request(key, body, number);
+            for (number, window) in (0..).zip(&mut self.windows.fused) {
+                let key = Key::new(Runs::Window(number), &window.body, window.many, width);
+                window.ready = self.kernels.request(key, &window.body, number);
             }
         }
         self.windows.merge(self.hazards.dependencies(), compiles && recommendation.promote_hot_windows);
@@ -403,8 +422,12 @@ impl Session {
         let mut left_out = pruned.redundant_pairs.iter().map(|pair| pair.late).peekable();
         if !pruned.redundant_pairs.is_empty() {
             let mut index = 0;
-            resolved.retain(|_| {
+            let pending = &mut self.pending;
+            resolved.retain(|item| {
                 let stays = left_out.next_if_eq(&index).is_none();
+                if !stays {
+                    pending[item.position as usize] = WorkItem::default();
+                }
                 index += 1;
                 stays
             });
@@ -441,7 +464,7 @@ impl Session {
     /// What a unit takes of memory while it runs: its columns.
     fn wave(&self, items: &[Resolved], unit: &Unit) -> Wave {
         let body = match unit.window {
-            Some(window) => &self.windows.bodies[window as usize].0,
+            Some(window) => &self.windows.fused[window as usize].body,
             None => &items[unit.head as usize].op(&self.ops).body,
         };
         Wave { frontier_bytes: 8 * (1 + body.slots.len() as u64), ..Wave::default() }
@@ -547,12 +570,14 @@ impl Session {
             let units = &batch.sorted[start as usize..end as usize];
             start = end;
             let at = batch.work.len() as u32;
-            let columns = self.kernels.get(key).map_or(&[][..], |compiled| &compiled.columns);
-            for &column in columns {
+            for &column in &self.kernels.get(key).columns {
                 column_of(column, units, items, &self.windows.next, &mut batch.work);
             }
-            batch.launches.push(Launch { key, at, count: units.len() as u32 });
-            batch.items.extend(units.iter().map(|unit| items[unit.head as usize].position));
+            let first = batch.items.len();
+            for unit in units {
+                batch.items.extend(self.windows.members(unit).map(|item| items[item as usize].position));
+            }
+            batch.launches.push(Launch { key, at, count: units.len() as u32, items: first..batch.items.len() });
         }
         self.batch = batch;
     }
@@ -562,8 +587,8 @@ impl Session {
         let item = &items[unit.head as usize];
         match unit.window {
             Some(window) => {
-                let (body, many) = &self.windows.bodies[window as usize];
-                Key::new(Runs::Window(window), body, *many, launching.width)
+                let fused = &self.windows.fused[window as usize];
+                Key::new(Runs::Window(window), &fused.body, fused.many, launching.width)
             }
             None => {
                 let many = item.length(item.op(&self.ops).body.extent.handle) > FEW;
@@ -596,36 +621,38 @@ impl Session {
         }
         loop {
             let dispatches: Vec<Dispatch<'_>> =
-                batch.launches.iter().filter_map(|launch| self.dispatch(launch, launching, &work)).collect();
+                batch.launches.iter().map(|launch| self.dispatch(launch, launching, &work)).collect();
             let reports = self.device.submit(&dispatches)?.wait()?;
             report.launches += reports.len() as u64;
-            let mut items = batch.items.iter();
             for (launch, done) in batch.launches.iter().zip(reports) {
                 report.device += done.time;
                 self.record(launch, done.time, report);
                 report.interpreted += if launch.key.runs == Runs::All { u64::from(launch.count) } else { 0 };
-                let items = items.by_ref().take(launch.count as usize);
                 if done.outcome != Outcome::Completed {
-                    let failed = items.map(|position| self.done + u64::from(*position));
+                    let failed =
+                        batch.items[launch.items.clone()].iter().map(|&position| self.done + u64::from(position));
                     report.failures.extend(failed.map(|item| (item, Failure::Unfinished(done.outcome.clone()))));
-                } else {
-                    items.for_each(drop);
                 }
             }
             if !self.take_hits(batch, report)? {
                 break;
             }
         }
-        let notes = |launch: &Launch| {
-            self.kernels.get(launch.key).is_some_and(|compiled| compiled.columns.contains(&Column::Fault))
-        };
-        if batch.launches.iter().any(notes) { self.take_faults(report) } else { Ok(()) }
+        let notes = |launch: &Launch| self.kernels.get(launch.key).columns.contains(&Column::Fault);
+        if batch.launches.iter().any(notes) {
+            self.take_faults(report)?;
+        }
+        // If the rest of the slice fails, what has run must not run again.
+        for &position in &batch.items {
+            self.pending[position as usize] = WorkItem::default();
+        }
+        Ok(())
     }
 
     fn record(&self, launch: &Launch, time: Duration, report: &mut Report) {
         let name = match launch.key.runs {
             Runs::Op(op) => self.ops[op as usize].name(),
-            Runs::Window(window) => &self.windows.bodies[window as usize].0.program.name,
+            Runs::Window(window) => &self.windows.fused[window as usize].body.program.name,
             Runs::All => "interpreter",
         };
         let known = report.kernels.iter().position(|figures| figures.name == name);
@@ -639,8 +666,8 @@ impl Session {
         figures.time += time;
     }
 
-    fn dispatch(&self, launch: &Launch, launching: &Launching, work: &Buffer) -> Option<Dispatch<'_>> {
-        let kernel = &self.kernels.get(launch.key)?.kernel;
+    fn dispatch(&self, launch: &Launch, launching: &Launching, work: &Buffer) -> Dispatch<'_> {
+        let kernel = &self.kernels.get(launch.key).kernel;
         let workers = match launch.key.worker {
             Worker::Invocation => launch.count.div_ceil(launch.key.width),
             Worker::Workgroup => launch.count,
@@ -666,7 +693,7 @@ impl Session {
             .filter(|memory| matches!(memory.space, Space::Storage(_) | Space::Uniform));
         let arguments = bound.map(|memory| (memory.name.as_str(), argument(&memory.name))).collect();
         let grid = Grid::groups([workers.min(launching.groups), 1, 1]);
-        Some(Dispatch { kernel, grid, arguments, limits: Limits::default() })
+        Dispatch { kernel, grid, arguments, limits: Limits::default() }
     }
 
     /// Takes what was reported. If that is more than there was memory for, there is enough now, and the batch has to run again.
@@ -745,7 +772,10 @@ struct Launch {
     key: Key,
     /// Where its columns begin.
     at: u32,
+    /// How many units it has.
     count: u32,
+    /// Its items, in the list of the batch.
+    items: Range<usize>,
 }
 
 impl Resolved {

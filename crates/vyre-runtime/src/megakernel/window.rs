@@ -37,16 +37,24 @@ pub(super) struct Unit {
     pub(super) window: Option<u32>,
 }
 
+/// A chain that was fused.
+pub(super) struct Window {
+    pub(super) body: Body,
+    /// Whether it has more than a few elements.
+    pub(super) many: bool,
+    /// How many items it has.
+    members: usize,
+    /// Whether its kernel is there.
+    pub(super) ready: bool,
+}
+
 /// Finds windows, and keeps count of them.
 #[derive(Default)]
 pub(super) struct Windows {
     counts: FxHashMap<Shape, u32>,
-    /// What was fused, and of how many items; `None` cannot be.
-    fused: FxHashMap<Shape, Option<(u32, usize)>>,
-    /// What was fused, and whether it has more than a few elements; whether its kernel is ready; and how many items it has.
-    pub(super) bodies: Vec<(Body, bool)>,
-    pub(super) ready: Vec<bool>,
-    members: Vec<usize>,
+    /// What was fused; `None` cannot be.
+    known: FxHashMap<Shape, Option<u32>>,
+    pub(super) fused: Vec<Window>,
     /// How many chains of the last items came often.
     pub(super) hot: u32,
     /// For each item the next one of its chain, or itself.
@@ -82,9 +90,9 @@ impl Windows {
                 let chain = self.chain(first);
                 let window = if chain.len() > 1 { self.window(items, ops, &chain, threshold) } else { None };
                 // What is not fused as it is, is not looked at again from its second item on.
-                let members = window.map_or(chain.len(), |(_, members)| members);
+                let members = window.map_or(chain.len(), |window| self.fused[window as usize].members);
                 match window {
-                    Some((window, _)) => self.units.push(Unit { head: first as u32, window: Some(window) }),
+                    Some(window) => self.units.push(Unit { head: first as u32, window: Some(window) }),
                     None => self.units.extend(chain.iter().map(|&item| Unit { head: item as u32, window: None })),
                 }
                 self.hot += u32::from(window.is_some());
@@ -104,15 +112,13 @@ impl Windows {
         self.unit_of.clear();
         self.unit_of.resize(self.next.len(), 0);
         for unit in std::mem::take(&mut self.units) {
-            let members = unit.window.map_or(1, |window| self.members[window as usize]);
-            let window = unit.window.filter(|&window| promoted && self.ready[window as usize]);
-            let mut item = unit.head;
-            for member in 0..members {
-                if member == 0 || window.is_none() {
+            let window = unit.window.filter(|&window| promoted && self.fused[window as usize].ready);
+            let members: SmallVec<[u32; MOST_ITEMS]> = self.members(&unit).collect();
+            for item in members {
+                if item == unit.head || window.is_none() {
                     units.push(Unit { head: item, window });
                 }
                 self.unit_of[item as usize] = units.len() as u32 - 1;
-                item = self.next[item as usize];
             }
         }
         self.units = units;
@@ -122,6 +128,12 @@ impl Windows {
                 self.dependencies.push(Dependency { before, after });
             }
         }
+    }
+
+    /// The items of a unit.
+    pub(super) fn members(&self, unit: &Unit) -> impl Iterator<Item = u32> {
+        let count = unit.window.map_or(1, |window| self.fused[window as usize].members);
+        std::iter::successors(Some(unit.head), |&item| Some(self.next[item as usize])).take(count)
     }
 
     /// Puts items that wait for nobody outside of a chain behind the last of it.
@@ -155,23 +167,22 @@ impl Windows {
         chain
     }
 
-    /// The window of a chain, and how many items of it are in it, if it has come often enough and can be fused.
-    fn window(&mut self, items: &[Resolved], ops: &[Op], chain: &[usize], threshold: u32) -> Option<(u32, usize)> {
+    /// The window that a chain begins with, if the chain has come often enough and can be fused.
+    fn window(&mut self, items: &[Resolved], ops: &[Op], chain: &[usize], threshold: u32) -> Option<u32> {
         let shape = shape(items, ops, chain);
-        if let Some(known) = self.fused.get(&shape) {
+        if let Some(known) = self.known.get(&shape) {
             return *known;
         }
-        if !self.is_hot(shape.clone(), threshold) || self.bodies.len() >= MOST_WINDOWS {
+        if !self.is_hot(shape.clone(), threshold) || self.fused.len() >= MOST_WINDOWS {
             return None;
         }
         let fused = fuse(items, ops, chain).map(|(body, members)| {
             let head = &items[chain[0]];
-            self.bodies.push((body, head.length(head.op(ops).body.extent.handle) > FEW));
-            self.ready.push(false);
-            self.members.push(members);
-            (self.bodies.len() as u32 - 1, members)
+            let many = head.length(head.op(ops).body.extent.handle) > FEW;
+            self.fused.push(Window { body, many, members, ready: false });
+            self.fused.len() as u32 - 1
         });
-        self.fused.insert(shape, fused);
+        self.known.insert(shape, fused);
         fused
     }
 
