@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use vyre_cpu::Cpu;
-use vyre_driver::backend::{self, Backend as _};
+use vyre_driver::backend;
 use vyre_driver::{Capabilities, Device, Error, Oracle};
 use vyre_foundation::ir::Program;
 use vyre_foundation::{Validated, text, validate};

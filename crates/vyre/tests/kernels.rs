@@ -1,18 +1,9 @@
 //! Every construct of a kernel, on every device, compared with the same body as plain Rust.
 
-use vyre::{Atomic, Device, Error, Limits, Number, f16, kernel};
+mod devices;
 
-/// Runs a check on every device of this crate.
-fn on_devices(check: impl Fn(&Device)) {
-    for name in ["reference", "cpu", "wgpu"] {
-        match Device::named(name) {
-            Ok(device) => check(&device),
-            // Where a driver should be and is not, the tests of the backend itself fail.
-            Err(Error::Driver(vyre_driver::Error::NoAdapter { .. })) => eprintln!("not run on {name}"),
-            Err(error) => panic!("{name}: {error}"),
-        }
-    }
-}
+use devices::on_devices;
+use vyre::{Atomic, Device, Error, Limits, Number, f16, kernel};
 
 /// A kernel of an input and an output of the same length, on all devices and as plain Rust.
 macro_rules! same {

@@ -1,5 +1,8 @@
 //! Pipelines of typed kernels, and what the sanitizers say of kernels, by lines of this file.
 
+mod devices;
+
+use devices::on_devices;
 use vyre::{Device, Error, Pipeline, kernel};
 
 #[kernel(workgroup = 64)]
@@ -18,17 +21,6 @@ fn checked(x: &[u32], y: &mut [u32]) {
         trap(5);
     }
     y[i] = x[i];
-}
-
-fn on_devices(check: impl Fn(&Device)) {
-    for name in ["reference", "cpu", "wgpu"] {
-        match Device::named(name) {
-            Ok(device) => check(&device),
-            // Where a driver should be and is not, the tests of the backend itself fail.
-            Err(Error::Driver(vyre_driver::Error::NoAdapter { .. })) => eprintln!("not run on {name}"),
-            Err(error) => panic!("{name}: {error}"),
-        }
-    }
 }
 
 #[test]

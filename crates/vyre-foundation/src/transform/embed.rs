@@ -217,8 +217,7 @@ impl Counting {
 
 /// Appends an operation with one result.
 pub fn emit(program: &mut Program, to: BlockId, op: Op, operands: &[ValueId], ty: Type) -> ValueId {
-    let inst = program.push(to, op, operands.iter().copied(), &[ty], [], Span::NONE);
-    program.insts[inst].results[0]
+    super::emit(program, to, op, operands, ty, Span::NONE)
 }
 
 /// Copies a program into its host.

@@ -6,3 +6,11 @@ mod expand_math;
 pub mod fuse;
 
 pub use expand_math::expand_math;
+
+use crate::ir::{BlockId, Op, Program, Span, Type, ValueId};
+
+/// Appends an operation with one result.
+fn emit(program: &mut Program, to: BlockId, op: Op, operands: &[ValueId], ty: Type, span: Span) -> ValueId {
+    let inst = program.push(to, op, operands.iter().copied(), &[ty], [], span);
+    program.insts[inst].results[0]
+}

@@ -3,7 +3,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::super::ends;
+use super::super::{emit, ends};
 use super::access::{Form, Touch, position};
 use super::{Bound, ScalarId, Stage, Window};
 use crate::ir::entity::Arena;
@@ -449,9 +449,4 @@ impl Copy<'_> {
         let (first, bits) = (self.program.literal(0u32), self.program.literal(element.size() as u32 * 8));
         emit(self.program, to, Op::ExtractBits, &[value, first, bits], element.value_type(), span)
     }
-}
-
-fn emit(program: &mut Program, to: BlockId, op: Op, operands: &[ValueId], ty: Type, span: Span) -> ValueId {
-    let inst = program.push(to, op, operands.iter().copied(), &[ty], [], span);
-    program.insts[inst].results[0]
 }

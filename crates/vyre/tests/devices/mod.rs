@@ -1,0 +1,15 @@
+//! The devices that tests of kernels run on.
+
+use vyre::{Device, Error};
+
+/// Runs a check on every device of this crate.
+pub(crate) fn on_devices(check: impl Fn(&Device)) {
+    for name in ["reference", "cpu", "wgpu"] {
+        match Device::named(name) {
+            Ok(device) => check(&device),
+            // Where a driver should be and is not, the tests of the backend itself fail.
+            Err(Error::Driver(vyre_driver::Error::NoAdapter { .. })) => eprintln!("not run on {name}"),
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+}
