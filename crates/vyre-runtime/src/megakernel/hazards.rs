@@ -3,7 +3,7 @@
 use vyre_driver::plan::barrier::Dependency;
 
 use super::op::Op;
-use super::session::Resolved;
+use super::slice::Resolved;
 
 /// Finds dependencies, and keeps the memory that this takes.
 #[derive(Default)]

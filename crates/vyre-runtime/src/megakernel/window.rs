@@ -14,7 +14,7 @@ use vyre_foundation::transform::fuse::{self, Bound, ScalarId, Stage};
 
 use super::kernel::{Body, Field, Slot};
 use super::op::Op;
-use super::session::{FEW, Resolved};
+use super::slice::{FEW, Resolved};
 
 /// The most items of a window.
 const MOST_ITEMS: usize = 8;

@@ -1,0 +1,285 @@
+//! Launches: the items of each in a table, and what comes back from them.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use vyre_driver::{Argument, Buffer, Dispatch, Error, Grid};
+use vyre_foundation::ir::{Element, Space};
+use vyre_foundation::launch::{Limits, Outcome};
+use vyre_foundation::transform::embed::Fault;
+
+use super::arena::Segment;
+use super::item::WorkItem;
+use super::kernel::{Column, Worker};
+use super::kernels::{Key, Runs};
+use super::report::{Failure, Figures, Report};
+use super::session::Session;
+use super::slice::{FEW, Resolved};
+use super::window::Unit;
+
+/// How units are launched.
+pub(super) struct Launching {
+    /// For each operation, the kernels of items with few elements and with many.
+    pub(super) buckets: Vec<[Key; 2]>,
+    /// Invocations of a workgroup, where the body does not say.
+    pub(super) width: u32,
+    /// The most workgroups of a launch.
+    pub(super) groups: u32,
+}
+
+/// Launches that are submitted together.
+#[derive(Default)]
+pub(super) struct Batch {
+    /// The columns of all launches.
+    work: Vec<u32>,
+    launches: Vec<Launch>,
+    /// The items of the launches, by their positions in the slice.
+    items: Vec<u32>,
+    /// What sorting takes.
+    pub(super) units: Vec<Unit>,
+    kernels: Vec<u32>,
+    sorted: Vec<Unit>,
+}
+
+struct Launch {
+    key: Key,
+    /// Where its columns begin.
+    at: u32,
+    /// How many units it has.
+    count: u32,
+    /// Its items, in the list of the batch.
+    items: Range<usize>,
+}
+
+impl Session {
+    /// Appends the launches of units that do not depend on each other, sorted by their kernels.
+    pub(super) fn fill(&mut self, launching: &Launching, items: &[Resolved], units: &[Unit]) {
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut keys: Vec<Key> = Vec::new();
+        let mut ends: Vec<u32> = Vec::new();
+        batch.kernels.clear();
+        let mut last = None;
+        for unit in units {
+            let key = self.key(launching, items, unit);
+            // Neighbours are often for the same kernel.
+            let kernel = match last {
+                Some((known, kernel)) if known == key => kernel,
+                _ => keys.iter().position(|known| *known == key).unwrap_or_else(|| {
+                    keys.push(key);
+                    ends.push(0);
+                    keys.len() - 1
+                }),
+            };
+            last = Some((key, kernel));
+            ends[kernel] += 1;
+            batch.kernels.push(kernel as u32);
+        }
+        let mut start = 0;
+        for end in &mut ends {
+            start += std::mem::replace(end, start);
+        }
+        // What is the start of each kernel's units becomes their end while they are sorted.
+        batch.sorted.clear();
+        batch.sorted.resize(units.len(), Unit { head: 0, window: None });
+        for (unit, &kernel) in units.iter().zip(&batch.kernels) {
+            let end = &mut ends[kernel as usize];
+            batch.sorted[*end as usize] = *unit;
+            *end += 1;
+        }
+        start = 0;
+        for (key, end) in keys.into_iter().zip(ends) {
+            let units = &batch.sorted[start as usize..end as usize];
+            start = end;
+            let at = batch.work.len() as u32;
+            for &column in &self.kernels.get(key).columns {
+                column_of(column, units, items, &self.windows.next, &mut batch.work);
+            }
+            let first = batch.items.len();
+            for unit in units {
+                batch.items.extend(self.windows.members(unit).map(|item| items[item as usize].position));
+            }
+            batch.launches.push(Launch { key, at, count: units.len() as u32, items: first..batch.items.len() });
+        }
+        self.batch = batch;
+    }
+
+    /// The kernel that a unit is for.
+    fn key(&self, launching: &Launching, items: &[Resolved], unit: &Unit) -> Key {
+        let item = &items[unit.head as usize];
+        match unit.window {
+            Some(window) => {
+                let fused = &self.windows.fused[window as usize];
+                Key::new(Runs::Window(window), &fused.body, fused.many, launching.width)
+            }
+            None => {
+                let many = item.length(item.op(&self.ops).body.extent.handle) > FEW;
+                launching.buckets[item.op as usize][usize::from(many)]
+            }
+        }
+    }
+
+    /// Runs launches, in order, and reports what happened to their items.
+    pub(super) fn run(&mut self, launching: &Launching, report: &mut Report) -> Result<(), Error> {
+        if self.batch.launches.is_empty() {
+            return Ok(());
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        let result = self.submit_batch(&batch, launching, report);
+        batch.work.clear();
+        batch.launches.clear();
+        batch.items.clear();
+        self.batch = batch;
+        result
+    }
+
+    fn submit_batch(&mut self, batch: &Batch, launching: &Launching, report: &mut Report) -> Result<(), Error> {
+        let work = self.device.upload(Element::U32, bytemuck::cast_slice(&batch.work))?;
+        if let Some(recommendation) = report.recommendation
+            && self.hits[0].len() < recommendation.hit_capacity
+            && batch.launches.iter().any(|launch| self.reports(launch))
+        {
+            self.hits[0] = self.device.allocate(Element::U32, u64::from(recommendation.hit_capacity))?;
+        }
+        loop {
+            let dispatches: Vec<Dispatch<'_>> =
+                batch.launches.iter().map(|launch| self.dispatch(launch, launching, &work)).collect();
+            let reports = self.device.submit(&dispatches)?.wait()?;
+            report.launches += reports.len() as u64;
+            for (launch, done) in batch.launches.iter().zip(reports) {
+                report.device += done.time;
+                self.record(launch, done.time, report);
+                report.interpreted += if launch.key.runs == Runs::All { u64::from(launch.count) } else { 0 };
+                if done.outcome != Outcome::Completed {
+                    let failed =
+                        batch.items[launch.items.clone()].iter().map(|&position| self.done + u64::from(position));
+                    report.failures.extend(failed.map(|item| (item, Failure::Unfinished(done.outcome.clone()))));
+                }
+            }
+            if !self.take_hits(batch, report)? {
+                break;
+            }
+        }
+        let notes = |launch: &Launch| self.kernels.get(launch.key).columns.contains(&Column::Fault);
+        if batch.launches.iter().any(notes) {
+            self.take_faults(report)?;
+        }
+        // If the rest of the slice fails, what has run must not run again.
+        for &position in &batch.items {
+            self.pending[position as usize] = WorkItem::default();
+        }
+        Ok(())
+    }
+
+    fn record(&self, launch: &Launch, time: Duration, report: &mut Report) {
+        let name = match launch.key.runs {
+            Runs::Op(op) => self.ops[op as usize].name(),
+            Runs::Window(window) => &self.windows.fused[window as usize].body.program.name,
+            Runs::All => "interpreter",
+        };
+        let known = report.kernels.iter().position(|figures| figures.name == name);
+        let figures = known.unwrap_or_else(|| {
+            report.kernels.push(Figures { name: name.into(), units: 0, launches: 0, time: Duration::ZERO });
+            report.kernels.len() - 1
+        });
+        let figures = &mut report.kernels[figures];
+        figures.units += u64::from(launch.count);
+        figures.launches += 1;
+        figures.time += time;
+    }
+
+    fn dispatch(&self, launch: &Launch, launching: &Launching, work: &Buffer) -> Dispatch<'_> {
+        let kernel = &self.kernels.get(launch.key).kernel;
+        let workers = match launch.key.worker {
+            Worker::Invocation => launch.count.div_ceil(launch.key.width),
+            Worker::Workgroup => launch.count,
+        };
+        let argument = |name: &str| -> Argument {
+            match name {
+                "work" => work.into(),
+                "arena" => self.arena.buffer(Segment::Plain).into(),
+                "atomics" => self.arena.buffer(Segment::Atomic).into(),
+                "faults" => (&self.faults).into(),
+                "hits" => (&self.hits[0]).into(),
+                "hit_count" => (&self.hits[1]).into(),
+                "at" => launch.at.into(),
+                "fuel" => self.config.fuel.into(),
+                // Columns follow each other, so their stride is the count, too.
+                _ => launch.count.into(),
+            }
+        };
+        let bound = kernel
+            .program()
+            .memory
+            .values()
+            .filter(|memory| matches!(memory.space, Space::Storage(_) | Space::Uniform));
+        let arguments = bound.map(|memory| (memory.name.as_str(), argument(&memory.name))).collect();
+        let grid = Grid::groups([workers.min(launching.groups), 1, 1]);
+        Dispatch { kernel, grid, arguments, limits: Limits::default() }
+    }
+
+    /// Takes what was reported. If that is more than there was memory for, there is enough now, and the batch has to run again.
+    fn take_hits(&mut self, batch: &Batch, report: &mut Report) -> Result<bool, Error> {
+        if !batch.launches.iter().any(|launch| self.reports(launch)) {
+            return Ok(false);
+        }
+        let count = words(&self.hits[1].read()?)[0];
+        self.hits[1].write(&[0; 4])?;
+        if count > self.hits[0].len() {
+            self.hits[0] = self.device.allocate(Element::U32, u64::from(count.next_power_of_two().max(count)))?;
+            report.reruns += 1;
+            return Ok(true);
+        }
+        if count > 0 {
+            report.hits.extend(words(&self.hits[0].slice(0..count)?.read()?));
+        }
+        Ok(false)
+    }
+
+    /// Whether there may be hits of a launch.
+    fn reports(&self, launch: &Launch) -> bool {
+        match launch.key.runs {
+            Runs::Op(op) => self.ops[op as usize].reports,
+            Runs::Window(_) => false,
+            Runs::All => self.ops.iter().any(|op| op.reports),
+        }
+    }
+
+    fn take_faults(&mut self, report: &mut Report) -> Result<(), Error> {
+        if words(&self.faults.slice(0..1)?.read()?)[0] == 0 {
+            return Ok(());
+        }
+        let noted = words(&self.faults.read()?);
+        for (position, word) in noted[1..].iter().enumerate() {
+            let failure = match Fault::noted(*word) {
+                None => continue,
+                Some(Fault::OutOfFuel) => Failure::OutOfFuel,
+                Some(Fault::Trapped(code)) => Failure::Trapped(code),
+            };
+            report.failures.push((self.done + position as u64, failure));
+        }
+        self.faults.write(&vec![0; 4 * noted.len()])
+    }
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytemuck::pod_collect_to_vec(bytes)
+}
+
+/// Appends what a column says of units.
+fn column_of(column: Column, units: &[Unit], items: &[Resolved], next: &[u32], work: &mut Vec<u32>) {
+    let item = |unit: &Unit, number: usize| {
+        let position = (0..number).fold(unit.head, |item, _| next[item as usize]);
+        &items[position as usize]
+    };
+    // One loop for each kind: choosing for each unit would take longer than what is chosen.
+    fn push(work: &mut Vec<u32>, units: &[Unit], value: impl Fn(&Unit) -> u32) {
+        work.extend(units.iter().map(value));
+    }
+    match column {
+        Column::Op => push(work, units, |unit| item(unit, 0).op),
+        Column::First(field) => push(work, units, |unit| item(unit, field.item).parts[field.handle].first),
+        Column::Length(field) => push(work, units, |unit| item(unit, field.item).parts[field.handle].length),
+        Column::Param(number) => push(work, units, |unit| item(unit, number).item.param),
+        Column::Fault => push(work, units, |unit| 1 + item(unit, 0).position),
+    }
+}

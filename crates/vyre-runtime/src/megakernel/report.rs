@@ -1,0 +1,68 @@
+//! What a drain tells of its items.
+
+use std::time::Duration;
+
+use vyre_foundation::launch::Outcome;
+
+use super::policy::Recommendation;
+
+/// Why an item was not, or not completely, executed. Whatever its other invocations wrote stays.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Failure {
+    /// There is no such operation.
+    UnknownOp,
+    /// A handle names no memory, or memory of the other segment than the operation uses.
+    UnknownHandle,
+    /// It writes memory that it uses in other elements, too.
+    Overlap,
+    /// An invocation took too many trips.
+    OutOfFuel,
+    /// An invocation trapped with this code.
+    Trapped(u32),
+    /// The launch that it was in did not end.
+    Unfinished(Outcome),
+}
+
+/// What a drain did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Items that were taken from the queue.
+    pub items: u64,
+    /// Items that failed, by their number in the session, and why.
+    pub failures: Vec<(u64, Failure)>,
+    /// What operations reported, in no order.
+    pub hits: Vec<u32>,
+    /// How often there was too little memory for hits, so that what reports them ran again.
+    pub reruns: u32,
+    /// Items that were left out because they would have changed nothing.
+    pub pruned: u64,
+    /// Items that were interpreted.
+    pub interpreted: u64,
+    /// What the policy said of the last slice.
+    pub recommendation: Option<Recommendation>,
+    /// What each kernel did.
+    pub kernels: Vec<Figures>,
+    /// Items that were run together with others of their window.
+    pub fused: u64,
+    /// Groups of items between barriers.
+    pub groups: u64,
+    /// Launches.
+    pub launches: u64,
+    /// From the first item to the end of the last.
+    pub elapsed: Duration,
+    /// What the launches took of it.
+    pub device: Duration,
+}
+
+/// What a kernel did.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// The name of its operation, or the names of those of its window; `interpreter` runs all.
+    pub name: String,
+    /// Items, or windows of items.
+    pub units: u64,
+    /// Launches.
+    pub launches: u64,
+    /// What they took.
+    pub time: Duration,
+}

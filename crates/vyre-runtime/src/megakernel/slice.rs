@@ -1,0 +1,280 @@
+//! A slice of the queue: what its items name, what they wait for, and which kernels they are for.
+
+use std::time::Instant;
+
+use vyre_driver::Error;
+use vyre_driver::plan::frontier::Wave;
+
+use super::arena::{Part, Segment};
+use super::item::{Traits, WorkItem};
+use super::kernel::Body;
+use super::kernels::{Key, Runs};
+use super::launch::Launching;
+use super::op::Op;
+use super::policy::{Mode, Recommendation, Request};
+use super::report::{Failure, Report};
+use super::session::Session;
+use super::window::Unit;
+
+/// Whether pruning pays, as measured.
+#[derive(Default)]
+pub(super) struct Worth {
+    slices: u64,
+    /// Nanoseconds for each item that was looked at, and for each that was executed.
+    pruning: f64,
+    executing: f64,
+    /// The part of the items that was left out.
+    left_out: f64,
+}
+
+impl Worth {
+    /// Now and then it is tried whatever it was worth.
+    fn is_pruning_worth_it(&self) -> bool {
+        self.slices.is_multiple_of(16) || self.left_out * self.executing > self.pruning
+    }
+
+    fn update(known: &mut f64, measured: f64) {
+        *known = if *known == 0.0 { measured } else { 0.75 * *known + 0.25 * measured };
+    }
+}
+
+/// An item whose handles are looked up.
+#[derive(Clone, Copy)]
+pub(super) struct Resolved {
+    pub(super) item: WorkItem,
+    /// Its position in the slice.
+    pub(super) position: u32,
+    pub(super) op: u32,
+    pub(super) parts: [Part; 3],
+}
+
+/// Items of so few elements get an invocation each.
+pub(super) const FEW: u32 = 8;
+
+/// An operation is hot after so many items.
+const HOT: u64 = 64;
+
+impl Resolved {
+    pub(super) fn op<'o>(&self, ops: &'o [Op]) -> &'o Op {
+        &ops[self.op as usize]
+    }
+
+    /// What one of its handles is called.
+    pub(super) fn handle(&self, handle: usize) -> u32 {
+        [self.item.input_handle, self.item.output_handle, self.item.param][handle]
+    }
+
+    /// How many words one of its handles names.
+    pub(super) fn length(&self, handle: usize) -> u32 {
+        self.parts[handle].length
+    }
+}
+
+impl Session {
+    /// Executes the items that are pending.
+    pub(super) fn slice(&mut self, report: &mut Report) -> Result<(), Error> {
+        let start = Instant::now();
+        let mut resolved = std::mem::take(&mut self.resolved);
+        resolved.clear();
+        let mut failed = Vec::new();
+        for (position, item) in self.pending.iter().enumerate() {
+            match self.resolve(*item, position as u32) {
+                Ok(Some(item)) => resolved.push(item),
+                Ok(None) => {}
+                Err(failure) => failed.push((position, failure)),
+            }
+        }
+        for (position, failure) in failed {
+            self.pending[position] = WorkItem::default();
+            report.failures.push((self.done + position as u64, failure));
+        }
+        if self.worth.is_pruning_worth_it() {
+            report.pruned += self.prune(&mut resolved)?;
+        }
+        self.hazards.find(&resolved, &self.ops, self.arena.handles());
+        let threshold = self.config.policy.hot_window_threshold;
+        self.windows.find(&resolved, &self.ops, self.hazards.dependencies(), threshold);
+        let recommendation = self.recommend(&resolved, report)?;
+        report.recommendation = Some(recommendation);
+        let compiles = recommendation.execution_mode == Mode::Jit;
+        let width = recommendation.geometry.width;
+        if compiles && recommendation.promote_hot_windows {
+            for (number, window) in (0..).zip(&mut self.windows.fused) {
+                let key = Key::new(Runs::Window(number), &window.body, window.many, width);
+                window.ready = self.kernels.request(key, &window.body, number);
+            }
+        }
+        self.windows.merge(self.hazards.dependencies(), compiles && recommendation.promote_hot_windows);
+        report.fused += (resolved.len() - self.windows.units.len()) as u64;
+
+        let buckets = self.buckets(&resolved, compiles, width)?;
+        let launching = Launching { buckets, width, groups: recommendation.worker_groups };
+        let all = 0..self.windows.units.len();
+        if self.windows.dependencies.is_empty() && self.config.budget == 0 {
+            // Nothing waits for anything, and there is no limit: the plan is one group of everything.
+            self.group(all, &resolved, &launching, report)?;
+        } else {
+            let waves: Vec<Wave> = self.windows.units.iter().map(|unit| self.wave(&resolved, unit)).collect();
+            let budget = if self.config.budget == 0 { u64::MAX } else { self.config.budget };
+            let plan = self.planner.plan(&waves, &self.windows.dependencies, self.arena.bytes(), budget, 0)?;
+            for group in plan.barriers.groups() {
+                self.group(group.iter().copied(), &resolved, &launching, report)?;
+            }
+        }
+        self.run(&launching, report)?;
+        for item in &resolved {
+            self.runs[item.op as usize] += 1;
+        }
+        self.worth.slices += 1;
+        Worth::update(&mut self.worth.executing, start.elapsed().as_nanos() as f64 / resolved.len().max(1) as f64);
+        self.resolved = resolved;
+        Ok(())
+    }
+
+    /// Appends a group of units, which do not depend on each other, to the batch.
+    fn group(
+        &mut self,
+        waves: impl Iterator<Item = usize>,
+        items: &[Resolved],
+        launching: &Launching,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        report.groups += 1;
+        let mut units = std::mem::take(&mut self.batch.units);
+        let mut reporting = Vec::new();
+        units.clear();
+        for wave in waves {
+            let unit = self.windows.units[wave];
+            let reports = items[unit.head as usize].op(&self.ops).reports;
+            if reports { reporting.push(unit) } else { units.push(unit) }
+        }
+        self.fill(launching, items, &units);
+        self.batch.units = units;
+        if !reporting.is_empty() {
+            // What reports hits may have to run again, alone, and before anybody changes what it reads.
+            self.run(launching, report)?;
+            self.fill(launching, items, &reporting);
+            self.run(launching, report)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves out items that would change nothing, and says how many.
+    fn prune(&mut self, resolved: &mut Vec<Resolved>) -> Result<u64, Error> {
+        let start = Instant::now();
+        let items: Vec<WorkItem> = resolved.iter().map(|item| item.item).collect();
+        let traits: Vec<Traits> = self.ops.iter().map(Op::traits).collect();
+        let mut kept = Vec::new();
+        let pruned = self.pruner.prune(&items, |op| traits[op as usize - 1], &mut kept)?;
+        let mut left_out = pruned.redundant_pairs.iter().map(|pair| pair.late).peekable();
+        if !pruned.redundant_pairs.is_empty() {
+            let mut index = 0;
+            let pending = &mut self.pending;
+            resolved.retain(|item| {
+                let stays = left_out.next_if_eq(&index).is_none();
+                if !stays {
+                    pending[item.position as usize] = WorkItem::default();
+                }
+                index += 1;
+                stays
+            });
+        }
+        let count = items.len().max(1) as f64;
+        Worth::update(&mut self.worth.pruning, start.elapsed().as_nanos() as f64 / count);
+        Worth::update(&mut self.worth.left_out, pruned.redundant_pairs.len() as f64 / count);
+        Ok(pruned.redundant_pairs.len() as u64)
+    }
+
+    /// Asks the policy how to launch items.
+    fn recommend(&self, items: &[Resolved], report: &Report) -> Result<Recommendation, Error> {
+        let count = |items: usize| u32::try_from(items).unwrap_or(u32::MAX);
+        let capabilities = self.device.capabilities();
+        let hot = items.iter().filter(|item| self.runs[item.op as usize] >= HOT).count();
+        let reporting = items.iter().filter(|item| item.op(&self.ops).reports).count() as u64;
+        let hits = (report.hits.len() as u64).div_ceil(reporting.max(1)).clamp(1, 1 << 10) as u32;
+        let request = Request {
+            requested_worker_groups: self.config.worker_groups,
+            max_compute_workgroups_per_dimension: u32::from(u16::MAX),
+            max_compute_invocations_per_workgroup: capabilities.max_workgroup_invocations,
+            // Only what reports hits needs room for them.
+            requested_hit_capacity: if reporting == 0 { 1 } else { 0 },
+            expected_hits_per_item: hits,
+            hot_opcode_count: count(hot),
+            hot_window_count: self.windows.hot,
+            resident_device_bytes: self.arena.bytes() + 4 * u64::from(self.faults.len()),
+            device_memory_budget_bytes: self.config.budget,
+            ..Request::direct(count(items.len()), 0, capabilities.max_workgroup_size[0])
+        };
+        self.config.policy.recommend(&request)
+    }
+
+    /// What a unit takes of memory while it runs: its columns.
+    fn wave(&self, items: &[Resolved], unit: &Unit) -> Wave {
+        let body = match unit.window {
+            Some(window) => &self.windows.fused[window as usize].body,
+            None => &items[unit.head as usize].op(&self.ops).body,
+        };
+        Wave { frontier_bytes: 8 * (1 + body.slots.len() as u64), ..Wave::default() }
+    }
+
+    /// Looks up what an item names. One of zeros is nothing.
+    fn resolve(&self, item: WorkItem, position: u32) -> Result<Option<Resolved>, Failure> {
+        if item == WorkItem::default() {
+            return Ok(None);
+        }
+        let number = item.op_handle.wrapping_sub(1);
+        let op = self.ops.get(number as usize).ok_or(Failure::UnknownOp)?;
+        let handles = [item.input_handle, item.output_handle, item.param];
+        let mut parts = [Part { segment: Segment::Plain, first: 0, length: 0 }; 3];
+        let views = op.views;
+        for (view, object) in views.iter().enumerate() {
+            let Some(object) = object else { continue };
+            let part = self.arena.get(handles[view]).ok_or(Failure::UnknownHandle)?;
+            let atomic = op.body.program.memory[*object].atomic;
+            if atomic != (part.segment == Segment::Atomic) {
+                return Err(Failure::UnknownHandle);
+            }
+            let same = |other: usize| {
+                views[other].is_some_and(|other_object| {
+                    handles[other] == handles[view]
+                        && (op.body.program.memory[*object].writable()
+                            || op.body.program.memory[other_object].writable())
+                })
+            };
+            if !op.elementwise && (0..view).any(same) {
+                return Err(Failure::Overlap);
+            }
+            parts[view] = part;
+        }
+        Ok(Some(Resolved { item, position, op: number, parts }))
+    }
+
+    /// Decides which kernels items of each operation are for, with few elements and with many. What has no kernel of its own yet is
+    /// interpreted.
+    fn buckets(&mut self, items: &[Resolved], compiles: bool, width: u32) -> Result<Vec<[Key; 2]>, Error> {
+        let mut wanted = vec![[false; 2]; self.ops.len()];
+        for item in items {
+            let length = item.length(item.op(&self.ops).body.extent.handle);
+            wanted[item.op as usize][usize::from(length > FEW)] = true;
+        }
+        let mut buckets = Vec::with_capacity(self.ops.len());
+        for (number, op) in (0..).zip(&self.ops) {
+            let mut keys = [false, true].map(|many| Key::new(Runs::Op(number), &op.body, many, width));
+            for (key, wanted) in keys.iter_mut().zip(wanted[number as usize]) {
+                if !wanted || (compiles && self.kernels.request(*key, &op.body, number)) {
+                    continue;
+                }
+                let all = Key { runs: Runs::All, ..*key };
+                let taken = (0..).zip(&self.ops).filter(|(_, op)| all.takes(&op.body));
+                let bodies: Vec<(u32, &Body)> = taken.map(|(number, op)| (number, &op.body)).collect();
+                // What is too much together is compiled by itself.
+                match self.kernels.require(all, &bodies) {
+                    Ok(()) => *key = all,
+                    Err(_) => self.kernels.require(*key, &[(number, &op.body)])?,
+                }
+            }
+            buckets.push(keys);
+        }
+        Ok(buckets)
+    }
+}
