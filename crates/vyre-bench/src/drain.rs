@@ -10,7 +10,7 @@ use vyre_driver::{Device, Error};
 use vyre_foundation::{text, validate};
 use vyre_runtime::megakernel::policy::Policy;
 use vyre_runtime::megakernel::ring::Pushed;
-use vyre_runtime::megakernel::{Config, Op, Segment, Session, WorkItem};
+use vyre_runtime::megakernel::{Config, Op, Order, Segment, Session, WorkItem};
 use vyre_wgpu::Wgpu;
 
 use crate::baseline::raw::Raw;
@@ -23,6 +23,15 @@ const SCALE: u32 = 1;
 const ROTATE: u32 = 3;
 const ACCUMULATE: u32 = 4;
 const SCAN: u32 = 5;
+
+/// A session with all operations of the file.
+fn session(device: &Device, config: Config) -> Result<Session, Error> {
+    let mut session = Session::new(device, config)?;
+    for program in validate::module(text::parse(OPS)?)? {
+        session.register(Op::new(program)?);
+    }
+    Ok(session)
+}
 
 /// A session with items on memory of its own.
 struct Queue {
@@ -40,10 +49,7 @@ impl Queue {
         shape: impl Fn(u32) -> [u32; 3],
     ) -> Result<Queue, Error> {
         let config = Config { plain_words: handles * words, policy, ..Config::of(device) };
-        let mut session = Session::new(device, config)?;
-        for program in validate::module(text::parse(OPS)?)? {
-            session.register(Op::new(program)?);
-        }
+        let mut session = session(device, config)?;
         for _ in 0..handles {
             session.allocate(Segment::Plain, words)?;
         }
@@ -51,13 +57,17 @@ impl Queue {
             let [op_handle, input, output] = shape(number);
             WorkItem { op_handle, input_handle: input + 1, output_handle: output + 1, param: 3 }
         };
-        let mut queue = Queue { session, items: (0..items).map(item).collect() };
-        // What is hot is known after some drains, and compiled behind them.
+        Ok(Queue::warm(session, (0..items).map(item).collect()))
+    }
+
+    /// What is hot is known after some drains, and compiled behind them.
+    fn warm(session: Session, items: Vec<WorkItem>) -> Queue {
+        let mut queue = Queue { session, items };
         for _ in 0..3 {
             queue.drain();
             queue.session.finish_compiling();
         }
-        Ok(queue)
+        queue
     }
 
     /// Drains the queue; gives what the launches took.
@@ -78,6 +88,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     let cpu = Device::open(&Cpu::default())?;
     words(report, &cpu)?;
     modes(report, &cpu)?;
+    orders(report, &cpu)?;
     if report.wants("wgpu_vs_submit_per_item") || report.wants("wgpu_vs_dispatch_per_item") {
         gpu(report)?;
     }
@@ -159,6 +170,39 @@ fn modes(report: &Report, device: &Device) -> Result<(), Error> {
         },
         &mut [(of_windows, &mut || {
             alone.drain();
+        })],
+    );
+    Ok(())
+}
+
+/// What counters are worth: chains of very different lengths.
+fn orders(report: &Report, device: &Device) -> Result<(), Error> {
+    const CHAINS: u32 = 64;
+    const LONGEST: u32 = 512;
+    const WORDS: u32 = 256;
+    let links = (0..LONGEST).flat_map(|link| (0..CHAINS).map(move |chain| (link, chain)));
+    let links = links.filter(|(link, chain)| link * (chain + 1) < LONGEST);
+    let item = |(link, chain)| {
+        let [input_handle, output_handle] = [link % 2, (link + 1) % 2].map(|side| 1 + 2 * chain + side);
+        WorkItem { op_handle: ROTATE, input_handle, output_handle, param: 0 }
+    };
+    let items: Vec<WorkItem> = links.map(item).collect();
+    let queue = |order: Order| -> Result<Queue, Error> {
+        let policy = Policy { hot_window_threshold: u32::MAX, ..Config::default().policy };
+        let config = Config { plain_words: 2 * CHAINS * WORDS, policy, order, ..Config::of(device) };
+        let mut session = session(device, config)?;
+        for _ in 0..2 * CHAINS {
+            session.allocate(Segment::Plain, WORDS)?;
+        }
+        Ok(Queue::warm(session, items.clone()))
+    };
+    let (mut counted, mut barriers) = (queue(Order::Counters)?, queue(Order::Barriers)?);
+    report.compare(
+        &mut || {
+            counted.drain();
+        },
+        &mut [(line("counters_vs_barriers", "cpu", "barriers", items.len() as u32), &mut || {
+            barriers.drain();
         })],
     );
     Ok(())

@@ -121,6 +121,8 @@ impl Backend for Cpu {
             memory_bytes: physical_memory(),
             max_loop_trips: None,
             threads: Some(pool.threads() as u32),
+            // A workgroup stays on its thread, and these processors make nobody's writes visible before earlier ones.
+            independent_groups: cfg!(target_arch = "x86_64"),
             reasons: Vec::new(),
             floats: Floats::EXACT,
         };

@@ -38,6 +38,9 @@ pub struct Capabilities {
     pub max_loop_trips: Option<u64>,
     /// Threads that execute workgroups, for devices that have such.
     pub threads: Option<u32>,
+    /// Whether a workgroup that has begun goes on whatever others do, and whether one that sees another's atomic operation sees
+    /// what that one wrote before a barrier in front of it. Then workgroups may wait for each other.
+    pub independent_groups: bool,
     /// Why it is this device, where the backend had several to choose from: a line for each.
     pub reasons: Vec<String>,
     /// How its floats behave.

@@ -43,6 +43,7 @@ impl Backend for Null {
             memory_bytes: self.memory_bytes,
             max_loop_trips: None,
             threads: None,
+            independent_groups: false,
             reasons: Vec::new(),
             floats: Floats::EXACT,
         };

@@ -53,6 +53,7 @@ impl Backend for Oracle {
             memory_bytes: None,
             max_loop_trips: None,
             threads: Some(1),
+            independent_groups: false,
             reasons: Vec::new(),
             floats: Floats::EXACT,
         };

@@ -1,18 +1,19 @@
 //! Megakernels do what their items would do one after the other.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
-use vyre_cpu::Cpu;
+use vyre_cpu::{Cpu, Execution};
 use vyre_driver::backend;
 use vyre_driver::{Capabilities, Device, Error, Oracle};
 use vyre_foundation::ir::Program;
 use vyre_foundation::{Validated, text, validate};
-use vyre_runtime::megakernel::policy::Policy;
+use vyre_runtime::megakernel::policy::{Policy, Sizing};
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
-use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Report, Segment, Session, WorkItem};
+use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Order, Report, Segment, Session, WorkItem};
 use vyre_wgpu::Wgpu;
 
 const OPS: [&str; 9] = ["scale", "sum", "rotate", "accumulate", "scan", "histogram", "checked", "spin", "find"];
@@ -247,6 +248,28 @@ fn chains_that_come_often_are_fused() {
     // What goes across the elements of its input waits for all of them.
     let across = [link(SCALE, 4, 6, 3), link(ROTATE, 6, 4, 0)].repeat(20);
     assert_eq!(check(&device, &configs()[0], &across).fused, 0);
+}
+
+#[test]
+fn items_wait_for_those_they_depend_on() {
+    // All operations have workgroups of this size, and none reports hits.
+    let sizing = Sizing::Preferred(NonZeroU32::new(32).unwrap());
+    let policy = Policy { hot_window_threshold: u32::MAX, sizing, ..compiling() };
+    let config = Config { order: Order::Counters, policy, ..configs()[0].clone() };
+    for execution in [None, Some(Execution::Portable)] {
+        let device = Device::open(&Cpu { threads: Some(3), execution }).unwrap();
+        let mut runner = TestRunner::new_with_rng(Cases::with_cases(25), TestRunner::deterministic().new_rng());
+        let items = proptest::collection::vec(proptest::array::uniform4(any::<u32>()), 2..200);
+        runner
+            .run(&items, |items| {
+                let items = items.into_iter().map(|[op, rest @ ..]| item([op % 9, rest[0], rest[1], rest[2]]));
+                let items: Vec<WorkItem> = items.collect();
+                let report = check(&device, &config, &items);
+                assert!(report.counted > 0 || report.groups <= 1, "{report:?}");
+                Ok(())
+            })
+            .unwrap();
+    }
 }
 
 #[test]

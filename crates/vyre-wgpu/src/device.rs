@@ -348,6 +348,7 @@ fn capabilities(
         memory_bytes: None,
         max_loop_trips,
         threads: None,
+        independent_groups: false,
         reasons: Vec::new(),
         // Until they have been tried.
         floats: Floats { exact_f32: false, fused_fma: false, subnormals: false, infinities_and_nans: false },

@@ -3,6 +3,10 @@
 //! The host resolves items before a launch: a table, `work`, has a [column](Column) for each thing that an operation has to know of
 //! an item, such as the first word of its input. A worker is an invocation or a workgroup; it takes every item whose number is its
 //! own plus a multiple of how many workers there are, so all items are done whatever the grid.
+//!
+//! Claimants share a queue of [`ready`](Ready) items instead: who has done an item counts it for those that wait for it, goes on with
+//! one of those that wait no more, and leaves the others in the queue. That takes workers that make progress whatever others do: one
+//! looks into the queue until something comes.
 
 use vyre_driver::Error;
 use vyre_foundation::ir::{
@@ -18,6 +22,8 @@ pub(super) enum Worker {
     Invocation,
     /// A workgroup: for longer items, and for operations whose invocations work together.
     Workgroup,
+    /// A workgroup that claims items when those that they wait for are done, instead of items that wait for nothing.
+    Claimant,
 }
 
 /// What stands in a column of the table. The operation comes first in a kernel of several.
@@ -33,6 +39,23 @@ pub(super) enum Column {
     Param(usize),
     /// Where faults of the item are noted.
     Fault,
+    /// Where in the table those that wait for the item begin, and how many there are.
+    Successors,
+    SuccessorCount,
+}
+
+/// Where in the memory of claimants is what, for a number of items. All of it is atomic.
+pub(super) struct Ready;
+
+impl Ready {
+    /// How many places of the queue were claimed.
+    pub(super) const CLAIMED: u32 = 0;
+    /// How many were filled.
+    pub(super) const FILLED: u32 = 1;
+    /// How many items are done: not all of them went through the queue.
+    pub(super) const DONE: u32 = 2;
+    /// The queue, of items each plus one. Behind it is how many others each item waits for.
+    pub(super) const QUEUE: u32 = 3;
 }
 
 /// A handle of an item.
@@ -81,10 +104,11 @@ impl Kernel {
     /// A kernel for items of these operations, by their numbers, in workgroups of this many invocations.
     pub(super) fn new(bodies: &[(u32, &Body)], worker: Worker, width: u32) -> Result<Kernel, Error> {
         let name = if let [(_, body)] = bodies { &body.program.name } else { "interpreter" };
-        let mut maker = Maker::new(name, bodies, width);
+        let mut maker = Maker::new(name, bodies, worker, width);
         match worker {
             Worker::Invocation => maker.by_invocation(bodies),
             Worker::Workgroup => maker.by_workgroup(bodies),
+            Worker::Claimant => maker.by_claimant(bodies),
         }
         let Maker { mut program, columns, .. } = maker;
         program.push(program.body, Operation::Return, [], &[], [], Span::NONE);
@@ -125,6 +149,7 @@ struct Maker {
     atomics: Option<MemId>,
     faults: Option<MemId>,
     hits: Option<[MemId; 2]>,
+    ready: Option<MemId>,
     /// Uniforms.
     at: ValueId,
     count: ValueId,
@@ -136,7 +161,7 @@ struct Maker {
 }
 
 impl Maker {
-    fn new(name: &str, bodies: &[(u32, &Body)], width: u32) -> Maker {
+    fn new(name: &str, bodies: &[(u32, &Body)], worker: Worker, width: u32) -> Maker {
         let mut program = Program::new(name, [width, 1, 1]);
         let mut object = |name: &str, space, atomic| {
             let (element, length) = (Element::U32, (space == Space::Uniform).then_some(1));
@@ -156,6 +181,7 @@ impl Maker {
         let faults = any(|body| body.facts.faults).then(|| object("faults", read_write, true));
         let hits = any(|body| body.has(Slot::Hits))
             .then(|| [object("hits", Space::Storage(Access::Write), false), object("hit_count", read_write, true)]);
+        let ready = (worker == Worker::Claimant).then(|| object("ready", read_write, true));
         let [at, count, stride] = ["at", "count", "stride"].map(|name| object(name, Space::Uniform, false));
         let fuel = faults.map(|_| object("fuel", Space::Uniform, false));
         let body = program.body;
@@ -163,7 +189,11 @@ impl Maker {
         let [at, count, stride] = [at, count, stride].map(&mut load);
         let fuel = fuel.map(&mut load);
         let capacity = hits.map(|[hits, _]| emit(&mut program, body, Operation::Length(hits), &[], Type::U32));
-        let columns = columns(bodies);
+        let mut columns = columns(bodies);
+        if ready.is_some() {
+            columns.extend([Column::Successors, Column::SuccessorCount]);
+        }
+        let arrays = Vec::new();
         Maker {
             program,
             width,
@@ -173,12 +203,13 @@ impl Maker {
             atomics,
             faults,
             hits,
+            ready,
             at,
             count,
             stride,
             fuel,
             capacity,
-            arrays: vec![],
+            arrays,
         }
     }
 
@@ -218,29 +249,133 @@ impl Maker {
         let first = self.emit(body, Operation::GroupIndex, &[]);
         let workers = self.emit(body, Operation::GroupCount(Axis::X), &[]);
         let local = self.emit(body, Operation::LocalIndex, &[]);
-        self.items(body, first, workers, |maker, to, item| {
-            maker.arms(to, item, bodies, &|maker, to, item, body| {
-                let (zero, one, width) = (maker.literal(0), maker.literal(1), maker.literal(maker.width));
-                let length = item.length(body);
-                let groups = maker.groups(to, length, width);
-                maker.nested(to, [zero, groups, one], |maker, to, group| {
-                    let start = maker.emit(to, Operation::Mul, &[group, width]);
-                    let index = maker.emit(to, Operation::Add, &[start, local]);
-                    let position = Position { index, local, group, groups };
-                    if body.facts.collective {
-                        maker.run(to, item, body, position);
-                        return;
-                    }
-                    let inside = emit(&mut maker.program, to, Operation::Lt, &[index, length], Type::Bool);
-                    let (then, otherwise) = (maker.program.block(), maker.program.block());
-                    maker.run(then, item, body, position);
-                    for block in [then, otherwise] {
-                        maker.program.push(block, Operation::Yield, [], &[], [], Span::NONE);
-                    }
-                    maker.program.push(to, Operation::If, [inside], &[], [then, otherwise], Span::NONE);
+        self.items(body, first, workers, |maker, to, item| maker.by_groups(to, item, bodies, local));
+    }
+
+    /// A workgroup goes through the workgroups of an item.
+    fn by_groups(&mut self, to: BlockId, item: &Item, bodies: &[(u32, &Body)], local: ValueId) {
+        self.arms(to, item, bodies, &|maker, to, item, body| {
+            let (zero, one, width) = (maker.literal(0), maker.literal(1), maker.literal(maker.width));
+            let length = item.length(body);
+            let groups = maker.groups(to, length, width);
+            maker.nested(to, [zero, groups, one], |maker, to, group| {
+                let start = maker.emit(to, Operation::Mul, &[group, width]);
+                let index = maker.emit(to, Operation::Add, &[start, local]);
+                let position = Position { index, local, group, groups };
+                if body.facts.collective {
+                    maker.run(to, item, body, position);
+                    return;
+                }
+                let inside = maker.test(to, Operation::Lt, [index, length]);
+                maker.choose(to, inside, [], |maker, to| {
+                    maker.run(to, item, body, position);
+                    []
                 });
             });
         });
+    }
+
+    /// Workers that are workgroups claim items until all are claimed. The first invocation of a workgroup does it for the others.
+    fn by_claimant(&mut self, bodies: &[(u32, &Body)]) {
+        let Some(ready) = self.ready else { return };
+        let body = self.program.body;
+        let [zero, one, none] = [0, 1, u32::MAX].map(|number| self.literal(number));
+        let [claimed, filled, done, queue] =
+            [Ready::CLAIMED, Ready::FILLED, Ready::DONE, Ready::QUEUE].map(|at| self.literal(at));
+        let local = self.emit(body, Operation::LocalIndex, &[]);
+        let leads = self.test(body, Operation::Eq, [local, zero]);
+        let waits = self.emit(body, Operation::Add, &[queue, self.count]);
+
+        let turn = self.program.block();
+        let kept = self.program.param(turn, Type::U32);
+        let is_free = self.test(turn, Operation::Eq, [kept, none]);
+        let claims = emit(&mut self.program, turn, Operation::And, &[leads, is_free], Type::Bool);
+        let [item] = self.choose(turn, claims, [kept], |maker, to| {
+            let place = maker.emit(to, Operation::AtomicAdd(ready), &[claimed, one]);
+            let exists = maker.test(to, Operation::Lt, [place, maker.count]);
+            maker.choose(to, exists, [none], |maker, to| {
+                let at = maker.emit(to, Operation::Add, &[queue, place]);
+                let look = maker.program.block();
+                // A look that changes nothing, but is not the same as the one before.
+                let found = maker.emit(look, Operation::AtomicOr(ready), &[at, zero]);
+                let is_there = maker.test(look, Operation::Ne, [found, zero]);
+                maker.leave(look, is_there, &[found]);
+                let all = maker.emit(look, Operation::AtomicOr(ready), &[done, zero]);
+                let is_over = maker.test(look, Operation::Eq, [all, maker.count]);
+                maker.leave(look, is_over, &[zero]);
+                maker.program.push(look, Operation::Continue, [], &[], [], Span::NONE);
+                let looking = maker.program.push(to, Operation::Loop, [], &[Type::U32], [look], Span::NONE);
+                let found = maker.program.insts[looking].results[0];
+                [maker.emit(to, Operation::Sub, &[found, one])]
+            })
+        });
+        let item = self.emit(turn, Operation::Broadcast, &[item]);
+        let is_over = self.test(turn, Operation::Eq, [item, none]);
+        self.leave(turn, is_over, &[]);
+        let item = self.item(turn, item);
+        self.by_groups(turn, &item, bodies, local);
+        // Whoever goes on with what waited for this item sees all that the workgroup wrote.
+        self.program.push(turn, Operation::StorageBarrier, [], &[], [], Span::NONE);
+        let [next] = self.choose(turn, leads, [none], |maker, to| {
+            maker.emit(to, Operation::AtomicAdd(ready), &[done, one]);
+            let [first, count] = [Column::Successors, Column::SuccessorCount].map(|column| item.known(column));
+            let end = maker.emit(to, Operation::Add, &[first, count]);
+            let body = maker.program.block();
+            let [at, next] = [Type::U32; 2].map(|ty| maker.program.param(body, ty));
+            let is_over = maker.test(body, Operation::Ge, [at, end]);
+            maker.leave(body, is_over, &[next]);
+            let successor = maker.emit(body, Operation::Load(maker.work), &[at]);
+            let its_count = maker.emit(body, Operation::Add, &[waits, successor]);
+            let missing = maker.emit(body, Operation::AtomicSub(ready), &[its_count, one]);
+            let is_ready = maker.test(body, Operation::Eq, [missing, one]);
+            let [next] = maker.choose(body, is_ready, [next], |maker, to| {
+                let is_free = maker.test(to, Operation::Eq, [next, none]);
+                let is_kept = maker.test(to, Operation::Ne, [next, none]);
+                maker.choose(to, is_kept, [], |maker, to| {
+                    let place = maker.emit(to, Operation::AtomicAdd(ready), &[filled, one]);
+                    let at = maker.emit(to, Operation::Add, &[queue, place]);
+                    let entry = maker.emit(to, Operation::Add, &[successor, one]);
+                    maker.emit(to, Operation::AtomicExchange(ready), &[at, entry]);
+                    []
+                });
+                [maker.emit(to, Operation::Select, &[is_free, successor, next])]
+            });
+            let following = maker.emit(body, Operation::Add, &[at, one]);
+            maker.program.push(body, Operation::Continue, [following, next], &[], [], Span::NONE);
+            let looped = maker.program.push(to, Operation::Loop, [first, none], &[Type::U32], [body], Span::NONE);
+            [maker.program.insts[looped].results[0]]
+        });
+        self.program.push(turn, Operation::Continue, [next], &[], [], Span::NONE);
+        self.program.push(body, Operation::Loop, [none], &[], [turn], Span::NONE);
+    }
+
+    /// Compares two words.
+    fn test(&mut self, to: BlockId, op: Operation, operands: [ValueId; 2]) -> ValueId {
+        emit(&mut self.program, to, op, &operands, Type::Bool)
+    }
+
+    /// Does something if a condition holds, and gives its words, or others if it does not.
+    fn choose<const N: usize>(
+        &mut self,
+        to: BlockId,
+        condition: ValueId,
+        others: [ValueId; N],
+        fill: impl FnOnce(&mut Maker, BlockId) -> [ValueId; N],
+    ) -> [ValueId; N] {
+        let (then, otherwise) = (self.program.block(), self.program.block());
+        let words = fill(self, then);
+        self.program.push(then, Operation::Yield, words, &[], [], Span::NONE);
+        self.program.push(otherwise, Operation::Yield, others, &[], [], Span::NONE);
+        let chosen = self.program.push(to, Operation::If, [condition], &[Type::U32; N], [then, otherwise], Span::NONE);
+        std::array::from_fn(|word| self.program.insts[chosen].results[word])
+    }
+
+    /// Leaves the loop with these words if a condition holds.
+    fn leave(&mut self, to: BlockId, condition: ValueId, words: &[ValueId]) {
+        let (leave, stay) = (self.program.block(), self.program.block());
+        self.program.push(leave, Operation::Break, words.iter().copied(), &[], [], Span::NONE);
+        self.program.push(stay, Operation::Yield, [], &[], [], Span::NONE);
+        self.program.push(to, Operation::If, [condition], &[], [leave, stay], Span::NONE);
     }
 
     /// How many workgroups of a size there are for a length.
@@ -261,17 +396,23 @@ impl Maker {
     fn items(&mut self, to: BlockId, first: ValueId, workers: ValueId, body: impl Fn(&mut Maker, BlockId, &Item)) {
         let range = [first, self.count, workers];
         self.nested(to, range, |maker, to, number| {
-            let mut at = maker.emit(to, Operation::Add, &[maker.at, number]);
-            let mut item = Item { columns: Vec::new() };
-            for (position, column) in maker.columns.clone().into_iter().enumerate() {
-                if position > 0 {
-                    at = maker.emit(to, Operation::Add, &[at, maker.stride]);
-                }
-                let value = maker.emit(to, Operation::Load(maker.work), &[at]);
-                item.columns.push((column, value));
-            }
+            let item = maker.item(to, number);
             body(maker, to, &item);
         });
+    }
+
+    /// Looks up what is known of an item.
+    fn item(&mut self, to: BlockId, number: ValueId) -> Item {
+        let mut at = self.emit(to, Operation::Add, &[self.at, number]);
+        let mut item = Item { columns: Vec::new() };
+        for (position, column) in self.columns.clone().into_iter().enumerate() {
+            if position > 0 {
+                at = self.emit(to, Operation::Add, &[at, self.stride]);
+            }
+            let value = self.emit(to, Operation::Load(self.work), &[at]);
+            item.columns.push((column, value));
+        }
+        item
     }
 
     /// Chooses by the operation of an item.

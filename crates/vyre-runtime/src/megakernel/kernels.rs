@@ -38,7 +38,7 @@ impl Key {
 
     /// Whether a body can be run by an interpreter like this.
     pub(super) fn takes(&self, body: &Body) -> bool {
-        !body.facts.collective || (self.worker == Worker::Workgroup && body.program.workgroup_size[0] == self.width)
+        !body.facts.collective || (self.worker != Worker::Invocation && body.program.workgroup_size[0] == self.width)
     }
 }
 
@@ -87,15 +87,16 @@ impl Kernels {
     }
 
     /// Whether a kernel is there. If it is not, somebody compiles it.
-    pub(super) fn request(&mut self, key: Key, body: &Body, number: u32) -> bool {
+    pub(super) fn request(&mut self, key: Key, bodies: impl FnOnce() -> Vec<(u32, Body)>) -> bool {
         self.take_finished();
         if let Entry::Vacant(unknown) = self.known.entry(key) {
             unknown.insert(State::Coming);
             self.coming += 1;
-            let (device, body, finish) = (self.device.clone(), body.clone(), self.finish.clone());
+            let (device, bodies, finish) = (self.device.clone(), bodies(), self.finish.clone());
             std::thread::spawn(move || {
+                let bodies: Vec<(u32, &Body)> = bodies.iter().map(|(number, body)| (*number, body)).collect();
                 // Nobody waits for it any more if the session is gone.
-                let _ = finish.send((key, compile(&device, key, &[(number, &body)])));
+                let _ = finish.send((key, compile(&device, key, &bodies)));
             });
         }
         matches!(self.known.get(&key), Some(State::Ready(_)))

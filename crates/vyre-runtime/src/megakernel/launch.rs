@@ -10,7 +10,7 @@ use vyre_foundation::transform::embed::Fault;
 
 use super::arena::Segment;
 use super::item::WorkItem;
-use super::kernel::{Column, Worker};
+use super::kernel::{Column, Ready, Worker};
 use super::kernels::{Key, Runs};
 use super::report::{Failure, Figures, Report};
 use super::session::Session;
@@ -35,6 +35,8 @@ pub(super) struct Batch {
     launches: Vec<Launch>,
     /// The items of the launches, by their positions in the slice.
     items: Vec<u32>,
+    /// What claimants share, if there are such.
+    ready: Vec<u32>,
     /// What sorting takes.
     pub(super) units: Vec<Unit>,
     kernels: Vec<u32>,
@@ -103,6 +105,50 @@ impl Session {
         self.batch = batch;
     }
 
+    /// Appends one launch of all units, with what each of them waits for.
+    pub(super) fn fill_counted(&mut self, key: Key, items: &[Resolved]) {
+        let (units, dependencies) = (&self.windows.units, &self.windows.dependencies);
+        let count = units.len();
+        let mut missing = vec![0; count];
+        let mut ends = vec![0; count];
+        for dependency in dependencies {
+            missing[dependency.after] += 1;
+            ends[dependency.before] += 1;
+        }
+        let counts = ends.clone();
+        let batch = &mut self.batch;
+        let at = batch.work.len() as u32;
+        let columns = &self.kernels.get(key).columns;
+        let mut start = at + (columns.len() * count) as u32;
+        for end in &mut ends {
+            start += std::mem::replace(end, start);
+        }
+        for &column in columns {
+            match column {
+                Column::Successors => batch.work.extend(&ends),
+                Column::SuccessorCount => batch.work.extend(&counts),
+                _ => column_of(column, units, items, &self.windows.next, &mut batch.work),
+            }
+        }
+        batch.work.resize(start as usize, 0);
+        for dependency in dependencies {
+            let end = &mut ends[dependency.before];
+            batch.work[*end as usize] = dependency.after as u32;
+            *end += 1;
+        }
+        // What others wait for comes first.
+        let free = (0..count).filter(|&unit| missing[unit] == 0);
+        let (awaited, others): (Vec<usize>, Vec<usize>) = free.partition(|&unit| counts[unit] > 0);
+        let mut ready = vec![0; Ready::QUEUE as usize];
+        ready.extend(awaited.iter().chain(&others).map(|&unit| unit as u32 + 1));
+        ready[Ready::FILLED as usize] = ready.len() as u32 - Ready::QUEUE;
+        ready.resize(Ready::QUEUE as usize + count, 0);
+        ready.extend(missing);
+        batch.ready = ready;
+        batch.items.extend(units.iter().map(|unit| items[unit.head as usize].position));
+        batch.launches.push(Launch { key, at, count: count as u32, items: 0..count });
+    }
+
     /// The kernel that a unit is for.
     fn key(&self, launching: &Launching, items: &[Resolved], unit: &Unit) -> Key {
         let item = &items[unit.head as usize];
@@ -126,6 +172,7 @@ impl Session {
         let mut batch = std::mem::take(&mut self.batch);
         let result = self.submit_batch(&batch, launching, report);
         batch.work.clear();
+        batch.ready.clear();
         batch.launches.clear();
         batch.items.clear();
         self.batch = batch;
@@ -134,6 +181,10 @@ impl Session {
 
     fn submit_batch(&mut self, batch: &Batch, launching: &Launching, report: &mut Report) -> Result<(), Error> {
         let work = self.device.upload(Element::U32, bytemuck::cast_slice(&batch.work))?;
+        let ready = match batch.ready.as_slice() {
+            [] => work.clone(),
+            ready => self.device.upload(Element::U32, bytemuck::cast_slice(ready))?,
+        };
         if let Some(recommendation) = report.recommendation
             && self.hits[0].len() < recommendation.hit_capacity
             && batch.launches.iter().any(|launch| self.reports(launch))
@@ -142,7 +193,7 @@ impl Session {
         }
         loop {
             let dispatches: Vec<Dispatch<'_>> =
-                batch.launches.iter().map(|launch| self.dispatch(launch, launching, &work)).collect();
+                batch.launches.iter().map(|launch| self.dispatch(launch, launching, [&work, &ready])).collect();
             let reports = self.device.submit(&dispatches)?.wait()?;
             report.launches += reports.len() as u64;
             for (launch, done) in batch.launches.iter().zip(reports) {
@@ -187,11 +238,12 @@ impl Session {
         figures.time += time;
     }
 
-    fn dispatch(&self, launch: &Launch, launching: &Launching, work: &Buffer) -> Dispatch<'_> {
+    fn dispatch(&self, launch: &Launch, launching: &Launching, [work, ready]: [&Buffer; 2]) -> Dispatch<'_> {
         let kernel = &self.kernels.get(launch.key).kernel;
         let workers = match launch.key.worker {
             Worker::Invocation => launch.count.div_ceil(launch.key.width),
             Worker::Workgroup => launch.count,
+            Worker::Claimant => self.device.capabilities().threads.unwrap_or(1).min(launch.count),
         };
         let argument = |name: &str| -> Argument {
             match name {
@@ -200,6 +252,7 @@ impl Session {
                 "atomics" => self.arena.buffer(Segment::Atomic).into(),
                 "faults" => (&self.faults).into(),
                 "hits" => (&self.hits[0]).into(),
+                "ready" => ready.into(),
                 "hit_count" => (&self.hits[1]).into(),
                 "at" => launch.at.into(),
                 "fuel" => self.config.fuel.into(),
@@ -240,7 +293,7 @@ impl Session {
         match launch.key.runs {
             Runs::Op(op) => self.ops[op as usize].reports,
             Runs::Window(_) => false,
-            Runs::All => self.ops.iter().any(|op| op.reports),
+            Runs::All => launch.key.worker != Worker::Claimant && self.ops.iter().any(|op| op.reports),
         }
     }
 
@@ -281,5 +334,7 @@ fn column_of(column: Column, units: &[Unit], items: &[Resolved], next: &[u32], w
         Column::Length(field) => push(work, units, |unit| item(unit, field.item).parts[field.handle].length),
         Column::Param(number) => push(work, units, |unit| item(unit, number).item.param),
         Column::Fault => push(work, units, |unit| 1 + item(unit, 0).position),
+        // Only who knows what items wait for fills these.
+        Column::Successors | Column::SuccessorCount => {}
     }
 }

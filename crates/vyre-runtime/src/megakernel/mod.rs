@@ -27,4 +27,4 @@ pub use arena::{Handle, Segment};
 pub use item::{Access, Traits, WorkItem};
 pub use op::Op;
 pub use report::{Failure, Figures, Report};
-pub use session::{Config, Session};
+pub use session::{Config, Order, Session};

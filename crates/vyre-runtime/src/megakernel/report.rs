@@ -46,6 +46,8 @@ pub struct Report {
     pub fused: u64,
     /// Groups of items between barriers.
     pub groups: u64,
+    /// Items that waited for counters instead of barriers.
+    pub counted: u64,
     /// Launches.
     pub launches: u64,
     /// From the first item to the end of the last.

@@ -18,7 +18,7 @@ use super::policy::{Policy, Sizing};
 use super::redundancy::Pruner;
 use super::report::Report;
 use super::ring::{Drained, Otherwise, Pushed, Ring};
-use super::slice::{Resolved, Worth};
+use super::slice::{Pace, Resolved, Worth};
 use super::window::Windows;
 
 /// What a session has.
@@ -40,6 +40,20 @@ pub struct Config {
     pub budget: u64,
     /// Decides how slices are launched.
     pub policy: Policy,
+    /// What items wait for.
+    pub order: Order,
+}
+
+/// What items wait for that depend on others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// What takes less time, as measured.
+    #[default]
+    Measured,
+    /// All items of the groups before theirs.
+    Barriers,
+    /// Only those that they depend on, where the device has [workgroups that can wait](vyre_driver::Capabilities::independent_groups).
+    Counters,
 }
 
 impl Default for Config {
@@ -52,6 +66,7 @@ impl Default for Config {
             fuel: 1 << 20,
             worker_groups: 0,
             budget: 0,
+            order: Order::Measured,
             policy: Policy {
                 sizing: NonZeroU32::new(64).map_or(Sizing::Widest, Sizing::Preferred),
                 ..Policy::default()
@@ -97,6 +112,7 @@ pub struct Session {
     pub(super) windows: Windows,
     pub(super) pruner: Pruner,
     pub(super) worth: Worth,
+    pub(super) pace: Pace,
     pub(super) planner: frontier::Planner,
     /// The memory of the slice before, which the next one uses again.
     pub(super) resolved: Vec<Resolved>,
@@ -128,6 +144,7 @@ impl Session {
             windows: Windows::default(),
             pruner: Pruner::default(),
             worth: Worth::default(),
+            pace: Pace::default(),
             planner: frontier::Planner::default(),
             resolved: Vec::new(),
             batch: Batch::default(),

@@ -7,13 +7,13 @@ use vyre_driver::plan::frontier::Wave;
 
 use super::arena::{Part, Segment};
 use super::item::{Traits, WorkItem};
-use super::kernel::Body;
+use super::kernel::{Body, Worker};
 use super::kernels::{Key, Runs};
 use super::launch::Launching;
 use super::op::Op;
 use super::policy::{Mode, Recommendation, Request};
 use super::report::{Failure, Report};
-use super::session::Session;
+use super::session::{Order, Session};
 use super::window::Unit;
 
 /// Whether pruning pays, as measured.
@@ -32,10 +32,26 @@ impl Worth {
     fn is_pruning_worth_it(&self) -> bool {
         self.slices.is_multiple_of(16) || self.left_out * self.executing > self.pruning
     }
+}
 
-    fn update(known: &mut f64, measured: f64) {
-        *known = if *known == 0.0 { measured } else { 0.75 * *known + 0.25 * measured };
+/// Nanoseconds that an item of a slice with dependencies took; 0 is not known.
+#[derive(Default)]
+pub(super) struct Pace {
+    slices: u64,
+    barriers: f64,
+    counters: f64,
+}
+
+impl Pace {
+    /// Now and then what was slower is tried again.
+    fn do_counters_pay(&mut self) -> bool {
+        self.slices += 1;
+        (self.counters < self.barriers) != self.slices.is_multiple_of(16)
     }
+}
+
+fn update(known: &mut f64, measured: f64) {
+    *known = if *known == 0.0 { measured } else { 0.75 * *known + 0.25 * measured };
 }
 
 /// An item whose handles are looked up.
@@ -70,6 +86,10 @@ impl Resolved {
     }
 }
 
+fn nanoseconds_each(start: Instant, items: usize) -> f64 {
+    start.elapsed().as_nanos() as f64 / items.max(1) as f64
+}
+
 impl Session {
     /// Executes the items that are pending.
     pub(super) fn slice(&mut self, report: &mut Report) -> Result<(), Error> {
@@ -101,7 +121,7 @@ impl Session {
         if compiles && recommendation.promote_hot_windows {
             for (number, window) in (0..).zip(&mut self.windows.fused) {
                 let key = Key::new(Runs::Window(number), &window.body, window.many, width);
-                window.ready = self.kernels.request(key, &window.body, number);
+                window.ready = self.kernels.request(key, || vec![(number, window.body.clone())]);
             }
         }
         self.windows.merge(self.hazards.dependencies(), compiles && recommendation.promote_hot_windows);
@@ -110,7 +130,13 @@ impl Session {
         let buckets = self.buckets(&resolved, compiles, width)?;
         let launching = Launching { buckets, width, groups: recommendation.worker_groups };
         let all = 0..self.windows.units.len();
-        if self.windows.dependencies.is_empty() && self.config.budget == 0 {
+        let (ordering, counted) = (Instant::now(), report.counted);
+        if let Some(claimant) = self.claimant(&resolved, width) {
+            self.fill_counted(claimant, &resolved);
+            report.counted += resolved.len() as u64;
+            self.run(&launching, report)?;
+            update(&mut self.pace.counters, nanoseconds_each(ordering, resolved.len()));
+        } else if self.windows.dependencies.is_empty() && self.config.budget == 0 {
             // Nothing waits for anything, and there is no limit: the plan is one group of everything.
             self.group(all, &resolved, &launching, report)?;
         } else {
@@ -122,11 +148,14 @@ impl Session {
             }
         }
         self.run(&launching, report)?;
+        if !self.windows.dependencies.is_empty() && report.counted == counted {
+            update(&mut self.pace.barriers, nanoseconds_each(ordering, resolved.len()));
+        }
         for item in &resolved {
             self.runs[item.op as usize] += 1;
         }
         self.worth.slices += 1;
-        Worth::update(&mut self.worth.executing, start.elapsed().as_nanos() as f64 / resolved.len().max(1) as f64);
+        update(&mut self.worth.executing, nanoseconds_each(start, resolved.len()));
         self.resolved = resolved;
         Ok(())
     }
@@ -180,8 +209,8 @@ impl Session {
             });
         }
         let count = items.len().max(1) as f64;
-        Worth::update(&mut self.worth.pruning, start.elapsed().as_nanos() as f64 / count);
-        Worth::update(&mut self.worth.left_out, pruned.redundant_pairs.len() as f64 / count);
+        update(&mut self.worth.pruning, start.elapsed().as_nanos() as f64 / count);
+        update(&mut self.worth.left_out, pruned.redundant_pairs.len() as f64 / count);
         Ok(pruned.redundant_pairs.len() as u64)
     }
 
@@ -249,6 +278,25 @@ impl Session {
         Ok(Some(Resolved { item, position, op: number, parts }))
     }
 
+    /// The kernel whose workers wait for the items of a slice one by one, if that is possible, and pays.
+    fn claimant(&mut self, items: &[Resolved], width: u32) -> Option<Key> {
+        let possible = self.device.capabilities().independent_groups
+            && self.config.order != Order::Barriers
+            && self.config.budget == 0
+            && !self.windows.dependencies.is_empty()
+            && self.windows.units.len() == items.len();
+        let key = Key { runs: Runs::All, worker: Worker::Claimant, width };
+        let fits = |op: &Op| key.takes(&op.body) && !op.reports;
+        if !possible || !items.iter().all(|item| fits(item.op(&self.ops))) {
+            return None;
+        }
+        let taken = (0..).zip(&self.ops).filter(|(_, op)| fits(op));
+        let bodies = taken.map(|(number, op)| (number, op.body.clone()));
+        let is_there = self.kernels.request(key, || bodies.collect());
+        let pays = self.config.order == Order::Counters || self.pace.do_counters_pay();
+        (is_there && pays).then_some(key)
+    }
+
     /// Decides which kernels items of each operation are for, with few elements and with many. What has no kernel of its own yet is
     /// interpreted.
     fn buckets(&mut self, items: &[Resolved], compiles: bool, width: u32) -> Result<Vec<[Key; 2]>, Error> {
@@ -261,7 +309,7 @@ impl Session {
         for (number, op) in (0..).zip(&self.ops) {
             let mut keys = [false, true].map(|many| Key::new(Runs::Op(number), &op.body, many, width));
             for (key, wanted) in keys.iter_mut().zip(wanted[number as usize]) {
-                if !wanted || (compiles && self.kernels.request(*key, &op.body, number)) {
+                if !wanted || (compiles && self.kernels.request(*key, || vec![(number, op.body.clone())])) {
                     continue;
                 }
                 let all = Key { runs: Runs::All, ..*key };
