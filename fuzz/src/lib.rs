@@ -124,7 +124,7 @@ pub fn run(program: &Validated<Program>) {
         let cpu = Device::open(&Cpu { threads: Some(1), ..Cpu::default() }).expect("there is a processor");
         [vyre_testkit::oracle(16), cpu]
     });
-    let limits = Limits { fuel: 1000, deadline: None, trace_capacity: 16 };
+    let limits = Limits { fuel: 1000, deadline: None, trace_capacity: 16, ..Limits::default() };
     for device in devices {
         let mut inputs = inputs.clone();
         expect(device.execute(program, Grid::Groups([2, 1, 1]), &mut inputs, limits), program);

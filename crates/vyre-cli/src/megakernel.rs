@@ -1,9 +1,9 @@
 //! `vyre megakernel`: a queue of small work items, drained by few launches.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
 use vyre_driver::{Argument, Device, Dispatch, Grid};
 use vyre_foundation::ir::Space;
 use vyre_foundation::launch::Limits;
@@ -44,6 +44,9 @@ struct Workload {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
+    /// Write what each worker did and when to a file that Perfetto and chrome://tracing open
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 }
 
 /// The operations of the demonstration: elementwise ones, one with barriers, one with three handles, one that counts atomically, and
@@ -74,6 +77,10 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     demo.session.finish_compiling();
     let report = demo.drain(&items)?;
     let one_by_one = if compares { Some(demo.one_by_one(&choice.device, &programs, &items)?) } else { None };
+    if let Some(file) = &workload.trace {
+        let unwritable = |error: std::io::Error| Error::Unwritable { path: file.clone(), reason: error.to_string() };
+        std::fs::write(file, report.to_trace()).map_err(unwritable)?;
+    }
     let written = if workload.json {
         writeln!(stdout, "{}", object(choice.name, &first, &report, one_by_one))
     } else {
@@ -92,7 +99,7 @@ impl Demo {
     fn new(device: &Device, programs: &[Validated<ir::Program>], items: u32) -> Result<Demo, Error> {
         let words: u32 = LENGTHS.iter().map(|(length, count)| length * *count as u32).sum();
         let (atomic_words, queue) = (64 * COUNTERS as u32, items as usize);
-        let config = Config { plain_words: words, atomic_words, queue, ..Config::of(device) };
+        let config = Config { plain_words: words, atomic_words, queue, telemetry: true, ..Config::of(device) };
         let mut session = Session::new(device, config)?;
         for program in programs {
             session.register(Op::new(program.clone())?);
@@ -102,7 +109,7 @@ impl Demo {
             for _ in 0..count {
                 let handle = session.allocate(Segment::Plain, length)?;
                 let words: Vec<u8> = (0..length).flat_map(|i| (i % 1000).to_le_bytes()).collect();
-                session.memory(handle)?.write(&words)?;
+                session.write(handle, &words)?;
                 plain.push((handle, length));
             }
         }
@@ -204,26 +211,12 @@ impl Demo {
 
 fn object(device: &str, first: &Report, report: &Report, one_by_one: Option<Duration>) -> serde_json::Value {
     let nanoseconds = |time: Duration| time.as_nanos() as u64;
-    let kernels = report.kernels.iter().map(|kernel| {
-        json!({ "name": kernel.name, "units": kernel.units, "launches": kernel.launches, "time_ns": nanoseconds(kernel.time) })
-    });
-    json!({
-        "device": device,
-        "items": report.items,
-        "elapsed_ns": nanoseconds(report.elapsed),
-        "first_elapsed_ns": nanoseconds(first.elapsed),
-        "first_interpreted": first.interpreted,
-        "device_ns": nanoseconds(report.device),
-        "groups": report.groups,
-        "launches": report.launches,
-        "fused": report.fused,
-        "pruned": report.pruned,
-        "hits": report.hits.len(),
-        "reruns": report.reruns,
-        "failures": report.failures.len(),
-        "kernels": kernels.collect::<Vec<_>>(),
-        "one_by_one_ns": one_by_one.map(nanoseconds),
-    })
+    let mut object: serde_json::Value = report.to_json().parse().expect("a report is an object");
+    object["device"] = device.into();
+    object["first_elapsed_ns"] = nanoseconds(first.elapsed).into();
+    object["first_interpreted"] = first.interpreted.into();
+    object["one_by_one_ns"] = one_by_one.map(nanoseconds).into();
+    object
 }
 
 fn show(
@@ -244,11 +237,22 @@ fn show(
     )?;
     writeln!(
         stdout,
-        "  {} launches between {} barriers took {:.0} ms of it",
+        "  {} launches between {} barriers took {:.0} ms of it; {} items waited for counters instead",
         report.launches,
         report.groups,
-        milliseconds(report.device)
+        milliseconds(report.device),
+        report.counted
     )?;
+    if let Some(telemetry) = &report.telemetry {
+        let of = |percent| milliseconds(telemetry.latencies.percentile(percent));
+        writeln!(
+            stdout,
+            "  in the queue and done after {:.1} ms (half of them), {:.1} ms (99 %); workers were busy {:.0} % of the time",
+            of(50.0),
+            of(99.0),
+            100.0 * telemetry.occupancy()
+        )?;
+    }
     writeln!(stdout, "  {} items ran with others of their window, {} were left out", report.fused, report.pruned)?;
     writeln!(stdout, "  {} hits, {} failures", report.hits.len(), report.failures.len())?;
     writeln!(

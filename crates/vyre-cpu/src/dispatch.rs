@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::{Literal, MemId, Span};
-use vyre_foundation::launch::{Limits, Outcome, Report, TraceLine};
+use vyre_foundation::launch::{Limits, Outcome, Report, TraceLine, Worked};
 use vyre_foundation::planted::{self, Bug};
 
 use crate::memory::View;
@@ -41,6 +41,8 @@ pub(crate) struct Account<'a> {
     dropped_lines: AtomicU64,
     trace: Mutex<Vec<TraceLine>>,
     trap: Mutex<Option<Outcome>>,
+    /// When each worker was at it, if that is measured.
+    pub(crate) worked: Option<Mutex<Vec<Worked>>>,
 }
 
 impl<'a> Account<'a> {
@@ -56,6 +58,7 @@ impl<'a> Account<'a> {
             dropped_lines: AtomicU64::new(0),
             trace: Mutex::new(Vec::new()),
             trap: Mutex::new(None),
+            worked: launch.limits.times_workers.then(Mutex::default),
         }
     }
 
@@ -120,7 +123,8 @@ impl<'a> Account<'a> {
         }
         let outcome = into_inner(self.stop).or(into_inner(self.trap)).unwrap_or(Outcome::Completed);
         let (dropped_lines, time) = (self.dropped_lines.into_inner(), self.start.elapsed());
-        Report { outcome, trace, dropped_lines, instructions: None, time }
+        let workers = self.worked.map(into_inner).unwrap_or_default();
+        Report { outcome, trace, dropped_lines, workers, ..Report::completed(time) }
     }
 }
 

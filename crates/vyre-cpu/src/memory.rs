@@ -27,7 +27,18 @@ unsafe impl Send for Block {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Block {}
 
-impl backend::Memory for Block {}
+impl backend::Memory for Block {
+    fn peek(&self, byte: u64) -> Option<u32> {
+        // SAFETY: the driver has checked that the word lies inside, and is aligned.
+        Some(unsafe { AtomicU32::from_ptr(self.at(byte).cast()) }.load(Relaxed))
+    }
+
+    fn poke(&self, byte: u64, word: u32) -> bool {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.at(byte).cast()) }.store(word, Relaxed);
+        true
+    }
+}
 
 impl Block {
     /// A cache line, so that lanes of a block do not share one with another block.

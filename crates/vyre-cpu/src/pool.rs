@@ -9,6 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use vyre_foundation::launch::Worked;
+
 /// How long a worker looks for work before it sleeps: about as long as it takes to wake it.
 const SPIN: Duration = Duration::from_micros(100);
 
@@ -38,20 +40,28 @@ struct Loop<'a> {
     end: u32,
     /// Some call panicked, on whatever thread.
     panicked: AtomicBool,
+    /// Where threads note when they were at it.
+    worked: Option<&'a Mutex<Vec<Worked>>>,
 }
 
 impl Loop<'_> {
-    fn work(&self) {
+    fn work(&self, worker: u32) {
+        let from = self.worked.map(|_| Instant::now());
+        let mut is_first = true;
         loop {
             let index = self.next.fetch_add(1, SeqCst);
             // Every thread overshoots once, and there are few threads.
             if index >= self.end {
-                return;
+                break;
             }
+            is_first = false;
             // A worker must survive, and the caller must not leave while others still use the loop.
             if catch_unwind(AssertUnwindSafe(|| (self.body)(index))).is_err() {
                 self.panicked.store(true, SeqCst);
             }
+        }
+        if let (Some(worked), Some(from), false) = (self.worked, from, is_first) {
+            lock(worked).push(Worked { worker, from, until: Instant::now() });
         }
     }
 }
@@ -74,7 +84,10 @@ impl Pool {
         let workers = (1..threads).filter_map(|number| {
             let shared = shared.clone();
             // A system that gives no more threads gets fewer workers.
-            std::thread::Builder::new().name(format!("vyre-cpu-{number}")).spawn(move || shared.worker()).ok()
+            std::thread::Builder::new()
+                .name(format!("vyre-cpu-{number}"))
+                .spawn(move || shared.worker(number as u32))
+                .ok()
         });
         let workers = workers.collect();
         Pool { shared, workers, turn: Mutex::new(()) }
@@ -87,19 +100,24 @@ impl Pool {
     /// Calls `body` with every number below `end`, on all threads, and returns when all calls have. If one of them panics,
     /// so does this, after the others are done.
     pub(crate) fn for_each(&self, end: u32, body: &(dyn Fn(u32) + Sync)) {
-        if end <= 1 || self.workers.is_empty() {
+        self.for_each_timed(end, body, None);
+    }
+
+    /// The same, and threads note when they were at it.
+    pub(crate) fn for_each_timed(&self, end: u32, body: &(dyn Fn(u32) + Sync), worked: Option<&Mutex<Vec<Worked>>>) {
+        if worked.is_none() && (end <= 1 || self.workers.is_empty()) {
             (0..end).for_each(body);
             return;
         }
         let _turn = lock(&self.turn);
-        let mut task = Loop { body, next: AtomicU32::new(0), end, panicked: AtomicBool::new(false) };
+        let mut task = Loop { body, next: AtomicU32::new(0), end, panicked: AtomicBool::new(false), worked };
         let shared = &*self.shared;
         shared.current.store((&raw mut task).cast(), SeqCst);
         shared.epoch.fetch_add(1, SeqCst);
         if *lock(&shared.sleeping) > 0 {
             shared.wake.notify_all();
         }
-        task.work();
+        task.work(0);
         // From here on no worker begins to look at the loop. One that was looking when this was stored has counted itself
         // before it read the pointer, so it is seen here; all accesses are in one total order.
         shared.current.store(std::ptr::null_mut(), SeqCst);
@@ -126,7 +144,7 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    fn worker(&self) {
+    fn worker(&self, number: u32) {
         let mut seen = 0;
         while !self.shutdown.load(SeqCst) {
             seen = self.next_epoch(seen);
@@ -135,7 +153,7 @@ impl Shared {
             if !current.is_null() {
                 // SAFETY: the loop lives until its caller has seen `inside` at 0 after taking the pointer back, and this
                 // worker had counted itself before it read the pointer.
-                unsafe { (*current).work() };
+                unsafe { (*current).work(number) };
             }
             self.inside.fetch_sub(1, SeqCst);
         }

@@ -58,7 +58,17 @@ pub trait Device: Send + Sync {
 pub trait Kernel: Any + Send + Sync {}
 
 /// Memory of a device. It is freed when the last reference goes away and no command uses it any more.
-pub trait Memory: Any + Send + Sync {}
+pub trait Memory: Any + Send + Sync {
+    /// An aligned word at a byte, as it is now, whatever is being executed; `None` where only commands reach the memory.
+    fn peek(&self, _byte: u64) -> Option<u32> {
+        None
+    }
+
+    /// Replaces an aligned word at once, and says whether that is possible.
+    fn poke(&self, _byte: u64, _word: u32) -> bool {
+        false
+    }
+}
 
 /// A part of a device's memory.
 #[derive(Clone)]

@@ -203,6 +203,23 @@ impl Buffer {
         }
     }
 
+    /// A word as it is now, while launches that use it atomically may be running; `None` where the device does not let anybody look.
+    pub fn peek(&self, word: u32) -> Option<u32> {
+        self.allocation.memory.peek(self.word(word)?)
+    }
+
+    /// Replaces a word at once, for launches that are running and use it atomically; says whether the device can do that.
+    pub fn poke(&self, word: u32, value: u32) -> bool {
+        self.word(word).is_some_and(|byte| self.allocation.memory.poke(byte, value))
+    }
+
+    /// Where a word begins, if it is inside.
+    fn word(&self, word: u32) -> Option<u64> {
+        let byte = 4 * u64::from(word);
+        let bytes = u64::from(self.length) * self.element.size() as u64;
+        (byte + 4 <= bytes && self.start.is_multiple_of(4)).then_some(self.start + byte)
+    }
+
     /// Begins to read the contents, as they are after everything that was submitted before.
     ///
     /// # Errors

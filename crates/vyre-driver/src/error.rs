@@ -22,6 +22,8 @@ pub enum Work {
     Clear,
     /// Reads a buffer.
     Read,
+    /// Executes items of a megakernel, by their numbers in its session.
+    Items(Vec<u64>),
 }
 
 /// What can go wrong between a validated program and its results.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use vyre_foundation::Validated;
 use vyre_foundation::ir::{Program, TypeSet};
-use vyre_foundation::launch::{Outcome, Report};
+use vyre_foundation::launch::Report;
 use vyre_foundation::validate::limits;
 
 use crate::backend::{Backend, Command, Completion, Contents, Device, Kernel, Memory, Ticket};
@@ -75,13 +75,7 @@ impl Device for NullDevice {
         let mut completion = Completion::default();
         for command in commands {
             match command {
-                Command::Launch(_) => completion.reports.push(Report {
-                    outcome: Outcome::Completed,
-                    trace: Vec::new(),
-                    dropped_lines: 0,
-                    instructions: None,
-                    time: Duration::ZERO,
-                }),
+                Command::Launch(_) => completion.reports.push(Report::completed(Duration::ZERO)),
                 Command::Read(range, alignment) => {
                     completion.data.push(Contents::copied(&vec![0; range.bytes as usize], alignment));
                 }

@@ -4,7 +4,7 @@
 //! Every device takes its dispatches through [`Grid::groups`] and [`bind`], so that a mistake is the same typed error
 //! everywhere, before anything runs; and every device answers with a [`Report`].
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::ir::entity::Arena;
 use crate::ir::{Element, Literal, MemId, Program, Space, Span, total_invocations};
@@ -174,7 +174,8 @@ fn disjoint(program: &Program, arguments: &Arena<MemId, Option<Argument>>) -> Re
     Ok(())
 }
 
-/// What a dispatch may use up. Limits are not part of the meaning of a program: running into one is an error.
+/// What a dispatch may use up, and how much of it is reported. Limits are not part of the meaning of a program: running into one is an
+/// error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// How many loop trips all invocations together may take.
@@ -183,13 +184,15 @@ pub struct Limits {
     pub deadline: Option<Duration>,
     /// How many printed lines are kept.
     pub trace_capacity: usize,
+    /// Whether it is measured when each worker was at it.
+    pub times_workers: bool,
 }
 
 impl Default for Limits {
     /// Fuel for some 10¹² loop trips, which only a program that does not end takes; no deadline; a trace that a person can
     /// still read.
     fn default() -> Self {
-        Limits { fuel: 1 << 40, deadline: None, trace_capacity: 4096 }
+        Limits { fuel: 1 << 40, deadline: None, trace_capacity: 4096, times_workers: false }
     }
 }
 
@@ -206,6 +209,33 @@ pub struct Report {
     pub instructions: Option<u64>,
     /// How long it took, as far as the device can tell its dispatches apart.
     pub time: Duration,
+    /// When each worker was at it, in no order, if that was to be measured and the device knows its workers.
+    pub workers: Vec<Worked>,
+}
+
+impl Report {
+    /// The report of a dispatch that ended, and of which there is nothing else to say.
+    pub fn completed(time: Duration) -> Report {
+        Report {
+            outcome: Outcome::Completed,
+            trace: Vec::new(),
+            dropped_lines: 0,
+            instructions: None,
+            time,
+            workers: Vec::new(),
+        }
+    }
+}
+
+/// When a worker was at a dispatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worked {
+    /// Its number among the workers of the device.
+    pub worker: u32,
+    /// When it began.
+    pub from: Instant,
+    /// When it ended.
+    pub until: Instant,
 }
 
 /// A printed line.

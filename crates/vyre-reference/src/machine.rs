@@ -121,7 +121,7 @@ impl<'p> Machine<'p> {
         // Lines of one invocation are in order already.
         self.trace.sort_by_key(|line| line.invocation);
         let (trace, dropped_lines, instructions) = (self.trace, self.dropped_lines, Some(self.instructions));
-        let report = Report { outcome, trace, dropped_lines, instructions, time: begun.elapsed() };
+        let report = Report { outcome, trace, dropped_lines, instructions, ..Report::completed(begun.elapsed()) };
         (report, self.sanitizer.map(Sanitizer::findings).unwrap_or_default())
     }
 

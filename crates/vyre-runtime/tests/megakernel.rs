@@ -3,18 +3,24 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use vyre_cpu::{Cpu, Execution};
 use vyre_driver::backend;
-use vyre_driver::{Capabilities, Device, Error, Oracle};
+use vyre_driver::{Capabilities, Device, Error, Oracle, Unacknowledged, Work};
 use vyre_foundation::ir::Program;
 use vyre_foundation::{Validated, text, validate};
 use vyre_runtime::megakernel::policy::{Policy, Sizing};
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Order, Report, Segment, Session, WorkItem};
 use vyre_wgpu::Wgpu;
+
+use shared::shared;
+
+#[path = "../../vyre-wgpu/tests/shared/mod.rs"]
+mod shared;
 
 const OPS: [&str; 9] = ["scale", "sum", "rotate", "accumulate", "scan", "histogram", "checked", "spin", "find"];
 const SCALE: u32 = 1;
@@ -126,7 +132,7 @@ fn contents() -> Vec<Vec<u32>> {
 }
 
 fn read(session: &Session, handle: Handle) -> Vec<u32> {
-    bytemuck::pod_collect_to_vec(&session.memory(handle).unwrap().read().unwrap())
+    session.read(handle).unwrap()
 }
 
 /// Runs items in a session and in the model, again and again, so that what turns out to be hot is compiled and used.
@@ -135,7 +141,7 @@ fn check(device: &Device, config: &Config, items: &[WorkItem]) -> Report {
     let mut model = Model { memory: contents(), hits: Vec::new(), failures: Vec::new() };
     for handle in &handles {
         let bytes: &[u8] = bytemuck::cast_slice(&model.memory[handle.0 as usize]);
-        session.memory(*handle).unwrap().write(bytes).unwrap();
+        session.write(*handle, bytes).unwrap();
     }
     let mut last = Report::default();
     for round in 0..3 {
@@ -225,7 +231,7 @@ fn items_have_the_effect_of_one_after_the_other_on_a_gpu() {
 #[test]
 fn chains_that_come_often_are_fused() {
     let device = Device::open(&Cpu::default()).unwrap();
-    let [config, interpreter, _] = configs();
+    let [config, interpreter, _] = configs().map(|config| Config { order: Order::Barriers, ..config });
     // Two chains at once, again and again: 4 → 6 → 4 → 6, and 2 → 1 → 2.
     let link =
         |op_handle, input_handle, output_handle, param| WorkItem { op_handle, input_handle, output_handle, param };
@@ -302,7 +308,7 @@ fn what_cannot_be_executed_fails_alone() {
     // Numbers go on in the next drain.
     assert_eq!(session.submit(&[good, WorkItem { op_handle: 77, ..good }]), Pushed::All);
     assert_eq!(session.drain().unwrap().failures, [(8, Failure::UnknownOp)]);
-    assert!(matches!(session.memory(Handle(0)), Err(Error::NoSuchHandle { handle: 0 })));
+    assert!(matches!(session.read(Handle(0)), Err(Error::NoSuchHandle { handle: 0 })));
     session.free(handles[0]).unwrap();
     assert!(matches!(session.free(handles[0]), Err(Error::NoSuchHandle { .. })));
     assert_eq!(session.allocate(Segment::Plain, 1).unwrap(), handles[0], "handles and memory are used again");
@@ -385,8 +391,8 @@ fn what_ran_before_an_error_does_not_run_again() {
     let (mut session, handles) = session(&device, configs()[0].clone());
     let ones = vec![1u32; 300];
     for handle in &handles[..7] {
-        let words = session.memory(*handle).unwrap();
-        words.write(bytemuck::cast_slice(&ones[..words.len() as usize])).unwrap();
+        let words = LENGTHS[handle.0 as usize] as usize;
+        session.write(*handle, bytemuck::cast_slice(&ones[..words])).unwrap();
     }
     let accumulate = WorkItem { op_handle: ACCUMULATE, input_handle: 4, output_handle: 6, param: 0 };
     let unknown = WorkItem { op_handle: 77, ..accumulate };
@@ -412,7 +418,7 @@ fn several_threads_submit_while_one_drains() {
     let queue = session.queue();
     let item = WorkItem { op_handle: ACCUMULATE, input_handle: 3, output_handle: 4, param: 0 };
     let one: &[u8] = bytemuck::cast_slice(&[1u32, 0, 0]);
-    session.memory(handles[2]).unwrap().write(one).unwrap();
+    session.write(handles[2], one).unwrap();
     let mut drained = 0;
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -424,6 +430,160 @@ fn several_threads_submit_while_one_drains() {
         }
     });
     assert_eq!(read(&session, handles[3])[0], (threads * items) as u32);
+}
+
+#[test]
+fn the_watchdog_names_the_item_that_a_worker_is_stuck_on() {
+    let device = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
+    let patience = Duration::from_millis(300);
+    for order in [Order::Barriers, Order::Counters] {
+        let sizing = Sizing::Preferred(NonZeroU32::new(32).unwrap());
+        let policy = Policy { hot_window_threshold: u32::MAX, sizing, ..compiling() };
+        let watchdog = Some(patience);
+        let config = Config { watchdog, order, fuel: u32::MAX, policy, ..configs()[0].clone() };
+        let (mut session, handles) = session(&device, config);
+        let item =
+            |op_handle, input_handle, output_handle| WorkItem { op_handle, input_handle, output_handle, param: 3 };
+        // The second waits for the first, the spinning one for nobody, and the last for the spinning one.
+        let items = [item(SCALE, 4, 6), item(ACCUMULATE, 6, 5), item(SPIN, 7, 7), item(SCALE, 7, 4), item(SCAN, 6, 5)];
+        let ones = |handle: usize| 1u32.to_le_bytes().repeat(LENGTHS[handle] as usize);
+        for round in 0..3 {
+            for handle in 4..8 {
+                session.write(handles[handle - 1], &ones(handle)).unwrap();
+            }
+            let mut forever = ones(7);
+            forever[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+            session.write(handles[6], &forever).unwrap();
+            assert_eq!(session.submit(&items), Pushed::All);
+            let start = Instant::now();
+            let report = session.drain().unwrap();
+            assert!(start.elapsed() >= patience);
+            let stuck = 5 * round + 2;
+            assert!(
+                matches!(&report.failures[..], [(number, Failure::Stuck { .. })] if *number == stuck),
+                "{report:?}"
+            );
+            assert_eq!(report.items, 5);
+            assert_eq!(read(&session, handles[5]), [3; 64]);
+            assert_eq!(read(&session, handles[3])[1..], [3; 63], "what waited for the stuck one ran, too");
+            session.finish_compiling();
+        }
+    }
+    let config = Config { watchdog: Some(patience), ..Config::default() };
+    let oracle = Device::open(&Oracle::default()).unwrap();
+    assert!(matches!(Session::new(&oracle, config), Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn cancelling_and_shutting_down_lose_nothing() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    for watchdog in [None, Some(Duration::from_secs(60))] {
+        let config = Config { slice: 100, watchdog, ..configs()[0].clone() };
+        let (mut session, handles) = session(&device, config);
+        session.write(handles[2], &1u32.to_le_bytes().repeat(3)).unwrap();
+        let item = WorkItem { op_handle: ACCUMULATE, input_handle: 3, output_handle: 4, param: 0 };
+        let items = vec![item; 20_000];
+        let canceller = session.canceller();
+        let mut drains = 0;
+        let mut executed = 0;
+        assert_eq!(session.submit(&items), Pushed::All);
+        while executed < 15_000 {
+            let canceller = canceller.clone();
+            let thread = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_micros(200));
+                canceller.cancel();
+            });
+            executed += session.drain().unwrap().items;
+            thread.join().unwrap();
+            drains += 1;
+        }
+        assert!(drains > 1);
+        // One that came too late is for the next drain, which is the last.
+        canceller.cancel();
+        let handle = handles[3];
+        let queue = session.queue();
+        let before = session.pending().iter().filter(|item| **item != WorkItem::default()).count();
+        let done = read(&session, handle)[0];
+        let shutdown = session.shutdown();
+        assert!(shutdown.error.is_none() && shutdown.report.cancelled);
+        assert_eq!(done as usize + shutdown.left.len(), items.len(), "{before} were pending");
+        assert!(matches!(queue.push(&[item], Otherwise::Wait), Pushed::Closed { accepted: 0 }));
+    }
+}
+
+#[test]
+fn what_a_drain_measures_adds_up() {
+    let device = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
+    let config = Config { telemetry: true, slice: 64, ..configs()[0].clone() };
+    let (mut session, _) = session(&device, config);
+    let items: Vec<WorkItem> = (0..300).map(|i| item([i, i / 3, i * 7, i])).collect();
+    for part in items.chunks(7) {
+        assert_eq!(session.submit(part), Pushed::All);
+    }
+    let report = session.drain().unwrap();
+    let telemetry = report.telemetry.as_ref().unwrap();
+    assert_eq!(telemetry.latencies.count, 300);
+    assert!(telemetry.latencies.percentile(50.0) <= telemetry.latencies.percentile(99.0));
+    assert!(telemetry.latencies.percentile(99.0) <= telemetry.latencies.longest);
+    let occupancy = telemetry.occupancy();
+    assert!(occupancy > 0.0 && occupancy <= 1.0, "{occupancy}");
+    let launched = telemetry.spans.iter().filter(|span| span.worker.is_some()).count() as u64;
+    assert!(launched >= report.launches && launched <= 2 * report.launches);
+    let json = report.to_json();
+    assert!(json.starts_with("{\"items\":300,") && json.contains("\"p99\":"), "{json}");
+    let trace = report.to_trace();
+    assert_eq!(trace.matches("\"ph\":\"X\"").count(), telemetry.spans.len());
+    assert!(trace.contains("worker 0") && trace.contains("interpreter"), "{trace}");
+}
+
+#[test]
+fn a_session_with_a_journal_goes_on_after_its_device_is_lost() {
+    let config = Config { journal: Some(150), slice: 40, ..configs()[0].clone() };
+    let lost = match Device::open(&Wgpu) {
+        Ok(_) => shared(|_| {}),
+        Err(Error::NoAdapter { .. }) => return eprintln!("not run"),
+        Err(error) => panic!("{error}"),
+    };
+    let (mut session, handles) = session(&Device::open(&lost).unwrap(), config);
+    let mut model = Model { memory: contents(), hits: Vec::new(), failures: Vec::new() };
+    for handle in &handles {
+        session.write(*handle, bytemuck::cast_slice(&model.memory[handle.0 as usize])).unwrap();
+    }
+    let items: Vec<WorkItem> = (0..100).map(|i| item([i, i / 3, i * 7, i])).collect();
+    let (mut hits, mut failures) = (Vec::new(), Vec::new());
+    for round in 0..3 {
+        if round == 2 {
+            lost.device.destroy();
+        }
+        assert_eq!(session.submit(&items), Pushed::All);
+        let report = match session.drain() {
+            Ok(report) => report,
+            Err(Error::DeviceLost { unacknowledged, .. }) if round == 2 => {
+                let numbers = match unacknowledged.last() {
+                    Some(Unacknowledged { work: Work::Items(numbers), .. }) => numbers,
+                    other => panic!("{other:?}"),
+                };
+                let pending = session.pending().iter().zip(200..);
+                let pending = pending.filter(|(item, _)| **item != WorkItem::default()).map(|(_, number)| number);
+                assert!(numbers.iter().copied().eq(pending), "{numbers:?}");
+                assert!(!numbers.is_empty());
+                session.resume(&Device::open(&Cpu::default()).unwrap()).unwrap();
+                session.drain().unwrap()
+            }
+            Err(error) => panic!("{error}"),
+        };
+        hits.extend(report.hits);
+        failures.extend(report.failures);
+        (100 * round..).zip(&items).for_each(|(number, item)| model.run(number, *item));
+    }
+    for handle in &handles {
+        assert_eq!(read(&session, *handle), model.memory[handle.0 as usize], "handle {}", handle.0);
+    }
+    hits.sort_unstable();
+    model.hits.sort_unstable();
+    assert_eq!(hits, model.hits, "none is lost, and none is there twice");
+    failures.sort_by_key(|(item, _)| *item);
+    assert_eq!(failures, model.failures);
 }
 
 #[test]

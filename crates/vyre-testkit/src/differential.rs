@@ -124,7 +124,7 @@ pub(crate) fn oracle_for(device: &Device) -> Device {
 
 /// Limits that end a test that has gone wrong, and room for every line: which ones are dropped is a device's own business.
 pub(crate) fn limits() -> Limits {
-    Limits { fuel: 1 << 32, deadline: Some(Duration::from_secs(60)), trace_capacity: 1 << 20 }
+    Limits { fuel: 1 << 32, deadline: Some(Duration::from_secs(60)), trace_capacity: 1 << 20, ..Limits::default() }
 }
 
 /// How the device differs from the oracle, if it does.

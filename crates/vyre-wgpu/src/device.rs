@@ -788,13 +788,7 @@ impl WgpuTicket {
             let time = launch.flight.as_ref().map_or(Duration::ZERO, |flight| flight.time());
             let mut report = match &launch.report {
                 Some(report) => decode(&launch.control, &words(&report.contents()?), launch.lines, time),
-                None => Report {
-                    outcome: Outcome::Completed,
-                    trace: Vec::new(),
-                    dropped_lines: 0,
-                    instructions: None,
-                    time,
-                },
+                None => Report::completed(time),
             };
             if let (Outcome::OutOfFuel { span }, true) = (&report.outcome, launch.in_time) {
                 report.outcome = Outcome::DeadlinePassed { span: *span };
@@ -834,5 +828,5 @@ fn decode(control: &Control, words: &[u32], capacity: u32, time: Duration) -> Re
     if stop > 0 {
         outcome = Outcome::OutOfFuel { span: control.loops.get(stop as usize - 1).copied().unwrap_or_default() };
     }
-    Report { outcome, trace, dropped_lines: u64::from(lines - kept), instructions: None, time }
+    Report { outcome, trace, dropped_lines: u64::from(lines - kept), ..Report::completed(time) }
 }

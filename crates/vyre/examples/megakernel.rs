@@ -55,7 +55,7 @@ fn main() -> Result<(), vyre::Error> {
         let words = if chain % 100 == 0 { 16_384 } else { 16 << (chain % 4) };
         let mut part = || session.allocate(Segment::Plain, words);
         let parts = [part()?, part()?, part()?, part()?];
-        session.memory(parts[0])?.write(&1u32.to_le_bytes().repeat(words as usize))?;
+        session.write(parts[0], &1u32.to_le_bytes().repeat(words as usize))?;
         chains.push(parts);
     }
     let item = |op_handle, input: Handle, output: Handle, param| WorkItem {
@@ -81,7 +81,7 @@ fn main() -> Result<(), vyre::Error> {
     println!("{} items in {launches} launches between {groups} barriers: {:?}", report.items, report.elapsed);
     println!("{} were interpreted until kernels were compiled", report.interpreted);
     // In each round, `a` becomes three times what it was.
-    let first = session.memory(chains[1][0])?.elements::<u32>().map_err(vyre::Error::from)?[0];
+    let first = session.read(chains[1][0])?[0];
     assert_eq!(first, 3u32.wrapping_pow(50));
     Ok(())
 }

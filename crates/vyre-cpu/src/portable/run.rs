@@ -28,7 +28,7 @@ pub(crate) fn run(kernel: &Kernel, launch: &Launch<'_>, pool: &Pool) -> Report {
     // Few enough pieces that taking one costs nothing, many enough that threads end together.
     let per_piece = (blocks / (8 * pool.threads() as u64)).max(1);
     let pieces = blocks.div_ceil(per_piece) as u32;
-    pool.for_each(pieces, &|piece| {
+    let body = |piece| {
         let mut frame = kernel.frame();
         let mut worker = Worker::new(kernel, launch, &account, &mut frame);
         let first = u64::from(piece) * per_piece;
@@ -41,7 +41,8 @@ pub(crate) fn run(kernel: &Kernel, launch: &Launch<'_>, pool: &Pool) -> Report {
             }
         }
         kernel.give_back(frame);
-    });
+    };
+    pool.for_each_timed(pieces, &body, account.worked.as_ref());
     account.report()
 }
 

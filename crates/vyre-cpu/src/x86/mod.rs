@@ -257,11 +257,12 @@ impl Kernel {
         let groups = launch.groups.iter().map(|&groups| u64::from(groups)).product::<u64>();
         let per_piece = (groups / (8 * pool.threads() as u64)).max(1);
         let pieces = groups.div_ceil(per_piece) as u32;
-        pool.for_each(pieces, &|piece| {
+        let body = |piece| {
             let first = u64::from(piece) * per_piece;
             let count = per_piece.min(groups - first);
             self.piece(launch, &account, first as u32, count as u32);
-        });
+        };
+        pool.for_each_timed(pieces, &body, account.worked.as_ref());
         account.report()
     }
 

@@ -80,6 +80,14 @@ impl Arena {
         Ok(Arena { plain, atomic, parts: vec![None], unused: Vec::new() })
     }
 
+    /// Takes as much memory of another device, whatever was in that of this one.
+    pub(super) fn renew(&mut self, device: &Device) -> Result<(), Error> {
+        for words in [&mut self.plain, &mut self.atomic] {
+            words.buffer = device.allocate(Element::U32, u64::from(words.buffer.len()))?;
+        }
+        Ok(())
+    }
+
     pub(super) fn buffer(&self, segment: Segment) -> &Buffer {
         match segment {
             Segment::Plain => &self.plain.buffer,

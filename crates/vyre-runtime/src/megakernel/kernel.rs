@@ -39,9 +39,21 @@ pub(super) enum Column {
     Param(usize),
     /// Where faults of the item are noted.
     Fault,
+    /// Where it is noted what becomes of the item.
+    State,
     /// Where in the table those that wait for the item begin, and how many there are.
     Successors,
     SuccessorCount,
+}
+
+/// What is noted of items whose kernel is watched. The first word is 0 until the host wants workers to take no more items.
+pub(super) struct State;
+
+impl State {
+    /// All of it is done.
+    pub(super) const DONE: u32 = 1;
+    /// What is not less than this is the worker that is on it, plus this.
+    pub(super) const RUNNING: u32 = 2;
 }
 
 /// Where in the memory of claimants is what, for a number of items. All of it is atomic.
@@ -101,10 +113,11 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel for items of these operations, by their numbers, in workgroups of this many invocations.
-    pub(super) fn new(bodies: &[(u32, &Body)], worker: Worker, width: u32) -> Result<Kernel, Error> {
+    /// A kernel for items of these operations, by their numbers, in workgroups of this many invocations. One that is watched notes what
+    /// becomes of its items while it runs, and can be told to take no more.
+    pub(super) fn new(bodies: &[(u32, &Body)], worker: Worker, width: u32, is_watched: bool) -> Result<Kernel, Error> {
         let name = if let [(_, body)] = bodies { &body.program.name } else { "interpreter" };
-        let mut maker = Maker::new(name, bodies, worker, width);
+        let mut maker = Maker::new(name, bodies, worker, width, is_watched);
         match worker {
             Worker::Invocation => maker.by_invocation(bodies),
             Worker::Workgroup => maker.by_workgroup(bodies),
@@ -149,6 +162,7 @@ struct Maker {
     atomics: Option<MemId>,
     faults: Option<MemId>,
     hits: Option<[MemId; 2]>,
+    states: Option<MemId>,
     ready: Option<MemId>,
     /// Uniforms.
     at: ValueId,
@@ -161,7 +175,7 @@ struct Maker {
 }
 
 impl Maker {
-    fn new(name: &str, bodies: &[(u32, &Body)], worker: Worker, width: u32) -> Maker {
+    fn new(name: &str, bodies: &[(u32, &Body)], worker: Worker, width: u32, is_watched: bool) -> Maker {
         let mut program = Program::new(name, [width, 1, 1]);
         let mut object = |name: &str, space, atomic| {
             let (element, length) = (Element::U32, (space == Space::Uniform).then_some(1));
@@ -181,6 +195,7 @@ impl Maker {
         let faults = any(|body| body.facts.faults).then(|| object("faults", read_write, true));
         let hits = any(|body| body.has(Slot::Hits))
             .then(|| [object("hits", Space::Storage(Access::Write), false), object("hit_count", read_write, true)]);
+        let states = is_watched.then(|| object("states", read_write, true));
         let ready = (worker == Worker::Claimant).then(|| object("ready", read_write, true));
         let [at, count, stride] = ["at", "count", "stride"].map(|name| object(name, Space::Uniform, false));
         let fuel = faults.map(|_| object("fuel", Space::Uniform, false));
@@ -190,6 +205,9 @@ impl Maker {
         let fuel = fuel.map(&mut load);
         let capacity = hits.map(|[hits, _]| emit(&mut program, body, Operation::Length(hits), &[], Type::U32));
         let mut columns = columns(bodies);
+        if is_watched {
+            columns.push(Column::State);
+        }
         if ready.is_some() {
             columns.extend([Column::Successors, Column::SuccessorCount]);
         }
@@ -203,6 +221,7 @@ impl Maker {
             atomics,
             faults,
             hits,
+            states,
             ready,
             at,
             count,
@@ -228,7 +247,7 @@ impl Maker {
         let groups = self.emit(body, Operation::GroupCount(Axis::X), &[]);
         let width = self.literal(self.width);
         let workers = self.emit(body, Operation::Mul, &[groups, width]);
-        self.items(body, first, workers, |maker, to, item| {
+        self.items(body, first, workers, None, |maker, to, item| {
             maker.arms(to, item, bodies, &|maker, to, item, body| {
                 let (zero, one) = (maker.literal(0), maker.literal(1));
                 let length = item.length(body);
@@ -249,7 +268,9 @@ impl Maker {
         let first = self.emit(body, Operation::GroupIndex, &[]);
         let workers = self.emit(body, Operation::GroupCount(Axis::X), &[]);
         let local = self.emit(body, Operation::LocalIndex, &[]);
-        self.items(body, first, workers, |maker, to, item| maker.by_groups(to, item, bodies, local));
+        let zero = self.literal(0);
+        let leads = self.test(body, Operation::Eq, [local, zero]);
+        self.items(body, first, workers, Some(leads), |maker, to, item| maker.by_groups(to, item, bodies, local));
     }
 
     /// A workgroup goes through the workgroups of an item.
@@ -285,6 +306,8 @@ impl Maker {
         let local = self.emit(body, Operation::LocalIndex, &[]);
         let leads = self.test(body, Operation::Eq, [local, zero]);
         let waits = self.emit(body, Operation::Add, &[queue, self.count]);
+        let worker = self.emit(body, Operation::GroupIndex, &[]);
+        let (running, is_done) = self.states_of(body, worker);
 
         let turn = self.program.block();
         let kept = self.program.param(turn, Type::U32);
@@ -303,6 +326,9 @@ impl Maker {
                 let all = maker.emit(look, Operation::AtomicOr(ready), &[done, zero]);
                 let is_over = maker.test(look, Operation::Eq, [all, maker.count]);
                 maker.leave(look, is_over, &[zero]);
+                if let Some(stops) = maker.stops(look, false) {
+                    maker.leave(look, stops, &[zero]);
+                }
                 maker.program.push(look, Operation::Continue, [], &[], [], Span::NONE);
                 let looking = maker.program.push(to, Operation::Loop, [], &[Type::U32], [look], Span::NONE);
                 let found = maker.program.insts[looking].results[0];
@@ -312,10 +338,13 @@ impl Maker {
         let item = self.emit(turn, Operation::Broadcast, &[item]);
         let is_over = self.test(turn, Operation::Eq, [item, none]);
         self.leave(turn, is_over, &[]);
+        self.heed(turn, true);
         let item = self.item(turn, item);
+        self.note(turn, &item, Some(leads), running);
         self.by_groups(turn, &item, bodies, local);
         // Whoever goes on with what waited for this item sees all that the workgroup wrote.
         self.program.push(turn, Operation::StorageBarrier, [], &[], [], Span::NONE);
+        self.note(turn, &item, Some(leads), is_done);
         let [next] = self.choose(turn, leads, [none], |maker, to| {
             maker.emit(to, Operation::AtomicAdd(ready), &[done, one]);
             let [first, count] = [Column::Successors, Column::SuccessorCount].map(|column| item.known(column));
@@ -347,6 +376,41 @@ impl Maker {
         });
         self.program.push(turn, Operation::Continue, [next], &[], [], Span::NONE);
         self.program.push(body, Operation::Loop, [none], &[], [turn], Span::NONE);
+    }
+
+    /// What is noted of items of a worker: that it is on them, and that they are done.
+    fn states_of(&mut self, to: BlockId, worker: ValueId) -> (ValueId, ValueId) {
+        let (running, done) = (self.literal(State::RUNNING), self.literal(State::DONE));
+        (self.emit(to, Operation::Add, &[worker, running]), done)
+    }
+
+    /// Notes what becomes of an item: each invocation of its own, or the first of a workgroup for all.
+    fn note(&mut self, to: BlockId, item: &Item, leads: Option<ValueId>, state: ValueId) {
+        let Some(states) = self.states else { return };
+        let operands = [item.known(Column::State), state];
+        let store = |maker: &mut Maker, to| {
+            maker.program.push(to, Operation::Store(states), operands, &[], [], Span::NONE);
+            []
+        };
+        match leads {
+            None => _ = store(self, to),
+            Some(leads) => _ = self.choose(to, leads, [], store),
+        }
+    }
+
+    /// Leaves the loop if the host wants no more items to be taken: all invocations of a workgroup together, or each when it sees it.
+    fn heed(&mut self, to: BlockId, together: bool) {
+        if let Some(stops) = self.stops(to, together) {
+            self.leave(to, stops, &[]);
+        }
+    }
+
+    /// Whether the host wants no more items to be taken.
+    fn stops(&mut self, to: BlockId, together: bool) -> Option<ValueId> {
+        let zero = self.literal(0);
+        let word = self.emit(to, Operation::AtomicOr(self.states?), &[zero, zero]);
+        let word = if together { self.emit(to, Operation::Broadcast, &[word]) } else { word };
+        Some(self.test(to, Operation::Ne, [word, zero]))
     }
 
     /// Compares two words.
@@ -392,12 +456,27 @@ impl Maker {
         counting.end(&mut self.program, to);
     }
 
-    /// Goes through the items of a worker.
-    fn items(&mut self, to: BlockId, first: ValueId, workers: ValueId, body: impl Fn(&mut Maker, BlockId, &Item)) {
+    /// Goes through the items of a worker, which is a workgroup if somebody leads.
+    fn items(
+        &mut self,
+        to: BlockId,
+        first: ValueId,
+        workers: ValueId,
+        leads: Option<ValueId>,
+        body: impl Fn(&mut Maker, BlockId, &Item),
+    ) {
         let range = [first, self.count, workers];
+        let (running, done) = self.states_of(to, first);
         self.nested(to, range, |maker, to, number| {
+            maker.heed(to, leads.is_some());
             let item = maker.item(to, number);
+            maker.note(to, &item, leads, running);
             body(maker, to, &item);
+            if maker.states.is_some() && leads.is_some() {
+                // It is done when all invocations are.
+                maker.program.push(to, Operation::StorageBarrier, [], &[], [], Span::NONE);
+            }
+            maker.note(to, &item, leads, done);
         });
     }
 

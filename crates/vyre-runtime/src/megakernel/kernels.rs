@@ -58,6 +58,7 @@ type Finished = (Key, Result<Compiled, Error>);
 
 pub(super) struct Kernels {
     device: Device,
+    is_watched: bool,
     known: FxHashMap<Key, State>,
     coming: usize,
     finished: Receiver<Finished>,
@@ -65,9 +66,10 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    pub(super) fn new(device: &Device) -> Kernels {
+    /// None yet. Those to come may be [watched](Kernel::new).
+    pub(super) fn new(device: &Device, is_watched: bool) -> Kernels {
         let (finish, finished) = channel();
-        Kernels { device: device.clone(), known: FxHashMap::default(), coming: 0, finished, finish }
+        Kernels { device: device.clone(), is_watched, known: FxHashMap::default(), coming: 0, finished, finish }
     }
 
     /// Forgets kernels of all operations, because there is one more.
@@ -93,10 +95,11 @@ impl Kernels {
             unknown.insert(State::Coming);
             self.coming += 1;
             let (device, bodies, finish) = (self.device.clone(), bodies(), self.finish.clone());
+            let is_watched = self.is_watched;
             std::thread::spawn(move || {
                 let bodies: Vec<(u32, &Body)> = bodies.iter().map(|(number, body)| (*number, body)).collect();
                 // Nobody waits for it any more if the session is gone.
-                let _ = finish.send((key, compile(&device, key, &bodies)));
+                let _ = finish.send((key, compile(&device, key, is_watched, &bodies)));
             });
         }
         matches!(self.known.get(&key), Some(State::Ready(_)))
@@ -110,10 +113,11 @@ impl Kernels {
         if matches!(self.known.get(&key), Some(State::Coming)) {
             self.finish_all();
         }
-        let state = self.known.entry(key).or_insert_with(|| match compile(&self.device, key, bodies) {
-            Ok(compiled) => State::Ready(compiled),
-            Err(error) => State::Impossible(error),
-        });
+        let state =
+            self.known.entry(key).or_insert_with(|| match compile(&self.device, key, self.is_watched, bodies) {
+                Ok(compiled) => State::Ready(compiled),
+                Err(error) => State::Impossible(error),
+            });
         match state {
             State::Impossible(error) => Err(error.clone()),
             State::Ready(_) | State::Coming => Ok(()),
@@ -140,7 +144,7 @@ impl Kernels {
     }
 }
 
-fn compile(device: &Device, key: Key, bodies: &[(u32, &Body)]) -> Result<Compiled, Error> {
-    let Kernel { program, columns } = Kernel::new(bodies, key.worker, key.width)?;
+fn compile(device: &Device, key: Key, is_watched: bool, bodies: &[(u32, &Body)]) -> Result<Compiled, Error> {
+    let Kernel { program, columns } = Kernel::new(bodies, key.worker, key.width, is_watched)?;
     Ok(Compiled { kernel: device.compile(&program)?, columns })
 }

@@ -1,20 +1,23 @@
 //! Launches: the items of each in a table, and what comes back from them.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use vyre_driver::{Argument, Buffer, Dispatch, Error, Grid};
 use vyre_foundation::ir::{Element, Space};
-use vyre_foundation::launch::{Limits, Outcome};
+use vyre_foundation::launch::{self, Limits, Outcome, Worked};
 use vyre_foundation::transform::embed::Fault;
 
 use super::arena::Segment;
 use super::item::WorkItem;
-use super::kernel::{Column, Ready, Worker};
+use super::kernel::{Column, Ready, State, Worker};
 use super::kernels::{Key, Runs};
 use super::report::{Failure, Figures, Report};
 use super::session::Session;
 use super::slice::{FEW, Resolved};
+use super::telemetry::{Span, Telemetry};
+use super::watch::Ended;
 use super::window::Unit;
 
 /// How units are launched.
@@ -180,6 +183,9 @@ impl Session {
     }
 
     fn submit_batch(&mut self, batch: &Batch, launching: &Launching, report: &mut Report) -> Result<(), Error> {
+        if self.cancelled.load(Relaxed) {
+            return Err(Error::Cancelled);
+        }
         let work = self.device.upload(Element::U32, bytemuck::cast_slice(&batch.work))?;
         let ready = match batch.ready.as_slice() {
             [] => work.clone(),
@@ -194,17 +200,31 @@ impl Session {
         loop {
             let dispatches: Vec<Dispatch<'_>> =
                 batch.launches.iter().map(|launch| self.dispatch(launch, launching, [&work, &ready])).collect();
-            let reports = self.device.submit(&dispatches)?.wait()?;
+            let begun = self.config.telemetry.then(Instant::now);
+            let submission = self.device.submit(&dispatches)?;
+            let Ended { reports, early } = match &self.watch {
+                None => Ended { reports: submission.wait()?, early: false },
+                Some(watch) => watch.wait(submission, &batch.items, &self.cancelled)?,
+            };
             report.launches += reports.len() as u64;
+            let mut last = begun;
             for (launch, done) in batch.launches.iter().zip(reports) {
                 report.device += done.time;
-                self.record(launch, done.time, report);
-                report.interpreted += if launch.key.runs == Runs::All { u64::from(launch.count) } else { 0 };
+                let kernel = self.record(launch, done.time, report);
+                if let (Some(telemetry), Some(last)) = (&mut report.telemetry, &mut last) {
+                    measure(telemetry, kernel, &done, last);
+                }
+                let is_interpreter = launch.key.runs == Runs::All && launch.key.worker != Worker::Claimant;
+                report.interpreted += if is_interpreter { u64::from(launch.count) } else { 0 };
                 if done.outcome != Outcome::Completed {
                     let failed =
                         batch.items[launch.items.clone()].iter().map(|&position| self.done + u64::from(position));
                     report.failures.extend(failed.map(|item| (item, Failure::Unfinished(done.outcome.clone()))));
                 }
+            }
+            if early {
+                self.take_faults(report)?;
+                return self.leave_rest(batch, report);
             }
             if !self.take_hits(batch, report)? {
                 break;
@@ -221,21 +241,50 @@ impl Session {
         Ok(())
     }
 
-    fn record(&self, launch: &Launch, time: Duration, report: &mut Report) {
+    /// Finds out how far launches came whose workers were told to take no more items.
+    fn leave_rest(&mut self, batch: &Batch, report: &mut Report) -> Result<(), Error> {
+        let Some(watch) = &self.watch else { return Ok(()) };
+        let reports = batch.launches.iter().any(|launch| self.reports(launch));
+        if reports {
+            // Nothing is known of what they found, so they run again.
+            self.hits[1].write(&[0; 4])?;
+        }
+        for launch in &batch.launches {
+            // What is noted of a window is noted of its first item.
+            let items = &batch.items[launch.items.clone()];
+            for unit in items.chunks(items.len() / launch.count as usize) {
+                let state = watch.state(unit[0]);
+                let is_stuck = state >= State::RUNNING;
+                if is_stuck {
+                    let failure = Failure::Stuck { worker: state - State::RUNNING };
+                    report.failures.extend(unit.iter().map(|&item| (self.done + u64::from(item), failure.clone())));
+                }
+                if is_stuck || (state == State::DONE && !reports) {
+                    unit.iter().for_each(|&item| self.pending[item as usize] = WorkItem::default());
+                }
+            }
+        }
+        Err(Error::Cancelled)
+    }
+
+    /// Adds to what a kernel did, and gives its place in the report.
+    fn record(&self, launch: &Launch, time: Duration, report: &mut Report) -> usize {
         let name = match launch.key.runs {
             Runs::Op(op) => self.ops[op as usize].name(),
             Runs::Window(window) => &self.windows.fused[window as usize].body.program.name,
+            Runs::All if launch.key.worker == Worker::Claimant => "counted",
             Runs::All => "interpreter",
         };
         let known = report.kernels.iter().position(|figures| figures.name == name);
-        let figures = known.unwrap_or_else(|| {
+        let kernel = known.unwrap_or_else(|| {
             report.kernels.push(Figures { name: name.into(), units: 0, launches: 0, time: Duration::ZERO });
             report.kernels.len() - 1
         });
-        let figures = &mut report.kernels[figures];
+        let figures = &mut report.kernels[kernel];
         figures.units += u64::from(launch.count);
         figures.launches += 1;
         figures.time += time;
+        kernel
     }
 
     fn dispatch(&self, launch: &Launch, launching: &Launching, [work, ready]: [&Buffer; 2]) -> Dispatch<'_> {
@@ -245,8 +294,10 @@ impl Session {
             Worker::Workgroup => launch.count,
             Worker::Claimant => self.device.capabilities().threads.unwrap_or(1).min(launch.count),
         };
+        let states = self.watch.as_ref().map_or(work, |watch| &watch.states);
         let argument = |name: &str| -> Argument {
             match name {
+                "states" => states.into(),
                 "work" => work.into(),
                 "arena" => self.arena.buffer(Segment::Plain).into(),
                 "atomics" => self.arena.buffer(Segment::Atomic).into(),
@@ -267,7 +318,8 @@ impl Session {
             .filter(|memory| matches!(memory.space, Space::Storage(_) | Space::Uniform));
         let arguments = bound.map(|memory| (memory.name.as_str(), argument(&memory.name))).collect();
         let grid = Grid::groups([workers.min(launching.groups), 1, 1]);
-        Dispatch { kernel, grid, arguments, limits: Limits::default() }
+        let limits = Limits { times_workers: self.config.telemetry, ..Limits::default() };
+        Dispatch { kernel, grid, arguments, limits }
     }
 
     /// Takes what was reported. If that is more than there was memory for, there is enough now, and the batch has to run again.
@@ -318,6 +370,18 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     bytemuck::pod_collect_to_vec(bytes)
 }
 
+/// Adds when workers were at a launch that is done. Where they are not known, one is, which does launches one after the other.
+fn measure(telemetry: &mut Telemetry, kernel: usize, done: &launch::Report, last: &mut Instant) {
+    let kernel = Some(kernel);
+    for &Worked { worker, from, until } in &done.workers {
+        telemetry.span(Span { worker: Some(worker), kernel, from, until });
+    }
+    if done.workers.is_empty() {
+        let from = std::mem::replace(last, *last + done.time);
+        telemetry.span(Span { worker: Some(0), kernel, from, until: *last });
+    }
+}
+
 /// Appends what a column says of units.
 fn column_of(column: Column, units: &[Unit], items: &[Resolved], next: &[u32], work: &mut Vec<u32>) {
     let item = |unit: &Unit, number: usize| {
@@ -333,7 +397,7 @@ fn column_of(column: Column, units: &[Unit], items: &[Resolved], next: &[u32], w
         Column::First(field) => push(work, units, |unit| item(unit, field.item).parts[field.handle].first),
         Column::Length(field) => push(work, units, |unit| item(unit, field.item).parts[field.handle].length),
         Column::Param(number) => push(work, units, |unit| item(unit, number).item.param),
-        Column::Fault => push(work, units, |unit| 1 + item(unit, 0).position),
+        Column::Fault | Column::State => push(work, units, |unit| 1 + item(unit, 0).position),
         // Only who knows what items wait for fills these.
         Column::Successors | Column::SuccessorCount => {}
     }

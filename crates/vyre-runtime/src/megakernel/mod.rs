@@ -11,6 +11,7 @@
 mod arena;
 mod hazards;
 mod item;
+mod journal;
 mod kernel;
 mod kernels;
 mod launch;
@@ -21,10 +22,13 @@ mod report;
 pub mod ring;
 mod session;
 mod slice;
+mod telemetry;
+mod watch;
 mod window;
 
 pub use arena::{Handle, Segment};
 pub use item::{Access, Traits, WorkItem};
 pub use op::Op;
-pub use report::{Failure, Figures, Report};
-pub use session::{Config, Order, Session};
+pub use report::{Failure, Figures, Report, Shutdown};
+pub use session::{Canceller, Config, Order, Session};
+pub use telemetry::{Latencies, Span, Telemetry};

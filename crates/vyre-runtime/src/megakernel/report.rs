@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use vyre_driver::Error;
 use vyre_foundation::launch::Outcome;
 
+use super::item::WorkItem;
 use super::policy::Recommendation;
+use super::telemetry::Telemetry;
 
 /// Why an item was not, or not completely, executed. Whatever its other invocations wrote stays.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +22,11 @@ pub enum Failure {
     OutOfFuel,
     /// An invocation trapped with this code.
     Trapped(u32),
+    /// This worker of its launch was on it for too long, and was ended by the watchdog.
+    Stuck {
+        /// The worker.
+        worker: u32,
+    },
     /// The launch that it was in did not end.
     Unfinished(Outcome),
 }
@@ -42,6 +50,8 @@ pub struct Report {
     pub recommendation: Option<Recommendation>,
     /// What each kernel did.
     pub kernels: Vec<Figures>,
+    /// What was measured, if the session measures.
+    pub telemetry: Option<Telemetry>,
     /// Items that were run together with others of their window.
     pub fused: u64,
     /// Groups of items between barriers.
@@ -50,6 +60,8 @@ pub struct Report {
     pub counted: u64,
     /// Launches.
     pub launches: u64,
+    /// Whether somebody cancelled it. What was not executed is left for the next.
+    pub cancelled: bool,
     /// From the first item to the end of the last.
     pub elapsed: Duration,
     /// What the launches took of it.
@@ -67,4 +79,15 @@ pub struct Figures {
     pub launches: u64,
     /// What they took.
     pub time: Duration,
+}
+
+/// What a session leaves behind.
+#[derive(Debug)]
+pub struct Shutdown {
+    /// What was done last.
+    pub report: Report,
+    /// What kept it from doing the rest.
+    pub error: Option<Error>,
+    /// Items that were accepted and are not known to be done.
+    pub left: Vec<WorkItem>,
 }

@@ -12,6 +12,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[cfg(not(loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Instant;
 
 #[cfg(loom)]
 use loom::sync::{Condvar, Mutex, MutexGuard};
@@ -72,13 +73,20 @@ pub struct Ring {
     /// Counts what happens to the ring, for those who wait awake. It tells them when to look; what they see is under the lock.
     changes: AtomicU64,
     capacity: usize,
+    /// Whether it is noted when items came.
+    is_stamped: bool,
     #[cfg(loom)]
     flaw: Option<Flaw>,
 }
 
+/// When so many items came.
+pub(super) type Stamp = (usize, Instant);
+
 #[derive(Debug, Default)]
 struct State {
     items: VecDeque<WorkItem>,
+    /// When so many of the items came, one push after the other.
+    stamps: VecDeque<Stamp>,
     closed: bool,
     /// How many sleep until items come, and until items go. Waking nobody would take longer than a whole batch.
     asleep_empty: u32,
@@ -96,9 +104,15 @@ impl Ring {
             freed: Condvar::new(),
             changes: AtomicU64::new(0),
             capacity,
+            is_stamped: false,
             #[cfg(loom)]
             flaw: None,
         }
+    }
+
+    /// One that notes when items come.
+    pub(super) fn stamped(capacity: usize) -> Ring {
+        Ring { is_stamped: true, ..Ring::new(capacity) }
     }
 
     /// A ring that makes a mistake.
@@ -124,6 +138,9 @@ impl Ring {
             if count > 0 {
                 state.items.extend(&items[accepted..accepted + count]);
                 accepted += count;
+                if self.is_stamped {
+                    state.stamps.push_back((count, Instant::now()));
+                }
                 self.changed();
                 if state.asleep_empty > 0 {
                     self.filled.notify_all();
@@ -141,6 +158,17 @@ impl Ring {
 
     /// Moves at most `limit` items to the end of a list: those that are there, or the next to come.
     pub fn drain(&self, into: &mut Vec<WorkItem>, limit: usize, otherwise: Otherwise) -> Drained {
+        self.drain_stamped(into, &mut Vec::new(), limit, otherwise)
+    }
+
+    /// The same, and appends when they came to another list.
+    pub(super) fn drain_stamped(
+        &self,
+        into: &mut Vec<WorkItem>,
+        stamps: &mut Vec<Stamp>,
+        limit: usize,
+        otherwise: Otherwise,
+    ) -> Drained {
         let limit = limit.min(self.capacity);
         // Not while others wait for the lock.
         into.reserve(limit);
@@ -158,6 +186,15 @@ impl Ring {
                 into.extend_from_slice(front);
                 into.extend_from_slice(back);
                 state.items.drain(..count);
+                let mut left = count;
+                while let Some(stamp) = state.stamps.front_mut().filter(|_| left > 0) {
+                    let taken = stamp.0.min(left);
+                    stamps.push((taken, stamp.1));
+                    (stamp.0, left) = (stamp.0 - taken, left - taken);
+                    if stamp.0 == 0 {
+                        state.stamps.pop_front();
+                    }
+                }
                 self.changed();
                 let wake = state.asleep_full > 0;
                 #[cfg(loom)]
@@ -211,7 +248,7 @@ impl Ring {
         drop(state);
         #[cfg(not(loom))]
         {
-            let start = std::time::Instant::now();
+            let start = Instant::now();
             while self.changes.load(Relaxed) == seen && start.elapsed() < SPIN {
                 std::hint::spin_loop();
             }

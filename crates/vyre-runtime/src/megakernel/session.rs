@@ -2,23 +2,26 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use vyre_driver::plan::frontier;
-use vyre_driver::{Buffer, Device, DeviceKind, Error};
+use vyre_driver::{Buffer, Device, DeviceKind, Error, Unacknowledged, Work};
 use vyre_foundation::ir::Element;
 
-use super::arena::{Arena, Handle, Segment};
+use super::arena::{Arena, Handle, Part, Segment};
 use super::hazards::Hazards;
 use super::item::WorkItem;
+use super::journal::{Entry, Journal};
 use super::kernels::Kernels;
 use super::launch::Batch;
 use super::op::Op;
 use super::policy::{Policy, Sizing};
 use super::redundancy::Pruner;
-use super::report::Report;
-use super::ring::{Drained, Otherwise, Pushed, Ring};
+use super::report::{Report, Shutdown};
+use super::ring::{Drained, Otherwise, Pushed, Ring, Stamp};
 use super::slice::{Pace, Resolved, Worth};
+use super::watch::Watch;
 use super::window::Windows;
 
 /// What a session has.
@@ -42,6 +45,14 @@ pub struct Config {
     pub policy: Policy,
     /// What items wait for.
     pub order: Order,
+    /// Whether it is measured when things happen.
+    pub telemetry: bool,
+    /// How long an item may take. The worker that is on it then takes no more of them, and the item fails. Only devices whose memory can
+    /// be looked at while it is in use can be watched, and what is noted for that takes time.
+    pub watchdog: Option<Duration>,
+    /// Keeps what is done, and after so many items the contents of the arena instead, so that the session can
+    /// [go on](Session::resume) after its device is lost.
+    pub journal: Option<usize>,
 }
 
 /// What items wait for that depend on others.
@@ -67,6 +78,9 @@ impl Default for Config {
             worker_groups: 0,
             budget: 0,
             order: Order::Measured,
+            telemetry: false,
+            watchdog: None,
+            journal: None,
             policy: Policy {
                 sizing: NonZeroU32::new(64).map_or(Sizing::Widest, Sizing::Preferred),
                 ..Policy::default()
@@ -102,6 +116,11 @@ pub struct Session {
     pub(super) queue: Arc<Ring>,
     /// What was taken from the queue and is not done; what has run is an item of zeros.
     pub(super) pending: Vec<WorkItem>,
+    /// When that came.
+    stamps: Vec<Stamp>,
+    pub(super) cancelled: Arc<AtomicBool>,
+    pub(super) watch: Option<Watch>,
+    journal: Option<Journal>,
     /// What a drain did that failed.
     pub(super) unreported: Report,
     /// How many items are done.
@@ -128,14 +147,20 @@ impl Session {
         let arena = Arena::new(device, config.plain_words, config.atomic_words)?;
         let faults = device.allocate(Element::U32, 1 + config.slice as u64)?;
         let hits = [device.allocate(Element::U32, 0)?, device.allocate(Element::U32, 1)?];
+        let watch = config.watchdog.map(|patience| Watch::new(device, config.slice, patience)).transpose()?;
+        let queue = if config.telemetry { Ring::stamped(config.queue) } else { Ring::new(config.queue) };
         Ok(Session {
             device: device.clone(),
             arena,
             ops: Vec::new(),
             runs: Vec::new(),
-            kernels: Kernels::new(device),
-            queue: Arc::new(Ring::new(config.queue)),
+            kernels: Kernels::new(device, watch.is_some()),
+            queue: Arc::new(queue),
             pending: Vec::new(),
+            stamps: Vec::new(),
+            cancelled: Arc::default(),
+            watch,
+            journal: config.journal.map(Journal::new),
             unreported: Report::default(),
             done: 0,
             faults,
@@ -166,24 +191,49 @@ impl Session {
     /// There are not so many in one piece.
     pub fn allocate(&mut self, segment: Segment, words: u32) -> Result<Handle, Error> {
         let handle = self.arena.allocate(segment, words)?;
-        self.arena.slice(handle)?.write(&vec![0; 4 * words as usize])?;
+        self.write(handle, &vec![0; 4 * words as usize])?;
         Ok(handle)
     }
 
     /// Gives words back. What is in the queue must not name them.
     ///
     /// # Errors
-    /// The handle names nothing.
+    /// The handle names nothing, or the device was lost.
     pub fn free(&mut self, handle: Handle) -> Result<(), Error> {
+        // What is in the journal is looked up by handles.
+        if self.journal.as_ref().is_some_and(|journal| !journal.is_empty()) {
+            self.checkpoint()?;
+        }
         self.arena.free(handle)
     }
 
-    /// The words of a handle, to be written before a drain or read after it.
+    /// Replaces the words of a handle: all items before see the old ones, and all after the new ones, if it is done between drains.
+    ///
+    /// # Errors
+    /// The handle names nothing, there are not as many bytes as it has, or the device was lost.
+    pub fn write(&mut self, handle: Handle, bytes: &[u8]) -> Result<(), Error> {
+        self.arena.slice(handle)?.write(bytes)?;
+        if let Some(journal) = &mut self.journal {
+            let Part { segment, first, .. } = self.arena.part(handle)?;
+            journal.entries.push(Entry::Write(segment, first, bytes.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// The memory of a handle, for other launches on the same device. What they write is not in the journal.
     ///
     /// # Errors
     /// The handle names nothing.
     pub fn memory(&self, handle: Handle) -> Result<Buffer, Error> {
         self.arena.slice(handle)
+    }
+
+    /// The words of a handle.
+    ///
+    /// # Errors
+    /// The handle names nothing, or the device was lost.
+    pub fn read(&self, handle: Handle) -> Result<Vec<u32>, Error> {
+        self.arena.slice(handle)?.elements()
     }
 
     /// The queue, for threads that put items into it while this one drains it.
@@ -207,37 +257,170 @@ impl Session {
         &self.pending
     }
 
-    /// Executes what is in the queue, until there is nothing in it.
+    /// By what other threads can cancel drains.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.cancelled.clone())
+    }
+
+    /// Executes what is in the queue, until there is nothing in it or somebody cancels.
     ///
     /// # Errors
     /// The device was lost, or it or the budget lacks something. An item that cannot be executed is no error of this function. What was
-    /// done before the error is in the next report.
+    /// done before the error is in the next report. [`Error::DeviceLost`] lists the items that are not known to be done, of those that
+    /// were taken from the queue.
     pub fn drain(&mut self) -> Result<Report, Error> {
         let start = Instant::now();
         let mut report = std::mem::take(&mut self.unreported);
+        if self.config.telemetry {
+            report.telemetry.get_or_insert_default();
+        }
         let result = self.slices(&mut report);
         report.elapsed += start.elapsed();
+        report.cancelled = self.cancelled.swap(false, Relaxed);
         match result {
             Ok(()) => Ok(report),
-            Err(error) => {
+            Err(mut error) => {
                 self.unreported = report;
+                if let Error::DeviceLost { unacknowledged, .. } = &mut error {
+                    let pending = (self.done..).zip(&self.pending).filter(|(_, item)| **item != WorkItem::default());
+                    let work = Work::Items(pending.map(|(number, _)| number).collect());
+                    let submission = unacknowledged.last().map_or(0, |last| last.submission);
+                    unacknowledged.push(Unacknowledged { submission, work });
+                }
                 Err(error)
             }
         }
     }
 
     fn slices(&mut self, report: &mut Report) -> Result<(), Error> {
-        loop {
+        while !self.cancelled.load(Relaxed) {
             if self.pending.is_empty() {
-                let drained = self.queue.drain(&mut self.pending, self.config.slice, Otherwise::Return);
+                let (pending, stamps) = (&mut self.pending, &mut self.stamps);
+                let drained = self.queue.drain_stamped(pending, stamps, self.config.slice, Otherwise::Return);
                 if !matches!(drained, Drained::Items(1..)) {
                     return Ok(());
                 }
+                if let Some(journal) = &mut self.journal {
+                    journal.slice.clone_from(&self.pending);
+                }
             }
-            self.slice(report)?;
+            match self.slice(report) {
+                Ok(()) => {}
+                // Some items are left, for another try or for another drain.
+                Err(Error::Cancelled) => continue,
+                Err(error) => return Err(error),
+            }
             report.items += self.pending.len() as u64;
             self.done += self.pending.len() as u64;
             self.pending.clear();
+            if let Some(telemetry) = &mut report.telemetry {
+                let now = Instant::now();
+                for (items, at) in self.stamps.drain(..) {
+                    telemetry.latencies.add(now.duration_since(at), items as u64);
+                }
+            }
+            if let Some(journal) = &mut self.journal {
+                journal.executed();
+                if journal.is_full() {
+                    journal.checkpoint(&self.arena)?;
+                }
+            }
         }
+        Ok(())
+    }
+
+    /// Keeps the contents of the arena, so that the journal has less to repeat. A session without a journal has no use for it.
+    ///
+    /// # Errors
+    /// The device was lost.
+    pub fn checkpoint(&mut self) -> Result<(), Error> {
+        match &mut self.journal {
+            Some(journal) => journal.checkpoint(&self.arena),
+            None => Ok(()),
+        }
+    }
+
+    /// Goes on on another device, after this one was lost: the arena gets the contents of the last checkpoint, and what was done since
+    /// then is done again, without being reported again. The next drain begins with the items that were not known to be done.
+    ///
+    /// # Errors
+    /// There is no journal, or the device cannot do what the session needs. It can be tried again on yet another one.
+    pub fn resume(&mut self, device: &Device) -> Result<(), Error> {
+        let Some(journal) = self.journal.take() else {
+            let (needed, available) = ("a journal to resume from".into(), "a session without one".into());
+            return Err(Error::Unsupported { needed, available });
+        };
+        let result = self.replay(device, &journal);
+        self.journal = Some(journal);
+        result
+    }
+
+    fn replay(&mut self, device: &Device, journal: &Journal) -> Result<(), Error> {
+        self.arena.renew(device)?;
+        self.faults = device.allocate(Element::U32, u64::from(self.faults.len()))?;
+        self.hits = [device.allocate(Element::U32, 0)?, device.allocate(Element::U32, 1)?];
+        self.watch =
+            self.config.watchdog.map(|patience| Watch::new(device, self.config.slice, patience)).transpose()?;
+        self.kernels = Kernels::new(device, self.watch.is_some());
+        self.device = device.clone();
+        journal.restore(&self.arena)?;
+        for entry in &journal.entries {
+            match entry {
+                Entry::Write(segment, first, bytes) => {
+                    let words = (bytes.len() / 4) as u32;
+                    self.arena.buffer(*segment).slice(*first..first + words)?.write(bytes)?;
+                }
+                Entry::Items(items) => self.repeat(items.clone())?,
+            }
+        }
+        // Of the slice that was not done, some items may have been.
+        let mut done = journal.slice.clone();
+        if self.pending.len() == done.len() {
+            for (item, pending) in done.iter_mut().zip(&self.pending) {
+                if *pending != WorkItem::default() {
+                    *item = WorkItem::default();
+                }
+            }
+            self.repeat(done)?;
+        }
+        Ok(())
+    }
+
+    /// Executes items whose report was given.
+    fn repeat(&mut self, items: Vec<WorkItem>) -> Result<(), Error> {
+        let pending = std::mem::replace(&mut self.pending, items);
+        let result = loop {
+            match self.slice(&mut Report::default()) {
+                // The watchdog ended an item, as it did before.
+                Err(Error::Cancelled) if !self.cancelled.load(Relaxed) => {}
+                result => break result,
+            }
+        };
+        self.pending = pending;
+        result
+    }
+
+    /// Takes no more items, executes those that were accepted, and gives those back that it could not.
+    pub fn shutdown(mut self) -> Shutdown {
+        self.queue.close();
+        let (report, error) = match self.drain() {
+            Ok(report) => (report, None),
+            Err(error) => (std::mem::take(&mut self.unreported), Some(error)),
+        };
+        let mut left: Vec<WorkItem> = self.pending.drain(..).filter(|item| *item != WorkItem::default()).collect();
+        while let Drained::Items(1..) = self.queue.drain(&mut left, self.config.queue, Otherwise::Return) {}
+        Shutdown { report, error, left }
+    }
+}
+
+/// Cancels drains of a session.
+#[derive(Clone, Debug)]
+pub struct Canceller(Arc<AtomicBool>);
+
+impl Canceller {
+    /// Ends the drain that is going on, or the next one. What it has begun with is finished first, which is a slice, or with a watchdog
+    /// an item for each worker. Everything else stays in the queue, or is pending, for the drain after.
+    pub fn cancel(&self) {
+        self.0.store(true, Relaxed);
     }
 }

@@ -14,6 +14,7 @@ use super::op::Op;
 use super::policy::{Mode, Recommendation, Request};
 use super::report::{Failure, Report};
 use super::session::{Order, Session};
+use super::telemetry::Span;
 use super::window::Unit;
 
 /// Whether pruning pays, as measured.
@@ -94,6 +95,9 @@ impl Session {
     /// Executes the items that are pending.
     pub(super) fn slice(&mut self, report: &mut Report) -> Result<(), Error> {
         let start = Instant::now();
+        if let Some(watch) = &self.watch {
+            watch.reset()?;
+        }
         let mut resolved = std::mem::take(&mut self.resolved);
         resolved.clear();
         let mut failed = Vec::new();
@@ -131,6 +135,9 @@ impl Session {
         let launching = Launching { buckets, width, groups: recommendation.worker_groups };
         let all = 0..self.windows.units.len();
         let (ordering, counted) = (Instant::now(), report.counted);
+        if let Some(telemetry) = &mut report.telemetry {
+            telemetry.span(Span { worker: None, kernel: None, from: start, until: ordering });
+        }
         if let Some(claimant) = self.claimant(&resolved, width) {
             self.fill_counted(claimant, &resolved);
             report.counted += resolved.len() as u64;

@@ -1,0 +1,217 @@
+//! When things happened: how long items waited, and what each worker was at.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use super::report::Report;
+
+/// What a drain measured besides counting.
+#[derive(Clone, Debug, Default)]
+pub struct Telemetry {
+    /// From an item's way into the queue to its end.
+    pub latencies: Latencies,
+    /// What happened when.
+    pub spans: Vec<Span>,
+    /// Spans that there was no room for.
+    pub dropped_spans: u64,
+}
+
+/// Something that took some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The worker that was at it; the thread that drains has none.
+    pub worker: Option<u32>,
+    /// The kernel, by its place in [`Report::kernels`]; planning has none.
+    pub kernel: Option<usize>,
+    /// When it began.
+    pub from: Instant,
+    /// When it ended.
+    pub until: Instant,
+}
+
+impl Telemetry {
+    /// More than this is more than anybody looks at.
+    const MOST_SPANS: usize = 1 << 16;
+
+    pub(super) fn span(&mut self, span: Span) {
+        if self.spans.len() < Telemetry::MOST_SPANS {
+            self.spans.push(span);
+        } else {
+            self.dropped_spans += 1;
+        }
+    }
+
+    /// The part of the time from the first span to the end of the last in which workers were at something.
+    pub fn occupancy(&self) -> f64 {
+        let worked = || self.spans.iter().filter(|span| span.worker.is_some());
+        let workers = worked().filter_map(|span| span.worker).max().map_or(0, |last| last + 1);
+        let (from, until) =
+            (self.spans.iter().map(|span| span.from).min(), self.spans.iter().map(|span| span.until).max());
+        let busy: Duration = worked().map(|span| span.until.duration_since(span.from)).sum();
+        match from.zip(until) {
+            Some((from, until)) if workers > 0 && until > from => {
+                busy.as_secs_f64() / (f64::from(workers) * until.duration_since(from).as_secs_f64())
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+/// How often things took how long, to a sixteenth.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latencies {
+    /// By [`bucket`].
+    counts: Vec<u64>,
+    /// How many there were.
+    pub count: u64,
+    /// The longest.
+    pub longest: Duration,
+}
+
+impl Latencies {
+    pub(super) fn add(&mut self, latency: Duration, times: u64) {
+        let bucket = bucket(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        if self.counts.len() <= bucket {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] += times;
+        self.count += times;
+        self.longest = self.longest.max(latency);
+    }
+
+    /// What so many of a hundred did not take longer than.
+    pub fn percentile(&self, percent: f64) -> Duration {
+        let wanted = (percent / 100.0 * self.count as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let bucket = self.counts.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        });
+        bucket.map_or(Duration::ZERO, |bucket| Duration::from_nanos(end(bucket)).min(self.longest))
+    }
+}
+
+/// Numbers below 16 have buckets of their own; from there on, sixteen share the numbers of as many digits.
+fn bucket(number: u64) -> usize {
+    match number.checked_ilog2() {
+        None | Some(..4) => number as usize,
+        Some(digits) => (16 * (digits as usize - 3)) + (number >> (digits - 4)) as usize - 16,
+    }
+}
+
+/// The last number of a bucket.
+fn end(bucket: usize) -> u64 {
+    if bucket < 16 {
+        return bucket as u64;
+    }
+    let (shift, first) = (bucket as u32 / 16 - 1, 16 + bucket as u64 % 16);
+    ((first + 1) << shift).wrapping_sub(1)
+}
+
+impl Report {
+    /// The report as a JSON object.
+    pub fn to_json(&self) -> String {
+        let mut json = String::from("{");
+        let numbers = [
+            ("items", self.items),
+            ("failures", self.failures.len() as u64),
+            ("hits", self.hits.len() as u64),
+            ("reruns", u64::from(self.reruns)),
+            ("pruned", self.pruned),
+            ("interpreted", self.interpreted),
+            ("fused", self.fused),
+            ("counted", self.counted),
+            ("groups", self.groups),
+            ("launches", self.launches),
+            ("elapsed_ns", nanoseconds(self.elapsed)),
+            ("device_ns", nanoseconds(self.device)),
+        ];
+        for (name, number) in numbers {
+            let _ = write!(json, "\"{name}\":{number},");
+        }
+        if let Some(recommendation) = &self.recommendation {
+            let (mode, topology) = (recommendation.execution_mode, recommendation.topology);
+            let promoted = (recommendation.promote_hot_opcodes, recommendation.promote_hot_windows);
+            let _ = write!(json, "\"mode\":\"{mode:?}\",\"topology\":\"{topology:?}\",");
+            let _ = write!(json, "\"promoted_ops\":{},\"promoted_windows\":{},", promoted.0, promoted.1);
+        }
+        if let Some(telemetry) = &self.telemetry {
+            let of = |percent| nanoseconds(telemetry.latencies.percentile(percent));
+            let [p50, p90, p99] = [50.0, 90.0, 99.0].map(of);
+            let longest = nanoseconds(telemetry.latencies.longest);
+            let _ = write!(json, "\"latency_ns\":{{\"p50\":{p50},\"p90\":{p90},\"p99\":{p99},\"max\":{longest}}},");
+            let _ = write!(json, "\"occupancy\":{:.4},", telemetry.occupancy());
+        }
+        let kernels = self.kernels.iter().map(|kernel| {
+            let (units, launches, time) = (kernel.units, kernel.launches, nanoseconds(kernel.time));
+            let name = &kernel.name;
+            format!("{{\"name\":{name:?},\"units\":{units},\"launches\":{launches},\"time_ns\":{time}}}")
+        });
+        let kernels: Vec<String> = kernels.collect();
+        let _ = write!(json, "\"kernels\":[{}]}}", kernels.join(","));
+        json
+    }
+
+    /// What happened when, as `chrome://tracing` and Perfetto read it: a track for each worker, and one for the thread that drains.
+    /// There is nothing in it if the session did not measure.
+    pub fn to_trace(&self) -> String {
+        let spans = self.telemetry.as_ref().map_or(&[][..], |telemetry| &telemetry.spans);
+        let start = spans.iter().map(|span| span.from).min();
+        let workers = spans.iter().filter_map(|span| span.worker).max().map_or(0, |last| last + 1);
+        let mut events = Vec::new();
+        for track in 0..if spans.is_empty() { 0 } else { workers + 1 } {
+            let name = if track == 0 { "plan".into() } else { format!("worker {}", track - 1) };
+            events
+                .push(format!(r#"{{"ph":"M","pid":0,"tid":{track},"name":"thread_name","args":{{"name":"{name}"}}}}"#));
+        }
+        for span in spans {
+            let name = span.kernel.map_or("plan", |kernel| &self.kernels[kernel].name);
+            let track = span.worker.map_or(0, |worker| worker + 1);
+            let at = start.map_or(Duration::ZERO, |start| span.from.duration_since(start)).as_secs_f64() * 1e6;
+            let time = span.until.duration_since(span.from).as_secs_f64() * 1e6;
+            events.push(format!(r#"{{"ph":"X","pid":0,"tid":{track},"name":{name:?},"ts":{at:.3},"dur":{time:.3}}}"#));
+        }
+        format!("{{\"traceEvents\":[{}]}}", events.join(",\n"))
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_as_fine_as_they_say() {
+        let mut last = 0;
+        for number in (0..2000)
+            .chain((4..64).flat_map(|digit| [(1u64 << digit) - 1, 1 << digit, (1 << digit) + 1]))
+            .chain([u64::MAX])
+        {
+            let bucket = bucket(number);
+            assert!(number <= end(bucket) && (bucket == 0 || number > end(bucket - 1)), "{number}");
+            assert!(end(bucket) - number <= number / 16, "{number}");
+            last = last.max(bucket);
+        }
+        assert_eq!(end(last), u64::MAX);
+    }
+
+    #[test]
+    fn percentiles_are_of_all_that_was_added() {
+        let mut latencies = Latencies::default();
+        assert_eq!(latencies.percentile(50.0), Duration::ZERO);
+        latencies.add(Duration::from_micros(1), 90);
+        latencies.add(Duration::from_millis(1), 10);
+        let near = |percent: f64, expected: u64| {
+            let found = latencies.percentile(percent).as_nanos() as u64;
+            assert!((expected..=expected + expected / 16).contains(&found), "{percent}: {found}");
+        };
+        near(50.0, 1000);
+        near(90.0, 1000);
+        near(90.1, 1_000_000);
+        near(100.0, 1_000_000);
+        assert_eq!((latencies.count, latencies.longest), (100, Duration::from_millis(1)));
+    }
+}

@@ -1,0 +1,94 @@
+//! The watchdog: looks at what workers note while they run, and ends launches that do not end by themselves.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+use vyre_driver::{Buffer, Device, Error, Submission};
+use vyre_foundation::ir::Element;
+use vyre_foundation::launch::Report;
+
+use super::kernel::State;
+
+pub(super) struct Watch {
+    /// A word by which workers are told to take no more items, and one for each item of the slice.
+    pub(super) states: Buffer,
+    patience: Duration,
+}
+
+/// How launches ended that were watched.
+pub(super) struct Ended {
+    /// What they tell of themselves; nothing if they had to be cancelled.
+    pub(super) reports: Vec<Report>,
+    /// Whether workers were told to take no more items, so that some may be left.
+    pub(super) early: bool,
+}
+
+impl Watch {
+    /// Looks after slices of this many items, each of which may take this long.
+    ///
+    /// # Errors
+    /// Nobody can look at the memory of the device while it is in use.
+    pub(super) fn new(device: &Device, items: usize, patience: Duration) -> Result<Watch, Error> {
+        let states = device.allocate(Element::U32, 1 + items as u64)?;
+        match states.peek(0) {
+            Some(_) => Ok(Watch { states, patience }),
+            None => Err(Error::Unsupported {
+                needed: "memory that a watchdog can look at".into(),
+                available: "memory that only commands reach".into(),
+            }),
+        }
+    }
+
+    /// Forgets what was noted of the slice before.
+    pub(super) fn reset(&self) -> Result<(), Error> {
+        self.states.write(&vec![0; 4 * self.states.len() as usize])
+    }
+
+    /// What was noted of the item at a position of the slice.
+    pub(super) fn state(&self, position: u32) -> u32 {
+        self.states.peek(1 + position).unwrap_or(0)
+    }
+
+    /// Waits for launches of the items at these positions. When one of them takes too long, or when somebody wants it, workers take no
+    /// more items, and those who do not come to the end of theirs are cancelled when nobody else is on any.
+    pub(super) fn wait(
+        &self,
+        mut submission: Submission,
+        positions: &[u32],
+        is_cancelled: &AtomicBool,
+    ) -> Result<Ended, Error> {
+        let mut early = false;
+        let mut running: FxHashMap<u32, (u32, Instant)> = FxHashMap::default();
+        let reports = loop {
+            match submission.wait_timeout((self.patience / 8).min(Duration::from_millis(50))) {
+                Some(Err(Error::Cancelled)) => break Vec::new(),
+                Some(reports) => break reports?,
+                None => {}
+            }
+            let now = Instant::now();
+            for &position in positions {
+                match self.state(position) {
+                    0 | State::DONE => _ = running.remove(&position),
+                    worker => {
+                        let since = running.entry(position).or_insert((worker, now));
+                        // Hits were too many, and another worker is on it now.
+                        if since.0 != worker {
+                            *since = (worker, now);
+                        }
+                    }
+                }
+            }
+            let is_stuck = |(_, since): &(u32, Instant)| now.duration_since(*since) >= self.patience;
+            if is_cancelled.load(Relaxed) || running.values().any(is_stuck) {
+                early = true;
+                self.states.poke(0, 1);
+            }
+            if early && !running.is_empty() && running.values().all(is_stuck) {
+                submission.cancel();
+            }
+        };
+        self.states.poke(0, 0);
+        Ok(Ended { reports, early })
+    }
+}
