@@ -35,6 +35,9 @@ Commands:
                     Measure a suite, keep the result under bench/records, and bring the README up to date
   soak diff [--minutes N] [--device cpu|wgpu] [--seed S]
                     Compare a device with the oracle on generated programs, for as long as you like
+  soak megakernel [--minutes N]
+                    Submit items to a megakernel from several threads, with faults and cancellations, for ten minutes unless N
+                    is given; none may be lost or executed twice
   soak math [FUNCTION ...]
                     Measure how exact the math library is, over all operands";
 
@@ -65,6 +68,14 @@ fn main() -> ExitCode {
             }
         },
         ["bench", ..] => bench::run(&args[1..]),
+        ["soak", "megakernel"] => soak::megakernel(10),
+        ["soak", "megakernel", "--minutes", minutes] => match minutes.parse() {
+            Ok(minutes) => soak::megakernel(minutes),
+            Err(_) => {
+                eprintln!("error: `{minutes}` is not a number of minutes");
+                return ExitCode::from(2);
+            }
+        },
         ["soak", ..] => soak::run(&args[1..]),
         ["mutants", ..] => mutants::run(&args[1..], true),
         ["tidy"] => tidy::run(),

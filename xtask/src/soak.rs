@@ -3,6 +3,13 @@
 use crate::root;
 use crate::test::{cargo, passes};
 
+/// Runs the test of megakernels under pressure for as many minutes as are given, or ten.
+pub(crate) fn megakernel(minutes: u64) -> bool {
+    let mut soak = cargo("test");
+    soak.env("VYRE_SOAK_SECONDS", (60 * minutes).to_string());
+    passes(soak.args(["--release", "--package", "vyre-runtime", "--test", "soak", "--", "--nocapture"]))
+}
+
 /// Builds the campaigns for this very processor, which halves the time they take, and runs one. Says whether it found
 /// nothing.
 pub(crate) fn run(arguments: &[&str]) -> bool {

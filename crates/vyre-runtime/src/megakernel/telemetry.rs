@@ -79,6 +79,14 @@ impl Latencies {
         self.longest = self.longest.max(latency);
     }
 
+    /// Adds those of another drain.
+    pub fn merge(&mut self, other: &Latencies) {
+        self.counts.resize(self.counts.len().max(other.counts.len()), 0);
+        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
+        self.count += other.count;
+        self.longest = self.longest.max(other.longest);
+    }
+
     /// What so many of a hundred did not take longer than.
     pub fn percentile(&self, percent: f64) -> Duration {
         let wanted = (percent / 100.0 * self.count as f64).ceil().max(1.0) as u64;
