@@ -1,10 +1,9 @@
 //! Megakernels, against one task, submission or dispatch for each item, and against themselves without what makes them fast.
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use crossbeam_queue::SegQueue;
 use vyre_cpu::Cpu;
 use vyre_driver::{Device, Error};
 use vyre_foundation::{text, validate};
@@ -111,22 +110,17 @@ fn words(report: &Report, device: &Device) -> Result<(), Error> {
             }
         });
     };
-    let mut locked = || {
-        let queue = Mutex::new((0..ITEMS as usize).collect::<VecDeque<usize>>());
-        let take = || {
-            loop {
-                let next = queue.lock().expect("nobody panics").pop_front();
-                let Some(i) = next else { break };
-                work(i);
-            }
-        };
+    let mut queued = || {
+        let queue = SegQueue::new();
+        (0..ITEMS as usize).for_each(|i| queue.push(i));
+        let take = || std::iter::from_fn(|| queue.pop()).for_each(work);
         rayon::join(take, take);
     };
     report.compare(
         &mut || launches = launches.min(queue.drain()),
         &mut [
             (line("cpu_vs_rayon_spawn", "cpu", "spawn", ITEMS), &mut spawned),
-            (line("cpu_vs_locked_queue", "cpu", "queue", ITEMS), &mut locked),
+            (line("cpu_vs_crossbeam", "cpu", "queue", ITEMS), &mut queued),
         ],
     );
     report.known(&line("cpu_overhead_per_item", "cpu", "3 ns", ITEMS), launches, 3.0 * f64::from(ITEMS));

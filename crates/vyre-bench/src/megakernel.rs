@@ -17,8 +17,8 @@ use crate::line::{Line, Report, Taken};
 
 pub(crate) fn run(report: &Report) -> Result<(), Error> {
     for (order, name) in [(Order::Dense, ""), (Order::Shuffled, "_shuffled")] {
-        pruning(report, &format!("prune_64k{name}"), &batch(1 << 16, order), 25.0)?;
-        pruning(report, &format!("prune_1m{name}"), &batch(1 << 20, order), 50.0)?;
+        pruning(report, &format!("prune_ns_per_item{name}"), &batch(1 << 16, order), 25.0)?;
+        pruning(report, &format!("prune_ns_per_item_1m{name}"), &batch(1 << 20, order), 50.0)?;
     }
     policy(report)?;
     for (name, batch) in [("ring_batch_1", 1), ("ring_batch_64", 64), ("ring_batch_1024", 1024)] {
@@ -145,12 +145,12 @@ fn policy(report: &Report) -> Result<(), Error> {
     };
     let limit = |limit_ns: f64| limit_ns * RECOMMENDATIONS as f64;
     let each = |name, baseline| line(name, baseline, RECOMMENDATIONS, "requests");
-    report.against_limit(&each("policy", "limit"), limit(150.0), Taken::Best, &mut || all(&computed));
-    report.against_limit(&each("policy_missed", "limit"), limit(150.0), Taken::Best, &mut || all(&missed));
-    report.against_limit(&each("policy_cached", "limit"), limit(75.0), Taken::Best, &mut || all(&cached));
+    report.against_limit(&each("policy_ns", "limit"), limit(150.0), Taken::Best, &mut || all(&computed));
+    report.against_limit(&each("policy_ns_missed", "limit"), limit(150.0), Taken::Best, &mut || all(&missed));
+    report.against_limit(&each("policy_ns_cached", "limit"), limit(75.0), Taken::Best, &mut || all(&cached));
     let ours = &mut || all(&cached);
     let again = &mut || all(&computed);
-    report.compare(ours, &mut [(each("policy_cached_vs_computed", "computed"), again)]);
+    report.compare(ours, &mut [(each("policy_ns_cached_vs_computed", "computed"), again)]);
     Ok(())
 }
 

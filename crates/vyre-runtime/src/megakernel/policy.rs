@@ -668,16 +668,16 @@ impl Entry {
     }
 }
 
-/// The last recommendations: lists by hash to find one, and a list by use to replace the one that was not needed for longest.
+/// The last recommendations, in lists by hash. Each has the time of its last use: a hit writes one number, and only who adds an entry to a
+/// full cache looks for the least of them.
 struct Cache {
     entries: Vec<Entry>,
     /// The first entry of each hash.
     heads: [u8; 2 * ENTRIES],
     /// The next entry of the same hash.
     chain: [u8; ENTRIES],
-    /// The next entry by use, from the most to the least recent, and the one before. The list is a ring through `NONE`.
-    older: [u8; ENTRIES + 1],
-    newer: [u8; ENTRIES + 1],
+    /// The number of the call that used each entry last.
+    used: [u64; ENTRIES],
     stats: CacheStats,
 }
 
@@ -687,8 +687,7 @@ impl Default for Cache {
             entries: Vec::new(),
             heads: [NONE; 2 * ENTRIES],
             chain: [NONE; ENTRIES],
-            older: [NONE; ENTRIES + 1],
-            newer: [NONE; ENTRIES + 1],
+            used: [0; ENTRIES],
             stats: CacheStats::default(),
         }
     }
@@ -702,8 +701,7 @@ impl Cache {
         while let Some(entry) = self.entries.get(at as usize) {
             if entry.is_for(policy, request) {
                 self.stats.hits += 1;
-                self.take_out(at);
-                self.put_first(at);
+                self.used[at as usize] = self.calls();
                 return Some(at as usize);
             }
             at = self.chain[at as usize];
@@ -712,40 +710,30 @@ impl Cache {
         None
     }
 
+    fn calls(&self) -> u64 {
+        self.stats.hits + self.stats.misses
+    }
+
     /// Adds an entry that is not there, as the most recent. In a full cache it takes the place of the least recent.
     fn insert(&mut self, entry: Entry) {
         let hash_of = |entry: &Entry| hash(&entry.request) as usize;
         let hash = hash_of(&entry);
         let at = if self.entries.len() < ENTRIES {
             self.entries.push(entry);
-            (self.entries.len() - 1) as u8
+            self.entries.len() - 1
         } else {
-            let at = self.newer[NONE as usize];
-            self.take_out(at);
-            let next = self.chain[at as usize];
-            let mut link = &mut self.heads[hash_of(&self.entries[at as usize])];
-            while *link != at {
+            let at = (0..ENTRIES).min_by_key(|&at| self.used[at]).unwrap_or(0);
+            let next = self.chain[at];
+            let mut link = &mut self.heads[hash_of(&self.entries[at])];
+            while usize::from(*link) != at {
                 link = &mut self.chain[*link as usize];
             }
             *link = next;
-            self.entries[at as usize] = entry;
+            self.entries[at] = entry;
             at
         };
-        self.chain[at as usize] = std::mem::replace(&mut self.heads[hash], at);
-        self.put_first(at);
-    }
-
-    fn take_out(&mut self, at: u8) {
-        let (older, newer) = (self.older[at as usize], self.newer[at as usize]);
-        self.older[newer as usize] = older;
-        self.newer[older as usize] = newer;
-    }
-
-    fn put_first(&mut self, at: u8) {
-        let second = std::mem::replace(&mut self.older[NONE as usize], at);
-        self.older[at as usize] = second;
-        self.newer[at as usize] = NONE;
-        self.newer[second as usize] = at;
+        self.chain[at] = std::mem::replace(&mut self.heads[hash], at as u8);
+        self.used[at] = self.calls();
     }
 }
 
