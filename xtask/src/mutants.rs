@@ -59,6 +59,10 @@ const CHECKS: &[(&str, &[Check])] = &[
         ],
     ),
     (
+        "Optimizer",
+        &[all("vyre-testkit", "files"), one("vyre-testkit", "optimizer", "every_pass_alone_keeps_the_meaning")],
+    ),
+    (
         "Oracle",
         &[
             all("vyre-testkit", "files"),

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 use vyre_foundation::ir::{Module, Program};
-use vyre_foundation::optimizer::{self, Dump, Measures, Options, Pipeline, Profile, Registry, Report, Shape, Verdict};
+use vyre_foundation::optimizer::{
+    self, Dump, Measures, Options, Pipeline, Profile, Registry, Report, Request, Verdict,
+};
 use vyre_foundation::{Validated, text, validate, wire};
 
 use crate::error::Error;
@@ -124,14 +126,13 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 }
 
 /// The passes that are asked for.
-fn pipeline(args: &Args, program: &Program) -> Result<Pipeline, Error> {
+fn pipeline(args: &Args, program: &Validated<Program>) -> Result<Pipeline, Error> {
     let registry = Registry::standard();
     let mut pipeline = match &args.passes {
         Some(text) => Pipeline::parse(text, registry)?,
         None => {
-            let profile = profile(&args.profile);
-            let decisions = optimizer::select(profile, &registry.metadata(), &Shape::of(program, &[]), None, None);
-            Pipeline { passes: registry.schedule(&decisions), to_fixed_point: true }
+            let request = Request { profile: profile(&args.profile), ..Request::default() };
+            optimizer::plan(program, &request).pipeline
         }
     };
     for name in &args.disable {

@@ -23,6 +23,7 @@ pub struct Device {
     telemetry: Arc<Telemetry>,
     cache: Option<Arc<Cache>>,
     optimizes: bool,
+    profile: optimizer::Profile,
 }
 
 /// What the clones of a device and its buffers share.
@@ -282,7 +283,13 @@ impl Device {
         };
         // What defines the meaning of programs runs them as they are.
         let optimizes = !matches!(core.backend.capabilities().kind, DeviceKind::Oracle | DeviceKind::Null);
-        Ok(Device { core: Arc::new(core), telemetry: Arc::default(), cache: None, optimizes })
+        Ok(Device {
+            core: Arc::new(core),
+            telemetry: Arc::default(),
+            cache: None,
+            optimizes,
+            profile: optimizer::Profile::default(),
+        })
     }
 
     /// The same device, recording its dispatches elsewhere.
@@ -303,6 +310,12 @@ impl Device {
     #[must_use]
     pub fn as_written(&self) -> Device {
         Device { optimizes: false, ..self.clone() }
+    }
+
+    /// The same device, selecting passes for another sort of programs.
+    #[must_use]
+    pub fn with_profile(&self, profile: optimizer::Profile) -> Device {
+        Device { profile, ..self.clone() }
     }
 
     /// What is known of earlier dispatches.
@@ -379,7 +392,7 @@ impl Device {
             options.disabled.push("unroll_loops".into());
         }
         let (hints, report) = (Some(self.telemetry.hints()), earlier.as_deref());
-        let request = optimizer::Request { hints, report, lengths, options, ..optimizer::Request::default() };
+        let request = optimizer::Request { profile: self.profile, hints, report, lengths, options };
         Passes { plan: optimizer::plan(program, &request), options: request.options }
     }
 

@@ -17,6 +17,8 @@ pub enum Place {
     Text,
     /// The binary format.
     Wire,
+    /// The passes.
+    Optimizer,
     /// The oracle and its sanitizers.
     Oracle,
     /// Lowering to SPMD form and the portable executor.
@@ -129,6 +131,12 @@ bugs! {
         WireHash,
         /// Numbers that are not in their shortest form are accepted.
         WirePadding,
+    }
+    Optimizer {
+        /// Arms that are merged all have the literals of the one that stays.
+        MergedLiteral,
+        /// Loads move out of an arm past stores before them.
+        HoistedLoad,
     }
     Oracle {
         /// Exclusive scans are inclusive.

@@ -380,6 +380,20 @@ fn every_registered_pass_is_reachable_by_a_profile() {
 }
 
 #[test]
+fn what_is_special_to_a_profile_runs_between_what_is_good_for_all() {
+    // All that is eligible is selected for what is hot.
+    let (program, hints) = (program("small"), Hints::new(1, 0));
+    hints.record("small", 1, 1);
+    let passes = |profile| {
+        let plan = optimizer::plan(&program, &Request { profile, hints: Some(&hints), ..Request::default() });
+        plan.pipeline.passes.iter().map(|pass| pass.metadata.name).collect::<Vec<_>>()
+    };
+    let general = passes(Profile::Release);
+    assert_eq!(passes(Profile::Dataflow), general);
+    assert_eq!(passes(Profile::Megakernel), [&general[..], &["merge_arms", "hoist_prologues"]].concat());
+}
+
+#[test]
 fn pipelines_are_parsed_as_printed() {
     let registry = Registry::standard();
     for text in

@@ -228,6 +228,38 @@ fn items_have_the_effect_of_one_after_the_other_on_a_gpu() {
     }
 }
 
+/// So many that passes for megakernels are selected, which make one arm of those that differ in a number.
+#[test]
+fn operations_that_are_alike_stay_what_they_are() {
+    let op = |number: u32| {
+        let sum = if number.is_multiple_of(2) { "%y = mul %x, 7" } else { &format!("%y = add %x, {number}") };
+        let body = format!("%i = global_index\n%x = load input[%i]\n{sum}\nstore output[%i], %y");
+        let source = format!("program op workgroup(64) {{\nread input: [u32]\nwrite output: [u32]\n{body}\n}}");
+        Op::new(validate::program(text::parse(&source).unwrap().programs.remove(0)).unwrap()).unwrap()
+    };
+    for device in [Device::open(&Cpu::default()).unwrap(), Device::open(&Oracle::default()).unwrap()] {
+        for length in [3, 500] {
+            let config = Config { policy: interpreting(), plain_words: 50_000, ..configs()[0].clone() };
+            let mut session = Session::new(&device, config).unwrap();
+            (1..40).for_each(|number| assert_eq!(session.register(op(number)), number));
+            let handles: Vec<Handle> = (0..40).map(|_| session.allocate(Segment::Plain, length).unwrap()).collect();
+            let input: Vec<u32> = (0..length).collect();
+            session.memory(handles[0]).unwrap().write(bytemuck::cast_slice(&input)).unwrap();
+            let item = |number: u32| {
+                let [input_handle, output_handle] = [0, number].map(|handle| handles[handle as usize].0);
+                WorkItem { op_handle: number, input_handle, output_handle, param: 0 }
+            };
+            assert_eq!(session.submit(&(1..40).map(item).collect::<Vec<_>>()), Pushed::All);
+            assert_eq!(session.drain().unwrap().failures, []);
+            for number in 1..40u32 {
+                let apply = |x: &u32| if number.is_multiple_of(2) { x * 7 } else { x + number };
+                let expected: Vec<u32> = input.iter().map(apply).collect();
+                assert_eq!(read(&session, handles[number as usize]), expected, "{number}");
+            }
+        }
+    }
+}
+
 #[test]
 fn chains_that_come_often_are_fused() {
     let device = Device::open(&Cpu::default()).unwrap();

@@ -94,6 +94,7 @@ pub fn generate(seed: u64, features: &Features) -> Generated {
         program: Program::new(format!("seed_{seed}"), workgroup_size),
         values: Vec::new(),
         budget: i64::from(features.size),
+        twists: 0,
         objects: Objects::default(),
         without_nan: Vec::new(),
         positions: None,
@@ -213,6 +214,8 @@ struct Generator<'f> {
     program: Program,
     values: Vec<Available>,
     budget: i64,
+    /// How many more literals are to differ from those of an arm that is made again.
+    twists: u32,
     objects: Objects,
     /// Objects that are only read, and contain no NaN.
     without_nan: Vec<MemId>,
@@ -397,7 +400,9 @@ impl Generator<'_> {
     // Values.
 
     fn literal(&mut self, ty: Type, trust: Trust) -> Available {
-        let mut literal = Literal { ty, bits: self.literal_bits(ty) };
+        let twist = self.twists.min(1);
+        self.twists -= twist;
+        let mut literal = Literal { ty, bits: self.literal_bits(ty) ^ u64::from(twist) };
         if is_nan(literal) && trust == Trust::Bits {
             literal = Literal::zero(ty);
         }
@@ -843,8 +848,15 @@ impl Generator<'_> {
             Form::Switch => {
                 let ty = *self.random.choose(&[Type::U32, Type::I32]);
                 let uniform = self.random.chance(3);
-                let mut selector = if uniform { self.uniform_value(ty) } else { self.value(ty, Trust::Bits) };
-                if ty == Type::U32 && self.random.chance(2) {
+                let mut selector = if uniform {
+                    self.uniform_value(ty)
+                } else if ty == Type::U32 && self.random.chance(2) {
+                    // So that several arms are taken.
+                    self.positions().global
+                } else {
+                    self.value(ty, Trust::Bits)
+                };
+                if ty == Type::U32 && !self.random.chance(4) {
                     let few = self.known(6u32);
                     let results = self.push(block, Op::Rem, &[selector, few], &[]);
                     selector = self.give(&results, selector.uniform, Trust::Bits);
@@ -904,7 +916,17 @@ impl Generator<'_> {
             .map(|enclosing| Enclosing { may_leave: enclosing.may_leave && (uniform || !place.uniform), ..enclosing });
         let place = Place { uniform: place.uniform && uniform, enclosing, ..place };
         let mut given = vec![(uniform, Trust::Bits); results.len()];
-        for &arm in arms {
+        let mut start = self.random.0;
+        for (number, &arm) in arms.iter().enumerate() {
+            // Some arms are what the one before is, or that with a few other literals.
+            let again = number > 0 && self.random.chance(2);
+            let twists = if again { self.random.below(4) } else { 0 };
+            let next = self.random.0;
+            if again {
+                (self.random.0, self.twists) = (start, twists);
+            } else {
+                start = next;
+            }
             let visible = self.values.len();
             self.nested(arm, place);
             let yielded: Vec<Available> = results.iter().map(|&ty| self.value(ty, Trust::Rounded)).collect();
@@ -913,6 +935,9 @@ impl Generator<'_> {
             }
             self.push(arm, Op::Yield, &yielded, &[]);
             self.values.truncate(visible);
+            if again {
+                (self.random.0, self.twists) = (next, 0);
+            }
         }
         let operands = if matches!(op, Op::Region(_)) { vec![] } else { vec![operand.id] };
         let inst = self.program.push(block, op, operands, results, arms.iter().copied(), Span::NONE);

@@ -69,7 +69,9 @@ impl Summary {
         self.writes.is_empty() && !self.collective && !self.prints && !self.ends && !self.jumps
     }
 
-    fn and(self, other: Summary) -> Summary {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Summary) -> Summary {
         Summary {
             reads: self.reads.and(other.reads),
             writes: self.writes.and(other.writes),
@@ -108,6 +110,14 @@ impl Effects {
     /// What the instructions of a block do together.
     pub fn of_block(&self, block: BlockId) -> Summary {
         self.blocks[block]
+    }
+
+    /// Whether an invocation sees an object as it was before something with these effects: that does not write the object, and no
+    /// barrier in it could show what others have written.
+    pub fn keeps(&self, program: &Program, during: &Summary, object: MemId) -> bool {
+        let never_written = !self.blocks[program.body].writes.contains(object);
+        let unchanged = !during.writes.contains(object) && !during.collective;
+        !program.memory[object].atomic && (never_written || unchanged)
     }
 
     fn block(&mut self, program: &Program, block: BlockId) -> Summary {

@@ -8,7 +8,7 @@ use crate::ir::ops::{Exactness, Kind};
 use crate::ir::{BlockId, Inst, InstId, Op, Program, Space};
 
 /// An instruction that is executed once counts its weight times this.
-const ONCE: u64 = 64;
+pub(super) const ONCE: u64 = 64;
 /// Trips of a loop that does not count, or whose bound is not known.
 const TRIPS: u64 = 8;
 /// Operations that a function of the math library is made of, about.
@@ -16,8 +16,13 @@ const COMPOSED: u64 = 32;
 
 /// The estimated cost of one invocation. Only the comparison of two estimates means anything.
 pub fn estimate(program: &Program) -> u64 {
+    of_block(program, program.body)
+}
+
+/// The estimated cost of a block that is executed once.
+pub(super) fn of_block(program: &Program, block: BlockId) -> u64 {
     let mut sum = 0u64;
-    frequencies(program, program.body, ONCE, &mut |inst, times| {
+    frequencies(program, block, ONCE, &mut |inst, times| {
         sum = sum.saturating_add(weight(program, inst).saturating_mul(times));
     });
     sum

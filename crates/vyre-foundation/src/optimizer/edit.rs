@@ -160,6 +160,76 @@ pub(crate) fn falls_through(program: &Program, id: InstId) -> bool {
     })
 }
 
+/// What tells a block from another that otherwise does the same.
+#[derive(Debug, Default)]
+pub(crate) struct Differences {
+    /// Literals that the other has in their place.
+    pub(crate) literals: Vec<OtherLiteral>,
+    /// Regions, and those of the other, which have other names.
+    pub(crate) regions: Vec<[InstId; 2]>,
+}
+
+/// An operand of a block that is another literal in the other block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OtherLiteral {
+    pub(crate) inst: InstId,
+    pub(crate) operand: usize,
+    pub(crate) value: ValueId,
+}
+
+/// Compares two blocks. `None` if one does something else: another operation, or one on another value, apart from literals
+/// and from what both define themselves.
+pub(crate) fn differences(program: &Program, a: BlockId, b: BlockId) -> Option<Differences> {
+    let mut compare = Compare { program, defined: Copied::default(), found: Differences::default() };
+    compare.blocks(a, b).then_some(compare.found)
+}
+
+struct Compare<'p> {
+    program: &'p Program,
+    defined: Copied,
+    found: Differences,
+}
+
+impl Compare<'_> {
+    fn blocks(&mut self, a: BlockId, b: BlockId) -> bool {
+        let (a, b) = (&self.program.blocks[a], &self.program.blocks[b]);
+        if a.insts.len() != b.insts.len() || a.params.len() != b.params.len() {
+            return false;
+        }
+        self.defined.extend(a.params.iter().copied().zip(b.params.iter().copied()));
+        a.insts.iter().zip(&b.insts).all(|(&a, &b)| self.insts(a, b))
+    }
+
+    fn insts(&mut self, id: InstId, other: InstId) -> bool {
+        let program = self.program;
+        let (a, b) = (&program.insts[id], &program.insts[other]);
+        let types = |inst: &Inst| inst.results.iter().map(|&value| program.ty(value)).collect::<ResultTypes>();
+        let regions = matches!((&a.op, &b.op), (Op::Region(_), Op::Region(_)));
+        let fit = (a.op == b.op || regions)
+            && (a.operands.len(), a.blocks.len()) == (b.operands.len(), b.blocks.len())
+            && types(a) == types(b);
+        if !fit {
+            return false;
+        }
+        if a.op != b.op {
+            self.found.regions.push([id, other]);
+        }
+        for (operand, (&own, &value)) in a.operands.iter().zip(&b.operands).enumerate() {
+            let literals = [own, value].map(|value| matches!(program.values[value].def, Def::Literal(_)));
+            if copy_of(&self.defined, own) == value {
+                continue;
+            } else if literals == [true; 2] && program.ty(own) == program.ty(value) {
+                self.found.literals.push(OtherLiteral { inst: id, operand, value });
+            } else {
+                return false;
+            }
+        }
+        let nested = a.blocks.iter().zip(&b.blocks).all(|(&a, &b)| self.blocks(a, b));
+        self.defined.extend(a.results.iter().copied().zip(b.results.iter().copied()));
+        nested
+    }
+}
+
 /// Makes one instruction of two neighbours of which always the same block is executed: appends each block of the second,
 /// which then stands nowhere, to that of the first, which [falls through](falls_through).
 pub(crate) fn join(program: &mut Program, first: InstId, second: InstId) {

@@ -195,11 +195,18 @@ pub struct Plan {
     pub pipeline: Pipeline,
 }
 
-/// Selects passes for a program.
+/// Selects passes for a program. What is good for any program is selected under every profile, and runs before and after what
+/// is special to one: that has the later phase, and the list is repeated.
 pub fn plan(program: &Validated<Program>, request: &Request<'_>) -> Plan {
     let registry = Registry::standard();
     let shape = Shape::of(program, request.lengths);
-    let decisions = select(request.profile, &registry.metadata(), &shape, request.hints, request.report);
+    let under = |profile| select(profile, &registry.metadata(), &shape, request.hints, request.report);
+    let (mut decisions, general) = (under(request.profile), under(Profile::Release));
+    for (decision, general) in decisions.iter_mut().zip(general) {
+        if general.reason != Reason::ProfileRejected {
+            *decision = general;
+        }
+    }
     let pipeline = Pipeline { passes: registry.schedule(&decisions), to_fixed_point: true };
     Plan { decisions, pipeline }
 }

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustc_hash::FxHashMap;
 use vyre_driver::{Device, Error};
+use vyre_foundation::optimizer::Profile;
 
 use super::kernel::{Body, Column, Kernel, Worker};
 
@@ -69,7 +70,8 @@ impl Kernels {
     /// None yet. Those to come may be [watched](Kernel::new).
     pub(super) fn new(device: &Device, is_watched: bool) -> Kernels {
         let (finish, finished) = channel();
-        Kernels { device: device.clone(), is_watched, known: FxHashMap::default(), coming: 0, finished, finish }
+        let device = device.with_profile(Profile::Megakernel);
+        Kernels { device, is_watched, known: FxHashMap::default(), coming: 0, finished, finish }
     }
 
     /// Forgets kernels of all operations, because there is one more.
@@ -147,4 +149,50 @@ impl Kernels {
 fn compile(device: &Device, key: Key, is_watched: bool, bodies: &[(u32, &Body)]) -> Result<Compiled, Error> {
     let Kernel { program, columns } = Kernel::new(bodies, key.worker, key.width, is_watched)?;
     Ok(Compiled { kernel: device.compile(&program)?, columns })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use vyre_cpu::Cpu;
+    use vyre_foundation::ir::Op as Operation;
+    use vyre_foundation::optimizer::Reason;
+    use vyre_foundation::{text, validate};
+
+    use super::super::op::Op;
+    use super::*;
+
+    /// How many cases the switch of a kernel has.
+    fn cases(kernel: &vyre_driver::Kernel) -> usize {
+        let cases = |op: &Operation| if let Operation::Switch(cases) = op { cases.len() } else { 0 };
+        kernel.program().insts.values().map(|inst| cases(&inst.op)).sum()
+    }
+
+    #[test]
+    fn operations_that_are_alike_share_an_arm_of_the_interpreter() {
+        let op = |number: u32| {
+            let op = ["mul", "xor", "sub"][number as usize % 3];
+            let body = format!("%i = global_index\n%x = load input[%i]\n%y = {op} %x, {number}\nstore output[%i], %y");
+            let source = format!("program op workgroup(64) {{\nread input: [u32]\nwrite output: [u32]\n{body}\n}}");
+            Op::new(validate::program(text::parse(&source).unwrap().programs.remove(0)).unwrap()).unwrap()
+        };
+        let ops: Vec<Op> = (100..124).map(op).collect();
+        let bodies: Vec<(u32, &Body)> = (0..).zip(ops.iter().map(|op| &op.body)).collect();
+        let device = Device::open(&Cpu::default()).unwrap();
+        let key = Key { runs: Runs::All, worker: Worker::Workgroup, width: 64 };
+        let general = compile(&device, key, false, &bodies).unwrap().kernel;
+        assert_eq!(cases(&general), ops.len());
+        let mut kernels = Kernels::new(&device, false);
+        kernels.require(key, &bodies).unwrap();
+        let kernel = &kernels.get(key).kernel;
+        assert_eq!(cases(kernel), 3);
+        for pass in ["merge_arms", "hoist_prologues"] {
+            let decisions = [&general, kernel].map(|kernel| {
+                let decided = &kernel.compilation().decisions;
+                decided.iter().find(|decision| decision.metadata.name == pass).unwrap().reason
+            });
+            assert_eq!(decisions, [Reason::ProfileRejected, Reason::ProgramShape]);
+            let report = kernel.compilation().report.as_ref().unwrap();
+            assert!(report.metrics.iter().any(|metric| metric.pass == pass && metric.changed()), "{pass}");
+        }
+    }
 }

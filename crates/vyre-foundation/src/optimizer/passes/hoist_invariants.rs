@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::analysis::{Analyses, Effects, leaves_when};
 use crate::ir::entity::Arena;
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, InstId, MemId, Op, Program, ValueId};
+use crate::ir::{BlockId, InstId, Op, Program, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -97,7 +97,8 @@ impl Hoist<'_> {
             Kind::Access => match op {
                 Op::Load(object) => {
                     let mut to = depth;
-                    while to > needed && to > certain && self.may_leave(program, self.loops[to - 1], *object) {
+                    let stays = |around| self.effects.keeps(program, &self.effects.inst(around), *object);
+                    while to > needed && to > certain && stays(self.loops[to - 1]) {
                         to -= 1;
                     }
                     to
@@ -106,13 +107,6 @@ impl Hoist<'_> {
             },
             Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => depth,
         }
-    }
-
-    fn may_leave(&self, program: &Program, around: InstId, object: MemId) -> bool {
-        let summary = self.effects.inst(around);
-        let never_written = !self.effects.of_block(program.body).writes.contains(object);
-        let unchanged = !summary.writes.contains(object) && !summary.collective;
-        !program.memory[object].atomic && (never_written || unchanged)
     }
 }
 

@@ -11,8 +11,10 @@ mod fold_constants;
 mod forward_stores;
 mod fuse_regions;
 mod hoist_invariants;
+mod hoist_prologues;
 mod hoist_uniform_values;
 mod merge_accesses;
+mod merge_arms;
 mod promote_private;
 mod promote_tiles;
 mod simplify;
@@ -47,4 +49,6 @@ pub const ALL: &[&Pass] = &[
     &specialize::PASS,
     &eliminate_dead_code::PASS,
     &eliminate_dead_objects::PASS,
+    &merge_arms::PASS,
+    &hoist_prologues::PASS,
 ];

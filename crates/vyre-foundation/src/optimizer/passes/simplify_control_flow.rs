@@ -14,7 +14,7 @@
 use crate::analysis::Analyses;
 use crate::ir::ops::Kind;
 use crate::ir::{BlockId, Def, Inst, InstId, Op, Program, Space, Type, ValueId};
-use crate::optimizer::edit::{Renaming, falls_through, join, jumps, make};
+use crate::optimizer::edit::{Renaming, differences, falls_through, join, jumps, make};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
 pub(super) const PASS: Pass = Pass {
@@ -333,30 +333,7 @@ fn leaves(program: &Program, insts: &[InstId]) -> bool {
     insts.last().is_some_and(|&last| program.insts[last].op.is_terminator())
 }
 
-/// Whether two blocks do the same: the same operations on the same values, apart from what they define themselves.
+/// Whether two blocks do the same.
 fn same(program: &Program, a: BlockId, b: BlockId) -> bool {
-    fn blocks(program: &Program, a: BlockId, b: BlockId, defined: &mut Vec<(ValueId, ValueId)>) -> bool {
-        let (a, b) = (&program.blocks[a], &program.blocks[b]);
-        if a.insts.len() != b.insts.len() || a.params.len() != b.params.len() {
-            return false;
-        }
-        defined.extend(a.params.iter().copied().zip(b.params.iter().copied()));
-        a.insts.iter().zip(&b.insts).all(|(&a, &b)| {
-            let (a, b) = (&program.insts[a], &program.insts[b]);
-            let types = |inst: &Inst| inst.results.iter().map(|&value| program.ty(value)).collect::<Vec<_>>();
-            let equal = a.op == b.op
-                && a.operands.len() == b.operands.len()
-                && types(a) == types(b)
-                && a.operands.iter().zip(&b.operands).all(|(a, b)| a == b || defined.contains(&(*a, *b)))
-                && a.blocks.len() == b.blocks.len();
-            if !equal {
-                return false;
-            }
-            let nested = a.blocks.iter().zip(&b.blocks).all(|(&a, &b)| blocks(program, a, b, defined));
-            defined.extend(a.results.iter().copied().zip(b.results.iter().copied()));
-            nested
-        })
-    }
-    // Long blocks are hardly ever the same, and comparing them would not be linear.
-    program.blocks[a].insts.len() <= 32 && blocks(program, a, b, &mut Vec::new())
+    differences(program, a, b).is_some_and(|found| found.literals.is_empty() && found.regions.is_empty())
 }

@@ -1,0 +1,105 @@
+//! Computes once, before a switch, what its arms have in common.
+//!
+//! An operation that stands directly in an arm, and whose operands are defined before the switch, may as well be computed there.
+//! It moves if every arm that does anything has it; a cheap one also if most have it. Operations are total, so computing one in
+//! vain does no harm. A load moves only if nothing before it in its arm changes what it sees.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::analysis::{Analyses, Effects, Summary};
+use crate::ir::ops::Kind;
+use crate::ir::{InstId, Op, Program, ResultTypes, ValueId, Values};
+use crate::optimizer::edit::{Renaming, reachable_blocks};
+use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
+use crate::planted::{self, Bug};
+
+pub(super) const PASS: Pass =
+    Pass { metadata: Metadata::new("hoist_prologues", Phase::Megakernel, Family::Megakernel), speculative: false, run };
+
+fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
+    let effects = analyses.effects(program);
+    let mut changed = false;
+    for block in reachable_blocks(program) {
+        let mut at = 0;
+        while let Some(&id) = program.blocks[block].insts.get(at) {
+            let hoisted = match program.insts[id].op {
+                Op::Switch(_) => hoist(program, &effects, id),
+                _ => Vec::new(),
+            };
+            let count = hoisted.len();
+            program.blocks[block].insts.splice(at..at, hoisted);
+            changed |= count > 0;
+            at += count + 1;
+        }
+    }
+    changed
+}
+
+/// Takes what arms have in common out of them.
+fn hoist(program: &mut Program, effects: &Effects, switch: InstId) -> Vec<InstId> {
+    let mut hoisted = Vec::new();
+    // What needs something that is hoisted can be hoisted then.
+    loop {
+        let common = common(program, effects, switch);
+        if common.is_empty() {
+            return hoisted;
+        }
+        let mut renaming = Renaming::default();
+        for twins in &common {
+            hoisted.push(twins[0]);
+            for position in 0..program.insts[twins[0]].results.len() {
+                let stays = program.insts[twins[0]].results[position];
+                twins[1..].iter().for_each(|&twin| renaming.replace(program.insts[twin].results[position], stays));
+            }
+        }
+        let moved: FxHashSet<InstId> = common.into_iter().flatten().collect();
+        for arm in program.insts[switch].blocks.clone() {
+            program.blocks[arm].insts.retain(|inst| !moved.contains(inst));
+        }
+        renaming.apply(program);
+    }
+}
+
+/// The instructions that compute the same in enough arms, in the order in which the first arm has them.
+fn common(program: &Program, effects: &Effects, switch: InstId) -> Vec<Vec<InstId>> {
+    let arms: Vec<&[InstId]> = program.insts[switch]
+        .blocks
+        .iter()
+        .map(|&arm| &program.blocks[arm].insts[..])
+        .filter(|arm| arm.len() > 1)
+        .collect();
+    let own: FxHashSet<ValueId> =
+        arms.iter().copied().flatten().flat_map(|&inst| program.insts[inst].results.iter().copied()).collect();
+    let mut twins: Vec<(usize, usize, Vec<InstId>)> = Vec::new();
+    let mut known: FxHashMap<(Op, Values, ResultTypes), usize> = FxHashMap::default();
+    for (number, &arm) in arms.iter().enumerate() {
+        let mut before = Summary::default();
+        for &id in arm {
+            let during = if planted::is(Bug::HoistedLoad) { Summary::default() } else { before };
+            before = before.and(effects.inst(id));
+            let inst = &program.insts[id];
+            let is_value = match inst.op.row().kind {
+                Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
+                Kind::Access => matches!(inst.op, Op::Load(object) if effects.keeps(program, &during, object)),
+                Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
+            };
+            if !is_value || inst.operands.iter().any(|operand| own.contains(operand)) {
+                continue;
+            }
+            let types = inst.results.iter().map(|&result| program.ty(result)).collect();
+            let at = *known.entry((inst.op.clone(), inst.operands.clone(), types)).or_insert(twins.len());
+            if at == twins.len() {
+                twins.push((0, usize::MAX, Vec::new()));
+            }
+            let (count, last, insts) = &mut twins[at];
+            *count += usize::from(*last != number);
+            *last = number;
+            insts.push(id);
+        }
+    }
+    let enough = |(count, _, insts): &(usize, usize, Vec<InstId>)| {
+        let is_cheap = cost::is_cheap(program, &program.insts[insts[0]]);
+        *count > 1 && (*count == arms.len() || is_cheap && 2 * *count > arms.len())
+    };
+    twins.into_iter().filter(enough).map(|(.., insts)| insts).collect()
+}

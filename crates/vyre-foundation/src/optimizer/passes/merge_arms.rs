@@ -1,0 +1,122 @@
+//! Merges arms of a switch that do the same, or the same with a few other literals.
+//!
+//! A kernel that drains a queue has an arm for each operation, and operations are often variants of one another. One arm stays;
+//! the selector names its case also for those that it stands for, and literals that differ are chosen at its beginning by what
+//! the selector was. What is merged with the default needs no case at all.
+//!
+//! A literal stays where being known is what makes an operation cheap: as a divisor, as an index, and where a loop ends by it.
+
+use crate::analysis::Analyses;
+use crate::ir::ops::Kind;
+use crate::ir::{BlockId, Inst, InstId, Literal, Op, Program, Type};
+use crate::optimizer::edit::{Differences, OtherLiteral, differences, jumps, make, reachable_blocks};
+use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
+use crate::planted::{self, Bug};
+
+pub(super) const PASS: Pass =
+    Pass { metadata: Metadata::new("merge_arms", Phase::Megakernel, Family::Megakernel), speculative: true, run };
+
+/// Literals in which an arm may differ from the one that it is merged with.
+const FEW: usize = 4;
+
+fn run(program: &mut Program, _: &mut Analyses) -> bool {
+    let mut changed = false;
+    for block in reachable_blocks(program) {
+        let insts = std::mem::take(&mut program.blocks[block].insts);
+        let mut into = Vec::with_capacity(insts.len());
+        for id in insts {
+            changed |= merge(program, id, &mut into);
+            into.push(id);
+        }
+        program.blocks[block].insts = into;
+    }
+    changed
+}
+
+/// An arm that stays, and the cases that are merged with it.
+struct Arm {
+    /// `None` for the default.
+    case: Option<u32>,
+    block: BlockId,
+    merged: Vec<(u32, Differences)>,
+}
+
+fn merge(program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
+    let Op::Switch(cases) = program.insts[id].op.clone() else { return false };
+    let blocks = program.insts[id].blocks.clone();
+    let arm = |case, block| Arm { case, block, merged: Vec::new() };
+    let mut arms = vec![arm(None, blocks[cases.len()])];
+    for (&case, &block) in cases.iter().zip(&blocks) {
+        let like = |(at, arm): (usize, &Arm)| Some((at, alike(program, arm.block, block)?));
+        match arms.iter().enumerate().find_map(like) {
+            Some((at, differences)) => arms[at].merged.push((case, differences)),
+            None => arms.push(arm(Some(case), block)),
+        }
+    }
+    if arms.len() == blocks.len() {
+        return false;
+    }
+    let (selector, span) = (program.insts[id].operands[0], program.insts[id].span);
+    let ty = program.ty(selector);
+    let number = |program: &mut Program, case: u32| program.literal(Literal { ty, bits: u64::from(case) });
+    let mut redirected = selector;
+    for arm in &arms {
+        let mut chosen = Vec::new();
+        for (case, differences) in &arm.merged {
+            let case = number(program, *case);
+            let (inst, is_case) = make(program, Op::Eq, &[selector, case], Type::Bool, span);
+            into.push(inst);
+            if let Some(kept) = arm.case {
+                let kept = number(program, kept);
+                let (inst, value) = make(program, Op::Select, &[is_case, kept, redirected], ty, span);
+                into.push(inst);
+                redirected = value;
+            }
+            for other in &differences.literals {
+                let own = program.insts[other.inst].operands[other.operand];
+                let ty = program.ty(own);
+                let (inst, value) = make(program, Op::Select, &[is_case, other.value, own], ty, span);
+                chosen.push(inst);
+                if !planted::is(Bug::MergedLiteral) {
+                    program.insts[other.inst].operands[other.operand] = value;
+                }
+            }
+            for &[own, other] in &differences.regions {
+                if let (Op::Region(own_name), Op::Region(name)) = (&program.insts[own].op, &program.insts[other].op) {
+                    program.insts[own].op = Op::Region(format!("{own_name}+{name}").into());
+                }
+            }
+        }
+        program.blocks[arm.block].insts.splice(0..0, chosen);
+    }
+    // The default is the last one of a switch.
+    arms.rotate_left(1);
+    let inst = &mut program.insts[id];
+    inst.op = Op::Switch(arms.iter().filter_map(|arm| arm.case).collect());
+    inst.operands[0] = redirected;
+    inst.blocks = arms.iter().map(|arm| arm.block).collect();
+    true
+}
+
+/// What tells an arm from another one, if they can be merged and that pays.
+fn alike(program: &Program, kept: BlockId, dropped: BlockId) -> Option<Differences> {
+    let found = differences(program, kept, dropped)?;
+    let literals = &found.literals;
+    // A comparison and the new case, and the choice of each literal; an arm is executed every other time.
+    let price = (2 + literals.len() as u64) * cost::ONCE;
+    let pays = price < cost::of_block(program, dropped) / 2;
+    (literals.len() <= FEW && literals.iter().all(|other| may_differ(program, other)) && pays).then_some(found)
+}
+
+/// Whether a literal may become a value without making what it is used for dearer.
+fn may_differ(program: &Program, other: &OtherLiteral) -> bool {
+    let inst = &program.insts[other.inst];
+    let ends_loop =
+        |(id, user): (InstId, &Inst)| user.op == Op::If && user.operands[0] == inst.results[0] && jumps(program, id);
+    match inst.op.row().kind {
+        Kind::Pure => !matches!(inst.op, Op::Div | Op::Rem) && !program.insts.iter().any(ends_loop),
+        Kind::Access | Kind::Atomic => other.operand > 0,
+        Kind::Control => inst.op == Op::Yield,
+        Kind::PerInvocation | Kind::PerGroup | Kind::Collective | Kind::Effect => false,
+    }
+}
