@@ -97,6 +97,9 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
 /// Items of one word.
 fn words(report: &Report, device: &Device) -> Result<(), Error> {
     const ITEMS: u32 = 1 << 16;
+    if !["cpu_vs_rayon_spawn", "cpu_vs_crossbeam", "cpu_overhead_per_item"].iter().any(|name| report.wants(name)) {
+        return Ok(());
+    }
     let policy = Config::default().policy;
     let mut queue = Queue::new(device, policy, (2 * ITEMS, 1), ITEMS, |item| [SCALE, 2 * item, 2 * item + 1])?;
     let mut launches = f64::MAX;

@@ -15,15 +15,15 @@ use super::kernel::{Column, Ready, State, Worker};
 use super::kernels::{Key, Runs};
 use super::report::{Failure, Figures, Report};
 use super::session::Session;
-use super::slice::{FEW, Resolved};
+use super::slice::Resolved;
 use super::telemetry::{Span, Telemetry};
 use super::watch::Ended;
 use super::window::Unit;
 
 /// How units are launched.
 pub(super) struct Launching {
-    /// For each operation, the kernels of items with few elements and with many.
-    pub(super) buckets: Vec<[Key; 2]>,
+    /// The kernels of items, by their [buckets](Resolved::bucket).
+    pub(super) buckets: Vec<Key>,
     /// Invocations of a workgroup, where the body does not say.
     pub(super) width: u32,
     /// The most workgroups of a launch.
@@ -41,7 +41,7 @@ pub(super) struct Batch {
     /// What claimants share, if there are such.
     ready: Vec<u32>,
     /// What sorting takes.
-    pub(super) units: Vec<Unit>,
+    numbers: Vec<u32>,
     kernels: Vec<u32>,
     sorted: Vec<Unit>,
 }
@@ -63,37 +63,46 @@ impl Session {
         let mut keys: Vec<Key> = Vec::new();
         let mut ends: Vec<u32> = Vec::new();
         batch.kernels.clear();
-        let mut last = None;
+        // Whatever has the same kernel has one of few numbers, so that each is looked for once.
+        batch.numbers.clear();
+        batch.numbers.resize(launching.buckets.len() + self.windows.fused.len(), u32::MAX);
         for unit in units {
-            let key = self.key(launching, items, unit);
-            // Neighbours are often for the same kernel.
-            let kernel = match last {
-                Some((known, kernel)) if known == key => kernel,
-                _ => keys.iter().position(|known| *known == key).unwrap_or_else(|| {
+            let number = match unit.window {
+                Some(window) => launching.buckets.len() + window as usize,
+                None => items[unit.head as usize].bucket as usize,
+            };
+            if batch.numbers[number] == u32::MAX {
+                let key = self.key(launching, items, unit);
+                let known = keys.iter().position(|known| *known == key);
+                batch.numbers[number] = known.unwrap_or(keys.len()) as u32;
+                if known.is_none() {
                     keys.push(key);
                     ends.push(0);
-                    keys.len() - 1
-                }),
-            };
-            last = Some((key, kernel));
-            ends[kernel] += 1;
-            batch.kernels.push(kernel as u32);
+                }
+            }
+            let kernel = batch.numbers[number];
+            ends[kernel as usize] += 1;
+            batch.kernels.push(kernel);
+        }
+        let mut sorted = units;
+        if keys.len() > 1 {
+            let mut start = 0;
+            for end in &mut ends {
+                start += std::mem::replace(end, start);
+            }
+            // What is the start of each kernel's units becomes their end while they are sorted.
+            batch.sorted.clear();
+            batch.sorted.resize(units.len(), Unit { head: 0, window: None });
+            for (unit, &kernel) in units.iter().zip(&batch.kernels) {
+                let end = &mut ends[kernel as usize];
+                batch.sorted[*end as usize] = *unit;
+                *end += 1;
+            }
+            sorted = &batch.sorted;
         }
         let mut start = 0;
-        for end in &mut ends {
-            start += std::mem::replace(end, start);
-        }
-        // What is the start of each kernel's units becomes their end while they are sorted.
-        batch.sorted.clear();
-        batch.sorted.resize(units.len(), Unit { head: 0, window: None });
-        for (unit, &kernel) in units.iter().zip(&batch.kernels) {
-            let end = &mut ends[kernel as usize];
-            batch.sorted[*end as usize] = *unit;
-            *end += 1;
-        }
-        start = 0;
         for (key, end) in keys.into_iter().zip(ends) {
-            let units = &batch.sorted[start as usize..end as usize];
+            let units = &sorted[start as usize..end as usize];
             start = end;
             let at = batch.work.len() as u32;
             for &column in &self.kernels.get(key).columns {
@@ -160,20 +169,21 @@ impl Session {
                 let fused = &self.windows.fused[window as usize];
                 Key::new(Runs::Window(window), &fused.body, fused.many, launching.width)
             }
-            None => {
-                let many = item.length(item.op(&self.ops).body.extent.handle) > FEW;
-                launching.buckets[item.op as usize][usize::from(many)]
-            }
+            None => launching.buckets[item.bucket as usize],
         }
     }
 
-    /// Runs launches, in order, and reports what happened to their items.
-    pub(super) fn run(&mut self, launching: &Launching, report: &mut Report) -> Result<(), Error> {
+    /// Runs launches, in order, and reports what happened to their items. Others of the slice may follow.
+    pub(super) fn run(&mut self, launching: &Launching, is_last: bool, report: &mut Report) -> Result<(), Error> {
         if self.batch.launches.is_empty() {
             return Ok(());
         }
         let mut batch = std::mem::take(&mut self.batch);
         let result = self.submit_batch(&batch, launching, report);
+        if result.is_ok() && !is_last {
+            // If the rest of the slice fails, what has run must not run again.
+            batch.items.iter().for_each(|&position| self.pending[position as usize] = WorkItem::default());
+        }
         batch.work.clear();
         batch.ready.clear();
         batch.launches.clear();
@@ -233,10 +243,6 @@ impl Session {
         let notes = |launch: &Launch| self.kernels.get(launch.key).columns.contains(&Column::Fault);
         if batch.launches.iter().any(notes) {
             self.take_faults(report)?;
-        }
-        // If the rest of the slice fails, what has run must not run again.
-        for &position in &batch.items {
-            self.pending[position as usize] = WorkItem::default();
         }
         Ok(())
     }
@@ -393,9 +399,9 @@ fn column_of(column: Column, units: &[Unit], items: &[Resolved], next: &[u32], w
         work.extend(units.iter().map(value));
     }
     match column {
-        Column::Op => push(work, units, |unit| item(unit, 0).op),
-        Column::First(field) => push(work, units, |unit| item(unit, field.item).parts[field.handle].first),
-        Column::Length(field) => push(work, units, |unit| item(unit, field.item).parts[field.handle].length),
+        Column::Op => push(work, units, |unit| item(unit, 0).op_number()),
+        Column::First(field) => push(work, units, |unit| item(unit, field.item).places[field.handle].first),
+        Column::Length(field) => push(work, units, |unit| item(unit, field.item).places[field.handle].length),
         Column::Param(number) => push(work, units, |unit| item(unit, number).item.param),
         Column::Fault | Column::State => push(work, units, |unit| 1 + item(unit, 0).position),
         // Only who knows what items wait for fills these.

@@ -5,8 +5,19 @@ use vyre_foundation::Validated;
 use vyre_foundation::ir::{Access, Def, MemId, Op as Operation, Program, Space};
 use vyre_foundation::transform::embed;
 
+use super::arena::Segment;
 use super::item::{self, Traits};
 use super::kernel::{Body, Field, Slot};
+
+/// What an operation does with a handle of its items.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View {
+    pub(super) object: MemId,
+    /// Where its memory is.
+    pub(super) segment: Segment,
+    pub(super) reads: bool,
+    pub(super) writes: bool,
+}
 
 /// An operation that items can name.
 ///
@@ -18,7 +29,7 @@ use super::kernel::{Body, Field, Slot};
 pub struct Op {
     pub(super) body: Body,
     /// The objects that the handles of an item are for: input, output and param.
-    pub(super) views: [Option<MemId>; 3],
+    pub(super) views: [Option<View>; 3],
     /// Whether it reports hits.
     pub(super) reports: bool,
     /// Whether running it again changes nothing.
@@ -50,7 +61,9 @@ impl Op {
                 (name, _) => return Err(refuse(format!("`{name}` is none of the objects that an operation has"))),
             };
             if let Slot::Handle(field) = slot {
-                views[field.handle] = Some(id);
+                let segment = if memory.atomic { Segment::Atomic } else { Segment::Plain };
+                let (reads, writes) = (memory.readable(), memory.writable());
+                views[field.handle] = Some(View { object: id, segment, reads, writes });
             }
             slots.push((id, slot));
         }
@@ -59,7 +72,7 @@ impl Op {
         if reports != has(Slot::HitCount) {
             return Err(refuse("`hits` and `hit_count` belong together".into()));
         }
-        if reports && views.into_iter().flatten().any(|id| program.memory[id].writable()) {
+        if reports && views.into_iter().flatten().any(|view: View| view.writes) {
             return Err(refuse("an operation that reports hits may run twice, so it writes nothing else".into()));
         }
         let handle = match views {
@@ -90,13 +103,10 @@ impl Op {
     /// What it does with the handles of an item.
     pub(super) fn traits(&self) -> Traits {
         let access = |handle: usize| {
-            self.views[handle].map_or(item::Access::None, |object| {
-                let memory = &self.body.program.memory[object];
-                match (memory.readable(), memory.writable()) {
-                    (true, true) => item::Access::Update,
-                    (false, true) => item::Access::Write,
-                    (_, false) => item::Access::Read,
-                }
+            self.views[handle].map_or(item::Access::None, |view| match (view.reads, view.writes) {
+                (true, true) => item::Access::Update,
+                (false, true) => item::Access::Write,
+                (_, false) => item::Access::Read,
             })
         };
         Traits { pure: self.pure, input: access(INPUT), output: access(OUTPUT), param: access(PARAM) }

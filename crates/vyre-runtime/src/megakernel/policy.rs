@@ -369,11 +369,10 @@ impl Policy {
         }
         CACHE.with(|slot| {
             let mut cache = slot.take().unwrap_or_default();
-            let recommendation = match cache.find(self, request) {
+            let words = words(self, request);
+            let recommendation = match cache.find(&words) {
                 Some(entry) => Ok(cache.entries[entry].recommendation),
-                None => self.decide(request).inspect(|recommendation| {
-                    cache.insert(Entry { request: *request, policy: *self, recommendation: *recommendation });
-                }),
+                None => self.decide(request).inspect(|&recommendation| cache.insert(Entry { words, recommendation })),
             };
             slot.set(Some(cache));
             recommendation
@@ -651,21 +650,12 @@ thread_local! {
 const ENTRIES: usize = 128;
 const NONE: u8 = ENTRIES as u8;
 
-struct Entry {
-    request: Request,
-    policy: Policy,
-    recommendation: Recommendation,
-}
+/// What a recommendation depends on, as words.
+type Words = [u64; 17];
 
-impl Entry {
-    /// Compares everything at once: word after word, each compared by itself, takes twice as long.
-    #[inline(always)]
-    fn is_for(&self, policy: &Policy, request: &Request) -> bool {
-        let different = |a: &[u64], b: &[u64]| a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b));
-        different(&request_words(&self.request), &request_words(request))
-            | different(&policy_words(&self.policy), &policy_words(policy))
-            == 0
-    }
+struct Entry {
+    words: Words,
+    recommendation: Recommendation,
 }
 
 /// The last recommendations, in lists by hash. Each has the time of its last use: a hit writes one number, and only who adds an entry to a
@@ -696,10 +686,11 @@ impl Default for Cache {
 impl Cache {
     /// Finds an entry, which is then the most recent, and counts.
     #[inline(always)]
-    fn find(&mut self, policy: &Policy, request: &Request) -> Option<usize> {
-        let mut at = self.heads[hash(request) as usize];
+    fn find(&mut self, words: &Words) -> Option<usize> {
+        let mut at = self.heads[hash(words)];
         while let Some(entry) = self.entries.get(at as usize) {
-            if entry.is_for(policy, request) {
+            // All are compared at once: word after word, each compared by itself, takes twice as long.
+            if entry.words.iter().zip(words).fold(0, |different, (a, b)| different | (a ^ b)) == 0 {
                 self.stats.hits += 1;
                 self.used[at as usize] = self.calls();
                 return Some(at as usize);
@@ -716,7 +707,7 @@ impl Cache {
 
     /// Adds an entry that is not there, as the most recent. In a full cache it takes the place of the least recent.
     fn insert(&mut self, entry: Entry) {
-        let hash_of = |entry: &Entry| hash(&entry.request) as usize;
+        let hash_of = |entry: &Entry| hash(&entry.words);
         let hash = hash_of(&entry);
         let at = if self.entries.len() < ENTRIES {
             self.entries.push(entry);
@@ -737,9 +728,9 @@ impl Cache {
     }
 }
 
-/// A request as words; a previous topology is never cached. That all fields are named here means that none is forgotten.
+/// A policy and a request as words; a previous topology is never cached. That all fields are named here means that none is forgotten.
 #[inline(always)]
-fn request_words(request: &Request) -> [u64; 10] {
+fn words(policy: &Policy, request: &Request) -> Words {
     let Request {
         queue_len,
         requested_worker_groups,
@@ -760,23 +751,6 @@ fn request_words(request: &Request) -> [u64; 10] {
         device_memory_budget_bytes,
         previous_topology: _,
     } = *request;
-    [
-        both(queue_len, requested_worker_groups),
-        both(max_workgroup_size_x, max_compute_workgroups_per_dimension),
-        both(max_compute_invocations_per_workgroup, requested_hit_capacity),
-        both(expected_hits_per_item, hot_opcode_count),
-        both(hot_window_count, max_priority_age),
-        both(graph_node_count, graph_edge_count),
-        requeue_count,
-        both(frontier_density_bps.into(), memory_pressure_bps.into()),
-        resident_device_bytes,
-        device_memory_budget_bytes,
-    ]
-}
-
-/// A policy as words.
-#[inline(always)]
-fn policy_words(policy: &Policy) -> [u64; 7] {
     let Policy {
         min_hit_capacity,
         hit_capacity_multiplier,
@@ -797,6 +771,16 @@ fn policy_words(policy: &Policy) -> [u64; 7] {
         Sizing::Preferred(width) => width.get(),
     };
     [
+        both(queue_len, requested_worker_groups),
+        both(hot_window_count, max_priority_age),
+        both(frontier_density_bps.into(), memory_pressure_bps.into()),
+        requeue_count,
+        resident_device_bytes,
+        both(max_workgroup_size_x, max_compute_workgroups_per_dimension),
+        both(max_compute_invocations_per_workgroup, requested_hit_capacity),
+        both(expected_hits_per_item, hot_opcode_count),
+        both(graph_node_count, graph_edge_count),
+        device_memory_budget_bytes,
         both(min_hit_capacity, hit_capacity_multiplier),
         both(saturated_waves, hot_opcode_threshold),
         both(hot_window_threshold, jit_queue_len_threshold),
@@ -807,17 +791,16 @@ fn policy_words(policy: &Policy) -> [u64; 7] {
     ]
 }
 
-/// Mixes what differs from launch to launch by the highest bits of a sum of products, which need not wait for each other. A map
-/// with a general hasher takes longer than making a recommendation anew.
+/// Mixes the first words, which differ from launch to launch, by the highest bits of a sum of products, which need not wait for each
+/// other. A map with a general hasher takes longer than making a recommendation anew.
 #[inline(always)]
-fn hash(request: &Request) -> u8 {
-    let shares = both(request.frontier_density_bps.into(), request.memory_pressure_bps.into());
-    let sum = both(request.queue_len, request.requested_worker_groups)
+fn hash(words: &Words) -> usize {
+    let sum = words[0]
         .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-        .wrapping_add(both(request.hot_window_count, request.max_priority_age).wrapping_mul(0xDF44_2D22_CE48_59B9))
-        .wrapping_add((request.requeue_count ^ shares).wrapping_mul(0x604A_5CE3_ADDE_F82D))
-        .wrapping_add(request.resident_device_bytes.wrapping_mul(0xD943_63FC_5382_27B1));
-    (sum >> 56) as u8
+        .wrapping_add(words[1].wrapping_mul(0xDF44_2D22_CE48_59B9))
+        .wrapping_add((words[2] ^ words[3]).wrapping_mul(0x604A_5CE3_ADDE_F82D))
+        .wrapping_add(words[4].wrapping_mul(0xD943_63FC_5382_27B1));
+    (sum >> 56) as usize
 }
 
 #[inline(always)]

@@ -133,6 +133,8 @@ pub struct Session {
     pub(super) worth: Worth,
     pub(super) pace: Pace,
     pub(super) planner: frontier::Planner,
+    /// How many items of the slice there are in each [bucket](Resolved::bucket).
+    pub(super) mix: Vec<u32>,
     /// The memory of the slice before, which the next one uses again.
     pub(super) resolved: Vec<Resolved>,
     pub(super) batch: Batch,
@@ -171,6 +173,7 @@ impl Session {
             worth: Worth::default(),
             pace: Pace::default(),
             planner: frontier::Planner::default(),
+            mix: Vec::new(),
             resolved: Vec::new(),
             batch: Batch::default(),
             config,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use vyre_driver::Error;
 use vyre_driver::plan::frontier::Wave;
 
-use super::arena::{Part, Segment};
+use super::arena::{Arena, Part};
 use super::item::{Traits, WorkItem};
 use super::kernel::{Body, Worker};
 use super::kernels::{Key, Runs};
@@ -61,8 +61,16 @@ pub(super) struct Resolved {
     pub(super) item: WorkItem,
     /// Its position in the slice.
     pub(super) position: u32,
-    pub(super) op: u32,
-    pub(super) parts: [Part; 3],
+    /// Twice the number of its operation, and one more if it has many elements.
+    pub(super) bucket: u32,
+    pub(super) places: [Place; 3],
+}
+
+/// Words of the segment that an operation uses.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Place {
+    pub(super) first: u32,
+    pub(super) length: u32,
 }
 
 /// Items of so few elements get an invocation each.
@@ -73,7 +81,11 @@ const HOT: u64 = 64;
 
 impl Resolved {
     pub(super) fn op<'o>(&self, ops: &'o [Op]) -> &'o Op {
-        &ops[self.op as usize]
+        &ops[self.op_number() as usize]
+    }
+
+    pub(super) fn op_number(&self) -> u32 {
+        self.bucket / 2
     }
 
     /// What one of its handles is called.
@@ -83,12 +95,40 @@ impl Resolved {
 
     /// How many words one of its handles names.
     pub(super) fn length(&self, handle: usize) -> u32 {
-        self.parts[handle].length
+        self.places[handle].length
     }
 }
 
 fn nanoseconds_each(start: Instant, items: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / items.max(1) as f64
+}
+
+/// The bucket of an item, and what its handles name.
+#[inline]
+fn places(item: WorkItem, ops: &[Op], arena: &Arena) -> Result<(u32, [Place; 3]), Failure> {
+    let number = item.op_handle.wrapping_sub(1);
+    let op = ops.get(number as usize).ok_or(Failure::UnknownOp)?;
+    let handles = [item.input_handle, item.output_handle, item.param];
+    let mut places = [Place::default(); 3];
+    for ((place, view), handle) in places.iter_mut().zip(&op.views).zip(handles) {
+        let Some(view) = view else { continue };
+        match arena.get(handle) {
+            Some(Part { segment, first, length }) if segment == view.segment => *place = Place { first, length },
+            _ => return Err(Failure::UnknownHandle),
+        }
+    }
+    if !op.elementwise {
+        // Two views of the same memory must not see each other's writes.
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            if let (Some(a), Some(b)) = (&op.views[one], &op.views[other])
+                && handles[one] == handles[other]
+                && (a.writes || b.writes)
+            {
+                return Err(Failure::Overlap);
+            }
+        }
+    }
+    Ok((2 * number + u32::from(places[op.body.extent.handle].length > FEW), places))
 }
 
 impl Session {
@@ -99,26 +139,17 @@ impl Session {
             watch.reset()?;
         }
         let mut resolved = std::mem::take(&mut self.resolved);
-        resolved.clear();
-        let mut failed = Vec::new();
-        for (position, item) in self.pending.iter().enumerate() {
-            match self.resolve(*item, position as u32) {
-                Ok(Some(item)) => resolved.push(item),
-                Ok(None) => {}
-                Err(failure) => failed.push((position, failure)),
-            }
-        }
-        for (position, failure) in failed {
-            self.pending[position] = WorkItem::default();
-            report.failures.push((self.done + position as u64, failure));
-        }
+        self.resolve(&mut resolved, report);
         if self.worth.is_pruning_worth_it() {
             report.pruned += self.prune(&mut resolved)?;
         }
+        self.mix.clear();
+        self.mix.resize(2 * self.ops.len(), 0);
+        resolved.iter().for_each(|item| self.mix[item.bucket as usize] += 1);
         self.hazards.find(&resolved, &self.ops, self.arena.handles());
         let threshold = self.config.policy.hot_window_threshold;
         self.windows.find(&resolved, &self.ops, self.hazards.dependencies(), threshold);
-        let recommendation = self.recommend(&resolved, report)?;
+        let recommendation = self.recommend(resolved.len(), report)?;
         report.recommendation = Some(recommendation);
         let compiles = recommendation.execution_mode == Mode::Jit;
         let width = recommendation.geometry.width;
@@ -131,9 +162,8 @@ impl Session {
         self.windows.merge(self.hazards.dependencies(), compiles && recommendation.promote_hot_windows);
         report.fused += (resolved.len() - self.windows.units.len()) as u64;
 
-        let buckets = self.buckets(&resolved, compiles, width)?;
+        let buckets = self.buckets(compiles, width)?;
         let launching = Launching { buckets, width, groups: recommendation.worker_groups };
-        let all = 0..self.windows.units.len();
         let (ordering, counted) = (Instant::now(), report.counted);
         if let Some(telemetry) = &mut report.telemetry {
             telemetry.span(Span { worker: None, kernel: None, from: start, until: ordering });
@@ -141,25 +171,26 @@ impl Session {
         if let Some(claimant) = self.claimant(&resolved, width) {
             self.fill_counted(claimant, &resolved);
             report.counted += resolved.len() as u64;
-            self.run(&launching, report)?;
+            self.run(&launching, true, report)?;
             update(&mut self.pace.counters, nanoseconds_each(ordering, resolved.len()));
         } else if self.windows.dependencies.is_empty() && self.config.budget == 0 {
             // Nothing waits for anything, and there is no limit: the plan is one group of everything.
-            self.group(all, &resolved, &launching, report)?;
+            self.group(self.windows.units.clone(), &resolved, &launching, report)?;
         } else {
             let waves: Vec<Wave> = self.windows.units.iter().map(|unit| self.wave(&resolved, unit)).collect();
             let budget = if self.config.budget == 0 { u64::MAX } else { self.config.budget };
             let plan = self.planner.plan(&waves, &self.windows.dependencies, self.arena.bytes(), budget, 0)?;
             for group in plan.barriers.groups() {
-                self.group(group.iter().copied(), &resolved, &launching, report)?;
+                let units = group.iter().map(|&wave| self.windows.units[wave]).collect();
+                self.group(units, &resolved, &launching, report)?;
             }
         }
-        self.run(&launching, report)?;
+        self.run(&launching, true, report)?;
         if !self.windows.dependencies.is_empty() && report.counted == counted {
             update(&mut self.pace.barriers, nanoseconds_each(ordering, resolved.len()));
         }
-        for item in &resolved {
-            self.runs[item.op as usize] += 1;
+        for (runs, mix) in self.runs.iter_mut().zip(self.mix.chunks(2)) {
+            *runs += u64::from(mix[0]) + u64::from(mix[1]);
         }
         self.worth.slices += 1;
         update(&mut self.worth.executing, nanoseconds_each(start, resolved.len()));
@@ -170,27 +201,22 @@ impl Session {
     /// Appends a group of units, which do not depend on each other, to the batch.
     fn group(
         &mut self,
-        waves: impl Iterator<Item = usize>,
+        mut units: Vec<Unit>,
         items: &[Resolved],
         launching: &Launching,
         report: &mut Report,
     ) -> Result<(), Error> {
         report.groups += 1;
-        let mut units = std::mem::take(&mut self.batch.units);
         let mut reporting = Vec::new();
-        units.clear();
-        for wave in waves {
-            let unit = self.windows.units[wave];
-            let reports = items[unit.head as usize].op(&self.ops).reports;
-            if reports { reporting.push(unit) } else { units.push(unit) }
+        if self.ops.iter().zip(self.mix.chunks(2)).any(|(op, mix)| op.reports && mix != [0; 2]) {
+            reporting = units.extract_if(.., |unit| items[unit.head as usize].op(&self.ops).reports).collect();
         }
         self.fill(launching, items, &units);
-        self.batch.units = units;
         if !reporting.is_empty() {
             // What reports hits may have to run again, alone, and before anybody changes what it reads.
-            self.run(launching, report)?;
+            self.run(launching, false, report)?;
             self.fill(launching, items, &reporting);
-            self.run(launching, report)?;
+            self.run(launching, false, report)?;
         }
         Ok(())
     }
@@ -222,11 +248,13 @@ impl Session {
     }
 
     /// Asks the policy how to launch items.
-    fn recommend(&self, items: &[Resolved], report: &Report) -> Result<Recommendation, Error> {
-        let count = |items: usize| u32::try_from(items).unwrap_or(u32::MAX);
+    fn recommend(&self, items: usize, report: &Report) -> Result<Recommendation, Error> {
         let capabilities = self.device.capabilities();
-        let hot = items.iter().filter(|item| self.runs[item.op as usize] >= HOT).count();
-        let reporting = items.iter().filter(|item| item.op(&self.ops).reports).count() as u64;
+        let (mut hot, mut reporting) = (0, 0);
+        for ((op, runs), mix) in self.ops.iter().zip(&self.runs).zip(self.mix.chunks(2)) {
+            hot += if *runs >= HOT { mix[0] + mix[1] } else { 0 };
+            reporting += if op.reports { u64::from(mix[0] + mix[1]) } else { 0 };
+        }
         let hits = (report.hits.len() as u64).div_ceil(reporting.max(1)).clamp(1, 1 << 10) as u32;
         let request = Request {
             requested_worker_groups: self.config.worker_groups,
@@ -235,11 +263,11 @@ impl Session {
             // Only what reports hits needs room for them.
             requested_hit_capacity: if reporting == 0 { 1 } else { 0 },
             expected_hits_per_item: hits,
-            hot_opcode_count: count(hot),
+            hot_opcode_count: hot,
             hot_window_count: self.windows.hot,
             resident_device_bytes: self.arena.bytes() + 4 * u64::from(self.faults.len()),
             device_memory_budget_bytes: self.config.budget,
-            ..Request::direct(count(items.len()), 0, capabilities.max_workgroup_size[0])
+            ..Request::direct(u32::try_from(items).unwrap_or(u32::MAX), 0, capabilities.max_workgroup_size[0])
         };
         self.config.policy.recommend(&request)
     }
@@ -253,36 +281,24 @@ impl Session {
         Wave { frontier_bytes: 8 * (1 + body.slots.len() as u64), ..Wave::default() }
     }
 
-    /// Looks up what an item names. One of zeros is nothing.
-    fn resolve(&self, item: WorkItem, position: u32) -> Result<Option<Resolved>, Failure> {
-        if item == WorkItem::default() {
-            return Ok(None);
-        }
-        let number = item.op_handle.wrapping_sub(1);
-        let op = self.ops.get(number as usize).ok_or(Failure::UnknownOp)?;
-        let handles = [item.input_handle, item.output_handle, item.param];
-        let mut parts = [Part { segment: Segment::Plain, first: 0, length: 0 }; 3];
-        let views = op.views;
-        for (view, object) in views.iter().enumerate() {
-            let Some(object) = object else { continue };
-            let part = self.arena.get(handles[view]).ok_or(Failure::UnknownHandle)?;
-            let atomic = op.body.program.memory[*object].atomic;
-            if atomic != (part.segment == Segment::Atomic) {
-                return Err(Failure::UnknownHandle);
+    /// Looks up what items name. Those of zeros are nothing, and those that name nothing fail.
+    fn resolve(&mut self, resolved: &mut Vec<Resolved>, report: &mut Report) {
+        resolved.clear();
+        resolved.reserve(self.pending.len());
+        for (position, item) in self.pending.iter_mut().enumerate() {
+            if *item == WorkItem::default() {
+                continue;
             }
-            let same = |other: usize| {
-                views[other].is_some_and(|other_object| {
-                    handles[other] == handles[view]
-                        && (op.body.program.memory[*object].writable()
-                            || op.body.program.memory[other_object].writable())
-                })
-            };
-            if !op.elementwise && (0..view).any(same) {
-                return Err(Failure::Overlap);
+            match places(*item, &self.ops, &self.arena) {
+                Ok((bucket, places)) => {
+                    resolved.push(Resolved { item: *item, position: position as u32, bucket, places });
+                }
+                Err(failure) => {
+                    *item = WorkItem::default();
+                    report.failures.push((self.done + position as u64, failure));
+                }
             }
-            parts[view] = part;
         }
-        Ok(Some(Resolved { item, position, op: number, parts }))
     }
 
     /// The kernel whose workers wait for the items of a slice one by one, if that is possible, and pays.
@@ -306,17 +322,12 @@ impl Session {
 
     /// Decides which kernels items of each operation are for, with few elements and with many. What has no kernel of its own yet is
     /// interpreted.
-    fn buckets(&mut self, items: &[Resolved], compiles: bool, width: u32) -> Result<Vec<[Key; 2]>, Error> {
-        let mut wanted = vec![[false; 2]; self.ops.len()];
-        for item in items {
-            let length = item.length(item.op(&self.ops).body.extent.handle);
-            wanted[item.op as usize][usize::from(length > FEW)] = true;
-        }
-        let mut buckets = Vec::with_capacity(self.ops.len());
+    fn buckets(&mut self, compiles: bool, width: u32) -> Result<Vec<Key>, Error> {
+        let mut buckets = Vec::with_capacity(self.mix.len());
         for (number, op) in (0..).zip(&self.ops) {
             let mut keys = [false, true].map(|many| Key::new(Runs::Op(number), &op.body, many, width));
-            for (key, wanted) in keys.iter_mut().zip(wanted[number as usize]) {
-                if !wanted || (compiles && self.kernels.request(*key, || vec![(number, op.body.clone())])) {
+            for (key, items) in keys.iter_mut().zip(&self.mix[2 * number as usize..]) {
+                if *items == 0 || (compiles && self.kernels.request(*key, || vec![(number, op.body.clone())])) {
                     continue;
                 }
                 let all = Key { runs: Runs::All, ..*key };
@@ -328,7 +339,7 @@ impl Session {
                     Err(_) => self.kernels.require(*key, &[(number, &op.body)])?,
                 }
             }
-            buckets.push(keys);
+            buckets.extend(keys);
         }
         Ok(buckets)
     }

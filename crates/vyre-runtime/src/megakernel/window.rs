@@ -219,7 +219,7 @@ fn each_handle(items: &[Resolved], ops: &[Op], chain: &[usize], mut visit: impl 
 }
 
 fn shape(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Shape {
-    let mut shape: Shape = chain.iter().map(|&item| items[item].op).collect();
+    let mut shape: Shape = chain.iter().map(|&item| items[item].op_number()).collect();
     each_handle(items, ops, chain, |stage, handle, number| {
         shape.extend_from_slice(&[number, items[chain[stage]].length(handle)]);
     });
@@ -232,7 +232,7 @@ fn fuse(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Option<(Body, usize)
     each_handle(items, ops, chain, |stage, handle, number| {
         let item = &items[chain[stage]];
         let buffer = BufferId::from_index(number as usize);
-        let memory = item.op(ops).views[handle];
+        let memory = item.op(ops).views[handle].map(|view| view.object);
         bound[stage].extend(memory.map(|memory| Bound { memory, buffer, elements: item.length(handle) }));
     });
     let mut stages: Vec<Stage<'_>> = Vec::new();
