@@ -3,7 +3,8 @@
 //! ```text
 //! submit    items, each an operation on parts of the arena
 //!   → resolve   handles become places in the arena; what cannot be executed fails alone
-//!   → order     items that use the same memory depend on each other; groups of items that do not are between barriers
+//!   → order     items that use the same memory depend on each other; groups of items that do not are between barriers, or
+//!               each waits for a counter
 //!   → sort      items of a group by kernel: one for each operation, or one for all of them
 //!   → launch    all groups in one submission; workers take items until there are none
 //! ```

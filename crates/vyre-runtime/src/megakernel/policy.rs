@@ -13,7 +13,7 @@
 //!
 //! Shares are in basis points (bps): 10 000 of them are the whole.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::num::NonZeroU32;
 
 use crate::Error;
@@ -348,10 +348,7 @@ pub struct CacheStats {
 
 /// What the cache of this thread has done.
 pub fn cache_stats() -> CacheStats {
-    let cache = CACHE.take().unwrap_or_default();
-    let stats = CacheStats { entries: cache.entries.len(), ..cache.stats };
-    CACHE.set(Some(cache));
-    stats
+    CACHE.with_borrow(|cache| CacheStats { entries: cache.entries.len(), ..cache.stats })
 }
 
 /// Empties the cache of this thread, and counts anew.
@@ -367,15 +364,12 @@ impl Policy {
         if request.previous_topology.is_some() {
             return self.decide(request);
         }
-        CACHE.with(|slot| {
-            let mut cache = slot.take().unwrap_or_default();
+        CACHE.with_borrow_mut(|cache| {
             let words = words(self, request);
-            let recommendation = match cache.find(&words) {
-                Some(entry) => Ok(cache.entries[entry].recommendation),
+            match cache.find(&words) {
+                Some(entry) => Ok(entry.recommendation),
                 None => self.decide(request).inspect(|&recommendation| cache.insert(Entry { words, recommendation })),
-            };
-            slot.set(Some(cache));
-            recommendation
+            }
         })
     }
 
@@ -642,8 +636,7 @@ fn route(mode: Mode, opcodes: bool, windows: bool) -> Route {
 }
 
 thread_local! {
-    /// It is taken out while it is used.
-    static CACHE: Cell<Option<Box<Cache>>> = const { Cell::new(None) };
+    static CACHE: RefCell<Cache> = const { RefCell::new(Cache::EMPTY) };
 }
 
 /// How many recommendations are kept, and the index that means none of them.
@@ -673,27 +666,29 @@ struct Cache {
 
 impl Default for Cache {
     fn default() -> Cache {
-        Cache {
-            entries: Vec::new(),
-            heads: [NONE; 2 * ENTRIES],
-            chain: [NONE; ENTRIES],
-            used: [0; ENTRIES],
-            stats: CacheStats::default(),
-        }
+        Cache::EMPTY
     }
 }
 
 impl Cache {
+    const EMPTY: Cache = Cache {
+        entries: Vec::new(),
+        heads: [NONE; 2 * ENTRIES],
+        chain: [NONE; ENTRIES],
+        used: [0; ENTRIES],
+        stats: CacheStats { entries: 0, hits: 0, misses: 0 },
+    };
+
     /// Finds an entry, which is then the most recent, and counts.
     #[inline(always)]
-    fn find(&mut self, words: &Words) -> Option<usize> {
+    fn find(&mut self, words: &Words) -> Option<&Entry> {
         let mut at = self.heads[hash(words)];
         while let Some(entry) = self.entries.get(at as usize) {
             // All are compared at once: word after word, each compared by itself, takes twice as long.
             if entry.words.iter().zip(words).fold(0, |different, (a, b)| different | (a ^ b)) == 0 {
                 self.stats.hits += 1;
                 self.used[at as usize] = self.calls();
-                return Some(at as usize);
+                return self.entries.get(at as usize);
             }
             at = self.chain[at as usize];
         }
