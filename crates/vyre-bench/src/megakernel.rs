@@ -24,7 +24,25 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     for (name, batch) in [("ring_batch_1", 1), ("ring_batch_64", 64), ("ring_batch_1024", 1024)] {
         ring(report, name, batch);
     }
+    for (name, batch, limit_ns) in [("ring_drain_batch_1", 1, 15.0), ("ring_drain_batch_16", 16, 3.0)] {
+        taking(report, name, batch, limit_ns);
+    }
     drain::run(report)
+}
+
+/// Takes batches from a ring that was filled by large ones.
+fn taking(report: &Report, name: &str, batch: usize, limit_ns: f64) {
+    const ITEMS: usize = 1 << 12;
+    let items = vec![WorkItem { op_handle: 1, ..WorkItem::default() }; ITEMS];
+    let ring = Ring::new(ITEMS);
+    let mut taken = Vec::with_capacity(batch);
+    report.against_limit(&line(name, "limit", ITEMS, "items"), limit_ns * ITEMS as f64, Taken::Best, &mut || {
+        let _ = black_box(ring.push(&items, Otherwise::Return));
+        for _ in 0..ITEMS / batch {
+            taken.clear();
+            let _ = black_box(ring.drain(&mut taken, batch, Otherwise::Return));
+        }
+    });
 }
 
 fn line<'a>(name: &'a str, baseline: &'a str, work: usize, unit: &'a str) -> Line<'a> {
