@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use vyre_foundation::Validated;
-use vyre_foundation::analysis::{Scope, Uniformity};
+use vyre_foundation::analysis::{Scope, Uniformity, exits_of};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Span, Type, ValueId};
@@ -238,9 +238,8 @@ pub fn lower(program: &Arc<Validated<Program>>, subgroup_size: u32) -> Form {
 
 /// Whether invocations of a workgroup have nothing to do with each other, so that workgroups can share a block.
 pub(crate) fn is_independent(program: &Program) -> bool {
-    let mut independent = !program.memory.values().any(|memory| memory.space == Space::Workgroup);
-    program.walk(|inst, _| independent &= program.insts[inst].op.row().kind != Kind::Collective);
-    independent
+    let shares = program.memory.values().any(|memory| memory.space == Space::Workgroup);
+    !shares && !program.contains(program.body, |op| op.row().kind == Kind::Collective)
 }
 
 // Slots.
@@ -491,7 +490,7 @@ impl Lowering<'_> {
             Op::Region(_) => Step::Region(self.nested(inst.blocks[0], id)),
             Op::Loop => {
                 let params = &program.blocks[inst.blocks[0]].params;
-                let staging = continues_early(program, inst.blocks[0], true).then(|| self.staging(params));
+                let staging = continues_early(program, inst.blocks[0]).then(|| self.staging(params));
                 let staged = match &staging {
                     Some(staging) => {
                         params.iter().map(|&param| self.slot(param)).zip(staging.iter().copied()).collect()
@@ -604,12 +603,9 @@ impl Lowering<'_> {
 }
 
 /// Whether a loop is continued anywhere but at the very end of its body.
-fn continues_early(program: &Program, block: BlockId, is_body: bool) -> bool {
-    program.blocks[block].insts.iter().any(|&id| match program.insts[id].op {
-        Op::Continue => !is_body && !planted::is(Bug::CpuStaging),
-        Op::Loop => false,
-        _ => program.insts[id].blocks.iter().any(|&nested| continues_early(program, nested, false)),
-    })
+pub(crate) fn continues_early(program: &Program, body: BlockId) -> bool {
+    let end = program.blocks[body].insts.last();
+    exits_of(program, body).continues.iter().any(|exit| Some(exit) != end) && !planted::is(Bug::CpuStaging)
 }
 
 fn same_place(a: Slot, b: Slot) -> bool {

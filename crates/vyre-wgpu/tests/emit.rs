@@ -113,11 +113,7 @@ fn targets_are_found_by_name() {
     }
     assert_eq!(Target::from_name("ptx"), None);
     // A collective program has its barrier in every language.
-    let barrier = |program: &&Validated<Program>| {
-        let mut found = false;
-        program.walk(|id, _| found |= program.insts[id].op == Op::WorkgroupBarrier);
-        found
-    };
+    let barrier = |program: &&Validated<Program>| program.contains(program.body, |op| *op == Op::WorkgroupBarrier);
     let programs = programs();
     let program = programs.iter().find(barrier).expect("examples have barriers");
     assert!(text_of(program, Target::Wgsl).is_some_and(|text| text.contains("workgroupBarrier()")));

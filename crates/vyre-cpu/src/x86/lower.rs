@@ -286,9 +286,7 @@ impl Lower<'_> {
         let program = self.program;
         let size: u32 = program.workgroup_size.iter().product();
         let tile = self.shape.tile;
-        let mut waiting = false;
-        program.walk(|inst, _| waiting |= waits(&program.insts[inst].op));
-        self.split = waiting && size > tile.size();
+        self.split = program.contains(program.body, waits) && size > tile.size();
         if self.split {
             self.plan_segments();
         }
@@ -489,16 +487,13 @@ impl Lower<'_> {
         let tile = self.shape.tile;
         let ty = self.program.ty(to);
         let mut regs = Regs::new();
-        for copy in 0..tile.copies(axes) {
-            let pack = tile.pack_of(axes, copy);
+        for pack in tile.packs_of(axes) {
             if !axes.meets(Axes::LANE) {
                 regs.push(if ty.is_float() { self.vector(from, pack, 0) } else { self.scalar(from, pack) });
             } else if ty == Type::Bool {
                 regs.push(self.mask_of(from, pack));
             } else {
-                for half in 0..if ty.bits() == 64 { 2 } else { 1 } {
-                    regs.push(self.vector(from, pack, half));
-                }
+                regs.extend(self.halves(from, pack));
             }
         }
         if self.is_linear(to) {
@@ -559,6 +554,12 @@ impl Lower<'_> {
         self.cached.insert((value, copy), vector);
         self.log.push(Cached::Vector((value, copy)));
         vector
+    }
+
+    /// A value in the lanes of a pack: one register, or two if lanes have 64 bits.
+    pub(super) fn halves(&mut self, value: ValueId, pack: usize) -> SmallVec<[Reg; 2]> {
+        let count = if self.program.ty(value).bits() == 64 { 2 } else { 1 };
+        (0..count).map(|half| self.vector(value, pack, half)).collect()
     }
 
     /// A bool in the lanes of a pack.

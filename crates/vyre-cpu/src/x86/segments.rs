@@ -768,21 +768,15 @@ fn is_of_group(program: &Program, id: InstId) -> bool {
 }
 
 fn has_wait(program: &Program, block: BlockId) -> bool {
-    program.blocks[block].insts.iter().any(|&id| {
-        let inst = &program.insts[id];
-        waits(&inst.op) || inst.blocks.iter().any(|&nested| has_wait(program, nested))
-    })
+    program.contains(block, waits)
 }
 
 /// Whether a loop around this instruction is left or continued from inside it. The caller only asks where the innermost loop
 /// is one of the workgroup.
 fn leaves_group_loop(program: &Program, id: InstId) -> bool {
     program.insts[id].blocks.iter().any(|&block| {
-        program.blocks[block].insts.iter().any(|&nested| match program.insts[nested].op {
-            Op::Break | Op::Continue => true,
-            Op::Loop => false,
-            _ => leaves_group_loop(program, nested),
-        })
+        let exits = exits_of(program, block);
+        !exits.breaks.is_empty() || !exits.continues.is_empty()
     })
 }
 

@@ -115,12 +115,13 @@ impl Tile {
         }
     }
 
-    /// A pack that uses this copy of a value.
-    pub(crate) fn pack_of(&self, axes: Axes, copy: usize) -> usize {
-        match (axes.meets(Axes::ROW), axes.meets(Axes::COLUMN)) {
-            (true, false) => copy * self.columns as usize,
-            _ => copy,
-        }
+    /// For each copy of a value, the first pack that uses it.
+    pub(crate) fn packs_of(&self, axes: Axes) -> impl Iterator<Item = usize> + use<> {
+        let by_row = axes.meets(Axes::ROW) && !axes.meets(Axes::COLUMN);
+        (0..self.copies(axes)).map({
+            let columns = self.columns as usize;
+            move |copy| if by_row { copy * columns } else { copy }
+        })
     }
 
     /// Which row of a value a pack is in, where all rows may share one, and how many lanes of the row are before it.

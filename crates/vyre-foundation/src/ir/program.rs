@@ -601,6 +601,20 @@ impl Program {
         }
     }
 
+    /// Whether a block has such an operation, itself or in a nested one.
+    pub fn contains(&self, block: BlockId, is: impl Fn(&Op) -> bool) -> bool {
+        let mut blocks = vec![block];
+        while let Some(block) = blocks.pop() {
+            for &inst in &self.blocks[block].insts {
+                if is(&self.insts[inst].op) {
+                    return true;
+                }
+                blocks.extend(&self.insts[inst].blocks);
+            }
+        }
+        false
+    }
+
     /// Calls `visit` with every instruction that is reachable from the body, outer ones before nested ones, in the order
     /// of the text; with each, how deep it is nested.
     pub fn walk(&self, mut visit: impl FnMut(InstId, usize)) {
