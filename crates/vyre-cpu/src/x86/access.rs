@@ -417,8 +417,7 @@ impl Lower<'_> {
             let address = element(object.start, position, object.size() as u8, 0);
             self.emit.push(Code::Prefetchnta_m8, &[Operand::Memory(address)], true);
         }
-        self.emit.jump(done, &[]);
-        self.emit.at = done;
+        self.emit.enter(done);
     }
 
     // Accesses to four elements where the index goes up by four from lane to lane: all of it is one run of elements, of which
@@ -863,11 +862,9 @@ impl Lower<'_> {
                 self.skip_unless_inside(object, at_index, k, next);
             }
             self.emit.store_scalar(element(start, at_index, size as u8, k * size), bits, object.width());
-            self.emit.jump(next, &[]);
-            self.emit.at = next;
+            self.emit.enter(next);
         }
-        self.emit.jump(done, &[]);
-        self.emit.at = done;
+        self.emit.enter(done);
     }
 
     /// Stores lanes to consecutive elements.
@@ -1070,8 +1067,7 @@ impl Lower<'_> {
                 self.for_each_lane(bits, |this, lane| {
                     let next = this.emit.block(this.emit.is_cold());
                     store(this, lane, (!inside).then_some(next));
-                    this.emit.jump(next, &[]);
-                    this.emit.at = next;
+                    this.emit.enter(next);
                 });
             }
             None if inside => store_all(self),
@@ -1156,8 +1152,7 @@ impl Lower<'_> {
                 self.skip_unless_inside(object, position, 0, done);
                 let address = element(object.start, position, object.size() as u8, 0);
                 self.emit.update(code, address, total, width, shared);
-                self.emit.jump(done, &[]);
-                self.emit.at = done;
+                self.emit.enter(done);
             }
             return true;
         }

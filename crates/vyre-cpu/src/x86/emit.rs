@@ -121,11 +121,22 @@ impl Emit {
 
     /// Jumps to a block, which has no parameters, by flags, or goes on.
     pub(crate) fn skip_to(&mut self, block: BlockId, code: Code) {
+        self.jump_if(code, block, &[]);
+    }
+
+    /// Jumps to a block by flags, or goes on.
+    pub(crate) fn jump_if(&mut self, code: Code, block: BlockId, arguments: &[Reg]) {
         let cold = self.function.blocks[block.0 as usize].cold;
         let (skip, go) = self.branch(code, cold, false);
         self.at = skip;
-        self.jump(block, &[]);
+        self.jump(block, arguments);
         self.at = go;
+    }
+
+    /// Goes on in another block, which has no parameters.
+    pub(crate) fn enter(&mut self, block: BlockId) {
+        self.jump(block, &[]);
+        self.at = block;
     }
 
     /// Ends the current block by a scalar of 32 bits; gives a block for each case, and the one for all others.

@@ -312,7 +312,7 @@ impl Lower<'_> {
         let condition = inst.operands[0];
         if self.shape.axes[condition].is_uniform() {
             let (then, other) = self.jump_on(condition);
-            return self.uniform_arms(id, &[then, other]);
+            return self.one_of(id, &[then, other], |this, number| this.whole(id, inst.blocks[number]));
         }
         if self.state.mask.is_none() && self.is_worth_a_version(inst.blocks[0], inst.blocks[1]) {
             return self.two_versions(id);
@@ -362,18 +362,18 @@ impl Lower<'_> {
         Some(code)
     }
 
-    /// Goes on after one of several ways to execute an instruction, to which the code has already jumped. Each says whether lanes
-    /// may go on after it, and leaves the results behind.
-    fn one_of(&mut self, id: InstId, ways: &[(machine::BlockId, &dyn Fn(&mut Self) -> bool)]) -> bool {
+    /// Goes on after one of several ways to execute an instruction, to which the code has already jumped. Each leaves the results
+    /// behind, and says whether lanes may go on after it.
+    fn one_of(&mut self, id: InstId, starts: &[machine::BlockId], way: impl Fn(&mut Self, usize) -> bool) -> bool {
         let results = &self.program.insts[id].results;
         let before = self.state.clone();
         let mut arrivals = Vec::new();
         let mut goes_on = false;
-        for &(start, way) in ways {
+        for (number, &start) in starts.iter().enumerate() {
             self.emit.at = start;
             self.state = before.clone();
             let mark = self.scope();
-            goes_on |= way(self);
+            goes_on |= way(self, number);
             if self.emit.is_open() {
                 let brings = results.iter().flat_map(|&result| self.regs_for(result, result)).collect();
                 arrivals.push(self.arrival(brings));
@@ -392,15 +392,6 @@ impl Lower<'_> {
     fn whole(&mut self, id: InstId, block: BlockId) -> bool {
         let end = self.block(block);
         self.give_results(id, end)
-    }
-
-    /// Executes one of several blocks, to which the code has already jumped.
-    fn uniform_arms(&mut self, id: InstId, arms: &[machine::BlockId]) -> bool {
-        let blocks = &self.program.insts[id].blocks;
-        let arm = |block: BlockId| move |this: &mut Self| this.whole(id, block);
-        let ways: Vec<_> = blocks.iter().map(|&block| arm(block)).collect();
-        let ways: Vec<_> = arms.iter().zip(&ways).map(|(&start, way)| (start, way as _)).collect();
-        self.one_of(id, &ways)
     }
 
     /// Executes a block for the lanes of a mask; gives what it brings, and what is left of the mask.
@@ -546,7 +537,7 @@ impl Lower<'_> {
         if self.shape.axes[selector].is_uniform() {
             let selector = self.scalar(selector, 0);
             let arms = self.emit.switch(selector, cases);
-            return self.uniform_arms(id, &arms);
+            return self.one_of(id, &arms, |this, number| this.whole(id, inst.blocks[number]));
         }
         // Lanes that no case has taken yet.
         let mut left: Option<Regs> = self.state.mask.as_ref().map(|mask| mask.packs.clone());
@@ -611,11 +602,13 @@ impl Lower<'_> {
         let inst = &self.program.insts[id];
         self.spare -= self.weight(inst.blocks[0]).0;
         let slow = self.emit.block(true);
-        let all_agree = |this: &mut Self| {
+        self.one_of(id, &[self.emit.at, slow], |this, number| {
+            if number == 1 {
+                return this.divergent_if(id);
+            }
             this.require_all(inst.operands[0], true, slow);
             this.whole(id, inst.blocks[0])
-        };
-        self.one_of(id, &[(self.emit.at, &all_agree), (slow, &|this| this.divergent_if(id))])
+        })
     }
 
     /// Jumps to a block unless a condition has this value in all lanes.
@@ -730,11 +723,13 @@ impl Lower<'_> {
             let packs = self.state.mask.clone().expect("looked at above").packs;
             self.emit.test_none(&packs);
             let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
-            let somebody = |this: &mut Self| {
+            return self.one_of(id, &[none, some], |this, number| {
+                if number == 0 {
+                    return this.give_results(id, None);
+                }
                 this.state.mask = Some(Mask { packs: packs.clone(), maybe_empty: false });
                 this.loop_inst(id)
-            };
-            return self.one_of(id, &[(none, &|this| this.give_results(id, None)), (some, &somebody)]);
+            });
         }
         let body = inst.blocks[0];
         let params = program.blocks[body].params.clone();
@@ -1220,10 +1215,7 @@ impl Lower<'_> {
         self.service(Site::Poll { span: self.program.insts[id].span });
         let stopped = self.emit.load_scalar(at(Base::Context, service::STOPPED), Width::Dword);
         self.emit.test(stopped);
-        let (stop, again) = self.emit.branch(Code::Jne_rel32_64, true, true);
-        self.emit.at = stop;
-        self.emit.jump(self.stop, &[]);
-        self.emit.at = again;
+        self.emit.skip_to(self.stop, Code::Jne_rel32_64);
         let renewed = left.map(|_| self.emit.load_scalar(at(Base::Context, service::BUDGET), Width::Dword));
         self.emit.jump(join, renewed.as_slice());
         self.emit.at = join;
