@@ -44,6 +44,15 @@ pub struct SlotCounts {
     pub wide: usize,
 }
 
+impl SlotCounts {
+    /// Counts one more slot for a type; gives its position.
+    fn take(&mut self, ty: Type) -> u32 {
+        let count = if ty.bits() == 64 { &mut self.wide } else { &mut self.narrow };
+        *count += 1;
+        *count as u32 - 1
+    }
+}
+
 /// Where the lanes of a value are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
@@ -329,16 +338,11 @@ fn allocate(program: &Program, uniformity: &Uniformity) -> (SlotTable, SlotCount
 
     let mut slots = Arena::filled(program.values.len(), None);
     let mut counts = SlotCounts::default();
-    let take = |ty: Type, counts: &mut SlotCounts| {
-        let count = if ty.bits() == 64 { &mut counts.wide } else { &mut counts.narrow };
-        *count += 1;
-        *count as u32 - 1
-    };
     let mut order: Vec<ValueId> = Vec::new();
     for (value, data) in program.values.iter() {
         match data.def {
             Def::Literal(_) | Def::Constant(_) => {
-                slots[value] = Some(Slot { index: take(data.ty, &mut counts), ty: data.ty, uniform: true });
+                slots[value] = Some(Slot { index: counts.take(data.ty), ty: data.ty, uniform: true });
             }
             Def::Result(..) | Def::Param(..) => order.extend(lives[value].map(|_| value)),
         }
@@ -360,12 +364,12 @@ fn allocate(program: &Program, uniformity: &Uniformity) -> (SlotTable, SlotCount
         }
         // Uniform values keep a slot of their own: most are the same in block after block, and need not be written again.
         if uniformity.is_uniform(value) {
-            slots[value] = Some(Slot { index: take(ty, &mut counts), ty, uniform: true });
+            slots[value] = Some(Slot { index: counts.take(ty), ty, uniform: true });
             continue;
         }
         let wide = ty.bits() == 64;
         let free = if wide { free_wide.pop() } else { free_narrow.pop() };
-        let index = free.unwrap_or_else(|| take(ty, &mut counts));
+        let index = free.unwrap_or_else(|| counts.take(ty));
         busy.push(std::cmp::Reverse((life.end, wide, index)));
         slots[value] = Some(Slot { index, ty, uniform: false });
     }
@@ -533,14 +537,7 @@ impl Lowering<'_> {
     /// New slots like those of these values.
     fn staging(&mut self, values: &[ValueId]) -> Slots {
         let slots = self.slots(values).into_iter();
-        let counts = &mut self.counts;
-        slots
-            .map(|slot| {
-                let count = if slot.is_wide() { &mut counts.wide } else { &mut counts.narrow };
-                *count += 1;
-                Slot { index: *count as u32 - 1, ..slot }
-            })
-            .collect()
+        slots.map(|slot| Slot { index: self.counts.take(slot.ty), ..slot }).collect()
     }
 
     /// Moves that must not see each other's results: sources that another move overwrites are saved first.
@@ -552,9 +549,7 @@ impl Lowering<'_> {
         for &(to, from) in &moves {
             let overwritten = moves.iter().any(|(other, _)| same_place(*other, from)) && !planted::is(Bug::CpuMoves);
             if overwritten {
-                let count = if from.is_wide() { &mut next.wide } else { &mut next.narrow };
-                let spare = Slot { index: *count as u32, ..from };
-                *count += 1;
+                let spare = Slot { index: next.take(from.ty), ..from };
                 saved.push((spare, from));
                 last.push((to, spare));
             } else {

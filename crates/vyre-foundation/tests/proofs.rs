@@ -6,7 +6,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use vyre_foundation::ir::ops::{Form, Kind, Payload, Row, Slot, TABLE};
+use vyre_foundation::ir::ops::{Form, Kind, Payload, TABLE};
 use vyre_foundation::ir::{Literal, Op, Type, smt};
 use vyre_foundation::optimizer::rules::{self, Instance, Node, Rule, SWAPPED, Term};
 
@@ -31,7 +31,7 @@ fn operands_may_be_swapped() {
     for (op, swapped, types) in SWAPPED {
         let Form::Plain(signature) = op.row().form else { panic!("{op:?} does not have operands alone") };
         for ty in types.iter() {
-            let result = if signature.results[0] == Slot::T { ty } else { Type::Bool };
+            let result = signature.results[0].of(ty);
             let apply = |op, a: &str, b: &str| smt::term(op, ty, result, &[a.into(), b.into()]).expect("a term");
             let (one, other) = (apply(op, "x", "y"), apply(swapped, "y", "x"));
             let script =
@@ -141,7 +141,7 @@ fn terms_are_what_evaluators_compute() {
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for row in TABLE.iter().filter(|row| row.kind == Kind::Pure) {
         let op = row.op(Payload::None).expect("pure operations carry nothing");
-        for (class, result, operands) in uses(row) {
+        for (class, operands, result) in row.uses() {
             let names = vec![String::new(); operands.len()];
             if smt::term(&op, class, result, &names).is_none() {
                 continue;
@@ -166,28 +166,6 @@ fn terms_are_what_evaluators_compute() {
         .map(|(claim, answer)| format!("{claim}: {answer}"))
         .collect();
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), claims.len(), wrong.join("\n"));
-}
-
-/// The types that an operation is used with: its class, its result and its operands.
-fn uses(row: &Row) -> Vec<(Type, Type, Vec<Type>)> {
-    match row.form {
-        Form::Plain(signature) => {
-            let fixed = !signature.operands.contains(&Slot::T);
-            let classes = signature.class.iter().take(if fixed { 1 } else { usize::MAX });
-            let of = |slot: Slot, class| if let Slot::Is(ty) = slot { ty } else { class };
-            let used = |class| {
-                let operands = signature.operands.iter().map(|&slot| of(slot, class)).collect();
-                (class, of(signature.results[0], class), operands)
-            };
-            classes.map(used).collect()
-        }
-        Form::Convert { same_size } => Type::ALL
-            .into_iter()
-            .flat_map(|from| Type::ALL.into_iter().map(move |to| (from, to, vec![from])))
-            .filter(|(from, to, _)| !same_size || from.bits() == to.bits())
-            .collect(),
-        _ => panic!("{row:?} is pure and has another form"),
-    }
 }
 
 /// Operands of these types: edges with edges, then some at random.

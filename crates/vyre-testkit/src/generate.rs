@@ -19,7 +19,7 @@
 use vyre_driver::Capabilities;
 use vyre_foundation::fill::Fill;
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::ops::{Exactness, Form, Kind, Op, Payload, Row, Slot, TABLE};
+use vyre_foundation::ir::ops::{Exactness, Form, Kind, Op, Payload, Row, TABLE};
 use vyre_foundation::ir::{
     Access, Axis, BlockId, Element, Literal, MemId, Memory, Module, Program, Space, Span, Type, TypeSet, ValueId,
     Values,
@@ -106,11 +106,12 @@ pub fn generate(seed: u64, features: &Features) -> Generated {
     Generated { program: generator.program, groups, inputs }
 }
 
-/// SplitMix64.
-struct Random(u64);
+/// Numbers that look random, the same for the same seed: SplitMix64.
+pub struct Random(pub u64);
 
 impl Random {
-    fn bits(&mut self) -> u64 {
+    /// Any 64 bits.
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -118,16 +119,24 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    fn below(&mut self, bound: u32) -> u32 {
+    /// A number below another one; 0 below 0.
+    pub fn below(&mut self, bound: u32) -> u32 {
         (self.bits() % u64::from(bound.max(1))) as u32
     }
 
-    fn chance(&mut self, one_in: u32) -> bool {
+    /// A position in something that is so long.
+    pub fn place(&mut self, length: usize) -> usize {
+        self.below(length as u32) as usize
+    }
+
+    /// Once in so many times.
+    pub fn chance(&mut self, one_in: u32) -> bool {
         self.below(one_in) == 0
     }
 
-    fn choose<'a, T>(&mut self, list: &'a [T]) -> &'a T {
-        &list[self.below(list.len() as u32) as usize]
+    /// One of a list.
+    pub fn choose<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+        &list[self.place(list.len())]
     }
 }
 
@@ -547,8 +556,7 @@ impl Generator<'_> {
                     return;
                 }
                 let class = *self.random.choose(&class);
-                let resolve = |slot: &Slot| if let Slot::Is(ty) = slot { *ty } else { class };
-                (signature.operands.iter().map(resolve).collect(), resolve(&signature.results[0]))
+                (signature.operands.iter().map(|slot| slot.of(class)).collect(), signature.results[0].of(class))
             }
             _ => return,
         };
@@ -753,9 +761,8 @@ impl Generator<'_> {
                 }
                 let class: Vec<Type> = signature.class.iter().filter(|ty| self.features.types.contains(*ty)).collect();
                 let class = *self.random.choose(&class);
-                let slots = signature.operands.iter();
-                let types: Vec<Type> = slots.map(|slot| if let Slot::Is(ty) = slot { *ty } else { class }).collect();
-                let operands: Vec<Available> = types.into_iter().map(|ty| self.value(ty, Trust::Value)).collect();
+                let operands: Vec<Available> =
+                    signature.operands.iter().map(|slot| self.value(slot.of(class), Trust::Value)).collect();
                 let op = row.op(Payload::None).expect("collective operations carry nothing");
                 let results = self.push(block, op, &operands, &[]);
                 let trust = if row.exactness == Exactness::Exact { Trust::Value } else { Trust::Rounded };

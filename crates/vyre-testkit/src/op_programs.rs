@@ -3,7 +3,7 @@
 
 use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::ops::{Form, Kind, Row, Slot, TABLE};
+use vyre_foundation::ir::ops::{Form, Kind, Row, TABLE};
 use vyre_foundation::ir::{Element, Literal, Program, Type, TypeSet};
 use vyre_foundation::launch::Grid;
 use vyre_foundation::{text, validate};
@@ -23,9 +23,8 @@ pub(crate) struct OpProgram {
 pub(crate) fn all(types: TypeSet) -> Vec<OpProgram> {
     let mut programs = Vec::new();
     for row in TABLE.iter().filter(|row| row.kind == Kind::Pure) {
-        for (class, result) in instances(row).into_iter().filter(|(a, b)| types.contains(*a) && types.contains(*b)) {
-            let operands = operand_types(row, class);
-            if operands.iter().all(|ty| types.contains(*ty)) {
+        for (class, operands, result) in row.uses() {
+            if operands.iter().chain([&result]).all(|ty| types.contains(*ty)) {
                 programs.extend(pure(row, class, result, &operands));
             }
         }
@@ -41,34 +40,6 @@ pub(crate) fn all(types: TypeSet) -> Vec<OpProgram> {
         }
     }
     programs
-}
-
-/// The types an operation is defined for: what `T` stands for, and the result.
-fn instances(row: &Row) -> Vec<(Type, Type)> {
-    match row.form {
-        Form::Plain(signature) if signature.operands.contains(&Slot::T) => {
-            let result = |class| if let Slot::Is(ty) = signature.results[0] { ty } else { class };
-            signature.class.iter().map(|class| (class, result(class))).collect()
-        }
-        Form::Plain(signature) => {
-            let ty = |slot: Slot| if let Slot::Is(ty) = slot { ty } else { Type::U32 };
-            vec![(ty(signature.operands[0]), ty(signature.results[0]))]
-        }
-        Form::Convert { same_size } => {
-            let pairs = Type::ALL.into_iter().flat_map(|from| Type::ALL.into_iter().map(move |to| (from, to)));
-            pairs.filter(|(from, to)| !same_size || from.bits() == to.bits()).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn operand_types(row: &Row, class: Type) -> Vec<Type> {
-    match row.form {
-        Form::Plain(signature) => {
-            signature.operands.iter().map(|slot| if let Slot::Is(ty) = slot { *ty } else { class }).collect()
-        }
-        _ => vec![class],
-    }
 }
 
 /// Values at which operations go wrong.

@@ -540,10 +540,7 @@ impl Program {
             Form::Plain(signature) => {
                 let class = signature.operands.iter().zip(&found).find(|(slot, _)| **slot == Slot::T);
                 let class = class.map_or(Type::U32, |(_, &ty)| ty);
-                let resolve = |slot: &Slot| match *slot {
-                    Slot::T => class,
-                    Slot::Is(ty) => ty,
-                };
+                let resolve = |slot: &Slot| slot.of(class);
                 if let Some(position) = signature.operands.iter().position(|slot| *slot == Slot::T)
                     && !signature.class.contains(class)
                 {
