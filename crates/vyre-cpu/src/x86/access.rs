@@ -700,10 +700,8 @@ impl Lower<'_> {
 
     /// The address of a pack's elements, where the index is the same in all its lanes.
     fn private_address(&mut self, object: Object, index: Reg, pack: usize) -> Address {
-        let scaled = self.emit.reg(Class::Scalar);
-        let stride = Operand::Dword(self.private_stride(object));
-        let operands = [Operand::Def(scaled, Width::Qword), Operand::Use(index, Width::Qword), stride];
-        self.emit.push(Code::Imul_r64_rm64_imm32, &operands, false);
+        let sources = [Operand::Use(index, Width::Qword), Operand::Dword(self.private_stride(object))];
+        let scaled = self.emit.make(Code::Imul_r64_rm64_imm32, Class::Scalar, Width::Qword, &sources);
         let displacement = pack as i32 * self.shape.tile.lanes as i32 * object.size();
         Address { base: Base::Reg(object.start), index: Some((scaled, Width::Qword, 1)), displacement }
     }

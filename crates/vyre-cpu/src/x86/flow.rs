@@ -742,31 +742,26 @@ impl Lower<'_> {
         let exit = self.emit.block(self.emit.is_cold());
         let ends = self.has_ends(body);
         let carries_mask = divergent || ends;
-        // The mask of those that left comes with them if some have ended instead.
-        let brings_mask = ends;
         let mut results = Regs::new();
         for &result in &inst.results {
             for class in self.classes(result) {
                 results.push(self.emit.param(exit, class));
             }
         }
+        // The mask of those that left comes with them if some have ended instead.
         let mut exit_mask = Regs::new();
-        if brings_mask {
-            for _ in 0..self.packs() {
-                let class = if self.emit.wide() { Class::Mask } else { Class::Vector };
-                exit_mask.push(self.emit.param(exit, class));
-            }
+        if ends {
+            exit_mask.extend((0..self.packs()).map(|_| self.emit.param(exit, self.emit.mask_class())));
         }
         let mark = self.scope();
-        let slow_entry =
-            if divergent && entry_mask.is_none() && !ends { self.fast_loop(id, exit, &entry) } else { None };
-        let entry = match slow_entry {
-            Some((block, params)) => {
-                self.emit.at = block;
-                params
-            }
-            None => entry,
-        };
+        if divergent
+            && entry_mask.is_none()
+            && !ends
+            && let Some((slow, params)) = self.fast_loop(id, exit, &entry)
+        {
+            self.emit.at = slow;
+            entry = params;
+        }
         let together = !divergent && entry_mask.is_none() && !ends;
         if together && let Some(away) = self.check_ahead(id) {
             self.general_loop(id, exit, &entry, divergent, carries_mask);
@@ -788,7 +783,7 @@ impl Lower<'_> {
         self.leave(mark);
         self.emit.at = exit;
         self.state = State { mask: entry_mask, variables: outer_variables };
-        if brings_mask {
+        if ends {
             self.state.mask = Some(Mask { packs: exit_mask, maybe_empty: true });
         }
         self.hold_all(&inst.results, &results);
@@ -801,7 +796,7 @@ impl Lower<'_> {
             }
             return false;
         }
-        if brings_mask {
+        if ends {
             self.after_leaving();
         }
         self.emit.is_open()
@@ -1032,25 +1027,42 @@ impl Lower<'_> {
             self.emit.jump(exit, &given);
             return;
         }
-        let masks = self.active_packs();
-        let ranges = self.ranges_of(&results);
-        let end = ranges.last().map_or(0, |range| range.end);
-        for (&result, range) in results.iter().zip(ranges) {
-            let old = Regs::from_slice(&self.state.variables[range.clone()]);
-            let chosen = self.choose(result, &masks, &given[range.clone()], &old);
-            self.state.variables[range].copy_from_slice(&chosen);
-        }
+        let end = self.put_aside(&results, &given, 0, false);
         if self.has_ends(program.insts[target].blocks[0]) {
-            let range = end..end + self.packs();
-            let old = Regs::from_slice(&self.state.variables[range.clone()]);
-            let union = self.union(&old, &masks);
-            self.state.variables[range].copy_from_slice(&union);
+            self.put_active_aside(end);
         }
         self.nobody();
         if depth == 0 && !self.innermost().staged {
             // All that were left have left.
             self.exit_loop();
         }
+    }
+
+    /// Puts what the active lanes give for some values into variables of the loop, from the first of these on; gives the next one.
+    fn put_aside(&mut self, values: &[ValueId], given: &[Reg], first: usize, carried: bool) -> usize {
+        let masks = self.active_packs();
+        let mut from = 0;
+        for &value in values {
+            let count = if carried { self.carried_classes(value).len() } else { self.classes(value).len() };
+            let (own, place) = (&given[from..from + count], first + from..first + from + count);
+            let old = Regs::from_slice(&self.state.variables[place.clone()]);
+            // All that bring first lanes of a linear value bring the same.
+            let chosen = match carried && self.is_linear(value) {
+                true => Regs::from_slice(own),
+                false => self.choose(value, &masks, own, &old),
+            };
+            self.state.variables[place].copy_from_slice(&chosen);
+            from += count;
+        }
+        first + from
+    }
+
+    /// Adds the active lanes to those that variables of the loop tell of.
+    fn put_active_aside(&mut self, first: usize) {
+        let place = first..first + self.packs();
+        let (old, masks) = (Regs::from_slice(&self.state.variables[place.clone()]), self.active_packs());
+        let union = self.union(&old, &masks);
+        self.state.variables[place].copy_from_slice(&union);
     }
 
     /// Leaves the innermost loop, which is divergent, for good: nobody is in it any more.
@@ -1108,25 +1120,8 @@ impl Lower<'_> {
         let staging = results + ended;
         if staged {
             if let Some(given) = &given {
-                let masks = self.active_packs();
-                let mut position = staging;
-                let mut from = 0;
-                for &param in &params {
-                    let count = self.carried_classes(param).len();
-                    let old = Regs::from_slice(&self.state.variables[position..position + count]);
-                    let given = &given[from..from + count];
-                    // All that bring first lanes of a linear value bring the same.
-                    let chosen = match self.is_linear(param) {
-                        true => Regs::from_slice(given),
-                        false => self.choose(param, &masks, given, &old),
-                    };
-                    self.state.variables[position..position + count].copy_from_slice(&chosen);
-                    position += count;
-                    from += count;
-                }
-                let old = Regs::from_slice(&self.state.variables[position..]);
-                let union = self.union(&old, &masks);
-                self.state.variables[position..].copy_from_slice(&union);
+                let end = self.put_aside(&params, given, staging, true);
+                self.put_active_aside(end);
             }
             self.nobody();
             if depth > 0 {

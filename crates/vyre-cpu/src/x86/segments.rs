@@ -25,8 +25,7 @@ impl Lower<'_> {
         self.tile_end = self.emit.block(false);
         if self.ended_slot.is_some() {
             for _ in 0..self.shape.tile.packs() {
-                let class = if self.emit.wide() { Class::Mask } else { Class::Vector };
-                self.emit.param(self.tile_end, class);
+                self.emit.param(self.tile_end, self.emit.mask_class());
             }
         }
         let mark = self.scope();
@@ -347,10 +346,8 @@ impl Lower<'_> {
         if by == 1 {
             return a;
         }
-        let (to, by) = (self.emit.reg(Class::Scalar), machine::Operand::Dword(by as i32));
-        let operands = [machine::Operand::Def(to, Width::Dword), machine::Operand::Use(a, Width::Dword), by];
-        self.emit.push(Code::Imul_r32_rm32_imm32, &operands, false);
-        to
+        let sources = [machine::Operand::Use(a, Width::Dword), machine::Operand::Dword(by as i32)];
+        self.emit.make(Code::Imul_r32_rm32_imm32, Class::Scalar, Width::Dword, &sources)
     }
 
     fn kept_address(&self, offset: i32) -> machine::Address {

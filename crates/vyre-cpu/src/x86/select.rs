@@ -171,10 +171,8 @@ impl Lower<'_> {
                     }
                     None => {
                         let count = self.scalar(operands[1], pack);
-                        let to = self.emit.reg(Class::Scalar);
-                        let operands = [Operand::Def(to, width), Operand::Use(a, width), Operand::Use(count, width)];
-                        self.emit.push(pick(Code::$rr32, Code::$rr64), &operands, false);
-                        to
+                        let sources = [Operand::Use(a, width), Operand::Use(count, width)];
+                        self.emit.make(pick(Code::$rr32, Code::$rr64), Class::Scalar, width, &sources)
                     }
                 }
             }};
