@@ -44,34 +44,7 @@ fn operands_may_be_swapped() {
 
 #[test]
 fn wrong_rules_are_rejected() {
-    let wrong = "
-        // A wrong constant.
-        integers: (mul x 2) → (shl x 2)
-        unsigned: (shr (shl x C) C) → (and x (shl -1 C))
-        integers: (add x 1) → x
-        // Right for the other signedness.
-        signed_integers: (div x 2) → (shr x 1)
-        signed_integers: (rem x 8) → (and x 7)
-        signed_integers: (ge x 0) → true
-        // Without its condition.
-        integers: (le x C) → (lt x (add C 1))
-        integers: (shl (shl x C) D) → (shl x (add C D))
-        integers: (mul x C) → (shl x (trailing_zeros C))
-        // Right for numbers, but not for what wraps, is divided by zero or is a minimum.
-        integers: (lt (add x C) D) → (lt x (sub D C))
-        integers_32: (div x x) → 1
-        signed_integers: (lt (abs x) 0) → false
-        // Right for reals, but not for NaNs, infinities and zeros with signs.
-        floats: (add x 0) → x
-        floats: (mul x 0) → 0
-        floats: (sub x x) → 0
-        floats: (eq x x) → true
-        floats: (not (lt x y)) → (ge x y)
-        f16: (neg (sub x y)) → (sub y x)
-        floats: (min x (max x y)) → x
-        floats: (fma x 0 y) → y
-    ";
-    let queries: Vec<Query> = rules::read(wrong).unwrap().iter().flat_map(queries).collect();
+    let queries: Vec<Query> = rules::read(include_str!("wrong.rules")).unwrap().iter().flat_map(queries).collect();
     for (query, answer) in queries.iter().zip(solve(&queries)) {
         assert_eq!(answer, "sat", "{} is wrong", query.claim);
     }

@@ -473,16 +473,18 @@ impl Generator<'_> {
         self.values[self.values.len() - results.len()]
     }
 
+    /// Appends an operation whose results are the same bits everywhere, and gives the first.
+    fn apply(&mut self, block: BlockId, op: Op, operands: &[Available], uniform: bool) -> Available {
+        let results = self.push(block, op, operands, &[]);
+        self.give(&results, uniform, Trust::Bits)
+    }
+
     // Statements.
 
     fn body(&mut self) {
         let body = self.program.body;
-        let mut position = |op: Op, uniform: bool| {
-            let result = self.push(body, op, &[], &[]);
-            self.give(&result, uniform, Trust::Bits)
-        };
-        let (global, local) = (position(Op::GlobalIndex, false), position(Op::LocalIndex, false));
-        let group = position(Op::GroupIndex, true);
+        let [global, local] = [Op::GlobalIndex, Op::LocalIndex].map(|op| self.apply(body, op, &[], false));
+        let group = self.apply(body, Op::GroupIndex, &[], true);
         self.positions = Some(Positions { global, local, group });
         let place = Place { uniform: true, depth: 0, enclosing: None };
         while self.budget > 0 {
@@ -591,8 +593,7 @@ impl Generator<'_> {
         if !self.features.subgroups && op.needs_subgroups() {
             return;
         }
-        let results = self.push(block, op, &[], &[]);
-        self.give(&results, row.kind == Kind::PerGroup, Trust::Bits);
+        self.apply(block, op, &[], row.kind == Kind::PerGroup);
     }
 
     /// An index into an object, for an access of some elements: mostly inside.
@@ -613,8 +614,7 @@ impl Generator<'_> {
             return value;
         }
         let length = self.known(length.unwrap_or(20));
-        let index = self.push(block, Op::Rem, &[value, length], &[]);
-        self.give(&index, value.uniform, Trust::Bits)
+        self.apply(block, Op::Rem, &[value, length], value.uniform)
     }
 
     /// The index of elements that only this invocation touches.
@@ -626,8 +626,7 @@ impl Generator<'_> {
         for (op, by) in [(Op::Mul, own.stride), (Op::Add, offset)] {
             if (op == Op::Mul && by != 1) || (op == Op::Add && by != 0) {
                 let by = self.known(by);
-                let results = self.push(block, op, &[index, by], &[]);
-                index = self.give(&results, false, Trust::Bits);
+                index = self.apply(block, op, &[index, by], false);
             }
         }
         index
@@ -812,13 +811,9 @@ impl Generator<'_> {
         let per_group = self.program.workgroup_size.iter().product::<u32>() * stride;
         let (value, size) = (self.value(Type::U32, Trust::Bits), self.known(per_group));
         let group = self.positions().group;
-        let mut apply = |op: Op, a: Available, b: Available| {
-            let results = self.push(block, op, &[a, b], &[]);
-            self.give(&results, a.uniform && b.uniform, Trust::Bits)
-        };
-        let local = apply(Op::Rem, value, size);
-        let group = apply(Op::Mul, group, size);
-        let index = apply(Op::Add, group, local);
+        let local = self.apply(block, Op::Rem, &[value, size], value.uniform);
+        let group = self.apply(block, Op::Mul, &[group, size], group.uniform);
+        let index = self.apply(block, Op::Add, &[group, local], group.uniform && local.uniform);
         let ty = self.program.memory[memory].element.value_type();
         let results = self.push(block, Op::Load(memory), &[index], &[ty]);
         self.give(&results, false, Trust::Rounded);
@@ -853,8 +848,7 @@ impl Generator<'_> {
                 let mut selector = if uniform { self.uniform_value(ty) } else { self.value(ty, Trust::Bits) };
                 if ty == Type::U32 && self.random.chance(2) {
                     let few = self.known(6u32);
-                    let results = self.push(block, Op::Rem, &[selector, few], &[]);
-                    selector = self.give(&results, selector.uniform, Trust::Bits);
+                    selector = self.apply(block, Op::Rem, &[selector, few], selector.uniform);
                 }
                 let mut cases: Vec<u32> = (0..self.random.below(4)).map(|_| self.random.below(6)).collect();
                 cases.sort_unstable();
@@ -886,12 +880,10 @@ impl Generator<'_> {
         let Positions { global, local, .. } = self.positions();
         let (position, value) = (*self.random.choose(&[global, local]), self.value(Type::U32, Trust::Bits));
         let mixed = self.random.choose(&[Op::Xor, Op::Add, Op::Rem, Op::And]).clone();
-        let mixed = self.push(block, mixed, &[position, value], &[]);
-        let mixed = self.give(&mixed, false, Trust::Bits);
+        let mixed = self.apply(block, mixed, &[position, value], false);
         let (compare, bound) = (self.random.choose(&[Op::Lt, Op::Ne, Op::Gt]).clone(), self.random.below(8));
         let bound = self.known(bound);
-        let results = self.push(block, compare, &[mixed, bound], &[]);
-        self.give(&results, false, Trust::Bits)
+        self.apply(block, compare, &[mixed, bound], false)
     }
 
     /// `if`, `switch` and `region`. A region has no operand.
@@ -984,14 +976,12 @@ impl Generator<'_> {
         self.program.push(body, Op::If, [done], &[], [leave, stay], Span::NONE);
 
         let next = if let Some((memory, element)) = element {
-            let less = self.push(body, Op::Sub, &[left, one], &[]);
-            let less = self.give(&less, stays_together, Trust::Bits);
+            let less = self.apply(body, Op::Sub, &[left, one], stays_together);
             let element = self.known(element);
             self.push(body, Op::Store(memory), &[element, less], &[]);
             None
         } else {
-            let next = self.push(body, Op::Add, &[left, one], &[]);
-            Some(self.give(&next, stays_together, Trust::Bits).id)
+            Some(self.apply(body, Op::Add, &[left, one], stays_together).id)
         };
         let enclosing = Enclosing { carried: &carried, results, next, may_leave: true };
         self.nested(body, Place { uniform: stays_together, depth: place.depth, enclosing: Some(enclosing) });

@@ -199,57 +199,14 @@ fn text_whole_cut_off_and_changed() {
 
 #[test]
 fn text_that_is_one_thing_many_times() {
-    let pieces = [
-        "{",
-        "}",
-        "(",
-        ",",
-        ".",
-        "§",
-        "\"",
-        "\\",
-        "%",
-        "%a",
-        "%a,",
-        "0",
-        "0 ",
-        "-",
-        "->",
-        "=",
-        "\n",
-        ";",
-        "//",
-        "a ",
-        "program",
-        "program p workgroup(1) {}",
-        "if true {",
-        "if 0{};",
-        "if true {}\n",
-        "loop {",
-        "loop (",
-        "loop (%a = 0) {}\n",
-        "region \"a\" {}\n",
-        "switch 0 {",
-        "case 0 {}",
-        "switch 0 { default {} }\n",
-        "yield\n",
-        "%a = add 1, 2\n",
-        "%a = frob\n",
-        "const a: u32 = 0\n",
-        "read a: [u32]\n",
-        "print \"a\"\n",
-        "store a[0], 1\n",
-        "trap %b\n",
-        "%a, %b = load a[0]\n",
-        "add 1, ",
-        "return\n",
-    ];
+    // `\n` is the end of a line in these, and `\s` a space at the end.
+    let pieces = include_str!("pieces.txt").lines().map(|piece| piece.replace("\\n", "\n").replace("\\s", " "));
     for piece in pieces {
         for size in [10, 1000, 100_000] {
             let many = piece.repeat(size / piece.len());
-            check_text(piece, &many);
-            check_text(piece, &format!("program p workgroup(1) {{\n{many}"));
-            check_text(piece, &format!("program p workgroup(1) {{\nread a: [u32]\n{many}\n}}"));
+            check_text(&piece, &many);
+            check_text(&piece, &format!("program p workgroup(1) {{\n{many}"));
+            check_text(&piece, &format!("program p workgroup(1) {{\nread a: [u32]\n{many}\n}}"));
         }
     }
     // Each of them another.

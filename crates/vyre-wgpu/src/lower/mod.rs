@@ -257,7 +257,8 @@ impl<'p> Lowerer<'p> {
         let params = b.module.global_variables.append(params, Span::UNDEFINED);
         let params = b.name(Expression::GlobalVariable(params));
 
-        let facts = program.contains(program.body, Op::is_collective).then(|| Uniformity::of(program, Scope::Workgroup));
+        let facts =
+            program.contains(program.body, Op::is_collective).then(|| Uniformity::of(program, Scope::Workgroup));
         Lowerer {
             program,
             target,
