@@ -16,13 +16,12 @@ use std::time::{Duration, Instant};
 use vyre_driver::backend::{
     self, Backend, Bound, Command, Completion, Contents, Device, Groups, Kernel, Memory, Range, Ticket,
 };
-use vyre_driver::{Capabilities, DeviceKind, Error, Floats};
+use vyre_driver::{Capabilities, DeviceKind, Error};
 use vyre_foundation::Validated;
+use vyre_foundation::ir::Program;
 use vyre_foundation::ir::entity::Arena;
-use vyre_foundation::ir::{Program, TypeSet};
 use vyre_foundation::launch::{self, Report};
 use vyre_foundation::transform::expand_math;
-use vyre_foundation::validate::limits;
 
 use crate::dispatch::Launch;
 use crate::memory::{self, Block, View};
@@ -107,24 +106,11 @@ impl Backend for Cpu {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pool = Pool::new(self.threads.unwrap_or(cores).max(1));
         let capabilities = Capabilities {
-            name: processor_name(),
-            kind: DeviceKind::Cpu,
-            types: TypeSet::ALL,
-            atomics_64: true,
-            subgroup_size: Some(execution.subgroup_size()),
-            max_workgroup_size: limits::WORKGROUP_SIZE,
-            max_workgroup_invocations: limits::WORKGROUP_INVOCATIONS,
-            max_workgroup_bytes: limits::WORKGROUP_BYTES,
-            max_storage_objects: u32::MAX,
-            max_binding_bytes: u64::MAX,
-            max_buffer_bytes: isize::MAX as u64,
             memory_bytes: physical_memory(),
-            max_loop_trips: None,
             threads: Some(pool.threads() as u32),
             // A workgroup stays on its thread, and these processors make nobody's writes visible before earlier ones.
             independent_groups: cfg!(target_arch = "x86_64"),
-            reasons: Vec::new(),
-            floats: Floats::EXACT,
+            ..Capabilities::unlimited(processor_name(), DeviceKind::Cpu, execution.subgroup_size())
         };
         let queue = Arc::new(Queue {
             pool,

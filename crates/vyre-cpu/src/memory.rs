@@ -227,14 +227,13 @@ impl View {
     pub(crate) unsafe fn gather(&self, indices: &[u32], offset: u64, mask: &[u32], target: *mut u8) {
         /// The loop for elements of one type.
         #[inline(always)]
-        unsafe fn each<E: Copy, L>(
+        unsafe fn each<E: Copy, L: Default>(
             view: &View,
             indices: &[u32],
             offset: u64,
             mask: &[u32],
             target: *mut L,
             widen: impl Fn(E) -> L,
-            zero: impl Fn() -> L,
         ) {
             let length = u64::from(view.length).saturating_sub(u64::from(planted::is(Bug::CpuGatherBound)));
             for (lane, (&index, &mask)) in indices.iter().zip(mask).enumerate() {
@@ -246,7 +245,7 @@ impl View {
                         let value = if at < length {
                             widen(view.start.add(lane * view.lane_stride).cast::<E>().add(at as usize).read())
                         } else {
-                            zero()
+                            L::default()
                         };
                         target.add(lane).write(value);
                     }
@@ -257,15 +256,15 @@ impl View {
         // SAFETY: promised by the caller. Other threads may write to the elements: see `Block`.
         unsafe {
             match self.element {
-                Element::I8 => each(self, indices, offset, mask, narrow, |e: i8| e as i32 as u32, || 0),
-                Element::U8 => each(self, indices, offset, mask, narrow, |e: u8| u32::from(e), || 0),
-                Element::I16 => each(self, indices, offset, mask, narrow, |e: i16| e as i32 as u32, || 0),
-                Element::U16 | Element::F16 => each(self, indices, offset, mask, narrow, |e: u16| u32::from(e), || 0),
+                Element::I8 => each(self, indices, offset, mask, narrow, |e: i8| e as i32 as u32),
+                Element::U8 => each(self, indices, offset, mask, narrow, |e: u8| u32::from(e)),
+                Element::I16 => each(self, indices, offset, mask, narrow, |e: i16| e as i32 as u32),
+                Element::U16 | Element::F16 => each(self, indices, offset, mask, narrow, |e: u16| u32::from(e)),
                 Element::I32 | Element::U32 | Element::F32 => {
-                    each(self, indices, offset, mask, narrow, |e: u32| e, || 0);
+                    each(self, indices, offset, mask, narrow, |e: u32| e);
                 }
                 Element::I64 | Element::U64 | Element::F64 => {
-                    each(self, indices, offset, mask, target.cast::<u64>(), |e: u64| e, || 0);
+                    each(self, indices, offset, mask, target.cast::<u64>(), |e: u64| e);
                 }
             }
         }

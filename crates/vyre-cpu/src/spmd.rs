@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use vyre_foundation::Validated;
-use vyre_foundation::analysis::{Scope, Uniformity};
+use vyre_foundation::analysis::{Scope, Uniformity, exits_of};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Span, Type, ValueId};
@@ -42,6 +42,15 @@ pub struct SlotCounts {
     pub narrow: usize,
     /// With 64 bits for a lane.
     pub wide: usize,
+}
+
+impl SlotCounts {
+    /// Counts one more slot for a type; gives its position.
+    fn take(&mut self, ty: Type) -> u32 {
+        let count = if ty.bits() == 64 { &mut self.wide } else { &mut self.narrow };
+        *count += 1;
+        *count as u32 - 1
+    }
 }
 
 /// Where the lanes of a value are.
@@ -238,9 +247,8 @@ pub fn lower(program: &Arc<Validated<Program>>, subgroup_size: u32) -> Form {
 
 /// Whether invocations of a workgroup have nothing to do with each other, so that workgroups can share a block.
 pub(crate) fn is_independent(program: &Program) -> bool {
-    let mut independent = !program.memory.values().any(|memory| memory.space == Space::Workgroup);
-    program.walk(|inst, _| independent &= program.insts[inst].op.row().kind != Kind::Collective);
-    independent
+    let shares = program.memory.values().any(|memory| memory.space == Space::Workgroup);
+    !shares && !program.contains(program.body, |op| op.row().kind == Kind::Collective)
 }
 
 // Slots.
@@ -330,16 +338,11 @@ fn allocate(program: &Program, uniformity: &Uniformity) -> (SlotTable, SlotCount
 
     let mut slots = Arena::filled(program.values.len(), None);
     let mut counts = SlotCounts::default();
-    let take = |ty: Type, counts: &mut SlotCounts| {
-        let count = if ty.bits() == 64 { &mut counts.wide } else { &mut counts.narrow };
-        *count += 1;
-        *count as u32 - 1
-    };
     let mut order: Vec<ValueId> = Vec::new();
     for (value, data) in program.values.iter() {
         match data.def {
             Def::Literal(_) | Def::Constant(_) => {
-                slots[value] = Some(Slot { index: take(data.ty, &mut counts), ty: data.ty, uniform: true });
+                slots[value] = Some(Slot { index: counts.take(data.ty), ty: data.ty, uniform: true });
             }
             Def::Result(..) | Def::Param(..) => order.extend(lives[value].map(|_| value)),
         }
@@ -361,12 +364,12 @@ fn allocate(program: &Program, uniformity: &Uniformity) -> (SlotTable, SlotCount
         }
         // Uniform values keep a slot of their own: most are the same in block after block, and need not be written again.
         if uniformity.is_uniform(value) {
-            slots[value] = Some(Slot { index: take(ty, &mut counts), ty, uniform: true });
+            slots[value] = Some(Slot { index: counts.take(ty), ty, uniform: true });
             continue;
         }
         let wide = ty.bits() == 64;
         let free = if wide { free_wide.pop() } else { free_narrow.pop() };
-        let index = free.unwrap_or_else(|| take(ty, &mut counts));
+        let index = free.unwrap_or_else(|| counts.take(ty));
         busy.push(std::cmp::Reverse((life.end, wide, index)));
         slots[value] = Some(Slot { index, ty, uniform: false });
     }
@@ -491,7 +494,7 @@ impl Lowering<'_> {
             Op::Region(_) => Step::Region(self.nested(inst.blocks[0], id)),
             Op::Loop => {
                 let params = &program.blocks[inst.blocks[0]].params;
-                let staging = continues_early(program, inst.blocks[0], true).then(|| self.staging(params));
+                let staging = continues_early(program, inst.blocks[0]).then(|| self.staging(params));
                 let staged = match &staging {
                     Some(staging) => {
                         params.iter().map(|&param| self.slot(param)).zip(staging.iter().copied()).collect()
@@ -534,14 +537,7 @@ impl Lowering<'_> {
     /// New slots like those of these values.
     fn staging(&mut self, values: &[ValueId]) -> Slots {
         let slots = self.slots(values).into_iter();
-        let counts = &mut self.counts;
-        slots
-            .map(|slot| {
-                let count = if slot.is_wide() { &mut counts.wide } else { &mut counts.narrow };
-                *count += 1;
-                Slot { index: *count as u32 - 1, ..slot }
-            })
-            .collect()
+        slots.map(|slot| Slot { index: self.counts.take(slot.ty), ..slot }).collect()
     }
 
     /// Moves that must not see each other's results: sources that another move overwrites are saved first.
@@ -553,9 +549,7 @@ impl Lowering<'_> {
         for &(to, from) in &moves {
             let overwritten = moves.iter().any(|(other, _)| same_place(*other, from)) && !planted::is(Bug::CpuMoves);
             if overwritten {
-                let count = if from.is_wide() { &mut next.wide } else { &mut next.narrow };
-                let spare = Slot { index: *count as u32, ..from };
-                *count += 1;
+                let spare = Slot { index: next.take(from.ty), ..from };
                 saved.push((spare, from));
                 last.push((to, spare));
             } else {
@@ -604,12 +598,9 @@ impl Lowering<'_> {
 }
 
 /// Whether a loop is continued anywhere but at the very end of its body.
-fn continues_early(program: &Program, block: BlockId, is_body: bool) -> bool {
-    program.blocks[block].insts.iter().any(|&id| match program.insts[id].op {
-        Op::Continue => !is_body && !planted::is(Bug::CpuStaging),
-        Op::Loop => false,
-        _ => program.insts[id].blocks.iter().any(|&nested| continues_early(program, nested, false)),
-    })
+pub(crate) fn continues_early(program: &Program, body: BlockId) -> bool {
+    let end = program.blocks[body].insts.last();
+    exits_of(program, body).continues.iter().any(|exit| Some(exit) != end) && !planted::is(Bug::CpuStaging)
 }
 
 fn same_place(a: Slot, b: Slot) -> bool {

@@ -3,6 +3,7 @@
 use vyre_foundation::Validated;
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{Program, Space, Type, TypeSet};
+use vyre_foundation::validate::limits;
 
 use crate::Error;
 
@@ -81,6 +82,29 @@ impl Floats {
 }
 
 impl Capabilities {
+    /// Those of a device that does all that programs can ask for, as far as there is memory.
+    pub fn unlimited(name: String, kind: DeviceKind, subgroup_size: u32) -> Capabilities {
+        Capabilities {
+            name,
+            kind,
+            types: TypeSet::ALL,
+            atomics_64: true,
+            subgroup_size: Some(subgroup_size),
+            max_workgroup_size: limits::WORKGROUP_SIZE,
+            max_workgroup_invocations: limits::WORKGROUP_INVOCATIONS,
+            max_workgroup_bytes: limits::WORKGROUP_BYTES,
+            max_storage_objects: u32::MAX,
+            max_binding_bytes: u64::MAX,
+            max_buffer_bytes: isize::MAX as u64,
+            memory_bytes: None,
+            max_loop_trips: None,
+            threads: None,
+            independent_groups: false,
+            reasons: Vec::new(),
+            floats: Floats::EXACT,
+        }
+    }
+
     /// What optimized programs may depend on. How much of the machine is there for vyre can change from one process to the
     /// next, and no pass looks at it.
     pub(crate) fn fingerprint(&self, backend: &str) -> String {

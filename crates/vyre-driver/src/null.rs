@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vyre_foundation::Validated;
-use vyre_foundation::ir::{Program, TypeSet};
+use vyre_foundation::ir::Program;
 use vyre_foundation::launch::Report;
-use vyre_foundation::validate::limits;
 
 use crate::backend::{Backend, Command, Completion, Contents, Device, Kernel, Memory, Ticket};
-use crate::{Capabilities, DeviceKind, Error, Floats};
+use crate::{Capabilities, DeviceKind, Error};
 
 /// The null backend. Its kernels complete at once and write nothing; its memory reads as zeros.
 #[derive(Clone, Debug, Default)]
@@ -28,25 +27,8 @@ impl Backend for Null {
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
-        let capabilities = Capabilities {
-            name: "null".into(),
-            kind: DeviceKind::Null,
-            types: TypeSet::ALL,
-            atomics_64: true,
-            subgroup_size: Some(1),
-            max_workgroup_size: limits::WORKGROUP_SIZE,
-            max_workgroup_invocations: limits::WORKGROUP_INVOCATIONS,
-            max_workgroup_bytes: limits::WORKGROUP_BYTES,
-            max_storage_objects: u32::MAX,
-            max_binding_bytes: u64::MAX,
-            max_buffer_bytes: u64::MAX,
-            memory_bytes: self.memory_bytes,
-            max_loop_trips: None,
-            threads: None,
-            independent_groups: false,
-            reasons: Vec::new(),
-            floats: Floats::EXACT,
-        };
+        let capabilities = Capabilities::unlimited("null".into(), DeviceKind::Null, 1);
+        let capabilities = Capabilities { memory_bytes: self.memory_bytes, max_buffer_bytes: u64::MAX, ..capabilities };
         Ok(Box::new(NullDevice(capabilities)))
     }
 }

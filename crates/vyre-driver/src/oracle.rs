@@ -4,16 +4,15 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vyre_foundation::Validated;
+use vyre_foundation::ir::Program;
 use vyre_foundation::ir::entity::Arena;
-use vyre_foundation::ir::{Program, TypeSet};
 use vyre_foundation::launch::{self, Arguments, Report, Slice};
-use vyre_foundation::validate::limits;
 
 use crate::backend::{
     Backend, Bound, Command, Completion, Contents, Device, Groups, Kernel, Launch, Memory, Range, Ticket,
 };
 use crate::null::Done;
-use crate::{Capabilities, DeviceKind, Error, Floats};
+use crate::{Capabilities, DeviceKind, Error};
 
 /// The oracle backend. It is slow, has every feature, and is right by definition.
 #[derive(Clone, Copy, Debug)]
@@ -38,25 +37,9 @@ impl Backend for Oracle {
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
-        let capabilities = Capabilities {
-            name: "vyre reference interpreter".into(),
-            kind: DeviceKind::Oracle,
-            types: TypeSet::ALL,
-            atomics_64: true,
-            subgroup_size: Some(self.subgroup_size),
-            max_workgroup_size: limits::WORKGROUP_SIZE,
-            max_workgroup_invocations: limits::WORKGROUP_INVOCATIONS,
-            max_workgroup_bytes: limits::WORKGROUP_BYTES,
-            max_storage_objects: u32::MAX,
-            max_binding_bytes: u64::MAX,
-            max_buffer_bytes: isize::MAX as u64,
-            memory_bytes: None,
-            max_loop_trips: None,
-            threads: Some(1),
-            independent_groups: false,
-            reasons: Vec::new(),
-            floats: Floats::EXACT,
-        };
+        let name = "vyre reference interpreter".into();
+        let capabilities = Capabilities::unlimited(name, DeviceKind::Oracle, self.subgroup_size);
+        let capabilities = Capabilities { threads: Some(1), ..capabilities };
         Ok(Box::new(OracleDevice { capabilities, executing: Mutex::new(()) }))
     }
 }

@@ -31,7 +31,7 @@ use rustc_hash::FxHashMap;
 
 use crate::Error;
 use crate::ir::entity::Entity;
-use crate::ir::ops::{Payload, Row};
+use crate::ir::ops::{Form, Payload, Row};
 use crate::ir::pipeline::{Argument, Buffer, Dispatch, Role};
 use crate::ir::{
     Access, Axis, BlockId, BufferId, Def, Element, Inst, InstId, Literal, MemId, Memory, Module, Pipeline, Program,
@@ -66,15 +66,9 @@ pub fn content_hash(program: &Program) -> [u8; 32] {
 /// A module as bytes. Its programs are in order: validated, or decoded before.
 pub fn encode(module: &Module) -> Vec<u8> {
     let mut writer = Writer::default();
-    writer.number(module.programs.len() as u64);
-    for program in &module.programs {
-        writer.program(program);
-    }
+    writer.list(module.programs.iter(), Writer::program);
     if !module.pipelines.is_empty() {
-        writer.number(module.pipelines.len() as u64);
-        for pipeline in &module.pipelines {
-            writer.pipeline(pipeline);
-        }
+        writer.list(module.pipelines.iter(), Writer::pipeline);
     }
     let contents = writer.contents();
     let mut file = Vec::with_capacity(HEADER + contents.len());
@@ -122,13 +116,10 @@ struct Writer {
 impl Writer {
     /// Everything that was written, behind the list of operations.
     fn contents(self) -> Vec<u8> {
-        let mut list = Writer::default();
-        list.number(self.ops.len() as u64);
-        for name in self.ops {
-            list.string(name);
-        }
-        list.bytes.extend(self.bytes);
-        list.bytes
+        let mut file = Writer::default();
+        file.list(self.ops.into_iter(), Writer::string);
+        file.bytes.extend(self.bytes);
+        file.bytes
     }
 
     fn number(&mut self, mut number: u64) {
@@ -142,6 +133,12 @@ impl Writer {
     fn string(&mut self, text: &str) {
         self.number(text.len() as u64);
         self.bytes.extend(text.as_bytes());
+    }
+
+    /// How many things there are, and each of them.
+    fn list<T>(&mut self, things: impl ExactSizeIterator<Item = T>, mut write: impl FnMut(&mut Self, T)) {
+        self.number(things.len() as u64);
+        things.for_each(|thing| write(self, thing));
     }
 
     fn ty(&mut self, ty: Type) {
@@ -212,31 +209,29 @@ impl Writer {
             for size in sizes {
                 self.number(size.into());
             }
-            self.number(dispatch.arguments.len() as u64);
-            for (name, argument) in &dispatch.arguments {
-                self.string(name);
+            self.list(dispatch.arguments.iter(), |writer, (name, argument)| {
+                writer.string(name);
                 match argument {
-                    Argument::Buffer(id) => self.number((id.index() as u64) << 1),
-                    Argument::Scalar(literal) => {
-                        self.number((literal.ty as u64) << 1 | 1);
-                        self.number(literal.bits);
-                    }
+                    Argument::Buffer(id) => writer.number((id.index() as u64) << 1),
+                    Argument::Scalar(literal) => writer.tagged(*literal),
                 }
-            }
+            });
         }
+    }
+
+    /// A literal where an even number would be something else.
+    fn tagged(&mut self, literal: Literal) {
+        self.number((literal.ty as u64) << 1 | 1);
+        self.number(literal.bits);
     }
 
     fn block(&mut self, scope: &mut Scope<'_>, block: BlockId) {
         let contents = &scope.program.blocks[block];
-        self.number(contents.params.len() as u64);
-        for &param in &contents.params {
-            self.ty(scope.program.ty(param));
+        self.list(contents.params.iter(), |writer, &param| {
+            writer.ty(scope.program.ty(param));
             scope.define(param);
-        }
-        self.number(contents.insts.len() as u64);
-        for &inst in &contents.insts {
-            self.inst(scope, inst);
-        }
+        });
+        self.list(contents.insts.iter(), |writer, &inst| writer.inst(scope, inst));
     }
 
     fn inst(&mut self, scope: &mut Scope<'_>, id: InstId) {
@@ -254,30 +249,15 @@ impl Writer {
             Payload::Memory(memory) => self.number(memory.index() as u64),
             Payload::Text(text) => self.string(text),
             Payload::Cases(cases) => {
-                self.number(cases.len() as u64);
-                for &case in cases {
-                    self.number(case.into());
-                }
+                self.list(cases.iter(), |writer, &case| writer.number(case.into()));
             }
         }
-        self.number(inst.operands.len() as u64);
-        for &operand in &inst.operands {
-            match scope.program.values[operand] {
-                crate::ir::Value { ty, def: Def::Literal(bits) } => {
-                    self.number((ty as u64) << 1 | 1);
-                    self.number(bits);
-                }
-                _ => self.number(scope.values[&operand] << 1),
-            }
-        }
-        self.number(inst.results.len() as u64);
-        for &result in &inst.results {
-            self.ty(scope.program.ty(result));
-        }
-        self.number(inst.blocks.len() as u64);
-        for &block in &inst.blocks {
-            self.block(scope, block);
-        }
+        self.list(inst.operands.iter(), |writer, operand| match scope.program.values[*operand] {
+            crate::ir::Value { ty, def: Def::Literal(bits) } => writer.tagged(Literal { ty, bits }),
+            _ => writer.number(scope.values[operand] << 1),
+        });
+        self.list(inst.results.iter(), |writer, &result| writer.ty(scope.program.ty(result)));
+        self.list(inst.blocks.iter(), |writer, &block| writer.block(scope, block));
         // Results are not visible inside, so they come after what is defined there.
         for &result in &inst.results {
             scope.define(result);
@@ -313,38 +293,13 @@ const SPACES: [Space; 6] = [
 struct Reader<'b> {
     bytes: &'b [u8],
     at: usize,
-    ops: Vec<(&'static Row, Takes)>,
+    ops: Vec<&'static Row>,
     /// How many of them have been used; they are listed in the order of their first use.
     used_ops: usize,
     /// The types of the results of the instruction that is being read.
     types: Vec<Type>,
     /// The instructions of the blocks that are being read, innermost last: a block gets its list when that is complete.
     insts: Vec<InstId>,
-}
-
-/// The kind of payload that an operation takes.
-#[derive(Clone, Copy)]
-enum Takes {
-    Nothing,
-    Axis,
-    Memory,
-    Text,
-    Cases,
-}
-
-impl Takes {
-    /// What a row takes is found by offering one payload of each kind.
-    fn of(row: &Row) -> Takes {
-        let offers = [
-            (Payload::None, Takes::Nothing),
-            (Payload::Axis(Axis::X), Takes::Axis),
-            (Payload::Memory(MemId::from_index(0)), Takes::Memory),
-            (Payload::Text(""), Takes::Text),
-            (Payload::Cases(&[]), Takes::Cases),
-        ];
-        let taken = offers.into_iter().find(|(payload, _)| row.op(*payload).is_some());
-        taken.expect("every row takes one of the payloads").1
-    }
 }
 
 /// What is wrong with the bytes, and where. Boxed, because nearly everything that is read returns a result: one that fits
@@ -431,30 +386,24 @@ impl<'b> Reader<'b> {
         }
     }
 
-    fn ty(&mut self) -> Read<Type> {
+    /// One of a list, by its position.
+    #[inline]
+    fn one_of<T: Copy>(&mut self, list: &[T], what: &str) -> Read<T> {
         let byte = self.byte()?;
-        match Type::ALL.get(usize::from(byte)) {
-            Some(&ty) => Ok(ty),
-            None => self.wrong(format!("there is no type {byte}")),
+        match list.get(usize::from(byte)) {
+            Some(&found) => Ok(found),
+            None => self.wrong(format!("there is no {what} {byte}")),
         }
     }
 
-    fn bits(&mut self, ty: Type) -> Read<Literal> {
-        let bits = self.number()?;
-        if bits <= u64::MAX >> (64 - ty.bits()) {
-            Ok(Literal { ty, bits })
-        } else {
-            self.wrong(format!("a literal has more bits than {ty}"))
-        }
+    fn ty(&mut self) -> Read<Type> {
+        self.one_of(&Type::ALL, "type")
     }
 
     fn literal(&mut self) -> Read<Option<Literal>> {
         match self.byte()? {
             0 => Ok(None),
-            tag => match Type::ALL.get(usize::from(tag) - 1) {
-                Some(&ty) => self.bits(ty).map(Some),
-                None => self.wrong(format!("there is no type {}", tag - 1)),
-            },
+            tag => self.of_type(u64::from(tag) - 1).map(Some),
         }
     }
 
@@ -464,10 +413,10 @@ impl<'b> Reader<'b> {
             let Some(row) = Row::named(name) else {
                 return self.wrong(format!("there is no operation `{name}`: the file may be of a newer version"));
             };
-            if self.ops.iter().any(|(known, _)| std::ptr::eq(*known, row)) {
+            if self.ops.iter().any(|known| std::ptr::eq(*known, row)) {
                 return self.wrong(format!("operation `{name}` is listed twice"));
             }
-            self.ops.push((row, Takes::of(row)));
+            self.ops.push(row);
         }
         let mut programs = Vec::new();
         let count = self.count()?;
@@ -537,10 +486,7 @@ impl<'b> Reader<'b> {
         let mut pipeline = Pipeline { name, budget, ..Pipeline::default() };
         for _ in 0..self.count()? {
             let name = self.string()?.to_owned();
-            let role = self.byte()?;
-            let Some(&role) = Role::ALL.get(usize::from(role)) else {
-                return self.wrong(format!("there is no buffer of kind {role}"));
-            };
+            let role = self.one_of(&Role::ALL, "kind of buffer")?;
             let (element, length) = (self.element()?, self.word()?);
             pipeline.buffers.push(Buffer { name, role, element, length, span: Span::NONE });
         }
@@ -556,7 +502,7 @@ impl<'b> Reader<'b> {
                 let name = self.string()?.to_owned();
                 let argument = self.number()?;
                 let argument = if argument & 1 == 1 {
-                    Argument::Scalar(self.tagged(argument)?)
+                    Argument::Scalar(self.of_type(argument >> 1)?)
                 } else if argument >> 1 < pipeline.buffers.len() as u64 {
                     Argument::Buffer(BufferId::from_index((argument >> 1) as usize))
                 } else {
@@ -569,20 +515,20 @@ impl<'b> Reader<'b> {
         Ok(pipeline)
     }
 
-    /// The literal whose type an odd number has said.
-    fn tagged(&mut self, number: u64) -> Read<Literal> {
-        match usize::try_from(number >> 1).ok().and_then(|ty| Type::ALL.get(ty)) {
-            Some(&ty) => self.bits(ty),
-            None => self.wrong(format!("there is no type {}", number >> 1)),
+    /// A literal of the type with this number.
+    fn of_type(&mut self, number: u64) -> Read<Literal> {
+        let ty = usize::try_from(number).ok().and_then(|ty| Type::ALL.get(ty));
+        let Some(&ty) = ty else { return self.wrong(format!("there is no type {number}")) };
+        let bits = self.number()?;
+        if bits <= u64::MAX >> (64 - ty.bits()) {
+            Ok(Literal { ty, bits })
+        } else {
+            self.wrong(format!("a literal has more bits than {ty}"))
         }
     }
 
     fn element(&mut self) -> Read<Element> {
-        let element = self.byte()?;
-        match Element::ALL.get(usize::from(element)) {
-            Some(&element) => Ok(element),
-            None => self.wrong(format!("there is no element type {element}")),
-        }
+        self.one_of(&Element::ALL, "element type")
     }
 
     fn memory(&mut self) -> Read<Memory> {
@@ -625,42 +571,35 @@ impl<'b> Reader<'b> {
             return self.wrong("operations are not in the order of their first use");
         }
         self.used_ops = self.used_ops.max(number + 1);
-        let (row, takes) = self.ops[number];
+        let row = self.ops[number];
 
         let (text, mut cases);
-        let payload = match takes {
-            Takes::Nothing => Payload::None,
-            Takes::Axis => {
-                let axis = self.byte()?;
-                let Some(&axis) = Axis::ALL.get(usize::from(axis)) else {
-                    return self.wrong(format!("there is no axis {axis}"));
-                };
-                Payload::Axis(axis)
-            }
-            Takes::Text => {
+        let payload = match row.form {
+            Form::Plain(_) | Form::Convert { .. } | Form::Exit | Form::Trap | Form::If | Form::Loop => Payload::None,
+            Form::PerAxis => Payload::Axis(self.one_of(&Axis::ALL, "axis")?),
+            Form::Print | Form::Region => {
                 text = self.string()?;
                 Payload::Text(text)
             }
-            Takes::Cases => {
+            Form::Switch => {
                 cases = Vec::new();
                 for _ in 0..self.count()? {
                     cases.push(self.word()?);
                 }
                 Payload::Cases(&cases)
             }
-            Takes::Memory => {
+            Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => {
                 let memory = self.number_below(program.memory.len() as u64, "memory object")?;
                 Payload::Memory(MemId::from_index(memory as usize))
             }
         };
-        let op = row.op(payload).expect("the payload is of the kind that the row takes");
+        let op = row.op(payload).expect("the form decides the payload");
 
         let mut operands = Values::new();
         for _ in 0..self.count()? {
             let operand = self.number()?;
             operands.push(if operand & 1 == 1 {
-                let literal = self.tagged(operand)?;
-                program.literal(literal)
+                program.literal(self.of_type(operand >> 1)?)
             } else {
                 match usize::try_from(operand >> 1).ok().and_then(|value| values.get(value)) {
                     Some(&value) => value,

@@ -29,6 +29,16 @@ fn check(name: &str, body: impl FnOnce(&Kernel)) {
     assert_eq!(printed, all[start..start + end + 3]);
 }
 
+/// A test that builds the program of its name.
+macro_rules! built {
+    ($name:ident, $body:expr) => {
+        #[test]
+        fn $name() {
+            check(stringify!($name), $body);
+        }
+    };
+}
+
 fn print(program: Program) -> String {
     text::print(&Module::from(program))
 }
@@ -146,65 +156,53 @@ fn every_operation_can_be_built() {
 
 // Values and memory.
 
-#[test]
-fn literals_stand_on_either_side() {
-    check("literals_stand_on_either_side", |k| {
-        let i = k.global_index().named("i");
-        let x = i.cast::<f32>().named("x");
-        let _ = 1 - i;
-        let _ = 1.0 / x + 2.0;
-        let _ = 1u64 << i;
-        let _ = true & i.eq(7);
-        let _ = half::f16::ONE * x.cast();
-    });
-}
+built!(literals_stand_on_either_side, |k| {
+    let i = k.global_index().named("i");
+    let x = i.cast::<f32>().named("x");
+    let _ = 1 - i;
+    let _ = 1.0 / x + 2.0;
+    let _ = 1u64 << i;
+    let _ = true & i.eq(7);
+    let _ = half::f16::ONE * x.cast();
+});
 
-#[test]
-fn elements_below_a_word_are_seen_as_words() {
-    check("elements_below_a_word_are_seen_as_words", |k| {
-        let image = k.read_write::<u8>("image");
-        let deltas = k.read::<i16>("deltas");
-        let i = k.global_index();
-        let [low, high] = deltas.load_wide(i);
-        image.store_wide(i, [image.load(i), (low + high).cast(), k.lit(255)]);
-    });
-}
+built!(elements_below_a_word_are_seen_as_words, |k| {
+    let image = k.read_write::<u8>("image");
+    let deltas = k.read::<i16>("deltas");
+    let i = k.global_index();
+    let [low, high] = deltas.load_wide(i);
+    image.store_wide(i, [image.load(i), (low + high).cast(), k.lit(255)]);
+});
 
-#[test]
-fn workgroup_memory_between_barriers() {
-    check("workgroup_memory_between_barriers", |k| {
-        let x = k.read::<f32>("x");
-        let sums = k.write::<f32>("sums");
-        let tile = k.workgroup::<f32>("tile", 64);
-        let lane = k.local_index().named("lane");
-        tile.store(lane, x.load(k.global_index()));
-        k.workgroup_barrier();
-        let width = k.var(32u32).named("width");
-        k.while_(
-            || width.get().gt(0),
-            || {
-                k.if_(lane.lt(width.get()), || tile.store(lane, tile.load(lane) + tile.load(lane + width.get())));
-                k.workgroup_barrier();
-                width.set(width.get() >> 1);
-            },
-        );
-        k.if_(lane.eq(0), || sums.store(k.group_index(), tile.load(0)));
-    });
-}
+built!(workgroup_memory_between_barriers, |k| {
+    let x = k.read::<f32>("x");
+    let sums = k.write::<f32>("sums");
+    let tile = k.workgroup::<f32>("tile", 64);
+    let lane = k.local_index().named("lane");
+    tile.store(lane, x.load(k.global_index()));
+    k.workgroup_barrier();
+    let width = k.var(32u32).named("width");
+    k.while_(
+        || width.get().gt(0),
+        || {
+            k.if_(lane.lt(width.get()), || tile.store(lane, tile.load(lane) + tile.load(lane + width.get())));
+            k.workgroup_barrier();
+            width.set(width.get() >> 1);
+        },
+    );
+    k.if_(lane.eq(0), || sums.store(k.group_index(), tile.load(0)));
+});
 
-#[test]
-fn atomics() {
-    check("atomics", |k| {
-        let hits = k.atomic::<u32>("hits").with_length(2);
-        let best = k.workgroup_atomic::<i32>("best", 1);
-        let i = k.global_index();
-        hits.add(0, 1);
-        best.max(0, i.cast::<i32>());
-        let (old, exchanged) = hits.compare_exchange(1, 0, i);
-        k.if_(!exchanged, || k.print("taken by {}, not {}", (old, i)));
-        best.store(0, -1);
-    });
-}
+built!(atomics, |k| {
+    let hits = k.atomic::<u32>("hits").with_length(2);
+    let best = k.workgroup_atomic::<i32>("best", 1);
+    let i = k.global_index();
+    hits.add(0, 1);
+    best.max(0, i.cast::<i32>());
+    let (old, exchanged) = hits.compare_exchange(1, 0, i);
+    k.if_(!exchanged, || k.print("taken by {}, not {}", (old, i)));
+    best.store(0, -1);
+});
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -239,14 +237,11 @@ fn records_are_neighbours_and_their_fields_are_bits() {
     });
 }
 
-#[test]
-fn arrays_of_one_name_get_numbers() {
-    check("arrays_of_one_name_get_numbers", |k| {
-        k.private::<f32>("a", 1);
-        k.workgroup::<f32>("a", 2);
-        k.private::<u32>("a", 3);
-    });
-}
+built!(arrays_of_one_name_get_numbers, |k| {
+    k.private::<f32>("a", 1);
+    k.workgroup::<f32>("a", 2);
+    k.private::<u32>("a", 3);
+});
 
 #[test]
 fn functions_can_take_handles() {
@@ -258,62 +253,53 @@ fn functions_can_take_handles() {
 
 // Control flow and variables.
 
-#[test]
-fn branches_give_what_their_closures_return() {
-    check("branches_give_what_their_closures_return", |k| {
-        let y = k.write::<f32>("y");
-        let i = k.global_index().named("i");
-        let x = k.if_else(i.lt(4), || i.cast::<f32>(), || k.lit(1.0));
-        let (a, [b, c]) = k.switch_(i, [1, 2], |case| match case {
-            Some(1) => (x, [i, i + 1]),
-            Some(_) => (-x, [i * 2, i]),
-            None => {
-                k.trap(3);
-                (x, [i, i])
-            }
-        });
-        let d = k.region("sum", || b + c);
-        y.store(d, a);
+built!(branches_give_what_their_closures_return, |k| {
+    let y = k.write::<f32>("y");
+    let i = k.global_index().named("i");
+    let x = k.if_else(i.lt(4), || i.cast::<f32>(), || k.lit(1.0));
+    let (a, [b, c]) = k.switch_(i, [1, 2], |case| match case {
+        Some(1) => (x, [i, i + 1]),
+        Some(_) => (-x, [i * 2, i]),
+        None => {
+            k.trap(3);
+            (x, [i, i])
+        }
     });
-}
+    let d = k.region("sum", || b + c);
+    y.store(d, a);
+});
 
-#[test]
-fn switches_of_signed_selectors_change_variables() {
-    check("switches_of_signed_selectors_change_variables", |k| {
-        let y = k.read_write::<i32>("y");
-        let [a, b, c] = [1, 2, 3].map(|value| k.var(value));
-        k.switch_(y.load(0), [-1, 7], |case| match case {
-            Some(-1) => {
-                a.set(10);
-                b.set(20);
-                c.set(5);
-            }
-            Some(_) => c.set(5),
-            None => {
-                a.set(0);
-                k.return_();
-            }
-        });
-        y.store(1, a.get());
-        y.store(2, b.get() + c.get());
+built!(switches_of_signed_selectors_change_variables, |k| {
+    let y = k.read_write::<i32>("y");
+    let [a, b, c] = [1, 2, 3].map(|value| k.var(value));
+    k.switch_(y.load(0), [-1, 7], |case| match case {
+        Some(-1) => {
+            a.set(10);
+            b.set(20);
+            c.set(5);
+        }
+        Some(_) => c.set(5),
+        None => {
+            a.set(0);
+            k.return_();
+        }
     });
-}
+    y.store(1, a.get());
+    y.store(2, b.get() + c.get());
+});
 
-#[test]
-fn reductions_over_a_range() {
-    check("reductions_over_a_range", |k| {
-        let x = k.read::<f32>("x");
-        let y = k.write::<f32>("y");
-        let (sum, last, fixed) = (k.var(0.0f32).named("sum"), k.var(0u32), k.var(2.0f32));
-        k.for_range(0, x.len(), |i| {
-            i.named("i");
-            sum.set(sum.get() + fixed.get() * x.load(i));
-            last.set(i);
-        });
-        k.for_range_step(-8i64, 8, 4, |_| ());
-        y.store(0, sum.get());
+built!(reductions_over_a_range, |k| {
+    let x = k.read::<f32>("x");
+    let y = k.write::<f32>("y");
+    let (sum, last, fixed) = (k.var(0.0f32).named("sum"), k.var(0u32), k.var(2.0f32));
+    k.for_range(0, x.len(), |i| {
+        i.named("i");
+        sum.set(sum.get() + fixed.get() * x.load(i));
+        last.set(i);
     });
-}
+    k.for_range_step(-8i64, 8, 4, |_| ());
+    y.store(0, sum.get());
+});
 
 #[test]
 fn literal_ranges_are_of_the_type_they_are_used_as() {
@@ -324,86 +310,77 @@ fn literal_ranges_are_of_the_type_they_are_used_as() {
     assert_eq!(program.stats().memory_ops, 1);
 }
 
-#[test]
-fn exits_hand_over_what_variables_are_there() {
-    check("exits_hand_over_what_variables_are_there", |k| {
-        let x = k.read::<u32>("x");
-        let y = k.write::<u32>("y");
-        let n = x.len().named("n");
-        let found = k.var(0u32).named("found");
-        let steps = k.var(0u32).named("steps");
-        k.for_range(0, n, |row| {
-            row.named("row");
-            let column = k.var(row).named("column");
-            k.loop_(|| {
-                steps.set(steps.get() + 1);
-                let value = x.load(column.get()).named("value");
-                k.if_(value.eq(0), || {
-                    found.set(100);
-                    k.return_();
-                });
-                k.if_(value.eq(1), || {
-                    found.set(found.get() + value);
-                    k.break_();
-                });
-                column.set(value);
-                k.if_(value.eq(2), || {
-                    steps.set(0);
-                    k.continue_();
-                });
-                column.set(column.get() + 1);
-            });
-            k.if_(found.get().gt(5), || k.continue_());
-            y.store(row, found.get());
-        });
-        y.store(0, steps.get());
-    });
-}
-
-#[test]
-fn what_is_never_reached_hands_nothing_over() {
-    check("what_is_never_reached_hands_nothing_over", |k| {
-        let y = k.write::<u32>("y");
-        let i = k.global_index().named("i");
-        let v = k.var(1u32).named("v");
+built!(exits_hand_over_what_variables_are_there, |k| {
+    let x = k.read::<u32>("x");
+    let y = k.write::<u32>("y");
+    let n = x.len().named("n");
+    let found = k.var(0u32).named("found");
+    let steps = k.var(0u32).named("steps");
+    k.for_range(0, n, |row| {
+        row.named("row");
+        let column = k.var(row).named("column");
         k.loop_(|| {
-            k.if_else(
-                i.eq(v.get()),
-                || {
-                    v.set(2);
-                    k.if_else(i.eq(0), || k.break_(), || k.return_());
-                },
-                || v.set(v.get() + 1),
-            );
-        });
-        y.store(0, v.get());
-        k.loop_(|| k.if_(i.eq(3), || k.trap(1)));
-    });
-}
-
-#[test]
-fn variables_that_do_not_change_leave_no_trace() {
-    check("variables_that_do_not_change_leave_no_trace", |k| {
-        let y = k.write::<u32>("y");
-        let i = k.global_index().named("i");
-        let (a, b) = (k.var(i), k.var(7u32));
-        k.loop_(|| {
-            k.for_range(0, i, |j| {
-                j.named("j");
-                k.if_else(j.eq(3), || a.set(a.get()), || b.set(b.get()));
-                k.if_(j.eq(6), || {
-                    a.set(99);
-                    k.return_();
-                });
-                k.if_(j.eq(5), || k.continue_());
-                k.region("nothing", || a.set(a.get()));
+            steps.set(steps.get() + 1);
+            let value = x.load(column.get()).named("value");
+            k.if_(value.eq(0), || {
+                found.set(100);
+                k.return_();
             });
-            k.if_(a.get().eq(b.get()), || k.break_());
-            b.set(7);
+            k.if_(value.eq(1), || {
+                found.set(found.get() + value);
+                k.break_();
+            });
+            column.set(value);
+            k.if_(value.eq(2), || {
+                steps.set(0);
+                k.continue_();
+            });
+            column.set(column.get() + 1);
         });
-        y.store(a.get(), b.get());
+        k.if_(found.get().gt(5), || k.continue_());
+        y.store(row, found.get());
     });
-}
+    y.store(0, steps.get());
+});
+
+built!(what_is_never_reached_hands_nothing_over, |k| {
+    let y = k.write::<u32>("y");
+    let i = k.global_index().named("i");
+    let v = k.var(1u32).named("v");
+    k.loop_(|| {
+        k.if_else(
+            i.eq(v.get()),
+            || {
+                v.set(2);
+                k.if_else(i.eq(0), || k.break_(), || k.return_());
+            },
+            || v.set(v.get() + 1),
+        );
+    });
+    y.store(0, v.get());
+    k.loop_(|| k.if_(i.eq(3), || k.trap(1)));
+});
+
+built!(variables_that_do_not_change_leave_no_trace, |k| {
+    let y = k.write::<u32>("y");
+    let i = k.global_index().named("i");
+    let (a, b) = (k.var(i), k.var(7u32));
+    k.loop_(|| {
+        k.for_range(0, i, |j| {
+            j.named("j");
+            k.if_else(j.eq(3), || a.set(a.get()), || b.set(b.get()));
+            k.if_(j.eq(6), || {
+                a.set(99);
+                k.return_();
+            });
+            k.if_(j.eq(5), || k.continue_());
+            k.region("nothing", || a.set(a.get()));
+        });
+        k.if_(a.get().eq(b.get()), || k.break_());
+        b.set(7);
+    });
+    y.store(a.get(), b.get());
+});
 
 // Mistakes.
 

@@ -6,7 +6,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use vyre_foundation::ir::ops::{Form, Kind, Payload, Row, Slot, TABLE};
+use vyre_foundation::ir::ops::{Form, Kind, Payload, TABLE};
 use vyre_foundation::ir::{Literal, Op, Type, smt};
 use vyre_foundation::optimizer::rules::{self, Instance, Node, Rule, SWAPPED, Term};
 
@@ -31,7 +31,7 @@ fn operands_may_be_swapped() {
     for (op, swapped, types) in SWAPPED {
         let Form::Plain(signature) = op.row().form else { panic!("{op:?} does not have operands alone") };
         for ty in types.iter() {
-            let result = if signature.results[0] == Slot::T { ty } else { Type::Bool };
+            let result = signature.results[0].of(ty);
             let apply = |op, a: &str, b: &str| smt::term(op, ty, result, &[a.into(), b.into()]).expect("a term");
             let (one, other) = (apply(op, "x", "y"), apply(swapped, "y", "x"));
             let script =
@@ -44,34 +44,7 @@ fn operands_may_be_swapped() {
 
 #[test]
 fn wrong_rules_are_rejected() {
-    let wrong = "
-        // A wrong constant.
-        integers: (mul x 2) → (shl x 2)
-        unsigned: (shr (shl x C) C) → (and x (shl -1 C))
-        integers: (add x 1) → x
-        // Right for the other signedness.
-        signed_integers: (div x 2) → (shr x 1)
-        signed_integers: (rem x 8) → (and x 7)
-        signed_integers: (ge x 0) → true
-        // Without its condition.
-        integers: (le x C) → (lt x (add C 1))
-        integers: (shl (shl x C) D) → (shl x (add C D))
-        integers: (mul x C) → (shl x (trailing_zeros C))
-        // Right for numbers, but not for what wraps, is divided by zero or is a minimum.
-        integers: (lt (add x C) D) → (lt x (sub D C))
-        integers_32: (div x x) → 1
-        signed_integers: (lt (abs x) 0) → false
-        // Right for reals, but not for NaNs, infinities and zeros with signs.
-        floats: (add x 0) → x
-        floats: (mul x 0) → 0
-        floats: (sub x x) → 0
-        floats: (eq x x) → true
-        floats: (not (lt x y)) → (ge x y)
-        f16: (neg (sub x y)) → (sub y x)
-        floats: (min x (max x y)) → x
-        floats: (fma x 0 y) → y
-    ";
-    let queries: Vec<Query> = rules::read(wrong).unwrap().iter().flat_map(queries).collect();
+    let queries: Vec<Query> = rules::read(include_str!("wrong.rules")).unwrap().iter().flat_map(queries).collect();
     for (query, answer) in queries.iter().zip(solve(&queries)) {
         assert_eq!(answer, "sat", "{} is wrong", query.claim);
     }
@@ -141,7 +114,7 @@ fn terms_are_what_evaluators_compute() {
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for row in TABLE.iter().filter(|row| row.kind == Kind::Pure) {
         let op = row.op(Payload::None).expect("pure operations carry nothing");
-        for (class, result, operands) in uses(row) {
+        for (class, operands, result) in row.uses() {
             let names = vec![String::new(); operands.len()];
             if smt::term(&op, class, result, &names).is_none() {
                 continue;
@@ -166,28 +139,6 @@ fn terms_are_what_evaluators_compute() {
         .map(|(claim, answer)| format!("{claim}: {answer}"))
         .collect();
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), claims.len(), wrong.join("\n"));
-}
-
-/// The types that an operation is used with: its class, its result and its operands.
-fn uses(row: &Row) -> Vec<(Type, Type, Vec<Type>)> {
-    match row.form {
-        Form::Plain(signature) => {
-            let fixed = !signature.operands.contains(&Slot::T);
-            let classes = signature.class.iter().take(if fixed { 1 } else { usize::MAX });
-            let of = |slot: Slot, class| if let Slot::Is(ty) = slot { ty } else { class };
-            let used = |class| {
-                let operands = signature.operands.iter().map(|&slot| of(slot, class)).collect();
-                (class, of(signature.results[0], class), operands)
-            };
-            classes.map(used).collect()
-        }
-        Form::Convert { same_size } => Type::ALL
-            .into_iter()
-            .flat_map(|from| Type::ALL.into_iter().map(move |to| (from, to, vec![from])))
-            .filter(|(from, to, _)| !same_size || from.bits() == to.bits())
-            .collect(),
-        _ => panic!("{row:?} is pure and has another form"),
-    }
 }
 
 /// Operands of these types: edges with edges, then some at random.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use vyre_foundation::ir::Module;
 use vyre_foundation::{text, wire};
-use vyre_testkit::{Features, generate};
+use vyre_testkit::{Features, files, generate};
 
 /// Bytes before the contents of a `.vyreb` file. The targets put them back, so that the hash is right.
 const HEADER: usize = 40;
@@ -20,11 +20,8 @@ fn main() -> std::io::Result<()> {
     for target in ["text", "wire", "lower"] {
         std::fs::create_dir_all(folder.join(target))?;
     }
-    let mut sources = Vec::new();
-    for root in ["examples", "tests/files", "crates/vyre-cli/tests/kernels"] {
-        find(Path::new(root), &mut sources)?;
-    }
-    for (number, path) in sources.iter().enumerate() {
+    let roots = ["examples", "tests/files", "crates/vyre-cli/tests/kernels"];
+    for (number, path) in roots.iter().flat_map(|root| files::in_folder(Path::new(root))).enumerate() {
         let source = std::fs::read(path)?;
         std::fs::write(folder.join(format!("text/file-{number}")), &source)?;
         if let Some(module) = std::str::from_utf8(&source).ok().and_then(|source| text::parse(source).ok()) {
@@ -47,18 +44,4 @@ fn write_module(folder: &Path, name: &str, module: &Module) -> std::io::Result<(
     let contents = &wire::encode(module)[HEADER..];
     std::fs::write(folder.join("wire").join(name), contents)?;
     std::fs::write(folder.join("lower").join(name), [&[0], contents].concat())
-}
-
-/// The `.vyre` files in a folder and its folders.
-fn find(folder: &Path, sources: &mut Vec<PathBuf>) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            find(&path, sources)?;
-        } else if path.extension().is_some_and(|extension| extension == "vyre") {
-            sources.push(path);
-        }
-    }
-    sources.sort();
-    Ok(())
 }

@@ -19,7 +19,7 @@
 use vyre_driver::Capabilities;
 use vyre_foundation::fill::Fill;
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::ops::{Exactness, Form, Kind, Op, Payload, Row, Slot, TABLE};
+use vyre_foundation::ir::ops::{Exactness, Form, Kind, Op, Payload, Row, TABLE};
 use vyre_foundation::ir::{
     Access, Axis, BlockId, Element, Literal, MemId, Memory, Module, Program, Space, Span, Type, TypeSet, ValueId,
     Values,
@@ -107,11 +107,12 @@ pub fn generate(seed: u64, features: &Features) -> Generated {
     Generated { program: generator.program, groups, inputs }
 }
 
-/// SplitMix64.
-struct Random(u64);
+/// Numbers that look random, the same for the same seed: SplitMix64.
+pub struct Random(pub u64);
 
 impl Random {
-    fn bits(&mut self) -> u64 {
+    /// Any 64 bits.
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -119,16 +120,24 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    fn below(&mut self, bound: u32) -> u32 {
+    /// A number below another one; 0 below 0.
+    pub fn below(&mut self, bound: u32) -> u32 {
         (self.bits() % u64::from(bound.max(1))) as u32
     }
 
-    fn chance(&mut self, one_in: u32) -> bool {
+    /// A position in something that is so long.
+    pub fn place(&mut self, length: usize) -> usize {
+        self.below(length as u32) as usize
+    }
+
+    /// Once in so many times.
+    pub fn chance(&mut self, one_in: u32) -> bool {
         self.below(one_in) == 0
     }
 
-    fn choose<'a, T>(&mut self, list: &'a [T]) -> &'a T {
-        &list[self.below(list.len() as u32) as usize]
+    /// One of a list.
+    pub fn choose<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+        &list[self.place(list.len())]
     }
 }
 
@@ -469,16 +478,18 @@ impl Generator<'_> {
         self.values[self.values.len() - results.len()]
     }
 
+    /// Appends an operation whose results are the same bits everywhere, and gives the first.
+    fn apply(&mut self, block: BlockId, op: Op, operands: &[Available], uniform: bool) -> Available {
+        let results = self.push(block, op, operands, &[]);
+        self.give(&results, uniform, Trust::Bits)
+    }
+
     // Statements.
 
     fn body(&mut self) {
         let body = self.program.body;
-        let mut position = |op: Op, uniform: bool| {
-            let result = self.push(body, op, &[], &[]);
-            self.give(&result, uniform, Trust::Bits)
-        };
-        let (global, local) = (position(Op::GlobalIndex, false), position(Op::LocalIndex, false));
-        let group = position(Op::GroupIndex, true);
+        let [global, local] = [Op::GlobalIndex, Op::LocalIndex].map(|op| self.apply(body, op, &[], false));
+        let group = self.apply(body, Op::GroupIndex, &[], true);
         self.positions = Some(Positions { global, local, group });
         let place = Place { uniform: true, depth: 0, enclosing: None };
         while self.budget > 0 {
@@ -552,8 +563,7 @@ impl Generator<'_> {
                     return;
                 }
                 let class = *self.random.choose(&class);
-                let resolve = |slot: &Slot| if let Slot::Is(ty) = slot { *ty } else { class };
-                (signature.operands.iter().map(resolve).collect(), resolve(&signature.results[0]))
+                (signature.operands.iter().map(|slot| slot.of(class)).collect(), signature.results[0].of(class))
             }
             _ => return,
         };
@@ -588,8 +598,7 @@ impl Generator<'_> {
         if !self.features.subgroups && op.needs_subgroups() {
             return;
         }
-        let results = self.push(block, op, &[], &[]);
-        self.give(&results, row.kind == Kind::PerGroup, Trust::Bits);
+        self.apply(block, op, &[], row.kind == Kind::PerGroup);
     }
 
     /// An index into an object, for an access of some elements: mostly inside.
@@ -610,8 +619,7 @@ impl Generator<'_> {
             return value;
         }
         let length = self.known(length.unwrap_or(20));
-        let index = self.push(block, Op::Rem, &[value, length], &[]);
-        self.give(&index, value.uniform, Trust::Bits)
+        self.apply(block, Op::Rem, &[value, length], value.uniform)
     }
 
     /// The index of elements that only this invocation touches.
@@ -623,8 +631,7 @@ impl Generator<'_> {
         for (op, by) in [(Op::Mul, own.stride), (Op::Add, offset)] {
             if (op == Op::Mul && by != 1) || (op == Op::Add && by != 0) {
                 let by = self.known(by);
-                let results = self.push(block, op, &[index, by], &[]);
-                index = self.give(&results, false, Trust::Bits);
+                index = self.apply(block, op, &[index, by], false);
             }
         }
         index
@@ -758,9 +765,8 @@ impl Generator<'_> {
                 }
                 let class: Vec<Type> = signature.class.iter().filter(|ty| self.features.types.contains(*ty)).collect();
                 let class = *self.random.choose(&class);
-                let slots = signature.operands.iter();
-                let types: Vec<Type> = slots.map(|slot| if let Slot::Is(ty) = slot { *ty } else { class }).collect();
-                let operands: Vec<Available> = types.into_iter().map(|ty| self.value(ty, Trust::Value)).collect();
+                let operands: Vec<Available> =
+                    signature.operands.iter().map(|slot| self.value(slot.of(class), Trust::Value)).collect();
                 let op = row.op(Payload::None).expect("collective operations carry nothing");
                 let results = self.push(block, op, &operands, &[]);
                 let trust = if row.exactness == Exactness::Exact { Trust::Value } else { Trust::Rounded };
@@ -810,13 +816,9 @@ impl Generator<'_> {
         let per_group = self.program.workgroup_size.iter().product::<u32>() * stride;
         let (value, size) = (self.value(Type::U32, Trust::Bits), self.known(per_group));
         let group = self.positions().group;
-        let mut apply = |op: Op, a: Available, b: Available| {
-            let results = self.push(block, op, &[a, b], &[]);
-            self.give(&results, a.uniform && b.uniform, Trust::Bits)
-        };
-        let local = apply(Op::Rem, value, size);
-        let group = apply(Op::Mul, group, size);
-        let index = apply(Op::Add, group, local);
+        let local = self.apply(block, Op::Rem, &[value, size], value.uniform);
+        let group = self.apply(block, Op::Mul, &[group, size], group.uniform);
+        let index = self.apply(block, Op::Add, &[group, local], group.uniform && local.uniform);
         let ty = self.program.memory[memory].element.value_type();
         let results = self.push(block, Op::Load(memory), &[index], &[ty]);
         self.give(&results, false, Trust::Rounded);
@@ -858,8 +860,7 @@ impl Generator<'_> {
                 };
                 if ty == Type::U32 && !self.random.chance(4) {
                     let few = self.known(6u32);
-                    let results = self.push(block, Op::Rem, &[selector, few], &[]);
-                    selector = self.give(&results, selector.uniform, Trust::Bits);
+                    selector = self.apply(block, Op::Rem, &[selector, few], selector.uniform);
                 }
                 let mut cases: Vec<u32> = (0..self.random.below(4)).map(|_| self.random.below(6)).collect();
                 cases.sort_unstable();
@@ -891,12 +892,10 @@ impl Generator<'_> {
         let Positions { global, local, .. } = self.positions();
         let (position, value) = (*self.random.choose(&[global, local]), self.value(Type::U32, Trust::Bits));
         let mixed = self.random.choose(&[Op::Xor, Op::Add, Op::Rem, Op::And]).clone();
-        let mixed = self.push(block, mixed, &[position, value], &[]);
-        let mixed = self.give(&mixed, false, Trust::Bits);
+        let mixed = self.apply(block, mixed, &[position, value], false);
         let (compare, bound) = (self.random.choose(&[Op::Lt, Op::Ne, Op::Gt]).clone(), self.random.below(8));
         let bound = self.known(bound);
-        let results = self.push(block, compare, &[mixed, bound], &[]);
-        self.give(&results, false, Trust::Bits)
+        self.apply(block, compare, &[mixed, bound], false)
     }
 
     /// `if`, `switch` and `region`. A region has no operand.
@@ -1002,14 +1001,12 @@ impl Generator<'_> {
         self.program.push(body, Op::If, [done], &[], [leave, stay], Span::NONE);
 
         let next = if let Some((memory, element)) = element {
-            let less = self.push(body, Op::Sub, &[left, one], &[]);
-            let less = self.give(&less, stays_together, Trust::Bits);
+            let less = self.apply(body, Op::Sub, &[left, one], stays_together);
             let element = self.known(element);
             self.push(body, Op::Store(memory), &[element, less], &[]);
             None
         } else {
-            let next = self.push(body, Op::Add, &[left, one], &[]);
-            Some(self.give(&next, stays_together, Trust::Bits).id)
+            Some(self.apply(body, Op::Add, &[left, one], stays_together).id)
         };
         let enclosing = Enclosing { carried: &carried, results, next, may_leave: true };
         self.nested(body, Place { uniform: stays_together, depth: place.depth, enclosing: Some(enclosing) });

@@ -46,23 +46,8 @@ fn coarse_floats(count: usize) -> Vec<f32> {
     (0..count).map(|index| (scrambled(index) % 33) as f32 / 4.0 - 4.0).collect()
 }
 
-trait Bytes {
-    fn bytes(&self) -> Vec<u8>;
-}
-impl Bytes for [f32] {
-    fn bytes(&self) -> Vec<u8> {
-        self.iter().flat_map(|value| value.to_le_bytes()).collect()
-    }
-}
-impl Bytes for [u32] {
-    fn bytes(&self) -> Vec<u8> {
-        self.iter().flat_map(|value| value.to_le_bytes()).collect()
-    }
-}
-impl Bytes for [u8] {
-    fn bytes(&self) -> Vec<u8> {
-        self.to_vec()
-    }
+fn bytes<T: bytemuck::NoUninit>(values: &[T]) -> Vec<u8> {
+    bytemuck::cast_slice(values).to_vec()
 }
 
 /// Runs a kernel and returns the contents of its objects by name.
@@ -89,7 +74,7 @@ fn saxpy(device: &Device) {
     let program = kernel("saxpy.vyre", "saxpy");
     for count in [1, 255, 1000] {
         let (x, y) = (coarse_floats(count), coarse_floats(2 * count)[count..].to_vec());
-        let given = [("a", 1.5f32.to_le_bytes().to_vec()), ("x", x.bytes()), ("y", y.bytes())];
+        let given = [("a", 1.5f32.to_le_bytes().to_vec()), ("x", bytes(&x)), ("y", bytes(&y))];
         let result = run(device, &program, [count as u32, 1, 1], &given);
         let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| 1.5 * x + y).collect();
         assert_eq!(floats(&result, "y"), expected);
@@ -123,7 +108,7 @@ fn reduce(device: &Device) {
     let program = kernel("reduce.vyre", "reduce");
     for (count, groups) in [(1, 1), (1000, 2), (4096, 3)] {
         let data = coarse_floats(count);
-        let given = [("data", data.bytes()), ("sums", vec![0; 4 * groups])];
+        let given = [("data", bytes(&data)), ("sums", vec![0; 4 * groups])];
         let result = run(device, &program, [256 * groups as u32, 1, 1], &given);
         let mut expected = vec![0.0; groups];
         for (index, value) in data.iter().enumerate() {
@@ -146,8 +131,8 @@ fn scan_with_chunks(device: &Device, data: &[u32], groups: u32) -> Vec<u32> {
     let [sum, scan] = ["sum_chunks", "scan_chunks"].map(|name| kernel("scan.vyre", name));
     let zeros = |count: usize| vec![0; 4 * count];
     let grid = [64 * groups, 1, 1];
-    let summed = run(device, &sum, grid, &[("data", data.bytes()), ("totals", zeros(64 * groups as usize))]);
-    let given = [("data", data.bytes()), ("totals", words(&summed, "totals").bytes()), ("sums", zeros(data.len()))];
+    let summed = run(device, &sum, grid, &[("data", bytes(data)), ("totals", zeros(64 * groups as usize))]);
+    let given = [("data", bytes(data)), ("totals", bytes(&words(&summed, "totals"))), ("sums", zeros(data.len()))];
     words(&run(device, &scan, grid, &given), "sums")
 }
 
@@ -165,10 +150,10 @@ fn sort(device: &Device) {
     let mut expected = keys.clone();
     expected.sort_unstable();
     for shift in [0u32, 8, 16, 24] {
-        let given = |name, array: Vec<u8>| [("shift", [shift].bytes()), ("keys", keys.bytes()), (name, array)].to_vec();
+        let given = |name, array: Vec<u8>| [("shift", bytes(&[shift])), ("keys", bytes(&keys)), (name, array)].to_vec();
         let counted = run(device, &count, [2 * 256, 1, 1], &given("counts", vec![0; 4 * 512]));
         let ends = scan_with_chunks(device, &words(&counted, "counts"), 1);
-        let mut given = given("ends", ends.bytes());
+        let mut given = given("ends", bytes(&ends));
         given.push(("sorted", vec![0; 4 * keys.len()]));
         keys = words(&run(device, &scatter, [2 * 16, 1, 1], &given), "sorted");
     }
@@ -185,20 +170,20 @@ fn scan_of_several_blocks(device: &Device) {
         device,
         &blocks,
         [count as u32, 1, 1],
-        &[("data", data.bytes()), ("sums", vec![0; 4 * count]), ("totals", vec![0; 4 * groups])],
+        &[("data", bytes(&data)), ("sums", vec![0; 4 * count]), ("totals", vec![0; 4 * groups])],
     );
     let totals = words(&scanned, "totals");
     let totals = run(
         device,
         &blocks,
         [groups as u32, 1, 1],
-        &[("data", totals.bytes()), ("sums", vec![0; 4 * groups]), ("totals", vec![0; 4])],
+        &[("data", bytes(&totals)), ("sums", vec![0; 4 * groups]), ("totals", vec![0; 4])],
     );
     let result = run(
         device,
         &offsets,
         [count as u32, 1, 1],
-        &[("offsets", words(&totals, "sums").bytes()), ("sums", words(&scanned, "sums").bytes())],
+        &[("offsets", bytes(&words(&totals, "sums"))), ("sums", bytes(&words(&scanned, "sums")))],
     );
     assert_eq!(words(&result, "sums"), prefix_sums(&data));
 }
@@ -228,8 +213,8 @@ fn matrix_products(device: &Device) {
                 ("m", size(m)),
                 ("n", size(n)),
                 ("k", size(k)),
-                ("a", a.bytes()),
-                ("b", b.bytes()),
+                ("a", bytes(&a)),
+                ("b", bytes(&b)),
                 ("c", vec![0; 4 * m * n]),
             ];
             let result = run(device, &program, [n as u32, m as u32, 1], &given);
@@ -251,8 +236,8 @@ fn nbody(device: &Device) {
     let given = [
         ("dt", dt.to_le_bytes().to_vec()),
         ("softening", softening.to_le_bytes().to_vec()),
-        ("bodies", bodies.bytes()),
-        ("velocities", velocities.bytes()),
+        ("bodies", bytes(&bodies)),
+        ("velocities", bytes(&velocities)),
         ("moved", vec![0; 16 * count]),
     ];
     let result = run(device, &program, [count as u32, 1, 1], &given);
@@ -313,7 +298,7 @@ fn bitonic_steps_sort(device: &Device) {
     while k <= count {
         let mut j = k / 2;
         while j > 0 {
-            let given = [("k", k.to_le_bytes().to_vec()), ("j", j.to_le_bytes().to_vec()), ("keys", keys.bytes())];
+            let given = [("k", k.to_le_bytes().to_vec()), ("j", j.to_le_bytes().to_vec()), ("keys", bytes(&keys))];
             keys = words(&run(device, &program, [count / 2, 1, 1], &given), "keys");
             j /= 2;
         }
@@ -326,7 +311,7 @@ fn gather(device: &Device) {
     let program = kernel("gather.vyre", "gather");
     let table = coarse_floats(100);
     let index: Vec<u32> = (0..700).map(|position| scrambled(position) % 120).collect();
-    let given = [("table", table.bytes()), ("index", index.bytes()), ("out", vec![1; 2800])];
+    let given = [("table", bytes(&table)), ("index", bytes(&index)), ("out", vec![1; 2800])];
     let result = run(device, &program, [700, 1, 1], &given);
     let expected: Vec<f32> = index.iter().map(|&index| table.get(index as usize).copied().unwrap_or(0.0)).collect();
     assert_eq!(floats(&result, "out"), expected);
@@ -335,7 +320,7 @@ fn gather(device: &Device) {
 fn hash(device: &Device) {
     let program = kernel("hash.vyre", "hash");
     let keys: Vec<u32> = (0..1000).map(scrambled).collect();
-    let result = run(device, &program, [1000, 1, 1], &[("keys", keys.bytes()), ("hashes", vec![0; 4000])]);
+    let result = run(device, &program, [1000, 1, 1], &[("keys", bytes(&keys)), ("hashes", vec![0; 4000])]);
     let expected: Vec<u32> = keys
         .iter()
         .map(|&key| {

@@ -13,7 +13,7 @@ mod shrink;
 
 pub use coverage::{Cell, Coverage, Flow, Place, Subject};
 pub use equivalence::{changed_meaning, different, rotating_seeds};
-pub use generate::{Features, Generated, generate};
+pub use generate::{Features, Generated, Random, generate};
 pub use shrink::shrink;
 
 use vyre_driver::{Device, Error, Oracle};

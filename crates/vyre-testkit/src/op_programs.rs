@@ -3,7 +3,7 @@
 
 use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::ops::{Form, Kind, Row, Slot, TABLE};
+use vyre_foundation::ir::ops::{Form, Kind, Row, TABLE};
 use vyre_foundation::ir::{Element, Literal, Program, Type, TypeSet};
 use vyre_foundation::launch::Grid;
 use vyre_foundation::{text, validate};
@@ -23,9 +23,8 @@ pub(crate) struct OpProgram {
 pub(crate) fn all(types: TypeSet) -> Vec<OpProgram> {
     let mut programs = Vec::new();
     for row in TABLE.iter().filter(|row| row.kind == Kind::Pure) {
-        for (class, result) in instances(row).into_iter().filter(|(a, b)| types.contains(*a) && types.contains(*b)) {
-            let operands = operand_types(row, class);
-            if operands.iter().all(|ty| types.contains(*ty)) {
+        for (class, operands, result) in row.uses() {
+            if operands.iter().chain([&result]).all(|ty| types.contains(*ty)) {
                 programs.extend(pure(row, class, result, &operands));
             }
         }
@@ -41,34 +40,6 @@ pub(crate) fn all(types: TypeSet) -> Vec<OpProgram> {
         }
     }
     programs
-}
-
-/// The types an operation is defined for: what `T` stands for, and the result.
-fn instances(row: &Row) -> Vec<(Type, Type)> {
-    match row.form {
-        Form::Plain(signature) if signature.operands.contains(&Slot::T) => {
-            let result = |class| if let Slot::Is(ty) = signature.results[0] { ty } else { class };
-            signature.class.iter().map(|class| (class, result(class))).collect()
-        }
-        Form::Plain(signature) => {
-            let ty = |slot: Slot| if let Slot::Is(ty) = slot { ty } else { Type::U32 };
-            vec![(ty(signature.operands[0]), ty(signature.results[0]))]
-        }
-        Form::Convert { same_size } => {
-            let pairs = Type::ALL.into_iter().flat_map(|from| Type::ALL.into_iter().map(move |to| (from, to)));
-            pairs.filter(|(from, to)| !same_size || from.bits() == to.bits()).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn operand_types(row: &Row, class: Type) -> Vec<Type> {
-    match row.form {
-        Form::Plain(signature) => {
-            signature.operands.iter().map(|slot| if let Slot::Is(ty) = slot { *ty } else { class }).collect()
-        }
-        _ => vec![class],
-    }
 }
 
 /// Values at which operations go wrong.
@@ -239,40 +210,10 @@ fn copies(element: Element) -> Vec<OpProgram> {
     for width in 1..=4u32 {
         let values = (0..width).map(|k| format!("%v{k}")).collect::<Vec<_>>().join(", ");
         let moved = (0..width).map(|k| format!("%m{k}")).collect::<Vec<_>>().join(", ");
-        let source = format!(
-            "program copies workgroup(16) {{
-    read x: [{element}]
-    read_write y: [{element}]
-    workgroup tile: [{element}; 64]
-    private own: [{element}; 7]
-
-    %i = global_index
-    %at = mul %i, {width}
-    {values} = load x[%at]
-    %local = local_index
-    %slot = mul %local, {width}
-    store tile[%slot], {values}
-    workgroup_barrier
-    %other = xor %local, 1
-    %other_slot = mul %other, {width}
-    {moved} = load tile[%other_slot]
-    %place = rem %i, 9
-    store own[%place], {moved}
-    %w0 = load own[%place]
-    %last = add %place, {last}
-    %w1 = load own[%last]
-    %end = add %at, {last}
-    %odd_bit = and %i, 1
-    %odd = eq %odd_bit, 1
-    if %odd {{
-        store y[%at], {moved}
-    }} else {{
-        store y[%at], %w0
-        store y[%end], %w1
-    }}
-}}",
-            last = width - 1,
-        );
+        let last = width - 1;
+        let parts = [("ELEMENT", element.name()), ("VALUES", &values), ("MOVED", &moved)];
+        let source = filled(include_str!("copies.txt"), &parts);
+        let source = source.replace("WIDTH", &width.to_string()).replace("LAST", &last.to_string());
         let program = read(&source);
         let mut inputs = Inputs::default();
         let values = edge_values(element.value_type());
@@ -307,31 +248,8 @@ fn atomics(row: &'static Row, element: Element) -> Vec<OpProgram> {
     } else {
         String::new()
     };
-    let source = format!(
-        "program atomics workgroup(16) {{
-    read values: [{element}]
-    read_write atomic own: [{element}]
-    read_write atomic all: [{element}; 1]
-    write seen: [{element}]
-    write shared_result: [{element}]
-    workgroup atomic shared: [{element}; 1]
-
-    %i = global_index
-    %value = load values[%i]
-    %old_guess = load own[%i]
-    {results} = {name} own[%i], {operands}
-    store seen[%i], %seen
-    %third = rem %i, 3
-    %divergent = ne %third, 0
-    if %divergent {{
-    {together}
-    }}
-    workgroup_barrier
-    %total = load shared[0]
-    store shared_result[%i], %total
-}}",
-        name = row.name,
-    );
+    let parts = [("ELEMENT", element.name()), ("RESULTS", results), ("NAME", row.name), ("OPERANDS", operands)];
+    let source = filled(include_str!("atomics.txt"), &parts).replace("TOGETHER", &together);
     let program = read(&source);
     let mut inputs = Inputs::default();
     let values = edge_values(ty);
@@ -348,6 +266,11 @@ fn atomics(row: &'static Row, element: Element) -> Vec<OpProgram> {
     inputs.bytes(&program, "seen", contents(1)).expect("declared above");
     inputs.bytes(&program, "shared_result", contents(1)).expect("declared above");
     vec![OpProgram { name: format!("{} {element}", row.name), program, grid: Grid::Elements([48, 1, 1]), inputs, row }]
+}
+
+/// A text in which names stand for parts.
+fn filled(text: &str, parts: &[(&str, &str)]) -> String {
+    parts.iter().fold(text.to_owned(), |text, (name, part)| text.replace(name, part))
 }
 
 fn read(source: &str) -> Validated<Program> {

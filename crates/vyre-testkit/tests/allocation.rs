@@ -22,7 +22,7 @@ use std::cell::Cell;
 
 use vyre_foundation::ir::{Element, Module};
 use vyre_foundation::{text, validate, wire};
-use vyre_testkit::{Features, generate};
+use vyre_testkit::{Features, Random, generate};
 
 const PER_BYTE: usize = 256;
 const FIXED: usize = 64 << 10;
@@ -108,18 +108,6 @@ fn module(seed: u64, size: u32) -> Module {
     Module::from(generate(seed, &Features { size, ..Features::default() }).program)
 }
 
-/// A fixed sequence: a failure can be repeated.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
-    }
-}
-
 #[test]
 fn the_allocator_counts() {
     assert!((1000..2000).contains(&peak(|| vec![0u8; 1000])));
@@ -133,12 +121,12 @@ fn bytes_whole_cut_off_and_changed() {
         let contents = wire::encode(&module(seed, 10 + 20 * (seed as u32 % 10)))[40..].to_vec();
         check_wire("whole", &contents);
         for _ in 0..40 {
-            check_wire("cut off", &contents[..random.below(contents.len())]);
+            check_wire("cut off", &contents[..random.place(contents.len())]);
             let mut changed = contents.clone();
             for _ in 0..1 + random.below(3) {
                 // Large numbers where a count may stand are what is looked for.
-                let at = random.below(changed.len());
-                changed.splice(at..=at, [[0xff, 0x7f, 0xff, 0x3f][random.below(4)], random.below(256) as u8]);
+                let at = random.place(changed.len());
+                changed.splice(at..=at, [[0xff, 0x7f, 0xff, 0x3f][random.place(4)], random.below(256) as u8]);
             }
             check_wire("changed", &changed);
         }
@@ -198,12 +186,12 @@ fn text_whole_cut_off_and_changed() {
         let source = text::print(&module(seed, 10 + 20 * (seed as u32 % 10)));
         check_text("whole", &source);
         for _ in 0..25 {
-            check_text("cut off", &source[..random.below(source.len())]);
+            check_text("cut off", &source[..random.place(source.len())]);
             let mut changed = source.clone();
-            let at = random.below(changed.len());
+            let at = random.place(changed.len());
             let pieces =
                 ["{", "}", "loop (", "if true {", "%x", "\"", "18446744073709551615", "§", "\n", "[", "program"];
-            changed.insert_str(at, pieces[random.below(pieces.len())]);
+            changed.insert_str(at, pieces[random.place(pieces.len())]);
             check_text("changed", &changed);
         }
     }
@@ -211,57 +199,14 @@ fn text_whole_cut_off_and_changed() {
 
 #[test]
 fn text_that_is_one_thing_many_times() {
-    let pieces = [
-        "{",
-        "}",
-        "(",
-        ",",
-        ".",
-        "§",
-        "\"",
-        "\\",
-        "%",
-        "%a",
-        "%a,",
-        "0",
-        "0 ",
-        "-",
-        "->",
-        "=",
-        "\n",
-        ";",
-        "//",
-        "a ",
-        "program",
-        "program p workgroup(1) {}",
-        "if true {",
-        "if 0{};",
-        "if true {}\n",
-        "loop {",
-        "loop (",
-        "loop (%a = 0) {}\n",
-        "region \"a\" {}\n",
-        "switch 0 {",
-        "case 0 {}",
-        "switch 0 { default {} }\n",
-        "yield\n",
-        "%a = add 1, 2\n",
-        "%a = frob\n",
-        "const a: u32 = 0\n",
-        "read a: [u32]\n",
-        "print \"a\"\n",
-        "store a[0], 1\n",
-        "trap %b\n",
-        "%a, %b = load a[0]\n",
-        "add 1, ",
-        "return\n",
-    ];
+    // `\n` is the end of a line in these, and `\s` a space at the end.
+    let pieces = include_str!("pieces.txt").lines().map(|piece| piece.replace("\\n", "\n").replace("\\s", " "));
     for piece in pieces {
         for size in [10, 1000, 100_000] {
             let many = piece.repeat(size / piece.len());
-            check_text(piece, &many);
-            check_text(piece, &format!("program p workgroup(1) {{\n{many}"));
-            check_text(piece, &format!("program p workgroup(1) {{\nread a: [u32]\n{many}\n}}"));
+            check_text(&piece, &many);
+            check_text(&piece, &format!("program p workgroup(1) {{\n{many}"));
+            check_text(&piece, &format!("program p workgroup(1) {{\nread a: [u32]\n{many}\n}}"));
         }
     }
     // Each of them another.

@@ -6,7 +6,7 @@ use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::Module;
 use vyre_foundation::launch::{Grid, Limits};
 use vyre_foundation::{text, validate};
-use vyre_testkit::{oracle, run};
+use vyre_testkit::{Random, oracle, run};
 
 enum Statement {
     /// `a = b * 3 + n`
@@ -34,34 +34,28 @@ const VARIABLES: usize = 3;
 const TRIPS: usize = VARIABLES;
 const MOST_TRIPS: u32 = 20;
 
-struct Random(u64);
+/// Makes programs.
+struct Maker(Random);
 
-impl Random {
-    fn below(&mut self, end: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits >> 33) % u64::from(end)) as u32
-    }
-
+impl Maker {
     fn variable(&mut self) -> usize {
-        self.below(VARIABLES as u32) as usize
+        self.0.below(VARIABLES as u32) as usize
     }
 
     fn block(&mut self, depth: u32, in_loop: bool) -> Vec<Statement> {
         let mut statements = Vec::new();
-        for _ in 0..self.below(4) {
+        for _ in 0..self.0.below(4) {
             let nested = if depth == 0 { 4 } else { 9 };
-            statements.push(match self.below(nested) {
-                0..=2 => Set(self.variable(), self.variable(), self.below(10)),
+            statements.push(match self.0.below(nested) {
+                0..=2 => Set(self.variable(), self.variable(), self.0.below(10)),
                 3 => Print(self.variable()),
                 4 | 5 => If(self.variable(), self.block(depth - 1, in_loop), self.block(depth - 1, in_loop)),
-                6 => Switch(self.variable(), (0..=self.below(3)).map(|_| self.block(depth - 1, in_loop)).collect()),
-                7 => For(self.below(4), self.block(depth - 1, true)),
+                6 => Switch(self.variable(), (0..=self.0.below(3)).map(|_| self.block(depth - 1, in_loop)).collect()),
+                7 => For(self.0.below(4), self.block(depth - 1, true)),
                 _ => Loop(self.block(depth - 1, true)),
             });
         }
-        match self.below(8) {
+        match self.0.below(8) {
             0 if in_loop => statements.push(Statement::Exit(Exit::Break)),
             1 if in_loop => statements.push(Statement::Exit(Exit::Continue)),
             2 if depth < 3 => statements.push(Statement::Exit(Exit::Return)),
@@ -176,11 +170,11 @@ fn emit<'k>(k: &'k Kernel, statements: &[Statement], variables: &[Var<'k, u32>])
 #[test]
 fn variables_mean_the_same_when_built() {
     let oracle = oracle(1);
-    let mut random = Random(1);
+    let mut maker = Maker(Random(1));
     let mut most_printed = 0;
     for _ in 0..3000 {
-        let statements = random.block(4, false);
-        let initial = [random.below(8), random.below(8), random.below(8), 0];
+        let statements = maker.block(4, false);
+        let initial = [8, 8, 8, 1].map(|bound| maker.0.below(bound));
         let mut expected = Vec::new();
         execute(&statements, &mut initial.clone(), &mut expected);
 

@@ -11,6 +11,7 @@ use vyre_foundation::launch::{Argument, Arguments, Outcome, Slice};
 use vyre_foundation::optimizer::{self, Options, Pipeline, Registry};
 use vyre_foundation::transform::fuse::{Bound, Fused, Refusal, ScalarId, Stage, fuse, may_join};
 use vyre_foundation::{Error, Validated, text, validate};
+use vyre_testkit::Random;
 
 /// Stages of one pipeline. Objects of the same name are the same buffer, and a uniform is what its name says: `n5` is 5. Buffers
 /// whose names begin with `t` are transient.
@@ -82,14 +83,10 @@ impl Chain {
                 .find_map(|program| program.memory_named(name).map(|id| program.memory[id].element));
             declared.map_or(1, Element::size)
         };
-        let mut state = 1u32;
-        let mut random = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        };
+        let mut random = Random(1);
         let fill = |(name, length): &(String, u32)| {
             let bytes = size(name) * *length as usize;
-            if name.starts_with('t') { vec![0; bytes] } else { (0..bytes).map(|_| random()).collect() }
+            if name.starts_with('t') { vec![0; bytes] } else { (0..bytes).map(|_| random.bits() as u8).collect() }
         };
         self.buffers.iter().map(fill).collect()
     }
@@ -183,32 +180,16 @@ fn optimize(program: &Validated<Program>) -> Validated<Program> {
 
 const ELEMENTS: [&str; 5] = ["u32", "u8", "i16", "i32", "u16"];
 
-/// A small source of random numbers for the generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-
-    fn of<'t, T: ?Sized>(&mut self, choices: &[&'t T]) -> &'t T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-}
-
 /// Stages that read some buffers and write one or two, mostly at elements of their own.
 fn generated(seed: u64) -> Chain {
     let mut random = Random(seed);
-    let size = [4, 6, 8][random.below(3) as usize];
-    let groups = 1 + random.below(4) as u32;
-    let total = u64::from(groups) * size;
+    let size: u32 = *random.choose(&[4, 6, 8]);
+    let groups = 1 + random.below(4);
+    let total = groups * size;
     let names = ["a", "b", "t0", "t1", "t2", "t3", "y", "z"];
-    let lengths: Vec<u32> = names
-        .iter()
-        .map(|_| [total, total, total, total - 1, total + 3, 2 * total, 1][random.below(7) as usize] as u32)
-        .collect();
-    let elements: Vec<&str> = names.iter().map(|_| random.of(&ELEMENTS)).collect();
+    let lengths: Vec<u32> =
+        names.iter().map(|_| *random.choose(&[total, total, total, total - 1, total + 3, 2 * total, 1])).collect();
+    let elements: Vec<&str> = names.iter().map(|_| *random.choose(&ELEMENTS)).collect();
     let mut source = String::new();
     for stage in 0..2 + random.below(5) {
         source += &generated_stage(&mut random, stage, size, total, &elements);
@@ -217,12 +198,12 @@ fn generated(seed: u64) -> Chain {
     Chain::new(&source, [groups, 1, 1], &lengths)
 }
 
-fn generated_stage(random: &mut Random, stage: u64, size: u64, total: u64, elements: &[&str]) -> String {
+fn generated_stage(random: &mut Random, stage: u32, size: u32, total: u32, elements: &[&str]) -> String {
     let mut buffers: Vec<usize> = (0..elements.len()).collect();
-    (1..buffers.len()).rev().for_each(|at| buffers.swap(at, random.below(at as u64 + 1) as usize));
+    (1..buffers.len()).rev().for_each(|at| buffers.swap(at, random.place(at + 1)));
     let names = ["a", "b", "t0", "t1", "t2", "t3", "y", "z"];
-    let writes = &buffers[..1 + random.below(2) as usize];
-    let reads = &buffers[2..3 + random.below(3) as usize];
+    let writes = &buffers[..1 + random.place(2)];
+    let reads = &buffers[2..3 + random.place(3)];
     let bound = format!("n{}", random.below(total + 3));
     let mut text = format!("program s{stage} workgroup({size}) {{\n    uniform {bound}: u32\n");
     // How each buffer is reached: what is loaded in another way than it is stored would race.
@@ -230,13 +211,13 @@ fn generated_stage(random: &mut Random, stage: u64, size: u64, total: u64, eleme
     for &buffer in writes.iter().chain(reads) {
         let mode = if reads.contains(&buffer) { "read" } else { "read_write" };
         let _ = writeln!(text, "    {mode} {}: [{}]", names[buffer], elements[buffer]);
-        reach.insert(buffer, random.of(&["own", "own", "own", "own", "own", "pair", "turned", "swapped", "next"]));
+        reach.insert(buffer, *random.choose(&["own", "own", "own", "own", "own", "pair", "turned", "swapped", "next"]));
     }
     text += "    %i = global_index\n    %l = local_index\n    %g = group_index\n";
     let _ = writeln!(text, "    %first = mul %g, {size}\n    %twice = mul %i, 2\n    %n = load {bound}");
     let _ = writeln!(text, "    %l1 = add %l, 1\n    %lr = rem %l1, {size}\n    %turned = add %first, %lr");
     let _ = writeln!(text, "    %ls = sub {}, %l\n    %swapped = add %first, %ls\n    %next = add %i, 1", size - 1);
-    let guard = random.of(&["none", "if", "if", "return", "nested return", "loop"]);
+    let guard = *random.choose(&["none", "if", "if", "return", "nested return", "loop"]);
     text += match guard {
         "if" => "    %c = lt %i, %n\n    if %c {\n",
         "return" => "    %c = ge %i, %n\n    if %c {\n        return\n    }\n",

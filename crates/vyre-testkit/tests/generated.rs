@@ -6,7 +6,7 @@ use vyre_foundation::ir::Module;
 use vyre_foundation::launch::{Grid, Limits, Outcome, bind};
 use vyre_foundation::{Error, text, validate};
 use vyre_reference::Options;
-use vyre_testkit::{Features, generate, oracle, run};
+use vyre_testkit::{Features, Random, generate, oracle, run};
 
 fn explain(error: &Error, printed: &str) -> String {
     match error {
@@ -60,18 +60,6 @@ fn generated_programs_are_free_of_races() {
     }
 }
 
-/// A fixed sequence: a failure can be repeated.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound.max(1) as u64) as usize
-    }
-}
-
 /// Where the words, numbers and marks of a text begin.
 fn token_starts(text: &[u8]) -> Vec<usize> {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -85,7 +73,7 @@ fn mutated(text: &str, random: &mut Random) -> String {
         if bytes.is_empty() {
             break;
         }
-        let (at, from) = (random.below(bytes.len()), random.below(bytes.len()));
+        let (at, from) = (random.place(bytes.len()), random.place(bytes.len()));
         match random.below(6) {
             0 => bytes[at] = b" \n%@{}[]()=,.;\"-0aefzu_\\"[from % 24],
             1 => {
@@ -103,7 +91,7 @@ fn mutated(text: &str, random: &mut Random) -> String {
             }
             _ => {
                 let mut starts = token_starts(&bytes);
-                let (old, new) = (random.below(starts.len()), random.below(starts.len()));
+                let (old, new) = (random.place(starts.len()), random.place(starts.len()));
                 starts.push(bytes.len());
                 let token = bytes[starts[new]..starts[new + 1]].to_vec();
                 bytes.splice(starts[old]..starts[old + 1], token);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vyre_foundation::ir::Module;
 use vyre_foundation::{Error, text, validate, wire};
-use vyre_testkit::{Features, generate};
+use vyre_testkit::{Features, Random, generate};
 
 fn module(seed: u64, size: u32) -> Module {
     let features = Features { size, ..Features::default() };
@@ -49,27 +49,20 @@ fn with_header(contents: &[u8]) -> Vec<u8> {
 
 #[test]
 fn changed_bytes_are_an_error_or_another_canonical_module() {
-    // A fixed sequence: a failure can be repeated.
-    let mut state = 0x1234_5678_9abc_def0u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = Random(0);
     let files: Vec<Vec<u8>> = (0..50).map(|seed| wire::encode(&module(seed, 20))[40..].to_vec()).collect();
     let mut decoded = 0;
     for case in 0..1_000_000u32 {
         let mut contents = files[case as usize % files.len()].clone();
-        for _ in 0..1 + random() % 3 {
-            let at = random() as usize % contents.len();
-            match random() % 4 {
-                0 => contents[at] ^= 1 << (random() % 8),
-                1 => contents[at] = random() as u8,
+        for _ in 0..1 + random.below(3) {
+            let at = random.place(contents.len());
+            match random.below(4) {
+                0 => contents[at] ^= 1 << random.below(8),
+                1 => contents[at] = random.bits() as u8,
                 2 => {
                     contents.remove(at);
                 }
-                _ => contents.insert(at, random() as u8),
+                _ => contents.insert(at, random.bits() as u8),
             }
         }
         if let Ok(module) = wire::decode(&with_header(&contents)) {

@@ -5,19 +5,27 @@ use std::time::Duration;
 
 use vyre_driver::{Device, DeviceKind, Dispatch, Grid};
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Element, Literal, Module, Op, Program};
+use vyre_foundation::ir::{Element, Literal, Module, Op, Program, Type, TypeSet};
 use vyre_foundation::launch::{self, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate, wire};
 use vyre_testkit::{Features, generate, oracle, run};
 use vyre_wgpu::Wgpu;
 
+use programs::program;
+
+mod programs;
+
 fn open() -> Device {
     Device::open(&Wgpu).unwrap_or_else(|error| panic!("{error}: {}", error.help()))
 }
 
-fn read(source: &str) -> Validated<Program> {
-    let module = text::parse(source).unwrap_or_else(|error| panic!("{error}\n{source}"));
-    validate::program(module.programs.into_iter().next().expect("a program")).unwrap_or_else(|error| panic!("{error}"))
+/// Loops that go round so often.
+fn nested(outer: u32, inner: u32) -> Validated<Program> {
+    let mut program = program("nested").into_inner();
+    program.specialize("INNER", inner.into()).expect("a constant of it");
+    let uniform = program.memory_named("outer").expect("an object of it");
+    program.memory[uniform].default = Some(outer.into());
+    validate::program(program).expect("it is valid still")
 }
 
 fn oracle_of(device: &Device) -> Device {
@@ -25,76 +33,27 @@ fn oracle_of(device: &Device) -> Device {
 }
 
 /// Runs a program here and on the oracle, and asks for the same bytes and the same outcome.
-fn check(source: &str, groups: [u32; 3]) {
+fn check(program: &Validated<Program>, groups: [u32; 3]) {
     let device = open();
-    let program = read(source);
     let (mut expected, mut actual) = (Inputs::default(), Inputs::default());
     let grid = launch::Grid::Groups(groups);
-    let right = run(&oracle_of(&device), &program, grid, &mut expected, Limits::default()).expect("the oracle runs it");
-    let report = run(&device, &program, grid, &mut actual, Limits::default()).expect("the device runs it");
-    assert_eq!(report.outcome, right.outcome, "{source}");
-    assert_eq!(report.trace, right.trace, "{source}");
+    let right = run(&oracle_of(&device), program, grid, &mut expected, Limits::default()).expect("the oracle runs it");
+    let report = run(&device, program, grid, &mut actual, Limits::default()).expect("the device runs it");
+    assert_eq!((report.outcome, report.trace), (right.outcome, right.trace));
     for memory in program.memory.values() {
-        assert_eq!(actual.contents(&memory.name), expected.contents(&memory.name), "{}\n{source}", memory.name);
+        assert_eq!(actual.contents(&memory.name), expected.contents(&memory.name), "{}", memory.name);
     }
 }
 
 #[test]
 fn loops_are_right_or_an_error_whatever_the_driver_does() {
-    // A loop in a loop, both arms of a divergent branch, and loops one after the other: each is more than the 65 535 trips
-    // after which Mesa's software driver ends all loops of a subgroup, or just below.
-    let nested = |outer: u32, inner: u32| {
-        format!(
-            "program p workgroup(8) {{
-    write out: [u32; 8]
-    uniform outer: u32 = {outer}
-    %i = local_index
-    %outer = load outer
-    %odd = and %i, 1
-    %is_odd = ne %odd, 0
-    %r = if %is_odd -> u32 {{
-        %a = loop (%k = 0, %sum = %i) -> u32 {{
-            %done = eq %k, %outer
-            if %done {{
-                break %sum
-            }}
-            %t = loop (%j = 0, %acc = %sum) -> u32 {{
-                %end = ge %j, {inner}
-                if %end {{
-                    break %acc
-                }}
-                %mixed = mul %acc, 1664525
-                %nacc = add %mixed, %j
-                %nj = add %j, 1
-                continue %nj, %nacc
-            }}
-            %next = add %k, 1
-            continue %next, %t
-        }}
-        yield %a
-    }} else {{
-        %b = loop (%k = 0, %sum = %i) -> u32 {{
-            %done = eq %k, %outer
-            if %done {{
-                break %sum
-            }}
-            %mixed = mul %sum, 22695477
-            %nsum = add %mixed, %k
-            %next = add %k, 1
-            continue %next, %nsum
-        }}
-        yield %b
-    }}
-    store out[%i], %r
-}}"
-        )
-    };
+    // Each is more than the 65 535 trips after which Mesa's software driver ends all loops of a subgroup, or just below.
     check(&nested(10, 10), [1, 1, 1]);
     check(&nested(300, 300), [3, 1, 1]);
     check(&nested(20_000, 1), [1, 1, 1]);
     // Too much for a device that counts; never silently wrong.
     let device = open();
-    let program = read(&nested(3000, 3000));
+    let program = nested(3000, 3000);
     let (mut expected, mut actual) = (Inputs::default(), Inputs::default());
     let grid = launch::Grid::Groups([1, 1, 1]);
     run(&oracle_of(&device), &program, grid, &mut expected, Limits::default()).expect("the oracle runs it");
@@ -112,20 +71,8 @@ fn loops_are_right_or_an_error_whatever_the_driver_does() {
 /// A program that is `fast` has the floats of the device: near those of the oracle, and not slower.
 #[test]
 fn fast_programs_take_the_functions_of_the_device() {
-    let source = "program p workgroup(64) fast {
-    write out: [f32; 1024]
-    %i = global_index
-    %f = cast %i to f32
-    %x = div %f, 512.0
-    %e = exp %x
-    %s = sin %x
-    %c = fma %s, %e, 1.0
-    %p = pow %x, 1.5
-    %h = hypot %p, %c
-    store out[%i], %h
-}";
     let device = open();
-    let program = read(source);
+    let program = program("approximate");
     let module = Module::from((*program).clone());
     assert_eq!(text::parse(&text::print(&module)).expect("text that was printed"), module);
     assert_eq!(wire::decode(&wire::encode(&module)).expect("bytes that were encoded"), module);
@@ -156,7 +103,7 @@ fn parts_of_words_are_written_alone() {
 #[test]
 fn a_deadline_ends_what_never_ends() {
     let device = open();
-    let kernel = device.compile(&read("program p workgroup(64) {\nloop {\n}\n}")).expect("compiles");
+    let kernel = device.compile(&program("endless")).expect("compiles");
     let limits = Limits { deadline: Some(Duration::from_millis(5)), ..Limits::default() };
     let grid = Grid::groups([1000, 1, 1]);
     let report = device.run(&Dispatch { kernel: &kernel, grid, arguments: vec![], limits }).expect("a report");
@@ -186,18 +133,12 @@ fn floats_are_exact_where_the_device_says_so() {
         return;
     }
     let oracle = oracle_of(&device);
-    let types = vyre_foundation::ir::TypeSet::of(&[
-        vyre_foundation::ir::Type::Bool,
-        vyre_foundation::ir::Type::I32,
-        vyre_foundation::ir::Type::U32,
-        vyre_foundation::ir::Type::F32,
-    ]);
+    let types = TypeSet::of(&[Type::Bool, Type::I32, Type::U32, Type::F32]);
     let features = Features { types, subgroups: capabilities.subgroup_size.is_some(), ..Features::default() };
     let mut compared = 0;
     for seed in 0..200 {
         let generated = generate(seed, &features);
-        let mut fuses = false;
-        generated.program.walk(|id, _| fuses |= generated.program.insts[id].op == Op::Fma);
+        let fuses = generated.program.contains(generated.program.body, |op| *op == Op::Fma);
         if fuses && !floats.fused_fma {
             continue;
         }
@@ -226,25 +167,7 @@ fn floats_are_exact_where_the_device_says_so() {
 #[test]
 fn times_are_those_of_the_device() {
     let device = open();
-    let program = read(
-        "program spin workgroup(64) {
-            uniform trips: u32
-            write out: [u32]
-            %i = global_index
-            %n = load trips
-            %last = loop (%k = 0, %x = %i) -> u32 {
-                %done = ge %k, %n
-                if %done {
-                    break %x
-                }
-                %y = mul %x, 1664525
-                %z = xor %y, %k
-                %next = add %k, 1
-                continue %next, %z
-            }
-            store out[%i], %last
-        }",
-    );
+    let program = program("spin");
     let kernel = device.compile(&program).expect("compiles");
     let out = device.allocate(Element::U32, 64 * 256).expect("there is memory");
     let run = |trips: u32| {

@@ -11,6 +11,10 @@ use vyre_foundation::{Validated, text, validate};
 use vyre_testkit::{Features, files, generate};
 use vyre_wgpu::{Emitted, Target, emit};
 
+use programs::program;
+
+mod programs;
+
 /// The programs of the examples and of the file tests that run.
 fn programs() -> Vec<Validated<Program>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -96,11 +100,7 @@ fn other_languages_are_text_or_a_typed_error() {
 
 #[test]
 fn what_a_language_lacks_is_named() {
-    let source = "program wide workgroup(1) {
-    write out: [f64; 1]
-    store out[0], 1.0f64
-}";
-    let program = validate::program(text::parse(source).expect("it parses").programs.remove(0)).expect("it is valid");
+    let program = program("wide");
     let error = emit(&program, Target::Msl).expect_err("Metal has no f64");
     assert_eq!(error.code(), "D001");
     assert!(matches!(&error, Error::Unsupported { needed, .. } if needed.contains("f64")), "{error}");
@@ -113,11 +113,7 @@ fn targets_are_found_by_name() {
     }
     assert_eq!(Target::from_name("ptx"), None);
     // A collective program has its barrier in every language.
-    let barrier = |program: &&Validated<Program>| {
-        let mut found = false;
-        program.walk(|id, _| found |= program.insts[id].op == Op::WorkgroupBarrier);
-        found
-    };
+    let barrier = |program: &&Validated<Program>| program.contains(program.body, |op| *op == Op::WorkgroupBarrier);
     let programs = programs();
     let program = programs.iter().find(barrier).expect("examples have barriers");
     assert!(text_of(program, Target::Wgsl).is_some_and(|text| text.contains("workgroupBarrier()")));
@@ -141,20 +137,9 @@ fn a_long_chain_of_operations() {
 /// Constants of a program can be given to a pipeline that is made of its WGSL.
 #[test]
 fn constants_are_overrides_of_wgsl() {
-    let source = "program scaled workgroup(64) {
-    const scale: f32 = 2.5
-    const start: u32 = 3
-    read_write cells: [f32]
-    %i = global_index
-    %j = add %i, start
-    %cell = load cells[%j]
-    %next = mul %cell, scale
-    store cells[%j], %next
-}";
-    let module = text::parse(source).unwrap_or_else(|error| panic!("{error}"));
-    let program = &validate::module(module).expect("valid")[0];
-    let text = text_of(program, Target::Wgsl).expect("WGSL has all of it");
+    let program = program("scaled");
+    let text = text_of(&program, Target::Wgsl).expect("WGSL has all of it");
     assert!(text.contains("override scale: f32 = 2.5f;") && text.contains("override start: u32 = 3u;"), "{text}");
     naga::front::wgsl::parse_str(&text).expect("it can be read again");
-    assert!(text_of(program, Target::Msl).is_some());
+    assert!(text_of(&program, Target::Msl).is_some());
 }

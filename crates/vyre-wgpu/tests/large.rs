@@ -1,23 +1,17 @@
 //! Objects that are too large for a binding have several.
 
 use vyre_driver::{Device, Dispatch, Error, Grid};
+use vyre_foundation::Validated;
 use vyre_foundation::ir::{Element, Program};
 use vyre_foundation::launch::Limits;
-use vyre_foundation::{Validated, text, validate};
 use vyre_testkit::oracle;
 use vyre_wgpu::Wgpu;
 
+use programs::program;
 use shared::shared;
 
+mod programs;
 mod shared;
-
-fn read(source: &str) -> Validated<Program> {
-    let program = text::parse(source).unwrap_or_else(|error| panic!("{error}")).programs.remove(0);
-    validate::program(program).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// Every sort of access, to elements of every size, in an order that jumps from binding to binding.
-const EVERYWHERE: &str = include_str!("programs/everywhere.vyre");
 
 fn run(device: &Device, program: &Validated<Program>, count: u32, offset: u32) -> Vec<Vec<u8>> {
     let kernel = device.compile(program).expect("compiles");
@@ -42,7 +36,8 @@ fn run(device: &Device, program: &Validated<Program>, count: u32, offset: u32) -
 #[test]
 fn every_access_finds_its_binding() {
     let device = Device::open(&shared(|limits| limits.max_storage_buffer_binding_size = 4096)).expect("a device");
-    let program = read(EVERYWHERE);
+    // Every sort of access, to elements of every size, in an order that jumps from binding to binding.
+    let program = program("everywhere");
     for (count, offset) in [(5000, 0), (4096, 0), (5001, 3), (1024, 0), (7, 2)] {
         let expected = run(&oracle(8), &program, count, offset);
         assert!(run(&device, &program, count, offset) == expected, "{count} elements from {offset}");
@@ -56,13 +51,7 @@ fn too_many_bindings_are_an_error() {
         limits.max_storage_buffers_per_shader_stage = 8;
     });
     let device = Device::open(&limited).expect("a device");
-    let program = read(
-        "program fill workgroup(64) {
-            write out: [u32]
-            %i = global_index
-            store out[%i], %i
-        }",
-    );
+    let program = program("fill");
     let kernel = device.compile(&program).expect("compiles");
     let out = device.allocate(Element::U32, 200_000).expect("there is memory");
     let grid = Grid::groups([1, 1, 1]);
@@ -76,19 +65,7 @@ fn too_many_bindings_are_an_error() {
 #[test]
 fn objects_are_larger_than_the_adapters_bindings() {
     let device = Device::open(&Wgpu).expect("a device");
-    let program = read(
-        "program fill workgroup(256) {
-        read_write out: [u32]
-        %i = global_index
-        %n = length out
-        %inside = lt %i, %n
-        if %inside {
-            %found = load out[%i]
-            %sum = add %found, %i
-            store out[%i], %sum
-        }
-    }",
-    );
+    let program = program("add_index");
     let count: u32 = (128 << 20) / 4 + 1000;
     let kernel = device.compile(&program).expect("compiles");
     let out = device.allocate(Element::U32, u64::from(count)).expect("there is memory");

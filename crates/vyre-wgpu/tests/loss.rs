@@ -6,23 +6,16 @@ use std::time::Duration;
 use vyre_driver::{Buffer, Device, Dispatch, Error, Grid, Kernel, Submission, Work};
 use vyre_foundation::ir::Element;
 use vyre_foundation::launch::Limits;
-use vyre_foundation::{text, validate};
 use vyre_wgpu::Wgpu;
 
+use programs::program;
 use shared::shared;
 
+mod programs;
 mod shared;
 
 fn kernel(device: &Device) -> Kernel {
-    let source = "program count workgroup(64) {
-        read_write cells: [u32]
-        %i = global_index
-        %cell = load cells[%i]
-        %next = add %cell, 1
-        store cells[%i], %next
-    }";
-    let program = text::parse(source).expect("a program").programs.remove(0);
-    device.compile(&validate::program(program).expect("a valid program")).expect("compiles")
+    device.compile(&program("count")).expect("compiles")
 }
 
 fn submit(device: &Device, kernel: &Kernel, cells: &Buffer) -> Result<Submission, Error> {

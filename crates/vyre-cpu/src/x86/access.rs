@@ -36,11 +36,6 @@ enum Lane {
 }
 
 impl Object {
-    /// The object as the runtime knows it.
-    fn array(&self) -> Array {
-        Array { memory: self.memory, element: self.element, private: None }
-    }
-
     pub(super) fn size(&self) -> i32 {
         self.element.size() as i32
     }
@@ -157,7 +152,9 @@ impl Lower<'_> {
         } else if inst.results.len() == 4 && object.size() == 4 {
             self.load_quads(id, object, index);
         } else {
-            self.load_lanes(id, object, index);
+            self.prefetch_lanes(object, index);
+            let regs = self.gather_all(id, object, index);
+            self.hold_all(&inst.results, &regs);
         }
     }
 
@@ -270,8 +267,7 @@ impl Lower<'_> {
         let fast = |this: &mut Self| {
             let mut regs = Regs::new();
             for k in 0..results.len() as i32 {
-                for copy in 0..tile.copies(axes) {
-                    let pack = tile.pack_of(axes, copy);
+                for pack in tile.packs_of(axes) {
                     let (row, before) = tile.in_row(pack, spots.len());
                     let (start, first) = spots[row];
                     let offset = (before + offset + k) * size;
@@ -302,10 +298,9 @@ impl Lower<'_> {
         let mut regs = Regs::new();
         for k in 0..self.program.insts[id].results.len() as i32 {
             let bound = self.bound(id, object, k);
-            for copy in 0..self.shape.tile.copies(axes) {
+            for pack in self.shape.tile.packs_of(axes) {
                 // Lanes that are not active may load whatever is inside.
-                let active = if bound.is_none() { self.active_in_copy(axes, copy) } else { None };
-                let pack = self.shape.tile.pack_of(axes, copy);
+                let active = if bound.is_none() { self.active_in_copy(axes, pack) } else { None };
                 let (address, mask) = self.run_lanes(object, index, &firsts, pack, bound, active);
                 let address = Address { displacement: address.displacement + k * object.size(), ..address };
                 if object.size() == 4 {
@@ -387,13 +382,6 @@ impl Lower<'_> {
         }
     }
 
-    fn load_lanes(&mut self, id: InstId, object: Object, index: ValueId) {
-        let results = self.program.insts[id].results.clone();
-        self.prefetch_lanes(object, index);
-        let regs = self.gather_all(id, object, index);
-        self.hold_all(&results, &regs);
-    }
-
     /// If indices are loaded one after the other, asks for what a later tile loads from an object that is larger than caches.
     fn prefetch_lanes(&mut self, object: Object, index: ValueId) {
         /// How many invocations ahead.
@@ -429,8 +417,7 @@ impl Lower<'_> {
             let address = element(object.start, position, object.size() as u8, 0);
             self.emit.push(Code::Prefetchnta_m8, &[Operand::Memory(address)], true);
         }
-        self.emit.jump(done, &[]);
-        self.emit.at = done;
+        self.emit.enter(done);
     }
 
     // Accesses to four elements where the index goes up by four from lane to lane: all of it is one run of elements, of which
@@ -486,28 +473,24 @@ impl Lower<'_> {
         let axes = self.shape.axes[index];
         let away = self.emit.block(true);
         let limit = self.limit(object, 3);
-        let inside: Regs = (0..self.shape.tile.copies(axes))
-            .map(|copy| {
-                let indices = self.vector(index, self.shape.tile.pack_of(axes, copy), 0);
-                self.inside_mask(indices, Some(limit), None)
-            })
-            .collect();
+        let masks = self.shape.tile.packs_of(axes).map(|pack| {
+            let indices = self.vector(index, pack, 0);
+            self.inside_mask(indices, Some(limit), None)
+        });
+        let inside: Regs = masks.collect();
         self.emit.test_all(&inside);
         self.emit.skip_to(away, Code::Jae_rel32_64);
         Some(away)
     }
 
     /// Where the elements of a lane of a pack are.
-    fn quad_address(&self, object: Object, bases: &[Reg], axes: Axes, copy: usize, lane: i32) -> Address {
-        let tile = self.shape.tile;
-        let (row, before) = tile.in_row(tile.pack_of(axes, copy), bases.len());
+    fn quad_address(&self, object: Object, bases: &[Reg], pack: usize, lane: i32) -> Address {
+        let (row, before) = self.shape.tile.in_row(pack, bases.len());
         element(object.start, bases[row], 4, 16 * (before + lane))
     }
 
     fn load_quads(&mut self, id: InstId, object: Object, index: ValueId) {
         let results = self.program.insts[id].results.clone();
-        let axes = self.shape.axes[index];
-        let copies = self.shape.tile.copies(axes);
         let (bases, slow) = match self.quad_parts(index) {
             Some(_) => {
                 let (bases, slow) = self.quad_bases(object, index);
@@ -516,9 +499,9 @@ impl Lower<'_> {
             None => (Regs::new(), self.jump_unless_quads_inside(id, object, index)),
         };
         let mut regs: [Regs; 4] = Default::default();
-        for copy in 0..copies {
+        for pack in self.shape.tile.packs_of(self.shape.axes[index]) {
             if bases.is_empty() {
-                let indices = self.vector(index, self.shape.tile.pack_of(axes, copy), 0);
+                let indices = self.vector(index, pack, 0);
                 self.pass_vector(indices, 0);
             }
             let address = |this: &mut Self, lane: i32| match bases.is_empty() {
@@ -527,7 +510,7 @@ impl Lower<'_> {
                     let position = this.emit.load_scalar(address, Width::Dword);
                     element(object.start, position, 4, 0)
                 }
-                false => this.quad_address(object, &bases, axes, copy, lane),
+                false => this.quad_address(object, &bases, pack, lane),
             };
             // Four vectors with the elements of every fourth lane.
             let pairs = [0, 1, 2, 3].map(|lane| {
@@ -560,7 +543,7 @@ impl Lower<'_> {
             let lanes = [0, 1, 2, 3].map(|k| self.vector(values[k], pack, 0));
             for (lane, vector) in (0..).zip(self.transposed(lanes)) {
                 for part in 0..tile.lanes as u8 / 4 {
-                    let address = self.quad_address(object, &bases, Axes::ALL, pack, lane + 4 * i32::from(part));
+                    let address = self.quad_address(object, &bases, pack, lane + 4 * i32::from(part));
                     self.emit.store_quad(address, vector, part);
                 }
             }
@@ -589,25 +572,27 @@ impl Lower<'_> {
 
     /// Loads lane by lane, for all packs and results.
     fn gather_all(&mut self, id: InstId, object: Object, index: ValueId) -> Regs {
-        let axes = self.shape.axes[index];
+        let axes = if object.private { Axes::ALL } else { self.shape.axes[index] };
         let tile = self.shape.tile;
-        let count = self.program.insts[id].results.len();
-        let mut regs: SmallVec<[Regs; 4]> = smallvec![Regs::new(); count];
+        let mut regs: SmallVec<[Regs; 4]> = smallvec![Regs::new(); self.program.insts[id].results.len()];
         if object.size() != 4 {
-            for copy in 0..tile.copies(axes) {
-                let indices = self.indices(index, tile.pack_of(axes, copy));
-                let active = self.active_in_copy(axes, copy);
-                self.gather_by_runtime(object.array(), indices, active, &mut regs);
+            for pack in tile.packs_of(axes) {
+                self.gather_by_runtime(object, index, axes, pack, &mut regs);
             }
             return regs.into_iter().flatten().collect();
         }
         for (k, list) in (0..).zip(&mut regs) {
             let bound = self.bound(id, object, k);
-            for copy in 0..tile.copies(axes) {
-                let indices = self.indices(index, tile.pack_of(axes, copy));
-                let active = self.active_in_copy(axes, copy);
+            for pack in tile.packs_of(axes) {
+                let indices = self.indices(index, pack);
+                let active = self.active_in_copy(axes, pack);
                 let mask = self.inside_mask(indices, bound, active);
-                list.push(self.gather(object, indices, mask, k));
+                list.push(if object.private {
+                    let columns = self.private_indices(indices, k, pack);
+                    self.gather(object, columns, mask, 0)
+                } else {
+                    self.gather(object, indices, mask, k)
+                });
             }
         }
         regs.into_iter().flatten().collect()
@@ -625,7 +610,10 @@ impl Lower<'_> {
     }
 
     /// Has the runtime load what each list gets.
-    fn gather_by_runtime(&mut self, array: Array, indices: Reg, active: Option<Reg>, lists: &mut [Regs]) {
+    fn gather_by_runtime(&mut self, object: Object, index: ValueId, axes: Axes, pack: usize, lists: &mut [Regs]) {
+        let indices = self.indices(index, pack);
+        let active = self.active_in_copy(axes, pack);
+        let array = self.pass_array(object, pack);
         self.pass_mask(active);
         self.pass_vector(indices, 0);
         self.service(Site::Gather { array, count: lists.len() });
@@ -694,30 +682,15 @@ impl Lower<'_> {
 
     fn load_private(&mut self, id: InstId, object: Object, index: ValueId) {
         let results = self.program.insts[id].results.clone();
-        let tile = self.shape.tile;
-        let mut regs: SmallVec<[Regs; 4]> = smallvec![Regs::new(); results.len()];
-        let by_lanes = self.shape.axes[index].meets(Axes::LANE);
-        if by_lanes && object.size() == 4 {
-            for (k, list) in (0..).zip(&mut regs) {
-                let bound = self.bound(id, object, k);
-                for pack in 0..tile.packs() as usize {
-                    let indices = self.vector(index, pack, 0);
-                    let active = self.active_in_copy(Axes::ALL, pack);
-                    let mask = self.inside_mask(indices, bound, active);
-                    let columns = self.private_indices(indices, k, pack);
-                    list.push(self.gather(object, columns, mask, 0));
-                }
-            }
+        let regs = if self.shape.axes[index].meets(Axes::LANE) {
+            self.gather_all(id, object, index)
         } else {
-            for pack in 0..tile.packs() as usize {
-                if by_lanes {
-                    self.gather_private(object, index, pack, &mut regs);
-                } else {
-                    self.load_private_run(id, object, index, pack, &mut regs);
-                }
+            let mut regs: SmallVec<[Regs; 4]> = smallvec![Regs::new(); results.len()];
+            for pack in 0..self.shape.tile.packs() as usize {
+                self.load_private_run(id, object, index, pack, &mut regs);
             }
-        }
-        let regs: Regs = regs.into_iter().flatten().collect();
+            regs.into_iter().flatten().collect()
+        };
         self.hold_all(&results, &regs);
     }
 
@@ -727,10 +700,8 @@ impl Lower<'_> {
 
     /// The address of a pack's elements, where the index is the same in all its lanes.
     fn private_address(&mut self, object: Object, index: Reg, pack: usize) -> Address {
-        let scaled = self.emit.reg(Class::Scalar);
-        let stride = Operand::Dword(self.private_stride(object));
-        let operands = [Operand::Def(scaled, Width::Qword), Operand::Use(index, Width::Qword), stride];
-        self.emit.push(Code::Imul_r64_rm64_imm32, &operands, false);
+        let sources = [Operand::Use(index, Width::Qword), Operand::Dword(self.private_stride(object))];
+        let scaled = self.emit.make(Code::Imul_r64_rm64_imm32, Class::Scalar, Width::Qword, &sources);
         let displacement = pack as i32 * self.shape.tile.lanes as i32 * object.size();
         Address { base: Base::Reg(object.start), index: Some((scaled, Width::Qword, 1)), displacement }
     }
@@ -751,21 +722,13 @@ impl Lower<'_> {
             .collect();
         let regs = self.or_slowly(regs, away, |this| {
             let mut slow: SmallVec<[Regs; 4]> = smallvec![Regs::new(); lists.len()];
-            this.gather_private(object, index, pack, &mut slow);
+            this.gather_by_runtime(object, index, Axes::ALL, pack, &mut slow);
             slow.into_iter().flatten().collect()
         });
         let each = regs.len() / lists.len();
         for (list, own) in lists.iter_mut().zip(regs.chunks(each)) {
             list.extend_from_slice(own);
         }
-    }
-
-    /// Has the runtime load from a private array what each list gets.
-    fn gather_private(&mut self, object: Object, index: ValueId, pack: usize, lists: &mut [Regs]) {
-        let indices = self.vector(index, pack, 0);
-        let active = self.active_in_copy(Axes::ALL, pack);
-        let array = self.pass_private(object, pack);
-        self.gather_by_runtime(array, indices, active, lists);
     }
 
     /// Indices of elements of lanes among all elements of the tile.
@@ -798,36 +761,17 @@ impl Lower<'_> {
 
     fn store_private(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId]) {
         let declared = self.program.memory[object.memory].element;
-        let halves = if object.size() == 8 { 2 } else { 1 };
         for pack in 0..self.shape.tile.packs() as usize {
             let mut regs = Regs::new();
             for &value in values {
-                for half in 0..halves {
-                    let reg = self.vector(value, pack, half);
-                    regs.push(self.fitted(declared, reg));
-                }
+                regs.extend(self.halves(value, pack).into_iter().map(|reg| self.fitted(declared, reg)));
             }
             if self.shape.axes[index].meets(Axes::LANE) {
-                self.scatter_private(object, index, pack, &regs);
+                self.scatter_by_runtime(object, index, pack, &regs);
             } else {
                 self.store_private_run(id, object, index, pack, &regs);
             }
         }
-    }
-
-    /// Has the runtime store to a private array: for each value a register, or two.
-    fn scatter_private(&mut self, object: Object, index: ValueId, pack: usize, regs: &[Reg]) {
-        let indices = self.vector(index, pack, 0);
-        let active = self.active_in_copy(Axes::ALL, pack);
-        self.pass_mask(active);
-        self.pass_vector(indices, 0);
-        let values = regs.chunks(if object.size() == 8 { 2 } else { 1 });
-        let count = values.len();
-        for (number, value) in values.enumerate() {
-            self.pass_vectors(value, 1 + number);
-        }
-        let array = self.pass_private(object, pack);
-        self.service(Site::Scatter { array, count });
     }
 
     /// Stores where the index is the same in all lanes of a pack.
@@ -860,7 +804,7 @@ impl Lower<'_> {
         }
         // Some of them may be inside.
         let away = Some(away).filter(|&away| away != done);
-        self.done_or_slowly(done, away, |this| this.scatter_private(object, index, pack, regs));
+        self.done_or_slowly(done, away, |this| this.scatter_by_runtime(object, index, pack, regs));
     }
 
     // Stores.
@@ -876,8 +820,8 @@ impl Lower<'_> {
         }
         let axes = inst.operands.iter().fold(Axes::NONE, |all, &operand| all.and(self.shape.axes[operand]));
         if !axes.meets(Axes::LANE) {
-            for copy in 0..self.shape.tile.copies(axes) {
-                self.store_once(id, object, axes, copy);
+            for pack in self.shape.tile.packs_of(axes) {
+                self.store_once(id, object, axes, pack);
             }
         } else if self.is_linear(index) && values.len() == 1 {
             self.store_run(id, object, index, values[0]);
@@ -893,17 +837,16 @@ impl Lower<'_> {
     }
 
     /// Stores what is the same in all lanes, of the packs that share a copy.
-    fn store_once(&mut self, id: InstId, object: Object, axes: Axes, copy: usize) {
+    fn store_once(&mut self, id: InstId, object: Object, axes: Axes, pack: usize) {
         let operands = self.program.insts[id].operands.clone();
         // What is needed is there before the code may jump over it.
         operands.iter().for_each(|&operand| self.fetch(operand));
-        let pack = self.shape.tile.pack_of(axes, copy);
         let (index, values) = (operands[0], &operands[1..]);
         let (spots, _, offset) = self.spots(id, object.start, index);
         let (start, at_index) = spots[self.shape.tile.copy(self.shape.axes[index], pack)];
         let done = self.emit.block(self.emit.is_cold());
         if self.state.mask.as_ref().is_some_and(|mask| mask.maybe_empty || self.shape.tile.copies(axes) > 1)
-            && let Some(mask) = self.active_in_copy(axes, copy)
+            && let Some(mask) = self.active_in_copy(axes, pack)
         {
             self.emit.test_none(&[mask]);
             self.emit.skip_to(done, Code::Je_rel32_64);
@@ -917,11 +860,9 @@ impl Lower<'_> {
                 self.skip_unless_inside(object, at_index, k, next);
             }
             self.emit.store_scalar(element(start, at_index, size as u8, k * size), bits, object.width());
-            self.emit.jump(next, &[]);
-            self.emit.at = next;
+            self.emit.enter(next);
         }
-        self.emit.jump(done, &[]);
-        self.emit.at = done;
+        self.emit.enter(done);
     }
 
     /// Stores lanes to consecutive elements.
@@ -935,8 +876,8 @@ impl Lower<'_> {
         }
         let axes = self.shape.axes[index].and(self.shape.axes[value]);
         // What is needed is there before the code may jump over it.
-        for copy in 0..tile.copies(axes) {
-            self.vector(value, tile.pack_of(axes, copy), 0);
+        for pack in tile.packs_of(axes) {
+            self.vector(value, pack, 0);
         }
         if masked {
             self.store_run_lanes(id, object, index, value);
@@ -959,11 +900,9 @@ impl Lower<'_> {
             self.emit.push(Code::Test_rm32_r32, &test, false);
             let (stream, plain) = self.emit.branch(Code::Je_rel32_64, false, false);
             self.emit.at = stream;
-            for copy in 0..tile.copies(axes) {
-                let pack = tile.pack_of(axes, copy);
+            for pack in tile.packs_of(axes) {
                 let address = address(pack);
-                for half in 0..size / 4 {
-                    let value = self.vector(value, pack, half as usize);
+                for (half, value) in (0..).zip(self.halves(value, pack)) {
                     let displacement = address.displacement + half * self.emit.bytes();
                     self.emit.stream(Address { displacement, ..address }, value);
                 }
@@ -971,10 +910,8 @@ impl Lower<'_> {
             self.emit.jump(done, &[]);
             self.emit.at = plain;
         }
-        for copy in 0..tile.copies(axes) {
-            let pack = tile.pack_of(axes, copy);
-            let address = address(pack);
-            self.store_vector(object.element, address, value, pack, None);
+        for pack in tile.packs_of(axes) {
+            self.store_vector(object.element, address(pack), value, pack, None);
         }
         self.done_or_slowly(done, slow, |this| match size < 4 {
             true => this.scatter_all(id, object, index, &[value]),
@@ -987,9 +924,8 @@ impl Lower<'_> {
         let axes = self.shape.axes[index].and(self.shape.axes[value]);
         let firsts = self.signed_bases(index);
         let bound = self.bound(id, object, 0);
-        for copy in 0..self.shape.tile.copies(axes) {
-            let active = self.active_in_copy(axes, copy);
-            let pack = self.shape.tile.pack_of(axes, copy);
+        for pack in self.shape.tile.packs_of(axes) {
+            let active = self.active_in_copy(axes, pack);
             let (address, mask) = self.run_lanes(object, index, &firsts, pack, bound, active);
             self.store_vector(object.element, address, value, pack, Some(mask));
         }
@@ -1054,7 +990,7 @@ impl Lower<'_> {
         for pack in 0..self.shape.tile.packs() as usize {
             let mark = self.scope();
             if self.emit.is_cold() || !self.may_write_lanes() {
-                self.scatter_by_runtime(object, index, values, pack);
+                self.scatter_values(object, index, pack, values);
             } else {
                 self.scatter_lanes(id, object, index, values, pack);
             }
@@ -1062,14 +998,23 @@ impl Lower<'_> {
         }
     }
 
-    fn scatter_by_runtime(&mut self, object: Object, index: ValueId, values: &[ValueId], pack: usize) {
+    fn scatter_values(&mut self, object: Object, index: ValueId, pack: usize, values: &[ValueId]) {
+        let regs: Regs = values.iter().flat_map(|&value| self.halves(value, pack)).collect();
+        self.scatter_by_runtime(object, index, pack, &regs);
+    }
+
+    /// Has the runtime store: for each value a register, or two.
+    fn scatter_by_runtime(&mut self, object: Object, index: ValueId, pack: usize, regs: &[Reg]) {
         self.pass_active(pack);
         let indices = self.indices(index, pack);
         self.pass_vector(indices, 0);
-        for (number, &value) in values.iter().enumerate() {
-            self.pass(value, pack, 1 + number);
+        let values = regs.chunks(if object.size() == 8 { 2 } else { 1 });
+        let count = values.len();
+        for (number, value) in values.enumerate() {
+            self.pass_vectors(value, 1 + number);
         }
-        self.service(Site::Scatter { array: object.array(), count: values.len() });
+        let array = self.pass_array(object, pack);
+        self.service(Site::Scatter { array, count });
     }
 
     /// Whether another access may be written out lane by lane: large programs are not made larger.
@@ -1120,8 +1065,7 @@ impl Lower<'_> {
                 self.for_each_lane(bits, |this, lane| {
                     let next = this.emit.block(this.emit.is_cold());
                     store(this, lane, (!inside).then_some(next));
-                    this.emit.jump(next, &[]);
-                    this.emit.at = next;
+                    this.emit.enter(next);
                 });
             }
             None if inside => store_all(self),
@@ -1133,7 +1077,7 @@ impl Lower<'_> {
                 self.emit.test_all(&[inside]);
                 self.emit.skip_to(away, Code::Jae_rel32_64);
                 store_all(self);
-                self.done_or_slowly(done, Some(away), |this| this.scatter_by_runtime(object, index, values, pack));
+                self.done_or_slowly(done, Some(away), |this| this.scatter_values(object, index, pack, values));
             }
         }
     }
@@ -1159,7 +1103,8 @@ impl Lower<'_> {
             for (number, &operand) in operands.iter().enumerate() {
                 self.pass(operand, pack, 1 + number);
             }
-            self.service(Site::Atomic { array: object.array(), op: inst.op.clone(), ty, shared });
+            let array = self.pass_array(object, pack);
+            self.service(Site::Atomic { array, op: inst.op.clone(), ty, shared });
             for (number, list) in all.iter_mut().enumerate() {
                 let ty = self.program.ty(results[number]);
                 list.extend(self.receive(ty, 3 + number));
@@ -1191,22 +1136,21 @@ impl Lower<'_> {
             if of_64 && !count {
                 return false;
             }
-            for copy in 0..self.shape.tile.copies(axes) {
-                let position = self.scalar(index, self.shape.tile.pack_of(axes, copy));
+            for pack in self.shape.tile.packs_of(axes) {
+                let position = self.scalar(index, pack);
                 let total = if count {
                     let (count, value) = (self.active_count(), self.scalar(value, 0));
                     let multiply = if of_64 { Code::Imul_r64_rm64 } else { Code::Imul_r32_rm32 };
                     self.emit.s2(multiply, width, count, value)
                 } else {
-                    let lanes = self.combined(&combining, value, axes, copy);
+                    let lanes = self.combined(&combining, value, axes, pack);
                     self.emit.first_lane(lanes, false)
                 };
                 let done = self.emit.block(self.emit.is_cold());
                 self.skip_unless_inside(object, position, 0, done);
                 let address = element(object.start, position, object.size() as u8, 0);
                 self.emit.update(code, address, total, width, shared);
-                self.emit.jump(done, &[]);
-                self.emit.at = done;
+                self.emit.enter(done);
             }
             return true;
         }
@@ -1338,25 +1282,24 @@ impl Lower<'_> {
         let inst = &self.program.insts[id];
         let Op::Print(format) = &inst.op else { unreachable!("only prints come here") };
         let types: Vec<Type> = inst.operands.iter().map(|&operand| self.program.ty(operand)).collect();
-        let invocations = self.global_lanes();
-        for (pack, &invocations) in invocations.iter().enumerate() {
-            self.pass_active(pack);
-            self.pass_vector(invocations, 0);
-            for (number, &operand) in inst.operands.iter().enumerate() {
-                self.pass(operand, pack, 1 + number);
-            }
-            self.service(Site::Print { format: format.clone(), types: types.clone() });
-        }
+        self.report(id, || Site::Print { format: format.clone(), types: types.clone() });
     }
 
     pub(super) fn trap(&mut self, id: InstId) {
-        let inst = &self.program.insts[id];
+        let span = self.program.insts[id].span;
+        self.report(id, || Site::Trap { span });
+    }
+
+    /// Has the runtime look at the operands of all lanes, and at which invocations they are.
+    fn report(&mut self, id: InstId, site: impl Fn() -> Site) {
         let invocations = self.global_lanes();
         for (pack, &invocations) in invocations.iter().enumerate() {
             self.pass_active(pack);
             self.pass_vector(invocations, 0);
-            self.pass(inst.operands[0], pack, 1);
-            self.service(Site::Trap { span: inst.span });
+            for (number, &operand) in self.program.insts[id].operands.iter().enumerate() {
+                self.pass(operand, pack, 1 + number);
+            }
+            self.service(site());
         }
     }
 
@@ -1398,12 +1341,11 @@ impl Lower<'_> {
 
     /// Passes the lanes of a value.
     pub(super) fn pass(&mut self, value: ValueId, pack: usize, number: usize) {
-        let ty = self.program.ty(value);
-        let regs: SmallVec<[Reg; 2]> = if ty == Type::Bool {
+        let regs = if self.program.ty(value) == Type::Bool {
             let mask = self.mask_of(value, pack);
             smallvec![self.emit.mask_to_vector(mask)]
         } else {
-            (0..if ty.bits() == 64 { 2 } else { 1 }).map(|half| self.vector(value, pack, half)).collect()
+            self.halves(value, pack)
         };
         self.pass_vectors(&regs, number);
     }
@@ -1422,8 +1364,12 @@ impl Lower<'_> {
         regs
     }
 
-    /// Elements of a private array are as far apart as a tile has lanes.
-    fn pass_private(&mut self, object: Object, pack: usize) -> Array {
+    /// Passes where a private array is, of which the elements are as far apart as a tile has lanes; gives what the runtime has to know.
+    fn pass_array(&mut self, object: Object, pack: usize) -> Array {
+        let array = Array { memory: object.memory, element: object.element, private: None };
+        if !object.private {
+            return array;
+        }
         let address = self.scratch(service::START);
         self.emit.store_scalar(address, object.start, Width::Qword);
         let tile = self.shape.tile;
@@ -1433,6 +1379,6 @@ impl Lower<'_> {
             column: u64::from(pack as u32 * tile.lanes),
             length: u64::from(length),
         };
-        Array { private: Some(private), ..object.array() }
+        Array { private: Some(private), ..array }
     }
 }

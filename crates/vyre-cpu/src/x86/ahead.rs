@@ -177,7 +177,7 @@ impl Lower<'_> {
         if self.is_linear(index) {
             (0..tile.rows_of(axes)).map(|row| row * tile.columns as usize).collect()
         } else {
-            (0..tile.copies(axes)).map(|copy| tile.pack_of(axes, copy)).collect()
+            tile.packs_of(axes).collect()
         }
     }
 

@@ -6,14 +6,14 @@
 
 use std::ops::Range;
 
-use iced_x86::{Code, Register};
+use iced_x86::{EncodingKind, Register};
 use regalloc2::{
     Allocation, Ctx, Edit, Inst as Index, InstRange, MachineEnv, Operand as Slot, OperandConstraint, OperandKind,
     OperandPos, Output, PReg, PRegSet, ProgPoint, RegClass, RegallocOptions, VReg,
 };
 
 use super::local;
-use super::machine::{Base, BlockId, Class, End, Function, Implicit, Inst, Operand, Reg, Width};
+use super::machine::{BlockId, Class, End, Function, Inst, Reg, Role, Width};
 
 /// The register that holds the pointer to the context.
 pub(crate) const CONTEXT: Register = Register::R15;
@@ -62,17 +62,14 @@ impl Allocator {
         };
         if fast {
             local::allocate(&self.graph, environment, &mut self.context.output);
-        } else if let Err(error) =
-            regalloc2::run_with_ctx(&self.graph, environment, &RegallocOptions::default(), &mut self.context)
-        {
-            // What a failed run leaves in the context is not specified.
-            self.context = Ctx::default();
-            // Takes long for large functions, which do not come here.
-            let reason = match function.unwritten() {
-                Some((origin, reg)) => format!("instruction {origin} reads {reg:?}, which may not be written"),
-                None => error.to_string(),
-            };
-            return Err(format!("registers cannot be allocated: {reason}"));
+        } else {
+            // Names a register that is read where it may not be written.
+            let options = RegallocOptions { validate_ssa: cfg!(debug_assertions), ..RegallocOptions::default() };
+            if let Err(error) = regalloc2::run_with_ctx(&self.graph, environment, &options, &mut self.context) {
+                // What a failed run leaves in the context is not specified.
+                self.context = Ctx::default();
+                return Err(format!("registers cannot be allocated: {error}"));
+            }
         }
         let output = &self.context.output;
         #[cfg(all(test, debug_assertions))]
@@ -112,7 +109,7 @@ impl Registers<'_> {
         range.first().index()..range.last().index() + 1
     }
 
-    /// The registers of an instruction's operands, in the order of [`roles`].
+    /// The registers of an instruction's operands, in the order of [`Inst::roles`].
     pub(crate) fn of(&self, inst: usize) -> impl Iterator<Item = u8> {
         self.output.inst_allocs(Index::new(inst)).iter().map(|allocation| match allocation.as_reg() {
             Some(register) => register.hw_enc() as u8,
@@ -164,55 +161,6 @@ pub(crate) fn register(number: u8, width: Width) -> Register {
     }
 }
 
-/// How an operand of an instruction takes part in the allocation.
-enum Role {
-    Use(Reg),
-    Def(Reg),
-    /// Written to the register of the operand before.
-    Reuse(Reg),
-    /// Overwritten, in the register of the operand before.
-    Consumed,
-    FixedUse(Reg, Register),
-    FixedDef(Reg, Register),
-}
-
-/// Lists the operands of an instruction: first those in the encoding, an address as its base and index and an update as what
-/// is read and what is written, then the mask, twice if it is overwritten, then implicit operands.
-fn roles(inst: &Inst, mut add: impl FnMut(Role)) {
-    for operand in &inst.operands {
-        match *operand {
-            Operand::Def(reg, _) => add(Role::Def(reg)),
-            Operand::Use(reg, _) => add(Role::Use(reg)),
-            Operand::Update { from, to, .. } => {
-                add(Role::Use(from));
-                add(Role::Reuse(to));
-            }
-            Operand::Byte(_) | Operand::Dword(_) | Operand::Qword(_) => {}
-            Operand::Memory(address) => {
-                match address.base {
-                    Base::Reg(reg) => add(Role::Use(reg)),
-                    Base::Context | Base::Scratch | Base::Pool => {}
-                }
-                if let Some((reg, _, _)) = address.index {
-                    add(Role::Use(reg));
-                }
-            }
-        }
-    }
-    if let Some(reg) = inst.mask {
-        add(Role::Use(reg));
-        if inst.consumes_mask() {
-            add(Role::Consumed);
-        }
-    }
-    for implicit in &inst.implicit {
-        match *implicit {
-            Implicit::Use(reg, register) => add(Role::FixedUse(reg, register)),
-            Implicit::Def(reg, register) => add(Role::FixedDef(reg, register)),
-        }
-    }
-}
-
 /// The function as the allocator sees it. Blocks are numbered by their position in the order.
 #[derive(Default)]
 struct Graph {
@@ -250,7 +198,8 @@ impl Graph {
         self.kinds.clear();
         self.operands.clear();
 
-        reverse_postorder(function, &mut self.order)?;
+        self.order = function.postorder();
+        self.order.reverse();
         let mut positions = vec![0; function.blocks.len()];
         let mut pred_counts = vec![0_u32; self.order.len()];
         for (position, block) in self.order.iter().enumerate() {
@@ -322,7 +271,7 @@ impl Graph {
     fn add(&mut self, function: &Function, inst: &Inst, upper: bool) {
         // Only with EVEX can an instruction name the upper sixteen vector registers; and Bochs, which AVX-512 code is tested
         // in, does not know them as indices of gathers.
-        let limited = upper && (!is_evex(inst.code) || inst.consumes_mask());
+        let limited = upper && (inst.code.encoding() != EncodingKind::EVEX || inst.consumes_mask());
         let any = |vreg: VReg| {
             if limited && vreg.class() == RegClass::Float {
                 OperandConstraint::Limit(16)
@@ -333,7 +282,7 @@ impl Graph {
         let vreg = |reg| virtual_register(function, reg);
         let first = self.operands.items.len();
         let Self { operands, vregs, .. } = self;
-        roles(inst, |role| {
+        inst.roles(|role| {
             let position = operands.items.len() - first;
             operands.items.push(match role {
                 Role::Use(reg) => {
@@ -450,43 +399,6 @@ impl<T> Lists<T> {
     }
 }
 
-/// Puts the blocks that can be reached in an order in which each comes before its successors, except along edges that close a
-/// loop. Among the successors of a branch, the one with the lower number comes first: who builds a function makes the body of
-/// a loop before what follows it, so loops stay together.
-fn reverse_postorder(function: &Function, order: &mut Vec<BlockId>) -> Result<(), String> {
-    let successors = |block: BlockId| match &function.blocks[block.0 as usize].end {
-        End::Jump(edge) => [Some(edge.to), None],
-        End::Branch { taken, other, .. } if taken.0 > other.0 => [Some(*taken), Some(*other)],
-        End::Branch { taken, other, .. } => [Some(*other), Some(*taken)],
-        End::Return | End::Open => [None, None],
-    };
-    if function.blocks.is_empty() {
-        return Err("no blocks".into());
-    }
-    order.clear();
-    let mut visited = vec![false; function.blocks.len()];
-    visited[0] = true;
-    // Blocks on the way, with how many of their successors were visited.
-    let mut path = vec![(BlockId(0), 0)];
-    while let Some((block, next)) = path.last_mut() {
-        let successor = successors(*block).get(*next).copied().flatten();
-        *next += 1;
-        match successor {
-            Some(to) => {
-                if !std::mem::replace(&mut visited[to.0 as usize], true) {
-                    path.push((to, 0));
-                }
-            }
-            None => {
-                order.push(*block);
-                path.pop();
-            }
-        }
-    }
-    order.reverse();
-    Ok(())
-}
-
 fn virtual_register(function: &Function, reg: Reg) -> VReg {
     let class = match function.classes[reg.0 as usize] {
         Class::Scalar => RegClass::Int,
@@ -496,25 +408,9 @@ fn virtual_register(function: &Function, reg: Reg) -> VReg {
     VReg::new(reg.0 as usize, class)
 }
 
-/// The allocator's name for a register, of which any part may be given.
+/// The allocator's name for a scalar register.
 fn fixed(register: Register) -> PReg {
-    // First and last of each kind, and the number of the first.
-    const KINDS: [(Register, Register, usize, RegClass); 9] = [
-        (Register::AL, Register::BL, 0, RegClass::Int),
-        (Register::SPL, Register::R15L, 4, RegClass::Int),
-        (Register::AX, Register::R15W, 0, RegClass::Int),
-        (Register::EAX, Register::R15D, 0, RegClass::Int),
-        (Register::RAX, Register::R15, 0, RegClass::Int),
-        (Register::XMM0, Register::XMM31, 0, RegClass::Float),
-        (Register::YMM0, Register::YMM31, 0, RegClass::Float),
-        (Register::ZMM0, Register::ZMM31, 0, RegClass::Float),
-        (Register::K0, Register::K7, 0, RegClass::Vector),
-    ];
-    let kind = KINDS.into_iter().find(|&(first, last, ..)| first <= register && register <= last);
-    let Some((first, _, number, class)) = kind else {
-        unreachable!("{register:?} cannot be an implicit operand");
-    };
-    PReg::new(register as usize - first as usize + number, class)
+    PReg::new(register.number(), RegClass::Int)
 }
 
 fn place(allocation: Allocation, class: RegClass) -> Place {
@@ -553,24 +449,6 @@ fn environment(wide: bool, upper: bool) -> MachineEnv {
         scratch_by_class: [None; 3],
         fixed_stack_slots: Vec::new(),
     }
-}
-
-/// Whether an instruction is encoded with EVEX. iced has tables for this only with a feature that is not needed otherwise, but
-/// names all encodings with a prefix.
-fn is_evex(code: Code) -> bool {
-    struct Name {
-        starts_with_evex: bool,
-    }
-    impl std::fmt::Write for Name {
-        fn write_str(&mut self, text: &str) -> std::fmt::Result {
-            self.starts_with_evex = text.starts_with("EVEX_");
-            // The rest is of no interest.
-            Err(std::fmt::Error)
-        }
-    }
-    let mut name = Name { starts_with_evex: false };
-    let _ = std::fmt::write(&mut name, format_args!("{code:?}"));
-    name.starts_with_evex
 }
 
 /// Follows all values through the registers that were chosen.

@@ -121,11 +121,22 @@ impl Emit {
 
     /// Jumps to a block, which has no parameters, by flags, or goes on.
     pub(crate) fn skip_to(&mut self, block: BlockId, code: Code) {
+        self.jump_if(code, block, &[]);
+    }
+
+    /// Jumps to a block by flags, or goes on.
+    pub(crate) fn jump_if(&mut self, code: Code, block: BlockId, arguments: &[Reg]) {
         let cold = self.function.blocks[block.0 as usize].cold;
         let (skip, go) = self.branch(code, cold, false);
         self.at = skip;
-        self.jump(block, &[]);
+        self.jump(block, arguments);
         self.at = go;
+    }
+
+    /// Goes on in another block, which has no parameters.
+    pub(crate) fn enter(&mut self, block: BlockId) {
+        self.jump(block, &[]);
+        self.at = block;
     }
 
     /// Ends the current block by a scalar of 32 bits; gives a block for each case, and the one for all others.
@@ -191,6 +202,20 @@ impl Emit {
         insts.last_mut().expect("just pushed")
     }
 
+    /// An instruction that does nothing but write a new register, its first operand.
+    pub(crate) fn make(&mut self, code: Code, class: Class, width: Width, sources: &[Operand]) -> Reg {
+        let to = self.reg(class);
+        let inst = self.push(code, &[Operand::Def(to, width)], false);
+        inst.operands.extend_from_slice(sources);
+        to
+    }
+
+    /// A new vector.
+    fn vector(&mut self, pair: Pair, sources: &[Operand]) -> Reg {
+        let (code, full) = (self.pick(pair), self.full());
+        self.make(code, Class::Vector, full, sources)
+    }
+
     /// The same in another register.
     pub(crate) fn copy(&mut self, a: Reg) -> Reg {
         match self.class(a) {
@@ -202,35 +227,26 @@ impl Emit {
 
     /// A vector from another one.
     pub(crate) fn v1(&mut self, pair: Pair, a: impl Into<Source>) -> Reg {
-        let (to, full) = (self.reg(Class::Vector), self.full());
-        let a = a.into().operand(full);
-        self.push(self.pick(pair), &[Operand::Def(to, full), a], false);
-        to
+        let a = a.into().operand(self.full());
+        self.vector(pair, &[a])
     }
 
     /// A vector from another one and an immediate.
     pub(crate) fn v1i(&mut self, pair: Pair, a: Reg, immediate: u8) -> Reg {
-        let (to, full) = (self.reg(Class::Vector), self.full());
-        let operands = [Operand::Def(to, full), Operand::Use(a, full), Operand::Byte(immediate as i8)];
-        self.push(self.pick(pair), &operands, false);
-        to
+        let a = Operand::Use(a, self.full());
+        self.vector(pair, &[a, Operand::Byte(immediate as i8)])
     }
 
     /// A vector from two.
     pub(crate) fn v2(&mut self, pair: Pair, a: Reg, b: impl Into<Source>) -> Reg {
-        let (to, full) = (self.reg(Class::Vector), self.full());
-        let b = b.into().operand(full);
-        self.push(self.pick(pair), &[Operand::Def(to, full), Operand::Use(a, full), b], false);
-        to
+        let full = self.full();
+        self.vector(pair, &[Operand::Use(a, full), b.into().operand(full)])
     }
 
     /// A vector from two and an immediate.
     pub(crate) fn v2i(&mut self, pair: Pair, a: Reg, b: impl Into<Source>, immediate: u8) -> Reg {
-        let (to, full) = (self.reg(Class::Vector), self.full());
-        let b = b.into().operand(full);
-        let operands = [Operand::Def(to, full), Operand::Use(a, full), b, Operand::Byte(immediate as i8)];
-        self.push(self.pick(pair), &operands, false);
-        to
+        let full = self.full();
+        self.vector(pair, &[Operand::Use(a, full), b.into().operand(full), Operand::Byte(immediate as i8)])
     }
 
     /// A vector from three, of which the first is overwritten.
@@ -244,35 +260,28 @@ impl Emit {
 
     /// A vector whose lanes are twice as wide as those of the source, of which it takes half.
     pub(crate) fn widen(&mut self, pair: Pair, a: impl Into<Source>) -> Reg {
-        let (to, full, half) = (self.reg(Class::Vector), self.full(), self.half());
-        let a = a.into().operand(half);
-        self.push(self.pick(pair), &[Operand::Def(to, full), a], false);
-        to
+        let a = a.into().operand(self.half());
+        self.vector(pair, &[a])
     }
 
     /// Half a vector whose lanes are half as wide as those of the source.
     pub(crate) fn narrow(&mut self, pair: Pair, a: Reg) -> Reg {
-        let (to, full, half) = (self.reg(Class::Vector), self.full(), self.half());
-        self.push(self.pick(pair), &[Operand::Def(to, half), Operand::Use(a, full)], false);
-        to
+        let (code, a) = (self.pick(pair), Operand::Use(a, self.full()));
+        self.make(code, Class::Vector, self.half(), &[a])
     }
 
     /// The upper half of a vector.
     pub(crate) fn upper(&mut self, a: Reg) -> Reg {
-        let (to, full, half) = (self.reg(Class::Vector), self.full(), self.half());
         let code = self.pick((Code::VEX_Vextracti128_xmmm128_ymm_imm8, Code::EVEX_Vextracti64x4_ymmm256_k1z_zmm_imm8));
-        self.push(code, &[Operand::Def(to, half), Operand::Use(a, full), Operand::Byte(1)], false);
-        to
+        let a = Operand::Use(a, self.full());
+        self.make(code, Class::Vector, self.half(), &[a, Operand::Byte(1)])
     }
 
     /// A vector with these halves.
     pub(crate) fn join(&mut self, low: Reg, high: Reg) -> Reg {
-        let (to, full, half) = (self.reg(Class::Vector), self.full(), self.half());
-        let code =
-            self.pick((Code::VEX_Vinserti128_ymm_ymm_xmmm128_imm8, Code::EVEX_Vinserti64x4_zmm_k1z_zmm_ymmm256_imm8));
-        let operands = [Operand::Def(to, full), Operand::Use(low, full), Operand::Use(high, half), Operand::Byte(1)];
-        self.push(code, &operands, false);
-        to
+        let pair = (Code::VEX_Vinserti128_ymm_ymm_xmmm128_imm8, Code::EVEX_Vinserti64x4_zmm_k1z_zmm_ymmm256_imm8);
+        let (low, high) = (Operand::Use(low, self.full()), Operand::Use(high, self.half()));
+        self.vector(pair, &[low, high, Operand::Byte(1)])
     }
 
     pub(crate) fn load(&mut self, address: Address) -> Reg {
@@ -300,10 +309,8 @@ impl Emit {
 
     /// A vector whose first four elements are those at an address.
     pub(crate) fn load_quad(&mut self, address: Address) -> Reg {
-        let to = self.reg(Class::Vector);
         let code = self.pick((Code::VEX_Vmovups_xmm_xmmm128, Code::EVEX_Vmovups_xmm_k1z_xmmm128));
-        self.push(code, &[Operand::Def(to, Width::Xmm), Operand::Memory(address)], false);
-        to
+        self.make(code, Class::Vector, Width::Xmm, &[Operand::Memory(address)])
     }
 
     /// A vector with other elements, which are at an address, in one of its quarters or halves.
@@ -337,32 +344,23 @@ impl Emit {
 
     /// All lanes get a scalar.
     pub(crate) fn broadcast(&mut self, scalar: Reg, of_64: bool) -> Reg {
-        let (to, full) = (self.reg(Class::Vector), self.full());
+        let scalar = Operand::Use(scalar, if of_64 { Width::Qword } else { Width::Dword });
+        let pick = |narrow: Code, wide: Code| if of_64 { wide } else { narrow };
         if self.wide() {
-            let (code, width) = if of_64 {
-                (Code::EVEX_Vpbroadcastq_zmm_k1z_r64, Width::Qword)
-            } else {
-                (Code::EVEX_Vpbroadcastd_zmm_k1z_r32, Width::Dword)
-            };
-            self.push(code, &[Operand::Def(to, full), Operand::Use(scalar, width)], false);
-            return to;
+            let code = pick(Code::EVEX_Vpbroadcastd_zmm_k1z_r32, Code::EVEX_Vpbroadcastq_zmm_k1z_r64);
+            return self.vector((Code::INVALID, code), &[scalar]);
         }
-        let first = self.reg(Class::Vector);
-        let (code, width) =
-            if of_64 { (Code::VEX_Vmovq_xmm_rm64, Width::Qword) } else { (Code::VEX_Vmovd_xmm_rm32, Width::Dword) };
-        self.push(code, &[Operand::Def(first, Width::Xmm), Operand::Use(scalar, width)], false);
-        let code = if of_64 { Code::VEX_Vpbroadcastq_ymm_xmmm64 } else { Code::VEX_Vpbroadcastd_ymm_xmmm32 };
-        self.push(code, &[Operand::Def(to, full), Operand::Use(first, Width::Xmm)], false);
-        to
+        let code = pick(Code::VEX_Vmovd_xmm_rm32, Code::VEX_Vmovq_xmm_rm64);
+        let first = self.make(code, Class::Vector, Width::Xmm, &[scalar]);
+        let code = pick(Code::VEX_Vpbroadcastd_ymm_xmmm32, Code::VEX_Vpbroadcastq_ymm_xmmm64);
+        self.vector((code, Code::INVALID), &[Operand::Use(first, Width::Xmm)])
     }
 
     /// The first lane.
     pub(crate) fn first_lane(&mut self, vector: Reg, of_64: bool) -> Reg {
-        let to = self.reg(Class::Scalar);
         let (code, width) =
             if of_64 { (Code::VEX_Vmovq_rm64_xmm, Width::Qword) } else { (Code::VEX_Vmovd_rm32_xmm, Width::Dword) };
-        self.push(code, &[Operand::Def(to, width), Operand::Use(vector, Width::Xmm)], false);
-        to
+        self.make(code, Class::Scalar, width, &[Operand::Use(vector, Width::Xmm)])
     }
 
     /// A constant in all lanes, as a source.
@@ -451,25 +449,20 @@ impl Emit {
 
     // Masks.
 
-    fn mask_class(&self) -> Class {
+    pub(crate) fn mask_class(&self) -> Class {
         if self.wide() { Class::Mask } else { Class::Vector }
     }
 
     fn k2(&mut self, code: Code, a: Reg, b: Reg) -> Reg {
-        let to = self.reg(Class::Mask);
-        let (a, b) = (Operand::Use(a, Width::Mask), Operand::Use(b, Width::Mask));
-        self.push(code, &[Operand::Def(to, Width::Mask), a, b], false);
-        to
+        self.make(code, Class::Mask, Width::Mask, &[Operand::Use(a, Width::Mask), Operand::Use(b, Width::Mask)])
     }
 
     pub(crate) fn mask_constant(&mut self, ones: bool) -> Reg {
         if !self.wide() {
             return self.splat(if ones { 0xffff_ffff } else { 0 }, false);
         }
-        let (scalar, to) = (self.immediate(if ones { 0xffff } else { 0 }), self.reg(Class::Mask));
-        let operands = [Operand::Def(to, Width::Mask), Operand::Use(scalar, Width::Dword)];
-        self.push(Code::VEX_Kmovw_kr_r32, &operands, false);
-        to
+        let scalar = self.immediate(if ones { 0xffff } else { 0 });
+        self.make(Code::VEX_Kmovw_kr_r32, Class::Mask, Width::Mask, &[Operand::Use(scalar, Width::Dword)])
     }
 
     pub(crate) fn mask_and(&mut self, a: Reg, b: Reg) -> Reg {
@@ -491,10 +484,7 @@ impl Emit {
 
     pub(crate) fn mask_not(&mut self, a: Reg) -> Reg {
         if self.wide() {
-            let to = self.reg(Class::Mask);
-            let operands = [Operand::Def(to, Width::Mask), Operand::Use(a, Width::Mask)];
-            self.push(Code::VEX_Knotw_kr_kr, &operands, false);
-            return to;
+            return self.make(Code::VEX_Knotw_kr_kr, Class::Mask, Width::Mask, &[Operand::Use(a, Width::Mask)]);
         }
         let ones = self.constant(0xffff_ffff, false);
         self.v2(XOR, a, ones)
@@ -507,20 +497,19 @@ impl Emit {
 
     /// `a` where the mask is set, `b` elsewhere. A mask for lanes of 64 bits has them, too.
     pub(crate) fn blend_lanes(&mut self, mask: Reg, a: Reg, b: Reg, of_64: bool) -> Reg {
-        let (to, full) = (self.reg(Class::Vector), self.full());
+        let full = self.full();
         let (a, b) = (Operand::Use(a, full), Operand::Use(b, full));
-        if self.wide() {
-            let code = if of_64 {
-                Code::EVEX_Vpblendmq_zmm_k1z_zmm_zmmm512b64
-            } else {
-                Code::EVEX_Vpblendmd_zmm_k1z_zmm_zmmm512b32
-            };
-            self.push(code, &[Operand::Def(to, full), b, a], false).mask = Some(mask);
-        } else {
+        if !self.wide() {
             // Lanes of 64 bits have a mask of as many bytes: one instruction does for both.
-            let mask = Operand::Use(mask, full);
-            self.push(Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, &[Operand::Def(to, full), b, a, mask], false);
+            let pair = (Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, Code::INVALID);
+            return self.vector(pair, &[b, a, Operand::Use(mask, full)]);
         }
+        let code = match of_64 {
+            true => Code::EVEX_Vpblendmq_zmm_k1z_zmm_zmmm512b64,
+            false => Code::EVEX_Vpblendmd_zmm_k1z_zmm_zmmm512b32,
+        };
+        let to = self.reg(Class::Vector);
+        self.push(code, &[Operand::Def(to, full), b, a], false).mask = Some(mask);
         to
     }
 
@@ -539,10 +528,7 @@ impl Emit {
         if !self.wide() {
             return mask;
         }
-        let (to, full) = (self.reg(Class::Vector), self.full());
-        let operands = [Operand::Def(to, full), Operand::Use(mask, Width::Mask)];
-        self.push(Code::EVEX_Vpmovm2d_zmm_kr, &operands, false);
-        to
+        self.vector((Code::INVALID, Code::EVEX_Vpmovm2d_zmm_kr), &[Operand::Use(mask, Width::Mask)])
     }
 
     /// The lanes that are not zero.
@@ -552,19 +538,15 @@ impl Emit {
             let equal = self.v2((Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, Code::INVALID), vector, zero);
             return self.mask_not(equal);
         }
-        let (to, full) = (self.reg(Class::Mask), self.full());
-        let operands = [Operand::Def(to, Width::Mask), Operand::Use(vector, full), Operand::Use(vector, full)];
-        self.push(Code::EVEX_Vptestmd_kr_k1_zmm_zmmm512b32, &operands, false);
-        to
+        let vector = Operand::Use(vector, self.full());
+        self.make(Code::EVEX_Vptestmd_kr_k1_zmm_zmmm512b32, Class::Mask, Width::Mask, &[vector, vector])
     }
 
     /// A bit for each lane, in a scalar.
     pub(crate) fn mask_bits(&mut self, mask: Reg) -> Reg {
-        let to = self.reg(Class::Scalar);
         let (code, width) =
             if self.wide() { (Code::VEX_Kmovw_r32_kr, Width::Mask) } else { (Code::VEX_Vmovmskps_r32_ymm, Width::Ymm) };
-        self.push(code, &[Operand::Def(to, Width::Dword), Operand::Use(mask, width)], false);
-        to
+        self.make(code, Class::Scalar, Width::Dword, &[Operand::Use(mask, width)])
     }
 
     /// The mask for the lanes of 64 bits in one half.
@@ -573,10 +555,8 @@ impl Emit {
             if !upper {
                 return mask;
             }
-            let to = self.reg(Class::Mask);
-            let operands = [Operand::Def(to, Width::Mask), Operand::Use(mask, Width::Mask), Operand::Byte(8)];
-            self.push(Code::VEX_Kshiftrw_kr_kr_imm8, &operands, false);
-            return to;
+            let sources = [Operand::Use(mask, Width::Mask), Operand::Byte(8)];
+            return self.make(Code::VEX_Kshiftrw_kr_kr_imm8, Class::Mask, Width::Mask, &sources);
         }
         let half = if upper { self.upper(mask) } else { mask };
         self.widen((Code::VEX_Vpmovsxdq_ymm_xmmm128, Code::INVALID), half)
@@ -600,12 +580,10 @@ impl Emit {
 
     /// Compares lanes and gives a mask; the codes are of compares with a predicate, the last operand.
     pub(crate) fn compare(&mut self, pair: Pair, a: Reg, b: impl Into<Source>, predicate: u8) -> Reg {
-        let (to, full) = (self.reg(self.mask_class()), self.full());
-        let b = b.into().operand(full);
-        let to_width = if self.wide() { Width::Mask } else { full };
-        let operands = [Operand::Def(to, to_width), Operand::Use(a, full), b, Operand::Byte(predicate as i8)];
-        self.push(self.pick(pair), &operands, false);
-        to
+        let full = self.full();
+        let sources = [Operand::Use(a, full), b.into().operand(full), Operand::Byte(predicate as i8)];
+        let width = if self.wide() { Width::Mask } else { full };
+        self.make(self.pick(pair), self.mask_class(), width, &sources)
     }
 
     /// Sets the zero flag if no lane of any of the masks is set.
@@ -638,14 +616,10 @@ impl Emit {
     // Scalars. Those of 32 bits are zero-extended to 64.
 
     pub(crate) fn immediate(&mut self, bits: u64) -> Reg {
-        let to = self.reg(Class::Scalar);
-        if let Ok(bits) = u32::try_from(bits) {
-            let operands = [Operand::Def(to, Width::Dword), Operand::Dword(bits as i32)];
-            self.push(Code::Mov_r32_imm32, &operands, false);
-        } else {
-            self.push(Code::Mov_r64_imm64, &[Operand::Def(to, Width::Qword), Operand::Qword(bits as i64)], false);
+        match u32::try_from(bits) {
+            Ok(bits) => self.make(Code::Mov_r32_imm32, Class::Scalar, Width::Dword, &[Operand::Dword(bits as i32)]),
+            Err(_) => self.make(Code::Mov_r64_imm64, Class::Scalar, Width::Qword, &[Operand::Qword(bits as i64)]),
         }
-        to
     }
 
     /// A scalar from one source.
@@ -655,10 +629,7 @@ impl Emit {
 
     /// A scalar from one source of another width.
     pub(crate) fn s1_of(&mut self, code: Code, to_width: Width, width: Width, a: impl Into<Source>) -> Reg {
-        let to = self.reg(Class::Scalar);
-        let a = a.into().operand(width);
-        self.push(code, &[Operand::Def(to, to_width), a], false);
-        to
+        self.make(code, Class::Scalar, to_width, &[a.into().operand(width)])
     }
 
     /// A scalar from one that is overwritten.
@@ -670,10 +641,7 @@ impl Emit {
 
     /// A scalar from two, of which the first is overwritten.
     pub(crate) fn s2(&mut self, code: Code, width: Width, a: Reg, b: impl Into<Source>) -> Reg {
-        let to = self.reg(Class::Scalar);
-        let b = b.into().operand(width);
-        self.push(code, &[Operand::Update { from: a, to, width }, b], false);
-        to
+        self.s1i(code, width, a, b.into().operand(width))
     }
 
     /// A scalar from one, which is overwritten, and an immediate.
@@ -685,17 +653,14 @@ impl Emit {
 
     /// A scalar of 32 bits that is 1 if a condition holds, by the flags that were set last.
     pub(crate) fn set(&mut self, code: Code) -> Reg {
-        let byte = self.reg(Class::Scalar);
-        self.push(code, &[Operand::Def(byte, Width::Byte)], false);
+        let byte = self.make(code, Class::Scalar, Width::Byte, &[]);
         self.s1_of(Code::Movzx_r32_rm8, Width::Dword, Width::Byte, byte)
     }
 
     /// The address of something.
     pub(crate) fn lea(&mut self, address: Address, width: Width) -> Reg {
-        let to = self.reg(Class::Scalar);
         let code = if width == Width::Dword { Code::Lea_r32_m } else { Code::Lea_r64_m };
-        self.push(code, &[Operand::Def(to, width), Operand::Memory(address)], false);
-        to
+        self.make(code, Class::Scalar, width, &[Operand::Memory(address)])
     }
 
     pub(crate) fn load_scalar(&mut self, address: Address, width: Width) -> Reg {

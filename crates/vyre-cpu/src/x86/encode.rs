@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
+use iced_x86::{Code, ConditionCode, Instruction, MemoryOperand, OpKind, Register};
 
 use super::allocate::{CONTEXT, Place, Registers, register};
 use super::machine::{Address, Base, BlockId, Class, End, Function, Inst, Operand, Width};
@@ -386,27 +386,9 @@ fn stack(offset: i32) -> MemoryOperand {
     MemoryOperand::with_base_displ(Register::RSP, i64::from(offset))
 }
 
-/// The number of a conditional jump's condition in its encoding. The opposite differs in the lowest bit.
+/// The number of a conditional jump's condition in its encoding, which iced lists from 1 on. The opposite differs in the lowest bit.
 fn condition(code: Code) -> Option<u8> {
-    Some(match code {
-        Code::Jo_rel32_64 => 0,
-        Code::Jno_rel32_64 => 1,
-        Code::Jb_rel32_64 => 2,
-        Code::Jae_rel32_64 => 3,
-        Code::Je_rel32_64 => 4,
-        Code::Jne_rel32_64 => 5,
-        Code::Jbe_rel32_64 => 6,
-        Code::Ja_rel32_64 => 7,
-        Code::Js_rel32_64 => 8,
-        Code::Jns_rel32_64 => 9,
-        Code::Jp_rel32_64 => 10,
-        Code::Jnp_rel32_64 => 11,
-        Code::Jl_rel32_64 => 12,
-        Code::Jge_rel32_64 => 13,
-        Code::Jle_rel32_64 => 14,
-        Code::Jg_rel32_64 => 15,
-        _ => return None,
-    })
+    (code.condition_code() as u8).checked_sub(ConditionCode::o as u8)
 }
 
 /// Makes jumps to blocks that only jump go where these go.

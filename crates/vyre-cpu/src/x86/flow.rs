@@ -19,8 +19,10 @@ use vyre_foundation::planted::{self, Bug};
 use super::emit::{Regs, at};
 use super::lower::{EnclosingLoop, Lower, Mask, State, origin};
 use super::machine::{self, Base, Class, Operand, Reg, Width};
+use super::select::comparison;
 use super::service::{self, Site};
 use super::shape::Axes;
+use crate::spmd::continues_early;
 
 /// Loops without loops in them that take no more trips than this need not ask whether to go on.
 const SHORT_LOOP: u64 = 256;
@@ -70,10 +72,7 @@ impl Lower<'_> {
         let goes_on = match &inst.op {
             Op::If => self.branch(id),
             Op::Switch(cases) => self.switch(id, cases),
-            Op::Region(_) => {
-                let arm = self.block(inst.blocks[0]);
-                self.give_results(id, arm)
-            }
+            Op::Region(_) => self.whole(id, inst.blocks[0]),
             Op::Loop => self.loop_inst(id),
             op => {
                 match (op.row().kind, op) {
@@ -115,10 +114,10 @@ impl Lower<'_> {
         (0..self.packs()).map(|pack| self.active(pack)).collect()
     }
 
-    /// The lanes that are active in any of the packs that share a copy of a value; all if there is no mask.
-    pub(super) fn active_in_copy(&mut self, axes: Axes, copy: usize) -> Option<Reg> {
+    /// The lanes that are active in any of the packs that share a pack's copy of a value; all if there is no mask.
+    pub(super) fn active_in_copy(&mut self, axes: Axes, pack: usize) -> Option<Reg> {
         let packs = self.state.mask.as_ref()?.packs.clone();
-        Some(self.mask_of_copy(&packs, axes, copy))
+        Some(self.mask_of_copy(&packs, axes, self.shape.tile.copy(axes, pack)))
     }
 
     /// The lanes that are set in any of the packs that share a copy of a value.
@@ -313,13 +312,12 @@ impl Lower<'_> {
         let condition = inst.operands[0];
         if self.shape.axes[condition].is_uniform() {
             let (then, other) = self.jump_on(condition);
-            return self.uniform_arms(id, &[then, other]);
+            return self.one_of(id, &[then, other], |this, number| this.whole(id, inst.blocks[number]));
         }
         if self.state.mask.is_none() && self.is_worth_a_version(inst.blocks[0], inst.blocks[1]) {
             return self.two_versions(id);
         }
-        let conditions: Regs = (0..self.packs()).map(|pack| self.mask_of(condition, pack)).collect();
-        self.divergent_arms(id, &conditions)
+        self.divergent_if(id)
     }
 
     /// Jumps on a condition that is the same in the tile; gives where to go if it holds, and if not.
@@ -351,19 +349,7 @@ impl Lower<'_> {
         if !self.shape.axes[a].is_uniform() || !self.shape.axes[b].is_uniform() {
             return None;
         }
-        let code = match (op, signed) {
-            (Op::Eq, _) => Code::Je_rel32_64,
-            (Op::Ne, _) => Code::Jne_rel32_64,
-            (Op::Lt, true) => Code::Jl_rel32_64,
-            (Op::Le, true) => Code::Jle_rel32_64,
-            (Op::Gt, true) => Code::Jg_rel32_64,
-            (Op::Ge, true) => Code::Jge_rel32_64,
-            (Op::Lt, false) => Code::Jb_rel32_64,
-            (Op::Le, false) => Code::Jbe_rel32_64,
-            (Op::Gt, false) => Code::Ja_rel32_64,
-            (Op::Ge, false) => Code::Jae_rel32_64,
-            _ => return None,
-        };
+        let (code, _) = comparison(op, signed)?;
         let width = if ty.bits() == 64 { Width::Qword } else { Width::Dword };
         let a = self.scalar(a, 0);
         match self.program.known(b) {
@@ -376,31 +362,36 @@ impl Lower<'_> {
         Some(code)
     }
 
-    /// Executes one of several blocks, to which the code has already jumped.
-    fn uniform_arms(&mut self, id: InstId, arms: &[machine::BlockId]) -> bool {
-        let program = self.program;
-        let inst = &program.insts[id];
+    /// Goes on after one of several ways to execute an instruction, to which the code has already jumped. Each leaves the results
+    /// behind, and says whether lanes may go on after it.
+    fn one_of(&mut self, id: InstId, starts: &[machine::BlockId], way: impl Fn(&mut Self, usize) -> bool) -> bool {
+        let results = &self.program.insts[id].results;
         let before = self.state.clone();
         let mut arrivals = Vec::new();
         let mut goes_on = false;
-        for (&start, &block) in arms.iter().zip(&inst.blocks) {
+        for (number, &start) in starts.iter().enumerate() {
             self.emit.at = start;
             self.state = before.clone();
             let mark = self.scope();
-            let end = self.block(block);
+            goes_on |= way(self, number);
             if self.emit.is_open() {
-                let brings = self.yielded(id, end);
+                let brings = results.iter().flat_map(|&result| self.regs_for(result, result)).collect();
                 arrivals.push(self.arrival(brings));
             }
-            goes_on |= end.is_some();
             self.leave(mark);
         }
         if arrivals.is_empty() {
             return false;
         }
         let regs = self.meet(arrivals);
-        self.hold_all(&inst.results, &regs);
+        self.hold_all(results, &regs);
         goes_on
+    }
+
+    /// Executes a block of an instruction, which gives its results.
+    fn whole(&mut self, id: InstId, block: BlockId) -> bool {
+        let end = self.block(block);
+        self.give_results(id, end)
     }
 
     /// Executes a block for the lanes of a mask; gives what it brings, and what is left of the mask.
@@ -447,41 +438,58 @@ impl Lower<'_> {
         self.program.insts[*last].op == Op::Yield
     }
 
-    /// Executes both blocks of an `if`, for the lanes where a condition holds and for the others.
-    fn divergent_arms(&mut self, id: InstId, conditions: &[Reg]) -> bool {
+    fn divergent_if(&mut self, id: InstId) -> bool {
+        let condition = self.program.insts[id].operands[0];
+        let conditions: Regs = (0..self.packs()).map(|pack| self.mask_of(condition, pack)).collect();
+        let masks = [self.narrowed(&conditions, true), self.narrowed(&conditions, false)];
+        self.divergent_arms(id, &masks)
+    }
+
+    /// Executes all blocks of an instruction, each for the lanes of its masks.
+    fn divergent_arms(&mut self, id: InstId, masks: &[Regs]) -> bool {
         let program = self.program;
         let inst = &program.insts[id];
         let entry = self.state.mask.clone();
-        let (then, other) = (self.narrowed(conditions, true), self.narrowed(conditions, false));
-        let (then_end, then_brings, then_mask) = self.arm(id, inst.blocks[0], then.clone());
-        self.state.mask.clone_from(&entry);
-        let (other_end, other_brings, other_mask) = self.arm(id, inst.blocks[1], other.clone());
-        let all_go_on = then_mask == then && other_mask == other;
+        let mut arms = Vec::new();
+        for (&block, packs) in inst.blocks.iter().zip(masks) {
+            self.state.mask.clone_from(&entry);
+            arms.push(self.arm(id, block, packs.clone()));
+        }
+        let all_go_on = arms.iter().zip(masks).all(|((_, _, left), packs)| left == packs);
+        let goes_on = arms.iter().any(|(end, ..)| end.is_some());
         self.state.mask = if all_go_on {
             entry
         } else {
-            let packs = match (then_end, other_end) {
-                (Some(_), None) if !self.may_leave_inside(inst.blocks[1]) => then_mask,
-                (None, Some(_)) if !self.may_leave_inside(inst.blocks[0]) => other_mask,
-                _ => self.union(&then_mask, &other_mask),
-            };
+            // Of an arm whose end nobody reaches, nobody is left.
+            let empty = |(end, block): (Option<InstId>, BlockId)| end.is_none() && !self.may_leave_inside(block);
+            let lefts = arms.iter().zip(&inst.blocks).filter(|((end, ..), block)| !goes_on || !empty((*end, **block)));
+            let lefts: Vec<Regs> = lefts.map(|((_, _, left), _)| left.clone()).collect();
+            let packs = lefts.into_iter().reduce(|all, left| self.union(&all, &left)).expect("there are arms");
             Some(Mask { packs, maybe_empty: true })
         };
         let mut regs = Regs::new();
         for (number, (&result, range)) in inst.results.iter().zip(self.ranges_of(&inst.results)).enumerate() {
-            let given = |end: InstId| program.insts[end].operands[number];
-            regs.extend(match (then_end, other_end) {
-                (Some(then), Some(other)) if given(then) == given(other) => self.regs_for(result, given(then)),
-                (Some(_), Some(_)) => self.choose(result, &then, &then_brings[range.clone()], &other_brings[range]),
-                (Some(_), None) => Regs::from_slice(&then_brings[range]),
-                _ => Regs::from_slice(&other_brings[range]),
+            let ends = arms.iter().zip(masks).filter_map(|((end, brings, _), packs)| {
+                Some((program.insts[(*end)?].operands[number], packs, &brings[range.clone()]))
+            });
+            let ends: Vec<_> = ends.collect();
+            regs.extend(match ends.split_last() {
+                // What several give alike is there; perhaps it was not computed by those that were skipped.
+                Some((last, others)) if !others.is_empty() && others.iter().all(|other| other.0 == last.0) => {
+                    self.regs_for(result, last.0)
+                }
+                Some((last, others)) => others
+                    .iter()
+                    .rev()
+                    .fold(Regs::from_slice(last.2), |chosen, (_, packs, new)| self.choose(result, packs, new, &chosen)),
+                None => Regs::from_slice(&arms[0].1[range]),
             });
         }
         self.hold_all(&inst.results, &regs);
         if !all_go_on {
             self.after_leaving();
         }
-        self.emit.is_open() && (then_end.is_some() || other_end.is_some())
+        self.emit.is_open() && goes_on
     }
 
     /// Executes code if no lane of any of the masks is set, which leaves the tile or the loop.
@@ -524,90 +532,34 @@ impl Lower<'_> {
         let inst = &program.insts[id];
         let selector = inst.operands[0];
         if cases.is_empty() {
-            let arm = self.block(inst.blocks[0]);
-            return self.give_results(id, arm);
+            return self.whole(id, inst.blocks[0]);
         }
         if self.shape.axes[selector].is_uniform() {
             let selector = self.scalar(selector, 0);
             let arms = self.emit.switch(selector, cases);
-            return self.uniform_arms(id, &arms);
+            return self.one_of(id, &arms, |this, number| this.whole(id, inst.blocks[number]));
         }
-        let entry = self.state.mask.clone();
         // Lanes that no case has taken yet.
-        let mut left: Option<Regs> = entry.as_ref().map(|mask| mask.packs.clone());
-        let mut brings: Option<Regs> = None;
-        let mut union: Option<Regs> = None;
-        let mut all_go_on = true;
-        let mut goes_on = false;
-        for (number, &block) in inst.blocks.iter().enumerate() {
-            let masks: Regs = match cases.get(number) {
-                Some(&case) => (0..self.packs())
-                    .map(|pack| {
-                        let lanes = self.vector(selector, pack, 0);
-                        let case = self.emit.splat(u64::from(case), false);
-                        let equal = self.equal(lanes, case);
-                        match &left {
-                            Some(left) => self.emit.mask_and(left[pack], equal),
-                            None => equal,
-                        }
-                    })
-                    .collect(),
-                None => left.clone().expect("a switch has cases"),
-            };
+        let mut left: Option<Regs> = self.state.mask.as_ref().map(|mask| mask.packs.clone());
+        let mut masks = Vec::new();
+        for &case in cases {
+            let mut taken = Regs::new();
+            for pack in 0..self.packs() {
+                let lanes = self.vector(selector, pack, 0);
+                let case = self.emit.splat(u64::from(case), false);
+                let equal = self.equal(lanes, case);
+                taken.push(left.as_ref().map_or(equal, |left| self.emit.mask_and(left[pack], equal)));
+            }
             left = Some(match left {
                 Some(left) => {
-                    left.iter().zip(&masks).map(|(&left, &taken)| self.emit.mask_and_not(taken, left)).collect()
+                    left.iter().zip(&taken).map(|(&left, &taken)| self.emit.mask_and_not(taken, left)).collect()
                 }
-                None => masks.iter().map(|&taken| self.emit.mask_not(taken)).collect(),
+                None => taken.iter().map(|&taken| self.emit.mask_not(taken)).collect(),
             });
-            self.state.mask.clone_from(&entry);
-            let (end, new, after) = self.arm(id, block, masks.clone());
-            all_go_on &= after == masks;
-            goes_on |= end.is_some();
-            union = Some(match union {
-                Some(union) => self.union(&union, &after),
-                None => after,
-            });
-            brings = Some(match brings {
-                None => new,
-                Some(old) => {
-                    let mut chosen = Regs::new();
-                    for (&result, range) in inst.results.iter().zip(self.ranges_of(&inst.results)) {
-                        chosen.extend(match end {
-                            Some(_) => self.choose_result(result, &masks, &new[range.clone()], &old[range]),
-                            None => Regs::from_slice(&old[range]),
-                        });
-                    }
-                    chosen
-                }
-            });
+            masks.push(taken);
         }
-        self.state.mask =
-            if all_go_on { entry } else { Some(Mask { packs: union.expect("a switch has arms"), maybe_empty: true }) };
-        let mut regs = brings.expect("a switch has arms");
-        // A result that all arms give alike was perhaps not computed by the arms that were skipped.
-        for (number, (&result, range)) in inst.results.iter().zip(self.ranges_of(&inst.results)).enumerate() {
-            let ends = inst.blocks.iter().filter_map(|&block| program.blocks[block].insts.last());
-            let ends = ends.map(|&end| &program.insts[end]).filter(|end| end.op == Op::Yield);
-            let given: Vec<ValueId> = ends.map(|end| end.operands[number]).collect();
-            if given.len() == inst.blocks.len() && given.iter().all(|&value| value == given[0]) {
-                let own = self.regs_for(result, given[0]);
-                regs[range].copy_from_slice(&own);
-            }
-        }
-        self.hold_all(&inst.results, &regs);
-        if !all_go_on {
-            self.after_leaving();
-        }
-        self.emit.is_open() && goes_on
-    }
-
-    /// Like `choose`, but for a result that only one arm may give: it is taken where that arm has lanes.
-    fn choose_result(&mut self, value: ValueId, masks: &[Reg], new: &[Reg], old: &[Reg]) -> Regs {
-        if !self.shape.axes[value].is_uniform() {
-            return self.choose(value, masks, new, old);
-        }
-        new.iter().zip(old).map(|(&new, &old)| self.choose_scalar(masks, new, old)).collect()
+        masks.extend(left);
+        self.divergent_arms(id, &masks)
     }
 
     // Two versions.
@@ -649,40 +601,14 @@ impl Lower<'_> {
     fn two_versions(&mut self, id: InstId) -> bool {
         let inst = &self.program.insts[id];
         self.spare -= self.weight(inst.blocks[0]).0;
-        let condition = inst.operands[0];
-        let before = self.state.clone();
-        let mark = self.scope();
-        let slow = self.jump_unless_all(condition, true);
-        let mut arrivals = Vec::new();
-        let end = self.block(inst.blocks[0]);
-        if self.emit.is_open() {
-            let brings = self.yielded(id, end);
-            arrivals.push(self.arrival(brings));
-        }
-        self.leave(mark);
-        self.emit.at = slow;
-        self.state = before;
-        let mark = self.scope();
-        let conditions: Regs = (0..self.packs()).map(|pack| self.mask_of(condition, pack)).collect();
-        let goes_on = self.divergent_arms(id, &conditions);
-        if self.emit.is_open() {
-            let brings = inst.results.iter().flat_map(|&result| self.regs_for(result, result)).collect();
-            arrivals.push(self.arrival(brings));
-        }
-        self.leave(mark);
-        if arrivals.is_empty() {
-            return false;
-        }
-        let regs = self.meet(arrivals);
-        self.hold_all(&inst.results.clone(), &regs);
-        goes_on || end.is_some()
-    }
-
-    /// Jumps away unless a condition has this value in all lanes; gives where to.
-    fn jump_unless_all(&mut self, condition: ValueId, holds: bool) -> machine::BlockId {
-        let away = self.emit.block(true);
-        self.require_all(condition, holds, away);
-        away
+        let slow = self.emit.block(true);
+        self.one_of(id, &[self.emit.at, slow], |this, number| {
+            if number == 1 {
+                return this.divergent_if(id);
+            }
+            this.require_all(inst.operands[0], true, slow);
+            this.whole(id, inst.blocks[0])
+        })
     }
 
     /// Jumps to a block unless a condition has this value in all lanes.
@@ -728,8 +654,7 @@ impl Lower<'_> {
         }
         let axes = self.shape.axes[condition];
         let tile = self.shape.tile;
-        let masks: Regs =
-            (0..tile.copies(axes)).map(|copy| self.mask_of(condition, tile.pack_of(axes, copy))).collect();
+        let masks: Regs = tile.packs_of(axes).map(|pack| self.mask_of(condition, pack)).collect();
         if holds {
             self.emit.test_all(&masks);
             leave(self, Code::Jb_rel32_64);
@@ -758,14 +683,15 @@ impl Lower<'_> {
             return None;
         }
         let signed = self.program.ty(a) == Type::I32;
-        // Whether lanes are all below the bound, or all above it.
-        let (below, inclusive) = match (op, holds) {
-            (Op::Lt, true) | (Op::Ge, false) => (true, false),
-            (Op::Le, true) | (Op::Gt, false) => (true, true),
-            (Op::Gt, true) | (Op::Le, false) => (false, false),
-            (Op::Ge, true) | (Op::Lt, false) => (false, true),
+        let op = match (op, holds) {
+            (Op::Lt, true) | (Op::Ge, false) => Op::Lt,
+            (Op::Le, true) | (Op::Gt, false) => Op::Le,
+            (Op::Gt, true) | (Op::Le, false) => Op::Gt,
+            (Op::Ge, true) | (Op::Lt, false) => Op::Ge,
             _ => return None,
         };
+        // Whether lanes are all below the bound, or all above it.
+        let below = matches!(op, Op::Lt | Op::Le);
         // Lanes above the first one are greater if none of them can be the greatest number.
         let greatest = if signed { i64::from(i32::MAX) } else { i64::from(u32::MAX) };
         if !below && self.ranges.of_value(a).high >= greatest {
@@ -783,16 +709,7 @@ impl Lower<'_> {
         let extreme =
             if below { self.emit.lea(at(Base::Reg(first), tile.width() as i32 - 1), Width::Qword) } else { first };
         self.emit.cmp(extreme, bound, Width::Qword);
-        Some(match (below, inclusive, signed) {
-            (true, false, false) => Code::Jb_rel32_64,
-            (true, true, false) => Code::Jbe_rel32_64,
-            (true, false, true) => Code::Jl_rel32_64,
-            (true, true, true) => Code::Jle_rel32_64,
-            (false, false, false) => Code::Ja_rel32_64,
-            (false, true, false) => Code::Jae_rel32_64,
-            (false, false, true) => Code::Jg_rel32_64,
-            (false, true, true) => Code::Jge_rel32_64,
-        })
+        Some(comparison(&op, signed)?.0)
     }
 
     // Loops.
@@ -806,25 +723,13 @@ impl Lower<'_> {
             let packs = self.state.mask.clone().expect("looked at above").packs;
             self.emit.test_none(&packs);
             let (none, some) = self.emit.branch(Code::Je_rel32_64, false, false);
-            let before = self.state.clone();
-            self.emit.at = none;
-            let zeros = self.yielded(id, None);
-            let mut arrivals = vec![self.arrival(zeros)];
-            self.emit.at = some;
-            self.state = before;
-            if let Some(mask) = &mut self.state.mask {
-                mask.maybe_empty = false;
-            }
-            let mark = self.scope();
-            let goes_on = self.loop_inst(id);
-            if self.emit.is_open() {
-                let brings = inst.results.iter().flat_map(|&result| self.regs_for(result, result)).collect();
-                arrivals.push(self.arrival(brings));
-            }
-            self.leave(mark);
-            let regs = self.meet(arrivals);
-            self.hold_all(&inst.results.clone(), &regs);
-            return goes_on;
+            return self.one_of(id, &[none, some], |this, number| {
+                if number == 0 {
+                    return this.give_results(id, None);
+                }
+                this.state.mask = Some(Mask { packs: packs.clone(), maybe_empty: false });
+                this.loop_inst(id)
+            });
         }
         let body = inst.blocks[0];
         let params = program.blocks[body].params.clone();
@@ -837,31 +742,26 @@ impl Lower<'_> {
         let exit = self.emit.block(self.emit.is_cold());
         let ends = self.has_ends(body);
         let carries_mask = divergent || ends;
-        // The mask of those that left comes with them if some have ended instead.
-        let brings_mask = ends;
         let mut results = Regs::new();
         for &result in &inst.results {
             for class in self.classes(result) {
                 results.push(self.emit.param(exit, class));
             }
         }
+        // The mask of those that left comes with them if some have ended instead.
         let mut exit_mask = Regs::new();
-        if brings_mask {
-            for _ in 0..self.packs() {
-                let class = if self.emit.wide() { Class::Mask } else { Class::Vector };
-                exit_mask.push(self.emit.param(exit, class));
-            }
+        if ends {
+            exit_mask.extend((0..self.packs()).map(|_| self.emit.param(exit, self.emit.mask_class())));
         }
         let mark = self.scope();
-        let slow_entry =
-            if divergent && entry_mask.is_none() && !ends { self.fast_loop(id, exit, &entry) } else { None };
-        let entry = match slow_entry {
-            Some((block, params)) => {
-                self.emit.at = block;
-                params
-            }
-            None => entry,
-        };
+        if divergent
+            && entry_mask.is_none()
+            && !ends
+            && let Some((slow, params)) = self.fast_loop(id, exit, &entry)
+        {
+            self.emit.at = slow;
+            entry = params;
+        }
         let together = !divergent && entry_mask.is_none() && !ends;
         if together && let Some(away) = self.check_ahead(id) {
             self.general_loop(id, exit, &entry, divergent, carries_mask);
@@ -883,7 +783,7 @@ impl Lower<'_> {
         self.leave(mark);
         self.emit.at = exit;
         self.state = State { mask: entry_mask, variables: outer_variables };
-        if brings_mask {
+        if ends {
             self.state.mask = Some(Mask { packs: exit_mask, maybe_empty: true });
         }
         self.hold_all(&inst.results, &results);
@@ -896,7 +796,7 @@ impl Lower<'_> {
             }
             return false;
         }
-        if brings_mask {
+        if ends {
             self.after_leaving();
         }
         self.emit.is_open()
@@ -941,7 +841,7 @@ impl Lower<'_> {
         let inst = &program.insts[id];
         let body = inst.blocks[0];
         let params = program.blocks[body].params.clone();
-        let staged = divergent && self.continues_early(body, true);
+        let staged = divergent && continues_early(program, body);
         // Variables: results of those that have left, who they are; parameters of those that continue, and who they are.
         let mut variables = Regs::new();
         if divergent {
@@ -1047,19 +947,10 @@ impl Lower<'_> {
         self.loops.push(EnclosingLoop::together(id, header, exit));
         let mark = self.scope();
         self.insts(&insts[..position]);
-        let condition = test.operands[0];
-        let away = self.jump_unless_all(condition, !leaves_when);
+        let away = self.emit.block(true);
+        self.require_all(test.operands[0], !leaves_when, away);
         self.emit.origin = origin(insts[position]);
-        let end = self.block(stays);
-        let mut goes_on = self.emit.is_open();
-        if let Some(end) = end {
-            let mut regs = Regs::new();
-            for (&result, &given) in test.results.iter().zip(&program.insts[end].operands) {
-                regs.extend(self.regs_for(result, given));
-            }
-            self.hold_all(&test.results, &regs);
-            goes_on = self.insts(&insts[position + 1..]);
-        }
+        let goes_on = self.whole(insts[position], stays) && self.insts(&insts[position + 1..]);
         debug_assert!(!goes_on && !self.emit.is_open(), "a body ends by leaving or continuing");
         self.leave(mark);
         self.loops.pop();
@@ -1097,36 +988,19 @@ impl Lower<'_> {
         })
     }
 
+    /// Whether lanes leave or continue the innermost loop, or end, in a block.
     fn leaves_at_all(&self, block: BlockId) -> bool {
-        self.program.blocks[block].insts.iter().any(|&id| match self.program.insts[id].op {
-            Op::Break | Op::Continue | Op::Return | Op::Trap => true,
-            Op::Loop => false,
-            _ => self.program.insts[id].blocks.iter().any(|&nested| self.leaves_at_all(nested)),
-        })
+        let exits = exits_of(self.program, block);
+        !exits.breaks.is_empty() || !exits.continues.is_empty() || self.has_ends(block)
     }
 
     pub(super) fn has_loop(&self, block: BlockId) -> bool {
-        self.program.blocks[block].insts.iter().any(|&id| {
-            let inst = &self.program.insts[id];
-            inst.op == Op::Loop || inst.blocks.iter().any(|&nested| self.has_loop(nested))
-        })
+        self.program.contains(block, |op| *op == Op::Loop)
     }
 
     /// Whether lanes may end in a block.
     fn has_ends(&self, block: BlockId) -> bool {
-        self.program.blocks[block].insts.iter().any(|&id| {
-            let inst = &self.program.insts[id];
-            matches!(inst.op, Op::Return | Op::Trap) || inst.blocks.iter().any(|&nested| self.has_ends(nested))
-        })
-    }
-
-    /// Whether a loop is continued anywhere but at the very end of its body, by some lanes only.
-    fn continues_early(&self, block: BlockId, is_body: bool) -> bool {
-        self.program.blocks[block].insts.iter().any(|&id| match self.program.insts[id].op {
-            Op::Continue => !is_body,
-            Op::Loop => false,
-            _ => self.program.insts[id].blocks.iter().any(|&nested| self.continues_early(nested, false)),
-        })
+        self.program.contains(block, |op| matches!(op, Op::Return | Op::Trap))
     }
 
     fn innermost(&self) -> &EnclosingLoop {
@@ -1153,25 +1027,42 @@ impl Lower<'_> {
             self.emit.jump(exit, &given);
             return;
         }
-        let masks = self.active_packs();
-        let ranges = self.ranges_of(&results);
-        let end = ranges.last().map_or(0, |range| range.end);
-        for (&result, range) in results.iter().zip(ranges) {
-            let old = Regs::from_slice(&self.state.variables[range.clone()]);
-            let chosen = self.choose(result, &masks, &given[range.clone()], &old);
-            self.state.variables[range].copy_from_slice(&chosen);
-        }
+        let end = self.put_aside(&results, &given, 0, false);
         if self.has_ends(program.insts[target].blocks[0]) {
-            let range = end..end + self.packs();
-            let old = Regs::from_slice(&self.state.variables[range.clone()]);
-            let union = self.union(&old, &masks);
-            self.state.variables[range].copy_from_slice(&union);
+            self.put_active_aside(end);
         }
         self.nobody();
         if depth == 0 && !self.innermost().staged {
             // All that were left have left.
             self.exit_loop();
         }
+    }
+
+    /// Puts what the active lanes give for some values into variables of the loop, from the first of these on; gives the next one.
+    fn put_aside(&mut self, values: &[ValueId], given: &[Reg], first: usize, carried: bool) -> usize {
+        let masks = self.active_packs();
+        let mut from = 0;
+        for &value in values {
+            let count = if carried { self.carried_classes(value).len() } else { self.classes(value).len() };
+            let (own, place) = (&given[from..from + count], first + from..first + from + count);
+            let old = Regs::from_slice(&self.state.variables[place.clone()]);
+            // All that bring first lanes of a linear value bring the same.
+            let chosen = match carried && self.is_linear(value) {
+                true => Regs::from_slice(own),
+                false => self.choose(value, &masks, own, &old),
+            };
+            self.state.variables[place].copy_from_slice(&chosen);
+            from += count;
+        }
+        first + from
+    }
+
+    /// Adds the active lanes to those that variables of the loop tell of.
+    fn put_active_aside(&mut self, first: usize) {
+        let place = first..first + self.packs();
+        let (old, masks) = (Regs::from_slice(&self.state.variables[place.clone()]), self.active_packs());
+        let union = self.union(&old, &masks);
+        self.state.variables[place].copy_from_slice(&union);
     }
 
     /// Leaves the innermost loop, which is divergent, for good: nobody is in it any more.
@@ -1229,25 +1120,8 @@ impl Lower<'_> {
         let staging = results + ended;
         if staged {
             if let Some(given) = &given {
-                let masks = self.active_packs();
-                let mut position = staging;
-                let mut from = 0;
-                for &param in &params {
-                    let count = self.carried_classes(param).len();
-                    let old = Regs::from_slice(&self.state.variables[position..position + count]);
-                    let given = &given[from..from + count];
-                    // All that bring first lanes of a linear value bring the same.
-                    let chosen = match self.is_linear(param) {
-                        true => Regs::from_slice(given),
-                        false => self.choose(param, &masks, given, &old),
-                    };
-                    self.state.variables[position..position + count].copy_from_slice(&chosen);
-                    position += count;
-                    from += count;
-                }
-                let old = Regs::from_slice(&self.state.variables[position..]);
-                let union = self.union(&old, &masks);
-                self.state.variables[position..].copy_from_slice(&union);
+                let end = self.put_aside(&params, given, staging, true);
+                self.put_active_aside(end);
             }
             self.nobody();
             if depth > 0 {
@@ -1336,10 +1210,7 @@ impl Lower<'_> {
         self.service(Site::Poll { span: self.program.insts[id].span });
         let stopped = self.emit.load_scalar(at(Base::Context, service::STOPPED), Width::Dword);
         self.emit.test(stopped);
-        let (stop, again) = self.emit.branch(Code::Jne_rel32_64, true, true);
-        self.emit.at = stop;
-        self.emit.jump(self.stop, &[]);
-        self.emit.at = again;
+        self.emit.skip_to(self.stop, Code::Jne_rel32_64);
         let renewed = left.map(|_| self.emit.load_scalar(at(Base::Context, service::BUDGET), Width::Dword));
         self.emit.jump(join, renewed.as_slice());
         self.emit.at = join;

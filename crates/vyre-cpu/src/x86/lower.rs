@@ -108,6 +108,8 @@ pub(super) struct Place {
     pub(super) local: [Option<Reg>; 3],
     /// Index of the first invocation in the workgroup, or in what the call executes if workgroups are merged.
     pub(super) position: Option<Reg>,
+    /// How many invocations there are, if workgroups are merged.
+    pub(super) end: Option<Reg>,
     /// The number of the tile in its workgroup, and what it keeps, if there are several segments.
     pub(super) number: Option<Reg>,
     pub(super) kept: Option<Reg>,
@@ -286,9 +288,7 @@ impl Lower<'_> {
         let program = self.program;
         let size: u32 = program.workgroup_size.iter().product();
         let tile = self.shape.tile;
-        let mut waiting = false;
-        program.walk(|inst, _| waiting |= waits(&program.insts[inst].op));
-        self.split = waiting && size > tile.size();
+        self.split = program.contains(program.body, waits) && size > tile.size();
         if self.split {
             self.plan_segments();
         }
@@ -305,7 +305,7 @@ impl Lower<'_> {
 
         if tile.layout == Layout::Merged {
             self.find_group();
-            self.tiles_of_run(body);
+            self.segment(body, &[]);
             self.finish();
             // Workgroups are not gone through one by one.
             self.emit.at = self.group_end;
@@ -313,8 +313,7 @@ impl Lower<'_> {
             return;
         }
         let header = self.emit.block(false);
-        self.emit.jump(header, &[]);
-        self.emit.at = header;
+        self.emit.enter(header);
         let mark = self.scope();
         self.find_group();
         self.clear_memory();
@@ -363,7 +362,6 @@ impl Lower<'_> {
             emit.push(Code::Inc_rm32, &[context(offset)], true);
         };
         inc(&mut self.emit, service::FIRST);
-        let done = self.emit.block(false);
         let more = self.emit.block(false);
         // Another workgroup along x, or the start of the next row, or of the next plane.
         let [x, y, z] = [0, 1, 2].map(|axis| service::GROUP + 4 * axis);
@@ -371,25 +369,16 @@ impl Lower<'_> {
             inc(&mut self.emit, axis);
             let at_axis = self.emit.load_scalar(at(Base::Context, axis), Width::Dword);
             self.emit.cmp(at_axis, at(Base::Context, axis - service::GROUP + service::COUNTS), Width::Dword);
-            let (inside, outside) = self.emit.branch(Code::Jb_rel32_64, false, false);
-            self.emit.at = inside;
-            self.emit.jump(more, &[]);
-            self.emit.at = outside;
+            self.emit.skip_to(more, Code::Jb_rel32_64);
             let zero = self.emit.immediate(0);
             self.emit.store_scalar(at(Base::Context, axis), zero, Width::Dword);
             if next == z {
                 inc(&mut self.emit, z);
             }
         }
-        self.emit.jump(more, &[]);
-        self.emit.at = more;
+        self.emit.enter(more);
         self.emit.push(Code::Dec_rm32, &[context(service::GROUPS)], true);
-        let (again, out) = self.emit.branch(Code::Jne_rel32_64, false, false);
-        self.emit.at = again;
-        self.emit.jump(header, &[]);
-        self.emit.at = out;
-        self.emit.jump(done, &[]);
-        self.emit.at = done;
+        self.emit.skip_to(header, Code::Jne_rel32_64);
         self.finish();
     }
 
@@ -489,16 +478,13 @@ impl Lower<'_> {
         let tile = self.shape.tile;
         let ty = self.program.ty(to);
         let mut regs = Regs::new();
-        for copy in 0..tile.copies(axes) {
-            let pack = tile.pack_of(axes, copy);
+        for pack in tile.packs_of(axes) {
             if !axes.meets(Axes::LANE) {
                 regs.push(if ty.is_float() { self.vector(from, pack, 0) } else { self.scalar(from, pack) });
             } else if ty == Type::Bool {
                 regs.push(self.mask_of(from, pack));
             } else {
-                for half in 0..if ty.bits() == 64 { 2 } else { 1 } {
-                    regs.push(self.vector(from, pack, half));
-                }
+                regs.extend(self.halves(from, pack));
             }
         }
         if self.is_linear(to) {
@@ -559,6 +545,12 @@ impl Lower<'_> {
         self.cached.insert((value, copy), vector);
         self.log.push(Cached::Vector((value, copy)));
         vector
+    }
+
+    /// A value in the lanes of a pack: one register, or two if lanes have 64 bits.
+    pub(super) fn halves(&mut self, value: ValueId, pack: usize) -> SmallVec<[Reg; 2]> {
+        let count = if self.program.ty(value).bits() == 64 { 2 } else { 1 };
+        (0..count).map(|half| self.vector(value, pack, half)).collect()
     }
 
     /// A bool in the lanes of a pack.

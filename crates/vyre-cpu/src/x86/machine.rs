@@ -156,123 +156,116 @@ pub(crate) struct Function {
     pub(crate) wide: bool,
 }
 
+/// How a register takes part in an instruction.
+pub(crate) enum Role {
+    Use(Reg),
+    Def(Reg),
+    /// Written to the register of the one before.
+    Reuse(Reg),
+    /// What the one before is in is overwritten.
+    Consumed,
+    FixedUse(Reg, Register),
+    FixedDef(Reg, Register),
+}
+
 impl Inst {
-    /// Calls `read` with each register that it reads.
-    pub(crate) fn reads(&self, mut read: impl FnMut(Reg)) {
+    /// Lists registers: first those in the encoding, an address as its base and index and an update as what is read and what is
+    /// written, then the mask, twice if it is overwritten, then those of implicit operands.
+    pub(crate) fn roles(&self, mut add: impl FnMut(Role)) {
         for operand in &self.operands {
             match *operand {
-                Operand::Use(reg, _) | Operand::Update { from: reg, .. } => read(reg),
+                Operand::Def(reg, _) => add(Role::Def(reg)),
+                Operand::Use(reg, _) => add(Role::Use(reg)),
+                Operand::Update { from, to, .. } => {
+                    add(Role::Use(from));
+                    add(Role::Reuse(to));
+                }
+                Operand::Byte(_) | Operand::Dword(_) | Operand::Qword(_) => {}
                 Operand::Memory(address) => {
                     if let Base::Reg(reg) = address.base {
-                        read(reg);
+                        add(Role::Use(reg));
                     }
                     if let Some((reg, _, _)) = address.index {
-                        read(reg);
+                        add(Role::Use(reg));
                     }
                 }
-                Operand::Def(..) | Operand::Byte(_) | Operand::Dword(_) | Operand::Qword(_) => {}
             }
         }
         if let Some(reg) = self.mask {
-            read(reg);
+            add(Role::Use(reg));
+            if self.consumes_mask() {
+                add(Role::Consumed);
+            }
         }
         for implicit in &self.implicit {
             match *implicit {
-                Implicit::Use(reg, _) => read(reg),
-                Implicit::Def(..) => {}
+                Implicit::Use(reg, register) => add(Role::FixedUse(reg, register)),
+                Implicit::Def(reg, register) => add(Role::FixedDef(reg, register)),
             }
         }
     }
 
+    /// Calls `read` with each register that it reads.
+    pub(crate) fn reads(&self, mut read: impl FnMut(Reg)) {
+        self.roles(|role| match role {
+            Role::Use(reg) | Role::FixedUse(reg, _) => read(reg),
+            Role::Def(_) | Role::Reuse(_) | Role::Consumed | Role::FixedDef(..) => {}
+        });
+    }
+
     /// Calls `write` with each register that it writes.
     pub(crate) fn writes(&self, mut write: impl FnMut(Reg)) {
-        for operand in &self.operands {
-            match *operand {
-                Operand::Def(reg, _) | Operand::Update { to: reg, .. } => write(reg),
-                Operand::Use(..) | Operand::Byte(_) | Operand::Dword(_) | Operand::Qword(_) | Operand::Memory(_) => {}
-            }
-        }
-        for implicit in &self.implicit {
-            match *implicit {
-                Implicit::Def(reg, _) => write(reg),
-                Implicit::Use(..) => {}
-            }
-        }
+        self.roles(|role| match role {
+            Role::Def(reg) | Role::Reuse(reg) | Role::FixedDef(reg, _) => write(reg),
+            Role::Use(_) | Role::Consumed | Role::FixedUse(..) => {}
+        });
     }
 
     /// Whether it overwrites its mask: gathers and scatters with AVX-512 clear the bits of the lanes they have done. They are
     /// the only instructions with a mask and a vector in an address.
     pub(crate) fn consumes_mask(&self) -> bool {
-        self.mask.is_some()
-            && self.operands.iter().any(|operand| match operand {
-                Operand::Memory(address) => {
-                    matches!(address.index, Some((_, Width::Xmm | Width::Ymm | Width::Zmm, _)))
-                }
-                Operand::Def(..)
-                | Operand::Use(..)
-                | Operand::Update { .. }
-                | Operand::Byte(_)
-                | Operand::Dword(_)
-                | Operand::Qword(_) => false,
-            })
+        let vectors = |operand: &Operand| match operand {
+            Operand::Memory(address) => matches!(address.index, Some((_, Width::Xmm | Width::Ymm | Width::Zmm, _))),
+            _ => false,
+        };
+        self.mask.is_some() && self.operands.iter().any(vectors)
+    }
+}
+
+impl Block {
+    /// The blocks that it leads to.
+    pub(crate) fn successors(&self) -> SmallVec<[BlockId; 2]> {
+        match &self.end {
+            End::Jump(edge) => SmallVec::from_slice(&[edge.to]),
+            End::Branch { taken, other, .. } => SmallVec::from_slice(&[*taken, *other]),
+            End::Return | End::Open => SmallVec::new(),
+        }
     }
 }
 
 impl Function {
-    /// Finds a register that is read where it has no value on some way from the entry: the origin of the instruction that
-    /// reads it, and the register. It explains why registers cannot be allocated.
-    pub(crate) fn unwritten(&self) -> Option<(u32, Reg)> {
-        let count = self.classes.len();
-        let successors = |block: &Block| -> SmallVec<[BlockId; 2]> {
-            match &block.end {
-                End::Jump(edge) => SmallVec::from_slice(&[edge.to]),
-                End::Branch { taken, other, .. } => SmallVec::from_slice(&[*taken, *other]),
-                End::Return | End::Open => SmallVec::new(),
-            }
-        };
-        // Registers that have a value at the start of each block that was reached.
-        let mut known: Vec<Option<Vec<bool>>> = vec![None; self.blocks.len()];
-        known[0] = Some(vec![false; count]);
-        let mut pending = vec![0];
-        while let Some(number) = pending.pop() {
-            let block = &self.blocks[number];
-            let mut written = known[number].clone().expect("reached");
-            block.params.iter().for_each(|param| written[param.0 as usize] = true);
-            block.insts.iter().for_each(|inst| inst.writes(|reg| written[reg.0 as usize] = true));
-            for next in successors(block) {
-                let next = next.0 as usize;
-                let merged: Vec<bool> = match &known[next] {
-                    None => written.clone(),
-                    Some(old) => old.iter().zip(&written).map(|(old, new)| *old && *new).collect(),
-                };
-                if known[next].as_ref() != Some(&merged) {
-                    known[next] = Some(merged);
-                    pending.push(next);
-                }
-            }
-        }
-        for (block, known) in self.blocks.iter().zip(known) {
-            let Some(mut written) = known else { continue };
-            block.params.iter().for_each(|param| written[param.0 as usize] = true);
-            for inst in &block.insts {
-                let mut missing = None;
-                inst.reads(|reg| {
-                    if !written[reg.0 as usize] {
-                        missing = Some((inst.origin, reg));
+    /// The blocks that can be reached, each after those it leads to except along edges that close a loop. Of the successors of a
+    /// branch, the one with the lower number comes last: who builds a function makes the body of a loop before what follows it,
+    /// so that loops stay together.
+    pub(crate) fn postorder(&self) -> Vec<BlockId> {
+        let mut order = Vec::new();
+        let mut seen = vec![false; self.blocks.len()];
+        seen[0] = true;
+        // Blocks on the way, with how many of their successors were visited.
+        let mut path = vec![(BlockId(0), 0)];
+        while let Some((block, next)) = path.pop() {
+            let mut successors = self.blocks[block.0 as usize].successors();
+            successors.sort_unstable_by_key(|block| std::cmp::Reverse(block.0));
+            match successors.get(next) {
+                Some(&successor) => {
+                    path.push((block, next + 1));
+                    if !std::mem::replace(&mut seen[successor.0 as usize], true) {
+                        path.push((successor, 0));
                     }
-                });
-                if missing.is_some() {
-                    return missing;
                 }
-                inst.writes(|reg| written[reg.0 as usize] = true);
-            }
-            if let End::Jump(edge) = &block.end {
-                let last = block.insts.last().map_or(0, |inst| inst.origin);
-                if let Some(&reg) = edge.arguments.iter().find(|reg| !written[reg.0 as usize]) {
-                    return Some((last, reg));
-                }
+                None => order.push(block),
             }
         }
-        None
+        order
     }
 }

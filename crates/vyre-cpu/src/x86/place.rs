@@ -44,18 +44,12 @@ impl Lower<'_> {
         }
         match tile.layout {
             Layout::Rows => self.place_in_rows(&inst.op, result),
-            Layout::Linear => {
+            Layout::Linear | Layout::Merged => {
                 let position = self.place.position.expect("runs have a position");
                 let first = match inst.op {
-                    Op::GlobalIndex => self.sum(self.group_first, Some(position)).expect("two numbers"),
-                    _ => position,
+                    ref op if tile.layout == Layout::Linear && *op != Op::GlobalIndex => position,
+                    _ => self.sum(self.group_first, Some(position)).expect("two numbers"),
                 };
-                let lanes = self.run_of(first);
-                self.place_by_index(&inst.op, result, first, &lanes, position);
-            }
-            Layout::Merged => {
-                let position = self.place.position.expect("runs have a position");
-                let first = self.sum(self.group_first, Some(position)).expect("two numbers");
                 let lanes = self.run_of(first);
                 self.place_by_index(&inst.op, result, first, &lanes, position);
             }
@@ -186,11 +180,7 @@ impl Lower<'_> {
                 regs.extend_from_slice(lanes);
                 regs.push(first);
             }
-            Op::LocalIndex if !merged => {
-                regs.extend_from_slice(lanes);
-                regs.push(position);
-            }
-            Op::LocalId(Axis::X) if !merged && self.is_linear(result) => {
+            Op::LocalIndex | Op::LocalId(Axis::X) if !merged && self.is_linear(result) => {
                 regs.extend_from_slice(lanes);
                 regs.push(position);
             }

@@ -60,17 +60,7 @@ fn keeps_flags(code: Code) -> bool {
 /// Drops blocks that cannot be reached from the entry.
 fn remove_unreachable(function: &mut Function) {
     let mut reached = vec![false; function.blocks.len()];
-    let mut work = vec![BlockId(0)];
-    while let Some(block) = work.pop() {
-        if std::mem::replace(&mut reached[block.0 as usize], true) {
-            continue;
-        }
-        match &function.blocks[block.0 as usize].end {
-            End::Jump(edge) => work.push(edge.to),
-            End::Branch { taken, other, .. } => work.extend([*taken, *other]),
-            End::Return | End::Open => {}
-        }
-    }
+    function.postorder().iter().for_each(|block| reached[block.0 as usize] = true);
     if reached.iter().all(|&reached| reached) {
         return;
     }

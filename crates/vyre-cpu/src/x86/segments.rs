@@ -25,8 +25,7 @@ impl Lower<'_> {
         self.tile_end = self.emit.block(false);
         if self.ended_slot.is_some() {
             for _ in 0..self.shape.tile.packs() {
-                let class = if self.emit.wide() { Class::Mask } else { Class::Vector };
-                self.emit.param(self.tile_end, class);
+                self.emit.param(self.tile_end, self.emit.mask_class());
             }
         }
         let mark = self.scope();
@@ -71,40 +70,11 @@ impl Lower<'_> {
             // If everybody has ended, what they would have decided is not known any more.
             let left = self.emit.load_scalar(left, Width::Dword);
             self.emit.test(left);
-            let (nobody, somebody) = self.emit.branch(Code::Je_rel32_64, false, false);
-            self.emit.at = nobody;
-            self.emit.jump(self.group_end, &[]);
-            self.emit.at = somebody;
+            self.emit.skip_to(self.group_end, Code::Je_rel32_64);
         }
     }
 
-    /// Executes a block for all invocations of merged workgroups.
-    pub(super) fn tiles_of_run(&mut self, insts: &[InstId]) {
-        let outer = self.emit.block(false);
-        self.tile_end = self.emit.block(false);
-        let end = self.emit.load_scalar(at(Base::Context, service::POSITIONS), Width::Dword);
-        let header = self.emit.block(false);
-        let position = self.emit.param(header, Class::Scalar);
-        let zero = self.emit.immediate(0);
-        self.emit.jump(header, &[zero]);
-        self.emit.at = header;
-        self.place = Place { position: Some(position), ..Place::default() };
-        if self.has_private() {
-            self.service(Site::ClearTile);
-        }
-        self.run_until(insts, &[], end);
-        self.emit.at = self.tile_end;
-        let next = self.emit.lea(at(Base::Reg(position), self.shape.tile.width() as i32), Width::Dword);
-        self.emit.cmp(next, end, Width::Dword);
-        let (more, done) = self.emit.branch(Code::Jb_rel32_64, false, false);
-        self.emit.at = more;
-        self.emit.jump(header, &[next]);
-        self.emit.at = done;
-        self.emit.jump(outer, &[]);
-        self.emit.at = outer;
-    }
-
-    /// Opens the loops over the tiles of a workgroup; gives where the code was before.
+    /// Opens the loops over the tiles of a workgroup, or of all if they are merged; gives where the code was before.
     fn open_tiles(&mut self) -> (Place, Vec<TileLoop>) {
         let (tile, size) = (self.shape.tile, self.program.workgroup_size);
         let (place, steps) = match tile.layout {
@@ -112,10 +82,15 @@ impl Lower<'_> {
                 let (local, steps) = self.tile_loops(&[(size[0], tile.width()), (size[1], tile.rows), (size[2], 1)]);
                 (Place { local: [local[0], local[1], local[2]], ..Place::default() }, steps)
             }
-            Layout::Linear | Layout::Merged => {
+            Layout::Linear => {
                 let (local, steps) = self.tile_loops(&[(size.iter().product(), tile.width())]);
                 let position = local[0].unwrap_or_else(|| self.emit.immediate(0));
                 (Place { position: Some(position), ..Place::default() }, steps)
+            }
+            Layout::Merged => {
+                let end = self.emit.load_scalar(at(Base::Context, service::POSITIONS), Width::Dword);
+                let step = self.tile_loop(Some(end), 0, tile.width());
+                (Place { position: Some(step.counter), end: Some(end), ..Place::default() }, vec![step])
             }
         };
         let outer = std::mem::replace(&mut self.place, place);
@@ -133,25 +108,30 @@ impl Lower<'_> {
             if end <= step {
                 continue;
             }
-            let zero = self.emit.immediate(0);
-            let header = self.emit.block(false);
-            let counter = self.emit.param(header, Class::Scalar);
-            self.emit.jump(header, &[zero]);
-            self.emit.at = header;
-            counters[position] = Some(counter);
-            loops.push(TileLoop { header, counter, end, step });
+            loops.push(self.tile_loop(None, end, step));
+            counters[position] = loops.last().map(|step| step.counter);
         }
         (counters, loops)
     }
 
+    /// Opens a loop to an end that the code knows, or to a known one.
+    fn tile_loop(&mut self, found: Option<Reg>, end: u32, step: u32) -> TileLoop {
+        let zero = self.emit.immediate(0);
+        let header = self.emit.block(false);
+        let counter = self.emit.param(header, Class::Scalar);
+        self.emit.jump(header, &[zero]);
+        self.emit.at = header;
+        TileLoop { header, counter, found, end, step }
+    }
+
     fn next_tile(&mut self, mut loops: Vec<TileLoop>, outer: machine::BlockId) {
-        while let Some(TileLoop { header, counter, end, step }) = loops.pop() {
+        while let Some(TileLoop { header, counter, found, end, step }) = loops.pop() {
             let next = self.emit.lea(at(Base::Reg(counter), step as i32), Width::Dword);
-            self.emit.cmp_immediate(next, end as i32, Width::Dword);
-            let (more, done) = self.emit.branch(Code::Jb_rel32_64, false, false);
-            self.emit.at = more;
-            self.emit.jump(header, &[next]);
-            self.emit.at = done;
+            match found {
+                Some(end) => self.emit.cmp(next, end, Width::Dword),
+                None => self.emit.cmp_immediate(next, end as i32, Width::Dword),
+            }
+            self.emit.jump_if(Code::Jb_rel32_64, header, &[next]);
         }
         self.emit.jump(outer, &[]);
     }
@@ -160,7 +140,9 @@ impl Lower<'_> {
     fn run(&mut self, insts: &[InstId], kept: &[ValueId]) {
         let tile = self.shape.tile;
         let size: u32 = self.program.workgroup_size.iter().product();
-        if tile.layout == Layout::Linear && !size.is_multiple_of(tile.width()) {
+        if let Some(end) = self.place.end {
+            self.run_until(insts, kept, end);
+        } else if tile.layout == Layout::Linear && !size.is_multiple_of(tile.width()) {
             let end = self.emit.immediate(u64::from(size));
             self.run_until(insts, kept, end);
         } else {
@@ -364,10 +346,8 @@ impl Lower<'_> {
         if by == 1 {
             return a;
         }
-        let (to, by) = (self.emit.reg(Class::Scalar), machine::Operand::Dword(by as i32));
-        let operands = [machine::Operand::Def(to, Width::Dword), machine::Operand::Use(a, Width::Dword), by];
-        self.emit.push(Code::Imul_r32_rm32_imm32, &operands, false);
-        to
+        let sources = [machine::Operand::Use(a, Width::Dword), machine::Operand::Dword(by as i32)];
+        self.emit.make(Code::Imul_r32_rm32_imm32, Class::Scalar, Width::Dword, &sources)
     }
 
     fn kept_address(&self, offset: i32) -> machine::Address {
@@ -480,8 +460,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Executes a block of which parts wait for the whole workgroup.
-    pub(super) fn group_block(&mut self, block: BlockId, owner: Option<InstId>) {
+    /// Executes a block of which parts wait for the whole workgroup; gives what it yields that is not in memory, if it is an arm.
+    pub(super) fn group_block(&mut self, block: BlockId, owner: Option<InstId>) -> Option<Regs> {
         let program = self.program;
         let insts = program.blocks[block].insts.clone();
         let mut pending: Vec<InstId> = Vec::new();
@@ -522,8 +502,7 @@ impl Lower<'_> {
                 Op::Yield => {
                     let owner = owner.expect("the body does not yield");
                     let results = program.insts[owner].results.clone();
-                    self.hand_over(&mut pending, &results, &inst.operands);
-                    return;
+                    return Some(self.hand_over(&mut pending, &results, &inst.operands));
                 }
                 Op::Break => {
                     let target = self.group_loops().inst;
@@ -531,7 +510,6 @@ impl Lower<'_> {
                     let arguments = self.hand_over(&mut pending, &results, &inst.operands);
                     let exit = self.group_loops().exit;
                     self.emit.jump(exit, &arguments);
-                    return;
                 }
                 Op::Continue => {
                     let target = self.group_loops().inst;
@@ -542,7 +520,6 @@ impl Lower<'_> {
                     self.poll(target, None);
                     let header = self.group_loops().header;
                     self.emit.jump(header, &arguments);
-                    return;
                 }
                 Op::Return | Op::Trap => {
                     if inst.op == Op::Trap {
@@ -550,11 +527,11 @@ impl Lower<'_> {
                     }
                     self.flush(&mut pending);
                     self.emit.jump(self.group_end, &[]);
-                    return;
                 }
                 op => unreachable!("`{}` does not wait", op.row().name),
             }
         }
+        None
     }
 
     fn group_loops(&self) -> &EnclosingLoop {
@@ -629,34 +606,26 @@ impl Lower<'_> {
         let program = self.program;
         let inst = &program.insts[id];
         let join = self.emit.block(false);
-        let shared: Vec<ValueId> =
-            inst.results.iter().copied().filter(|&result| self.shape.axes[result].is_of_group()).collect();
-        let mut params = Regs::new();
-        for &result in &shared {
-            for class in self.classes(result) {
-                params.push(self.emit.param(join, class));
-            }
-        }
+        self.hold_shared(join, &inst.results);
         for (&arm, &block) in arms.iter().zip(&inst.blocks) {
             self.emit.at = arm;
             let mark = self.scope();
-            let last = *program.blocks[block].insts.last().expect("a block ends");
-            self.group_block(block, Some(id));
-            if self.emit.is_open() {
-                let end = &program.insts[last];
-                debug_assert_eq!(end.op, Op::Yield);
-                let mut arguments = Regs::new();
-                for (&result, &given) in inst.results.iter().zip(&end.operands) {
-                    if self.shape.axes[result].is_of_group() {
-                        arguments.extend(self.regs_for(result, given));
-                    }
-                }
+            if let Some(arguments) = self.group_block(block, Some(id)) {
                 self.emit.jump(join, &arguments);
             }
             self.leave(mark);
         }
         self.emit.at = join;
-        self.hold_all(&shared, &params);
+    }
+
+    /// Gives a block parameters for those of some values that are the same for the workgroup.
+    fn hold_shared(&mut self, block: machine::BlockId, values: &[ValueId]) {
+        for &value in values {
+            if self.shape.axes[value].is_of_group() {
+                let regs: Regs = self.classes(value).into_iter().map(|class| self.emit.param(block, class)).collect();
+                self.hold(value, &regs);
+            }
+        }
     }
 
     fn group_loop(&mut self, id: InstId) {
@@ -666,17 +635,8 @@ impl Lower<'_> {
         let params = program.blocks[body].params.clone();
         let entry = self.hand_over(&mut Vec::new(), &params, &inst.operands);
         let (header, exit) = (self.emit.block(false), self.emit.block(false));
-        let hold = |this: &mut Self, block, values: &[ValueId]| {
-            for &value in values {
-                if this.shape.axes[value].is_of_group() {
-                    let regs: Regs =
-                        this.classes(value).into_iter().map(|class| this.emit.param(block, class)).collect();
-                    this.hold(value, &regs);
-                }
-            }
-        };
-        hold(self, header, &params);
-        hold(self, exit, &inst.results);
+        self.hold_shared(header, &params);
+        self.hold_shared(exit, &inst.results);
         self.emit.jump(header, &entry);
         self.emit.at = header;
         self.loops.push(EnclosingLoop::together(id, header, exit));
@@ -753,6 +713,8 @@ impl Lower<'_> {
 struct TileLoop {
     header: machine::BlockId,
     counter: Reg,
+    /// The end, if it is not known before.
+    found: Option<Reg>,
     end: u32,
     step: u32,
 }
@@ -768,21 +730,15 @@ fn is_of_group(program: &Program, id: InstId) -> bool {
 }
 
 fn has_wait(program: &Program, block: BlockId) -> bool {
-    program.blocks[block].insts.iter().any(|&id| {
-        let inst = &program.insts[id];
-        waits(&inst.op) || inst.blocks.iter().any(|&nested| has_wait(program, nested))
-    })
+    program.contains(block, waits)
 }
 
 /// Whether a loop around this instruction is left or continued from inside it. The caller only asks where the innermost loop
 /// is one of the workgroup.
 fn leaves_group_loop(program: &Program, id: InstId) -> bool {
     program.insts[id].blocks.iter().any(|&block| {
-        program.blocks[block].insts.iter().any(|&nested| match program.insts[nested].op {
-            Op::Break | Op::Continue => true,
-            Op::Loop => false,
-            _ => leaves_group_loop(program, nested),
-        })
+        let exits = exits_of(program, block);
+        !exits.breaks.is_empty() || !exits.continues.is_empty()
     })
 }
 

@@ -37,6 +37,23 @@ mod integer {
     pub(super) const GT: u8 = 6;
 }
 
+/// What jumps, and what sets a byte, if a comparison of scalars holds.
+pub(super) fn comparison(op: &Op, signed: bool) -> Option<(Code, Code)> {
+    Some(match (op, signed) {
+        (Op::Eq, _) => (Code::Je_rel32_64, Code::Sete_rm8),
+        (Op::Ne, _) => (Code::Jne_rel32_64, Code::Setne_rm8),
+        (Op::Lt, true) => (Code::Jl_rel32_64, Code::Setl_rm8),
+        (Op::Le, true) => (Code::Jle_rel32_64, Code::Setle_rm8),
+        (Op::Gt, true) => (Code::Jg_rel32_64, Code::Setg_rm8),
+        (Op::Ge, true) => (Code::Jge_rel32_64, Code::Setge_rm8),
+        (Op::Lt, false) => (Code::Jb_rel32_64, Code::Setb_rm8),
+        (Op::Le, false) => (Code::Jbe_rel32_64, Code::Setbe_rm8),
+        (Op::Gt, false) => (Code::Ja_rel32_64, Code::Seta_rm8),
+        (Op::Ge, false) => (Code::Jae_rel32_64, Code::Setae_rm8),
+        _ => return None,
+    })
+}
+
 /// An instruction being selected for one pack.
 struct Pack<'a> {
     id: InstId,
@@ -57,8 +74,7 @@ impl Lower<'_> {
         let tile = self.shape.tile;
         let in_lanes = axes.meets(Axes::LANE);
         let mut regs = Regs::new();
-        for copy in 0..tile.copies(axes) {
-            let pack = tile.pack_of(axes, copy);
+        for pack in tile.packs_of(axes) {
             if !in_lanes && let Some(reg) = self.compute_scalar(&inst.op, class, ty, &inst.operands, pack) {
                 regs.push(reg);
                 continue;
@@ -155,10 +171,8 @@ impl Lower<'_> {
                     }
                     None => {
                         let count = self.scalar(operands[1], pack);
-                        let to = self.emit.reg(Class::Scalar);
-                        let operands = [Operand::Def(to, width), Operand::Use(a, width), Operand::Use(count, width)];
-                        self.emit.push(pick(Code::$rr32, Code::$rr64), &operands, false);
-                        to
+                        let sources = [Operand::Use(a, width), Operand::Use(count, width)];
+                        self.emit.make(pick(Code::$rr32, Code::$rr64), Class::Scalar, width, &sources)
                     }
                 }
             }};
@@ -232,18 +246,7 @@ impl Lower<'_> {
             Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge => {
                 let (a, b) = both!();
                 self.emit.cmp(a, b, width);
-                self.emit.set(match (op, signed) {
-                    (Op::Eq, _) => Code::Sete_rm8,
-                    (Op::Ne, _) => Code::Setne_rm8,
-                    (Op::Lt, true) => Code::Setl_rm8,
-                    (Op::Le, true) => Code::Setle_rm8,
-                    (Op::Gt, true) => Code::Setg_rm8,
-                    (Op::Ge, true) => Code::Setge_rm8,
-                    (Op::Lt, false) => Code::Setb_rm8,
-                    (Op::Le, false) => Code::Setbe_rm8,
-                    (Op::Gt, false) => Code::Seta_rm8,
-                    _ => Code::Setae_rm8,
-                })
+                self.emit.set(comparison(op, signed)?.1)
             }
             Op::Select => {
                 let [condition, a, b] = [0, 1, 2].map(|k| self.scalar(operands[k], pack));
@@ -371,17 +374,19 @@ impl Lower<'_> {
     }
 
     fn compute_half(&mut self, p: &Pack<'_>, half: usize) -> Option<Reg> {
-        match p.class {
-            Type::Bool => self.compute_bools(p),
-            Type::I32 | Type::U32 => self.compute_integers(p),
-            Type::F32 => self.compute_floats(p, half, false),
-            Type::F64 => self.compute_floats(p, half, true),
-            Type::I64 | Type::U64 => self.compute_wide_integers(p, half),
-            Type::F16 => match p.op {
-                // Bits are bits.
-                Op::Select => self.compute_integers(p),
-                _ => None,
-            },
+        let of_64 = p.class.bits() == 64;
+        match (p.class, p.op) {
+            (Type::Bool, _) => self.compute_bools(p),
+            // Bits are bits.
+            (_, Op::Select) => {
+                let mask = self.mask_of(p.operands[0], p.pack);
+                let mask = if of_64 { self.emit.mask_half(mask, half == 1) } else { mask };
+                let [a, b] = [1, 2].map(|k| self.vector(p.operands[k], p.pack, half));
+                Some(self.emit.blend_lanes(mask, a, b, of_64))
+            }
+            (Type::I32 | Type::U32 | Type::I64 | Type::U64, _) => self.compute_integers(p, half),
+            (Type::F32 | Type::F64, _) => self.compute_floats(p, half, of_64),
+            (Type::F16, _) => None,
         }
     }
 
@@ -401,19 +406,20 @@ impl Lower<'_> {
         })
     }
 
-    fn compute_integers(&mut self, p: &Pack<'_>) -> Option<Reg> {
-        let signed = p.class == Type::I32;
+    fn compute_integers(&mut self, p: &Pack<'_>, half: usize) -> Option<Reg> {
+        let (signed, of_64) = (matches!(p.class, Type::I32 | Type::I64), p.class.bits() == 64);
+        let pick = |narrow: Pair, wide: Pair| if of_64 { wide } else { narrow };
         let is_known = |this: &Self, k: usize| this.program.known(p.operands[k]).is_some();
         macro_rules! a {
             () => {
-                self.vector(p.operands[0], p.pack, 0)
+                self.vector(p.operands[0], p.pack, half)
             };
         }
         macro_rules! commutative {
             ($pair:expr) => {{
                 let (first, last) = if is_known(self, 0) { (1, 0) } else { (0, 1) };
-                let first = self.vector(p.operands[first], p.pack, 0);
-                let last = self.source(p.operands[last], p.pack, 0);
+                let first = self.vector(p.operands[first], p.pack, half);
+                let last = self.source(p.operands[last], p.pack, half);
                 self.emit.v2($pair, first, last)
             }};
         }
@@ -433,17 +439,31 @@ impl Lower<'_> {
             }};
         }
         Some(match p.op {
-            Op::Add => commutative!(emit::ADD_D),
-            Op::Mul => commutative!(emit::MUL_D),
+            Op::Add => commutative!(pick(emit::ADD_D, emit::ADD_Q)),
             Op::And => commutative!(emit::AND),
             Op::Or => commutative!(emit::OR),
             Op::Xor => commutative!(emit::XOR),
+            Op::Sub => {
+                let (a, b) = (a!(), self.source(p.operands[1], p.pack, half));
+                self.emit.v2(pick(emit::SUB_D, emit::SUB_Q), a, b)
+            }
+            Op::Neg => {
+                let (zero, a) = (self.emit.zero(), a!());
+                self.emit.v2(pick(emit::SUB_D, emit::SUB_Q), zero, a)
+            }
+            Op::Not => {
+                let a = a!();
+                let ones = self.emit.constant(0xffff_ffff, false);
+                self.emit.v2(emit::XOR, a, ones)
+            }
+            Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge => {
+                let (a, b) = (a!(), self.source(p.operands[1], p.pack, half));
+                self.compare_integers(p.op, p.class, a, b)
+            }
+            _ if of_64 => return self.compute_wide_integers(p, half),
+            Op::Mul => commutative!(emit::MUL_D),
             Op::Min => commutative!(if signed { emit::MIN_S } else { emit::MIN_U }),
             Op::Max => commutative!(if signed { emit::MAX_S } else { emit::MAX_U }),
-            Op::Sub => {
-                let (a, b) = (a!(), self.source(p.operands[1], p.pack, 0));
-                self.emit.v2(emit::SUB_D, a, b)
-            }
             Op::MulHigh => {
                 let (a, b) = (a!(), self.vector(p.operands[1], p.pack, 0));
                 let pair = if signed { emit::MUL_EVEN_S } else { emit::MUL_EVEN_U };
@@ -459,18 +479,9 @@ impl Lower<'_> {
                 let (a, b) = (a!(), self.vector(p.operands[1], p.pack, 0));
                 self.divide(a, b, signed, *p.op == Op::Div)
             }
-            Op::Neg => {
-                let (zero, a) = (self.emit.zero(), a!());
-                self.emit.v2(emit::SUB_D, zero, a)
-            }
             Op::Abs => {
                 let a = a!();
                 self.emit.v1(emit::ABS_D, a)
-            }
-            Op::Not => {
-                let a = a!();
-                let ones = self.emit.constant(0xffff_ffff, false);
-                self.emit.v2(emit::XOR, a, ones)
             }
             Op::Shl => shift!(emit::SHL_D_BY, emit::SHL_D),
             Op::Shr if signed => shift!(emit::SAR_D_BY, emit::SAR_D),
@@ -491,15 +502,6 @@ impl Lower<'_> {
                 let rest = self.emit.v2(emit::SUB_D, all, count);
                 let (up, down) = (self.emit.v2(emit::SHL_D, a, count), self.emit.v2(emit::SHR_D, a, rest));
                 self.emit.v2(emit::OR, up, down)
-            }
-            Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge => {
-                let (a, b) = (a!(), self.source(p.operands[1], p.pack, 0));
-                self.compare_integers(p.op, p.class, a, b)
-            }
-            Op::Select => {
-                let condition = self.mask_of(p.operands[0], p.pack);
-                let [a, b] = [1, 2].map(|k| self.vector(p.operands[k], p.pack, 0));
-                self.emit.blend(condition, a, b)
             }
             _ => return None,
         })
@@ -702,12 +704,6 @@ impl Lower<'_> {
                 let (a, b) = (operand!(0), self.source(p.operands[1], p.pack, half));
                 self.emit.compare(compare, a, b, predicate)
             }
-            Op::Select => {
-                let mask = self.mask_of(p.operands[0], p.pack);
-                let mask = if double { self.emit.mask_half(mask, half == 1) } else { mask };
-                let (a, b) = (operand!(1), operand!(2));
-                self.emit.blend_lanes(mask, a, b, double)
-            }
             _ => return None,
         })
     }
@@ -739,37 +735,13 @@ impl Lower<'_> {
         self.emit.blend_lanes(not_a_number, a, extreme, double)
     }
 
+    /// What lanes of 64 bits have no instruction for.
     fn compute_wide_integers(&mut self, p: &Pack<'_>, half: usize) -> Option<Reg> {
-        let signed = p.class == Type::I64;
-        macro_rules! operand {
-            ($k:expr) => {
-                self.vector(p.operands[$k], p.pack, half)
-            };
-        }
-        macro_rules! binary {
-            ($pair:expr) => {{
-                let (a, b) = (operand!(0), operand!(1));
-                self.emit.v2($pair, a, b)
-            }};
-        }
+        let operand = |this: &mut Self, k: usize| this.vector(p.operands[k], p.pack, half);
         Some(match p.op {
-            Op::Add => binary!(emit::ADD_Q),
-            Op::Sub => binary!(emit::SUB_Q),
-            Op::And => binary!(emit::AND),
-            Op::Or => binary!(emit::OR),
-            Op::Xor => binary!(emit::XOR),
-            Op::Not => {
-                let a = operand!(0);
-                let ones = self.emit.constant(0xffff_ffff, false);
-                self.emit.v2(emit::XOR, a, ones)
-            }
-            Op::Neg => {
-                let (zero, a) = (self.emit.zero(), operand!(0));
-                self.emit.v2(emit::SUB_Q, zero, a)
-            }
             Op::Mul => {
                 // The low half: low × low, and the crossed products above it.
-                let (a, b) = (operand!(0), operand!(1));
+                let (a, b) = (operand(self, 0), operand(self, 1));
                 let (a_high, b_high) = (self.emit.v1i(emit::SHR_Q_BY, a, 32), self.emit.v1i(emit::SHR_Q_BY, b, 32));
                 let low = self.emit.v2(emit::MUL_EVEN_U, a, b);
                 let (x, y) = (self.emit.v2(emit::MUL_EVEN_U, a_high, b), self.emit.v2(emit::MUL_EVEN_U, a, b_high));
@@ -777,8 +749,8 @@ impl Lower<'_> {
                 let crossed = self.emit.v1i(emit::SHL_Q_BY, crossed, 32);
                 self.emit.v2(emit::ADD_Q, low, crossed)
             }
-            Op::Shl | Op::Shr if *p.op == Op::Shl || !signed => {
-                let a = operand!(0);
+            Op::Shl | Op::Shr if *p.op == Op::Shl || p.class == Type::U64 => {
+                let a = operand(self, 0);
                 let count = self.vector(p.operands[1], p.pack, 0);
                 let count = if half == 1 { self.emit.upper(count) } else { count };
                 let count = self.emit.widen(emit::ZERO_EXTEND, count);
@@ -786,21 +758,11 @@ impl Lower<'_> {
                 let count = self.emit.v2(emit::AND, count, mask);
                 self.emit.v2(if *p.op == Op::Shl { emit::SHL_Q } else { emit::SHR_Q }, a, count)
             }
-            Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge => {
-                let (a, b) = (operand!(0), operand!(1));
-                self.compare_integers(p.op, p.class, a, b.into())
-            }
             Op::Min | Op::Max => {
-                let (a, b) = (operand!(0), operand!(1));
+                let (a, b) = (operand(self, 0), operand(self, 1));
                 let less = self.compare_integers(&Op::Lt, p.class, a, b.into());
                 let (first, second) = if *p.op == Op::Min { (a, b) } else { (b, a) };
                 self.emit.blend_lanes(less, first, second, true)
-            }
-            Op::Select => {
-                let mask = self.mask_of(p.operands[0], p.pack);
-                let mask = self.emit.mask_half(mask, half == 1);
-                let (a, b) = (operand!(1), operand!(2));
-                self.emit.blend_lanes(mask, a, b, true)
             }
             _ => return None,
         })
@@ -816,10 +778,18 @@ impl Lower<'_> {
         }
         let is_narrow = |ty: Type| matches!(ty, Type::I32 | Type::U32);
         let is_wide = |ty: Type| matches!(ty, Type::I64 | Type::U64);
-        let in_half = |this: &mut Self, half: usize| {
-            let a = this.vector(operand, p.pack, 0);
-            if half == 1 { this.emit.upper(a) } else { a }
+        let widens = match (from, p.result) {
+            (Type::I32, Type::I64 | Type::U64) => Some(emit::SIGN_EXTEND),
+            (Type::U32, Type::I64 | Type::U64) => Some(emit::ZERO_EXTEND),
+            (Type::F32, Type::F64) => Some(emit::SINGLE_TO_DOUBLE),
+            (Type::I32, Type::F64) => Some(emit::I32_TO_DOUBLE),
+            _ => None,
         };
+        if let Some(pair) = widens {
+            let low = self.vector(operand, p.pack, 0);
+            let high = self.emit.upper(low);
+            return Some(smallvec![self.emit.widen(pair, low), self.emit.widen(pair, high)]);
+        }
         Some(match (from, p.result) {
             (Type::Bool, Type::I32 | Type::U32 | Type::F32) => {
                 let mask = self.mask_of(operand, p.pack);
@@ -837,16 +807,7 @@ impl Lower<'_> {
                 smallvec![self.emit.compare(emit::CMP_S, a, zero, float::NE)]
             }
             (from, to) if is_narrow(from) && is_narrow(to) || is_wide(from) && is_wide(to) => {
-                (0..halves).map(|half| self.vector(operand, p.pack, half)).collect()
-            }
-            (from, to) if is_narrow(from) && is_wide(to) => {
-                let pair = if from == Type::I32 { emit::SIGN_EXTEND } else { emit::ZERO_EXTEND };
-                (0..2)
-                    .map(|half| {
-                        let part = in_half(self, half);
-                        self.emit.widen(pair, part)
-                    })
-                    .collect()
+                self.halves(operand, p.pack)
             }
             (from, to) if is_wide(from) && is_narrow(to) => {
                 let [low, high] = [0, 1].map(|half| self.vector(operand, p.pack, half));
@@ -904,12 +865,6 @@ impl Lower<'_> {
                 let beyond = self.emit.mask_to_vector(beyond);
                 smallvec![self.emit.v2(emit::OR, whole, beyond)]
             }
-            (Type::F32, Type::F64) => (0..2)
-                .map(|half| {
-                    let part = in_half(self, half);
-                    self.emit.widen(emit::SINGLE_TO_DOUBLE, part)
-                })
-                .collect(),
             (Type::F64, Type::F32) => {
                 let [low, high] = [0, 1].map(|half| {
                     let part = self.vector(operand, p.pack, half);
@@ -917,12 +872,6 @@ impl Lower<'_> {
                 });
                 smallvec![self.emit.join(low, high)]
             }
-            (Type::I32, Type::F64) => (0..2)
-                .map(|half| {
-                    let part = in_half(self, half);
-                    self.emit.widen(emit::I32_TO_DOUBLE, part)
-                })
-                .collect(),
             _ => return None,
         })
     }

@@ -5,7 +5,7 @@
 //! all of them; that hides latencies, and it is what blocks a matrix product in registers.
 
 use rustc_hash::FxHashMap;
-use vyre_foundation::analysis::{Exits, exits_of};
+use vyre_foundation::analysis::{Exits, exits_of, given, yields_of};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Axis, Kind, Op};
 use vyre_foundation::ir::{BlockId, InstId, MemId, Program, Space, Type, ValueId};
@@ -115,12 +115,13 @@ impl Tile {
         }
     }
 
-    /// A pack that uses this copy of a value.
-    pub(crate) fn pack_of(&self, axes: Axes, copy: usize) -> usize {
-        match (axes.meets(Axes::ROW), axes.meets(Axes::COLUMN)) {
-            (true, false) => copy * self.columns as usize,
-            _ => copy,
-        }
+    /// For each copy of a value, the first pack that uses it.
+    pub(crate) fn packs_of(&self, axes: Axes) -> impl Iterator<Item = usize> + use<> {
+        let by_row = axes.meets(Axes::ROW) && !axes.meets(Axes::COLUMN);
+        (0..self.copies(axes)).map({
+            let columns = self.columns as usize;
+            move |copy| if by_row { copy * columns } else { copy }
+        })
     }
 
     /// Which row of a value a pack is in, where all rows may share one, and how many lanes of the row are before it.
@@ -224,11 +225,9 @@ impl Analysis<'_> {
                     for &arm in &inst.blocks {
                         self.block(arm, inside.and(condition), enclosing);
                     }
+                    let yields = yields_of(program, id);
                     for (position, &result) in inst.results.iter().enumerate() {
-                        let ends = inst.blocks.iter().filter_map(|&block| program.blocks[block].insts.last());
-                        let ends = ends.map(|&end| &program.insts[end]).filter(|end| end.op == Op::Yield);
-                        let given: Vec<ValueId> = ends.map(|end| end.operands[position]).collect();
-                        self.merge(result, &given, condition);
+                        self.merge(result, &given(program, &yields, position), condition);
                         self.not_linear(result);
                     }
                 }
@@ -267,7 +266,7 @@ impl Analysis<'_> {
         self.block(body, exits, Some(id));
         let Exits { breaks, continues } = exits_of(program, body);
         for (position, &param) in program.blocks[body].params.iter().enumerate() {
-            let given: Vec<ValueId> = continues.iter().map(|exit| program.insts[*exit].operands[position]).collect();
+            let given = given(program, &continues, position);
             self.differs(param, self.shape.axes[inst.operands[position]]);
             self.merge(param, &given, exits);
             let linear = |&value: &ValueId| self.shape.linear[value];
@@ -276,7 +275,7 @@ impl Analysis<'_> {
             }
         }
         for (position, &result) in inst.results.iter().enumerate() {
-            let given: Vec<ValueId> = breaks.iter().map(|exit| program.insts[*exit].operands[position]).collect();
+            let given = given(program, &breaks, position);
             self.merge(result, &given, exits);
             // Invocations that leave in different trips take different values along, unless no trip changes them.
             if given.iter().any(|&value| program.known(value).is_none()) {

@@ -14,7 +14,7 @@ const MOST_PLACES: usize = 4;
 
 /// Sinks what can be sunk.
 pub(crate) fn sink(function: &mut Function) {
-    let order = postorder(function);
+    let order = function.postorder();
     let heads = cold_heads(function, &order);
     // The blocks that use each register, with repetitions.
     let mut users: Vec<SmallVec<[BlockId; 2]>> = vec![SmallVec::new(); function.classes.len()];
@@ -100,28 +100,15 @@ fn places_of(readers: &[BlockId], heads: &[Option<BlockId>]) -> Option<SmallVec<
     (1..=MOST_PLACES).contains(&places.len()).then_some(places)
 }
 
-/// The result of an instruction that gives the same wherever it is executed.
+/// The result of an instruction that gives the same wherever it is executed. Of memory, only constants are never written.
 fn movable(inst: &Inst) -> Option<Reg> {
-    if inst.effect || !inst.implicit.is_empty() || reads_flags(inst.code) {
+    let loads = |operand: &Operand| matches!(operand, Operand::Memory(address) if address.base != Base::Pool);
+    if inst.effect || !inst.implicit.is_empty() || reads_flags(inst.code) || inst.operands.iter().any(loads) {
         return None;
     }
-    let mut result = None;
-    for operand in &inst.operands {
-        match operand {
-            Operand::Def(reg, _) | Operand::Update { to: reg, .. } => {
-                if result.replace(*reg).is_some() {
-                    return None;
-                }
-            }
-            // Other memory may be written in between.
-            Operand::Memory(address) => match address.base {
-                Base::Pool => {}
-                Base::Reg(_) | Base::Context | Base::Scratch => return None,
-            },
-            Operand::Use(..) | Operand::Byte(_) | Operand::Dword(_) | Operand::Qword(_) => {}
-        }
-    }
-    result
+    let mut results: SmallVec<[Reg; 2]> = SmallVec::new();
+    inst.writes(|reg| results.push(reg));
+    if let [result] = results[..] { Some(result) } else { None }
 }
 
 fn rename_result(inst: &mut Inst, new: Reg) {
@@ -171,7 +158,11 @@ fn cold_heads(function: &Function, order: &[BlockId]) -> Vec<Option<BlockId>> {
     while std::mem::take(&mut changed) {
         for &block in order.iter().rev() {
             let from = heads[block.0 as usize];
-            for next in successors(function, block).into_iter().filter(|next| function.blocks[next.0 as usize].cold) {
+            for next in function.blocks[block.0 as usize]
+                .successors()
+                .into_iter()
+                .filter(|next| function.blocks[next.0 as usize].cold)
+            {
                 let old = heads[next.0 as usize];
                 let head = if old.is_none() || old == from { from.unwrap_or(next) } else { next };
                 changed |= old != Some(head);
@@ -180,33 +171,4 @@ fn cold_heads(function: &Function, order: &[BlockId]) -> Vec<Option<BlockId>> {
         }
     }
     heads
-}
-
-fn successors(function: &Function, block: BlockId) -> SmallVec<[BlockId; 2]> {
-    match &function.blocks[block.0 as usize].end {
-        End::Jump(edge) => SmallVec::from_slice(&[edge.to]),
-        End::Branch { taken, other, .. } => SmallVec::from_slice(&[*taken, *other]),
-        End::Return | End::Open => SmallVec::new(),
-    }
-}
-
-/// Blocks that can be reached, each after those it leads to except along back edges: a register is seen where it is used before
-/// it is seen where it is written.
-fn postorder(function: &Function) -> Vec<BlockId> {
-    let mut order = Vec::new();
-    let mut seen = vec![false; function.blocks.len()];
-    let mut stack = vec![(BlockId(0), 0)];
-    seen[0] = true;
-    while let Some((block, next)) = stack.pop() {
-        match successors(function, block).get(next) {
-            Some(&successor) => {
-                stack.push((block, next + 1));
-                if !std::mem::replace(&mut seen[successor.0 as usize], true) {
-                    stack.push((successor, 0));
-                }
-            }
-            None => order.push(block),
-        }
-    }
-    order
 }

@@ -54,8 +54,7 @@ impl Lower<'_> {
                 let (axes, ty) = (self.shape.axes[to], self.program.ty(to));
                 let tile = self.shape.tile;
                 let mut regs = Regs::new();
-                for copy in 0..tile.copies(axes) {
-                    let pack = tile.pack_of(axes, copy);
+                for pack in tile.packs_of(axes) {
                     if ty.bits() == 64 || ty == Type::F16 {
                         let computed = self.exchange_by_runtime(id, pack);
                         self.extend_by_lanes(&mut regs, axes, ty, &computed);
@@ -80,8 +79,7 @@ impl Lower<'_> {
         let inst = &self.program.insts[id];
         let (axes, tile) = (self.shape.axes[inst.results[0]], self.shape.tile);
         let mut words = Regs::new();
-        for copy in 0..tile.copies(axes) {
-            let pack = tile.pack_of(axes, copy);
+        for pack in tile.packs_of(axes) {
             let mut mask = self.mask_of(inst.operands[0], pack);
             if self.state.mask.is_some() {
                 let active = self.active(pack);
@@ -145,11 +143,11 @@ impl Lower<'_> {
         }
     }
 
-    /// The active lanes of a value of 32 bits combined, of all packs that share a copy of another value.
-    pub(super) fn combined(&mut self, op: &Op, value: ValueId, axes: Axes, copy: usize) -> Reg {
+    /// The active lanes of a value of 32 bits combined, of all packs that share a pack's copy of another value.
+    pub(super) fn combined(&mut self, op: &Op, value: ValueId, axes: Axes, first: usize) -> Reg {
         let (ty, tile) = (self.program.ty(value), self.shape.tile);
         let mut all = None;
-        for pack in (0..tile.packs() as usize).filter(|&pack| tile.copy(axes, pack) == copy) {
+        for pack in (0..tile.packs() as usize).filter(|&pack| tile.copy(axes, pack) == tile.copy(axes, first)) {
             let lanes = self.vector(value, pack, 0);
             let lanes = self.or_identity(op, ty, lanes, pack);
             all = Some(all.map_or(lanes, |all| self.combine(op, ty, all, lanes)));

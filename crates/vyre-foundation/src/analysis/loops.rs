@@ -98,6 +98,17 @@ pub fn exits_of(program: &Program, body: BlockId) -> Exits {
     exits
 }
 
+/// The instructions by which blocks of an instruction, which is no loop, give its results.
+pub fn yields_of(program: &Program, id: InstId) -> Vec<InstId> {
+    let ends = program.insts[id].blocks.iter().filter_map(|&block| program.blocks[block].insts.last().copied());
+    ends.filter(|&end| program.insts[end].op == Op::Yield).collect()
+}
+
+/// What several exits give at a position.
+pub fn given(program: &Program, exits: &[InstId], position: usize) -> Vec<ValueId> {
+    exits.iter().map(|&exit| program.insts[exit].operands[position]).collect()
+}
+
 /// A loop that goes round a known number of times, unless it is left early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finite {

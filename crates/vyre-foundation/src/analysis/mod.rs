@@ -13,7 +13,7 @@ mod uses;
 pub use cache::{Analyses, Analysis};
 pub use effects::{Effects, Objects, Summary};
 pub(crate) use loops::leaves_when;
-pub use loops::{Counted, Exits, Finite, Stays, counted, exits_of, finite, is_outside};
+pub use loops::{Counted, Exits, Finite, Stays, counted, exits_of, finite, given, is_outside, yields_of};
 pub use ranges::{Interval, Lengths, Ranges};
 pub use structure::Structure;
 pub use uniformity::{Scope, Uniformity};

@@ -9,9 +9,9 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::loops::{Stays, counted, integer};
+use super::loops::{Stays, counted, exits_of, given, integer, yields_of};
 use crate::ir::entity::Arena;
-use crate::ir::{Axis, BlockId, Def, Element, InstId, MemId, Op, Program, Space, Type, ValueId};
+use crate::ir::{BlockId, Def, Element, InstId, MemId, Op, Program, Space, Type, ValueId};
 
 /// The numbers from `low` to `high`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,13 +84,13 @@ impl Interval {
         let is_small =
             inst.operands.iter().all(|&value| matches!(program.ty(value), Type::U32 | Type::I32 | Type::Bool));
         match &inst.op {
-            Op::LocalId(axis) => Interval::new(0, i64::from(program.workgroup_size[axis_index(*axis)]) - 1),
+            Op::LocalId(axis) => Interval::new(0, i64::from(program.workgroup_size[*axis as usize]) - 1),
             Op::LocalIndex | Op::SubgroupId => {
                 Interval::new(0, program.workgroup_size.iter().map(|&size| i64::from(size)).product::<i64>() - 1)
             }
-            Op::GroupSize(axis) => Interval::exactly(i64::from(program.workgroup_size[axis_index(*axis)])),
+            Op::GroupSize(axis) => Interval::exactly(i64::from(program.workgroup_size[*axis as usize])),
             // All invocations of a grid can be numbered.
-            Op::GroupCount(axis) => Interval::new(1, i64::from(u32::MAX / program.workgroup_size[axis_index(*axis)])),
+            Op::GroupCount(axis) => Interval::new(1, i64::from(u32::MAX / program.workgroup_size[*axis as usize])),
             Op::SubgroupSize => Interval::new(1, 128),
             Op::SubgroupLane => Interval::new(0, 127),
             Op::Length(object) => program.memory[*object].length.map_or(all, |length| Interval::exactly(length.into())),
@@ -374,17 +374,10 @@ impl Walk<'_> {
     /// The results of an instruction are what its blocks yield.
     fn merge_yields(&mut self, id: InstId) {
         let inst = &self.program.insts[id];
+        let yields = yields_of(self.program, id);
         for (position, &result) in inst.results.iter().enumerate() {
-            let mut merged: Option<Interval> = None;
-            for &arm in &inst.blocks {
-                let Some(&last) = self.program.blocks[arm].insts.last() else { continue };
-                let last = &self.program.insts[last];
-                if last.op == Op::Yield {
-                    let given = self.get(last.operands[position]);
-                    merged = Some(merged.map_or(given, |merged| merged.hull(given)));
-                }
-            }
-            if let Some(merged) = merged {
+            let given = given(self.program, &yields, position).into_iter().map(|value| self.get(value));
+            if let Some(merged) = given.reduce(Interval::hull) {
                 self.facts.values[result] = merged;
             }
         }
@@ -395,12 +388,11 @@ impl Walk<'_> {
         let program = self.program;
         let inst = &program.insts[id];
         let body = inst.blocks[0];
-        let mut updates = vec![Vec::new(); inst.operands.len()];
-        continues(program, body, &mut updates);
+        let continues = exits_of(program, body).continues;
         for (position, &param) in program.blocks[body].params.iter().enumerate() {
             let start = self.get(inst.operands[position]);
             let all = Interval::of_type(program.ty(param));
-            let given = &updates[position];
+            let given = given(program, &continues, position);
             self.facts.values[param] = if given.iter().all(|&value| value == param) {
                 start
             } else if given.iter().all(|&value| value == param || self.only_lowers(value, param)) {
@@ -491,12 +483,10 @@ impl Walk<'_> {
             Def::Param(..) if assumed.contains(&value) => true,
             Def::Param(block, position) => {
                 let Some(&id) = self.loops.get(&block) else { return false };
-                let mut updates = vec![Vec::new(); program.insts[id].operands.len()];
-                continues(program, block, &mut updates);
                 assumed.push(value);
-                let start = program.insts[id].operands[position as usize];
-                let given = updates[position as usize].iter().chain([&start]);
-                let all = given.copied().all(|given| self.is_multiple(given, of, assumed, left));
+                let mut given = given(program, &exits_of(program, block).continues, position as usize);
+                given.push(program.insts[id].operands[position as usize]);
+                let all = given.into_iter().all(|given| self.is_multiple(given, of, assumed, left));
                 assumed.pop();
                 all
             }
@@ -638,14 +628,6 @@ const fn filled(number: i64) -> i64 {
     if number == 0 { 0 } else { (1 << (64 - number.leading_zeros())) - 1 }
 }
 
-const fn axis_index(axis: Axis) -> usize {
-    match axis {
-        Axis::X => 0,
-        Axis::Y => 1,
-        Axis::Z => 2,
-    }
-}
-
 /// What can be loaded from an element.
 const fn element(element: Element) -> Interval {
     match element {
@@ -654,21 +636,5 @@ const fn element(element: Element) -> Interval {
         Element::I8 => Interval::new(i8::MIN as i64, i8::MAX as i64),
         Element::I16 => Interval::new(i16::MIN as i64, i16::MAX as i64),
         other => Interval::of_type(other.value_type()),
-    }
-}
-
-/// Collects, for each parameter of a loop, what every `continue` gives.
-fn continues(program: &Program, block: BlockId, updates: &mut [Vec<ValueId>]) {
-    for &id in &program.blocks[block].insts {
-        let inst = &program.insts[id];
-        match inst.op {
-            Op::Continue => {
-                for (given, &operand) in updates.iter_mut().zip(&inst.operands) {
-                    given.push(operand);
-                }
-            }
-            Op::Loop => {}
-            _ => inst.blocks.iter().for_each(|&nested| continues(program, nested, updates)),
-        }
     }
 }

@@ -10,7 +10,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::loops::{Exits, exits_of};
+use super::loops::{Exits, exits_of, given, yields_of};
 use crate::ir::entity::Arena;
 use crate::ir::ops::Kind;
 use crate::ir::{BlockId, InstId, MemId, Op, Program, Space, ValueId};
@@ -150,8 +150,9 @@ impl Analysis<'_> {
                     for &arm in &inst.blocks {
                         self.block(arm, nested, enclosing_loop);
                     }
+                    let yields = yields_of(program, id);
                     for (position, &result) in inst.results.iter().enumerate() {
-                        self.merge(result, &self.given(&inst.blocks, &Op::Yield, position), condition);
+                        self.merge(result, &given(program, &yields, position), condition);
                     }
                 }
                 Op::Loop => self.loop_inst(id, control),
@@ -190,13 +191,13 @@ impl Analysis<'_> {
         let Exits { breaks, continues } = exits_of(program, body);
         for (position, &param) in program.blocks[body].params.iter().enumerate() {
             self.follows(param, inst.operands[position]);
-            let given: Vec<ValueId> = continues.iter().map(|exit| program.insts[*exit].operands[position]).collect();
+            let given = given(program, &continues, position);
             if !planted::is(Bug::UniformParam) {
                 self.merge(param, &given, exits);
             }
         }
         for (position, &result) in inst.results.iter().enumerate() {
-            let given: Vec<ValueId> = breaks.iter().map(|exit| program.insts[*exit].operands[position]).collect();
+            let given = given(program, &breaks, position);
             self.merge(result, &given, exits);
             // Invocations that leave in different trips take different values along, unless no trip changes them.
             if let Some(condition) = exits
@@ -219,13 +220,6 @@ impl Analysis<'_> {
         {
             self.diverges(value, Cause::Choice(condition));
         }
-    }
-
-    /// What the blocks that end in `terminator` give at a position.
-    fn given(&self, blocks: &[BlockId], terminator: &Op, position: usize) -> Vec<ValueId> {
-        let ends = blocks.iter().filter_map(|&block| self.program.blocks[block].insts.last());
-        let ends = ends.map(|&end| &self.program.insts[end]).filter(|end| end.op == *terminator);
-        ends.map(|end| end.operands[position]).collect()
     }
 
     /// Whether an operation on uniform operands can give invocations different results.

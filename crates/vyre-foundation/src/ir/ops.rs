@@ -70,6 +70,16 @@ pub enum Slot {
     Is(Type),
 }
 
+impl Slot {
+    /// The type of this position where the operation is used for a type.
+    pub fn of(self, class: Type) -> Type {
+        match self {
+            T => class,
+            Is(ty) => ty,
+        }
+    }
+}
+
 /// Operand and result types of an operation whose operands are all values.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature {
@@ -230,6 +240,27 @@ impl Row {
     /// The operation of this row, if the payload is of the kind it takes.
     pub fn op(&self, payload: Payload<'_>) -> Option<Op> {
         (self.make)(payload)
+    }
+
+    /// The types that an operation on values can be used with: what `T` stands for, those of the operands, and that of the first
+    /// result.
+    pub fn uses(&self) -> Vec<(Type, Vec<Type>, Type)> {
+        let all = || Type::ALL.into_iter();
+        match self.form {
+            Form::Plain(Signature { class, operands, results }) => {
+                let used =
+                    |class: Type| (class, operands.iter().map(|slot| slot.of(class)).collect(), results[0].of(class));
+                match operands[..] {
+                    [Is(ty), ..] if !operands.contains(&T) => vec![used(ty)],
+                    _ => class.iter().map(used).collect(),
+                }
+            }
+            Form::Convert { same_size } => {
+                let pairs = all().flat_map(|from| all().map(move |to| (from, vec![from], to)));
+                pairs.filter(|(from, _, to)| !same_size || from.bits() == to.bits()).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// The row with this name.

@@ -540,10 +540,7 @@ impl Program {
             Form::Plain(signature) => {
                 let class = signature.operands.iter().zip(&found).find(|(slot, _)| **slot == Slot::T);
                 let class = class.map_or(Type::U32, |(_, &ty)| ty);
-                let resolve = |slot: &Slot| match *slot {
-                    Slot::T => class,
-                    Slot::Is(ty) => ty,
-                };
+                let resolve = |slot: &Slot| slot.of(class);
                 if let Some(position) = signature.operands.iter().position(|slot| *slot == Slot::T)
                     && !signature.class.contains(class)
                 {
@@ -599,6 +596,20 @@ impl Program {
             Form::Print | Form::Exit => Ok(smallvec![]),
             Form::Trap => check(&found, [Type::U32]).map(|()| smallvec![]),
         }
+    }
+
+    /// Whether a block has such an operation, itself or in a nested one.
+    pub fn contains(&self, block: BlockId, is: impl Fn(&Op) -> bool) -> bool {
+        let mut blocks = vec![block];
+        while let Some(block) = blocks.pop() {
+            for &inst in &self.blocks[block].insts {
+                if is(&self.insts[inst].op) {
+                    return true;
+                }
+                blocks.extend(&self.insts[inst].blocks);
+            }
+        }
+        false
     }
 
     /// Calls `visit` with every instruction that is reachable from the body, outer ones before nested ones, in the order

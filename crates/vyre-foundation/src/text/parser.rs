@@ -79,9 +79,15 @@ impl<'s> Scope<'s> {
         self.visible.iter().rev().find_map(|names| names.get(name)).copied()
     }
 
-    fn bind(&mut self, name: &'s str, value: ValueId) {
+    /// Gives a value a name; whether nothing that can be seen has it.
+    fn define(&mut self, name: &'s str, value: ValueId) -> bool {
+        let is_new = self.lookup(name).is_none();
+        if !name.bytes().all(|c| c.is_ascii_digit()) {
+            self.program.names.insert(value, name.into());
+        }
         self.visible.last_mut().expect("the body has a scope").insert(name, value);
         self.latest.insert(name, value);
+        is_new
     }
 }
 
@@ -614,17 +620,13 @@ impl<'s> Parser<'s> {
         let values = read.and_then(|()| self.operation(scope, block, start, results.len()));
         // Names are defined even if the statement could not be read, so that their uses are not reported too.
         for (position, &(name, span)) in results.iter().enumerate() {
-            if scope.lookup(name).is_some() {
-                self.report(Fault::Redefined { name: name.into() }, span);
-            }
             let value = match &values {
                 Ok(values) if position < values.len() => values[position],
                 _ => scope.program.literal(0u32),
             };
-            if !name.bytes().all(|c| c.is_ascii_digit()) {
-                scope.program.names.insert(value, name.into());
+            if !scope.define(name, value) {
+                self.report(Fault::Redefined { name: name.into() }, span);
             }
-            scope.bind(name, value);
         }
         values.map(|_| ())
     }
@@ -801,14 +803,10 @@ impl<'s> Parser<'s> {
         self.skip_line_ends();
         self.expect(")")?;
         for ((name, span), &value) in params.into_iter().zip(&initial) {
-            if scope.lookup(name).is_some() {
+            let param = scope.program.param(body, scope.program.ty(value));
+            if !scope.define(name, param) {
                 self.report(Fault::Redefined { name: name.into() }, span);
             }
-            let param = scope.program.param(body, scope.program.ty(value));
-            if !name.bytes().all(|c| c.is_ascii_digit()) {
-                scope.program.names.insert(param, name.into());
-            }
-            scope.bind(name, param);
         }
         Ok(initial)
     }

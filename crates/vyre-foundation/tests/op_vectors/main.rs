@@ -38,7 +38,7 @@ impl Vector {
                     None => signature.class.iter().collect(),
                 };
                 for &class in &classes {
-                    let of = |slots: &[Slot]| slots.iter().map(|&slot| resolve(slot, class)).collect::<Vec<_>>();
+                    let of = |slots: &[Slot]| slots.iter().map(|slot| slot.of(class)).collect::<Vec<_>>();
                     assert!(signature.class.contains(class), "{self}: not defined for {class}");
                     assert_eq!(types, of(signature.operands), "{self}: types of the operands");
                     assert_eq!(vec![self.expected.ty], of(signature.results), "{self}: type of the result");
@@ -82,13 +82,6 @@ impl fmt::Display for Vector {
         let operands: Vec<String> = self.operands.iter().map(Literal::to_string).collect();
         let operands = operands.join(", ");
         write!(f, "{} {operands} = {} (0x{:x})", self.op, self.expected, self.expected.bits)
-    }
-}
-
-fn resolve(slot: Slot, class: Type) -> Type {
-    match slot {
-        Slot::T => class,
-        Slot::Is(ty) => ty,
     }
 }
 
@@ -336,7 +329,7 @@ fn every_evaluator_has_vectors() {
             for result in Type::ALL {
                 // The evaluators of plain operations do not look at the type of the result: their signature implies it.
                 let is_meant = match row.form {
-                    Form::Plain(signature) => signature.results.iter().any(|&slot| resolve(slot, class) == result),
+                    Form::Plain(signature) => signature.results.iter().any(|slot| slot.of(class) == result),
                     _ => true,
                 };
                 let triple = (row.name, class, result);

@@ -257,9 +257,8 @@ impl<'p> Lowerer<'p> {
         let params = b.module.global_variables.append(params, Span::UNDEFINED);
         let params = b.name(Expression::GlobalVariable(params));
 
-        let mut collectives = false;
-        program.walk(|id, _| collectives |= program.insts[id].op.is_collective());
-        let facts = collectives.then(|| Uniformity::of(program, Scope::Workgroup));
+        let facts =
+            program.contains(program.body, Op::is_collective).then(|| Uniformity::of(program, Scope::Workgroup));
         Lowerer {
             program,
             target,
