@@ -4,6 +4,7 @@
 //! the host goes on behind it. A `trap`, and a loop that takes too many trips, is noted in an object of the host, and ends the
 //! invocation, too: it is the host's business what else that means.
 
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 use super::ends;
@@ -135,9 +136,8 @@ pub fn facts(program: &Program) -> Result<Facts, Refusal> {
         let op = &program.insts[id].op;
         facts.collective |= op.is_collective() || op.needs_subgroups();
         traps |= *op == Op::Trap;
-        facts.faults |= *op == Op::Loop && is_long(program, id);
     });
-    facts.faults |= traps;
+    facts.faults = traps || !long_loops(program).is_empty();
     // Fuel would end invocations that others wait for; such programs keep to the limits of the whole dispatch.
     if facts.collective {
         if traps || may_end_early(program) {
@@ -151,8 +151,26 @@ pub fn facts(program: &Program) -> Result<Facts, Refusal> {
 /// Trips that no limit is needed for.
 const SHORT: u64 = 1024;
 
-fn is_long(program: &Program, id: InstId) -> bool {
-    finite(program, id).is_none_or(|finite| finite.trips > SHORT)
+/// The loops that may take more trips than that, those of the loops around them included.
+fn long_loops(program: &Program) -> FxHashSet<InstId> {
+    let mut long = FxHashSet::default();
+    let mut around: Vec<(usize, u64)> = Vec::new();
+    program.walk(|id, depth| {
+        if program.insts[id].op != Op::Loop {
+            return;
+        }
+        while around.last().is_some_and(|(outer, _)| *outer >= depth) {
+            around.pop();
+        }
+        let outside = around.last().map_or(1, |(_, trips)| *trips);
+        let trips = finite(program, id).map_or(u64::MAX, |finite| finite.trips.saturating_mul(outside));
+        if trips > SHORT {
+            long.insert(id);
+        }
+        // What is inside a loop that takes fuel is as long as it is in each of its trips.
+        around.push((depth, if trips > SHORT { 1 } else { trips }));
+    });
+    long
 }
 
 /// Appends to a block of the host what an invocation of a program does. The program is one that has [`facts`], and `homes` has one for
@@ -172,7 +190,8 @@ pub fn embed(
     let values = Arena::filled(program.values.len(), None);
     let body = host.block();
     let first = host.insts.len();
-    let mut copy = Copy { host, program, homes: all, position, faults: None, values };
+    let long = long_loops(program);
+    let mut copy = Copy { host, program, homes: all, position, faults: None, long, values };
     copy.start(to, faults);
     copy.block(program.body, body);
     host.relocate(first, &program.places);
@@ -228,6 +247,8 @@ struct Copy<'c> {
     position: Position,
     /// Where faults are noted, and the private object with the fuel that is left.
     faults: Option<(Faults, MemId)>,
+    /// The loops whose trips take fuel.
+    long: FxHashSet<InstId>,
     values: Arena<ValueId, Option<ValueId>>,
 }
 
@@ -326,7 +347,7 @@ impl Copy<'_> {
         let copy = self.host.push(to, op, operands, &types, nested.iter().copied(), inst.span);
         self.define(id, copy);
         for (&from, &to) in inst.blocks.iter().zip(&nested) {
-            if inst.op == Op::Loop && is_long(program, id) {
+            if self.long.contains(&id) {
                 self.take_fuel(to, inst.span);
             }
             self.block(from, to);

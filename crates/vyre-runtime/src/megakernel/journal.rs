@@ -9,6 +9,8 @@ pub(super) struct Journal {
     /// So many items at most are kept before the next checkpoint.
     limit: usize,
     items: usize,
+    /// How many bytes the host wrote.
+    written: usize,
     /// The contents of the arena at the checkpoint.
     plain: Vec<u8>,
     atomic: Vec<u8>,
@@ -27,17 +29,41 @@ pub(super) enum Entry {
 impl Journal {
     /// A journal of an arena that nobody has used.
     pub(super) fn new(limit: usize) -> Journal {
-        Journal { limit, items: 0, plain: Vec::new(), atomic: Vec::new(), entries: Vec::new(), slice: Vec::new() }
+        Journal {
+            limit,
+            items: 0,
+            written: 0,
+            plain: Vec::new(),
+            atomic: Vec::new(),
+            entries: Vec::new(),
+            slice: Vec::new(),
+        }
     }
 
-    /// The slice was executed.
-    pub(super) fn executed(&mut self) {
-        self.items += self.slice.len();
-        self.entries.push(Entry::Items(std::mem::take(&mut self.slice)));
+    /// The slice was executed, but for the items that are pending.
+    pub(super) fn settle(&mut self, pending: &[WorkItem]) {
+        let mut done = std::mem::replace(&mut self.slice, pending.to_vec());
+        for (done, pending) in done.iter_mut().zip(pending) {
+            if *pending != WorkItem::default() {
+                *done = WorkItem::default();
+            }
+        }
+        done.retain(|item| *item != WorkItem::default());
+        if !done.is_empty() {
+            self.items += done.len();
+            self.entries.push(Entry::Items(done));
+        }
     }
 
+    /// The host wrote words.
+    pub(super) fn wrote(&mut self, segment: Segment, first: u32, bytes: &[u8]) {
+        self.written += bytes.len();
+        self.entries.push(Entry::Write(segment, first, bytes.to_vec()));
+    }
+
+    /// Whether a checkpoint would be shorter, or there are enough items.
     pub(super) fn is_full(&self) -> bool {
-        self.items >= self.limit
+        self.items >= self.limit || self.written > (1 << 24).max(2 * (self.plain.len() + self.atomic.len()))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -46,10 +72,10 @@ impl Journal {
 
     /// Keeps what the arena contains, and forgets how that came about.
     pub(super) fn checkpoint(&mut self, arena: &Arena) -> Result<(), Error> {
-        self.plain = arena.buffer(Segment::Plain).read()?;
-        self.atomic = arena.buffer(Segment::Atomic).read()?;
+        let (plain, atomic) = (arena.buffer(Segment::Plain).read()?, arena.buffer(Segment::Atomic).read()?);
+        (self.plain, self.atomic) = (plain, atomic);
         self.entries.clear();
-        self.items = 0;
+        (self.items, self.written) = (0, 0);
         Ok(())
     }
 

@@ -252,11 +252,8 @@ impl Maker {
                 let (zero, one) = (maker.literal(0), maker.literal(1));
                 let length = item.length(body);
                 maker.nested(to, [zero, length, one], |maker, to, index| {
-                    let size = maker.literal(body.program.workgroup_size[0]);
-                    let local = maker.emit(to, Operation::Rem, &[index, size]);
-                    let group = maker.emit(to, Operation::Div, &[index, size]);
-                    let groups = maker.groups(to, length, size);
-                    maker.run(to, item, body, Position { index, local, group, groups });
+                    let position = maker.position(to, index, length, body);
+                    maker.run(to, item, body, position);
                 });
             });
         });
@@ -282,13 +279,12 @@ impl Maker {
             maker.nested(to, [zero, groups, one], |maker, to, group| {
                 let start = maker.emit(to, Operation::Mul, &[group, width]);
                 let index = maker.emit(to, Operation::Add, &[start, local]);
-                let position = Position { index, local, group, groups };
                 if body.facts.collective {
-                    maker.run(to, item, body, position);
-                    return;
+                    return maker.run(to, item, body, Position { index, local, group, groups });
                 }
                 let inside = maker.test(to, Operation::Lt, [index, length]);
                 maker.choose(to, inside, [], |maker, to| {
+                    let position = maker.position(to, index, length, body);
                     maker.run(to, item, body, position);
                     []
                 });
@@ -440,6 +436,14 @@ impl Maker {
         self.program.push(leave, Operation::Break, words.iter().copied(), &[], [], Span::NONE);
         self.program.push(stay, Operation::Yield, [], &[], [], Span::NONE);
         self.program.push(to, Operation::If, [condition], &[], [leave, stay], Span::NONE);
+    }
+
+    /// Where an invocation stands that works alone: as in workgroups of the body's own size.
+    fn position(&mut self, to: BlockId, index: ValueId, length: ValueId, body: &Body) -> Position {
+        let size = self.literal(body.program.workgroup_size[0]);
+        let local = self.emit(to, Operation::Rem, &[index, size]);
+        let group = self.emit(to, Operation::Div, &[index, size]);
+        Position { index, local, group, groups: self.groups(to, length, size) }
     }
 
     /// How many workgroups of a size there are for a length.

@@ -1,6 +1,7 @@
 //! The kernels that a session has, and those that are on their way: compiling takes longer than interpreting some items.
 
 use std::collections::hash_map::Entry;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustc_hash::FxHashMap;
@@ -62,16 +63,31 @@ pub(super) struct Kernels {
     is_watched: bool,
     known: FxHashMap<Key, State>,
     coming: usize,
+    /// What is to be compiled in the background, and what has been.
+    jobs: Sender<(Key, Vec<(u32, Body)>)>,
     finished: Receiver<Finished>,
-    finish: Sender<Finished>,
 }
 
 impl Kernels {
     /// None yet. Those to come may be [watched](Kernel::new).
     pub(super) fn new(device: &Device, is_watched: bool) -> Kernels {
-        let (finish, finished) = channel();
         let device = device.with_profile(Profile::Megakernel);
-        Kernels { device, is_watched, known: FxHashMap::default(), coming: 0, finished, finish }
+        let (jobs, waiting) = channel::<(Key, Vec<(u32, Body)>)>();
+        let (finish, finished) = channel();
+        let compiler = device.clone();
+        std::thread::spawn(move || {
+            for (key, bodies) in waiting {
+                let bodies: Vec<(u32, &Body)> = bodies.iter().map(|(number, body)| (*number, body)).collect();
+                let compiled = || compile(&compiler, key, is_watched, &bodies);
+                let result = catch_unwind(AssertUnwindSafe(compiled)).unwrap_or_else(|_| {
+                    let reason = "a panic while compiling a kernel of a megakernel".into();
+                    Err(Error::Backend { backend: "runtime", reason })
+                });
+                // Nobody waits for it any more if the session is gone.
+                let _ = finish.send((key, result));
+            }
+        });
+        Kernels { device, is_watched, known: FxHashMap::default(), coming: 0, jobs, finished }
     }
 
     /// Forgets kernels of all operations, because there is one more.
@@ -96,13 +112,10 @@ impl Kernels {
         if let Entry::Vacant(unknown) = self.known.entry(key) {
             unknown.insert(State::Coming);
             self.coming += 1;
-            let (device, bodies, finish) = (self.device.clone(), bodies(), self.finish.clone());
-            let is_watched = self.is_watched;
-            std::thread::spawn(move || {
-                let bodies: Vec<(u32, &Body)> = bodies.iter().map(|(number, body)| (*number, body)).collect();
-                // Nobody waits for it any more if the session is gone.
-                let _ = finish.send((key, compile(&device, key, is_watched, &bodies)));
-            });
+            // If it cannot be sent, it stays on its way, and what it is for is interpreted.
+            if self.jobs.send((key, bodies())).is_err() {
+                self.coming -= 1;
+            }
         }
         matches!(self.known.get(&key), Some(State::Ready(_)))
     }
@@ -115,15 +128,23 @@ impl Kernels {
         if matches!(self.known.get(&key), Some(State::Coming)) {
             self.finish_all();
         }
-        let state =
-            self.known.entry(key).or_insert_with(|| match compile(&self.device, key, self.is_watched, bodies) {
-                Ok(compiled) => State::Ready(compiled),
-                Err(error) => State::Impossible(error),
-            });
-        match state {
-            State::Impossible(error) => Err(error.clone()),
-            State::Ready(_) | State::Coming => Ok(()),
+        if !self.known.contains_key(&key) {
+            let result = compile(&self.device, key, self.is_watched, bodies);
+            let failed = result.as_ref().err().cloned();
+            self.settle(key, result);
+            if let Some(error) = failed {
+                return Err(error);
+            }
         }
+        match self.known.get(&key) {
+            Some(State::Impossible(error)) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a kernel can never be there.
+    pub(super) fn is_impossible(&self, key: Key) -> bool {
+        matches!(self.known.get(&key), Some(State::Impossible(_)))
     }
 
     /// Waits for what is being compiled.
@@ -142,7 +163,16 @@ impl Kernels {
 
     fn take(&mut self, (key, result): Finished) {
         self.coming -= 1;
-        self.known.insert(key, result.map_or_else(State::Impossible, State::Ready));
+        self.settle(key, result);
+    }
+
+    fn settle(&mut self, key: Key, result: Result<Compiled, Error>) {
+        match result {
+            Ok(compiled) => _ = self.known.insert(key, State::Ready(compiled)),
+            // What is lacking now may be there another time.
+            Err(Error::OutOfMemory { .. } | Error::DeviceLost { .. }) => _ = self.known.remove(&key),
+            Err(error) => _ = self.known.insert(key, State::Impossible(error)),
+        }
     }
 }
 

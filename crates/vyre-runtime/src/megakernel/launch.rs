@@ -38,6 +38,8 @@ pub(super) struct Batch {
     launches: Vec<Launch>,
     /// The items of the launches, by their positions in the slice.
     items: Vec<u32>,
+    /// Whether all of it reports hits, or nothing.
+    pub(super) reports: bool,
     /// What claimants share, if there are such.
     ready: Vec<u32>,
     /// What sorting takes.
@@ -186,6 +188,7 @@ impl Session {
         }
         batch.work.clear();
         batch.ready.clear();
+        batch.reports = false;
         batch.launches.clear();
         batch.items.clear();
         self.batch = batch;
@@ -203,7 +206,7 @@ impl Session {
         };
         if let Some(recommendation) = report.recommendation
             && self.hits[0].len() < recommendation.hit_capacity
-            && batch.launches.iter().any(|launch| self.reports(launch))
+            && batch.reports
         {
             self.hits[0] = self.device.allocate(Element::U32, u64::from(recommendation.hit_capacity))?;
         }
@@ -212,8 +215,8 @@ impl Session {
                 batch.launches.iter().map(|launch| self.dispatch(launch, launching, [&work, &ready])).collect();
             let begun = self.config.telemetry.then(Instant::now);
             let submission = self.device.submit(&dispatches)?;
-            let Ended { reports, early } = match &self.watch {
-                None => Ended { reports: submission.wait()?, early: false },
+            let Ended { reports, early, slow } = match &self.watch {
+                None => Ended { reports: submission.wait()?, early: false, slow: Vec::new() },
                 Some(watch) => watch.wait(submission, &batch.items, &self.cancelled)?,
             };
             report.launches += reports.len() as u64;
@@ -233,10 +236,9 @@ impl Session {
                 }
             }
             if early {
-                self.take_faults(report)?;
-                return self.leave_rest(batch, report);
+                return self.leave_rest(batch, &slow, report);
             }
-            if !self.take_hits(batch, report)? {
+            if !batch.reports || !self.take_hits(report)? {
                 break;
             }
         }
@@ -248,25 +250,28 @@ impl Session {
     }
 
     /// Finds out how far launches came whose workers were told to take no more items.
-    fn leave_rest(&mut self, batch: &Batch, report: &mut Report) -> Result<(), Error> {
-        let Some(watch) = &self.watch else { return Ok(()) };
-        let reports = batch.launches.iter().any(|launch| self.reports(launch));
-        if reports {
-            // Nothing is known of what they found, so they run again.
+    fn leave_rest(&mut self, batch: &Batch, slow: &[u32], report: &mut Report) -> Result<(), Error> {
+        let first = report.failures.len();
+        self.take_faults(report)?;
+        if batch.reports {
+            // Nothing is known of what they found, so they run again, but for those that would take too long again.
             self.hits[1].write(&[0; 4])?;
+            report.failures.truncate(first);
         }
+        let Some(watch) = &self.watch else { return Ok(()) };
         for launch in &batch.launches {
             // What is noted of a window is noted of its first item.
             let items = &batch.items[launch.items.clone()];
             for unit in items.chunks(items.len() / launch.count as usize) {
                 let state = watch.state(unit[0]);
-                let is_stuck = state >= State::RUNNING;
-                if is_stuck {
-                    let failure = Failure::Stuck { worker: state - State::RUNNING };
-                    report.failures.extend(unit.iter().map(|&item| (self.done + u64::from(item), failure.clone())));
-                }
-                if is_stuck || (state == State::DONE && !reports) {
-                    unit.iter().for_each(|&item| self.pending[item as usize] = WorkItem::default());
+                let is_stuck = state >= State::RUNNING || (batch.reports && slow.contains(&unit[0]));
+                for &position in unit.iter().filter(|_| is_stuck || (state == State::DONE && !batch.reports)) {
+                    self.pending[position as usize] = WorkItem::default();
+                    let number = self.done + u64::from(position);
+                    if is_stuck && report.failures[first..].iter().all(|(failed, _)| *failed != number) {
+                        let worker = state.saturating_sub(State::RUNNING);
+                        report.failures.push((number, Failure::Stuck { worker }));
+                    }
                 }
             }
         }
@@ -329,30 +334,24 @@ impl Session {
     }
 
     /// Takes what was reported. If that is more than there was memory for, there is enough now, and the batch has to run again.
-    fn take_hits(&mut self, batch: &Batch, report: &mut Report) -> Result<bool, Error> {
-        if !batch.launches.iter().any(|launch| self.reports(launch)) {
-            return Ok(false);
-        }
+    fn take_hits(&mut self, report: &mut Report) -> Result<bool, Error> {
         let count = words(&self.hits[1].read()?)[0];
         self.hits[1].write(&[0; 4])?;
         if count > self.hits[0].len() {
-            self.hits[0] = self.device.allocate(Element::U32, u64::from(count.next_power_of_two().max(count)))?;
+            let room = u64::from(count.checked_next_power_of_two().unwrap_or(count));
+            let (requested, available) = (self.resident() + 4 * room, self.config.budget);
+            if available != 0 && requested > available {
+                return Err(Error::OutOfMemory { requested, available });
+            }
+            self.hits[0] = self.device.allocate(Element::U32, room)?;
             report.reruns += 1;
             return Ok(true);
         }
         if count > 0 {
             report.hits.extend(words(&self.hits[0].slice(0..count)?.read()?));
+            self.found += u64::from(count);
         }
         Ok(false)
-    }
-
-    /// Whether there may be hits of a launch.
-    fn reports(&self, launch: &Launch) -> bool {
-        match launch.key.runs {
-            Runs::Op(op) => self.ops[op as usize].reports,
-            Runs::Window(_) => false,
-            Runs::All => launch.key.worker != Worker::Claimant && self.ops.iter().any(|op| op.reports),
-        }
     }
 
     fn take_faults(&mut self, report: &mut Report) -> Result<(), Error> {

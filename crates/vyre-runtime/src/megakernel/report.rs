@@ -18,6 +18,8 @@ pub enum Failure {
     UnknownHandle,
     /// It writes memory that it uses in other elements, too.
     Overlap,
+    /// The device cannot run its operation.
+    Refused,
     /// An invocation took too many trips.
     OutOfFuel,
     /// An invocation trapped with this code.
@@ -48,6 +50,8 @@ pub struct Report {
     pub interpreted: u64,
     /// What the policy said of the last slice.
     pub recommendation: Option<Recommendation>,
+    /// How many items of each operation were executed, alone or with others.
+    pub ops: Vec<(String, u64)>,
     /// What each kernel did.
     pub kernels: Vec<Figures>,
     /// What was measured, if the session measures.

@@ -9,11 +9,14 @@
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
+#[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[cfg(not(loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[cfg(loom)]
 use loom::sync::{Condvar, Mutex, MutexGuard};
 
@@ -97,7 +100,8 @@ impl Ring {
     /// An empty ring for at most so many items, and at least one.
     pub fn new(capacity: usize) -> Ring {
         let capacity = capacity.max(1);
-        let state = State { items: VecDeque::with_capacity(capacity), ..State::default() };
+        // What is more than most need comes when it is needed.
+        let state = State { items: VecDeque::with_capacity(capacity.min(1 << 20)), ..State::default() };
         Ring {
             state: Mutex::new(state),
             filled: Condvar::new(),

@@ -33,9 +33,10 @@ pub struct Config {
     pub atomic_words: u32,
     /// Items that the queue holds.
     pub queue: usize,
-    /// Items that are planned and submitted together.
+    /// Items that are planned and submitted together, from 1 to 2²⁴.
     pub slice: usize,
-    /// How many trips the loops of an invocation of an item may take.
+    /// How many trips the loops of an invocation of an item may take, where they may take more than some hundred at all. Invocations that
+    /// work together cannot end one by one; the [watchdog](Config::watchdog) ends them together.
     pub fuel: u32,
     /// The most workgroups of a launch; 0 leaves it to the policy.
     pub worker_groups: u32,
@@ -120,7 +121,12 @@ pub struct Session {
     stamps: Vec<Stamp>,
     pub(super) cancelled: Arc<AtomicBool>,
     pub(super) watch: Option<Watch>,
-    journal: Option<Journal>,
+    pub(super) journal: Option<Journal>,
+    /// Whether what is on the device is not what it should be, because it was lost in the middle of being restored.
+    is_torn: bool,
+    /// How many hits there were, of how many items that may report some.
+    pub(super) found: u64,
+    pub(super) reporters: u64,
     /// What a drain did that failed.
     pub(super) unreported: Report,
     /// How many items are done.
@@ -145,7 +151,8 @@ impl Session {
     ///
     /// # Errors
     /// There is not enough memory.
-    pub fn new(device: &Device, config: Config) -> Result<Session, Error> {
+    pub fn new(device: &Device, mut config: Config) -> Result<Session, Error> {
+        config.slice = config.slice.clamp(1, 1 << 24);
         let arena = Arena::new(device, config.plain_words, config.atomic_words)?;
         let faults = device.allocate(Element::U32, 1 + config.slice as u64)?;
         let hits = [device.allocate(Element::U32, 0)?, device.allocate(Element::U32, 1)?];
@@ -163,6 +170,9 @@ impl Session {
             cancelled: Arc::default(),
             watch,
             journal: config.journal.map(Journal::new),
+            is_torn: false,
+            found: 0,
+            reporters: 0,
             unreported: Report::default(),
             done: 0,
             faults,
@@ -194,8 +204,15 @@ impl Session {
     /// There are not so many in one piece.
     pub fn allocate(&mut self, segment: Segment, words: u32) -> Result<Handle, Error> {
         let handle = self.arena.allocate(segment, words)?;
-        self.write(handle, &vec![0; 4 * words as usize])?;
-        Ok(handle)
+        match self.write(handle, &vec![0; 4 * words as usize]) {
+            Ok(()) => Ok(handle),
+            Err(error) => self.arena.free(handle).and(Err(error)),
+        }
+    }
+
+    /// Bytes that the session has on its device.
+    pub(super) fn resident(&self) -> u64 {
+        self.arena.bytes() + 4 * u64::from(self.faults.len())
     }
 
     /// Gives words back. What is in the queue must not name them.
@@ -218,7 +235,10 @@ impl Session {
         self.arena.slice(handle)?.write(bytes)?;
         if let Some(journal) = &mut self.journal {
             let Part { segment, first, .. } = self.arena.part(handle)?;
-            journal.entries.push(Entry::Write(segment, first, bytes.to_vec()));
+            journal.wrote(segment, first, bytes);
+            if journal.is_full() {
+                journal.checkpoint(&self.arena)?;
+            }
         }
         Ok(())
     }
@@ -278,6 +298,9 @@ impl Session {
             report.telemetry.get_or_insert_default();
         }
         let result = self.slices(&mut report);
+        if let Some(journal) = &mut self.journal {
+            journal.settle(&self.pending);
+        }
         report.elapsed += start.elapsed();
         report.cancelled = self.cancelled.swap(false, Relaxed);
         match result {
@@ -296,6 +319,9 @@ impl Session {
     }
 
     fn slices(&mut self, report: &mut Report) -> Result<(), Error> {
+        if self.is_torn {
+            return Err(Error::Stale { name: "arena".into() });
+        }
         while !self.cancelled.load(Relaxed) {
             if self.pending.is_empty() {
                 let (pending, stamps) = (&mut self.pending, &mut self.stamps);
@@ -323,7 +349,7 @@ impl Session {
                 }
             }
             if let Some(journal) = &mut self.journal {
-                journal.executed();
+                journal.settle(&self.pending);
                 if journal.is_full() {
                     journal.checkpoint(&self.arena)?;
                 }
@@ -353,8 +379,13 @@ impl Session {
             let (needed, available) = ("a journal to resume from".into(), "a session without one".into());
             return Err(Error::Unsupported { needed, available });
         };
+        self.is_torn = true;
+        // Whoever cancels means drains.
+        let cancelled = self.cancelled.swap(false, Relaxed);
         let result = self.replay(device, &journal);
+        self.cancelled.fetch_or(cancelled, Relaxed);
         self.journal = Some(journal);
+        self.is_torn = result.is_err();
         result
     }
 
@@ -376,16 +407,6 @@ impl Session {
                 Entry::Items(items) => self.repeat(items.clone())?,
             }
         }
-        // Of the slice that was not done, some items may have been.
-        let mut done = journal.slice.clone();
-        if self.pending.len() == done.len() {
-            for (item, pending) in done.iter_mut().zip(&self.pending) {
-                if *pending != WorkItem::default() {
-                    *item = WorkItem::default();
-                }
-            }
-            self.repeat(done)?;
-        }
         Ok(())
     }
 
@@ -394,8 +415,8 @@ impl Session {
         let pending = std::mem::replace(&mut self.pending, items);
         let result = loop {
             match self.slice(&mut Report::default()) {
-                // The watchdog ended an item, as it did before.
-                Err(Error::Cancelled) if !self.cancelled.load(Relaxed) => {}
+                // The watchdog ended an item, as it did before, or somebody cancelled, who means drains.
+                Err(Error::Cancelled) => self.cancelled.store(false, Relaxed),
                 result => break result,
             }
         };
@@ -411,7 +432,7 @@ impl Session {
             Err(error) => (std::mem::take(&mut self.unreported), Some(error)),
         };
         let mut left: Vec<WorkItem> = self.pending.drain(..).filter(|item| *item != WorkItem::default()).collect();
-        while let Drained::Items(1..) = self.queue.drain(&mut left, self.config.queue, Otherwise::Return) {}
+        while let Drained::Items(1..) = self.queue.drain(&mut left, self.queue.capacity(), Otherwise::Return) {}
         Shutdown { report, error, left }
     }
 }

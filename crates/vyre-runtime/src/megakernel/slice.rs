@@ -105,9 +105,12 @@ fn nanoseconds_each(start: Instant, items: usize) -> f64 {
 
 /// The bucket of an item, and what its handles name.
 #[inline]
-fn places(item: WorkItem, ops: &[Op], arena: &Arena) -> Result<(u32, [Place; 3]), Failure> {
+fn places(item: WorkItem, ops: &[Op], arena: &Arena, is_watched: bool) -> Result<(u32, [Place; 3]), Failure> {
     let number = item.op_handle.wrapping_sub(1);
     let op = ops.get(number as usize).ok_or(Failure::UnknownOp)?;
+    if op.is_refused {
+        return Err(Failure::Refused);
+    }
     let handles = [item.input_handle, item.output_handle, item.param];
     let mut places = [Place::default(); 3];
     for ((place, view), handle) in places.iter_mut().zip(&op.views).zip(handles) {
@@ -128,7 +131,9 @@ fn places(item: WorkItem, ops: &[Op], arena: &Arena) -> Result<(u32, [Place; 3])
             }
         }
     }
-    Ok((2 * number + u32::from(places[op.body.extent.handle].length > FEW), places))
+    // Neighbours of an invocation that does not end would not get on, so what may be stuck has a workgroup of its own if that matters.
+    let many = places[op.body.extent.handle].length > FEW || (is_watched && op.body.facts.faults);
+    Ok((2 * number + u32::from(many), places))
 }
 
 impl Session {
@@ -149,7 +154,7 @@ impl Session {
         self.hazards.find(&resolved, &self.ops, self.arena.handles());
         let threshold = self.config.policy.hot_window_threshold;
         self.windows.find(&resolved, &self.ops, self.hazards.dependencies(), threshold);
-        let recommendation = self.recommend(resolved.len(), report)?;
+        let recommendation = self.recommend(resolved.len())?;
         report.recommendation = Some(recommendation);
         let compiles = recommendation.execution_mode == Mode::Jit;
         let width = recommendation.geometry.width;
@@ -179,10 +184,14 @@ impl Session {
         } else {
             let waves: Vec<Wave> = self.windows.units.iter().map(|unit| self.wave(&resolved, unit)).collect();
             let budget = if self.config.budget == 0 { u64::MAX } else { self.config.budget };
-            let plan = self.planner.plan(&waves, &self.windows.dependencies, self.arena.bytes(), budget, 0)?;
+            let plan = self.planner.plan(&waves, &self.windows.dependencies, self.resident(), budget, 0)?;
             for group in plan.barriers.groups() {
                 let units = group.iter().map(|&wave| self.windows.units[wave]).collect();
                 self.group(units, &resolved, &launching, report)?;
+                if self.config.budget != 0 {
+                    // The columns of all groups together may be more than there is room for.
+                    self.run(&launching, false, report)?;
+                }
             }
         }
         self.run(&launching, true, report)?;
@@ -191,6 +200,14 @@ impl Session {
         }
         for (runs, mix) in self.runs.iter_mut().zip(self.mix.chunks(2)) {
             *runs += u64::from(mix[0]) + u64::from(mix[1]);
+        }
+        for (op, mix) in self.ops.iter().zip(self.mix.chunks(2)).filter(|(_, mix)| **mix != [0; 2]) {
+            let items = u64::from(mix[0]) + u64::from(mix[1]);
+            self.reporters += if op.reports { items } else { 0 };
+            match report.ops.iter_mut().find(|(name, _)| name == op.name()) {
+                Some((_, known)) => *known += items,
+                None => report.ops.push((op.name().into(), items)),
+            }
         }
         self.worth.slices += 1;
         update(&mut self.worth.executing, nanoseconds_each(start, resolved.len()));
@@ -216,6 +233,7 @@ impl Session {
             // What reports hits may have to run again, alone, and before anybody changes what it reads.
             self.run(launching, false, report)?;
             self.fill(launching, items, &reporting);
+            self.batch.reports = true;
             self.run(launching, false, report)?;
         }
         Ok(())
@@ -231,11 +249,14 @@ impl Session {
         let mut left_out = pruned.redundant_pairs.iter().map(|pair| pair.late).peekable();
         if !pruned.redundant_pairs.is_empty() {
             let mut index = 0;
-            let pending = &mut self.pending;
+            let (pending, journal) = (&mut self.pending, &mut self.journal);
             resolved.retain(|item| {
                 let stays = left_out.next_if_eq(&index).is_none();
                 if !stays {
                     pending[item.position as usize] = WorkItem::default();
+                    if let Some(journal) = journal {
+                        journal.slice[item.position as usize] = WorkItem::default();
+                    }
                 }
                 index += 1;
                 stays
@@ -248,28 +269,30 @@ impl Session {
     }
 
     /// Asks the policy how to launch items.
-    fn recommend(&self, items: usize, report: &Report) -> Result<Recommendation, Error> {
+    fn recommend(&self, items: usize) -> Result<Recommendation, Error> {
         let capabilities = self.device.capabilities();
         let (mut hot, mut reporting) = (0, 0);
         for ((op, runs), mix) in self.ops.iter().zip(&self.runs).zip(self.mix.chunks(2)) {
             hot += if *runs >= HOT { mix[0] + mix[1] } else { 0 };
-            reporting += if op.reports { u64::from(mix[0] + mix[1]) } else { 0 };
+            reporting += if op.reports { mix[0] + mix[1] } else { 0 };
         }
-        let hits = (report.hits.len() as u64).div_ceil(reporting.max(1)).clamp(1, 1 << 10) as u32;
         let request = Request {
             requested_worker_groups: self.config.worker_groups,
             max_compute_workgroups_per_dimension: u32::from(u16::MAX),
             max_compute_invocations_per_workgroup: capabilities.max_workgroup_invocations,
-            // Only what reports hits needs room for them.
-            requested_hit_capacity: if reporting == 0 { 1 } else { 0 },
-            expected_hits_per_item: hits,
+            expected_hits_per_item: self.found.div_ceil(self.reporters.max(1)).clamp(1, 1 << 10) as u32,
             hot_opcode_count: hot,
             hot_window_count: self.windows.hot,
-            resident_device_bytes: self.arena.bytes() + 4 * u64::from(self.faults.len()),
+            resident_device_bytes: self.resident(),
             device_memory_budget_bytes: self.config.budget,
             ..Request::direct(u32::try_from(items).unwrap_or(u32::MAX), 0, capabilities.max_workgroup_size[0])
         };
-        self.config.policy.recommend(&request)
+        // Only what reports hits needs room for them.
+        let hits = match reporting {
+            0 => 1,
+            _ => self.config.policy.recommend(&Request { queue_len: reporting, ..request })?.hit_capacity,
+        };
+        self.config.policy.recommend(&Request { requested_hit_capacity: hits, ..request })
     }
 
     /// What a unit takes of memory while it runs: its columns.
@@ -289,7 +312,7 @@ impl Session {
             if *item == WorkItem::default() {
                 continue;
             }
-            match places(*item, &self.ops, &self.arena) {
+            match places(*item, &self.ops, &self.arena, self.watch.is_some()) {
                 Ok((bucket, places)) => {
                     resolved.push(Resolved { item: *item, position: position as u32, bucket, places });
                 }
@@ -309,7 +332,7 @@ impl Session {
             && !self.windows.dependencies.is_empty()
             && self.windows.units.len() == items.len();
         let key = Key { runs: Runs::All, worker: Worker::Claimant, width };
-        let fits = |op: &Op| key.takes(&op.body) && !op.reports;
+        let fits = |op: &Op| key.takes(&op.body) && !op.reports && !op.is_refused;
         if !possible || !items.iter().all(|item| fits(item.op(&self.ops))) {
             return None;
         }
@@ -331,12 +354,20 @@ impl Session {
                     continue;
                 }
                 let all = Key { runs: Runs::All, ..*key };
-                let taken = (0..).zip(&self.ops).filter(|(_, op)| all.takes(&op.body));
+                let taken = (0..).zip(&self.ops).filter(|(_, op)| all.takes(&op.body) && !op.is_refused);
                 let bodies: Vec<(u32, &Body)> = taken.map(|(number, op)| (number, &op.body)).collect();
                 // What is too much together is compiled by itself.
                 match self.kernels.require(all, &bodies) {
                     Ok(()) => *key = all,
-                    Err(_) => self.kernels.require(*key, &[(number, &op.body)])?,
+                    Err(_) => match self.kernels.require(*key, &[(number, &op.body)]) {
+                        // Its items fail when the slice is looked at again.
+                        Err(_) if self.kernels.is_impossible(*key) => {
+                            self.ops[number as usize].is_refused = true;
+                            self.kernels.forget_interpreters();
+                            return Err(Error::Cancelled);
+                        }
+                        result => result?,
+                    },
                 }
             }
             buckets.extend(keys);

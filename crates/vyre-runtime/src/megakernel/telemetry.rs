@@ -149,7 +149,10 @@ impl Report {
             let longest = nanoseconds(telemetry.latencies.longest);
             let _ = write!(json, "\"latency_ns\":{{\"p50\":{p50},\"p90\":{p90},\"p99\":{p99},\"max\":{longest}}},");
             let _ = write!(json, "\"occupancy\":{:.4},", telemetry.occupancy());
+            let _ = write!(json, "\"dropped_spans\":{},", telemetry.dropped_spans);
         }
+        let ops: Vec<String> = self.ops.iter().map(|(name, items)| format!("{name:?}:{items}")).collect();
+        let _ = write!(json, "\"ops\":{{{}}},", ops.join(","));
         let kernels = self.kernels.iter().map(|kernel| {
             let (units, launches, time) = (kernel.units, kernel.launches, nanoseconds(kernel.time));
             let name = &kernel.name;

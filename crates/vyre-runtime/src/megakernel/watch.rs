@@ -22,6 +22,8 @@ pub(super) struct Ended {
     pub(super) reports: Vec<Report>,
     /// Whether workers were told to take no more items, so that some may be left.
     pub(super) early: bool,
+    /// Positions of items that took too long.
+    pub(super) slow: Vec<u32>,
 }
 
 impl Watch {
@@ -59,7 +61,8 @@ impl Watch {
         is_cancelled: &AtomicBool,
     ) -> Result<Ended, Error> {
         let mut early = false;
-        let mut running: FxHashMap<u32, (u32, Instant)> = FxHashMap::default();
+        let mut slow = Vec::new();
+        let mut running: FxHashMap<u32, Instant> = FxHashMap::default();
         let reports = loop {
             match submission.wait_timeout((self.patience / 8).min(Duration::from_millis(50))) {
                 Some(Err(Error::Cancelled)) => break Vec::new(),
@@ -70,25 +73,25 @@ impl Watch {
             for &position in positions {
                 match self.state(position) {
                     0 | State::DONE => _ = running.remove(&position),
-                    worker => {
-                        let since = running.entry(position).or_insert((worker, now));
-                        // Hits were too many, and another worker is on it now.
-                        if since.0 != worker {
-                            *since = (worker, now);
-                        }
-                    }
+                    _ => _ = running.entry(position).or_insert(now),
                 }
             }
-            let is_stuck = |(_, since): &(u32, Instant)| now.duration_since(*since) >= self.patience;
-            if is_cancelled.load(Relaxed) || running.values().any(is_stuck) {
+            let is_slow = |since: &Instant| now.duration_since(*since) >= self.patience;
+            // Who had taken an item before it was said is on it now.
+            if early && !running.is_empty() && running.values().all(is_slow) {
+                submission.cancel();
+            }
+            for (&position, _) in running.iter().filter(|(_, since)| is_slow(since)) {
+                if !slow.contains(&position) {
+                    slow.push(position);
+                }
+            }
+            if !slow.is_empty() || is_cancelled.load(Relaxed) {
                 early = true;
                 self.states.poke(0, 1);
             }
-            if early && !running.is_empty() && running.values().all(is_stuck) {
-                submission.cancel();
-            }
         };
         self.states.poke(0, 0);
-        Ok(Ended { reports, early })
+        Ok(Ended { reports, early, slow })
     }
 }

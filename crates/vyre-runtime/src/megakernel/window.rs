@@ -173,6 +173,9 @@ impl Windows {
         if let Some(known) = self.known.get(&shape) {
             return *known;
         }
+        if self.known.len() >= 16 * MOST_WINDOWS {
+            self.known.retain(|_, window| window.is_some());
+        }
         if !self.is_hot(shape.clone(), threshold) || self.fused.len() >= MOST_WINDOWS {
             return None;
         }
@@ -255,6 +258,13 @@ fn fuse(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Option<(Body, usize)
     let names: Vec<&str> = chain[..stages.len()].iter().map(|&item| items[item].op(ops).name()).collect();
     let fused = fuse::fuse(&names.join("_"), &stages, &|_| false);
     let facts = embed::facts(&fused.program).ok().filter(|facts| !facts.faults)?;
+    // Where invocations work together, there are as many as fill whole workgroups, and only who takes part in that may be one too many.
+    let of_head = items[chain[0]].op(ops).body.extent.handle;
+    let is_ragged = !items[chain[0]].length(of_head).is_multiple_of(fused.program.workgroup_size[0]);
+    let work_apart = chain[..stages.len()].iter().any(|&item| !items[item].op(ops).body.facts.collective);
+    if facts.collective && is_ragged && work_apart {
+        return None;
+    }
     let slots = fused.objects.iter().map(|&(object, stage, of_stage)| {
         let mut slots = items[chain[stage]].op(ops).body.slots.iter();
         let slot = slots.find(|(known, _)| *known == of_stage).map(|(_, slot)| *slot)?;
