@@ -1,7 +1,7 @@
 //! Operations between the lanes of a subgroup, lane by lane.
 
 use vyre_foundation::ir::Type;
-use vyre_foundation::ir::ops::Op;
+use vyre_foundation::ir::ops::{Combined, Op};
 use vyre_foundation::planted::{self, Bug};
 
 /// The largest subgroup there is.
@@ -15,13 +15,6 @@ pub(crate) type Lanes = [u64; LARGEST];
 /// `given` has the first operand of each lane of the subgroup, or nothing for lanes that have ended; `second` the other operand.
 pub(crate) fn exchange(op: &Op, ty: Type, given: &[Option<u64>], second: &Lanes) -> Lanes {
     let size = given.len();
-    let or =
-        |identity: u64| -> Lanes { std::array::from_fn(|lane| given.get(lane).copied().flatten().unwrap_or(identity)) };
-    let minus_zero = if ty.is_float() && !planted::is(Bug::CpuSumIdentity) { 1 << (ty.bits() - 1) } else { 0 };
-    let fold = |op: Op| -> Lanes {
-        let lanes = given.iter().copied().flatten();
-        [lanes.reduce(|a, b| combine(&op, ty, a, b)).unwrap_or(0); LARGEST]
-    };
     match op {
         Op::SubgroupBallot => {
             [given.iter().enumerate().fold(0, |word, (lane, bits)| word | bits.unwrap_or(0) << lane); LARGEST]
@@ -30,31 +23,26 @@ pub(crate) fn exchange(op: &Op, ty: Type, given: &[Option<u64>], second: &Lanes)
             let source = if planted::is(Bug::CpuShuffle) { source as usize % size } else { source as usize };
             given.get(source).copied().flatten().unwrap_or(0)
         }),
-        Op::SubgroupAdd => [tree(&Op::Add, ty, or(minus_zero), size); LARGEST],
-        Op::SubgroupMul => [tree(&Op::Mul, ty, or(one(ty)), size); LARGEST],
-        Op::SubgroupMin => fold(Op::Min),
-        Op::SubgroupMax => fold(Op::Max),
-        Op::SubgroupAnd => fold(Op::And),
-        Op::SubgroupOr => fold(Op::Or),
-        Op::SubgroupXor => fold(Op::Xor),
-        Op::SubgroupInclusiveAdd => scan(&Op::Add, ty, or(minus_zero), size),
-        Op::SubgroupInclusiveMul => scan(&Op::Mul, ty, or(one(ty)), size),
-        Op::SubgroupExclusiveAdd => shifted(0, scan(&Op::Add, ty, or(minus_zero), size)),
-        Op::SubgroupExclusiveMul => {
-            let first = if planted::is(Bug::CpuScanIdentity) { 0 } else { one(ty) };
-            shifted(first, scan(&Op::Mul, ty, or(one(ty)), size))
+        op => {
+            let (op, whose) = op.combines().expect("validated: it is a subgroup operation");
+            let is_sum = op == Op::Add;
+            let nothing = if is_sum && planted::is(Bug::CpuSumIdentity) { 0 } else { op.identity(ty) };
+            let lanes = std::array::from_fn(|lane| given.get(lane).copied().flatten().unwrap_or(nothing));
+            match whose {
+                Combined::All => [tree(&op, ty, lanes, size); LARGEST],
+                Combined::UpToOwn => scan(&op, ty, lanes, size),
+                Combined::BeforeOwn => {
+                    let first = if is_sum || planted::is(Bug::CpuScanIdentity) { 0 } else { nothing };
+                    shifted(first, scan(&op, ty, lanes, size))
+                }
+            }
         }
-        op => unreachable!("`{}` is not a subgroup operation", op.row().name),
     }
 }
 
 /// A binary operation of the op table on one pair of values.
 fn combine(op: &Op, ty: Type, a: u64, b: u64) -> u64 {
     op.row().evaluator(ty, ty).expect("validated for this type")(&[a, b])
-}
-
-fn one(ty: Type) -> u64 {
-    Op::Cast.row().evaluator(Type::U32, ty).expect("every type can be cast to")(&[1])
 }
 
 /// Combines in a tree that halves the subgroup.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use vyre_foundation::error_table;
+
 /// A submission of which it is not known whether it was executed, or how far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unacknowledged {
@@ -26,281 +28,215 @@ pub enum Work {
     Items(Vec<u64>),
 }
 
-/// What can go wrong between a validated program and its results.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// An argument, a grid or a program that is wrong in itself.
-    #[error(transparent)]
-    Foundation(#[from] vyre_foundation::Error),
+error_table! {
+    /// What can go wrong between a validated program and its results.
+    enum Error wraps {
+        /// An argument, a grid or a program that is wrong in itself.
+        Foundation(#[from] error: vyre_foundation::Error) code error.code(), help error.help();
+    }
+
     /// The device lacks something that the program needs.
-    #[error("the device has {available}, but the program needs {needed}")]
-    Unsupported {
+    D001 Unsupported {
         /// What is needed.
         needed: String,
         /// What there is.
         available: String,
-    },
+    } ("the device has {available}, but the program needs {needed}"),
+    help "use another device (`vyre devices` lists them), or change the program";
+
     /// No backend of this name.
-    #[error("there is no device named `{name}`")]
-    NoSuchDevice {
+    D002 NoSuchDevice {
         /// The name that was given.
         name: String,
         /// The names there are.
         known: Vec<String>,
-    },
+    } ("there is no device named `{name}`"), help format!("there are: {}", known.join(", "));
+
     /// The backend found nothing to run on.
-    #[error("{backend} has no device: {reason}")]
-    NoAdapter {
+    D003 NoAdapter {
         /// The backend.
         backend: &'static str,
         /// What it found, and what would help.
         reason: String,
-    },
+    } ("{backend} has no device: {reason}"), help "`--device cpu` needs no driver";
+
     /// A buffer or kernel of another device.
-    #[error("`{name}` belongs to another device")]
-    Foreign {
+    D004 Foreign {
         /// The argument, or the name of the kernel.
         name: String,
-    },
+    } ("`{name}` belongs to another device"), help "use buffers and kernels with the device that made them";
+
     /// A buffer of a device that was lost since.
-    #[error("`{name}` was lost with its device")]
-    Stale {
+    D005 Stale {
         /// The argument.
         name: String,
-    },
+    } ("`{name}` was lost with its device"), help "upload the data again";
+
     /// A program that is no operation of a megakernel.
-    #[error("`{program}` cannot be an operation: {reason}")]
-    NotAnOp {
+    D030 NotAnOp {
         /// The program.
         program: String,
         /// What is wrong with it.
         reason: String,
-    },
+    } ("`{program}` cannot be an operation: {reason}"),
+    help "its objects are `input`, `output`, `param`, or `hits` with `hit_count`, of 32-bit elements";
+
     /// A handle that names no memory.
-    #[error("handle {handle} names no memory of this session")]
-    NoSuchHandle {
+    D031 NoSuchHandle {
         /// The handle.
         handle: u32,
-    },
+    } ("handle {handle} names no memory of this session"),
+    help "use a handle that this session has given, before it is freed";
+
     /// More memory than there is.
-    #[error("{requested} bytes cannot be allocated: {available} are available")]
-    OutOfMemory {
+    D006 OutOfMemory {
         /// How much was asked for.
         requested: u64,
         /// How much there is.
         available: u64,
-    },
+    } ("{requested} bytes cannot be allocated: {available} are available"),
+    help "free buffers, or work in smaller pieces";
+
     /// A range that reaches beyond its buffer.
-    #[error("elements {start}..{end} are outside of a buffer of {length}")]
-    OutOfRange {
+    D007 OutOfRange {
         /// First element.
         start: u64,
         /// One past the last element.
         end: u64,
         /// Elements there are.
         length: u64,
-    },
+    } ("elements {start}..{end} are outside of a buffer of {length}"), help "use a range inside the buffer";
+
     /// An indirect grid needs three u32.
-    #[error("an indirect grid is three u32, but the buffer has {found}")]
-    IndirectGrid {
+    D008 IndirectGrid {
         /// What the buffer holds.
         found: String,
-    },
+    } ("an indirect grid is three u32, but the buffer has {found}"),
+    help "give a buffer, or a part of one, of three u32";
+
     /// Records of earlier dispatches that cannot be used; nothing of them is.
-    #[error("{}: {reason}", file.display())]
-    Hints {
+    D013 Hints {
         /// The file that keeps them.
         file: std::path::PathBuf,
         /// What is wrong.
         reason: String,
-    },
+    } ("{}: {reason}", file.display()), help "nothing to do: the file is replaced when a program has run";
+
     /// A file that should hold an optimized program and does not. It was deleted, and the program optimized again.
-    #[error("{}: {reason}", file.display())]
-    CachedProgram {
+    D014 CachedProgram {
         /// The file.
         file: std::path::PathBuf,
         /// What is wrong.
         reason: String,
-    },
+    } ("{}: {reason}", file.display()), help "nothing to do: it was deleted, and the program was optimized again";
+
     /// Launches are planned for a budget of nothing.
-    #[error("a launch may take 0 bytes, which no stage fits")]
-    ZeroBudget,
+    D015 ZeroBudget ("a launch may take 0 bytes, which no stage fits"),
+    help "give a budget of at least what the largest stage needs";
+
     /// Two stages of a sequence have the same id.
-    #[error("stage {id} is there twice")]
-    DuplicateStage {
+    D016 DuplicateStage {
         /// The id.
         id: u32,
-    },
+    } ("stage {id} is there twice"), help "give every stage of a sequence an id of its own";
+
     /// A stage that cannot join a group, and is too large by itself.
-    #[error("stage {id} needs {required} bytes by itself, but a launch may take {budget}")]
-    StageOverBudget {
+    D017 StageOverBudget {
         /// The stage.
         id: u32,
         /// What it needs.
         required: u64,
         /// What there is.
         budget: u64,
-    },
+    } ("stage {id} needs {required} bytes by itself, but a launch may take {budget}"),
+    help format!("raise the budget to {required} bytes, or split the stage into smaller ones");
+
     /// Something that a plan needs is too large.
-    #[error("{field}: {required} are needed, but the budget has {budget}")]
-    OverBudget {
+    D018 OverBudget {
         /// What it is.
         field: &'static str,
         /// How much is needed.
         required: u64,
         /// How much there is.
         budget: u64,
-    },
+    } ("{field}: {required} are needed, but the budget has {budget}"),
+    help format!("raise the budget so that {required} bytes fit, or work in smaller pieces");
+
     /// A sum of a plan does not fit its type.
-    #[error("{field}: the sum is too large to be counted")]
-    Overflow {
+    D019 Overflow {
         /// What is summed up.
         field: &'static str,
-    },
+    } ("{field}: the sum is too large to be counted"),
+    help "give the sizes that are meant; those of real devices can be counted";
+
     /// There is no memory to make a plan in.
-    #[error("{field}: there is no memory for {requested} of them")]
-    Reservation {
+    D020 Reservation {
         /// What the memory is for.
         field: &'static str,
         /// How many there are to be.
         requested: usize,
-    },
+    } ("{field}: there is no memory for {requested} of them"), help "plan fewer at a time, or free memory";
+
     /// A dependency of a wave that does not exist.
-    #[error("wave {after} depends on wave {before}, but the waves are 0..{wave_count}")]
-    UnknownWave {
+    D021 UnknownWave {
         /// The wave that comes first.
         before: usize,
         /// The wave that waits.
         after: usize,
         /// How many there are.
         wave_count: usize,
-    },
+    } ("wave {after} depends on wave {before}, but the waves are 0..{wave_count}"),
+    help match wave_count {
+        0 => "leave out dependencies where there are no waves".to_owned(),
+        count => format!("use waves up to {}, or raise their count", count - 1),
+    };
+
     /// A wave waits for itself.
-    #[error("wave {wave} depends on itself")]
-    SelfDependency {
+    D022 SelfDependency {
         /// The wave.
         wave: usize,
-    },
+    } ("wave {wave} depends on itself"), help "leave out this dependency";
+
     /// Waves wait for each other.
-    #[error("{unscheduled} waves can never begin: they wait for each other, or for others that do")]
-    Cycle {
+    D023 Cycle {
         /// How many.
         unscheduled: usize,
-    },
+    } ("{unscheduled} waves can never begin: they wait for each other, or for others that do"),
+    help "leave out a dependency of every cycle";
+
     /// A launch is planned for a device that can run nothing.
-    #[error("{field} of the device is 0")]
-    ZeroLimit {
+    D024 ZeroLimit {
         /// What is 0.
         field: &'static str,
-    },
+    } ("{field} of the device is 0"), help "give the limits that the device reports";
+
     /// A threshold that nothing can reach.
-    #[error("{field} is {bps} basis points, but all there is are 10000")]
-    Threshold {
+    D025 Threshold {
         /// Which one.
         field: &'static str,
         /// What it is.
         bps: u16,
-    },
+    } ("{field} is {bps} basis points, but all there is are 10000"), help "give at most 10000 basis points";
+
     /// The results of a submission are given once.
-    #[error("the results were taken before")]
-    AlreadyTaken,
+    D012 AlreadyTaken ("the results were taken before"), help "keep the results that `wait_timeout` or `poll` gave";
+
     /// The submission was cancelled before it was done.
-    #[error("the submission was cancelled")]
-    Cancelled,
+    D009 Cancelled ("the submission was cancelled"), help "submit it again";
+
     /// The device is gone; what was not acknowledged is lost.
-    #[error("the device was lost: {reason}")]
-    DeviceLost {
+    D010 DeviceLost {
         /// What the device said.
         reason: String,
         /// What was submitted and not known to be done when the loss was noticed, in order.
         unacknowledged: Vec<Unacknowledged>,
-    },
+    } ("the device was lost: {reason}"), help "open the device again and upload the data again";
+
     /// A backend failed in a way that is not the caller's fault.
-    #[error("{backend} failed: {reason}")]
-    Backend {
+    D011 Backend {
         /// The backend.
         backend: &'static str,
         /// What it said.
         reason: String,
-    },
-}
-
-impl Error {
-    /// The stable code.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Error::Foundation(error) => error.code(),
-            Error::Unsupported { .. } => "D001",
-            Error::NoSuchDevice { .. } => "D002",
-            Error::NoAdapter { .. } => "D003",
-            Error::Foreign { .. } => "D004",
-            Error::Stale { .. } => "D005",
-            Error::OutOfMemory { .. } => "D006",
-            Error::OutOfRange { .. } => "D007",
-            Error::IndirectGrid { .. } => "D008",
-            Error::Cancelled => "D009",
-            Error::DeviceLost { .. } => "D010",
-            Error::Backend { .. } => "D011",
-            Error::AlreadyTaken => "D012",
-            Error::Hints { .. } => "D013",
-            Error::CachedProgram { .. } => "D014",
-            Error::NotAnOp { .. } => "D030",
-            Error::NoSuchHandle { .. } => "D031",
-            Error::ZeroBudget => "D015",
-            Error::DuplicateStage { .. } => "D016",
-            Error::StageOverBudget { .. } => "D017",
-            Error::OverBudget { .. } => "D018",
-            Error::Overflow { .. } => "D019",
-            Error::Reservation { .. } => "D020",
-            Error::UnknownWave { .. } => "D021",
-            Error::SelfDependency { .. } => "D022",
-            Error::Cycle { .. } => "D023",
-            Error::ZeroLimit { .. } => "D024",
-            Error::Threshold { .. } => "D025",
-        }
-    }
-
-    /// How to fix it.
-    pub fn help(&self) -> String {
-        match self {
-            Error::Foundation(error) => error.help(),
-            Error::Unsupported { .. } => "use another device (`vyre devices` lists them), or change the program".into(),
-            Error::NoSuchDevice { known, .. } => format!("there are: {}", known.join(", ")),
-            Error::NoAdapter { .. } => "`--device cpu` needs no driver".into(),
-            Error::Foreign { .. } => "use buffers and kernels with the device that made them".into(),
-            Error::Stale { .. } => "upload the data again".into(),
-            Error::OutOfMemory { .. } => "free buffers, or work in smaller pieces".into(),
-            Error::OutOfRange { .. } => "use a range inside the buffer".into(),
-            Error::NotAnOp { .. } => {
-                "its objects are `input`, `output`, `param`, or `hits` with `hit_count`, of 32-bit elements".into()
-            }
-            Error::NoSuchHandle { .. } => "use a handle that this session has given, before it is freed".into(),
-            Error::IndirectGrid { .. } => "give a buffer, or a part of one, of three u32".into(),
-            Error::AlreadyTaken => "keep the results that `wait_timeout` or `poll` gave".into(),
-            Error::Hints { .. } => "nothing to do: the file is replaced when a program has run".into(),
-            Error::CachedProgram { .. } => "nothing to do: it was deleted, and the program was optimized again".into(),
-            Error::ZeroBudget => "give a budget of at least what the largest stage needs".into(),
-            Error::DuplicateStage { .. } => "give every stage of a sequence an id of its own".into(),
-            Error::StageOverBudget { required, .. } => {
-                format!("raise the budget to {required} bytes, or split the stage into smaller ones")
-            }
-            Error::OverBudget { required, .. } => {
-                format!("raise the budget so that {required} bytes fit, or work in smaller pieces")
-            }
-            Error::Overflow { .. } => "give the sizes that are meant; those of real devices can be counted".into(),
-            Error::Reservation { .. } => "plan fewer at a time, or free memory".into(),
-            Error::UnknownWave { wave_count, .. } => match wave_count {
-                0 => "leave out dependencies where there are no waves".into(),
-                count => format!("use waves up to {}, or raise their count", count - 1),
-            },
-            Error::SelfDependency { .. } => "leave out this dependency".into(),
-            Error::Cycle { .. } => "leave out a dependency of every cycle".into(),
-            Error::ZeroLimit { .. } => "give the limits that the device reports".into(),
-            Error::Threshold { .. } => "give at most 10000 basis points".into(),
-            Error::Cancelled => "submit it again".into(),
-            Error::DeviceLost { .. } => "open the device again and upload the data again".into(),
-            Error::Backend { .. } => "this may be a bug in vyre or in a driver: please report it".into(),
-        }
-    }
+    } ("{backend} failed: {reason}"), help "this may be a bug in vyre or in a driver: please report it";
 }

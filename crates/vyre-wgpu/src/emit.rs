@@ -7,11 +7,10 @@
 
 use naga::back::{glsl, hlsl, msl, spv, wgsl};
 use naga::proc::BoundsCheckPolicies;
-use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
-use vyre_driver::Error;
+use naga::valid::{self, ModuleInfo, ValidationFlags, Validator};
+use vyre_driver::{Capabilities, DeviceKind, Error};
 use vyre_foundation::Validated;
 use vyre_foundation::analysis::Lengths;
-use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{Program, Type, TypeSet};
 
 use crate::lower::{self, ENTRY, Grid, Source, Variant};
@@ -81,19 +80,11 @@ impl Target {
 /// [`Error::Unsupported`] if the language lacks something that the program needs.
 pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Error> {
     check(program, target)?;
-    let options = lower::Target {
-        loop_budget: false,
-        atomics_64: target.atomics_64(),
-        veil_floats: false,
-        emulate_fma: false,
-        subgroup_size: None,
-        binding_bytes: BINDING_BYTES,
-        // naga writes no other language with them.
-        overrides: target == Target::Wgsl,
-    };
+    // naga writes no other language with overrides.
+    let options = lower::Target { atomics_64: target.atomics_64(), overrides: target == Target::Wgsl, ..PLAIN };
     let source = Source::of(program);
     let module = source.lower(options, source.usual()).module;
-    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+    let mut validator = Validator::new(ValidationFlags::all(), valid::Capabilities::all());
     let info = validator.validate(&module).map_err(|error| failed(target, error.as_inner()))?;
     match target {
         Target::Wgsl => {
@@ -135,25 +126,10 @@ pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Err
 /// # Errors
 /// [`Error::Backend`] if naga finds something wrong, which would be a mistake of the lowering.
 pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
-    let plain = lower::Target {
-        loop_budget: false,
-        atomics_64: true,
-        veil_floats: false,
-        emulate_fma: false,
-        subgroup_size: Some(32),
-        binding_bytes: BINDING_BYTES,
-        overrides: true,
-    };
+    let plain = lower::Target { subgroup_size: Some(32), overrides: true, ..PLAIN };
     // As on Mesa's software driver, but for the atomics, without which programs that use them are not lowered.
-    let software = lower::Target {
-        loop_budget: true,
-        atomics_64: true,
-        veil_floats: true,
-        emulate_fma: true,
-        subgroup_size: Some(8),
-        binding_bytes: BINDING_BYTES,
-        overrides: false,
-    };
+    let software =
+        lower::Target { loop_budget: true, veil_floats: true, emulate_fma: true, subgroup_size: Some(8), ..PLAIN };
     let source = Source::of(program);
     let usual = source.usual();
     let general = Variant {
@@ -165,14 +141,22 @@ pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
     };
     for (target, variant) in [(plain, usual), (plain, &general), (software, usual), (software, &general)] {
         let module = source.lower(target, variant).module;
-        let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+        let mut validator = Validator::new(ValidationFlags::all(), valid::Capabilities::all());
         validator.validate(&module).map_err(|error| failed(Target::SpirV, error.as_inner()))?;
     }
     Ok(())
 }
 
-/// What every device can bind.
-const BINDING_BYTES: u64 = 128 << 20;
+/// A device of which nothing is known; it can bind what all can.
+const PLAIN: lower::Target = lower::Target {
+    loop_budget: false,
+    atomics_64: true,
+    veil_floats: false,
+    emulate_fma: false,
+    subgroup_size: None,
+    binding_bytes: 128 << 20,
+    overrides: false,
+};
 
 /// The module has its own checks.
 const UNCHECKED: BoundsCheckPolicies = BoundsCheckPolicies {
@@ -215,22 +199,12 @@ fn failed(target: Target, error: impl std::error::Error) -> Error {
 
 /// Whether the language has everything that the program needs.
 fn check(program: &Validated<Program>, target: Target) -> Result<(), Error> {
-    let mut types: Vec<Type> = program.memory.values().map(|memory| memory.element.value_type()).collect();
-    let mut atomics_64 = false;
-    program.walk(|id, _| {
-        let inst = &program.insts[id];
-        types.extend(inst.results.iter().chain(&inst.operands).map(|&value| program.ty(value)));
-        let memory = inst.op.memory().map(|memory| program.memory[memory].element.size());
-        atomics_64 |= inst.op.row().kind == Kind::Atomic && memory == Some(8);
-    });
-    let available = target.types();
-    if let Some(ty) = types.into_iter().find(|ty| !available.contains(*ty)) {
-        let available = format!("{} with {available}", target.name());
-        return Err(Error::Unsupported { needed: format!("values of type {ty}"), available });
-    }
-    if atomics_64 && !target.atomics_64() {
-        let available = format!("{} with 32-bit atomics", target.name());
-        return Err(Error::Unsupported { needed: "64-bit atomics".into(), available });
-    }
-    Ok(())
+    let all = Capabilities::unlimited(target.name().into(), DeviceKind::Gpu, 32);
+    let has = Capabilities { types: target.types(), atomics_64: target.atomics_64(), ..all };
+    has.check(program).map_err(|error| match error {
+        Error::Unsupported { needed, available } => {
+            Error::Unsupported { needed, available: format!("{} with {available}", target.name()) }
+        }
+        other => other,
+    })
 }

@@ -3,7 +3,7 @@
 //! What has effects is alive, and so is everything that something alive reads. Flags are followed like registers: whoever reads
 //! them keeps the instruction alive that set them last.
 
-use iced_x86::{Code, Mnemonic};
+use iced_x86::{Code, ConditionCode, Mnemonic};
 
 use super::machine::{BlockId, End, Function, Reg};
 
@@ -30,31 +30,15 @@ pub(crate) fn prune(function: &mut Function) {
     }
 }
 
-/// Whether an instruction reads flags that an earlier one has set.
+/// Whether an instruction reads flags that an earlier one has set: jumps, `cmov` and `set`. Others that do are not selected.
 pub(crate) fn reads_flags(code: Code) -> bool {
-    // What has a condition has an opposite: jumps, `cmov` and `set`.
-    code.negate_condition_code() != code
-        || matches!(
-            code.mnemonic(),
-            Mnemonic::Adc
-                | Mnemonic::Sbb
-                | Mnemonic::Adcx
-                | Mnemonic::Adox
-                | Mnemonic::Rcl
-                | Mnemonic::Rcr
-                | Mnemonic::Cmc
-                | Mnemonic::Lahf
-                | Mnemonic::Pushfq
-        )
+    code.condition_code() != ConditionCode::None
 }
 
 /// Whether flags are the same behind an instruction that may stand between one that sets flags and one that reads them.
 fn keeps_flags(code: Code) -> bool {
-    code.negate_condition_code() != code
-        || matches!(
-            code.mnemonic(),
-            Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd | Mnemonic::Lea
-        )
+    let moves = [Mnemonic::Mov, Mnemonic::Movzx, Mnemonic::Movsx, Mnemonic::Movsxd, Mnemonic::Lea];
+    reads_flags(code) || moves.contains(&code.mnemonic())
 }
 
 /// Drops blocks that cannot be reached from the entry.

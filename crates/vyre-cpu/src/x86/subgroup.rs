@@ -2,7 +2,7 @@
 
 use iced_x86::Code;
 use smallvec::SmallVec;
-use vyre_foundation::ir::ops::Op;
+use vyre_foundation::ir::ops::{Combined, Op};
 use vyre_foundation::ir::{InstId, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
@@ -12,19 +12,12 @@ use super::machine::{Operand, Reg, Width};
 use super::service::Site;
 use super::shape::Axes;
 
-/// What lanes that take no part count as.
+/// What lanes that take no part count as. A bool is all bits of a lane, or none.
 fn identity(op: &Op, ty: Type) -> u64 {
     match (op, ty) {
-        // Adding +0 would turn −0 into it.
-        (Op::Add, Type::F32) if !planted::is(Bug::X86ScanFill) => 1 << 31,
-        (Op::Mul, Type::F32) => u64::from(1f32.to_bits()),
-        (Op::Mul, _) => 1,
-        // A number is chosen rather than a NaN.
-        (Op::Min | Op::Max, Type::F32) => u64::from(f32::NAN.to_bits()),
-        (Op::Min, Type::I32) => i32::MAX as u64,
-        (Op::Max, Type::I32) => u64::from(i32::MIN as u32),
-        (Op::Min | Op::And, _) => u64::from(u32::MAX),
-        _ => 0,
+        (Op::Add, _) if planted::is(Bug::X86ScanFill) => 0,
+        (Op::And, Type::Bool) => u64::from(u32::MAX),
+        _ => op.identity(ty),
     }
 }
 
@@ -98,18 +91,7 @@ impl Lower<'_> {
 
     /// One pack of lanes of 32 bits. A bool is all bits of a lane, or none.
     fn exchange(&mut self, op: &Op, ty: Type, lanes: Reg, operands: &[ValueId], pack: usize) -> Reg {
-        let fold = |this: &mut Self, op: Op| {
-            let lanes = this.or_identity(&op, ty, lanes, pack);
-            this.reduce_lanes(&op, ty, lanes)
-        };
         match op {
-            Op::SubgroupAdd => fold(self, Op::Add),
-            Op::SubgroupMul => fold(self, Op::Mul),
-            Op::SubgroupMin => fold(self, Op::Min),
-            Op::SubgroupMax => fold(self, Op::Max),
-            Op::SubgroupAnd => fold(self, Op::And),
-            Op::SubgroupOr => fold(self, Op::Or),
-            Op::SubgroupXor => fold(self, Op::Xor),
             Op::SubgroupShuffle => {
                 // Of those that have ended, others get 0.
                 let lanes = self.or_identity(&Op::Or, ty, lanes, pack);
@@ -123,22 +105,21 @@ impl Lower<'_> {
                 let exists = self.emit.mask_to_vector(exists);
                 self.emit.v2(emit::AND, theirs, exists)
             }
-            scan => {
-                let is_sum = matches!(scan, Op::SubgroupInclusiveAdd | Op::SubgroupExclusiveAdd);
-                let combining = if is_sum { Op::Add } else { Op::Mul };
-                let nothing = identity(&combining, ty);
+            op => {
+                let (combining, whose) = op.combines().expect("validated: it is a subgroup operation");
                 let mut sums = self.or_identity(&combining, ty, lanes, pack);
+                if whose == Combined::All {
+                    return self.reduce_lanes(&combining, ty, sums);
+                }
+                let nothing = identity(&combining, ty);
                 let mut distance = 1;
                 while distance < self.shape.tile.lanes {
                     let before = self.emit.shift_up(sums, distance, nothing);
                     sums = self.combine(&combining, ty, before, sums);
                     distance *= 2;
                 }
-                match scan {
-                    Op::SubgroupExclusiveAdd => self.emit.shift_up(sums, 1, 0),
-                    Op::SubgroupExclusiveMul => self.emit.shift_up(sums, 1, nothing),
-                    _ => sums,
-                }
+                let first = if combining == Op::Add { 0 } else { nothing };
+                if whose == Combined::BeforeOwn { self.emit.shift_up(sums, 1, first) } else { sums }
             }
         }
     }

@@ -154,6 +154,8 @@ fn range(span: Span, source: &str) -> std::ops::Range<usize> {
     (span.start as usize).min(end)..(span.end as usize).min(end)
 }
 
+impl std::error::Error for Diagnostics {}
+
 /// The messages, one a line, without excerpts.
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -61,6 +61,17 @@ impl Axis {
     }
 }
 
+/// The lanes that a subgroup operation combines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combined {
+    /// All of the subgroup.
+    All,
+    /// Those before a lane, and itself.
+    UpToOwn,
+    /// Those before a lane.
+    BeforeOwn,
+}
+
 /// A position in the signature of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
@@ -732,6 +743,40 @@ impl Op {
     /// The object of an atomic read-modify-write.
     pub fn atomic(&self) -> Option<MemId> {
         self.memory().filter(|_| self.row().kind == Atomic)
+    }
+
+    /// By what a subgroup operation combines what lanes give, and whose.
+    pub fn combines(&self) -> Option<(Op, Combined)> {
+        Some(match self {
+            Op::SubgroupAdd => (Op::Add, Combined::All),
+            Op::SubgroupMul => (Op::Mul, Combined::All),
+            Op::SubgroupMin => (Op::Min, Combined::All),
+            Op::SubgroupMax => (Op::Max, Combined::All),
+            Op::SubgroupAnd => (Op::And, Combined::All),
+            Op::SubgroupOr => (Op::Or, Combined::All),
+            Op::SubgroupXor => (Op::Xor, Combined::All),
+            Op::SubgroupInclusiveAdd => (Op::Add, Combined::UpToOwn),
+            Op::SubgroupInclusiveMul => (Op::Mul, Combined::UpToOwn),
+            Op::SubgroupExclusiveAdd => (Op::Add, Combined::BeforeOwn),
+            Op::SubgroupExclusiveMul => (Op::Mul, Combined::BeforeOwn),
+            _ => return None,
+        })
+    }
+
+    /// The bits that change nothing when something is combined with them by this operation.
+    pub fn identity(&self, ty: Type) -> u64 {
+        let (top, ones) = (1 << (ty.bits() - 1), u64::MAX >> (64 - ty.bits()));
+        let cast = |from, bits| Op::Cast.row().evaluator(from, ty).expect("every type can be cast to")(&[bits]);
+        match self {
+            // Adding +0 would turn −0 into it.
+            Op::Add if ty.is_float() => top,
+            Op::Mul => cast(Type::U32, 1),
+            // A number is chosen rather than a NaN.
+            Op::Min | Op::Max if ty.is_float() => cast(Type::F64, f64::NAN.to_bits()),
+            Op::Min | Op::Max if matches!(ty, Type::I32 | Type::I64) => top - u64::from(*self == Op::Min),
+            Op::Min | Op::And => ones,
+            _ => 0,
+        }
     }
 
     /// Whether a device needs subgroups for this.

@@ -4,6 +4,7 @@
 //! what the oracle gives, floats included, for every type, whatever a driver's own reductions do with NaNs.
 
 use naga::{Barrier, BuiltIn, Expression, GatherMode, Statement, VectorSize};
+use vyre_foundation::ir::ops::Combined;
 use vyre_foundation::ir::{Inst, InstId, Literal, Op, Type};
 use vyre_foundation::planted::{self, Bug};
 
@@ -153,42 +154,20 @@ impl Lowerer<'_> {
                 let result = expr!(self.b, select(there, taken, zero(ty)));
                 self.define(inst.results[0], result);
             }
-            Op::SubgroupAdd => self.reduce(inst, &Op::Add, ty, value, alive),
-            Op::SubgroupMul => self.reduce(inst, &Op::Mul, ty, value, alive),
-            Op::SubgroupMin => self.reduce(inst, &Op::Min, ty, value, alive),
-            Op::SubgroupMax => self.reduce(inst, &Op::Max, ty, value, alive),
-            Op::SubgroupAnd => self.reduce(inst, &Op::And, ty, value, alive),
-            Op::SubgroupOr => self.reduce(inst, &Op::Or, ty, value, alive),
-            Op::SubgroupXor => self.reduce(inst, &Op::Xor, ty, value, alive),
-            Op::SubgroupInclusiveAdd => self.scan(inst, &Op::Add, ty, value, alive, false),
-            Op::SubgroupInclusiveMul => self.scan(inst, &Op::Mul, ty, value, alive, false),
-            Op::SubgroupExclusiveAdd => self.scan(inst, &Op::Add, ty, value, alive, true),
-            Op::SubgroupExclusiveMul => self.scan(inst, &Op::Mul, ty, value, alive, true),
-            _ => unreachable!("`{}` is not a subgroup operation", inst.op.row().name),
+            _ => {
+                let (op, whose) = inst.op.combines().expect("validated: it is a subgroup operation");
+                match whose {
+                    Combined::All => self.reduce(inst, &op, ty, value, alive),
+                    Combined::UpToOwn => self.scan(inst, &op, ty, value, alive, false),
+                    Combined::BeforeOwn => self.scan(inst, &op, ty, value, alive, true),
+                }
+            }
         }
     }
 
     /// What lanes that are not there count as.
     fn identity(&mut self, op: &Op, ty: Type) -> Expr {
-        let top = 1u64 << (ty.bits() - 1);
-        let ones = u64::MAX >> (64 - ty.bits());
-        let signed = matches!(ty, Type::I32 | Type::I64);
-        let nan = match ty {
-            Type::F64 => f64::NAN.to_bits(),
-            Type::F16 => u64::from(half::f16::NAN.to_bits()),
-            _ => u64::from(f32::NAN.to_bits()),
-        };
-        let bits = match op {
-            Op::Add if ty.is_float() => top,
-            Op::Mul => Op::Cast.row().evaluator(Type::U32, ty).expect("every number can be cast to")(&[1]),
-            // The least and the greatest prefer any number to a NaN.
-            Op::Min | Op::Max if ty.is_float() => nan,
-            Op::Min => ones ^ if signed { top } else { 0 },
-            Op::Max if signed => top,
-            Op::And => ones,
-            _ => 0,
-        };
-        self.b.literal(Literal { ty, bits })
+        self.b.literal(Literal { ty, bits: op.identity(ty) })
     }
 
     /// Runs a step for each power of two below the subgroup size, if that is known; otherwise for each that it may have, and
@@ -252,11 +231,7 @@ impl Lowerer<'_> {
         });
         if exclusive && !planted::is(Bug::GpuScan) {
             let (there, theirs) = take(self, 1, result);
-            let bits = match op {
-                Op::Mul => Op::Cast.row().evaluator(Type::U32, ty).expect("every number can be cast to")(&[1]),
-                _ => 0,
-            };
-            let first = self.b.literal(Literal { ty, bits });
+            let first = if *op == Op::Mul { identity } else { self.b.zero(ty) };
             result = self.b.select(there, theirs, first);
         }
         self.define(inst.results[0], result);

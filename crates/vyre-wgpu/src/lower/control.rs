@@ -87,21 +87,15 @@ impl Print {
         self.operands.iter().map(|ty| ty.bits().div_ceil(32)).sum()
     }
 
-    fn line(&self, mut words: &[u32]) -> String {
-        let mut line = String::new();
-        let mut rest = &*self.text;
-        let mut operands = self.operands.iter();
-        while let Some((before, after)) = rest.split_once("{}") {
-            line += before;
-            if let Some(&ty) = operands.next() {
-                let count = ty.bits().div_ceil(32) as usize;
-                let high = if count == 2 { u64::from(words[1]) << 32 } else { 0 };
-                line += &Literal { ty, bits: high | u64::from(words[0]) }.plain();
-                words = &words[count..];
-            }
-            rest = after;
-        }
-        line + rest
+    /// The line of an invocation, with operands that have these words.
+    fn line(&self, invocation: u32, mut words: &[u32]) -> TraceLine {
+        let literals = self.operands.iter().map(|&ty| {
+            let (own, rest) = words.split_at(ty.bits().div_ceil(32) as usize);
+            words = rest;
+            let bits = own.iter().rev().fold(0, |bits, &word| bits << 32 | u64::from(word));
+            Literal { ty, bits }
+        });
+        TraceLine::new(invocation, &self.text, literals)
     }
 }
 
@@ -161,7 +155,7 @@ impl Control {
         records.sort_by_key(|record| (record[0], record[1]));
         let line = |record: &[u32]| {
             let print = self.prints.get(record[2] as usize)?;
-            Some(TraceLine { invocation: record[0], text: print.line(&record[report::LINE_WORDS as usize..]) })
+            Some(print.line(record[0], &record[report::LINE_WORDS as usize..]))
         };
         records.into_iter().filter_map(line).collect()
     }
