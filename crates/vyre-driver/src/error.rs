@@ -81,6 +81,16 @@ pub enum Error {
         /// The handle.
         handle: u32,
     },
+    /// A file that holds no graph.
+    #[error("{}{}: {reason}", file.display(), line.map_or(String::new(), |line| format!(":{line}")))]
+    GraphFile {
+        /// The file.
+        file: std::path::PathBuf,
+        /// The line, counted from 1, if one is to blame.
+        line: Option<u64>,
+        /// What is wrong.
+        reason: String,
+    },
     /// More memory than there is.
     #[error("{requested} bytes cannot be allocated: {available} are available")]
     OutOfMemory {
@@ -245,6 +255,7 @@ impl Error {
             Error::CachedProgram { .. } => "D014",
             Error::NotAnOp { .. } => "D030",
             Error::NoSuchHandle { .. } => "D031",
+            Error::GraphFile { .. } => "D032",
             Error::ZeroBudget => "D015",
             Error::DuplicateStage { .. } => "D016",
             Error::StageOverBudget { .. } => "D017",
@@ -274,6 +285,10 @@ impl Error {
                 "its objects are `input`, `output`, `param`, or `hits` with `hit_count`, of 32-bit elements".into()
             }
             Error::NoSuchHandle { .. } => "use a handle that this session has given, before it is freed".into(),
+            Error::GraphFile { .. } => {
+                "graphs are Matrix Market (.mtx), GAP (.sg, .wsg), or lines `SOURCE TARGET [WEIGHT]`; texts may be .gz"
+                    .into()
+            }
             Error::IndirectGrid { .. } => "give a buffer, or a part of one, of three u32".into(),
             Error::AlreadyTaken => "keep the results that `wait_timeout` or `poll` gave".into(),
             Error::Hints { .. } => "nothing to do: the file is replaced when a program has run".into(),
