@@ -91,6 +91,24 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// A kernel of a computation did not run to its end, so that there is no result.
+    #[error("`{kernel}` did not run to its end: {outcome}")]
+    Stopped {
+        /// The kernel.
+        kernel: String,
+        /// How it ended.
+        outcome: String,
+    },
+    /// A result that was checked by other means is wrong.
+    #[error("the result of {algorithm} is wrong at node {node}: {reason}")]
+    WrongResult {
+        /// What was computed.
+        algorithm: &'static str,
+        /// The first node for which it is wrong.
+        node: u32,
+        /// What is wrong.
+        reason: String,
+    },
     /// More memory than there is.
     #[error("{requested} bytes cannot be allocated: {available} are available")]
     OutOfMemory {
@@ -256,6 +274,8 @@ impl Error {
             Error::NotAnOp { .. } => "D030",
             Error::NoSuchHandle { .. } => "D031",
             Error::GraphFile { .. } => "D032",
+            Error::Stopped { .. } => "D033",
+            Error::WrongResult { .. } => "D034",
             Error::ZeroBudget => "D015",
             Error::DuplicateStage { .. } => "D016",
             Error::StageOverBudget { .. } => "D017",
@@ -289,6 +309,8 @@ impl Error {
                 "graphs are Matrix Market (.mtx), GAP (.sg, .wsg), or lines `SOURCE TARGET [WEIGHT]`; texts may be .gz"
                     .into()
             }
+            Error::Stopped { .. } => "this device allows too few loop trips: use another one, such as `cpu`".into(),
+            Error::WrongResult { .. } => "this is a bug in vyre or in a driver: please report it, with the graph".into(),
             Error::IndirectGrid { .. } => "give a buffer, or a part of one, of three u32".into(),
             Error::AlreadyTaken => "keep the results that `wait_timeout` or `poll` gave".into(),
             Error::Hints { .. } => "nothing to do: the file is replaced when a program has run".into(),

@@ -4,6 +4,7 @@
 //! whichever device it is given. Its errors are those of the driver: what can go wrong is a plan that does not fit, or a dispatch
 //! that is not possible.
 
+pub mod frontier;
 pub mod graph;
 pub mod megakernel;
 pub mod pipeline;

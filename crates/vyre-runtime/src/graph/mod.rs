@@ -10,6 +10,7 @@
 //!
 //! Nodes are numbers from 0 on, weights are whole numbers. A graph has less than 2³¹ nodes and 2³² edges.
 
+pub mod bfs;
 mod generate;
 mod read;
 
@@ -18,7 +19,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::Error;
 
+pub use bfs::{Bfs, bfs};
 pub use generate::Family;
+
+/// What is said of nodes that cannot be reached.
+pub const UNREACHED: u32 = u32::MAX;
 
 /// An edge as it stands in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +140,11 @@ impl Graph {
         let incoming = incoming.filter(|incoming| *incoming != outgoing);
         Ok(Graph { outgoing, incoming })
     }
+}
+
+/// A result that is not what it should be.
+fn wrong(algorithm: &'static str, node: u32, reason: String) -> Result<(), Error> {
+    Err(Error::WrongResult { algorithm, node, reason })
 }
 
 fn threads() -> usize {

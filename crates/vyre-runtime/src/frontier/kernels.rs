@@ -1,0 +1,206 @@
+//! The programs of the engine: one for each way to follow the edges of a frontier, made from what a caller does with one edge.
+//!
+//! A frontier is a set of nodes, as `bits` and, where somebody pushes from it, as a `queue`; `counts` has how many nodes it has and how
+//! many edges leave them. Objects are bound by these names:
+//!
+//! | | |
+//! |---|---|
+//! | `offsets`, `targets`, `weights` | the rows that are followed: outgoing edges for a push, incoming ones for a pull |
+//! | `degrees` | where outgoing rows begin |
+//! | `bits`, `queue`, `counts`, `grid` | the frontier |
+//! | `next`, `next_queue`, `next_counts` | the one that is made |
+
+use vyre_foundation::build::{Kernel, Object, Read, Val, kernel};
+use vyre_foundation::ir::Program;
+
+use super::{Edge, Visitor};
+use crate::Error;
+
+/// Nodes of a word of `bits`.
+pub(super) const WORD: u32 = 32;
+/// Invocations of a workgroup that pushes. A node with as many edges as that is followed by all of them.
+pub(super) const WIDE: u32 = 32;
+/// Workgroups along x of an indirect grid; there are no more than that in one dimension.
+const FOLD: u32 = 1 << 15;
+
+/// Follows the edges of a queue. Nodes that are admitted become bits; with `appends`, also the queue and the counts.
+pub(super) fn push(name: &str, visit: fn(&Kernel) -> Visitor<'_>, appends: bool) -> Result<Program, Error> {
+    Ok(kernel(name, [WIDE, 1, 1], |k| {
+        let (offsets, targets) = (k.read::<u32>("offsets"), k.read::<u32>("targets"));
+        let (queue, counts) = (k.read::<u32>("queue"), k.read::<u32>("counts"));
+        let next = k.atomic::<u32>("next");
+        let appended = appends.then(|| (k.mutable::<u32>("next_queue"), k.atomic::<u32>("next_counts")));
+        let visitor = visit(k);
+        let [sources, starts, ends] = ["sources", "starts", "ends"].map(|name| k.workgroup::<u32>(name, WIDE));
+
+        let follow = |source, index| {
+            let target = targets.load(index);
+            k.if_((visitor.visit)(Edge { source, target, index }), || {
+                let (word, mask) = (target >> 5, k.lit(1u32) << (target & 31));
+                match appended {
+                    None => {
+                        // Most are there already, and looking costs less than writing.
+                        k.if_((next.load(word) & mask).eq(0), || {
+                            next.or(word, mask);
+                        });
+                    }
+                    Some((queue, counts)) => k.if_((next.or(word, mask) & mask).eq(0), || {
+                        queue.store(counts.add(0, 1), target);
+                        counts.add(1, offsets.load(target + 1) - offsets.load(target));
+                    }),
+                }
+            });
+        };
+        let (at, lane) = (k.global_index(), k.local_index());
+        let inside = at.lt(counts.load(0));
+        let source = queue.load(at);
+        let start = offsets.load(source);
+        let end = inside.select(offsets.load(source + 1), start);
+        sources.store(lane, source);
+        starts.store(lane, start);
+        ends.store(lane, end);
+        k.if_((end - start).lt(WIDE), || k.for_range(start, end, |index| follow(source, index)));
+        k.workgroup_barrier();
+        k.for_range(0, WIDE, |other| {
+            let (start, end) = (starts.load(other), ends.load(other));
+            k.if_((end - start).ge(WIDE), || {
+                let source = sources.load(other);
+                k.for_range_step(start + lane, end, WIDE, |index| follow(source, index));
+            });
+        });
+    })?)
+}
+
+/// Every node that a caller wants looks for edges that come from the frontier.
+pub(super) fn pull(name: &str, visit: fn(&Kernel) -> Visitor<'_>, examined: bool) -> Result<Program, Error> {
+    Ok(kernel(name, [64, 1, 1], |k| {
+        let (offsets, targets) = (k.read::<u32>("offsets"), k.read::<u32>("targets"));
+        let (bits, degrees) = (k.read::<u32>("bits"), k.read::<u32>("degrees"));
+        let (next, counts) = (k.atomic::<u32>("next"), k.atomic::<u32>("next_counts"));
+        let visitor = visit(k);
+        let target = k.global_index();
+        let (size, edges, trips) = (k.var(0u32), k.var(0u32), k.var(0u32));
+        let wanted = (target + 1).lt(offsets.len());
+        let wanted = match &visitor.wants {
+            Some(wants) => wanted & wants(target),
+            None => wanted,
+        };
+        k.if_(wanted, || {
+            let admitted = k.var(0u32);
+            k.for_range(offsets.load(target), offsets.load(target + 1), |index| {
+                trips.set(trips.get() + 1);
+                let source = targets.load(index);
+                k.if_((bits.load(source >> 5) >> (source & 31) & 1).ne(0), || {
+                    k.if_((visitor.visit)(Edge { source, target, index }), || {
+                        admitted.set(1);
+                        if visitor.once {
+                            k.break_();
+                        }
+                    });
+                });
+            });
+            k.if_(admitted.get().ne(0), || {
+                next.or(target >> 5, k.lit(1u32) << (target & 31));
+                size.set(1);
+                edges.set(degrees.load(target + 1) - degrees.load(target));
+            });
+        });
+        counts.add(0, size.get());
+        counts.add(1, edges.get());
+        if examined {
+            counts.add(2, trips.get());
+        }
+    })?)
+}
+
+/// Calls `body` with each node of a word.
+fn nodes<'k>(k: &'k Kernel, word: Val<'k, u32>, bits: Val<'k, u32>, body: impl FnOnce(Val<'k, u32>)) {
+    let rest = k.var(bits);
+    k.while_(
+        || rest.get().ne(0),
+        || {
+            let node = word * WORD + rest.get().trailing_zeros();
+            rest.set(rest.get() & (rest.get() - 1));
+            body(node);
+        },
+    );
+}
+
+/// The words of `bits` that a launch looks at: those from `first` on.
+fn words<'k>(k: &'k Kernel, bits: Object<'k, u32, Read>) -> (Val<'k, u32>, Val<'k, u32>) {
+    let word = k.global_index() + k.uniform::<u32>("first").with_default(0).load();
+    (word, bits.load(word))
+}
+
+fn degree<'k>(degrees: Object<'k, u32, Read>, node: Val<'k, u32>) -> Val<'k, u32> {
+    degrees.load(node + 1) - degrees.load(node)
+}
+
+/// Counts the nodes of `bits` and the edges that leave them.
+pub(super) fn count() -> Result<Program, Error> {
+    Ok(kernel("count", [64, 1, 1], |k| {
+        let (bits, degrees) = (k.read::<u32>("bits"), k.read::<u32>("degrees"));
+        let counts = k.atomic::<u32>("counts");
+        let (word, found) = words(k, bits);
+        let edges = k.var(0u32);
+        nodes(k, word, found, |node| edges.set(edges.get() + degree(degrees, node)));
+        counts.add(0, found.count_ones());
+        counts.add(1, edges.get());
+    })?)
+}
+
+/// Writes the nodes of some words to the queue, in no order, and how many they are to its size.
+pub(super) fn gather() -> Result<Program, Error> {
+    Ok(kernel("gather", [64, 1, 1], |k| {
+        let (bits, queue, size) = (k.read::<u32>("bits"), k.mutable::<u32>("queue"), k.atomic::<u32>("size"));
+        let (word, found) = words(k, bits);
+        let inside = k.global_index().lt(k.uniform::<u32>("words").load());
+        k.if_(inside & found.ne(0), || {
+            let at = k.var(size.add(0, found.count_ones()));
+            nodes(k, word, found, |node| {
+                queue.store(at.get(), node);
+                at.set(at.get() + 1);
+            });
+        });
+    })?)
+}
+
+/// How many workgroups push from a queue.
+pub(super) fn grid() -> Result<Program, Error> {
+    Ok(kernel("grid", [1, 1, 1], |k| {
+        let (counts, grid) = (k.read::<u32>("counts"), k.write::<u32>("grid"));
+        let groups = (counts.load(0) + (WIDE - 1)) / WIDE;
+        grid.store(0, groups.min(FOLD));
+        grid.store(1, (groups + (FOLD - 1)) / FOLD);
+        grid.store(2, 1);
+    })?)
+}
+
+/// Keeps the nodes of a frontier for which something holds, in `next`.
+pub(super) fn filter(name: &str, test: fn(&Kernel) -> super::Test<'_>) -> Result<Program, Error> {
+    Ok(kernel(name, [64, 1, 1], |k| {
+        let (bits, degrees) = (k.read::<u32>("bits"), k.read::<u32>("degrees"));
+        let (next, counts) = (k.mutable::<u32>("next"), k.atomic::<u32>("next_counts"));
+        let test = test(k);
+        let (word, found) = words(k, bits);
+        let (kept, edges) = (k.var(0u32), k.var(0u32));
+        nodes(k, word, found, |node| {
+            k.if_(test(node), || {
+                kept.set(kept.get() | k.lit(1u32) << (node & 31));
+                edges.set(edges.get() + degree(degrees, node));
+            });
+        });
+        next.store(word, kept.get());
+        counts.add(0, kept.get().count_ones());
+        counts.add(1, edges.get());
+    })?)
+}
+
+/// Does something with each node of a frontier.
+pub(super) fn compute(name: &str, body: fn(&Kernel) -> super::Body<'_>) -> Result<Program, Error> {
+    Ok(kernel(name, [64, 1, 1], |k| {
+        let body = body(k);
+        let (word, found) = words(k, k.read::<u32>("bits"));
+        nodes(k, word, found, body);
+    })?)
+}

@@ -1,0 +1,644 @@
+//! Frontiers: sets of nodes of a graph that become other sets by following edges, on any device.
+//!
+//! ```text
+//! Frontier   how many nodes it has, and how many edges leave them
+//!   → policy   is asked before every step, with what the step before was
+//!   → topology sparse       edges are pushed from a queue to a queue
+//!              hybrid       from a queue to a bit for each node, of which a queue is made
+//!              dense        nodes look for edges that come from the frontier
+//!              fused dense  the same, several steps without a word to the host
+//!              memory-constrained   as hybrid, with a queue for as many nodes at a time as the plan of memory has room for
+//!   → Iteration  what was decided and why, and what it took
+//! ```
+//!
+//! A [`Step`] says once what is done with an edge; the programs of all topologies are made of it. Whether a node has been reached twice in
+//! one step makes no difference: a bit is set once, so nothing is done twice for it in the next.
+
+mod kernels;
+
+use std::cell::{OnceCell, RefCell};
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+use vyre_driver::plan::frontier::{Planner, Wave};
+use vyre_driver::{Argument, Buffer, Device, Dispatch, Grid, Submission};
+use vyre_foundation::build::{self, Val};
+use vyre_foundation::ir::{Element, Program};
+use vyre_foundation::launch::{Limits, Outcome};
+use vyre_foundation::validate;
+
+use crate::Error;
+use crate::graph::{Graph, Rows};
+use crate::megakernel::policy::{Policy, Recommendation, Request, Sizing};
+use kernels::WORD;
+
+pub use crate::megakernel::policy::Topology;
+
+/// An edge whose source is in the frontier.
+#[derive(Clone, Copy)]
+pub struct Edge<'k> {
+    /// Where it begins.
+    pub source: Val<'k, u32>,
+    /// Where it ends.
+    pub target: Val<'k, u32>,
+    /// Where its weight is, in the object `weights`.
+    pub index: Val<'k, u32>,
+}
+
+/// What a step does, as a part of a program.
+pub struct Visitor<'k> {
+    pub(crate) visit: Box<dyn Fn(Edge<'k>) -> Val<'k, bool> + 'k>,
+    pub(crate) wants: Option<Box<dyn Fn(Val<'k, u32>) -> Val<'k, bool> + 'k>>,
+    pub(crate) once: bool,
+}
+
+impl<'k> Visitor<'k> {
+    /// Does this with every edge. It says whether the target is in the next frontier; a target may be visited by several edges at
+    /// once.
+    pub fn new(visit: impl Fn(Edge<'k>) -> Val<'k, bool> + 'k) -> Visitor<'k> {
+        Visitor { visit: Box::new(visit), wants: None, once: false }
+    }
+
+    /// Only targets for which this holds need to be visited, and those only until one visit has admitted them.
+    #[must_use]
+    pub fn until_admitted(self, wants: impl Fn(Val<'k, u32>) -> Val<'k, bool> + 'k) -> Visitor<'k> {
+        Visitor { wants: Some(Box::new(wants)), once: true, ..self }
+    }
+}
+
+/// What is done with the edges of a frontier.
+#[derive(Clone, Copy)]
+pub struct Step {
+    /// Names the programs that are made of it; no other step has it.
+    pub name: &'static str,
+    /// Declares the memory that it uses, which is bound by name, and says what is done.
+    pub visit: fn(&build::Kernel) -> Visitor<'_>,
+}
+
+/// Whether a node stays in a frontier.
+pub type Test<'k> = Box<dyn Fn(Val<'k, u32>) -> Val<'k, bool> + 'k>;
+/// What is done with a node.
+pub type Body<'k> = Box<dyn Fn(Val<'k, u32>) + 'k>;
+
+/// What a program is given, by name.
+pub type Arguments<'a> = Vec<(&'a str, Argument)>;
+
+/// How an engine works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// What decides.
+    pub policy: Policy,
+    /// Device memory that may be used; without this, what the device has.
+    pub budget: Option<u64>,
+    /// Always this topology, instead of what the policy says, wherever it is possible.
+    pub fixed: Option<Topology>,
+    /// Edges that were looked at are counted also where this takes time.
+    pub counts_edges: bool,
+}
+
+impl Default for Config {
+    /// Looking for edges from a tenth of all edges takes less time than following that tenth.
+    fn default() -> Config {
+        let sizing = Sizing::Preferred(NonZeroU32::new(kernels::WIDE).expect("some"));
+        let policy = Policy { dense_frontier_threshold_bps: 1000, sizing, ..Policy::default() };
+        Config { policy, budget: None, fixed: None, counts_edges: false }
+    }
+}
+
+/// What a step of a frontier was, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Iteration {
+    /// Nodes of the frontier.
+    pub nodes: u32,
+    /// Edges that leave them.
+    pub edges: u32,
+    /// These are so many of all edges, in basis points.
+    pub density_bps: u16,
+    /// How edges were followed.
+    pub topology: Topology,
+    /// Why.
+    pub reason: String,
+    /// Edges that were looked at, if they were counted.
+    pub examined: Option<u64>,
+    /// How long it took, with what the host does.
+    pub time: Duration,
+    /// Device memory in use.
+    pub bytes: u64,
+}
+
+/// The rows of one direction, on the device.
+struct Adjacency {
+    offsets: Buffer,
+    targets: Buffer,
+    weights: OnceCell<Buffer>,
+}
+
+/// A set of nodes, on the device.
+struct Set {
+    bits: Buffer,
+    queue: Buffer,
+    /// Nodes, edges that leave them, edges that were looked at to find them.
+    counts: Buffer,
+    grid: Buffer,
+}
+
+/// A set of nodes of a graph.
+pub struct Frontier {
+    now: Set,
+    next: Set,
+    /// Whether the queue has the nodes.
+    queued: bool,
+    nodes: u32,
+    edges: u32,
+    step: u32,
+    topology: Option<Topology>,
+    /// How many steps in a row were dense.
+    dense: u32,
+}
+
+impl Frontier {
+    /// How many nodes it has.
+    pub fn len(&self) -> u32 {
+        self.nodes
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.nodes == 0
+    }
+
+    /// How many steps were made.
+    pub fn steps(&self) -> u32 {
+        self.step
+    }
+
+    /// A bit for each node, 32 to an element.
+    pub fn bits(&self) -> &Buffer {
+        &self.now.bits
+    }
+}
+
+/// A graph on a device.
+pub struct Engine<'g> {
+    device: Device,
+    graph: &'g Graph,
+    config: Config,
+    outgoing: Adjacency,
+    incoming: Option<Adjacency>,
+    /// The part of the budget that would be used if nothing was done about it.
+    pressure_bps: u16,
+    /// Words of a frontier whose nodes fit into a queue, one part after the other.
+    parts: Vec<Range<u32>>,
+    kernels: RefCell<FxHashMap<String, vyre_driver::Kernel>>,
+    iterations: RefCell<Vec<Iteration>>,
+}
+
+impl<'g> Engine<'g> {
+    /// Puts a graph on a device. `state_bytes` is what the caller will allocate there for each node.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub fn new(device: &Device, graph: &'g Graph, config: Config, state_bytes: u64) -> Result<Engine<'g>, Error> {
+        let outgoing = Adjacency::new(device, &graph.outgoing)?;
+        let incoming =
+            if graph.is_symmetric() { None } else { Some(Adjacency::new(device, graph.incoming())?) };
+        let nodes = u64::from(graph.nodes());
+        let words = graph.nodes().div_ceil(WORD).max(1);
+        let rows = |rows: &Rows| 4 * (rows.offsets.len() + rows.targets.len() + rows.weights.len()) as u64;
+        let resident = rows(&graph.outgoing)
+            + if graph.is_symmetric() { 0 } else { rows(graph.incoming()) }
+            + nodes * state_bytes
+            + 2 * 4 * u64::from(words);
+        let budget = config.budget.or(device.capabilities().memory_bytes);
+        let queues = 2 * 4 * nodes;
+        let share = |budget: u64| (u128::from(resident + queues) * 10_000 / u128::from(budget.max(1))).min(10_000);
+        let pressure_bps = budget.map_or(0, |budget| share(budget) as u16);
+        let short = pressure_bps >= config.policy.memory_pressure_threshold_bps;
+        let constrained = short || config.fixed == Some(Topology::MemoryConstrained);
+        let mut parts = vec![0..words];
+        if constrained {
+            parts = plan(words, resident, budget.unwrap_or(u64::MAX))?;
+        }
+        let (kernels, iterations) = (RefCell::default(), RefCell::default());
+        let device = device.clone();
+        Ok(Engine { device, graph, config, outgoing, incoming, pressure_bps, parts, kernels, iterations })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &'g Graph {
+        self.graph
+    }
+
+    /// What the steps so far were.
+    pub fn iterations(&self) -> Vec<Iteration> {
+        self.iterations.borrow().clone()
+    }
+
+    /// A buffer with a value for each node.
+    ///
+    /// # Errors
+    /// There is not that much memory.
+    pub fn per_node(&self, value: u32) -> Result<Buffer, Error> {
+        let words = vec![value; self.graph.nodes() as usize];
+        self.device.upload(Element::U32, bytemuck::cast_slice(&words))
+    }
+
+    /// A frontier of these nodes, which are nodes of the graph.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn frontier(&self, nodes: impl IntoIterator<Item = u32>) -> Result<Frontier, Error> {
+        let words = self.graph.nodes().div_ceil(WORD).max(1);
+        let mut bits = vec![0u32; words as usize];
+        let (mut count, mut edges) = (0, 0);
+        for node in nodes {
+            let (word, bit) = (&mut bits[(node / WORD) as usize], 1 << (node % WORD));
+            if *word & bit == 0 {
+                *word |= bit;
+                count += 1;
+                edges += self.graph.outgoing.of(node).len() as u32;
+            }
+        }
+        // A part of a frontier is never larger than the first.
+        let chunk = self.parts.len() > 1;
+        let capacity = if chunk { self.parts[0].len() as u32 * WORD } else { self.graph.nodes().max(1) };
+        let queue = self.words(capacity)?;
+        let set = |queue| {
+            let [bits, counts, grid] = [self.words(words)?, self.words(4)?, self.words(3)?];
+            Ok::<Set, Error>(Set { bits, queue, counts, grid })
+        };
+        let (now, next) = (set(queue.clone())?, set(if chunk { queue } else { self.words(capacity)? })?);
+        now.bits.write(bytemuck::cast_slice(&bits))?;
+        now.counts.write(bytemuck::cast_slice(&[count, edges, 0, 0]))?;
+        Ok(Frontier { now, next, queued: false, nodes: count, edges, step: 0, topology: None, dense: 0 })
+    }
+
+    fn words(&self, count: u32) -> Result<Buffer, Error> {
+        self.device.allocate(Element::U32, count.into())
+    }
+
+    /// Follows the edges of a frontier, which becomes the set of the nodes that were admitted. `arguments` are those of a step, by its
+    /// number: several may be made at once, until the frontier is empty or `most` are done.
+    ///
+    /// # Errors
+    /// Arguments do not fit the step, or the device failed.
+    pub fn advance(
+        &self,
+        step: &Step,
+        frontier: &mut Frontier,
+        arguments: &dyn Fn(u32) -> Arguments<'static>,
+    ) -> Result<(), Error> {
+        if frontier.is_empty() {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let (recommendation, density_bps, reason) = self.decide(frontier)?;
+        let topology = recommendation.topology;
+        let mut iteration = Iteration {
+            nodes: frontier.nodes,
+            edges: frontier.edges,
+            density_bps,
+            topology,
+            reason,
+            examined: None,
+            time: Duration::ZERO,
+            bytes: self.device.memory().used,
+        };
+        let given = arguments(frontier.step);
+        match topology {
+            Topology::Empty => return Ok(()),
+            Topology::SparseFrontier => {
+                let mut batch = Batch::default();
+                self.queue(frontier, &mut batch)?;
+                let kernel = self.kernel(step.name, "sparse", || kernels::push(step.name, step.visit, true))?;
+                batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
+                let mut objects = push_objects(frontier);
+                objects.push(("next_queue", (&frontier.next.queue).into()));
+                objects.push(("next_counts", (&frontier.next.counts).into()));
+                batch.add(kernel, Grid::Indirect(frontier.now.grid.clone()), objects, given);
+                self.grid(&frontier.next, &mut batch)?;
+                self.submit(batch)?;
+            }
+            Topology::HybridFrontier => {
+                let mut batch = Batch::default();
+                self.queue(frontier, &mut batch)?;
+                let kernel = self.kernel(step.name, "hybrid", || kernels::push(step.name, step.visit, false))?;
+                batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
+                let grid = Grid::Indirect(frontier.now.grid.clone());
+                batch.add(kernel, grid, push_objects(frontier), given);
+                self.count(&frontier.next, &mut batch)?;
+                self.submit(batch)?;
+            }
+            Topology::MemoryConstrained => {
+                let kernel = self.kernel(step.name, "hybrid", || kernels::push(step.name, step.visit, false))?;
+                let mut batch = Batch::default();
+                batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
+                for part in &self.parts {
+                    self.gather(frontier, part.clone(), &mut batch)?;
+                    let grid = Grid::Indirect(frontier.now.grid.clone());
+                    batch.add(kernel.clone(), grid, push_objects(frontier), given.clone());
+                    self.submit(std::mem::take(&mut batch))?;
+                }
+                self.count(&frontier.next, &mut batch)?;
+                self.submit(batch)?;
+            }
+            Topology::DenseFrontier | Topology::FusedDense => {
+                let counts_edges = self.config.counts_edges;
+                let kernel =
+                    self.kernel(step.name, "dense", || kernels::pull(step.name, step.visit, counts_edges))?;
+                let mut batch = Batch::default();
+                batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
+                let objects = vec![
+                    ("bits", (&frontier.now.bits).into()),
+                    ("next", (&frontier.next.bits).into()),
+                    ("next_counts", (&frontier.next.counts).into()),
+                ];
+                batch.add(kernel, Grid::elements(self.graph.nodes()), objects, given);
+                self.submit(batch)?;
+            }
+        }
+        let [nodes, edges, trips] = self.counts(&frontier.next)?;
+        iteration.examined = match topology {
+            Topology::DenseFrontier | Topology::FusedDense => self.config.counts_edges.then_some(trips.into()),
+            _ => Some(frontier.edges.into()),
+        };
+        let is_dense = matches!(topology, Topology::DenseFrontier | Topology::FusedDense);
+        frontier.dense = if is_dense { frontier.dense + 1 } else { 0 };
+        std::mem::swap(&mut frontier.now, &mut frontier.next);
+        (frontier.nodes, frontier.edges) = (nodes, edges);
+        frontier.queued = topology == Topology::SparseFrontier;
+        frontier.topology = Some(topology);
+        frontier.step += 1;
+        iteration.time = started.elapsed();
+        self.iterations.borrow_mut().push(iteration);
+        Ok(())
+    }
+
+    /// Keeps only nodes for which something holds.
+    ///
+    /// # Errors
+    /// Arguments do not fit, or the device failed.
+    pub fn filter(
+        &self,
+        name: &str,
+        test: fn(&build::Kernel) -> Test<'_>,
+        frontier: &mut Frontier,
+        arguments: Arguments<'_>,
+    ) -> Result<(), Error> {
+        let kernel = self.kernel(name, "filter", || kernels::filter(name, test))?;
+        let mut batch = Batch::default();
+        batch.clear(&[&frontier.next.counts]);
+        let objects = vec![
+            ("bits", (&frontier.now.bits).into()),
+            ("next", (&frontier.next.bits).into()),
+            ("next_counts", (&frontier.next.counts).into()),
+        ];
+        batch.add(kernel, Grid::elements(frontier.now.bits.len()), objects, arguments);
+        self.submit(batch)?;
+        let [nodes, edges, _] = self.counts(&frontier.next)?;
+        std::mem::swap(&mut frontier.now, &mut frontier.next);
+        (frontier.nodes, frontier.edges, frontier.queued) = (nodes, edges, false);
+        Ok(())
+    }
+
+    /// Does something with every node of a frontier.
+    ///
+    /// # Errors
+    /// Arguments do not fit, or the device failed.
+    pub fn compute(
+        &self,
+        name: &str,
+        body: fn(&build::Kernel) -> Body<'_>,
+        frontier: &Frontier,
+        arguments: Arguments<'_>,
+    ) -> Result<(), Error> {
+        let kernel = self.kernel(name, "compute", || kernels::compute(name, body))?;
+        let mut batch = Batch::default();
+        let objects = vec![("bits", (&frontier.now.bits).into())];
+        batch.add(kernel, Grid::elements(frontier.now.bits.len()), objects, arguments);
+        self.submit(batch)
+    }
+
+    /// Asks the policy, and says why it answers what it does.
+    fn decide(&self, frontier: &Frontier) -> Result<(Recommendation, u16, String), Error> {
+        let capabilities = self.device.capabilities();
+        let edges = self.graph.edges().max(1);
+        let density_bps = (u64::from(frontier.edges) * 10_000 / u64::from(edges)).clamp(1, 10_000) as u16;
+        let policy = self.config.policy;
+        let request = Request {
+            max_compute_workgroups_per_dimension: 65_535,
+            max_compute_invocations_per_workgroup: capabilities.max_workgroup_invocations,
+            requested_hit_capacity: 1,
+            hot_window_count: frontier.dense,
+            graph_node_count: self.graph.nodes(),
+            graph_edge_count: self.graph.edges(),
+            frontier_density_bps: density_bps,
+            memory_pressure_bps: self.pressure_bps,
+            previous_topology: frontier.topology,
+            ..Request::direct(frontier.nodes, 0, capabilities.max_workgroup_size[0])
+        };
+        let mut recommendation = policy.recommend(&request)?;
+        let chosen = recommendation.topology;
+        let raw = policy.recommend(&Request { previous_topology: None, ..request })?.topology;
+        let percent = |bps: u16| format!("{}.{:02} %", bps / 100, bps % 100);
+        let reason = match (self.config.fixed, chosen) {
+            (Some(fixed), _) if raw != Topology::MemoryConstrained => {
+                recommendation.topology = fixed;
+                "asked for".into()
+            }
+            _ if chosen != raw => format!("{} is close to what it was before", percent(density_bps)),
+            (_, Topology::Empty) => "nothing is left".into(),
+            (_, Topology::MemoryConstrained) => {
+                format!("{} of the memory would be in use, {} parts instead", percent(self.pressure_bps), self.parts.len())
+            }
+            (_, Topology::SparseFrontier) => {
+                format!("{} of the edges, up to {}", percent(density_bps), percent(policy.sparse_frontier_threshold_bps))
+            }
+            (_, Topology::HybridFrontier) => {
+                format!("{} of the edges, below {}", percent(density_bps), percent(policy.dense_frontier_threshold_bps))
+            }
+            (_, Topology::DenseFrontier) => {
+                format!("{} of the edges, from {}", percent(density_bps), percent(policy.dense_frontier_threshold_bps))
+            }
+            (_, Topology::FusedDense) => format!("{} steps in a row were dense", frontier.dense),
+        };
+        Ok((recommendation, density_bps, reason))
+    }
+
+    /// Makes sure that the queue has the nodes.
+    fn queue(&self, frontier: &mut Frontier, batch: &mut Batch) -> Result<(), Error> {
+        if !frontier.queued {
+            self.gather(frontier, 0..frontier.now.bits.len(), batch)?;
+            frontier.queued = true;
+        }
+        Ok(())
+    }
+
+    /// Writes the nodes of some words to the queue, and what it takes to push from there.
+    fn gather(&self, frontier: &Frontier, words: Range<u32>, batch: &mut Batch) -> Result<(), Error> {
+        let now = &frontier.now;
+        let kernel = self.kernel("gather", "", kernels::gather)?;
+        // The number of nodes in the queue is that of the part.
+        let counts = now.counts.slice(0..1)?;
+        self.submit(std::mem::take(batch))?;
+        batch.clear(&[&counts]);
+        let objects: Arguments<'static> = vec![
+            ("bits", (&now.bits).into()),
+            ("queue", (&now.queue).into()),
+            ("size", (&counts).into()),
+            ("first", words.start.into()),
+            ("words", (words.len() as u32).into()),
+        ];
+        batch.add(kernel, Grid::elements(words.len() as u32), objects, Vec::new());
+        self.grid(now, batch)
+    }
+
+    fn grid(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
+        let kernel = self.kernel("grid", "", kernels::grid)?;
+        let objects = vec![("counts", (&set.counts).into()), ("grid", (&set.grid).into())];
+        batch.add(kernel, Grid::elements(1), objects, Vec::new());
+        Ok(())
+    }
+
+    fn count(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
+        let kernel = self.kernel("count", "", kernels::count)?;
+        let objects = vec![("bits", (&set.bits).into()), ("counts", (&set.counts).into())];
+        batch.add(kernel, Grid::elements(set.bits.len()), objects, Vec::new());
+        Ok(())
+    }
+
+    fn counts(&self, set: &Set) -> Result<[u32; 3], Error> {
+        let counts = set.counts.elements::<u32>()?;
+        Ok([counts[0], counts[1], counts[2]])
+    }
+
+    /// The kernel of a program, which is compiled once.
+    pub(crate) fn kernel(
+        &self,
+        name: &str,
+        variant: &str,
+        program: impl FnOnce() -> Result<Program, Error>,
+    ) -> Result<vyre_driver::Kernel, Error> {
+        let key = format!("{name}/{variant}");
+        if let Some(kernel) = self.kernels.borrow().get(&key) {
+            return Ok(kernel.clone());
+        }
+        let kernel = self.device.compile(&validate::program(program()?)?)?;
+        self.kernels.borrow_mut().insert(key, kernel.clone());
+        Ok(kernel)
+    }
+
+    /// Runs launches, with the parts of the graph that they name.
+    pub(crate) fn submit(&self, batch: Batch) -> Result<(), Error> {
+        if batch.launches.is_empty() && batch.cleared.is_empty() {
+            return Ok(());
+        }
+        let mut dispatches = Vec::with_capacity(batch.launches.len());
+        for Launch { kernel, grid, arguments } in &batch.launches {
+            let mut arguments: Arguments<'_> =
+                arguments.iter().map(|(name, argument)| (name.as_str(), argument.clone())).collect();
+            let program = kernel.program();
+            let pulls = program.memory_named("next").is_some() && program.memory_named("queue").is_none();
+            let rows = if pulls { self.incoming.as_ref().unwrap_or(&self.outgoing) } else { &self.outgoing };
+            for (name, buffer) in [
+                ("offsets", &rows.offsets),
+                ("targets", &rows.targets),
+                ("degrees", &self.outgoing.offsets),
+            ] {
+                if program.memory_named(name).is_some() && !arguments.iter().any(|(given, _)| *given == name) {
+                    arguments.push((name, buffer.into()));
+                }
+            }
+            if program.memory_named("weights").is_some() {
+                arguments.push(("weights", rows.weights(self, pulls)?.into()));
+            }
+            dispatches.push(Dispatch { kernel, grid: grid.clone(), arguments, limits: Limits::default() });
+        }
+        let cleared: Vec<&Buffer> = batch.cleared.iter().collect();
+        let reports = self.device.submit_on_zeros(&cleared, &dispatches).and_then(Submission::wait)?;
+        for (report, launch) in reports.iter().zip(&batch.launches) {
+            if report.outcome != Outcome::Completed {
+                let kernel = launch.kernel.program().name.clone();
+                return Err(Error::Stopped { kernel, outcome: format!("{:?}", report.outcome) });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What pushes of a frontier are given.
+fn push_objects(frontier: &Frontier) -> Arguments<'static> {
+    vec![
+        ("queue", (&frontier.now.queue).into()),
+        ("counts", (&frontier.now.counts).into()),
+        ("next", (&frontier.next.bits).into()),
+    ]
+}
+
+/// Parts of the words of a frontier, so that the queue of each fits what the rest leaves of the budget.
+fn plan(words: u32, resident: u64, budget: u64) -> Result<Vec<Range<u32>>, Error> {
+    const WAVES: u32 = 64;
+    let each = words.div_ceil(WAVES);
+    let starts = (0..words).step_by(each as usize);
+    let waves: Vec<Range<u32>> = starts.map(|start| start..words.min(start + each)).collect();
+    let bytes = |wave: &Range<u32>| 4 * u64::from(WORD) * wave.len() as u64;
+    let costs: Vec<Wave> =
+        waves.iter().map(|wave| Wave { frontier_bytes: bytes(wave), ..Wave::default() }).collect();
+    let plan = Planner::default().plan(&costs, &[], resident, budget, 0)?;
+    let part = |group: &[usize]| waves[group[0]].start..waves[group[group.len() - 1]].end;
+    Ok(plan.barriers.groups().map(part).collect())
+}
+
+impl Adjacency {
+    fn new(device: &Device, rows: &Rows) -> Result<Adjacency, Error> {
+        let upload = |words: &[u32]| device.upload(Element::U32, bytemuck::cast_slice(words));
+        Ok(Adjacency {
+            offsets: upload(&rows.offsets)?,
+            targets: upload(&rows.targets)?,
+            weights: OnceCell::new(),
+        })
+    }
+
+    /// The weights, which are on the device once somebody needs them. Without any, each edge weighs 1.
+    fn weights(&self, engine: &Engine<'_>, incoming: bool) -> Result<&Buffer, Error> {
+        if self.weights.get().is_none() {
+            let rows = if incoming { engine.graph.incoming() } else { &engine.graph.outgoing };
+            let ones = if engine.graph.is_weighted() { Vec::new() } else { vec![1; rows.targets.len()] };
+            let words = if engine.graph.is_weighted() { &rows.weights } else { &ones };
+            let buffer = engine.device.upload(Element::U32, bytemuck::cast_slice(words))?;
+            let _ = self.weights.set(buffer);
+        }
+        Ok(self.weights.get().expect("it was set"))
+    }
+}
+
+/// Launches that are submitted together, and what is filled with zeros before.
+#[derive(Default)]
+pub(crate) struct Batch {
+    cleared: Vec<Buffer>,
+    launches: Vec<Launch>,
+}
+
+struct Launch {
+    kernel: vyre_driver::Kernel,
+    grid: Grid,
+    arguments: Vec<(String, Argument)>,
+}
+
+impl Batch {
+    pub(crate) fn clear(&mut self, buffers: &[&Buffer]) {
+        self.cleared.extend(buffers.iter().copied().cloned());
+    }
+
+    pub(crate) fn add(&mut self, kernel: vyre_driver::Kernel, grid: Grid, objects: Arguments<'_>, given: Arguments<'_>) {
+        let arguments = objects.into_iter().chain(given).map(|(name, argument)| (name.to_owned(), argument)).collect();
+        self.launches.push(Launch { kernel, grid, arguments });
+    }
+}
