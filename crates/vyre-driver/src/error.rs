@@ -310,7 +310,9 @@ impl Error {
                     .into()
             }
             Error::Stopped { .. } => "this device allows too few loop trips: use another one, such as `cpu`".into(),
-            Error::WrongResult { .. } => "this is a bug in vyre or in a driver: please report it, with the graph".into(),
+            Error::WrongResult { .. } => {
+                "this is a bug in vyre or in a driver: please report it, with the graph".into()
+            }
             Error::IndirectGrid { .. } => "give a buffer, or a part of one, of three u32".into(),
             Error::AlreadyTaken => "keep the results that `wait_timeout` or `poll` gave".into(),
             Error::Hints { .. } => "nothing to do: the file is replaced when a program has run".into(),

@@ -35,10 +35,8 @@ fn graphs() -> Vec<(&'static str, Graph)> {
 }
 
 fn devices() -> Vec<(&'static str, Device)> {
-    let mut devices = vec![
-        ("cpu", Device::open(&Cpu::default()).unwrap()),
-        ("reference", Device::open(&Oracle::default()).unwrap()),
-    ];
+    let mut devices =
+        vec![("cpu", Device::open(&Cpu::default()).unwrap()), ("reference", Device::open(&Oracle::default()).unwrap())];
     match Device::open(&Wgpu) {
         Ok(device) => devices.push(("wgpu", device)),
         // Where a driver should be and is not, the tests of the backend itself fail.

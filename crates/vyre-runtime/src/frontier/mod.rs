@@ -202,8 +202,7 @@ impl<'g> Engine<'g> {
     /// It does not fit.
     pub fn new(device: &Device, graph: &'g Graph, config: Config, state_bytes: u64) -> Result<Engine<'g>, Error> {
         let outgoing = Adjacency::new(device, &graph.outgoing)?;
-        let incoming =
-            if graph.is_symmetric() { None } else { Some(Adjacency::new(device, graph.incoming())?) };
+        let incoming = if graph.is_symmetric() { None } else { Some(Adjacency::new(device, graph.incoming())?) };
         let nodes = u64::from(graph.nodes());
         let words = graph.nodes().div_ceil(WORD).max(1);
         let rows = |rows: &Rows| 4 * (rows.offsets.len() + rows.targets.len() + rows.weights.len()) as u64;
@@ -351,8 +350,7 @@ impl<'g> Engine<'g> {
             }
             Topology::DenseFrontier | Topology::FusedDense => {
                 let counts_edges = self.config.counts_edges;
-                let kernel =
-                    self.kernel(step.name, "dense", || kernels::pull(step.name, step.visit, counts_edges))?;
+                let kernel = self.kernel(step.name, "dense", || kernels::pull(step.name, step.visit, counts_edges))?;
                 let mut batch = Batch::default();
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let objects = vec![
@@ -456,10 +454,18 @@ impl<'g> Engine<'g> {
             _ if chosen != raw => format!("{} is close to what it was before", percent(density_bps)),
             (_, Topology::Empty) => "nothing is left".into(),
             (_, Topology::MemoryConstrained) => {
-                format!("{} of the memory would be in use, {} parts instead", percent(self.pressure_bps), self.parts.len())
+                format!(
+                    "{} of the memory would be in use, {} parts instead",
+                    percent(self.pressure_bps),
+                    self.parts.len()
+                )
             }
             (_, Topology::SparseFrontier) => {
-                format!("{} of the edges, up to {}", percent(density_bps), percent(policy.sparse_frontier_threshold_bps))
+                format!(
+                    "{} of the edges, up to {}",
+                    percent(density_bps),
+                    percent(policy.sparse_frontier_threshold_bps)
+                )
             }
             (_, Topology::HybridFrontier) => {
                 format!("{} of the edges, below {}", percent(density_bps), percent(policy.dense_frontier_threshold_bps))
@@ -547,11 +553,9 @@ impl<'g> Engine<'g> {
             let program = kernel.program();
             let pulls = program.memory_named("next").is_some() && program.memory_named("queue").is_none();
             let rows = if pulls { self.incoming.as_ref().unwrap_or(&self.outgoing) } else { &self.outgoing };
-            for (name, buffer) in [
-                ("offsets", &rows.offsets),
-                ("targets", &rows.targets),
-                ("degrees", &self.outgoing.offsets),
-            ] {
+            for (name, buffer) in
+                [("offsets", &rows.offsets), ("targets", &rows.targets), ("degrees", &self.outgoing.offsets)]
+            {
                 if program.memory_named(name).is_some() && !arguments.iter().any(|(given, _)| *given == name) {
                     arguments.push((name, buffer.into()));
                 }
@@ -589,8 +593,7 @@ fn plan(words: u32, resident: u64, budget: u64) -> Result<Vec<Range<u32>>, Error
     let starts = (0..words).step_by(each as usize);
     let waves: Vec<Range<u32>> = starts.map(|start| start..words.min(start + each)).collect();
     let bytes = |wave: &Range<u32>| 4 * u64::from(WORD) * wave.len() as u64;
-    let costs: Vec<Wave> =
-        waves.iter().map(|wave| Wave { frontier_bytes: bytes(wave), ..Wave::default() }).collect();
+    let costs: Vec<Wave> = waves.iter().map(|wave| Wave { frontier_bytes: bytes(wave), ..Wave::default() }).collect();
     let plan = Planner::default().plan(&costs, &[], resident, budget, 0)?;
     let part = |group: &[usize]| waves[group[0]].start..waves[group[group.len() - 1]].end;
     Ok(plan.barriers.groups().map(part).collect())
@@ -599,11 +602,7 @@ fn plan(words: u32, resident: u64, budget: u64) -> Result<Vec<Range<u32>>, Error
 impl Adjacency {
     fn new(device: &Device, rows: &Rows) -> Result<Adjacency, Error> {
         let upload = |words: &[u32]| device.upload(Element::U32, bytemuck::cast_slice(words));
-        Ok(Adjacency {
-            offsets: upload(&rows.offsets)?,
-            targets: upload(&rows.targets)?,
-            weights: OnceCell::new(),
-        })
+        Ok(Adjacency { offsets: upload(&rows.offsets)?, targets: upload(&rows.targets)?, weights: OnceCell::new() })
     }
 
     /// The weights, which are on the device once somebody needs them. Without any, each edge weighs 1.
@@ -637,7 +636,13 @@ impl Batch {
         self.cleared.extend(buffers.iter().copied().cloned());
     }
 
-    pub(crate) fn add(&mut self, kernel: vyre_driver::Kernel, grid: Grid, objects: Arguments<'_>, given: Arguments<'_>) {
+    pub(crate) fn add(
+        &mut self,
+        kernel: vyre_driver::Kernel,
+        grid: Grid,
+        objects: Arguments<'_>,
+        given: Arguments<'_>,
+    ) {
         let arguments = objects.into_iter().chain(given).map(|(name, argument)| (name.to_owned(), argument)).collect();
         self.launches.push(Launch { kernel, grid, arguments });
     }

@@ -1,7 +1,7 @@
 //! Breadth-first search.
 
-use vyre_foundation::build;
 use vyre_driver::Buffer;
+use vyre_foundation::build;
 
 use super::{Graph, UNREACHED, wrong};
 use crate::Error;
