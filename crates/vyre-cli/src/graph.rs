@@ -30,6 +30,15 @@ pub(crate) struct Args {
     /// Where paths begin
     #[arg(long, value_name = "NODE", default_value_t = 0)]
     source: u32,
+    /// How far apart nodes may be that sssp follows at once; it follows from the weights otherwise
+    #[arg(long, value_name = "N")]
+    delta: Option<u32>,
+    /// pagerank is done when ranks change by no more than this, all together
+    #[arg(long, value_name = "X", default_value_t = 1e-4)]
+    tolerance: f64,
+    /// pagerank is done after so many iterations
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    iterations: u32,
     /// Edges of a random graph, for each node
     #[arg(long, value_name = "N", default_value_t = 16)]
     factor: u32,
@@ -70,18 +79,31 @@ Files:
 Texts may also end in .gz.
 
 Results:
-  bfs             parents, depths";
+  bfs             parents, depths (u32; 4294967295 where nothing is reached)
+  sssp            distances (u32; 4294967295 where nothing is reached)
+  pagerank        ranks (f32)
+  cc              labels (u32), the lowest node of each component
+  tc              none but the number of triangles";
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Algorithm {
     /// Paths of the fewest edges from a node
     Bfs,
+    /// Paths of the least weight from a node
+    Sssp,
+    /// How important nodes are
+    Pagerank,
+    /// Connected components
+    Cc,
+    /// Triangles
+    Tc,
 }
 
 /// What came out: a line about it, and the results by name.
 struct Found {
     line: String,
-    results: Vec<(&'static str, Element, Vec<u8>)>,
+    elapsed: Duration,
+    results: Vec<(&'static str, Vec<u8>)>,
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
@@ -103,15 +125,14 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 
     let registry = devices::registry(None);
     let choice = registry.choose(args.device.as_deref(), None)?;
-    let counts_edges = args.explain || args.trace.is_some();
-    let config = Config { budget: args.budget, counts_edges, ..Config::default() };
+    let explains = args.explain || args.json || args.trace.is_some();
+    let config = Config { budget: args.budget, explains, ..Config::default() };
     let engine = Engine::new(&choice.device, &graph, config, args.algorithm.state_bytes())?;
-    let started = Instant::now();
     let found = args.algorithm.run(&engine, args)?;
-    let elapsed = started.elapsed();
+    let elapsed = found.elapsed;
     devices::warn_of_damage(&registry);
     let iterations = engine.iterations();
-    for (name, _, bytes) in found.results {
+    for (name, bytes) in found.results {
         inputs.bytes(&interface, name, bytes)?;
     }
     outputs.save(&inputs)?;
@@ -167,6 +188,10 @@ impl Algorithm {
     fn name(self) -> &'static str {
         match self {
             Algorithm::Bfs => "bfs",
+            Algorithm::Sssp => "sssp",
+            Algorithm::Pagerank => "pagerank",
+            Algorithm::Cc => "cc",
+            Algorithm::Tc => "tc",
         }
     }
 
@@ -174,6 +199,10 @@ impl Algorithm {
     fn state_bytes(self) -> u64 {
         match self {
             Algorithm::Bfs => 8,
+            Algorithm::Sssp | Algorithm::Cc => 4,
+            Algorithm::Pagerank => 16,
+            // The number of workgroups that mark nodes is fixed, and so is that of their bits.
+            Algorithm::Tc => 8,
         }
     }
 
@@ -181,28 +210,76 @@ impl Algorithm {
     fn results(self) -> &'static [(&'static str, Element)] {
         match self {
             Algorithm::Bfs => &[("parents", Element::U32), ("depths", Element::U32)],
+            Algorithm::Sssp => &[("distances", Element::U32)],
+            Algorithm::Pagerank => &[("ranks", Element::F32)],
+            Algorithm::Cc => &[("labels", Element::U32)],
+            Algorithm::Tc => &[],
         }
     }
 
     fn run(self, engine: &Engine<'_>, args: &Args) -> Result<Found, Error> {
-        let graph = engine.graph();
+        let (graph, started) = (engine.graph(), Instant::now());
         match self {
             Algorithm::Bfs => {
                 let found = graph::bfs(engine, args.source)?;
+                let elapsed = started.elapsed();
                 if args.verify {
                     found.verify(graph, args.source)?;
                 }
                 let reached = found.depths.iter().filter(|depth| **depth != UNREACHED);
                 let (count, most) = (reached.clone().count(), reached.max().copied().unwrap_or(0));
                 let line = format!("{count} nodes reached from {}, at most {most} edges away", args.source);
-                Ok(Found { line, results: vec![words("parents", &found.parents), words("depths", &found.depths)] })
+                Ok(Found {
+                    line,
+                    elapsed,
+                    results: vec![words("parents", &found.parents), words("depths", &found.depths)],
+                })
+            }
+            Algorithm::Sssp => {
+                let found = graph::sssp(engine, args.source, args.delta)?;
+                let elapsed = started.elapsed();
+                if args.verify {
+                    found.verify(graph, args.source)?;
+                }
+                let reached = found.distances.iter().filter(|distance| **distance != UNREACHED);
+                let (count, most) = (reached.clone().count(), reached.max().copied().unwrap_or(0));
+                let line = format!("{count} nodes reached from {}, at most {most} away", args.source);
+                Ok(Found { line, elapsed, results: vec![words("distances", &found.distances)] })
+            }
+            Algorithm::Pagerank => {
+                let found = graph::pagerank(engine, args.tolerance, args.iterations)?;
+                let elapsed = started.elapsed();
+                if args.verify {
+                    found.verify(graph, args.tolerance)?;
+                }
+                let line =
+                    format!("{} iterations, the last one changed ranks by {:.1e}", found.iterations, found.change);
+                let bits: Vec<u32> = found.ranks.iter().map(|rank| rank.to_bits()).collect();
+                Ok(Found { line, elapsed, results: vec![words("ranks", &bits)] })
+            }
+            Algorithm::Cc => {
+                let found = graph::components(engine)?;
+                let elapsed = started.elapsed();
+                if args.verify {
+                    found.verify(graph)?;
+                }
+                let line = format!("{} components", found.count());
+                Ok(Found { line, elapsed, results: vec![words("labels", &found.labels)] })
+            }
+            Algorithm::Tc => {
+                let found = graph::triangles(engine)?;
+                let elapsed = started.elapsed();
+                if args.verify {
+                    graph::verify_triangles(graph, found)?;
+                }
+                Ok(Found { line: format!("{found} triangles"), elapsed, results: Vec::new() })
             }
         }
     }
 }
 
-fn words(name: &'static str, words: &[u32]) -> (&'static str, Element, Vec<u8>) {
-    (name, Element::U32, words.iter().flat_map(|word| word.to_le_bytes()).collect())
+fn words(name: &'static str, words: &[u32]) -> (&'static str, Vec<u8>) {
+    (name, words.iter().flat_map(|word| word.to_le_bytes()).collect())
 }
 
 /// The algorithm as a program whose objects are the results, so that these are written and shown like those of any other.
@@ -242,7 +319,7 @@ fn explain(iterations: &[Iteration], stdout: &mut Stdout) -> std::io::Result<()>
             step.edges,
             f64::from(step.density_bps) / 100.0,
             format!("{:?}", step.topology),
-            step.examined.map_or("-".into(), |examined| examined.to_string()),
+            step.examined,
             milliseconds(step.time),
             step.bytes as f64 / f64::from(1 << 20),
             step.reason,

@@ -91,6 +91,9 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// What is asked makes sense only where every edge can be followed both ways.
+    #[error("the graph is directed")]
+    NotSymmetric,
     /// A kernel of a computation did not run to its end, so that there is no result.
     #[error("`{kernel}` did not run to its end: {outcome}")]
     Stopped {
@@ -276,6 +279,7 @@ impl Error {
             Error::GraphFile { .. } => "D032",
             Error::Stopped { .. } => "D033",
             Error::WrongResult { .. } => "D034",
+            Error::NotSymmetric => "D035",
             Error::ZeroBudget => "D015",
             Error::DuplicateStage { .. } => "D016",
             Error::StageOverBudget { .. } => "D017",
@@ -312,6 +316,9 @@ impl Error {
             Error::Stopped { .. } => "this device allows too few loop trips: use another one, such as `cpu`".into(),
             Error::WrongResult { .. } => {
                 "this is a bug in vyre or in a driver: please report it, with the graph".into()
+            }
+            Error::NotSymmetric => {
+                "let every edge be followed both ways, with `Graph::symmetric` or `--symmetric`".into()
             }
             Error::IndirectGrid { .. } => "give a buffer, or a part of one, of three u32".into(),
             Error::AlreadyTaken => "keep the results that `wait_timeout` or `poll` gave".into(),

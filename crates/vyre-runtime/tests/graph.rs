@@ -22,6 +22,7 @@ fn graphs() -> Vec<(&'static str, Graph)> {
     let mut directed = Edges::generate(Family::Kronecker, 8, 4, 5).unwrap();
     directed.symmetric = false;
     vec![
+        ("empty", graph(0, &[], true)),
         ("one node", graph(1, &[], true)),
         ("no edges", graph(70, &[], false)),
         ("a chain", graph(41, &chain, false)),
@@ -59,7 +60,7 @@ fn everywhere(check: impl Fn(&Engine<'_>) -> Result<(), Error>) {
     for (device_name, device) in devices() {
         for (graph_name, graph) in graphs() {
             for fixed in TOPOLOGIES {
-                let config = Config { fixed, counts_edges: true, ..Config::default() };
+                let config = Config { fixed, explains: true, ..Config::default() };
                 let engine = Engine::new(&device, &graph, config, 64).unwrap();
                 check(&engine).unwrap_or_else(|error| panic!("{device_name}, {graph_name}, {fixed:?}: {error}"));
             }
@@ -67,12 +68,50 @@ fn everywhere(check: impl Fn(&Engine<'_>) -> Result<(), Error>) {
     }
 }
 
+/// Two nodes, if there are any.
+fn sources(engine: &Engine<'_>) -> impl Iterator<Item = u32> {
+    let nodes = engine.graph().nodes();
+    [0, nodes / 2].into_iter().filter(move |node| *node < nodes)
+}
+
 #[test]
 fn breadth_first_search() {
     everywhere(|engine| {
-        for source in [0, engine.graph().nodes() / 2] {
+        for source in sources(engine) {
             graph::bfs(engine, source)?.verify(engine.graph(), source)?;
         }
         Ok(())
+    });
+}
+
+#[test]
+fn shortest_paths() {
+    everywhere(|engine| {
+        for (source, delta) in sources(engine).zip([None, Some(40)]) {
+            graph::sssp(engine, source, delta)?.verify(engine.graph(), source)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn connected_components() {
+    everywhere(|engine| graph::components(engine)?.verify(engine.graph()));
+}
+
+#[test]
+fn page_rank() {
+    everywhere(|engine| {
+        let found = graph::pagerank(engine, 1e-4, 100)?;
+        assert!(found.change <= 1e-4 && found.iterations < 100, "{} {}", found.change, found.iterations);
+        found.verify(engine.graph(), 1e-4)
+    });
+}
+
+#[test]
+fn triangle_counts() {
+    everywhere(|engine| match graph::triangles(engine) {
+        Err(Error::NotSymmetric) if !engine.graph().is_symmetric() => Ok(()),
+        found => graph::verify_triangles(engine.graph(), found?),
     });
 }

@@ -114,7 +114,7 @@ pub(super) fn pull(name: &str, visit: fn(&Kernel) -> Visitor<'_>, examined: bool
 }
 
 /// Calls `body` with each node of a word.
-fn nodes<'k>(k: &'k Kernel, word: Val<'k, u32>, bits: Val<'k, u32>, body: impl FnOnce(Val<'k, u32>)) {
+pub(crate) fn nodes<'k>(k: &'k Kernel, word: Val<'k, u32>, bits: Val<'k, u32>, body: impl FnOnce(Val<'k, u32>)) {
     let rest = k.var(bits);
     k.while_(
         || rest.get().ne(0),

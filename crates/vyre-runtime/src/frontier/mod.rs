@@ -31,10 +31,11 @@ use vyre_foundation::validate;
 
 use crate::Error;
 use crate::graph::{Graph, Rows};
-use crate::megakernel::policy::{Policy, Recommendation, Request, Sizing};
+use crate::megakernel::policy::{Policy, Request, Sizing};
 use kernels::WORD;
 
 pub use crate::megakernel::policy::Topology;
+pub(crate) use kernels::nodes;
 
 /// An edge whose source is in the frontier.
 #[derive(Clone, Copy)]
@@ -94,8 +95,8 @@ pub struct Config {
     pub budget: Option<u64>,
     /// Always this topology, instead of what the policy says, wherever it is possible.
     pub fixed: Option<Topology>,
-    /// Edges that were looked at are counted also where this takes time.
-    pub counts_edges: bool,
+    /// Steps are remembered, with the edges that were looked at, which takes some time.
+    pub explains: bool,
 }
 
 impl Default for Config {
@@ -103,7 +104,7 @@ impl Default for Config {
     fn default() -> Config {
         let sizing = Sizing::Preferred(NonZeroU32::new(kernels::WIDE).expect("some"));
         let policy = Policy { dense_frontier_threshold_bps: 1000, sizing, ..Policy::default() };
-        Config { policy, budget: None, fixed: None, counts_edges: false }
+        Config { policy, budget: None, fixed: None, explains: false }
     }
 }
 
@@ -120,12 +121,32 @@ pub struct Iteration {
     pub topology: Topology,
     /// Why.
     pub reason: String,
-    /// Edges that were looked at, if they were counted.
-    pub examined: Option<u64>,
+    /// Edges that were looked at.
+    pub examined: u64,
     /// How long it took, with what the host does.
     pub time: Duration,
     /// Device memory in use.
     pub bytes: u64,
+}
+
+/// A choice of a topology.
+pub(crate) struct Decision {
+    pub(crate) topology: Topology,
+    why: Why,
+    nodes: u32,
+    edges: u32,
+    density_bps: u16,
+    dense: u32,
+    started: Instant,
+}
+
+/// What a choice follows from.
+#[derive(Clone, Copy)]
+enum Why {
+    Asked,
+    /// The choice before this one.
+    Kept,
+    Measured,
 }
 
 /// The rows of one direction, on the device.
@@ -297,19 +318,8 @@ impl<'g> Engine<'g> {
         if frontier.is_empty() {
             return Ok(());
         }
-        let started = Instant::now();
-        let (recommendation, density_bps, reason) = self.decide(frontier)?;
-        let topology = recommendation.topology;
-        let mut iteration = Iteration {
-            nodes: frontier.nodes,
-            edges: frontier.edges,
-            density_bps,
-            topology,
-            reason,
-            examined: None,
-            time: Duration::ZERO,
-            bytes: self.device.memory().used,
-        };
+        let decision = self.decide(frontier.nodes, frontier.edges, frontier.topology, frontier.dense)?;
+        let topology = decision.topology;
         let given = arguments(frontier.step);
         match topology {
             Topology::Empty => return Ok(()),
@@ -349,8 +359,8 @@ impl<'g> Engine<'g> {
                 self.submit(batch)?;
             }
             Topology::DenseFrontier | Topology::FusedDense => {
-                let counts_edges = self.config.counts_edges;
-                let kernel = self.kernel(step.name, "dense", || kernels::pull(step.name, step.visit, counts_edges))?;
+                let explains = self.config.explains;
+                let kernel = self.kernel(step.name, "dense", || kernels::pull(step.name, step.visit, explains))?;
                 let mut batch = Batch::default();
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let objects = vec![
@@ -363,9 +373,9 @@ impl<'g> Engine<'g> {
             }
         }
         let [nodes, edges, trips] = self.counts(&frontier.next)?;
-        iteration.examined = match topology {
-            Topology::DenseFrontier | Topology::FusedDense => self.config.counts_edges.then_some(trips.into()),
-            _ => Some(frontier.edges.into()),
+        let examined = match topology {
+            Topology::DenseFrontier | Topology::FusedDense => trips,
+            _ => frontier.edges,
         };
         let is_dense = matches!(topology, Topology::DenseFrontier | Topology::FusedDense);
         frontier.dense = if is_dense { frontier.dense + 1 } else { 0 };
@@ -374,8 +384,7 @@ impl<'g> Engine<'g> {
         frontier.queued = topology == Topology::SparseFrontier;
         frontier.topology = Some(topology);
         frontier.step += 1;
-        iteration.time = started.elapsed();
-        self.iterations.borrow_mut().push(iteration);
+        self.record(decision, examined.into());
         Ok(())
     }
 
@@ -390,11 +399,27 @@ impl<'g> Engine<'g> {
         frontier: &mut Frontier,
         arguments: Arguments<'_>,
     ) -> Result<(), Error> {
+        let bits = frontier.now.bits.clone();
+        self.select(name, test, &bits, frontier, arguments)
+    }
+
+    /// Makes a frontier of those nodes of a set, which has a bit for each, for which something holds.
+    ///
+    /// # Errors
+    /// Arguments do not fit, or the device failed.
+    pub fn select(
+        &self,
+        name: &str,
+        test: fn(&build::Kernel) -> Test<'_>,
+        bits: &Buffer,
+        frontier: &mut Frontier,
+        arguments: Arguments<'_>,
+    ) -> Result<(), Error> {
         let kernel = self.kernel(name, "filter", || kernels::filter(name, test))?;
         let mut batch = Batch::default();
         batch.clear(&[&frontier.next.counts]);
         let objects = vec![
-            ("bits", (&frontier.now.bits).into()),
+            ("bits", bits.into()),
             ("next", (&frontier.next.bits).into()),
             ("next_counts", (&frontier.next.counts).into()),
         ];
@@ -424,58 +449,72 @@ impl<'g> Engine<'g> {
         self.submit(batch)
     }
 
-    /// Asks the policy, and says why it answers what it does.
-    fn decide(&self, frontier: &Frontier) -> Result<(Recommendation, u16, String), Error> {
+    /// Asks the policy how to follow `edges` of `nodes`, after so many dense steps, and says why it answers what it does.
+    pub(crate) fn decide(
+        &self,
+        nodes: u32,
+        edges: u32,
+        previous_topology: Option<Topology>,
+        dense: u32,
+    ) -> Result<Decision, Error> {
+        let started = Instant::now();
         let capabilities = self.device.capabilities();
-        let edges = self.graph.edges().max(1);
-        let density_bps = (u64::from(frontier.edges) * 10_000 / u64::from(edges)).clamp(1, 10_000) as u16;
+        let all = u64::from(self.graph.edges().max(1));
+        let density_bps = (u64::from(edges) * 10_000 / all).clamp(1, 10_000) as u16;
         let policy = self.config.policy;
         let request = Request {
             max_compute_workgroups_per_dimension: 65_535,
             max_compute_invocations_per_workgroup: capabilities.max_workgroup_invocations,
             requested_hit_capacity: 1,
-            hot_window_count: frontier.dense,
+            hot_window_count: dense,
             graph_node_count: self.graph.nodes(),
             graph_edge_count: self.graph.edges(),
             frontier_density_bps: density_bps,
             memory_pressure_bps: self.pressure_bps,
-            previous_topology: frontier.topology,
-            ..Request::direct(frontier.nodes, 0, capabilities.max_workgroup_size[0])
+            previous_topology,
+            ..Request::direct(nodes, 0, capabilities.max_workgroup_size[0])
         };
-        let mut recommendation = policy.recommend(&request)?;
-        let chosen = recommendation.topology;
-        let raw = policy.recommend(&Request { previous_topology: None, ..request })?.topology;
+        let chosen = policy.recommend(&request)?.topology;
+        let (topology, why) = match self.config.fixed {
+            Some(fixed) if !matches!(chosen, Topology::Empty | Topology::MemoryConstrained) => (fixed, Why::Asked),
+            _ if policy.recommend(&Request { previous_topology: None, ..request })?.topology != chosen => {
+                (chosen, Why::Kept)
+            }
+            _ => (chosen, Why::Measured),
+        };
+        Ok(Decision { topology, why, nodes, edges, density_bps, dense, started })
+    }
+
+    /// Remembers a step.
+    pub(crate) fn record(&self, decision: Decision, examined: u64) {
+        let Decision { topology, why, nodes, edges, density_bps, dense, started } = decision;
+        if !self.config.explains {
+            return;
+        }
+        let policy = self.config.policy;
         let percent = |bps: u16| format!("{}.{:02} %", bps / 100, bps % 100);
-        let reason = match (self.config.fixed, chosen) {
-            (Some(fixed), _) if raw != Topology::MemoryConstrained => {
-                recommendation.topology = fixed;
-                "asked for".into()
+        let compared = |how: &str, bps: u16| format!("{} of the edges, {how} {}", percent(density_bps), percent(bps));
+        let reason = match (why, topology) {
+            (Why::Asked, _) => "asked for".into(),
+            (Why::Kept, _) => "close to what it was before".into(),
+            (Why::Measured, Topology::Empty) => "nothing is left".into(),
+            (Why::Measured, Topology::MemoryConstrained) => {
+                format!("{} of the memory would be in use; {} parts", percent(self.pressure_bps), self.parts.len())
             }
-            _ if chosen != raw => format!("{} is close to what it was before", percent(density_bps)),
-            (_, Topology::Empty) => "nothing is left".into(),
-            (_, Topology::MemoryConstrained) => {
-                format!(
-                    "{} of the memory would be in use, {} parts instead",
-                    percent(self.pressure_bps),
-                    self.parts.len()
-                )
-            }
-            (_, Topology::SparseFrontier) => {
-                format!(
-                    "{} of the edges, up to {}",
-                    percent(density_bps),
-                    percent(policy.sparse_frontier_threshold_bps)
-                )
-            }
-            (_, Topology::HybridFrontier) => {
-                format!("{} of the edges, below {}", percent(density_bps), percent(policy.dense_frontier_threshold_bps))
-            }
-            (_, Topology::DenseFrontier) => {
-                format!("{} of the edges, from {}", percent(density_bps), percent(policy.dense_frontier_threshold_bps))
-            }
-            (_, Topology::FusedDense) => format!("{} steps in a row were dense", frontier.dense),
+            (Why::Measured, Topology::SparseFrontier) => compared("up to", policy.sparse_frontier_threshold_bps),
+            (Why::Measured, Topology::HybridFrontier) => compared("below", policy.dense_frontier_threshold_bps),
+            (Why::Measured, Topology::DenseFrontier) => compared("from", policy.dense_frontier_threshold_bps),
+            (Why::Measured, Topology::FusedDense) => format!("{dense} steps in a row were dense"),
         };
-        Ok((recommendation, density_bps, reason))
+        let (time, bytes) = (started.elapsed(), self.device.memory().used);
+        let iteration = Iteration { nodes, edges, density_bps, topology, reason, examined, time, bytes };
+        self.iterations.borrow_mut().push(iteration);
+    }
+
+    /// The rows of incoming edges, for programs that would get those of outgoing ones.
+    pub(crate) fn incoming_rows(&self) -> Arguments<'static> {
+        let rows = self.incoming.as_ref().unwrap_or(&self.outgoing);
+        vec![("offsets", (&rows.offsets).into()), ("targets", (&rows.targets).into())]
     }
 
     /// Makes sure that the queue has the nodes.

@@ -11,8 +11,12 @@
 //! Nodes are numbers from 0 on, weights are whole numbers. A graph has less than 2³¹ nodes and 2³² edges.
 
 pub mod bfs;
+pub mod components;
 mod generate;
+pub mod pagerank;
 mod read;
+pub mod sssp;
+pub mod triangles;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -20,7 +24,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::Error;
 
 pub use bfs::{Bfs, bfs};
+pub use components::{Components, components};
 pub use generate::Family;
+pub use pagerank::{PageRank, pagerank};
+pub use sssp::{Sssp, sssp};
+pub use triangles::{triangles, verify_triangles};
 
 /// What is said of nodes that cannot be reached.
 pub const UNREACHED: u32 = u32::MAX;
