@@ -20,8 +20,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
         if report.quick && scale > 16 {
             continue;
         }
-        let all = ["bfs", "pagerank", "cc", "sssp", "tc"];
-        if !all.iter().any(|algorithm| report.wants(&format!("{algorithm}_{name}_vs_petgraph_one_thread"))) {
+        if !["bfs", "pagerank", "cc", "sssp", "tc"].iter().any(|algorithm| wanted(report, algorithm, name)) {
             continue;
         }
         let graph = Graph::new(&Edges::generate(family, scale, 16, 27_491_095)?)?;
@@ -31,6 +30,12 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Whether any line is asked for.
+fn wanted(report: &Report, algorithm: &str, graph: &str) -> bool {
+    let baselines = ["", "_vs_petgraph", "_vs_graph", "_fixed_sparse", "_fixed_hybrid", "_fixed_dense"];
+    baselines.iter().any(|baseline| report.wants(&format!("{algorithm}_{graph}{baseline}_one_thread")))
 }
 
 /// The graph as others want it.
@@ -90,7 +95,7 @@ fn measure(report: &Report, graph_name: &str, graph: &Graph, others: &Others, th
             .collect();
         report.compare(ours, &mut lines);
     };
-    let wants = |algorithm: &str| report.wants(&format!("{algorithm}_{graph_name}_vs_petgraph_fixed{suffix}"));
+    let wants = |algorithm: &str| wanted(report, algorithm, graph_name);
     let edges = u64::from(graph.edges());
 
     if wants("bfs") {

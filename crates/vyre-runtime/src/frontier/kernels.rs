@@ -7,31 +7,31 @@
 //! |---|---|
 //! | `offsets`, `targets`, `weights` | the rows that are followed: outgoing edges for a push, incoming ones for a pull |
 //! | `degrees` | where outgoing rows begin |
+//! | `order` | the nodes by how many incoming edges they have, so that neighbouring invocations have as much to do |
 //! | `bits`, `queue`, `counts`, `grid` | the frontier |
 //! | `next`, `next_queue`, `next_counts` | the one that is made |
 
 use vyre_foundation::build::{Kernel, Object, Read, Val, kernel};
 use vyre_foundation::ir::Program;
 
-use super::{Edge, Visitor};
+use super::{Edge, Step};
 use crate::Error;
 
 /// Nodes of a word of `bits`.
 pub(super) const WORD: u32 = 32;
-/// Invocations of a workgroup that pushes. A node with as many edges as that is followed by all of them.
-pub(super) const WIDE: u32 = 32;
 /// Workgroups along x of an indirect grid; there are no more than that in one dimension.
 const FOLD: u32 = 1 << 15;
 
-/// Follows the edges of a queue. Nodes that are admitted become bits; with `appends`, also the queue and the counts.
-pub(super) fn push(name: &str, visit: fn(&Kernel) -> Visitor<'_>, appends: bool) -> Result<Program, Error> {
-    Ok(kernel(name, [WIDE, 1, 1], |k| {
+/// Follows the edges of a queue. Nodes that are admitted become bits; with `appends`, also the queue and the counts. A node with as many edges
+/// as a workgroup has lanes is followed by all of them.
+pub(super) fn push(name: &str, step: &Step, appends: bool, lanes: u32) -> Result<Program, Error> {
+    Ok(kernel(name, [lanes, 1, 1], |k| {
         let (offsets, targets) = (k.read::<u32>("offsets"), k.read::<u32>("targets"));
         let (queue, counts) = (k.read::<u32>("queue"), k.read::<u32>("counts"));
         let next = k.atomic::<u32>("next");
         let appended = appends.then(|| (k.mutable::<u32>("next_queue"), k.atomic::<u32>("next_counts")));
-        let visitor = visit(k);
-        let [sources, starts, ends] = ["sources", "starts", "ends"].map(|name| k.workgroup::<u32>(name, WIDE));
+        let visitor = (step.visit)(k);
+        let [sources, starts, ends] = ["sources", "starts", "ends"].map(|name| k.workgroup::<u32>(name, lanes));
 
         let follow = |source, index| {
             let target = targets.load(index);
@@ -59,28 +59,29 @@ pub(super) fn push(name: &str, visit: fn(&Kernel) -> Visitor<'_>, appends: bool)
         sources.store(lane, source);
         starts.store(lane, start);
         ends.store(lane, end);
-        k.if_((end - start).lt(WIDE), || k.for_range(start, end, |index| follow(source, index)));
+        k.if_((end - start).lt(lanes), || k.for_range(start, end, |index| follow(source, index)));
         k.workgroup_barrier();
-        k.for_range(0, WIDE, |other| {
+        k.for_range(0, lanes, |other| {
             let (start, end) = (starts.load(other), ends.load(other));
-            k.if_((end - start).ge(WIDE), || {
+            k.if_((end - start).ge(lanes), || {
                 let source = sources.load(other);
-                k.for_range_step(start + lane, end, WIDE, |index| follow(source, index));
+                k.for_range_step(start + lane, end, lanes, |index| follow(source, index));
             });
         });
     })?)
 }
 
 /// Every node that a caller wants looks for edges that come from the frontier.
-pub(super) fn pull(name: &str, visit: fn(&Kernel) -> Visitor<'_>, examined: bool) -> Result<Program, Error> {
+pub(super) fn pull(name: &str, step: &Step, examined: bool) -> Result<Program, Error> {
     Ok(kernel(name, [64, 1, 1], |k| {
         let (offsets, targets) = (k.read::<u32>("offsets"), k.read::<u32>("targets"));
         let (bits, degrees) = (k.read::<u32>("bits"), k.read::<u32>("degrees"));
         let (next, counts) = (k.atomic::<u32>("next"), k.atomic::<u32>("next_counts"));
-        let visitor = visit(k);
-        let target = k.global_index();
+        let visitor = (step.visit)(k);
+        let (at, order) = (k.global_index(), k.read::<u32>("order"));
+        let target = order.load(at);
         let (size, edges, trips) = (k.var(0u32), k.var(0u32), k.var(0u32));
-        let wanted = (target + 1).lt(offsets.len());
+        let wanted = at.lt(order.len());
         let wanted = match &visitor.wants {
             Some(wants) => wanted & wants(target),
             None => wanted,
@@ -93,7 +94,7 @@ pub(super) fn pull(name: &str, visit: fn(&Kernel) -> Visitor<'_>, examined: bool
                 k.if_((bits.load(source >> 5) >> (source & 31) & 1).ne(0), || {
                     k.if_((visitor.visit)(Edge { source, target, index }), || {
                         admitted.set(1);
-                        if visitor.once {
+                        if step.until_admitted {
                             k.break_();
                         }
                     });
@@ -126,12 +127,6 @@ pub(crate) fn nodes<'k>(k: &'k Kernel, word: Val<'k, u32>, bits: Val<'k, u32>, b
     );
 }
 
-/// The words of `bits` that a launch looks at: those from `first` on.
-fn words<'k>(k: &'k Kernel, bits: Object<'k, u32, Read>) -> (Val<'k, u32>, Val<'k, u32>) {
-    let word = k.global_index() + k.uniform::<u32>("first").with_default(0).load();
-    (word, bits.load(word))
-}
-
 fn degree<'k>(degrees: Object<'k, u32, Read>, node: Val<'k, u32>) -> Val<'k, u32> {
     degrees.load(node + 1) - degrees.load(node)
 }
@@ -141,7 +136,8 @@ pub(super) fn count() -> Result<Program, Error> {
     Ok(kernel("count", [64, 1, 1], |k| {
         let (bits, degrees) = (k.read::<u32>("bits"), k.read::<u32>("degrees"));
         let counts = k.atomic::<u32>("counts");
-        let (word, found) = words(k, bits);
+        let word = k.global_index();
+        let found = bits.load(word);
         let edges = k.var(0u32);
         nodes(k, word, found, |node| edges.set(edges.get() + degree(degrees, node)));
         counts.add(0, found.count_ones());
@@ -149,27 +145,35 @@ pub(super) fn count() -> Result<Program, Error> {
     })?)
 }
 
+/// Words that an invocation writes to the queue, for one change of its size.
+pub(super) const GATHERED: u32 = 8;
+
 /// Writes the nodes of some words to the queue, in no order, and how many they are to its size.
 pub(super) fn gather() -> Result<Program, Error> {
     Ok(kernel("gather", [64, 1, 1], |k| {
         let (bits, queue, size) = (k.read::<u32>("bits"), k.mutable::<u32>("queue"), k.atomic::<u32>("size"));
-        let (word, found) = words(k, bits);
-        let inside = k.global_index().lt(k.uniform::<u32>("words").load());
-        k.if_(inside & found.ne(0), || {
-            let at = k.var(size.add(0, found.count_ones()));
-            nodes(k, word, found, |node| {
-                queue.store(at.get(), node);
-                at.set(at.get() + 1);
+        let (first, end) = (k.uniform::<u32>("first").load(), k.uniform::<u32>("end").load());
+        let start = first + k.global_index() * GATHERED;
+        let end = end.min(start + GATHERED);
+        let count = k.var(0u32);
+        k.for_range(start, end, |word| count.set(count.get() + bits.load(word).count_ones()));
+        k.if_(count.get().ne(0), || {
+            let at = k.var(size.add(0, count.get()));
+            k.for_range(start, end, |word| {
+                nodes(k, word, bits.load(word), |node| {
+                    queue.store(at.get(), node);
+                    at.set(at.get() + 1);
+                });
             });
         });
     })?)
 }
 
 /// How many workgroups push from a queue.
-pub(super) fn grid() -> Result<Program, Error> {
+pub(super) fn grid(lanes: u32) -> Result<Program, Error> {
     Ok(kernel("grid", [1, 1, 1], |k| {
         let (counts, grid) = (k.read::<u32>("counts"), k.write::<u32>("grid"));
-        let groups = (counts.load(0) + (WIDE - 1)) / WIDE;
+        let groups = (counts.load(0) + (lanes - 1)) / lanes;
         grid.store(0, groups.min(FOLD));
         grid.store(1, (groups + (FOLD - 1)) / FOLD);
         grid.store(2, 1);
@@ -182,7 +186,8 @@ pub(super) fn filter(name: &str, test: fn(&Kernel) -> super::Test<'_>) -> Result
         let (bits, degrees) = (k.read::<u32>("bits"), k.read::<u32>("degrees"));
         let (next, counts) = (k.mutable::<u32>("next"), k.atomic::<u32>("next_counts"));
         let test = test(k);
-        let (word, found) = words(k, bits);
+        let word = k.global_index();
+        let found = bits.load(word);
         let (kept, edges) = (k.var(0u32), k.var(0u32));
         nodes(k, word, found, |node| {
             k.if_(test(node), || {
@@ -200,7 +205,7 @@ pub(super) fn filter(name: &str, test: fn(&Kernel) -> super::Test<'_>) -> Result
 pub(super) fn compute(name: &str, body: fn(&Kernel) -> super::Body<'_>) -> Result<Program, Error> {
     Ok(kernel(name, [64, 1, 1], |k| {
         let body = body(k);
-        let (word, found) = words(k, k.read::<u32>("bits"));
-        nodes(k, word, found, body);
+        let (word, bits) = (k.global_index(), k.read::<u32>("bits"));
+        nodes(k, word, bits.load(word), body);
     })?)
 }

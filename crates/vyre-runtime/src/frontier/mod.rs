@@ -17,13 +17,13 @@
 mod kernels;
 
 use std::cell::{OnceCell, RefCell};
-use std::num::NonZeroU32;
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use vyre_driver::plan::frontier::{Planner, Wave};
-use vyre_driver::{Argument, Buffer, Device, Dispatch, Grid, Submission};
+use vyre_driver::{Argument, Buffer, Device, DeviceKind, Dispatch, Grid, Submission};
 use vyre_foundation::build::{self, Val};
 use vyre_foundation::ir::{Element, Program};
 use vyre_foundation::launch::{Limits, Outcome};
@@ -31,7 +31,7 @@ use vyre_foundation::validate;
 
 use crate::Error;
 use crate::graph::{Graph, Rows};
-use crate::megakernel::policy::{Policy, Request, Sizing};
+use crate::megakernel::policy::{Policy, Request};
 use kernels::WORD;
 
 pub use crate::megakernel::policy::Topology;
@@ -52,20 +52,19 @@ pub struct Edge<'k> {
 pub struct Visitor<'k> {
     pub(crate) visit: Box<dyn Fn(Edge<'k>) -> Val<'k, bool> + 'k>,
     pub(crate) wants: Option<Box<dyn Fn(Val<'k, u32>) -> Val<'k, bool> + 'k>>,
-    pub(crate) once: bool,
 }
 
 impl<'k> Visitor<'k> {
     /// Does this with every edge. It says whether the target is in the next frontier; a target may be visited by several edges at
     /// once.
     pub fn new(visit: impl Fn(Edge<'k>) -> Val<'k, bool> + 'k) -> Visitor<'k> {
-        Visitor { visit: Box::new(visit), wants: None, once: false }
+        Visitor { visit: Box::new(visit), wants: None }
     }
 
-    /// Only targets for which this holds need to be visited, and those only until one visit has admitted them.
+    /// Only targets for which this holds need to be visited.
     #[must_use]
-    pub fn until_admitted(self, wants: impl Fn(Val<'k, u32>) -> Val<'k, bool> + 'k) -> Visitor<'k> {
-        Visitor { wants: Some(Box::new(wants)), once: true, ..self }
+    pub fn wanting(self, wants: impl Fn(Val<'k, u32>) -> Val<'k, bool> + 'k) -> Visitor<'k> {
+        Visitor { wants: Some(Box::new(wants)), ..self }
     }
 }
 
@@ -76,6 +75,8 @@ pub struct Step {
     pub name: &'static str,
     /// Declares the memory that it uses, which is bound by name, and says what is done.
     pub visit: fn(&build::Kernel) -> Visitor<'_>,
+    /// A target that was admitted need not be visited again in the same step.
+    pub until_admitted: bool,
 }
 
 /// Whether a node stays in a frontier.
@@ -100,10 +101,9 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Looking for edges from a tenth of all edges takes less time than following that tenth.
+    /// Following a tenth of all edges takes as long as looking for one of them from every node that was not found yet.
     fn default() -> Config {
-        let sizing = Sizing::Preferred(NonZeroU32::new(kernels::WIDE).expect("some"));
-        let policy = Policy { dense_frontier_threshold_bps: 1000, sizing, ..Policy::default() };
+        let policy = Policy { dense_frontier_threshold_bps: 1000, ..Policy::default() };
         Config { policy, budget: None, fixed: None, explains: false }
     }
 }
@@ -131,6 +131,7 @@ pub struct Iteration {
 
 /// A choice of a topology.
 pub(crate) struct Decision {
+    policy: Policy,
     pub(crate) topology: Topology,
     why: Why,
     nodes: u32,
@@ -208,6 +209,7 @@ pub struct Engine<'g> {
     config: Config,
     outgoing: Adjacency,
     incoming: Option<Adjacency>,
+    order: OnceCell<Buffer>,
     /// The part of the budget that would be used if nothing was done about it.
     pressure_bps: u16,
     /// Words of a frontier whose nodes fit into a queue, one part after the other.
@@ -229,7 +231,7 @@ impl<'g> Engine<'g> {
         let rows = |rows: &Rows| 4 * (rows.offsets.len() + rows.targets.len() + rows.weights.len()) as u64;
         let resident = rows(&graph.outgoing)
             + if graph.is_symmetric() { 0 } else { rows(graph.incoming()) }
-            + nodes * state_bytes
+            + nodes * (4 + state_bytes)
             + 2 * 4 * u64::from(words);
         let budget = config.budget.or(device.capabilities().memory_bytes);
         let queues = 2 * 4 * nodes;
@@ -243,7 +245,8 @@ impl<'g> Engine<'g> {
         }
         let (kernels, iterations) = (RefCell::default(), RefCell::default());
         let device = device.clone();
-        Ok(Engine { device, graph, config, outgoing, incoming, pressure_bps, parts, kernels, iterations })
+        let order = OnceCell::new();
+        Ok(Engine { device, graph, config, outgoing, incoming, order, pressure_bps, parts, kernels, iterations })
     }
 
     /// The device.
@@ -251,9 +254,23 @@ impl<'g> Engine<'g> {
         &self.device
     }
 
+    /// Lanes of a workgroup whose lanes work together: a vector of the processor, or enough for a GPU.
+    pub(crate) fn lanes(&self) -> u32 {
+        let capabilities = self.device.capabilities();
+        match capabilities.kind {
+            DeviceKind::Cpu => capabilities.subgroup_size.unwrap_or(8),
+            DeviceKind::Gpu | DeviceKind::SoftwareGpu | DeviceKind::Oracle | DeviceKind::Null => 32,
+        }
+    }
+
     /// The graph.
     pub fn graph(&self) -> &'g Graph {
         self.graph
+    }
+
+    /// How it works.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// What the steps so far were.
@@ -318,15 +335,20 @@ impl<'g> Engine<'g> {
         if frontier.is_empty() {
             return Ok(());
         }
-        let decision = self.decide(frontier.nodes, frontier.edges, frontier.topology, frontier.dense)?;
+        let mut policy = self.config.policy;
+        if !step.until_admitted {
+            // Looking for edges ends early for nobody, and takes as long as following all of them.
+            policy.dense_frontier_threshold_bps = 10_000;
+        }
+        let decision = self.decide(&policy, frontier.nodes, frontier.edges, frontier.topology, frontier.dense)?;
         let topology = decision.topology;
-        let given = arguments(frontier.step);
+        let (given, lanes) = (arguments(frontier.step), self.lanes());
         match topology {
             Topology::Empty => return Ok(()),
             Topology::SparseFrontier => {
                 let mut batch = Batch::default();
                 self.queue(frontier, &mut batch)?;
-                let kernel = self.kernel(step.name, "sparse", || kernels::push(step.name, step.visit, true))?;
+                let kernel = self.kernel(step.name, "sparse", || kernels::push(step.name, step, true, lanes))?;
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let mut objects = push_objects(frontier);
                 objects.push(("next_queue", (&frontier.next.queue).into()));
@@ -338,7 +360,7 @@ impl<'g> Engine<'g> {
             Topology::HybridFrontier => {
                 let mut batch = Batch::default();
                 self.queue(frontier, &mut batch)?;
-                let kernel = self.kernel(step.name, "hybrid", || kernels::push(step.name, step.visit, false))?;
+                let kernel = self.kernel(step.name, "hybrid", || kernels::push(step.name, step, false, lanes))?;
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let grid = Grid::Indirect(frontier.now.grid.clone());
                 batch.add(kernel, grid, push_objects(frontier), given);
@@ -346,7 +368,7 @@ impl<'g> Engine<'g> {
                 self.submit(batch)?;
             }
             Topology::MemoryConstrained => {
-                let kernel = self.kernel(step.name, "hybrid", || kernels::push(step.name, step.visit, false))?;
+                let kernel = self.kernel(step.name, "hybrid", || kernels::push(step.name, step, false, lanes))?;
                 let mut batch = Batch::default();
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 for part in &self.parts {
@@ -360,7 +382,7 @@ impl<'g> Engine<'g> {
             }
             Topology::DenseFrontier | Topology::FusedDense => {
                 let explains = self.config.explains;
-                let kernel = self.kernel(step.name, "dense", || kernels::pull(step.name, step.visit, explains))?;
+                let kernel = self.kernel(step.name, "dense", || kernels::pull(step.name, step, explains))?;
                 let mut batch = Batch::default();
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let objects = vec![
@@ -452,6 +474,7 @@ impl<'g> Engine<'g> {
     /// Asks the policy how to follow `edges` of `nodes`, after so many dense steps, and says why it answers what it does.
     pub(crate) fn decide(
         &self,
+        policy: &Policy,
         nodes: u32,
         edges: u32,
         previous_topology: Option<Topology>,
@@ -461,7 +484,6 @@ impl<'g> Engine<'g> {
         let capabilities = self.device.capabilities();
         let all = u64::from(self.graph.edges().max(1));
         let density_bps = (u64::from(edges) * 10_000 / all).clamp(1, 10_000) as u16;
-        let policy = self.config.policy;
         let request = Request {
             max_compute_workgroups_per_dimension: 65_535,
             max_compute_invocations_per_workgroup: capabilities.max_workgroup_invocations,
@@ -482,16 +504,15 @@ impl<'g> Engine<'g> {
             }
             _ => (chosen, Why::Measured),
         };
-        Ok(Decision { topology, why, nodes, edges, density_bps, dense, started })
+        Ok(Decision { policy: *policy, topology, why, nodes, edges, density_bps, dense, started })
     }
 
     /// Remembers a step.
     pub(crate) fn record(&self, decision: Decision, examined: u64) {
-        let Decision { topology, why, nodes, edges, density_bps, dense, started } = decision;
+        let Decision { policy, topology, why, nodes, edges, density_bps, dense, started } = decision;
         if !self.config.explains {
             return;
         }
-        let policy = self.config.policy;
         let percent = |bps: u16| format!("{}.{:02} %", bps / 100, bps % 100);
         let compared = |how: &str, bps: u16| format!("{} of the edges, {how} {}", percent(density_bps), percent(bps));
         let reason = match (why, topology) {
@@ -509,6 +530,16 @@ impl<'g> Engine<'g> {
         let (time, bytes) = (started.elapsed(), self.device.memory().used);
         let iteration = Iteration { nodes, edges, density_bps, topology, reason, examined, time, bytes };
         self.iterations.borrow_mut().push(iteration);
+    }
+
+    /// The nodes by how many incoming edges they have, those with the most first, once somebody asks for it.
+    fn order(&self) -> Result<&Buffer, Error> {
+        if self.order.get().is_none() {
+            let mut nodes: Vec<u32> = (0..self.graph.nodes()).collect();
+            nodes.sort_by_key(|node| Reverse(self.graph.incoming().range(*node).len()));
+            let _ = self.order.set(self.device.upload(Element::U32, bytemuck::cast_slice(&nodes))?);
+        }
+        Ok(self.order.get().expect("it was set"))
     }
 
     /// The rows of incoming edges, for programs that would get those of outgoing ones.
@@ -539,14 +570,15 @@ impl<'g> Engine<'g> {
             ("queue", (&now.queue).into()),
             ("size", (&counts).into()),
             ("first", words.start.into()),
-            ("words", (words.len() as u32).into()),
+            ("end", words.end.into()),
         ];
-        batch.add(kernel, Grid::elements(words.len() as u32), objects, Vec::new());
+        let invocations = (words.len() as u32).div_ceil(kernels::GATHERED);
+        batch.add(kernel, Grid::elements(invocations), objects, Vec::new());
         self.grid(now, batch)
     }
 
     fn grid(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
-        let kernel = self.kernel("grid", "", kernels::grid)?;
+        let kernel = self.kernel("grid", "", || kernels::grid(self.lanes()))?;
         let objects = vec![("counts", (&set.counts).into()), ("grid", (&set.grid).into())];
         batch.add(kernel, Grid::elements(1), objects, Vec::new());
         Ok(())
@@ -575,7 +607,17 @@ impl<'g> Engine<'g> {
         if let Some(kernel) = self.kernels.borrow().get(&key) {
             return Ok(kernel.clone());
         }
-        let kernel = self.device.compile(&validate::program(program()?)?)?;
+        let program = program()?;
+        if std::env::var_os("VYRE_DUMP").is_some() {
+            eprintln!(
+                "{}",
+                vyre_foundation::text::print(&vyre_foundation::ir::Module {
+                    programs: vec![program.clone()],
+                    ..Default::default()
+                })
+            );
+        }
+        let kernel = self.device.compile(&validate::program(program)?)?;
         self.kernels.borrow_mut().insert(key, kernel.clone());
         Ok(kernel)
     }
@@ -598,6 +640,9 @@ impl<'g> Engine<'g> {
                 if program.memory_named(name).is_some() && !arguments.iter().any(|(given, _)| *given == name) {
                     arguments.push((name, buffer.into()));
                 }
+            }
+            if program.memory_named("order").is_some() {
+                arguments.push(("order", self.order()?.into()));
             }
             if program.memory_named("weights").is_some() {
                 arguments.push(("weights", rows.weights(self, pulls)?.into()));

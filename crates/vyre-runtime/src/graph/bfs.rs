@@ -17,7 +17,7 @@ pub struct Bfs {
 }
 
 /// Who comes first is the parent. Others that come at the same time may write over it, with a parent that is as good.
-const STEP: Step = Step { name: "bfs", visit };
+const STEP: Step = Step { name: "bfs", visit, until_admitted: true };
 
 fn visit(k: &build::Kernel) -> Visitor<'_> {
     let depth = k.uniform::<u32>("depth").load();
@@ -30,7 +30,7 @@ fn visit(k: &build::Kernel) -> Visitor<'_> {
         });
         first
     })
-    .until_admitted(move |node| depths.load(node).eq(UNREACHED))
+    .wanting(move |node| depths.load(node).eq(UNREACHED))
 }
 
 /// Finds the shortest ways from a node, which is one of the graph.

@@ -33,8 +33,9 @@ fn iterate() -> Result<Program, Error> {
         let [next, changes] = ["next", "changes"].map(|name| k.mutable::<f32>(name));
         let ranks = k.read_write::<f32>("ranks");
         let least = k.uniform::<f32>("least").load();
-        let node = k.global_index();
-        k.if_(node.lt(ranks.len()), || {
+        let (at, order) = (k.global_index(), k.read::<u32>("order"));
+        k.if_(at.lt(order.len()), || {
+            let node = order.load(at);
             let sum = k.var(0.0f32);
             k.for_range(offsets.load(node), offsets.load(node + 1), |index| {
                 sum.set(sum.get() + shares.load(targets.load(index)));
@@ -81,7 +82,7 @@ pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRa
 
     let (mut iterations, mut change, mut previous) = (0, f64::INFINITY, None);
     while iterations < most && change > tolerance {
-        let decision = engine.decide(nodes, graph.edges(), previous, iterations)?;
+        let decision = engine.decide(&engine.config().policy, nodes, graph.edges(), previous, iterations)?;
         let at_once = if decision.topology == Topology::FusedDense { FUSED.min(most - iterations) } else { 1 };
         let mut batch = Batch::default();
         for sums in &sums[..at_once as usize] {

@@ -21,7 +21,7 @@ pub struct Sssp {
     pub distances: Vec<u32>,
 }
 
-const STEP: Step = Step { name: "sssp", visit };
+const STEP: Step = Step { name: "sssp", visit, until_admitted: false };
 
 fn visit(k: &build::Kernel) -> Visitor<'_> {
     let limit = k.uniform::<u32>("limit").load();

@@ -13,10 +13,9 @@ use crate::frontier::{Batch, Engine};
 
 /// Workgroups, each of which marks nodes in bits of its own.
 const GROUPS: u32 = 64;
-const LANES: u32 = 32;
 
-fn count() -> Result<Program, Error> {
-    Ok(kernel("triangles", [LANES, 1, 1], |k| {
+fn count(lanes: u32) -> Result<Program, Error> {
+    Ok(kernel("triangles", [lanes, 1, 1], |k| {
         let (starts, lower) = (k.read::<u32>("starts"), k.read::<u32>("lower"));
         let (marks, found) = (k.atomic::<u32>("marks"), k.write::<u32>("found"));
         let (group, lane) = (k.group_index(), k.local_index());
@@ -25,7 +24,7 @@ fn count() -> Result<Program, Error> {
         k.for_range_step(group, starts.len() - 1, GROUPS, |node| {
             let (start, end) = (starts.load(node), starts.load(node + 1));
             let mark = |set: bool| {
-                k.for_range_step(start + lane, end, LANES, |at| {
+                k.for_range_step(start + lane, end, lanes, |at| {
                     let neighbour = lower.load(at);
                     let bit = k.lit(1u32) << (neighbour & 31);
                     if set {
@@ -39,7 +38,7 @@ fn count() -> Result<Program, Error> {
             k.storage_barrier();
             k.for_range(start, end, |at| {
                 let neighbour = lower.load(at);
-                k.for_range_step(starts.load(neighbour) + lane, starts.load(neighbour + 1), LANES, |at| {
+                k.for_range_step(starts.load(neighbour) + lane, starts.load(neighbour + 1), lanes, |at| {
                     let third = lower.load(at);
                     let marked = marks.load(own + (third >> 5)) >> (third & 31) & 1;
                     triangles.set(triangles.get() + marked);
@@ -59,12 +58,12 @@ fn count() -> Result<Program, Error> {
 /// The graph is not symmetric, there is not enough memory, or the device failed.
 pub fn triangles(engine: &Engine<'_>) -> Result<u64, Error> {
     let (graph, device) = (engine.graph(), engine.device());
-    let lower = lower(graph)?;
+    let (lower, lanes) = (lower(graph)?, engine.lanes());
     let upload = |words: &[u32]| device.upload(Element::U32, bytemuck::cast_slice(words));
     let (starts, lower) = (upload(&lower.offsets)?, upload(&lower.targets)?);
     let words = graph.nodes().div_ceil(32);
     let marks = device.allocate(Element::U32, u64::from(GROUPS) * u64::from(words))?;
-    let found = device.allocate(Element::U32, (GROUPS * LANES).into())?;
+    let found = device.allocate(Element::U32, (GROUPS * lanes).into())?;
     let mut batch = Batch::default();
     let objects = vec![
         ("starts", (&starts).into()),
@@ -73,7 +72,7 @@ pub fn triangles(engine: &Engine<'_>) -> Result<u64, Error> {
         ("found", (&found).into()),
         ("words", words.into()),
     ];
-    batch.add(engine.kernel("triangles", "", count)?, Grid::groups([GROUPS, 1, 1]), objects, Vec::new());
+    batch.add(engine.kernel("triangles", "", || count(lanes))?, Grid::groups([GROUPS, 1, 1]), objects, Vec::new());
     engine.submit(batch)?;
     Ok(found.elements::<u32>()?.into_iter().map(u64::from).sum())
 }
