@@ -4,7 +4,7 @@ use graph::prelude::{CsrLayout, DirectedCsrGraph, GraphBuilder, UndirectedCsrGra
 use petgraph::graph::UnGraph;
 use vyre_cpu::Cpu;
 use vyre_driver::{Device, Error};
-use vyre_runtime::frontier::{Config, Engine, Topology};
+use vyre_runtime::frontier::{Config, Engine, Needs, Topology};
 use vyre_runtime::graph::{self as ours, Edges, Family, Graph, UNREACHED};
 
 use crate::baseline::graph as expert;
@@ -74,7 +74,7 @@ impl Others {
 
 fn measure(report: &Report, graph_name: &str, graph: &Graph, others: &Others, threads: u32) -> Result<(), Error> {
     let device = Device::open(&Cpu { threads: Some(threads as usize), ..Cpu::default() })?;
-    let engine = Engine::new(&device, graph, Config::default(), 16)?;
+    let engine = Engine::new(&device, graph, Config::default(), Needs::default())?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads as usize).build().expect("threads");
     let source = (0..graph.nodes()).max_by_key(|node| (graph.outgoing.of(*node).len() == 16, *node)).unwrap_or(0);
     let suffix = if threads == 1 { "_one_thread" } else { "" };
@@ -120,7 +120,7 @@ fn measure(report: &Report, graph_name: &str, graph: &Graph, others: &Others, th
             ("dense", Topology::DenseFrontier),
         ] {
             let config = Config { fixed: Some(topology), ..Config::default() };
-            let fixed = Engine::new(&device, graph, config, 16)?;
+            let fixed = Engine::new(&device, graph, config, Needs::default())?;
             ours::bfs(&fixed, source)?.verify(graph, source)?;
             let name = format!("bfs_{graph_name}_fixed_{name}{suffix}");
             let line = Line {

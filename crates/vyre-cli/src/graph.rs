@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Access, Element, Memory, Op, Program, Space, Span};
 use vyre_foundation::{Validated, validate};
-use vyre_runtime::frontier::{Config, Engine, Iteration};
+use vyre_runtime::frontier::{Config, Engine, Iteration, Needs};
 use vyre_runtime::graph::{self, Edges, Family, Graph, UNREACHED};
 
 use crate::devices;
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let choice = registry.choose(args.device.as_deref(), None)?;
     let explains = args.explain || args.json || args.trace.is_some();
     let config = Config { budget: args.budget, explains, ..Config::default() };
-    let engine = Engine::new(&choice.device, &graph, config, args.algorithm.state_bytes())?;
+    let engine = Engine::new(&choice.device, &graph, config, args.algorithm.needs())?;
     let found = args.algorithm.run(&engine, args)?;
     let elapsed = found.elapsed;
     devices::warn_of_damage(&registry);
@@ -195,14 +195,15 @@ impl Algorithm {
         }
     }
 
-    /// What it has for each node on the device.
-    fn state_bytes(self) -> u64 {
+    /// What it has on the device.
+    fn needs(self) -> Needs {
         match self {
-            Algorithm::Bfs => 8,
-            Algorithm::Sssp | Algorithm::Cc => 4,
-            Algorithm::Pagerank => 16,
-            // The number of workgroups that mark nodes is fixed, and so is that of their bits.
-            Algorithm::Tc => 8,
+            Algorithm::Bfs => Needs { node_bytes: 8, edge_bytes: 0 },
+            Algorithm::Sssp => Needs { node_bytes: 4, edge_bytes: 4 },
+            Algorithm::Pagerank => Needs { node_bytes: 16, edge_bytes: 0 },
+            Algorithm::Cc => Needs { node_bytes: 4, edge_bytes: 0 },
+            // Half of the edges once more, and bits for each of a fixed number of workgroups.
+            Algorithm::Tc => Needs { node_bytes: 12, edge_bytes: 2 },
         }
     }
 

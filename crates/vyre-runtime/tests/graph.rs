@@ -3,7 +3,7 @@
 
 use vyre_cpu::Cpu;
 use vyre_driver::{Device, Error, Oracle};
-use vyre_runtime::frontier::{Config, Engine, Topology};
+use vyre_runtime::frontier::{Config, Engine, Needs, Topology};
 use vyre_runtime::graph::{self, Edge, Edges, Family, Graph};
 use vyre_wgpu::Wgpu;
 
@@ -61,7 +61,7 @@ fn everywhere(check: impl Fn(&Engine<'_>) -> Result<(), Error>) {
         for (graph_name, graph) in graphs() {
             for fixed in TOPOLOGIES {
                 let config = Config { fixed, explains: true, ..Config::default() };
-                let engine = Engine::new(&device, &graph, config, 64).unwrap();
+                let engine = Engine::new(&device, &graph, config, Needs { node_bytes: 16, edge_bytes: 4 }).unwrap();
                 check(&engine).unwrap_or_else(|error| panic!("{device_name}, {graph_name}, {fixed:?}: {error}"));
             }
         }
@@ -114,4 +114,57 @@ fn triangle_counts() {
         Err(Error::NotSymmetric) if !engine.graph().is_symmetric() => Ok(()),
         found => graph::verify_triangles(engine.graph(), found?),
     });
+}
+
+/// The topologies of a breadth-first search.
+fn topologies(device: &Device, graph: &Graph, config: Config) -> Vec<Topology> {
+    let config = Config { explains: true, ..config };
+    let engine = Engine::new(device, graph, config, Needs { node_bytes: 8, edge_bytes: 0 }).unwrap();
+    let source = (0..graph.nodes()).find(|node| !graph.outgoing.of(*node).is_empty()).unwrap();
+    graph::bfs(&engine, source).unwrap().verify(graph, source).unwrap();
+    let iterations = engine.iterations();
+    assert!(iterations.iter().all(|step| !step.reason.is_empty() && step.bytes > 0));
+    iterations.iter().map(|step| step.topology).collect()
+}
+
+#[test]
+fn the_policy_decides() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    let kron = Graph::new(&Edges::generate(Family::Kronecker, 12, 16, 1).unwrap()).unwrap();
+    let found = topologies(&device, &kron, Config::default());
+    assert_eq!(found[0], Topology::SparseFrontier);
+    assert!(found.contains(&Topology::DenseFrontier), "{found:?}");
+    // Half of all edges is never reached by a chain.
+    let (_, chain) = graphs().into_iter().find(|(name, _)| *name == "a chain").unwrap();
+    assert!(topologies(&device, &chain, Config::default()).iter().all(|step| *step == Topology::SparseFrontier));
+
+    let engine = Engine::new(&device, &kron, Config { explains: true, ..Config::default() }, Needs::default()).unwrap();
+    graph::pagerank(&engine, 0.0, 9).unwrap();
+    let iterations = engine.iterations();
+    let found: Vec<Topology> = iterations.iter().map(|step| step.topology).collect();
+    assert_eq!(found[..4], [Topology::DenseFrontier; 4]);
+    assert_eq!(found[4..], [Topology::FusedDense; 2], "four at once, and the last one");
+}
+
+#[test]
+fn memory_budgets_are_kept() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    let graph = Graph::new(&Edges::generate(Family::Kronecker, 14, 4, 1).unwrap()).unwrap();
+    let (nodes, edges) = (u64::from(graph.nodes()), u64::from(graph.edges()));
+    let needed = nodes * 12 + edges * 4 + nodes / 4;
+    // Queues for a tenth of the nodes.
+    let config = Config { budget: Some(needed + nodes * 4 / 10), ..Config::default() };
+    let found = topologies(&device, &graph, config);
+    assert!(found.iter().all(|step| *step == Topology::MemoryConstrained), "{found:?}");
+    let used = {
+        let config = Config { explains: true, ..config };
+        let engine = Engine::new(&device, &graph, config, Needs { node_bytes: 8, edge_bytes: 0 }).unwrap();
+        graph::bfs(&engine, 3).unwrap();
+        engine.iterations().iter().map(|step| step.bytes).max().unwrap()
+    };
+    // A buffer may be a fifth larger than what is asked for.
+    assert!(used * 5 <= config.budget.unwrap() * 6, "{used} of {config:?}");
+    let too_little = Config { budget: Some(needed + 16), ..Config::default() };
+    let error = Engine::new(&device, &graph, too_little, Needs { node_bytes: 8, edge_bytes: 0 }).err().unwrap();
+    assert_eq!(error.code(), "D018");
 }

@@ -5,9 +5,10 @@
 //!
 //! | | |
 //! |---|---|
-//! | `offsets`, `targets`, `weights` | the rows that are followed: outgoing edges for a push, incoming ones for a pull |
+//! | `offsets`, `targets` | the rows of outgoing edges |
+//! | `order`, `starts`, `sliced` | the slices of rows of incoming edges |
+//! | `weights` | those of the outgoing edges for a push, of the incoming ones for a pull |
 //! | `degrees` | where outgoing rows begin |
-//! | `order` | the nodes by how many incoming edges they have, so that neighbouring invocations have as much to do |
 //! | `bits`, `queue`, `counts`, `grid` | the frontier |
 //! | `next`, `next_queue`, `next_counts` | the one that is made |
 
@@ -16,6 +17,7 @@ use vyre_foundation::ir::Program;
 
 use super::{Edge, Step};
 use crate::Error;
+use crate::graph::{SLICE, UNREACHED};
 
 /// Nodes of a word of `bits`.
 pub(super) const WORD: u32 = 32;
@@ -71,26 +73,25 @@ pub(super) fn push(name: &str, step: &Step, appends: bool, lanes: u32) -> Result
     })?)
 }
 
-/// Every node that a caller wants looks for edges that come from the frontier.
+/// Every node that a caller wants looks for edges that come from the frontier. A workgroup has a slice of rows.
 pub(super) fn pull(name: &str, step: &Step, examined: bool) -> Result<Program, Error> {
-    Ok(kernel(name, [64, 1, 1], |k| {
-        let (offsets, targets) = (k.read::<u32>("offsets"), k.read::<u32>("targets"));
+    Ok(kernel(name, [SLICE, 1, 1], |k| {
         let (bits, degrees) = (k.read::<u32>("bits"), k.read::<u32>("degrees"));
         let (next, counts) = (k.atomic::<u32>("next"), k.atomic::<u32>("next_counts"));
         let visitor = (step.visit)(k);
-        let (at, order) = (k.global_index(), k.read::<u32>("order"));
-        let target = order.load(at);
-        let (size, edges, trips) = (k.var(0u32), k.var(0u32), k.var(0u32));
-        let wanted = at.lt(order.len());
+        let order = k.read::<u32>("order");
+        let target = order.load(k.global_index());
+        let trips = k.var(0u32);
+        let wanted = k.global_index().lt(order.len());
         let wanted = match &visitor.wants {
             Some(wants) => wanted & wants(target),
             None => wanted,
         };
         k.if_(wanted, || {
             let admitted = k.var(0u32);
-            k.for_range(offsets.load(target), offsets.load(target + 1), |index| {
+            slice(k, |index, source| {
+                k.if_(source.eq(UNREACHED), || k.break_());
                 trips.set(trips.get() + 1);
-                let source = targets.load(index);
                 k.if_((bits.load(source >> 5) >> (source & 31) & 1).ne(0), || {
                     k.if_((visitor.visit)(Edge { source, target, index }), || {
                         admitted.set(1);
@@ -102,16 +103,22 @@ pub(super) fn pull(name: &str, step: &Step, examined: bool) -> Result<Program, E
             });
             k.if_(admitted.get().ne(0), || {
                 next.or(target >> 5, k.lit(1u32) << (target & 31));
-                size.set(1);
-                edges.set(degrees.load(target + 1) - degrees.load(target));
+                counts.add(0, 1);
+                counts.add(1, degrees.load(target + 1) - degrees.load(target));
             });
         });
-        counts.add(0, size.get());
-        counts.add(1, edges.get());
         if examined {
             counts.add(2, trips.get());
         }
     })?)
+}
+
+/// Calls `body` with each place of the row of an invocation, and what stands there, in a program with workgroups of [`SLICE`].
+pub(crate) fn slice<'k>(k: &'k Kernel, body: impl FnOnce(Val<'k, u32>, Val<'k, u32>)) {
+    let (starts, targets) = (k.read::<u32>("starts"), k.read::<u32>("sliced"));
+    let (start, end) = (starts.load(k.group_index()), starts.load(k.group_index() + 1));
+    let lane = k.local_index();
+    k.for_range_step(start, end, SLICE, |column| body(column + lane, targets.load(column + lane)));
 }
 
 /// Calls `body` with each node of a word.

@@ -16,8 +16,7 @@
 
 mod kernels;
 
-use std::cell::{OnceCell, RefCell};
-use std::cmp::Reverse;
+use std::cell::RefCell;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -25,17 +24,17 @@ use rustc_hash::FxHashMap;
 use vyre_driver::plan::frontier::{Planner, Wave};
 use vyre_driver::{Argument, Buffer, Device, DeviceKind, Dispatch, Grid, Submission};
 use vyre_foundation::build::{self, Val};
-use vyre_foundation::ir::{Element, Program};
+use vyre_foundation::ir::{Element, Memory, Program, Space};
 use vyre_foundation::launch::{Limits, Outcome};
 use vyre_foundation::validate;
 
 use crate::Error;
-use crate::graph::{Graph, Rows};
+use crate::graph::Graph;
 use crate::megakernel::policy::{Policy, Request};
 use kernels::WORD;
 
 pub use crate::megakernel::policy::Topology;
-pub(crate) use kernels::nodes;
+pub(crate) use kernels::{nodes, slice};
 
 /// An edge whose source is in the frontier.
 #[derive(Clone, Copy)]
@@ -101,11 +100,21 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Following a tenth of all edges takes as long as looking for one of them from every node that was not found yet.
+    /// The square root of all edges is still sparse; about a tenth of them is dense.
     fn default() -> Config {
-        let policy = Policy { dense_frontier_threshold_bps: 1000, ..Policy::default() };
+        let policy =
+            Policy { sparse_frontier_threshold_bps: 5000, dense_frontier_threshold_bps: 8500, ..Policy::default() };
         Config { policy, budget: None, fixed: None, explains: false }
     }
+}
+
+/// What a computation has on the device besides the rows of the graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// For each node.
+    pub node_bytes: u64,
+    /// For each edge: 4 if there are weights.
+    pub edge_bytes: u64,
 }
 
 /// What a step of a frontier was, and why.
@@ -115,7 +124,7 @@ pub struct Iteration {
     pub nodes: u32,
     /// Edges that leave them.
     pub edges: u32,
-    /// These are so many of all edges, in basis points.
+    /// How dense that is, in basis points: the logarithm of these edges, as a part of that of all edges.
     pub density_bps: u16,
     /// How edges were followed.
     pub topology: Topology,
@@ -148,13 +157,6 @@ enum Why {
     /// The choice before this one.
     Kept,
     Measured,
-}
-
-/// The rows of one direction, on the device.
-struct Adjacency {
-    offsets: Buffer,
-    targets: Buffer,
-    weights: OnceCell<Buffer>,
 }
 
 /// A set of nodes, on the device.
@@ -207,11 +209,12 @@ pub struct Engine<'g> {
     device: Device,
     graph: &'g Graph,
     config: Config,
-    outgoing: Adjacency,
-    incoming: Option<Adjacency>,
-    order: OnceCell<Buffer>,
+    /// The parts of the graph that are on the device, by name.
+    resident: RefCell<FxHashMap<&'static str, Buffer>>,
     /// The part of the budget that would be used if nothing was done about it.
     pressure_bps: u16,
+    /// Nodes that have incoming edges: others are last in the order of degrees, and nobody reaches them.
+    reachable: u32,
     /// Words of a frontier whose nodes fit into a queue, one part after the other.
     parts: Vec<Range<u32>>,
     kernels: RefCell<FxHashMap<String, vyre_driver::Kernel>>,
@@ -219,23 +222,19 @@ pub struct Engine<'g> {
 }
 
 impl<'g> Engine<'g> {
-    /// Puts a graph on a device. `state_bytes` is what the caller will allocate there for each node.
+    /// A graph that is going to be on a device, as far as it is needed there.
     ///
     /// # Errors
     /// It does not fit.
-    pub fn new(device: &Device, graph: &'g Graph, config: Config, state_bytes: u64) -> Result<Engine<'g>, Error> {
-        let outgoing = Adjacency::new(device, &graph.outgoing)?;
-        let incoming = if graph.is_symmetric() { None } else { Some(Adjacency::new(device, graph.incoming())?) };
-        let nodes = u64::from(graph.nodes());
+    pub fn new(device: &Device, graph: &'g Graph, config: Config, needs: Needs) -> Result<Engine<'g>, Error> {
+        let (nodes, edges) = (u64::from(graph.nodes()), u64::from(graph.edges()));
         let words = graph.nodes().div_ceil(WORD).max(1);
-        let rows = |rows: &Rows| 4 * (rows.offsets.len() + rows.targets.len() + rows.weights.len()) as u64;
-        let resident = rows(&graph.outgoing)
-            + if graph.is_symmetric() { 0 } else { rows(graph.incoming()) }
-            + nodes * (4 + state_bytes)
-            + 2 * 4 * u64::from(words);
+        // Rows, what the caller has, and bits of two frontiers: this is needed in any case.
+        let resident = nodes * (4 + needs.node_bytes) + edges * (4 + needs.edge_bytes) + 2 * 4 * u64::from(words);
         let budget = config.budget.or(device.capabilities().memory_bytes);
-        let queues = 2 * 4 * nodes;
-        let share = |budget: u64| (u128::from(resident + queues) * 10_000 / u128::from(budget.max(1))).min(10_000);
+        // Slices of rows, and two queues.
+        let unconstrained = resident + nodes * (4 + 2 * 4) + edges * 4;
+        let share = |budget: u64| (u128::from(unconstrained) * 10_000 / u128::from(budget.max(1))).min(10_000);
         let pressure_bps = budget.map_or(0, |budget| share(budget) as u16);
         let short = pressure_bps >= config.policy.memory_pressure_threshold_bps;
         let constrained = short || config.fixed == Some(Topology::MemoryConstrained);
@@ -245,8 +244,9 @@ impl<'g> Engine<'g> {
         }
         let (kernels, iterations) = (RefCell::default(), RefCell::default());
         let device = device.clone();
-        let order = OnceCell::new();
-        Ok(Engine { device, graph, config, outgoing, incoming, order, pressure_bps, parts, kernels, iterations })
+        let resident = RefCell::default();
+        let reachable = graph.incoming().offsets.windows(2).filter(|row| row[0] != row[1]).count() as u32;
+        Ok(Engine { device, graph, config, resident, reachable, pressure_bps, parts, kernels, iterations })
     }
 
     /// The device.
@@ -335,20 +335,23 @@ impl<'g> Engine<'g> {
         if frontier.is_empty() {
             return Ok(());
         }
-        let mut policy = self.config.policy;
-        if !step.until_admitted {
-            // Looking for edges ends early for nobody, and takes as long as following all of them.
-            policy.dense_frontier_threshold_bps = 10_000;
-        }
-        let decision = self.decide(&policy, frontier.nodes, frontier.edges, frontier.topology, frontier.dense)?;
+        let Frontier { nodes, edges, topology, dense, .. } = *frontier;
+        let decision = self.decide(step.until_admitted, nodes, edges, topology, dense)?;
         let topology = decision.topology;
         let (given, lanes) = (arguments(frontier.step), self.lanes());
+        let way = match topology {
+            Topology::Empty => return Ok(()),
+            Topology::SparseFrontier => "sparse",
+            Topology::HybridFrontier | Topology::MemoryConstrained => "hybrid",
+            Topology::DenseFrontier | Topology::FusedDense => "dense",
+        };
+        let name = &format!("{}_{way}", step.name);
         match topology {
             Topology::Empty => return Ok(()),
             Topology::SparseFrontier => {
                 let mut batch = Batch::default();
                 self.queue(frontier, &mut batch)?;
-                let kernel = self.kernel(step.name, "sparse", || kernels::push(step.name, step, true, lanes))?;
+                let kernel = self.kernel(name, || kernels::push(name, step, true, lanes))?;
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let mut objects = push_objects(frontier);
                 objects.push(("next_queue", (&frontier.next.queue).into()));
@@ -360,7 +363,7 @@ impl<'g> Engine<'g> {
             Topology::HybridFrontier => {
                 let mut batch = Batch::default();
                 self.queue(frontier, &mut batch)?;
-                let kernel = self.kernel(step.name, "hybrid", || kernels::push(step.name, step, false, lanes))?;
+                let kernel = self.kernel(name, || kernels::push(name, step, false, lanes))?;
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let grid = Grid::Indirect(frontier.now.grid.clone());
                 batch.add(kernel, grid, push_objects(frontier), given);
@@ -368,7 +371,7 @@ impl<'g> Engine<'g> {
                 self.submit(batch)?;
             }
             Topology::MemoryConstrained => {
-                let kernel = self.kernel(step.name, "hybrid", || kernels::push(step.name, step, false, lanes))?;
+                let kernel = self.kernel(name, || kernels::push(name, step, false, lanes))?;
                 let mut batch = Batch::default();
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 for part in &self.parts {
@@ -382,7 +385,7 @@ impl<'g> Engine<'g> {
             }
             Topology::DenseFrontier | Topology::FusedDense => {
                 let explains = self.config.explains;
-                let kernel = self.kernel(step.name, "dense", || kernels::pull(step.name, step, explains))?;
+                let kernel = self.kernel(name, || kernels::pull(name, step, explains))?;
                 let mut batch = Batch::default();
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let objects = vec![
@@ -390,7 +393,7 @@ impl<'g> Engine<'g> {
                     ("next", (&frontier.next.bits).into()),
                     ("next_counts", (&frontier.next.counts).into()),
                 ];
-                batch.add(kernel, Grid::elements(self.graph.nodes()), objects, given);
+                batch.add(kernel, Grid::elements(self.reachable), objects, given);
                 self.submit(batch)?;
             }
         }
@@ -437,7 +440,7 @@ impl<'g> Engine<'g> {
         frontier: &mut Frontier,
         arguments: Arguments<'_>,
     ) -> Result<(), Error> {
-        let kernel = self.kernel(name, "filter", || kernels::filter(name, test))?;
+        let kernel = self.kernel(name, || kernels::filter(name, test))?;
         let mut batch = Batch::default();
         batch.clear(&[&frontier.next.counts]);
         let objects = vec![
@@ -464,17 +467,18 @@ impl<'g> Engine<'g> {
         frontier: &Frontier,
         arguments: Arguments<'_>,
     ) -> Result<(), Error> {
-        let kernel = self.kernel(name, "compute", || kernels::compute(name, body))?;
+        let kernel = self.kernel(name, || kernels::compute(name, body))?;
         let mut batch = Batch::default();
         let objects = vec![("bits", (&frontier.now.bits).into())];
         batch.add(kernel, Grid::elements(frontier.now.bits.len()), objects, arguments);
         self.submit(batch)
     }
 
-    /// Asks the policy how to follow `edges` of `nodes`, after so many dense steps, and says why it answers what it does.
+    /// Asks the policy how to follow `edges` of `nodes`, after so many dense steps. Where looking for edges ends early for nobody, it takes as
+    /// long as following all of them, and nothing is dense.
     pub(crate) fn decide(
         &self,
-        policy: &Policy,
+        may_pull: bool,
         nodes: u32,
         edges: u32,
         previous_topology: Option<Topology>,
@@ -482,8 +486,14 @@ impl<'g> Engine<'g> {
     ) -> Result<Decision, Error> {
         let started = Instant::now();
         let capabilities = self.device.capabilities();
-        let all = u64::from(self.graph.edges().max(1));
-        let density_bps = (u64::from(edges) * 10_000 / all).clamp(1, 10_000) as u16;
+        let mut policy = self.config.policy;
+        if !may_pull {
+            policy.dense_frontier_threshold_bps = 10_000;
+        }
+        let most = if may_pull { 10_000.0 } else { 9_999.0 };
+        // Frontiers grow and shrink by factors, so this is on a scale of factors: half of it is the square root of all edges.
+        let digits = |count: u32| f64::from(count).ln_1p();
+        let density_bps = (digits(edges) * 10_000.0 / digits(self.graph.edges().max(1))).clamp(1.0, most) as u16;
         let request = Request {
             max_compute_workgroups_per_dimension: 65_535,
             max_compute_invocations_per_workgroup: capabilities.max_workgroup_invocations,
@@ -504,7 +514,7 @@ impl<'g> Engine<'g> {
             }
             _ => (chosen, Why::Measured),
         };
-        Ok(Decision { policy: *policy, topology, why, nodes, edges, density_bps, dense, started })
+        Ok(Decision { policy, topology, why, nodes, edges, density_bps, dense, started })
     }
 
     /// Remembers a step.
@@ -514,7 +524,7 @@ impl<'g> Engine<'g> {
             return;
         }
         let percent = |bps: u16| format!("{}.{:02} %", bps / 100, bps % 100);
-        let compared = |how: &str, bps: u16| format!("{} of the edges, {how} {}", percent(density_bps), percent(bps));
+        let compared = |how: &str, bps: u16| format!("a density of {}, {how} {}", percent(density_bps), percent(bps));
         let reason = match (why, topology) {
             (Why::Asked, _) => "asked for".into(),
             (Why::Kept, _) => "close to what it was before".into(),
@@ -532,20 +542,57 @@ impl<'g> Engine<'g> {
         self.iterations.borrow_mut().push(iteration);
     }
 
-    /// The nodes by how many incoming edges they have, those with the most first, once somebody asks for it.
-    fn order(&self) -> Result<&Buffer, Error> {
-        if self.order.get().is_none() {
-            let mut nodes: Vec<u32> = (0..self.graph.nodes()).collect();
-            nodes.sort_by_key(|node| Reverse(self.graph.incoming().range(*node).len()));
-            let _ = self.order.set(self.device.upload(Element::U32, bytemuck::cast_slice(&nodes))?);
+    /// A part of the graph, which is on the device once somebody asks for it. Without weights, each edge weighs 1.
+    fn part(&self, name: &str, pulls: bool) -> Result<Option<Buffer>, Error> {
+        let name = match name {
+            "offsets" | "degrees" => "offsets",
+            "targets" => "targets",
+            "incoming_offsets" => "incoming_offsets",
+            "incoming_targets" => "incoming_targets",
+            "order" => "order",
+            "starts" => "starts",
+            "sliced" => "sliced",
+            "weights" if pulls => "sliced_weights",
+            "weights" => "weights",
+            _ => return Ok(None),
+        };
+        if let Some(buffer) = self.resident.borrow().get(name) {
+            return Ok(Some(buffer.clone()));
         }
-        Ok(self.order.get().expect("it was set"))
+        let upload = |name, words: &[u32]| {
+            let buffer = self.device.upload(Element::U32, bytemuck::cast_slice(words))?;
+            self.resident.borrow_mut().insert(name, buffer.clone());
+            Ok(Some(buffer))
+        };
+        let (outgoing, incoming) = (&self.graph.outgoing, self.graph.incoming());
+        match name {
+            "offsets" => upload(name, &outgoing.offsets),
+            "targets" => upload(name, &outgoing.targets),
+            "incoming_offsets" => upload(name, &incoming.offsets),
+            "incoming_targets" => upload(name, &incoming.targets),
+            "weights" if self.graph.is_weighted() => upload(name, &outgoing.weights),
+            "weights" => upload(name, &vec![1; outgoing.targets.len()]),
+            _ => {
+                let slices = incoming.sliced()?;
+                let ones = if self.graph.is_weighted() { Vec::new() } else { vec![1; slices.targets.len()] };
+                upload("order", &slices.order)?;
+                upload("starts", &slices.starts)?;
+                upload("sliced", &slices.targets)?;
+                if pulls && name == "sliced_weights" {
+                    upload(name, if self.graph.is_weighted() { &slices.weights } else { &ones })?;
+                }
+                Ok(self.resident.borrow().get(name).cloned())
+            }
+        }
     }
 
     /// The rows of incoming edges, for programs that would get those of outgoing ones.
-    pub(crate) fn incoming_rows(&self) -> Arguments<'static> {
-        let rows = self.incoming.as_ref().unwrap_or(&self.outgoing);
-        vec![("offsets", (&rows.offsets).into()), ("targets", (&rows.targets).into())]
+    pub(crate) fn incoming_rows(&self) -> Result<Arguments<'static>, Error> {
+        let mut rows = Vec::new();
+        for (given, part) in [("offsets", "incoming_offsets"), ("targets", "incoming_targets")] {
+            rows.extend(self.part(part, false)?.map(|buffer| (given, (&buffer).into())));
+        }
+        Ok(rows)
     }
 
     /// Makes sure that the queue has the nodes.
@@ -560,7 +607,7 @@ impl<'g> Engine<'g> {
     /// Writes the nodes of some words to the queue, and what it takes to push from there.
     fn gather(&self, frontier: &Frontier, words: Range<u32>, batch: &mut Batch) -> Result<(), Error> {
         let now = &frontier.now;
-        let kernel = self.kernel("gather", "", kernels::gather)?;
+        let kernel = self.kernel("gather", kernels::gather)?;
         // The number of nodes in the queue is that of the part.
         let counts = now.counts.slice(0..1)?;
         self.submit(std::mem::take(batch))?;
@@ -578,14 +625,14 @@ impl<'g> Engine<'g> {
     }
 
     fn grid(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
-        let kernel = self.kernel("grid", "", || kernels::grid(self.lanes()))?;
+        let kernel = self.kernel("grid", || kernels::grid(self.lanes()))?;
         let objects = vec![("counts", (&set.counts).into()), ("grid", (&set.grid).into())];
         batch.add(kernel, Grid::elements(1), objects, Vec::new());
         Ok(())
     }
 
     fn count(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
-        let kernel = self.kernel("count", "", kernels::count)?;
+        let kernel = self.kernel("count", kernels::count)?;
         let objects = vec![("bits", (&set.bits).into()), ("counts", (&set.counts).into())];
         batch.add(kernel, Grid::elements(set.bits.len()), objects, Vec::new());
         Ok(())
@@ -600,25 +647,14 @@ impl<'g> Engine<'g> {
     pub(crate) fn kernel(
         &self,
         name: &str,
-        variant: &str,
         program: impl FnOnce() -> Result<Program, Error>,
     ) -> Result<vyre_driver::Kernel, Error> {
-        let key = format!("{name}/{variant}");
-        if let Some(kernel) = self.kernels.borrow().get(&key) {
+        if let Some(kernel) = self.kernels.borrow().get(name) {
             return Ok(kernel.clone());
         }
         let program = program()?;
-        if std::env::var_os("VYRE_DUMP").is_some() {
-            eprintln!(
-                "{}",
-                vyre_foundation::text::print(&vyre_foundation::ir::Module {
-                    programs: vec![program.clone()],
-                    ..Default::default()
-                })
-            );
-        }
         let kernel = self.device.compile(&validate::program(program)?)?;
-        self.kernels.borrow_mut().insert(key, kernel.clone());
+        self.kernels.borrow_mut().insert(name.to_owned(), kernel.clone());
         Ok(kernel)
     }
 
@@ -631,21 +667,14 @@ impl<'g> Engine<'g> {
         for Launch { kernel, grid, arguments } in &batch.launches {
             let mut arguments: Arguments<'_> =
                 arguments.iter().map(|(name, argument)| (name.as_str(), argument.clone())).collect();
-            let program = kernel.program();
-            let pulls = program.memory_named("next").is_some() && program.memory_named("queue").is_none();
-            let rows = if pulls { self.incoming.as_ref().unwrap_or(&self.outgoing) } else { &self.outgoing };
-            for (name, buffer) in
-                [("offsets", &rows.offsets), ("targets", &rows.targets), ("degrees", &self.outgoing.offsets)]
-            {
-                if program.memory_named(name).is_some() && !arguments.iter().any(|(given, _)| *given == name) {
-                    arguments.push((name, buffer.into()));
+            let given: Vec<&str> = arguments.iter().map(|(name, _)| *name).collect();
+            let missing =
+                |memory: &&Memory| matches!(memory.space, Space::Storage(_)) && !given.contains(&memory.name.as_str());
+            for memory in kernel.program().memory.values().filter(missing) {
+                let pulls = kernel.program().memory_named("sliced").is_some();
+                if let Some(buffer) = self.part(&memory.name, pulls)? {
+                    arguments.push((memory.name.as_str(), (&buffer).into()));
                 }
-            }
-            if program.memory_named("order").is_some() {
-                arguments.push(("order", self.order()?.into()));
-            }
-            if program.memory_named("weights").is_some() {
-                arguments.push(("weights", rows.weights(self, pulls)?.into()));
             }
             dispatches.push(Dispatch { kernel, grid: grid.clone(), arguments, limits: Limits::default() });
         }
@@ -681,25 +710,6 @@ fn plan(words: u32, resident: u64, budget: u64) -> Result<Vec<Range<u32>>, Error
     let plan = Planner::default().plan(&costs, &[], resident, budget, 0)?;
     let part = |group: &[usize]| waves[group[0]].start..waves[group[group.len() - 1]].end;
     Ok(plan.barriers.groups().map(part).collect())
-}
-
-impl Adjacency {
-    fn new(device: &Device, rows: &Rows) -> Result<Adjacency, Error> {
-        let upload = |words: &[u32]| device.upload(Element::U32, bytemuck::cast_slice(words));
-        Ok(Adjacency { offsets: upload(&rows.offsets)?, targets: upload(&rows.targets)?, weights: OnceCell::new() })
-    }
-
-    /// The weights, which are on the device once somebody needs them. Without any, each edge weighs 1.
-    fn weights(&self, engine: &Engine<'_>, incoming: bool) -> Result<&Buffer, Error> {
-        if self.weights.get().is_none() {
-            let rows = if incoming { engine.graph.incoming() } else { &engine.graph.outgoing };
-            let ones = if engine.graph.is_weighted() { Vec::new() } else { vec![1; rows.targets.len()] };
-            let words = if engine.graph.is_weighted() { &rows.weights } else { &ones };
-            let buffer = engine.device.upload(Element::U32, bytemuck::cast_slice(words))?;
-            let _ = self.weights.set(buffer);
-        }
-        Ok(self.weights.get().expect("it was set"))
-    }
 }
 
 /// Launches that are submitted together, and what is filled with zeros before.

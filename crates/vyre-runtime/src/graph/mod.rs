@@ -80,6 +80,56 @@ impl Rows {
     }
 }
 
+/// Rows of a slice have places for as many neighbours, so that lanes that have a row each load neighbouring words.
+pub(crate) const SLICE: u32 = 32;
+
+/// The same neighbours, in slices of rows of almost the same length: first the first neighbour of each row of a slice, then the second of
+/// each, and so on. Where a row has no more, [`UNREACHED`] stands instead.
+#[derive(Default)]
+pub(crate) struct Slices {
+    /// The nodes, those with the longest rows first.
+    pub(crate) order: Vec<u32>,
+    /// Where each slice begins, and where the last one ends.
+    pub(crate) starts: Vec<u32>,
+    pub(crate) targets: Vec<u32>,
+    /// Empty if there are none.
+    pub(crate) weights: Vec<u32>,
+}
+
+impl Rows {
+    pub(crate) fn sliced(&self) -> Result<Slices, Error> {
+        let nodes = self.offsets.len() as u32 - 1;
+        let mut order: Vec<u32> = (0..nodes).collect();
+        order.sort_by_key(|node| std::cmp::Reverse(self.range(*node).len()));
+        let mut made = Slices { starts: vec![0], ..Slices::default() };
+        for slice in order.chunks(SLICE as usize) {
+            let longest = self.range(slice[0]).len() as u64;
+            let end = made.starts.last().map_or(0, |start| u64::from(*start)) + longest * u64::from(SLICE);
+            made.starts.push(u32::try_from(end).map_err(|_| Error::Overflow { field: "edges of the graph" })?);
+        }
+        let columns = |words: &[u32]| {
+            let parts = in_parts(made.starts.len() - 1, |slices| {
+                let first = made.starts[slices.start] as usize;
+                let mut part = vec![UNREACHED; made.starts[slices.end] as usize - first];
+                for slice in slices {
+                    let start = made.starts[slice] as usize - first;
+                    let rows = order[slice * SLICE as usize..].iter().take(SLICE as usize);
+                    for (lane, node) in rows.enumerate() {
+                        for (at, word) in words[self.range(*node)].iter().enumerate() {
+                            part[start + at * SLICE as usize + lane] = *word;
+                        }
+                    }
+                }
+                part
+            });
+            parts.concat()
+        };
+        let targets = columns(&self.targets);
+        let weights = if self.weights.is_empty() { Vec::new() } else { columns(&self.weights) };
+        Ok(Slices { order, targets, weights, ..made })
+    }
+}
+
 /// A graph: no edge is there twice, and none leads back to where it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {

@@ -4,9 +4,9 @@ use vyre_driver::{Buffer, Grid};
 use vyre_foundation::build::kernel;
 use vyre_foundation::ir::{Element, Program};
 
-use super::{Graph, wrong};
+use super::{Graph, SLICE, wrong};
 use crate::Error;
-use crate::frontier::{Batch, Engine, Topology};
+use crate::frontier::{Batch, Engine, Topology, slice};
 
 /// How important each node is, by how important those are that lead to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,19 +27,17 @@ const FUSED: u32 = 4;
 
 /// A rank from the `shares` of others, and the share that goes on from here.
 fn iterate() -> Result<Program, Error> {
-    Ok(kernel("pagerank", [64, 1, 1], |k| {
-        let (offsets, targets) = (k.read::<u32>("offsets"), k.read::<u32>("targets"));
+    Ok(kernel("pagerank", [SLICE, 1, 1], |k| {
         let (degrees, shares) = (k.read::<u32>("degrees"), k.read::<f32>("shares"));
         let [next, changes] = ["next", "changes"].map(|name| k.mutable::<f32>(name));
         let ranks = k.read_write::<f32>("ranks");
         let least = k.uniform::<f32>("least").load();
         let (at, order) = (k.global_index(), k.read::<u32>("order"));
+        let sum = k.var(0.0f32);
+        // What stands where a row has ended is no node, and what is outside of `shares` is 0.
+        slice(k, |_, source| sum.set(sum.get() + shares.load(source)));
         k.if_(at.lt(order.len()), || {
             let node = order.load(at);
-            let sum = k.var(0.0f32);
-            k.for_range(offsets.load(node), offsets.load(node + 1), |index| {
-                sum.set(sum.get() + shares.load(targets.load(index)));
-            });
             let (old, rank) = (ranks.load(node), least + sum.get() * DAMPING);
             let degree = degrees.load(node + 1) - degrees.load(node);
             ranks.store(node, rank);
@@ -78,11 +76,11 @@ pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRa
     let changes = device.allocate(Element::F32, nodes.into())?;
     let sums =
         (0..FUSED).map(|_| device.allocate(Element::F32, SUMS.into())).collect::<Result<Vec<Buffer>, Error>>()?;
-    let (iterate, sum) = (engine.kernel("pagerank", "", iterate)?, engine.kernel("pagerank_change", "", sum)?);
+    let (iterate, sum) = (engine.kernel("pagerank", iterate)?, engine.kernel("pagerank_change", sum)?);
 
     let (mut iterations, mut change, mut previous) = (0, f64::INFINITY, None);
     while iterations < most && change > tolerance {
-        let decision = engine.decide(&engine.config().policy, nodes, graph.edges(), previous, iterations)?;
+        let decision = engine.decide(true, nodes, graph.edges(), previous, iterations)?;
         let at_once = if decision.topology == Topology::FusedDense { FUSED.min(most - iterations) } else { 1 };
         let mut batch = Batch::default();
         for sums in &sums[..at_once as usize] {

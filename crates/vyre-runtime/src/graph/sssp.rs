@@ -92,7 +92,7 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffe
     let mut near = engine.frontier([source])?;
     let far = engine.device().allocate(Element::U32, near.bits().len().into())?;
     let least = engine.device().allocate(Element::U32, 1)?;
-    let kernel = engine.kernel("sssp_least", "", least_kernel)?;
+    let kernel = engine.kernel("sssp_least", least_kernel)?;
     let mut limit = delta;
     loop {
         let given = |limit: u32| vec![("distances", (&distances).into()), ("limit", limit.into())];
