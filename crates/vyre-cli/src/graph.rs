@@ -118,10 +118,10 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         return Err(Error::Source { source_node: args.source, nodes });
     }
     let interface = interface(args.algorithm, nodes)?;
-    let mut inputs = Inputs::default();
-    inputs.complete(&interface)?;
+    let mut zeros = Inputs::default();
+    zeros.complete(&interface)?;
     // What cannot be written is found before anything runs.
-    let outputs = Outputs::plan(&args.out, &interface, &inputs, [0; 3])?;
+    let outputs = Outputs::plan(&args.out, &interface, &zeros, [0; 3])?;
 
     let registry = devices::registry(None);
     let choice = registry.choose(args.device.as_deref(), None)?;
@@ -132,6 +132,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let elapsed = found.elapsed;
     devices::warn_of_damage(&registry);
     let iterations = engine.iterations();
+    let mut inputs = Inputs::default();
     for (name, bytes) in found.results {
         inputs.bytes(&interface, name, bytes)?;
     }

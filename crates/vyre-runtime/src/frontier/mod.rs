@@ -50,7 +50,7 @@ pub struct Edge<'k> {
 /// What a step does, as a part of a program.
 pub struct Visitor<'k> {
     pub(crate) visit: Box<dyn Fn(Edge<'k>) -> Val<'k, bool> + 'k>,
-    pub(crate) wants: Option<Box<dyn Fn(Val<'k, u32>) -> Val<'k, bool> + 'k>>,
+    pub(crate) wants: Option<Test<'k>>,
 }
 
 impl<'k> Visitor<'k> {
@@ -168,6 +168,13 @@ struct Set {
     grid: Buffer,
 }
 
+impl Set {
+    fn counted(&self) -> Result<[u32; 3], Error> {
+        let counts = self.counts.elements::<u32>()?;
+        Ok([counts[0], counts[1], counts[2]])
+    }
+}
+
 /// A set of nodes of a graph.
 pub struct Frontier {
     now: Set,
@@ -238,15 +245,15 @@ impl<'g> Engine<'g> {
         let pressure_bps = budget.map_or(0, |budget| share(budget) as u16);
         let short = pressure_bps >= config.policy.memory_pressure_threshold_bps;
         let constrained = short || config.fixed == Some(Topology::MemoryConstrained);
-        let mut parts = vec![0..words];
-        if constrained {
-            parts = plan(words, resident, budget.unwrap_or(u64::MAX))?;
-        }
+        let parts = match constrained {
+            true => plan(words, resident, budget.unwrap_or(u64::MAX))?,
+            false => std::iter::once(0..words).collect(),
+        };
         let (kernels, iterations) = (RefCell::default(), RefCell::default());
         let device = device.clone();
         let resident = RefCell::default();
         let reachable = graph.incoming().offsets.windows(2).filter(|row| row[0] != row[1]).count() as u32;
-        Ok(Engine { device, graph, config, resident, reachable, pressure_bps, parts, kernels, iterations })
+        Ok(Engine { device, graph, config, resident, pressure_bps, reachable, parts, kernels, iterations })
     }
 
     /// The device.
@@ -358,7 +365,7 @@ impl<'g> Engine<'g> {
                 objects.push(("next_counts", (&frontier.next.counts).into()));
                 batch.add(kernel, Grid::Indirect(frontier.now.grid.clone()), objects, given);
                 self.grid(&frontier.next, &mut batch)?;
-                self.submit(batch)?;
+                self.submit(&batch)?;
             }
             Topology::HybridFrontier => {
                 let mut batch = Batch::default();
@@ -368,7 +375,7 @@ impl<'g> Engine<'g> {
                 let grid = Grid::Indirect(frontier.now.grid.clone());
                 batch.add(kernel, grid, push_objects(frontier), given);
                 self.count(&frontier.next, &mut batch)?;
-                self.submit(batch)?;
+                self.submit(&batch)?;
             }
             Topology::MemoryConstrained => {
                 let kernel = self.kernel(name, || kernels::push(name, step, false, lanes))?;
@@ -378,10 +385,10 @@ impl<'g> Engine<'g> {
                     self.gather(frontier, part.clone(), &mut batch)?;
                     let grid = Grid::Indirect(frontier.now.grid.clone());
                     batch.add(kernel.clone(), grid, push_objects(frontier), given.clone());
-                    self.submit(std::mem::take(&mut batch))?;
+                    self.submit(&std::mem::take(&mut batch))?;
                 }
                 self.count(&frontier.next, &mut batch)?;
-                self.submit(batch)?;
+                self.submit(&batch)?;
             }
             Topology::DenseFrontier | Topology::FusedDense => {
                 let explains = self.config.explains;
@@ -394,10 +401,10 @@ impl<'g> Engine<'g> {
                     ("next_counts", (&frontier.next.counts).into()),
                 ];
                 batch.add(kernel, Grid::elements(self.reachable), objects, given);
-                self.submit(batch)?;
+                self.submit(&batch)?;
             }
         }
-        let [nodes, edges, trips] = self.counts(&frontier.next)?;
+        let [nodes, edges, trips] = frontier.next.counted()?;
         let examined = match topology {
             Topology::DenseFrontier | Topology::FusedDense => trips,
             _ => frontier.edges,
@@ -409,7 +416,7 @@ impl<'g> Engine<'g> {
         frontier.queued = topology == Topology::SparseFrontier;
         frontier.topology = Some(topology);
         frontier.step += 1;
-        self.record(decision, examined.into());
+        self.record(&decision, examined.into());
         Ok(())
     }
 
@@ -449,8 +456,8 @@ impl<'g> Engine<'g> {
             ("next_counts", (&frontier.next.counts).into()),
         ];
         batch.add(kernel, Grid::elements(frontier.now.bits.len()), objects, arguments);
-        self.submit(batch)?;
-        let [nodes, edges, _] = self.counts(&frontier.next)?;
+        self.submit(&batch)?;
+        let [nodes, edges, _] = frontier.next.counted()?;
         std::mem::swap(&mut frontier.now, &mut frontier.next);
         (frontier.nodes, frontier.edges, frontier.queued) = (nodes, edges, false);
         Ok(())
@@ -471,7 +478,7 @@ impl<'g> Engine<'g> {
         let mut batch = Batch::default();
         let objects = vec![("bits", (&frontier.now.bits).into())];
         batch.add(kernel, Grid::elements(frontier.now.bits.len()), objects, arguments);
-        self.submit(batch)
+        self.submit(&batch)
     }
 
     /// Asks the policy how to follow `edges` of `nodes`, after so many dense steps. Where looking for edges ends early for nobody, it takes as
@@ -518,8 +525,8 @@ impl<'g> Engine<'g> {
     }
 
     /// Remembers a step.
-    pub(crate) fn record(&self, decision: Decision, examined: u64) {
-        let Decision { policy, topology, why, nodes, edges, density_bps, dense, started } = decision;
+    pub(crate) fn record(&self, decision: &Decision, examined: u64) {
+        let Decision { policy, topology, why, nodes, edges, density_bps, dense, started } = *decision;
         if !self.config.explains {
             return;
         }
@@ -610,7 +617,7 @@ impl<'g> Engine<'g> {
         let kernel = self.kernel("gather", kernels::gather)?;
         // The number of nodes in the queue is that of the part.
         let counts = now.counts.slice(0..1)?;
-        self.submit(std::mem::take(batch))?;
+        self.submit(&std::mem::take(batch))?;
         batch.clear(&[&counts]);
         let objects: Arguments<'static> = vec![
             ("bits", (&now.bits).into()),
@@ -638,11 +645,6 @@ impl<'g> Engine<'g> {
         Ok(())
     }
 
-    fn counts(&self, set: &Set) -> Result<[u32; 3], Error> {
-        let counts = set.counts.elements::<u32>()?;
-        Ok([counts[0], counts[1], counts[2]])
-    }
-
     /// The kernel of a program, which is compiled once.
     pub(crate) fn kernel(
         &self,
@@ -659,7 +661,7 @@ impl<'g> Engine<'g> {
     }
 
     /// Runs launches, with the parts of the graph that they name.
-    pub(crate) fn submit(&self, batch: Batch) -> Result<(), Error> {
+    pub(crate) fn submit(&self, batch: &Batch) -> Result<(), Error> {
         if batch.launches.is_empty() && batch.cleared.is_empty() {
             return Ok(());
         }

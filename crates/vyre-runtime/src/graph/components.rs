@@ -123,7 +123,7 @@ pub fn run(engine: &Engine<'_>) -> Result<Buffer, Error> {
     }
     let objects = vec![("labels", (&labels).into()), ("picks", (&picks).into())];
     batch.add(engine.kernel("components_pick", pick)?, Grid::elements(PICKS), objects, Vec::new());
-    engine.submit(batch)?;
+    engine.submit(&batch)?;
 
     let mut counts: FxHashMap<u32, u32> = FxHashMap::default();
     for label in picks.elements::<u32>()? {
@@ -140,7 +140,7 @@ pub fn run(engine: &Engine<'_>) -> Result<Buffer, Error> {
         add(&mut batch, rest, given);
     }
     add(&mut batch, flatten, Vec::new());
-    engine.submit(batch)?;
+    engine.submit(&batch)?;
     Ok(labels)
 }
 

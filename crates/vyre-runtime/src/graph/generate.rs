@@ -90,7 +90,7 @@ impl Random {
     }
 
     fn below(&mut self, count: u32) -> u32 {
-        ((self.next() >> 32) * u64::from(count) >> 32) as u32
+        (((self.next() >> 32) * u64::from(count)) >> 32) as u32
     }
 
     fn unit(&mut self) -> f32 {

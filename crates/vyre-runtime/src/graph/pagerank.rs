@@ -96,12 +96,12 @@ pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRa
             batch.add(sum.clone(), Grid::elements(SUMS), objects, Vec::new());
             std::mem::swap(&mut shares, &mut next);
         }
-        engine.submit(batch)?;
+        engine.submit(&batch)?;
         let last = sums[at_once as usize - 1].elements::<f32>()?;
         change = last.iter().map(|sum| f64::from(*sum)).sum();
         iterations += at_once;
         previous = Some(decision.topology);
-        engine.record(decision, u64::from(graph.edges()) * u64::from(at_once));
+        engine.record(&decision, u64::from(graph.edges()) * u64::from(at_once));
     }
     Ok(PageRank { ranks: ranks.elements()?, iterations, change })
 }

@@ -107,7 +107,7 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffe
         let mut batch = Batch::default();
         let objects = vec![("far", (&far).into()), ("least", (&least).into())];
         batch.add(kernel.clone(), Grid::elements(far.len()), objects, given(limit));
-        engine.submit(batch)?;
+        engine.submit(&batch)?;
         let closest = least.elements::<u32>()?[0];
         if closest == UNREACHED {
             return Ok(distances);

@@ -73,7 +73,7 @@ pub fn triangles(engine: &Engine<'_>) -> Result<u64, Error> {
         ("words", words.into()),
     ];
     batch.add(engine.kernel("triangles", || count(lanes))?, Grid::groups([GROUPS, 1, 1]), objects, Vec::new());
-    engine.submit(batch)?;
+    engine.submit(&batch)?;
     Ok(found.elements::<u32>()?.into_iter().map(u64::from).sum())
 }
 
