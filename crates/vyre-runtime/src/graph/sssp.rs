@@ -86,7 +86,8 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffe
         return Err(Error::Overflow { field: "lengths of paths" });
     }
     let degree = (graph.edges() / graph.nodes().max(1)).max(1);
-    let delta = delta.unwrap_or(heaviest / degree).max(1);
+    // A step costs something however few nodes it has, so that following some edges twice is better than many steps.
+    let delta = delta.unwrap_or(heaviest.saturating_mul(4) / degree).max(1);
     let distances = engine.per_node(UNREACHED)?;
     distances.slice(source..source + 1)?.write(&0u32.to_le_bytes())?;
     let mut near = engine.frontier([source])?;
