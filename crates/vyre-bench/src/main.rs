@@ -6,6 +6,7 @@ mod baseline;
 mod compile;
 mod drain;
 mod gpu;
+mod graph;
 mod host;
 mod job;
 mod kernels;
@@ -33,17 +34,20 @@ suites:
   megakernel
             what a megakernel does on the host: pruning, the launch policy and the ring, against limits and the standard
             library
+  graph     graph algorithms on the cpu device, against the same by hand, petgraph and the crate `graph`, and against fixed
+            topologies
   host      typed kernels and buffers of the crate `vyre`, against the driver";
 
 type Suite = fn(&line::Report) -> Result<(), Error>;
 
-const SUITES: [(&str, Suite); 7] = [
+const SUITES: [(&str, Suite); 8] = [
     ("compile", |report| compile::run(report).map_err(Error::from)),
     ("kernels", kernels::run),
     ("gpu", gpu::run),
     ("pipeline", pipeline::run),
     ("planners", planners::run),
     ("megakernel", megakernel::run),
+    ("graph", graph::run),
     ("host", host::run),
 ];
 

@@ -94,6 +94,10 @@ pub(crate) enum Error {
     NotABinding { text: String, reason: &'static str },
     #[error("`{name}`: {error}")]
     Binding { name: String, error: vyre_foundation::Error },
+    #[error("there is no node {source_node} in a graph of {nodes}")]
+    Source { source_node: u32, nodes: u32 },
+    #[error("`{text}` is not a scale")]
+    Scale { text: String },
     #[error(transparent)]
     Foundation(#[from] vyre_foundation::Error),
     #[error(transparent)]
@@ -145,6 +149,8 @@ impl Error {
             Error::Spawn { .. } => "C030",
             Error::DoesNotHold { .. } => "C031",
             Error::Flag { .. } => "C032",
+            Error::Source { .. } => "C033",
+            Error::Scale { .. } => "C034",
             Error::Faults(faults) => faults.diagnostics.first_code(),
             Error::Wire { error, .. }
             | Error::Binding { error, .. }
@@ -219,6 +225,9 @@ impl Error {
             Error::TimedOut { .. } => {
                 "does the kernel end? if so, give it more time with --timeout SECONDS; nothing was written".into()
             }
+            Error::Source { nodes: 0, .. } => "name a graph that has nodes".into(),
+            Error::Source { nodes, .. } => format!("name a node up to {} with --source", nodes - 1),
+            Error::Scale { .. } => "write kron:18 or urand:18 for a random graph of 2^18 nodes".into(),
             Error::Stdout(_) => "is the disk full?".into(),
             Error::NotABinding { .. } => "with --run, write one file and then NAME=VALUE".into(),
             Error::NoDirective { .. } => {
@@ -252,6 +261,8 @@ impl Error {
             | Error::ConstantValue { .. }
             | Error::NoGrid { .. }
             | Error::Flag { .. }
+            | Error::Source { .. }
+            | Error::Scale { .. }
             | Error::Format { .. }
             | Error::Npy { .. }
             | Error::NpyType { .. }
@@ -284,7 +295,10 @@ impl Error {
                 vyre_driver::Error::NoSuchDevice { .. }
                 | vyre_driver::Error::NoAdapter { .. }
                 | vyre_driver::Error::Unsupported { .. } => 4,
-                vyre_driver::Error::DeviceLost { .. } | vyre_driver::Error::Cancelled => 5,
+                vyre_driver::Error::DeviceLost { .. }
+                | vyre_driver::Error::Cancelled
+                | vyre_driver::Error::Stopped { .. } => 5,
+                vyre_driver::Error::WrongResult { .. } => 1,
                 vyre_driver::Error::Backend { .. } => 70,
                 _ => 2,
             },

@@ -10,6 +10,7 @@ mod emit;
 mod error;
 mod explain;
 mod generate;
+mod graph;
 mod megakernel;
 mod opt;
 mod outputs;
@@ -43,7 +44,7 @@ struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
    0  it worked
-   1  the kernel trapped, or a pass broke it
+   1  the kernel trapped, a pass broke it, or a result is wrong
    2  the command line, a binding or a data file is wrong
    3  the .vyre file is wrong
    4  there is no such device
@@ -60,6 +61,7 @@ enum Verb {
     Emit(emit::Args),
     Devices(devices::Args),
     Megakernel(megakernel::Args),
+    Graph(graph::Args),
     Generate(generate::Args),
     Shrink(shrink::Args),
 }
@@ -98,6 +100,7 @@ fn command() -> u8 {
         Verb::Emit(args) => emit::run(args, &mut stdout).map(|()| 0),
         Verb::Devices(args) => devices::run(args, &mut stdout).map(|()| 0),
         Verb::Megakernel(args) => megakernel::run(args, &mut stdout).map(|()| 0),
+        Verb::Graph(args) => graph::run(args, &mut stdout).map(|()| 0),
         Verb::Generate(args) => generate::run(args, &mut stdout).map(|()| 0),
         Verb::Shrink(args) => shrink::run(args, &mut stdout).map(|()| 0),
     };

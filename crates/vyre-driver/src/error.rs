@@ -88,6 +88,41 @@ error_table! {
     } ("handle {handle} names no memory of this session"),
     help "use a handle that this session has given, before it is freed";
 
+    /// A file that holds no graph.
+    D032 GraphFile {
+        /// The file.
+        file: std::path::PathBuf,
+        /// The line, counted from 1, if one is to blame.
+        line: Option<u64>,
+        /// What is wrong.
+        reason: String,
+    } ("{}{}: {reason}", file.display(), line.map_or(String::new(), |line| format!(":{line}"))),
+    help "graphs are Matrix Market (.mtx), GAP (.sg, .wsg), or lines `SOURCE TARGET [WEIGHT]`; texts may be .gz";
+
+    /// A kernel of a computation did not run to its end, so that there is no result.
+    D033 Stopped {
+        /// The kernel.
+        kernel: String,
+        /// How it ended.
+        outcome: String,
+    } ("`{kernel}` did not run to its end: {outcome}"),
+    help "this device allows too few loop trips: use another one, such as `cpu`";
+
+    /// A result that was checked by other means is wrong.
+    D034 WrongResult {
+        /// What was computed.
+        algorithm: &'static str,
+        /// The first node for which it is wrong.
+        node: u32,
+        /// What is wrong.
+        reason: String,
+    } ("the result of {algorithm} is wrong at node {node}: {reason}"),
+    help "this is a bug in vyre or in a driver: please report it, with the graph";
+
+    /// What is asked makes sense only where every edge can be followed both ways.
+    D035 NotSymmetric ("the graph is directed"),
+    help "let every edge be followed both ways, with `Graph::symmetric` or `--symmetric`";
+
     /// More memory than there is.
     D006 OutOfMemory {
         /// How much was asked for.

@@ -1,9 +1,12 @@
-//! What runs more than one dispatch: [pipelines](pipeline), and [megakernels](megakernel) for work in small pieces.
+//! What runs more than one dispatch: [pipelines](pipeline), [megakernels](megakernel) for work in small pieces, and algorithms on
+//! [graphs](graph) that follow the edges of [frontiers](frontier).
 //!
 //! The runtime names no backend. It plans with the [planners](vyre_driver::plan) of the driver, and runs what they decide on
 //! whichever device it is given. Its errors are those of the driver: what can go wrong is a plan that does not fit, or a dispatch
 //! that is not possible.
 
+pub mod frontier;
+pub mod graph;
 pub mod megakernel;
 pub mod pipeline;
 

@@ -98,6 +98,25 @@
 //!
 //! Work that comes in thousands of small pieces goes into the queue of a [`megakernel::Session`], which few launches drain.
 //!
+//! # Graphs
+//!
+//! [`graph`] has breadth-first search, shortest paths, PageRank, components and triangles of graphs from files; other algorithms are written
+//! with the frontiers of [`frontier`]: what is done with one edge is a function that builds a part of a kernel.
+//!
+//! ```
+//! use vyre::frontier::{Config, Engine, Needs};
+//! use vyre::graph::{self, Edges, Family, Graph};
+//!
+//! # fn main() -> Result<(), vyre::Error> {
+//! let device = vyre::Device::auto()?;
+//! let graph = Graph::new(&Edges::generate(Family::Kronecker, 8, 8, 1)?)?;
+//! let engine = Engine::new(device.driver(), &graph, Config::default(), Needs::default())?;
+//! let found = graph::bfs(&engine, 3)?;
+//! found.verify(&graph, 3)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Devices
 //!
 //! [`Device::auto`] takes the fastest one. The features `cpu` and `wgpu`, which are on, and `reference`, the interpreter that defines
@@ -119,6 +138,7 @@ pub use vyre_foundation::launch::{Limits, Outcome, Report};
 pub use vyre_foundation::{build, ir};
 pub use vyre_macros::{Record, kernel};
 pub use vyre_runtime::pipeline::{Plan, Run};
+pub use vyre_runtime::{frontier, graph};
 
 /// Queues of small work items that are drained by few launches.
 ///

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod expert;
+pub(crate) mod graph;
 mod huge;
 #[cfg(target_arch = "x86_64")]
 mod lanes;

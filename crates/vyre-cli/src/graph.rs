@@ -1,0 +1,360 @@
+//! `vyre graph`: algorithms on the graph of a file, or on a random one.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::{Access, Element, Memory, Op, Program, Space, Span};
+use vyre_foundation::{Validated, validate};
+use vyre_runtime::frontier::{Config, Engine, Iteration, Needs};
+use vyre_runtime::graph::{self, Edges, Family, Graph, UNREACHED};
+
+use crate::devices;
+use crate::error::Error;
+use crate::outputs::Outputs;
+use crate::run::show_results;
+use crate::selection::assignment;
+use crate::stdout::Stdout;
+
+/// Analyze a graph on a device
+#[derive(clap::Args)]
+#[command(after_help = GRAPHS)]
+pub(crate) struct Args {
+    /// What to find out
+    algorithm: Algorithm,
+    /// The graph: a file, or kron:SCALE or urand:SCALE for a random one of 2^SCALE nodes
+    #[arg(value_name = "GRAPH")]
+    graph: String,
+    /// Where paths begin
+    #[arg(long, value_name = "NODE", default_value_t = 0)]
+    source: u32,
+    /// How far apart nodes may be that sssp follows at once; it follows from the weights otherwise
+    #[arg(long, value_name = "N")]
+    delta: Option<u32>,
+    /// pagerank is done when ranks change by no more than this, all together
+    #[arg(long, value_name = "X", default_value_t = 1e-4)]
+    tolerance: f64,
+    /// pagerank is done after so many iterations
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    iterations: u32,
+    /// Edges of a random graph, for each node
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    factor: u32,
+    /// Which random graph: the same seed gives the same one
+    #[arg(long, value_name = "N", default_value_t = 27_491_095)]
+    seed: u64,
+    /// Let every edge be followed both ways
+    #[arg(long)]
+    symmetric: bool,
+    /// The most device memory that may be used
+    #[arg(long, value_name = "BYTES")]
+    budget: Option<u64>,
+    /// Say for every step which way edges were followed and why, and what it took
+    #[arg(long)]
+    explain: bool,
+    /// Check the result by other means, and fail if it is wrong
+    #[arg(long)]
+    verify: bool,
+    /// Write the steps to a file that chrome://tracing and Perfetto show
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Where a result goes
+    #[arg(long, value_name = "NAME=TARGET", value_parser = assignment)]
+    out: Vec<(String, String)>,
+    /// Where to run it: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+const GRAPHS: &str = "\
+Files:
+  NAME.mtx        Matrix Market
+  NAME.sg, .wsg   rows of a graph, as the GAP benchmark suite writes them
+  anything else   a line for each edge: SOURCE TARGET [WEIGHT]
+Texts may also end in .gz.
+
+Results:
+  bfs             parents, depths (u32; 4294967295 where nothing is reached)
+  sssp            distances (u32; 4294967295 where nothing is reached)
+  pagerank        ranks (f32)
+  cc              labels (u32), the lowest node of each component
+  tc              none but the number of triangles";
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Algorithm {
+    /// Paths of the fewest edges from a node
+    Bfs,
+    /// Paths of the least weight from a node
+    Sssp,
+    /// How important nodes are
+    Pagerank,
+    /// Connected components
+    Cc,
+    /// Triangles
+    Tc,
+}
+
+/// What came out: a line about it, and the results by name.
+struct Found {
+    line: String,
+    elapsed: Duration,
+    results: Vec<(&'static str, Vec<u8>)>,
+}
+
+pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let started = Instant::now();
+    let mut graph = graph(args)?;
+    if args.symmetric {
+        graph = graph.symmetric()?;
+    }
+    let built = started.elapsed();
+    let (nodes, edges) = (graph.nodes(), graph.edges());
+    if args.source >= nodes {
+        return Err(Error::Source { source_node: args.source, nodes });
+    }
+    let interface = interface(args.algorithm, nodes)?;
+    let mut zeros = Inputs::default();
+    zeros.complete(&interface)?;
+    // What cannot be written is found before anything runs.
+    let outputs = Outputs::plan(&args.out, &interface, &zeros, [0; 3])?;
+
+    let registry = devices::registry(None);
+    let choice = registry.choose(args.device.as_deref(), None)?;
+    let explains = args.explain || args.json || args.trace.is_some();
+    let config = Config { budget: args.budget, explains, ..Config::default() };
+    let engine = Engine::new(&choice.device, &graph, config, args.algorithm.needs())?;
+    let found = args.algorithm.run(&engine, args)?;
+    let elapsed = found.elapsed;
+    devices::warn_of_damage(&registry);
+    let iterations = engine.iterations();
+    let mut inputs = Inputs::default();
+    for (name, bytes) in found.results {
+        inputs.bytes(&interface, name, bytes)?;
+    }
+    outputs.save(&inputs)?;
+    if let Some(file) = &args.trace {
+        write_trace(file, &iterations)?;
+    }
+    if args.json {
+        let object = json!({
+            "algorithm": interface.name,
+            "device": choice.name,
+            "nodes": nodes,
+            "edges": edges,
+            "built_ns": built.as_nanos() as u64,
+            "elapsed_ns": elapsed.as_nanos() as u64,
+            "result": found.line,
+            "verified": args.verify,
+            "iterations": iterations.iter().map(object).collect::<Vec<_>>(),
+        });
+        return writeln!(stdout, "{object}").map_err(Error::Stdout);
+    }
+    let mut show = || {
+        writeln!(stdout, "{nodes} nodes, {edges} edges, ready after {:.1} ms", milliseconds(built))?;
+        if args.explain {
+            explain(&iterations, stdout)?;
+        }
+        let verified = if args.verify { ", verified" } else { "" };
+        writeln!(
+            stdout,
+            "{} on {}: {}{verified}; {:.1} ms",
+            interface.name,
+            choice.name,
+            found.line,
+            milliseconds(elapsed)
+        )
+    };
+    show().map_err(Error::Stdout)?;
+    show_results(&outputs.printed, &inputs, stdout)
+}
+
+/// The graph that is named.
+fn graph(args: &Args) -> Result<Graph, Error> {
+    let family = match args.graph.split_once(':') {
+        Some(("kron", scale)) => Some((Family::Kronecker, scale)),
+        Some(("urand", scale)) => Some((Family::Uniform, scale)),
+        _ => None,
+    };
+    let Some((family, scale)) = family else { return Ok(Graph::read(Path::new(&args.graph))?) };
+    let Ok(scale) = scale.parse() else { return Err(Error::Scale { text: scale.into() }) };
+    Ok(Graph::new(&Edges::generate(family, scale, args.factor, args.seed)?)?)
+}
+
+impl Algorithm {
+    fn name(self) -> &'static str {
+        match self {
+            Algorithm::Bfs => "bfs",
+            Algorithm::Sssp => "sssp",
+            Algorithm::Pagerank => "pagerank",
+            Algorithm::Cc => "cc",
+            Algorithm::Tc => "tc",
+        }
+    }
+
+    /// What it has on the device.
+    fn needs(self) -> Needs {
+        match self {
+            Algorithm::Bfs => Needs { node_bytes: 8, edge_bytes: 0 },
+            Algorithm::Sssp => Needs { node_bytes: 4, edge_bytes: 4 },
+            Algorithm::Pagerank => Needs { node_bytes: 16, edge_bytes: 0 },
+            Algorithm::Cc => Needs { node_bytes: 4, edge_bytes: 0 },
+            // Half of the edges once more, and bits for each of a fixed number of workgroups.
+            Algorithm::Tc => Needs { node_bytes: 12, edge_bytes: 2 },
+        }
+    }
+
+    /// Its results that have an element for each node.
+    fn results(self) -> &'static [(&'static str, Element)] {
+        match self {
+            Algorithm::Bfs => &[("parents", Element::U32), ("depths", Element::U32)],
+            Algorithm::Sssp => &[("distances", Element::U32)],
+            Algorithm::Pagerank => &[("ranks", Element::F32)],
+            Algorithm::Cc => &[("labels", Element::U32)],
+            Algorithm::Tc => &[],
+        }
+    }
+
+    fn run(self, engine: &Engine<'_>, args: &Args) -> Result<Found, Error> {
+        let (graph, started) = (engine.graph(), Instant::now());
+        match self {
+            Algorithm::Bfs => {
+                let found = graph::bfs(engine, args.source)?;
+                let elapsed = started.elapsed();
+                if args.verify {
+                    found.verify(graph, args.source)?;
+                }
+                let reached = found.depths.iter().filter(|depth| **depth != UNREACHED);
+                let (count, most) = (reached.clone().count(), reached.max().copied().unwrap_or(0));
+                let line = format!("{count} nodes reached from {}, at most {most} edges away", args.source);
+                Ok(Found {
+                    line,
+                    elapsed,
+                    results: vec![words("parents", &found.parents), words("depths", &found.depths)],
+                })
+            }
+            Algorithm::Sssp => {
+                let found = graph::sssp(engine, args.source, args.delta)?;
+                let elapsed = started.elapsed();
+                if args.verify {
+                    found.verify(graph, args.source)?;
+                }
+                let reached = found.distances.iter().filter(|distance| **distance != UNREACHED);
+                let (count, most) = (reached.clone().count(), reached.max().copied().unwrap_or(0));
+                let line = format!("{count} nodes reached from {}, at most {most} away", args.source);
+                Ok(Found { line, elapsed, results: vec![words("distances", &found.distances)] })
+            }
+            Algorithm::Pagerank => {
+                let found = graph::pagerank(engine, args.tolerance, args.iterations)?;
+                let elapsed = started.elapsed();
+                if args.verify {
+                    found.verify(graph, args.tolerance)?;
+                }
+                let line =
+                    format!("{} iterations, the last one changed ranks by {:.1e}", found.iterations, found.change);
+                let bits: Vec<u32> = found.ranks.iter().map(|rank| rank.to_bits()).collect();
+                Ok(Found { line, elapsed, results: vec![words("ranks", &bits)] })
+            }
+            Algorithm::Cc => {
+                let found = graph::components(engine)?;
+                let elapsed = started.elapsed();
+                if args.verify {
+                    found.verify(graph)?;
+                }
+                let line = format!("{} components", found.count());
+                Ok(Found { line, elapsed, results: vec![words("labels", &found.labels)] })
+            }
+            Algorithm::Tc => {
+                let found = graph::triangles(engine)?;
+                let elapsed = started.elapsed();
+                if args.verify {
+                    graph::verify_triangles(graph, found)?;
+                }
+                Ok(Found { line: format!("{found} triangles"), elapsed, results: Vec::new() })
+            }
+        }
+    }
+}
+
+fn words(name: &'static str, words: &[u32]) -> (&'static str, Vec<u8>) {
+    (name, words.iter().flat_map(|word| word.to_le_bytes()).collect())
+}
+
+/// The algorithm as a program whose objects are the results, so that these are written and shown like those of any other.
+fn interface(algorithm: Algorithm, nodes: u32) -> Result<Validated<Program>, Error> {
+    let mut program = Program::new(algorithm.name(), [1; 3]);
+    for (name, element) in algorithm.results() {
+        program.memory.push(Memory {
+            name: (*name).into(),
+            space: Space::Storage(Access::Write),
+            element: *element,
+            length: Some(nodes),
+            atomic: false,
+            default: None,
+            span: Span::NONE,
+        });
+    }
+    let body = program.body;
+    program.push(body, Op::Return, [], &[], [], Span::NONE);
+    Ok(validate::program(program)?)
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn explain(iterations: &[Iteration], stdout: &mut Stdout) -> std::io::Result<()> {
+    writeln!(
+        stdout,
+        "{:>4} {:>10} {:>11} {:>9} {:18} {:>11} {:>9} {:>8}  why",
+        "step", "nodes", "edges", "density", "topology", "examined", "ms", "MiB"
+    )?;
+    for (number, step) in iterations.iter().enumerate() {
+        writeln!(
+            stdout,
+            "{number:>4} {:>10} {:>11} {:>7.2} % {:18} {:>11} {:>9.3} {:>8.1}  {}",
+            step.nodes,
+            step.edges,
+            f64::from(step.density_bps) / 100.0,
+            format!("{:?}", step.topology),
+            step.examined,
+            milliseconds(step.time),
+            step.bytes as f64 / f64::from(1 << 20),
+            step.reason,
+        )?;
+    }
+    Ok(())
+}
+
+fn object(step: &Iteration) -> Value {
+    json!({
+        "nodes": step.nodes,
+        "edges": step.edges,
+        "density_bps": step.density_bps,
+        "topology": format!("{:?}", step.topology),
+        "reason": step.reason,
+        "examined": step.examined,
+        "time_ns": step.time.as_nanos() as u64,
+        "bytes": step.bytes,
+    })
+}
+
+/// Complete events of the trace format of Chrome, in microseconds.
+fn write_trace(file: &Path, iterations: &[Iteration]) -> Result<(), Error> {
+    let mut start = 0.0;
+    let events: Vec<Value> = iterations
+        .iter()
+        .map(|step| {
+            let (begin, duration) = (start, step.time.as_secs_f64() * 1e6);
+            start += duration;
+            let name = format!("{:?}", step.topology);
+            json!({ "name": name, "ph": "X", "pid": 1, "tid": 1, "ts": begin, "dur": duration, "args": object(step) })
+        })
+        .collect();
+    let text = json!({ "traceEvents": events }).to_string();
+    std::fs::write(file, text).map_err(|error| Error::Unwritable { path: file.into(), reason: error.to_string() })
+}

@@ -1,0 +1,745 @@
+//! Frontiers: sets of nodes of a graph that become other sets by following edges, on any device.
+//!
+//! ```text
+//! Frontier   how many nodes it has, and how many edges leave them
+//!   → policy   is asked before every step, with what the step before was
+//!   → topology sparse       edges are pushed from a queue to a queue
+//!              hybrid       from a queue to a bit for each node, of which a queue is made
+//!              dense        nodes look for edges that come from the frontier
+//!              fused dense  the same, several steps without a word to the host
+//!              memory-constrained   as hybrid, with a queue for as many nodes at a time as the plan of memory has room for
+//!   → Iteration  what was decided and why, and what it took
+//! ```
+//!
+//! A [`Step`] says once what is done with an edge; the programs of all topologies are made of it. Whether a node has been reached twice in
+//! one step makes no difference: a bit is set once, so nothing is done twice for it in the next.
+
+mod kernels;
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+use vyre_driver::plan::frontier::{Planner, Wave};
+use vyre_driver::{Argument, Buffer, Device, DeviceKind, Dispatch, Grid, Submission};
+use vyre_foundation::build::{self, Val};
+use vyre_foundation::ir::{Element, Memory, Program, Space};
+use vyre_foundation::launch::{Limits, Outcome};
+use vyre_foundation::validate;
+
+use crate::Error;
+use crate::graph::Graph;
+use crate::megakernel::policy::{Policy, Request};
+use kernels::WORD;
+
+pub use crate::megakernel::policy::Topology;
+pub(crate) use kernels::{nodes, slice};
+
+/// An edge whose source is in the frontier.
+#[derive(Clone, Copy)]
+pub struct Edge<'k> {
+    /// Where it begins.
+    pub source: Val<'k, u32>,
+    /// Where it ends.
+    pub target: Val<'k, u32>,
+    /// Where its weight is, in the object `weights`.
+    pub index: Val<'k, u32>,
+}
+
+/// What a step does, as a part of a program.
+pub struct Visitor<'k> {
+    pub(crate) visit: Box<dyn Fn(Edge<'k>) -> Val<'k, bool> + 'k>,
+    pub(crate) wants: Option<Test<'k>>,
+}
+
+impl<'k> Visitor<'k> {
+    /// Does this with every edge. It says whether the target is in the next frontier; a target may be visited by several edges at
+    /// once.
+    pub fn new(visit: impl Fn(Edge<'k>) -> Val<'k, bool> + 'k) -> Visitor<'k> {
+        Visitor { visit: Box::new(visit), wants: None }
+    }
+
+    /// Only targets for which this holds need to be visited.
+    #[must_use]
+    pub fn wanting(self, wants: impl Fn(Val<'k, u32>) -> Val<'k, bool> + 'k) -> Visitor<'k> {
+        Visitor { wants: Some(Box::new(wants)), ..self }
+    }
+}
+
+/// What is done with the edges of a frontier.
+#[derive(Clone, Copy)]
+pub struct Step {
+    /// Names the programs that are made of it; no other step has it.
+    pub name: &'static str,
+    /// Declares the memory that it uses, which is bound by name, and says what is done.
+    pub visit: fn(&build::Kernel) -> Visitor<'_>,
+    /// A target that was admitted need not be visited again in the same step.
+    pub until_admitted: bool,
+}
+
+/// Whether a node stays in a frontier.
+pub type Test<'k> = Box<dyn Fn(Val<'k, u32>) -> Val<'k, bool> + 'k>;
+/// What is done with a node.
+pub type Body<'k> = Box<dyn Fn(Val<'k, u32>) + 'k>;
+
+/// What a program is given, by name.
+pub type Arguments<'a> = Vec<(&'a str, Argument)>;
+
+/// How an engine works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// What decides.
+    pub policy: Policy,
+    /// Device memory that may be used; without this, what the device has.
+    pub budget: Option<u64>,
+    /// Always this topology, instead of what the policy says, wherever it is possible.
+    pub fixed: Option<Topology>,
+    /// Steps are remembered, with the edges that were looked at, which takes some time.
+    pub explains: bool,
+}
+
+impl Default for Config {
+    /// The square root of all edges is still sparse; about a tenth of them is dense.
+    fn default() -> Config {
+        let policy =
+            Policy { sparse_frontier_threshold_bps: 5000, dense_frontier_threshold_bps: 8500, ..Policy::default() };
+        Config { policy, budget: None, fixed: None, explains: false }
+    }
+}
+
+/// What a computation has on the device besides the rows of the graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// For each node.
+    pub node_bytes: u64,
+    /// For each edge: 4 if there are weights.
+    pub edge_bytes: u64,
+}
+
+/// What a step of a frontier was, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Iteration {
+    /// Nodes of the frontier.
+    pub nodes: u32,
+    /// Edges that leave them.
+    pub edges: u32,
+    /// How dense that is, in basis points: the logarithm of these edges, as a part of that of all edges.
+    pub density_bps: u16,
+    /// How edges were followed.
+    pub topology: Topology,
+    /// Why.
+    pub reason: String,
+    /// Edges that were looked at.
+    pub examined: u64,
+    /// How long it took, with what the host does.
+    pub time: Duration,
+    /// Device memory in use.
+    pub bytes: u64,
+}
+
+/// A choice of a topology.
+pub(crate) struct Decision {
+    policy: Policy,
+    pub(crate) topology: Topology,
+    why: Why,
+    nodes: u32,
+    edges: u32,
+    density_bps: u16,
+    dense: u32,
+    started: Instant,
+}
+
+/// What a choice follows from.
+#[derive(Clone, Copy)]
+enum Why {
+    Asked,
+    /// The choice before this one.
+    Kept,
+    Measured,
+}
+
+/// A set of nodes, on the device.
+struct Set {
+    bits: Buffer,
+    queue: Buffer,
+    /// Nodes, edges that leave them, edges that were looked at to find them.
+    counts: Buffer,
+    grid: Buffer,
+}
+
+impl Set {
+    fn counted(&self) -> Result<[u32; 3], Error> {
+        let counts = self.counts.elements::<u32>()?;
+        Ok([counts[0], counts[1], counts[2]])
+    }
+}
+
+/// A set of nodes of a graph.
+pub struct Frontier {
+    now: Set,
+    next: Set,
+    /// Whether the queue has the nodes.
+    queued: bool,
+    nodes: u32,
+    edges: u32,
+    step: u32,
+    topology: Option<Topology>,
+    /// How many steps in a row were dense.
+    dense: u32,
+}
+
+impl Frontier {
+    /// How many nodes it has.
+    pub fn len(&self) -> u32 {
+        self.nodes
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.nodes == 0
+    }
+
+    /// How many steps were made.
+    pub fn steps(&self) -> u32 {
+        self.step
+    }
+
+    /// A bit for each node, 32 to an element.
+    pub fn bits(&self) -> &Buffer {
+        &self.now.bits
+    }
+}
+
+/// A graph on a device.
+pub struct Engine<'g> {
+    device: Device,
+    graph: &'g Graph,
+    config: Config,
+    /// The parts of the graph that are on the device, by name.
+    resident: RefCell<FxHashMap<&'static str, Buffer>>,
+    /// The part of the budget that would be used if nothing was done about it.
+    pressure_bps: u16,
+    /// Nodes that have incoming edges: others are last in the order of degrees, and nobody reaches them.
+    reachable: u32,
+    /// Words of a frontier whose nodes fit into a queue, one part after the other.
+    parts: Vec<Range<u32>>,
+    kernels: RefCell<FxHashMap<String, vyre_driver::Kernel>>,
+    iterations: RefCell<Vec<Iteration>>,
+}
+
+impl<'g> Engine<'g> {
+    /// A graph that is going to be on a device, as far as it is needed there.
+    ///
+    /// # Errors
+    /// It does not fit.
+    pub fn new(device: &Device, graph: &'g Graph, config: Config, needs: Needs) -> Result<Engine<'g>, Error> {
+        let (nodes, edges) = (u64::from(graph.nodes()), u64::from(graph.edges()));
+        let words = graph.nodes().div_ceil(WORD).max(1);
+        // Rows, what the caller has, and bits of two frontiers: this is needed in any case.
+        let resident = nodes * (4 + needs.node_bytes) + edges * (4 + needs.edge_bytes) + 2 * 4 * u64::from(words);
+        let budget = config.budget.or(device.capabilities().memory_bytes);
+        // Slices of rows, and two queues.
+        let unconstrained = resident + nodes * (4 + 2 * 4) + edges * 4;
+        let share = |budget: u64| (u128::from(unconstrained) * 10_000 / u128::from(budget.max(1))).min(10_000);
+        let pressure_bps = budget.map_or(0, |budget| share(budget) as u16);
+        let short = pressure_bps >= config.policy.memory_pressure_threshold_bps;
+        let constrained = short || config.fixed == Some(Topology::MemoryConstrained);
+        let parts = match constrained {
+            true => plan(words, resident, budget.unwrap_or(u64::MAX))?,
+            false => std::iter::once(0..words).collect(),
+        };
+        let (kernels, iterations) = (RefCell::default(), RefCell::default());
+        let device = device.clone();
+        let resident = RefCell::default();
+        let reachable = graph.incoming().offsets.windows(2).filter(|row| row[0] != row[1]).count() as u32;
+        Ok(Engine { device, graph, config, resident, pressure_bps, reachable, parts, kernels, iterations })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Lanes of a workgroup whose lanes work together: a vector of the processor, or enough for a GPU.
+    pub(crate) fn lanes(&self) -> u32 {
+        let capabilities = self.device.capabilities();
+        match capabilities.kind {
+            DeviceKind::Cpu => capabilities.subgroup_size.unwrap_or(8),
+            DeviceKind::Gpu | DeviceKind::SoftwareGpu | DeviceKind::Oracle | DeviceKind::Null => 32,
+        }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &'g Graph {
+        self.graph
+    }
+
+    /// How it works.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What the steps so far were.
+    pub fn iterations(&self) -> Vec<Iteration> {
+        self.iterations.borrow().clone()
+    }
+
+    /// A buffer with a value for each node.
+    ///
+    /// # Errors
+    /// There is not that much memory.
+    pub fn per_node(&self, value: u32) -> Result<Buffer, Error> {
+        let words = vec![value; self.graph.nodes() as usize];
+        self.device.upload(Element::U32, bytemuck::cast_slice(&words))
+    }
+
+    /// A frontier of these nodes, which are nodes of the graph.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn frontier(&self, nodes: impl IntoIterator<Item = u32>) -> Result<Frontier, Error> {
+        let words = self.graph.nodes().div_ceil(WORD).max(1);
+        let mut bits = vec![0u32; words as usize];
+        let (mut count, mut edges) = (0, 0);
+        for node in nodes {
+            let (word, bit) = (&mut bits[(node / WORD) as usize], 1 << (node % WORD));
+            if *word & bit == 0 {
+                *word |= bit;
+                count += 1;
+                edges += self.graph.outgoing.of(node).len() as u32;
+            }
+        }
+        // A part of a frontier is never larger than the first.
+        let chunk = self.parts.len() > 1;
+        let capacity = if chunk { self.parts[0].len() as u32 * WORD } else { self.graph.nodes().max(1) };
+        let queue = self.words(capacity)?;
+        let set = |queue| {
+            let [bits, counts, grid] = [self.words(words)?, self.words(4)?, self.words(3)?];
+            Ok::<Set, Error>(Set { bits, queue, counts, grid })
+        };
+        let (now, next) = (set(queue.clone())?, set(if chunk { queue } else { self.words(capacity)? })?);
+        now.bits.write(bytemuck::cast_slice(&bits))?;
+        now.counts.write(bytemuck::cast_slice(&[count, edges, 0, 0]))?;
+        Ok(Frontier { now, next, queued: false, nodes: count, edges, step: 0, topology: None, dense: 0 })
+    }
+
+    fn words(&self, count: u32) -> Result<Buffer, Error> {
+        self.device.allocate(Element::U32, count.into())
+    }
+
+    /// Follows the edges of a frontier, which becomes the set of the nodes that were admitted. `arguments` are those of a step, by its
+    /// number: several may be made at once, until the frontier is empty or `most` are done.
+    ///
+    /// # Errors
+    /// Arguments do not fit the step, or the device failed.
+    pub fn advance(
+        &self,
+        step: &Step,
+        frontier: &mut Frontier,
+        arguments: &dyn Fn(u32) -> Arguments<'static>,
+    ) -> Result<(), Error> {
+        if frontier.is_empty() {
+            return Ok(());
+        }
+        let Frontier { nodes, edges, topology, dense, .. } = *frontier;
+        let decision = self.decide(step.until_admitted, nodes, edges, topology, dense)?;
+        let topology = decision.topology;
+        let (given, lanes) = (arguments(frontier.step), self.lanes());
+        let way = match topology {
+            Topology::Empty => return Ok(()),
+            Topology::SparseFrontier => "sparse",
+            Topology::HybridFrontier | Topology::MemoryConstrained => "hybrid",
+            Topology::DenseFrontier | Topology::FusedDense => "dense",
+        };
+        let name = &format!("{}_{way}", step.name);
+        match topology {
+            Topology::Empty => return Ok(()),
+            Topology::SparseFrontier => {
+                let mut batch = Batch::default();
+                self.queue(frontier, &mut batch)?;
+                let kernel = self.kernel(name, || kernels::push(name, step, true, lanes))?;
+                batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
+                let mut objects = push_objects(frontier);
+                objects.push(("next_queue", (&frontier.next.queue).into()));
+                objects.push(("next_counts", (&frontier.next.counts).into()));
+                batch.add(kernel, Grid::Indirect(frontier.now.grid.clone()), objects, given);
+                self.grid(&frontier.next, &mut batch)?;
+                self.submit(&batch)?;
+            }
+            Topology::HybridFrontier => {
+                let mut batch = Batch::default();
+                self.queue(frontier, &mut batch)?;
+                let kernel = self.kernel(name, || kernels::push(name, step, false, lanes))?;
+                batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
+                let grid = Grid::Indirect(frontier.now.grid.clone());
+                batch.add(kernel, grid, push_objects(frontier), given);
+                self.count(&frontier.next, &mut batch)?;
+                self.submit(&batch)?;
+            }
+            Topology::MemoryConstrained => {
+                let kernel = self.kernel(name, || kernels::push(name, step, false, lanes))?;
+                let mut batch = Batch::default();
+                batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
+                for part in &self.parts {
+                    self.gather(frontier, part.clone(), &mut batch)?;
+                    let grid = Grid::Indirect(frontier.now.grid.clone());
+                    batch.add(kernel.clone(), grid, push_objects(frontier), given.clone());
+                    self.submit(&std::mem::take(&mut batch))?;
+                }
+                self.count(&frontier.next, &mut batch)?;
+                self.submit(&batch)?;
+            }
+            Topology::DenseFrontier | Topology::FusedDense => {
+                let explains = self.config.explains;
+                let kernel = self.kernel(name, || kernels::pull(name, step, explains))?;
+                let mut batch = Batch::default();
+                batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
+                let objects = vec![
+                    ("bits", (&frontier.now.bits).into()),
+                    ("next", (&frontier.next.bits).into()),
+                    ("next_counts", (&frontier.next.counts).into()),
+                ];
+                batch.add(kernel, Grid::elements(self.reachable), objects, given);
+                self.submit(&batch)?;
+            }
+        }
+        let [nodes, edges, trips] = frontier.next.counted()?;
+        let examined = match topology {
+            Topology::DenseFrontier | Topology::FusedDense => trips,
+            _ => frontier.edges,
+        };
+        let is_dense = matches!(topology, Topology::DenseFrontier | Topology::FusedDense);
+        frontier.dense = if is_dense { frontier.dense + 1 } else { 0 };
+        std::mem::swap(&mut frontier.now, &mut frontier.next);
+        (frontier.nodes, frontier.edges) = (nodes, edges);
+        frontier.queued = topology == Topology::SparseFrontier;
+        frontier.topology = Some(topology);
+        frontier.step += 1;
+        self.record(&decision, examined.into());
+        Ok(())
+    }
+
+    /// Keeps only nodes for which something holds.
+    ///
+    /// # Errors
+    /// Arguments do not fit, or the device failed.
+    pub fn filter(
+        &self,
+        name: &str,
+        test: fn(&build::Kernel) -> Test<'_>,
+        frontier: &mut Frontier,
+        arguments: Arguments<'_>,
+    ) -> Result<(), Error> {
+        let bits = frontier.now.bits.clone();
+        self.select(name, test, &bits, frontier, arguments)
+    }
+
+    /// Makes a frontier of those nodes of a set, which has a bit for each, for which something holds.
+    ///
+    /// # Errors
+    /// Arguments do not fit, or the device failed.
+    pub fn select(
+        &self,
+        name: &str,
+        test: fn(&build::Kernel) -> Test<'_>,
+        bits: &Buffer,
+        frontier: &mut Frontier,
+        arguments: Arguments<'_>,
+    ) -> Result<(), Error> {
+        let kernel = self.kernel(name, || kernels::filter(name, test))?;
+        let mut batch = Batch::default();
+        batch.clear(&[&frontier.next.counts]);
+        let objects = vec![
+            ("bits", bits.into()),
+            ("next", (&frontier.next.bits).into()),
+            ("next_counts", (&frontier.next.counts).into()),
+        ];
+        batch.add(kernel, Grid::elements(frontier.now.bits.len()), objects, arguments);
+        self.submit(&batch)?;
+        let [nodes, edges, _] = frontier.next.counted()?;
+        std::mem::swap(&mut frontier.now, &mut frontier.next);
+        (frontier.nodes, frontier.edges, frontier.queued) = (nodes, edges, false);
+        Ok(())
+    }
+
+    /// Does something with every node of a frontier.
+    ///
+    /// # Errors
+    /// Arguments do not fit, or the device failed.
+    pub fn compute(
+        &self,
+        name: &str,
+        body: fn(&build::Kernel) -> Body<'_>,
+        frontier: &Frontier,
+        arguments: Arguments<'_>,
+    ) -> Result<(), Error> {
+        let kernel = self.kernel(name, || kernels::compute(name, body))?;
+        let mut batch = Batch::default();
+        let objects = vec![("bits", (&frontier.now.bits).into())];
+        batch.add(kernel, Grid::elements(frontier.now.bits.len()), objects, arguments);
+        self.submit(&batch)
+    }
+
+    /// Asks the policy how to follow `edges` of `nodes`, after so many dense steps. Where looking for edges ends early for nobody, it takes as
+    /// long as following all of them, and nothing is dense.
+    pub(crate) fn decide(
+        &self,
+        may_pull: bool,
+        nodes: u32,
+        edges: u32,
+        previous_topology: Option<Topology>,
+        dense: u32,
+    ) -> Result<Decision, Error> {
+        let started = Instant::now();
+        let capabilities = self.device.capabilities();
+        let mut policy = self.config.policy;
+        if !may_pull {
+            policy.dense_frontier_threshold_bps = 10_000;
+        }
+        let most = if may_pull { 10_000.0 } else { 9_999.0 };
+        // Frontiers grow and shrink by factors, so this is on a scale of factors: half of it is the square root of all edges.
+        let digits = |count: u32| f64::from(count).ln_1p();
+        let density_bps = (digits(edges) * 10_000.0 / digits(self.graph.edges().max(1))).clamp(1.0, most) as u16;
+        let request = Request {
+            max_compute_workgroups_per_dimension: 65_535,
+            max_compute_invocations_per_workgroup: capabilities.max_workgroup_invocations,
+            requested_hit_capacity: 1,
+            hot_window_count: dense,
+            graph_node_count: self.graph.nodes(),
+            graph_edge_count: self.graph.edges(),
+            frontier_density_bps: density_bps,
+            memory_pressure_bps: self.pressure_bps,
+            previous_topology,
+            ..Request::direct(nodes, 0, capabilities.max_workgroup_size[0])
+        };
+        let chosen = policy.recommend(&request)?.topology;
+        let (topology, why) = match self.config.fixed {
+            Some(fixed) if !matches!(chosen, Topology::Empty | Topology::MemoryConstrained) => (fixed, Why::Asked),
+            _ if policy.recommend(&Request { previous_topology: None, ..request })?.topology != chosen => {
+                (chosen, Why::Kept)
+            }
+            _ => (chosen, Why::Measured),
+        };
+        Ok(Decision { policy, topology, why, nodes, edges, density_bps, dense, started })
+    }
+
+    /// Remembers a step.
+    pub(crate) fn record(&self, decision: &Decision, examined: u64) {
+        let Decision { policy, topology, why, nodes, edges, density_bps, dense, started } = *decision;
+        if !self.config.explains {
+            return;
+        }
+        let percent = |bps: u16| format!("{}.{:02} %", bps / 100, bps % 100);
+        let compared = |how: &str, bps: u16| format!("a density of {}, {how} {}", percent(density_bps), percent(bps));
+        let reason = match (why, topology) {
+            (Why::Asked, _) => "asked for".into(),
+            (Why::Kept, _) => "close to what it was before".into(),
+            (Why::Measured, Topology::Empty) => "nothing is left".into(),
+            (Why::Measured, Topology::MemoryConstrained) => {
+                format!("{} of the memory would be in use; {} parts", percent(self.pressure_bps), self.parts.len())
+            }
+            (Why::Measured, Topology::SparseFrontier) => compared("up to", policy.sparse_frontier_threshold_bps),
+            (Why::Measured, Topology::HybridFrontier) => compared("below", policy.dense_frontier_threshold_bps),
+            (Why::Measured, Topology::DenseFrontier) => compared("from", policy.dense_frontier_threshold_bps),
+            (Why::Measured, Topology::FusedDense) => format!("{dense} steps in a row were dense"),
+        };
+        let (time, bytes) = (started.elapsed(), self.device.memory().used);
+        let iteration = Iteration { nodes, edges, density_bps, topology, reason, examined, time, bytes };
+        self.iterations.borrow_mut().push(iteration);
+    }
+
+    /// A part of the graph, which is on the device once somebody asks for it. Without weights, each edge weighs 1.
+    fn part(&self, name: &str, pulls: bool) -> Result<Option<Buffer>, Error> {
+        let name = match name {
+            "offsets" | "degrees" => "offsets",
+            "targets" => "targets",
+            "incoming_offsets" => "incoming_offsets",
+            "incoming_targets" => "incoming_targets",
+            "order" => "order",
+            "starts" => "starts",
+            "sliced" => "sliced",
+            "weights" if pulls => "sliced_weights",
+            "weights" => "weights",
+            _ => return Ok(None),
+        };
+        if let Some(buffer) = self.resident.borrow().get(name) {
+            return Ok(Some(buffer.clone()));
+        }
+        let upload = |name, words: &[u32]| {
+            let buffer = self.device.upload(Element::U32, bytemuck::cast_slice(words))?;
+            self.resident.borrow_mut().insert(name, buffer.clone());
+            Ok(Some(buffer))
+        };
+        let (outgoing, incoming) = (&self.graph.outgoing, self.graph.incoming());
+        match name {
+            "offsets" => upload(name, &outgoing.offsets),
+            "targets" => upload(name, &outgoing.targets),
+            "incoming_offsets" => upload(name, &incoming.offsets),
+            "incoming_targets" => upload(name, &incoming.targets),
+            "weights" if self.graph.is_weighted() => upload(name, &outgoing.weights),
+            "weights" => upload(name, &vec![1; outgoing.targets.len()]),
+            _ => {
+                let slices = incoming.sliced()?;
+                let ones = if self.graph.is_weighted() { Vec::new() } else { vec![1; slices.targets.len()] };
+                upload("order", &slices.order)?;
+                upload("starts", &slices.starts)?;
+                upload("sliced", &slices.targets)?;
+                if pulls && name == "sliced_weights" {
+                    upload(name, if self.graph.is_weighted() { &slices.weights } else { &ones })?;
+                }
+                Ok(self.resident.borrow().get(name).cloned())
+            }
+        }
+    }
+
+    /// The rows of incoming edges, for programs that would get those of outgoing ones.
+    pub(crate) fn incoming_rows(&self) -> Result<Arguments<'static>, Error> {
+        let mut rows = Vec::new();
+        for (given, part) in [("offsets", "incoming_offsets"), ("targets", "incoming_targets")] {
+            rows.extend(self.part(part, false)?.map(|buffer| (given, (&buffer).into())));
+        }
+        Ok(rows)
+    }
+
+    /// Makes sure that the queue has the nodes.
+    fn queue(&self, frontier: &mut Frontier, batch: &mut Batch) -> Result<(), Error> {
+        if !frontier.queued {
+            self.gather(frontier, 0..frontier.now.bits.len(), batch)?;
+            frontier.queued = true;
+        }
+        Ok(())
+    }
+
+    /// Writes the nodes of some words to the queue, and what it takes to push from there.
+    fn gather(&self, frontier: &Frontier, words: Range<u32>, batch: &mut Batch) -> Result<(), Error> {
+        let now = &frontier.now;
+        let kernel = self.kernel("gather", kernels::gather)?;
+        // The number of nodes in the queue is that of the part.
+        let counts = now.counts.slice(0..1)?;
+        self.submit(&std::mem::take(batch))?;
+        batch.clear(&[&counts]);
+        let objects: Arguments<'static> = vec![
+            ("bits", (&now.bits).into()),
+            ("queue", (&now.queue).into()),
+            ("size", (&counts).into()),
+            ("first", words.start.into()),
+            ("end", words.end.into()),
+        ];
+        let invocations = (words.len() as u32).div_ceil(kernels::GATHERED);
+        batch.add(kernel, Grid::elements(invocations), objects, Vec::new());
+        self.grid(now, batch)
+    }
+
+    fn grid(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
+        let kernel = self.kernel("grid", || kernels::grid(self.lanes()))?;
+        let objects = vec![("counts", (&set.counts).into()), ("grid", (&set.grid).into())];
+        batch.add(kernel, Grid::elements(1), objects, Vec::new());
+        Ok(())
+    }
+
+    fn count(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
+        let kernel = self.kernel("count", kernels::count)?;
+        let objects = vec![("bits", (&set.bits).into()), ("counts", (&set.counts).into())];
+        batch.add(kernel, Grid::elements(set.bits.len()), objects, Vec::new());
+        Ok(())
+    }
+
+    /// The kernel of a program, which is compiled once.
+    pub(crate) fn kernel(
+        &self,
+        name: &str,
+        program: impl FnOnce() -> Result<Program, Error>,
+    ) -> Result<vyre_driver::Kernel, Error> {
+        if let Some(kernel) = self.kernels.borrow().get(name) {
+            return Ok(kernel.clone());
+        }
+        let program = program()?;
+        let kernel = self.device.compile(&validate::program(program)?)?;
+        self.kernels.borrow_mut().insert(name.to_owned(), kernel.clone());
+        Ok(kernel)
+    }
+
+    /// Runs launches, with the parts of the graph that they name.
+    pub(crate) fn submit(&self, batch: &Batch) -> Result<(), Error> {
+        if batch.launches.is_empty() && batch.cleared.is_empty() {
+            return Ok(());
+        }
+        let mut dispatches = Vec::with_capacity(batch.launches.len());
+        for Launch { kernel, grid, arguments } in &batch.launches {
+            let mut arguments: Arguments<'_> =
+                arguments.iter().map(|(name, argument)| (name.as_str(), argument.clone())).collect();
+            let given: Vec<&str> = arguments.iter().map(|(name, _)| *name).collect();
+            let missing =
+                |memory: &&Memory| matches!(memory.space, Space::Storage(_)) && !given.contains(&memory.name.as_str());
+            for memory in kernel.program().memory.values().filter(missing) {
+                let pulls = kernel.program().memory_named("sliced").is_some();
+                if let Some(buffer) = self.part(&memory.name, pulls)? {
+                    arguments.push((memory.name.as_str(), (&buffer).into()));
+                }
+            }
+            dispatches.push(Dispatch { kernel, grid: grid.clone(), arguments, limits: Limits::default() });
+        }
+        let cleared: Vec<&Buffer> = batch.cleared.iter().collect();
+        let reports = self.device.submit_on_zeros(&cleared, &dispatches).and_then(Submission::wait)?;
+        for (report, launch) in reports.iter().zip(&batch.launches) {
+            if report.outcome != Outcome::Completed {
+                let kernel = launch.kernel.program().name.clone();
+                return Err(Error::Stopped { kernel, outcome: format!("{:?}", report.outcome) });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What pushes of a frontier are given.
+fn push_objects(frontier: &Frontier) -> Arguments<'static> {
+    vec![
+        ("queue", (&frontier.now.queue).into()),
+        ("counts", (&frontier.now.counts).into()),
+        ("next", (&frontier.next.bits).into()),
+    ]
+}
+
+/// Parts of the words of a frontier, so that the queue of each fits what the rest leaves of the budget.
+fn plan(words: u32, resident: u64, budget: u64) -> Result<Vec<Range<u32>>, Error> {
+    const WAVES: u32 = 64;
+    let each = words.div_ceil(WAVES);
+    let starts = (0..words).step_by(each as usize);
+    let waves: Vec<Range<u32>> = starts.map(|start| start..words.min(start + each)).collect();
+    let bytes = |wave: &Range<u32>| 4 * u64::from(WORD) * wave.len() as u64;
+    let costs: Vec<Wave> = waves.iter().map(|wave| Wave { frontier_bytes: bytes(wave), ..Wave::default() }).collect();
+    let plan = Planner::default().plan(&costs, &[], resident, budget, 0)?;
+    let part = |group: &[usize]| waves[group[0]].start..waves[group[group.len() - 1]].end;
+    Ok(plan.barriers.groups().map(part).collect())
+}
+
+/// Launches that are submitted together, and what is filled with zeros before.
+#[derive(Default)]
+pub(crate) struct Batch {
+    cleared: Vec<Buffer>,
+    launches: Vec<Launch>,
+}
+
+struct Launch {
+    kernel: vyre_driver::Kernel,
+    grid: Grid,
+    arguments: Vec<(String, Argument)>,
+}
+
+impl Batch {
+    pub(crate) fn clear(&mut self, buffers: &[&Buffer]) {
+        self.cleared.extend(buffers.iter().copied().cloned());
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        kernel: vyre_driver::Kernel,
+        grid: Grid,
+        objects: Arguments<'_>,
+        given: Arguments<'_>,
+    ) {
+        let arguments = objects.into_iter().chain(given).map(|(name, argument)| (name.to_owned(), argument)).collect();
+        self.launches.push(Launch { kernel, grid, arguments });
+    }
+}

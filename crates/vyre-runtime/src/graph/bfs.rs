@@ -1,0 +1,100 @@
+//! Breadth-first search.
+
+use vyre_driver::Buffer;
+use vyre_foundation::build;
+
+use super::{Graph, UNREACHED, wrong};
+use crate::Error;
+use crate::frontier::{Engine, Step, Visitor};
+
+/// The shortest ways from a node, by the number of edges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bfs {
+    /// For each node, the one before it; the source is its own.
+    pub parents: Vec<u32>,
+    /// For each node, how far it is.
+    pub depths: Vec<u32>,
+}
+
+/// Who comes first is the parent. Others that come at the same time may write over it, with a parent that is as good.
+const STEP: Step = Step { name: "bfs", visit, until_admitted: true };
+
+fn visit(k: &build::Kernel) -> Visitor<'_> {
+    let depth = k.uniform::<u32>("depth").load();
+    let (parents, depths) = (k.mutable::<u32>("parents"), k.read_write::<u32>("depths"));
+    Visitor::new(move |edge| {
+        let first = depths.load(edge.target).eq(UNREACHED);
+        k.if_(first, || {
+            depths.store(edge.target, depth);
+            parents.store(edge.target, edge.source);
+        });
+        first
+    })
+    .wanting(move |node| depths.load(node).eq(UNREACHED))
+}
+
+/// Finds the shortest ways from a node, which is one of the graph.
+///
+/// # Errors
+/// There is not enough memory, or the device failed.
+pub fn bfs(engine: &Engine<'_>, source: u32) -> Result<Bfs, Error> {
+    let (parents, depths) = run(engine, source)?;
+    Ok(Bfs { parents: parents.elements()?, depths: depths.elements()? })
+}
+
+/// The same, and leaves the results on the device: parents and depths.
+///
+/// # Errors
+/// There is not enough memory, or the device failed.
+pub fn run(engine: &Engine<'_>, source: u32) -> Result<(Buffer, Buffer), Error> {
+    let (parents, depths) = (engine.per_node(UNREACHED)?, engine.per_node(UNREACHED)?);
+    parents.slice(source..source + 1)?.write(&source.to_le_bytes())?;
+    depths.slice(source..source + 1)?.write(&0u32.to_le_bytes())?;
+    let mut frontier = engine.frontier([source])?;
+    while !frontier.is_empty() {
+        engine.advance(&STEP, &mut frontier, &|step| {
+            vec![("depth", (step + 1).into()), ("parents", (&parents).into()), ("depths", (&depths).into())]
+        })?;
+    }
+    Ok((parents, depths))
+}
+
+impl Bfs {
+    /// Checks the tree: depths are those that a queue finds, and parents are neighbours one step closer.
+    ///
+    /// # Errors
+    /// [`Error::WrongResult`] names the first node that is wrong.
+    pub fn verify(&self, graph: &Graph, source: u32) -> Result<(), Error> {
+        let mut depths = vec![UNREACHED; graph.nodes() as usize];
+        let mut queue = vec![source];
+        depths[source as usize] = 0;
+        let mut at = 0;
+        while let Some(&node) = queue.get(at) {
+            at += 1;
+            for &next in graph.outgoing.of(node) {
+                if depths[next as usize] == UNREACHED {
+                    depths[next as usize] = depths[node as usize] + 1;
+                    queue.push(next);
+                }
+            }
+        }
+        for (node, &depth) in (0..).zip(&depths) {
+            let (found, parent) = (self.depths[node as usize], self.parents[node as usize]);
+            if found != depth {
+                return wrong("bfs", node, format!("its depth is {found} instead of {depth}"));
+            }
+            let fits = match depth {
+                UNREACHED => parent == UNREACHED,
+                0 => parent == node,
+                _ => {
+                    depths.get(parent as usize).is_some_and(|before| before.wrapping_add(1) == depth)
+                        && graph.incoming().of(node).binary_search(&parent).is_ok()
+                }
+            };
+            if !fits {
+                return wrong("bfs", node, format!("its parent is {parent}, which is not one step closer"));
+            }
+        }
+        Ok(())
+    }
+}

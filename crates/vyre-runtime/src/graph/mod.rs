@@ -1,0 +1,283 @@
+//! Graphs: where they come from, and what a device finds out about them.
+//!
+//! ```text
+//! file (Matrix Market, edge list, .sg, .wsg) or generator (kron, urand)
+//!   → Edges          as they stand there
+//!   → Graph          rows of neighbours, sorted, each there once, without loops; for both directions
+//!   → bfs, …         on a device, by a frontier::Engine
+//!   → verify         by other means, on the host
+//! ```
+//!
+//! Nodes are numbers from 0 on, weights are whole numbers. A graph has less than 2³¹ nodes and 2³² edges.
+
+pub mod bfs;
+pub mod components;
+mod generate;
+pub mod pagerank;
+mod read;
+pub mod sssp;
+pub mod triangles;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::Error;
+
+pub use bfs::{Bfs, bfs};
+pub use components::{Components, components};
+pub use generate::Family;
+pub use pagerank::{PageRank, pagerank};
+pub use sssp::{Sssp, sssp};
+pub use triangles::{triangles, verify_triangles};
+
+/// What is said of nodes that cannot be reached.
+pub const UNREACHED: u32 = u32::MAX;
+
+/// An edge as it stands in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// Where it begins.
+    pub source: u32,
+    /// Where it ends.
+    pub target: u32,
+    /// What it costs to follow it.
+    pub weight: u32,
+}
+
+/// A list of edges, in any order; some may be there several times.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edges {
+    /// How many nodes there are.
+    pub nodes: u32,
+    /// The edges. They use no other nodes.
+    pub list: Vec<Edge>,
+    /// Whether weights mean something.
+    pub weighted: bool,
+    /// Whether each edge can be followed both ways.
+    pub symmetric: bool,
+}
+
+/// Neighbours of all nodes, row by row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// Where each row begins, and where the last one ends.
+    pub offsets: Vec<u32>,
+    /// The neighbours, in ascending order in each row.
+    pub targets: Vec<u32>,
+    /// The weights of these edges; empty if there are none.
+    pub weights: Vec<u32>,
+}
+
+impl Rows {
+    /// Where the row of a node is.
+    pub fn range(&self, node: u32) -> Range<usize> {
+        self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize
+    }
+
+    /// The neighbours of a node.
+    pub fn of(&self, node: u32) -> &[u32] {
+        &self.targets[self.range(node)]
+    }
+}
+
+/// Rows of a slice have places for as many neighbours, so that lanes that have a row each load neighbouring words.
+pub(crate) const SLICE: u32 = 32;
+
+/// The same neighbours, in slices of rows of almost the same length: first the first neighbour of each row of a slice, then the second of
+/// each, and so on. Where a row has no more, [`UNREACHED`] stands instead.
+#[derive(Default)]
+pub(crate) struct Slices {
+    /// The nodes, those with the longest rows first.
+    pub(crate) order: Vec<u32>,
+    /// Where each slice begins, and where the last one ends.
+    pub(crate) starts: Vec<u32>,
+    pub(crate) targets: Vec<u32>,
+    /// Empty if there are none.
+    pub(crate) weights: Vec<u32>,
+}
+
+impl Rows {
+    pub(crate) fn sliced(&self) -> Result<Slices, Error> {
+        let nodes = self.offsets.len() as u32 - 1;
+        let mut order: Vec<u32> = (0..nodes).collect();
+        order.sort_by_key(|node| std::cmp::Reverse(self.range(*node).len()));
+        let mut made = Slices { starts: vec![0], ..Slices::default() };
+        for slice in order.chunks(SLICE as usize) {
+            let longest = self.range(slice[0]).len() as u64;
+            let end = made.starts.last().map_or(0, |start| u64::from(*start)) + longest * u64::from(SLICE);
+            made.starts.push(u32::try_from(end).map_err(|_| Error::Overflow { field: "edges of the graph" })?);
+        }
+        let columns = |words: &[u32]| {
+            let parts = in_parts(made.starts.len() - 1, |slices| {
+                let first = made.starts[slices.start] as usize;
+                let mut part = vec![UNREACHED; made.starts[slices.end] as usize - first];
+                for slice in slices {
+                    let start = made.starts[slice] as usize - first;
+                    let rows = order[slice * SLICE as usize..].iter().take(SLICE as usize);
+                    for (lane, node) in rows.enumerate() {
+                        for (at, word) in words[self.range(*node)].iter().enumerate() {
+                            part[start + at * SLICE as usize + lane] = *word;
+                        }
+                    }
+                }
+                part
+            });
+            parts.concat()
+        };
+        let targets = columns(&self.targets);
+        let weights = if self.weights.is_empty() { Vec::new() } else { columns(&self.weights) };
+        Ok(Slices { order, targets, weights, ..made })
+    }
+}
+
+/// A graph: no edge is there twice, and none leads back to where it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Graph {
+    /// Where edges lead to.
+    pub outgoing: Rows,
+    /// Where edges come from, if that is not the same.
+    incoming: Option<Rows>,
+}
+
+impl Graph {
+    /// How many nodes there are.
+    pub fn nodes(&self) -> u32 {
+        (self.outgoing.offsets.len() - 1) as u32
+    }
+
+    /// How many edges there are; one that can be followed both ways counts twice.
+    pub fn edges(&self) -> u32 {
+        self.outgoing.targets.len() as u32
+    }
+
+    /// Where edges come from.
+    pub fn incoming(&self) -> &Rows {
+        self.incoming.as_ref().unwrap_or(&self.outgoing)
+    }
+
+    /// Whether every edge can be followed both ways.
+    pub fn is_symmetric(&self) -> bool {
+        self.incoming.is_none()
+    }
+
+    /// Whether edges have weights.
+    pub fn is_weighted(&self) -> bool {
+        !self.outgoing.weights.is_empty()
+    }
+
+    /// The same graph with edges that can be followed both ways.
+    ///
+    /// # Errors
+    /// These are too many edges.
+    pub fn symmetric(self) -> Result<Graph, Error> {
+        if self.is_symmetric() {
+            return Ok(self);
+        }
+        let (rows, weighted) = (&self.outgoing, self.is_weighted());
+        let row = |source: u32| {
+            rows.range(source).map(move |at| {
+                let weight = if weighted { rows.weights[at] } else { 1 };
+                Edge { source, target: rows.targets[at], weight }
+            })
+        };
+        let list = (0..self.nodes()).flat_map(row).collect();
+        Graph::new(&Edges { nodes: self.nodes(), list, weighted, symmetric: true })
+    }
+
+    /// Makes rows of edges, on all cores. Of several edges between the same nodes, the lightest one stays.
+    ///
+    /// # Errors
+    /// There are too many edges.
+    pub fn new(edges: &Edges) -> Result<Graph, Error> {
+        if edges.list.len() as u64 * 2 > u64::from(u32::MAX) {
+            return Err(Error::Overflow { field: "edges of the graph" });
+        }
+        let outgoing = rows(edges, true, edges.symmetric);
+        let incoming = if edges.symmetric { None } else { Some(rows(edges, false, true)) };
+        // A list that names both directions of every edge is symmetric, whatever it says of itself.
+        let incoming = incoming.filter(|incoming| *incoming != outgoing);
+        Ok(Graph { outgoing, incoming })
+    }
+}
+
+/// A result that is not what it should be.
+fn wrong(algorithm: &'static str, node: u32, reason: String) -> Result<(), Error> {
+    Err(Error::WrongResult { algorithm, node, reason })
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Parts of `0..count`, one for each core, on which something is done at once. The results are in order.
+fn in_parts<R: Send>(count: usize, work: impl Fn(Range<usize>) -> R + Sync) -> Vec<R> {
+    let parts = threads().min(count / 4096).max(1);
+    let bound = |part: usize| count * part / parts;
+    std::thread::scope(|scope| {
+        let work = &work;
+        let others: Vec<_> = (1..parts).map(|part| scope.spawn(move || work(bound(part)..bound(part + 1)))).collect();
+        let first = work(0..bound(1));
+        let others = others.into_iter().map(|other| other.join().unwrap_or_else(|e| std::panic::resume_unwind(e)));
+        std::iter::once(first).chain(others).collect()
+    })
+}
+
+/// The rows of edges: each edge is in the row of its source, of its target, or in both.
+fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Rows {
+    let nodes = edges.nodes as usize;
+    let entries = |edge: &Edge| {
+        let packed = |neighbour: u32| u64::from(neighbour) << 32 | u64::from(edge.weight);
+        let proper = edge.source != edge.target;
+        let out = (of_sources && proper).then_some((edge.source as usize, packed(edge.target)));
+        let back = (of_targets && proper).then_some((edge.target as usize, packed(edge.source)));
+        out.into_iter().chain(back)
+    };
+    let cursors: Vec<AtomicU32> = (0..nodes).map(|_| AtomicU32::new(0)).collect();
+    in_parts(edges.list.len(), |part| {
+        for (row, _) in edges.list[part].iter().flat_map(entries) {
+            cursors[row].fetch_add(1, Relaxed);
+        }
+    });
+    let mut ends = Vec::with_capacity(nodes);
+    let mut end = 0;
+    for cursor in &cursors {
+        let start = end;
+        end += cursor.swap(start, Relaxed);
+        ends.push(end);
+    }
+    let packed: Vec<AtomicU64> = (0..end).map(|_| AtomicU64::new(0)).collect();
+    in_parts(edges.list.len(), |part| {
+        for (row, entry) in edges.list[part].iter().flat_map(entries) {
+            packed[cursors[row].fetch_add(1, Relaxed) as usize].store(entry, Relaxed);
+        }
+    });
+    // Rows become shorter here, so each part makes its own, and they are put together in the end.
+    let parts = in_parts(nodes, |part| {
+        let (mut lengths, mut targets, mut weights) = (Vec::with_capacity(part.len()), Vec::new(), Vec::new());
+        let mut row = Vec::new();
+        for node in part {
+            let start = node.checked_sub(1).map_or(0, |before| ends[before]) as usize;
+            row.clear();
+            row.extend(packed[start..ends[node] as usize].iter().map(|entry| entry.load(Relaxed)));
+            row.sort_unstable();
+            row.dedup_by_key(|entry| *entry >> 32);
+            lengths.push(row.len() as u32);
+            targets.extend(row.iter().map(|entry| (entry >> 32) as u32));
+            if edges.weighted {
+                weights.extend(row.iter().map(|entry| *entry as u32));
+            }
+        }
+        (lengths, targets, weights)
+    });
+    let mut made = Rows { offsets: vec![0], ..Rows::default() };
+    let mut end = 0;
+    for (lengths, targets, weights) in parts {
+        made.offsets.extend(lengths.into_iter().map(|length| {
+            end += length;
+            end
+        }));
+        made.targets.extend(targets);
+        made.weights.extend(weights);
+    }
+    made
+}

@@ -1,0 +1,132 @@
+//! PageRank.
+
+use vyre_driver::{Buffer, Grid};
+use vyre_foundation::build::kernel;
+use vyre_foundation::ir::{Element, Program};
+
+use super::{Graph, SLICE, wrong};
+use crate::Error;
+use crate::frontier::{Batch, Engine, Topology, slice};
+
+/// How important each node is, by how important those are that lead to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PageRank {
+    /// For each node. What nodes without outgoing edges have to give is lost, so the sum may be less than 1.
+    pub ranks: Vec<f32>,
+    /// How many times ranks were computed.
+    pub iterations: u32,
+    /// By how much they changed the last time, all together.
+    pub change: f64,
+}
+
+const DAMPING: f32 = 0.85;
+/// Partial sums of changes.
+const SUMS: u32 = 256;
+/// Iterations that are fused.
+const FUSED: u32 = 4;
+
+/// A rank from the `shares` of others, and the share that goes on from here.
+fn iterate() -> Result<Program, Error> {
+    Ok(kernel("pagerank", [SLICE, 1, 1], |k| {
+        let (degrees, shares) = (k.read::<u32>("degrees"), k.read::<f32>("shares"));
+        let [next, changes] = ["next", "changes"].map(|name| k.mutable::<f32>(name));
+        let ranks = k.read_write::<f32>("ranks");
+        let least = k.uniform::<f32>("least").load();
+        let (at, order) = (k.global_index(), k.read::<u32>("order"));
+        let sum = k.var(0.0f32);
+        // What stands where a row has ended is no node, and what is outside of `shares` is 0.
+        slice(k, |_, source| sum.set(sum.get() + shares.load(source)));
+        k.if_(at.lt(order.len()), || {
+            let node = order.load(at);
+            let (old, rank) = (ranks.load(node), least + sum.get() * DAMPING);
+            let degree = degrees.load(node + 1) - degrees.load(node);
+            ranks.store(node, rank);
+            changes.store(node, (rank - old).abs());
+            next.store(node, degree.eq(0).select(0.0f32, rank / degree.cast::<f32>()));
+        });
+    })?)
+}
+
+fn sum() -> Result<Program, Error> {
+    Ok(kernel("pagerank_change", [64, 1, 1], |k| {
+        let (changes, sums) = (k.read::<f32>("changes"), k.write::<f32>("sums"));
+        let at = k.global_index();
+        let sum = k.var(0.0f32);
+        k.for_range_step(at, changes.len(), SUMS, |node| sum.set(sum.get() + changes.load(node)));
+        sums.store(at, sum.get());
+    })?)
+}
+
+/// Computes ranks until they change by no more than `tolerance` all together, or `most` times.
+///
+/// # Errors
+/// There is not enough memory, or the device failed.
+pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRank, Error> {
+    let (graph, device) = (engine.graph(), engine.device());
+    let nodes = graph.nodes();
+    let start = 1.0 / nodes as f32;
+    let shares = (0..nodes).map(|node| match graph.outgoing.of(node).len() {
+        0 => 0.0,
+        degree => start / degree as f32,
+    });
+    let upload = |floats: &[f32]| device.upload(Element::F32, bytemuck::cast_slice(floats));
+    let mut shares = upload(&shares.collect::<Vec<f32>>())?;
+    let ranks = upload(&vec![start; nodes as usize])?;
+    let mut next = device.allocate(Element::F32, nodes.into())?;
+    let changes = device.allocate(Element::F32, nodes.into())?;
+    let sums =
+        (0..FUSED).map(|_| device.allocate(Element::F32, SUMS.into())).collect::<Result<Vec<Buffer>, Error>>()?;
+    let (iterate, sum) = (engine.kernel("pagerank", iterate)?, engine.kernel("pagerank_change", sum)?);
+
+    let (mut iterations, mut change, mut previous) = (0, f64::INFINITY, None);
+    while iterations < most && change > tolerance {
+        let decision = engine.decide(true, nodes, graph.edges(), previous, iterations)?;
+        let at_once = if decision.topology == Topology::FusedDense { FUSED.min(most - iterations) } else { 1 };
+        let mut batch = Batch::default();
+        for sums in &sums[..at_once as usize] {
+            let objects = vec![
+                ("shares", (&shares).into()),
+                ("next", (&next).into()),
+                ("ranks", (&ranks).into()),
+                ("changes", (&changes).into()),
+                ("least", ((1.0 - DAMPING) / nodes as f32).into()),
+            ];
+            batch.add(iterate.clone(), Grid::elements(nodes), objects, Vec::new());
+            let objects = vec![("changes", (&changes).into()), ("sums", sums.into())];
+            batch.add(sum.clone(), Grid::elements(SUMS), objects, Vec::new());
+            std::mem::swap(&mut shares, &mut next);
+        }
+        engine.submit(&batch)?;
+        let last = sums[at_once as usize - 1].elements::<f32>()?;
+        change = last.iter().map(|sum| f64::from(*sum)).sum();
+        iterations += at_once;
+        previous = Some(decision.topology);
+        engine.record(&decision, u64::from(graph.edges()) * u64::from(at_once));
+    }
+    Ok(PageRank { ranks: ranks.elements()?, iterations, change })
+}
+
+impl PageRank {
+    /// Computes ranks once more, with more digits: they must not change by more than `tolerance`.
+    ///
+    /// # Errors
+    /// [`Error::WrongResult`] names the node that changes the most.
+    pub fn verify(&self, graph: &Graph, tolerance: f64) -> Result<(), Error> {
+        let damping = f64::from(DAMPING);
+        let share = |&node: &u32| f64::from(self.ranks[node as usize]) / graph.outgoing.of(node).len() as f64;
+        let (mut total, mut worst) = (0.0, (0, 0.0));
+        for node in 0..graph.nodes() {
+            let sum: f64 = graph.incoming().of(node).iter().map(share).sum();
+            let rank = (1.0 - damping) / f64::from(graph.nodes()) + damping * sum;
+            let change = (rank - f64::from(self.ranks[node as usize])).abs();
+            total += change;
+            if change > worst.1 || !change.is_finite() {
+                worst = (node, change);
+            }
+        }
+        if total <= tolerance.max(1e-6) {
+            return Ok(());
+        }
+        wrong("pagerank", worst.0, format!("ranks still change by {total}, this one by {}", worst.1))
+    }
+}

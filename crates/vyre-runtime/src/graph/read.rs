@@ -1,0 +1,281 @@
+//! Graphs in files.
+//!
+//! | name ends in | is |
+//! |---|---|
+//! | `.mtx` | Matrix Market, `matrix coordinate` of `pattern`, `integer` or `real` values |
+//! | `.sg`, `.wsg` | rows of a graph as the GAP benchmark suite writes them; `.wsg` has weights |
+//! | anything else | an edge list as of SNAP: `SOURCE TARGET [WEIGHT]` on each line, `#` and `%` begin comments |
+//!
+//! Texts may also end in `.gz`, if the feature `gz` is on. Nothing is guessed: a line that does not fit is an error with its number.
+
+use std::path::Path;
+
+use super::{Edge, Edges, Graph, Rows, in_parts};
+use crate::Error;
+
+impl Graph {
+    /// Reads a graph from a file, whose name says what it holds.
+    ///
+    /// # Errors
+    /// [`Error::GraphFile`]: it cannot be read, or a line of it makes no sense.
+    pub fn read(path: &Path) -> Result<Graph, Error> {
+        let failed = |reason: String| Error::GraphFile { file: path.into(), line: None, reason };
+        let mut bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+        let mut name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        if let Some(inner) = name.strip_suffix(".gz") {
+            bytes = unpacked(&bytes).map_err(failed)?;
+            name = inner.to_owned();
+        }
+        let at_line = |(line, reason)| Error::GraphFile { file: path.into(), line, reason };
+        let is = |suffix| Path::new(&name).extension().is_some_and(|extension| extension == suffix);
+        if is("sg") || is("wsg") {
+            return serialized(&bytes, is("wsg")).map_err(failed);
+        }
+        let edges = if is("mtx") { matrix(&bytes) } else { list(&bytes) };
+        Graph::new(&edges.map_err(at_line)?)
+    }
+}
+
+#[cfg(feature = "gz")]
+fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let mut contents = Vec::new();
+    let read = std::io::Read::read_to_end(&mut flate2::read::MultiGzDecoder::new(bytes), &mut contents);
+    read.map(|_| contents).map_err(|error| error.to_string())
+}
+
+#[cfg(not(feature = "gz"))]
+fn unpacked(_: &[u8]) -> Result<Vec<u8>, String> {
+    Err("it is compressed, and the feature `gz` of vyre-runtime is off".into())
+}
+
+/// The line, counted from 1, and what is wrong with it; or with all of it.
+type Fault = (Option<u64>, String);
+
+/// What a line of edges looks like.
+#[derive(Clone, Copy)]
+struct Style {
+    /// The first node.
+    first: u32,
+    /// The numbers of a line: without a weight, or with one. `None` accepts both.
+    weighted: Option<bool>,
+}
+
+/// An edge list of SNAP.
+fn list(bytes: &[u8]) -> Result<Edges, Fault> {
+    let (list, weighted) = entries(bytes, 1, Style { first: 0, weighted: None })?;
+    let nodes = list.iter().map(|edge| edge.source.max(edge.target) + 1).max().unwrap_or(0);
+    Ok(Edges { nodes, list, weighted, symmetric: false })
+}
+
+/// Matrix Market: a header, comments, the size, and an entry on each line.
+fn matrix(bytes: &[u8]) -> Result<Edges, Fault> {
+    let mut rest = bytes;
+    let mut line = 0;
+    let mut next = || {
+        let (text, after) = split_line(rest)?;
+        rest = after;
+        line += 1;
+        Some((line, String::from_utf8_lossy(text).trim().to_lowercase(), after))
+    };
+    let (_, header, _) = next().ok_or((None, "it is empty".to_owned()))?;
+    let words: Vec<&str> = header.split_whitespace().collect();
+    let fault = |line: u64, reason: &str| Err((Some(line), reason.to_owned()));
+    let &["%%matrixmarket", "matrix", layout, field, symmetry] = words.as_slice() else {
+        return fault(1, "the header is not `%%MatrixMarket matrix coordinate FIELD SYMMETRY`");
+    };
+    if layout != "coordinate" {
+        return fault(1, "the matrix is dense, not a list of coordinates");
+    }
+    let weighted = match field {
+        "pattern" => false,
+        "integer" | "real" => true,
+        _ => return fault(1, "the values are neither `pattern` nor `integer` nor `real`"),
+    };
+    let symmetric = match symmetry {
+        "general" => false,
+        "symmetric" => true,
+        _ => return fault(1, "the matrix is neither `general` nor `symmetric`"),
+    };
+    let (at, size, entry_text) = loop {
+        match next() {
+            None => return Err((None, "there is no line with the size".into())),
+            Some((_, text, _)) if text.is_empty() || text.starts_with('%') => {}
+            Some(found) => break found,
+        }
+    };
+    let sizes: Vec<Option<u64>> = size.split_whitespace().map(|word| word.parse().ok()).collect();
+    let &[Some(height), Some(width), Some(count)] = sizes.as_slice() else {
+        return fault(at, "the size is not three numbers: rows, columns, entries");
+    };
+    let nodes = height.max(width);
+    if nodes > i32::MAX as u64 {
+        return fault(at, "there are more than 2147483647 nodes");
+    }
+    let (list, _) = entries(entry_text, at + 1, Style { first: 1, weighted: Some(weighted) })?;
+    if let Some(outside) = list.iter().find(|edge| u64::from(edge.source.max(edge.target)) >= nodes) {
+        let entry = (outside.source + 1, outside.target + 1);
+        return Err((None, format!("the entry {entry:?} is outside of {height} rows and {width} columns")));
+    }
+    if list.len() as u64 != count {
+        return Err((None, format!("line {at} announces {count} entries, but there are {}", list.len())));
+    }
+    Ok(Edges { nodes: nodes as u32, list, weighted, symmetric })
+}
+
+/// The edges of all lines, read on all cores, and whether they have weights.
+fn entries(bytes: &[u8], first_line: u64, style: Style) -> Result<(Vec<Edge>, bool), Fault> {
+    let parts = in_parts(bytes.len(), |part| {
+        // A line belongs to the part in which it begins.
+        let begin = |at: usize| match at.checked_sub(1) {
+            None => 0,
+            Some(before) => {
+                bytes[before..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |n| before + n + 1)
+            }
+        };
+        let (start, end) = (begin(part.start), begin(part.end));
+        let (mut edges, mut style) = (Vec::new(), style);
+        let mut rest = &bytes[start.min(end)..end];
+        while let Some((line, after)) = split_line(rest) {
+            match entry(line, &mut style) {
+                Ok(edge) => edges.extend(edge),
+                Err(reason) => return Err((end - rest.len(), reason)),
+            }
+            rest = after;
+        }
+        Ok((edges, style.weighted, start))
+    });
+    let line_of = |at: usize| first_line + bytes[..at].iter().filter(|byte| **byte == b'\n').count() as u64;
+    let (mut all, mut weighted) = (Vec::new(), style.weighted);
+    for part in parts {
+        let (edges, found, start) = part.map_err(|(at, reason)| (Some(line_of(at)), reason))?;
+        if let (Some(before), Some(found)) = (weighted, found)
+            && before != found
+        {
+            let reason = "some lines before this one have weights, and others have not".to_owned();
+            return Err((Some(line_of(start)), reason));
+        }
+        weighted = weighted.or(found);
+        if all.is_empty() { all = edges } else { all.extend(edges) }
+    }
+    Ok((all, weighted.unwrap_or(false)))
+}
+
+fn split_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());
+    (!text.is_empty()).then(|| (&text[..end], text.get(end + 1..).unwrap_or_default()))
+}
+
+/// The edge of a line, if it is not a comment.
+fn entry(line: &[u8], style: &mut Style) -> Result<Option<Edge>, String> {
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let Some(source) = words.next().filter(|word| !matches!(word[0], b'#' | b'%')) else { return Ok(None) };
+    let target = words.next().ok_or("there is one number, but an edge has two nodes")?;
+    let (weight, more) = (words.next(), words.next());
+    if more.is_some() {
+        return Err("there are more than three numbers".into());
+    }
+    let node = |word| {
+        let number = number(word).filter(|number| *number <= i32::MAX as u64);
+        let reason =
+            || format!("`{}` is not a node: they are {} to 2147483647", String::from_utf8_lossy(word), style.first);
+        number.and_then(|number| number.checked_sub(style.first.into())).map(|node| node as u32).ok_or_else(reason)
+    };
+    let (source, target) = (node(source)?, node(target)?);
+    if *style.weighted.get_or_insert(weight.is_some()) != weight.is_some() {
+        return Err(if weight.is_some() {
+            "there is a weight, but not on other lines"
+        } else {
+            "the weight is missing"
+        }
+        .into());
+    }
+    let weight = match weight {
+        None => 1,
+        Some(word) => whole(word).ok_or_else(|| {
+            format!("`{}` is not a weight: they are whole numbers, 0 to 2147483647", String::from_utf8_lossy(word))
+        })?,
+    };
+    Ok(Some(Edge { source, target, weight }))
+}
+
+fn number(word: &[u8]) -> Option<u64> {
+    let digit = |value: u64, byte: &u8| value.checked_mul(10)?.checked_add(u64::from(byte.wrapping_sub(b'0')));
+    word.iter().all(u8::is_ascii_digit).then_some(())?;
+    word.iter().try_fold(0, digit)
+}
+
+/// A weight, which files of real numbers write with a point.
+fn whole(word: &[u8]) -> Option<u32> {
+    let fits = |number: &u64| *number <= i32::MAX as u64;
+    let real = || {
+        let real: f64 = std::str::from_utf8(word).ok()?.parse().ok()?;
+        (real >= 0.0 && real.fract() == 0.0 && real < 1e18).then_some(real as u64)
+    };
+    number(word).or_else(real).filter(fits).map(|number| number as u32)
+}
+
+/// What GAP's `converter` writes: whether it is directed, the numbers of edges and nodes, where rows begin, neighbours; and the same for
+/// the other direction.
+fn serialized(bytes: &[u8], weighted: bool) -> Result<Graph, String> {
+    let mut rest = bytes;
+    let directed = match *take(&mut rest, 1)?.first().unwrap_or(&2) {
+        0 => false,
+        1 => true,
+        other => return Err(format!("the first byte says whether it is directed, but it is {other}")),
+    };
+    let (edges, nodes) = (long(&mut rest)?, long(&mut rest)?);
+    if nodes > i32::MAX as u64 || edges >= u32::MAX.into() {
+        return Err(format!("{nodes} nodes and {edges} edges are too many"));
+    }
+    let outgoing = serialized_rows(&mut rest, nodes, edges, weighted)?;
+    let incoming = if directed { Some(serialized_rows(&mut rest, nodes, edges, weighted)?) } else { None };
+    if !rest.is_empty() {
+        return Err(format!("{} bytes follow its end", rest.len()));
+    }
+    Ok(Graph { outgoing, incoming })
+}
+
+fn serialized_rows(rest: &mut &[u8], nodes: u64, edges: u64, weighted: bool) -> Result<Rows, String> {
+    let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    let mut starts = take(rest, (nodes + 1) * 8)?;
+    let mut offsets = Vec::with_capacity(nodes as usize + 1);
+    for node in 0..=nodes {
+        let offset = long(&mut starts)?;
+        let least = offsets.last().copied().unwrap_or(0);
+        let last = node == nodes;
+        if offset > edges || offset < least.into() || (node == 0 && offset != 0) || (last && offset != edges) {
+            return Err(format!("row {node} of {nodes} begins at {offset} of {edges} edges"));
+        }
+        offsets.push(offset as u32);
+    }
+    let entries = take(rest, edges * if weighted { 8 } else { 4 })?;
+    let (targets, weights): (Vec<u32>, Vec<u32>) = if weighted {
+        entries.chunks_exact(8).map(|entry| (word(entry), word(&entry[4..]))).unzip()
+    } else {
+        (entries.chunks_exact(4).map(word).collect(), Vec::new())
+    };
+    if let Some(outside) = targets.iter().find(|target| u64::from(**target) >= nodes) {
+        return Err(format!("an edge leads to node {outside} of {nodes}"));
+    }
+    if let Some(weight) = weights.iter().find(|weight| **weight > i32::MAX as u32) {
+        return Err(format!("an edge has the weight {}", *weight as i32));
+    }
+    let rows = Rows { offsets, targets, weights };
+    let ascending = |node: u64| rows.of(node as u32).is_sorted_by(|target, next| target < next);
+    match (0..nodes).find(|node| !ascending(*node)) {
+        Some(node) => Err(format!("the neighbours of node {node} are not in ascending order")),
+        None => Ok(rows),
+    }
+}
+
+fn take<'b>(rest: &mut &'b [u8], count: u64) -> Result<&'b [u8], String> {
+    let part = usize::try_from(count).ok().and_then(|count| rest.split_at_checked(count));
+    let (part, after) = part.ok_or_else(|| format!("it ends {} bytes early", count - rest.len() as u64))?;
+    *rest = after;
+    Ok(part)
+}
+
+fn long(rest: &mut &[u8]) -> Result<u64, String> {
+    let bytes = take(rest, 8)?;
+    Ok(u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]))
+}

@@ -1,0 +1,151 @@
+//! Shortest paths by weight: delta-stepping.
+//!
+//! Nodes that are closer than a limit are followed until none of them comes closer any more; those beyond wait in `far`. Then the limit moves
+//! to `delta` past the closest of these.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use vyre_driver::{Buffer, Grid};
+use vyre_foundation::build::{self, kernel};
+use vyre_foundation::ir::{Element, Program};
+
+use super::{Graph, UNREACHED, wrong};
+use crate::Error;
+use crate::frontier::{Batch, Engine, Step, Test, Visitor, nodes};
+
+/// The lengths of the shortest paths from a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sssp {
+    /// For each node.
+    pub distances: Vec<u32>,
+}
+
+const STEP: Step = Step { name: "sssp", visit, until_admitted: false };
+
+fn visit(k: &build::Kernel) -> Visitor<'_> {
+    let limit = k.uniform::<u32>("limit").load();
+    let weights = k.read::<u32>("weights");
+    let (distances, far) = (k.atomic::<u32>("distances"), k.atomic::<u32>("far"));
+    Visitor::new(move |edge| {
+        let distance = distances.load(edge.source) + weights.load(edge.index);
+        let closer = distance.lt(distances.load(edge.target));
+        k.if_(closer, || {
+            distances.min(edge.target, distance);
+            k.if_(distance.ge(limit), || {
+                far.or(edge.target >> 5, k.lit(1u32) << (edge.target & 31));
+            });
+        });
+        closer & distance.lt(limit)
+    })
+}
+
+/// Leaves out of `far` what has come closer than the limit, and finds the closest of the others.
+fn least_kernel() -> Result<Program, Error> {
+    Ok(kernel("sssp_least", [64, 1, 1], |k| {
+        let (distances, far) = (k.read::<u32>("distances"), k.read_write::<u32>("far"));
+        let (least, limit) = (k.atomic::<u32>("least"), k.uniform::<u32>("limit").load());
+        let word = k.global_index();
+        let (found, kept, closest) = (far.load(word), k.var(0u32), k.var(UNREACHED));
+        nodes(k, word, found, |node| {
+            let distance = distances.load(node);
+            k.if_(distance.ge(limit), || {
+                kept.set(kept.get() | k.lit(1u32) << (node & 31));
+                closest.set(closest.get().min(distance));
+            });
+        });
+        k.if_(kept.get().ne(found), || far.store(word, kept.get()));
+        k.if_(closest.get().lt(least.load(0)), || {
+            least.min(0, closest.get());
+        });
+    })?)
+}
+
+fn is_near(k: &build::Kernel) -> Test<'_> {
+    let (distances, limit) = (k.read::<u32>("distances"), k.uniform::<u32>("limit").load());
+    Box::new(move |node| distances.load(node).lt(limit))
+}
+
+/// Finds the shortest paths from a node, which is one of the graph. `delta` is how far apart nodes may be that are followed at once; without
+/// it, it follows from the weights.
+///
+/// # Errors
+/// There is not enough memory, paths may be too long to be counted, or the device failed.
+pub fn sssp(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Sssp, Error> {
+    Ok(Sssp { distances: run(engine, source, delta)?.elements()? })
+}
+
+/// The same, and leaves the distances on the device.
+///
+/// # Errors
+/// As for [`sssp`].
+pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffer, Error> {
+    let graph = engine.graph();
+    let heaviest = graph.outgoing.weights.iter().max().copied().unwrap_or(1);
+    if u64::from(heaviest) * u64::from(graph.nodes()) >= UNREACHED.into() {
+        return Err(Error::Overflow { field: "lengths of paths" });
+    }
+    let degree = (graph.edges() / graph.nodes().max(1)).max(1);
+    // A step costs something however few nodes it has, so that following some edges twice is better than many steps.
+    let delta = delta.unwrap_or(heaviest.saturating_mul(4) / degree).max(1);
+    let distances = engine.per_node(UNREACHED)?;
+    distances.slice(source..source + 1)?.write(&0u32.to_le_bytes())?;
+    let mut near = engine.frontier([source])?;
+    let far = engine.device().allocate(Element::U32, near.bits().len().into())?;
+    let least = engine.device().allocate(Element::U32, 1)?;
+    let kernel = engine.kernel("sssp_least", least_kernel)?;
+    let mut limit = delta;
+    loop {
+        let given = |limit: u32| vec![("distances", (&distances).into()), ("limit", limit.into())];
+        while !near.is_empty() {
+            engine.advance(&STEP, &mut near, &|_| {
+                let mut given = given(limit);
+                given.push(("far", (&far).into()));
+                given
+            })?;
+        }
+        least.write(&UNREACHED.to_le_bytes())?;
+        let mut batch = Batch::default();
+        let objects = vec![("far", (&far).into()), ("least", (&least).into())];
+        batch.add(kernel.clone(), Grid::elements(far.len()), objects, given(limit));
+        engine.submit(&batch)?;
+        let closest = least.elements::<u32>()?[0];
+        if closest == UNREACHED {
+            return Ok(distances);
+        }
+        limit = closest.saturating_add(delta);
+        engine.select("sssp_near", is_near, &far, &mut near, given(limit))?;
+    }
+}
+
+impl Sssp {
+    /// Compares with what Dijkstra's algorithm finds.
+    ///
+    /// # Errors
+    /// [`Error::WrongResult`] names the first node with another distance.
+    pub fn verify(&self, graph: &Graph, source: u32) -> Result<(), Error> {
+        let mut distances = vec![u64::MAX; graph.nodes() as usize];
+        let mut heap = BinaryHeap::from([Reverse((0, source))]);
+        distances[source as usize] = 0;
+        while let Some(Reverse((distance, node))) = heap.pop() {
+            if distance > distances[node as usize] {
+                continue;
+            }
+            for at in graph.outgoing.range(node) {
+                let next = graph.outgoing.targets[at];
+                let through = distance + u64::from(graph.outgoing.weights.get(at).copied().unwrap_or(1));
+                if through < distances[next as usize] {
+                    distances[next as usize] = through;
+                    heap.push(Reverse((through, next)));
+                }
+            }
+        }
+        for (node, (&found, &expected)) in (0..).zip(self.distances.iter().zip(&distances)) {
+            let expected = u32::try_from(expected).unwrap_or(UNREACHED);
+            if found != expected {
+                return wrong("sssp", node, format!("its distance is {found} instead of {expected}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! Triangles.
+//!
+//! Nodes are numbered anew by how many neighbours they have, those with the most first, and each keeps the neighbours with lower numbers: few,
+//! also where it has many. A workgroup marks those of a node, and counts how many of their neighbours are marked.
+
+use vyre_driver::Grid;
+use vyre_foundation::build::kernel;
+use vyre_foundation::ir::{Element, Program};
+
+use super::{Graph, Rows, in_parts, wrong};
+use crate::Error;
+use crate::frontier::{Batch, Engine};
+
+/// Workgroups, each of which marks nodes in bits of its own.
+const GROUPS: u32 = 64;
+
+fn count(lanes: u32) -> Result<Program, Error> {
+    Ok(kernel("triangles", [lanes, 1, 1], |k| {
+        let (starts, lower) = (k.read::<u32>("starts"), k.read::<u32>("lower"));
+        let (marks, found) = (k.atomic::<u32>("marks"), k.write::<u32>("found"));
+        let (group, lane) = (k.group_index(), k.local_index());
+        let own = group * k.uniform::<u32>("words").load();
+        let triangles = k.var(0u32);
+        k.for_range_step(group, starts.len() - 1, GROUPS, |node| {
+            let (start, end) = (starts.load(node), starts.load(node + 1));
+            let mark = |set: bool| {
+                k.for_range_step(start + lane, end, lanes, |at| {
+                    let neighbour = lower.load(at);
+                    let bit = k.lit(1u32) << (neighbour & 31);
+                    if set {
+                        marks.or(own + (neighbour >> 5), bit);
+                    } else {
+                        marks.store(own + (neighbour >> 5), 0);
+                    }
+                });
+            };
+            mark(true);
+            k.storage_barrier();
+            k.for_range(start, end, |at| {
+                let neighbour = lower.load(at);
+                k.for_range_step(starts.load(neighbour) + lane, starts.load(neighbour + 1), lanes, |at| {
+                    let third = lower.load(at);
+                    let marked = marks.load(own + (third >> 5)) >> (third & 31) & 1;
+                    triangles.set(triangles.get() + marked);
+                });
+            });
+            k.storage_barrier();
+            mark(false);
+            k.storage_barrier();
+        });
+        found.store(k.global_index(), triangles.get());
+    })?)
+}
+
+/// How many triangles a symmetric graph has.
+///
+/// # Errors
+/// The graph is not symmetric, there is not enough memory, or the device failed.
+pub fn triangles(engine: &Engine<'_>) -> Result<u64, Error> {
+    let (graph, device) = (engine.graph(), engine.device());
+    let (lower, lanes) = (lower(graph)?, engine.lanes());
+    let upload = |words: &[u32]| device.upload(Element::U32, bytemuck::cast_slice(words));
+    let (starts, lower) = (upload(&lower.offsets)?, upload(&lower.targets)?);
+    let words = graph.nodes().div_ceil(32);
+    let marks = device.allocate(Element::U32, u64::from(GROUPS) * u64::from(words))?;
+    let found = device.allocate(Element::U32, (GROUPS * lanes).into())?;
+    let mut batch = Batch::default();
+    let objects = vec![
+        ("starts", (&starts).into()),
+        ("lower", (&lower).into()),
+        ("marks", (&marks).into()),
+        ("found", (&found).into()),
+        ("words", words.into()),
+    ];
+    batch.add(engine.kernel("triangles", || count(lanes))?, Grid::groups([GROUPS, 1, 1]), objects, Vec::new());
+    engine.submit(&batch)?;
+    Ok(found.elements::<u32>()?.into_iter().map(u64::from).sum())
+}
+
+/// The neighbours with lower numbers, of nodes that are numbered by their degree.
+fn lower(graph: &Graph) -> Result<Rows, Error> {
+    if !graph.is_symmetric() {
+        return Err(Error::NotSymmetric);
+    }
+    let nodes = graph.nodes() as usize;
+    let degree = |node: u32| graph.outgoing.of(node).len();
+    let mut by_rank: Vec<u32> = (0..graph.nodes()).collect();
+    by_rank.sort_by_key(|node| std::cmp::Reverse(degree(*node)));
+    let mut ranks = vec![0; nodes];
+    for (rank, node) in (0..).zip(&by_rank) {
+        ranks[*node as usize] = rank;
+    }
+    let parts = in_parts(nodes, |part| {
+        let (mut lengths, mut targets) = (Vec::with_capacity(part.len()), Vec::new());
+        for rank in part {
+            let before = targets.len();
+            let neighbours = graph.outgoing.of(by_rank[rank]).iter().map(|node| ranks[*node as usize]);
+            targets.extend(neighbours.filter(|other| (*other as usize) < rank));
+            lengths.push((targets.len() - before) as u32);
+        }
+        (lengths, targets)
+    });
+    let mut rows = Rows { offsets: vec![0], ..Rows::default() };
+    let mut end = 0;
+    for (lengths, targets) in parts {
+        rows.offsets.extend(lengths.into_iter().map(|length| {
+            end += length;
+            end
+        }));
+        rows.targets.extend(targets);
+    }
+    Ok(rows)
+}
+
+/// Counts again, by merging the rows of both ends of every edge.
+///
+/// # Errors
+/// [`Error::WrongResult`] if there are not as many.
+pub fn verify_triangles(graph: &Graph, found: u64) -> Result<(), Error> {
+    let counted = in_parts(graph.nodes() as usize, |part| {
+        let mut triangles = 0u64;
+        for node in part.start as u32..part.end as u32 {
+            let row = graph.outgoing.of(node);
+            for &middle in row.iter().take_while(|middle| **middle < node) {
+                let (mut others, mut row) = (graph.outgoing.of(middle).iter().peekable(), row.iter().peekable());
+                while let (Some(&&a), Some(&&b)) = (row.peek(), others.peek()) {
+                    if a >= middle || b >= middle {
+                        break;
+                    }
+                    triangles += u64::from(a == b);
+                    if a <= b {
+                        row.next();
+                    }
+                    if b <= a {
+                        others.next();
+                    }
+                }
+            }
+        }
+        triangles
+    });
+    let expected: u64 = counted.into_iter().sum();
+    if found == expected { Ok(()) } else { wrong("tc", 0, format!("{found} triangles instead of {expected}")) }
+}

@@ -1,0 +1,173 @@
+//! Graphs from files and generators; files that hold none.
+#![cfg(not(loom))]
+
+use std::path::PathBuf;
+
+use vyre_runtime::Error;
+use vyre_runtime::graph::{Edge, Edges, Family, Graph};
+
+/// A file that is removed again.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, bytes: &[u8]) -> File {
+        let path = std::env::temp_dir().join(format!("vyre-{}-{name}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        File(path)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn read(name: &str, bytes: &[u8]) -> Graph {
+    Graph::read(&File::new(name, bytes).0).unwrap()
+}
+
+#[track_caller]
+fn fails(name: &str, bytes: &[u8], expected_line: Option<u64>, expected: &str) {
+    let error = Graph::read(&File::new(name, bytes).0).unwrap_err();
+    assert_eq!(error.code(), "D032");
+    let Error::GraphFile { line, reason, .. } = error else { panic!("{error}") };
+    assert!(reason.contains(expected), "{reason}");
+    assert_eq!(line, expected_line, "{reason}");
+}
+
+fn edges(nodes: u32, list: &[(u32, u32)], symmetric: bool) -> Edges {
+    let edge = |&(source, target): &(u32, u32)| Edge { source, target, weight: 1 };
+    Edges { nodes, list: list.iter().map(edge).collect(), weighted: false, symmetric }
+}
+
+#[test]
+fn edge_lists() {
+    let graph = read("a.txt", b"# of somebody\n0 1\n\n1\t2\r\n0 1\n2 2\n% end\n0 3");
+    assert_eq!(graph.outgoing.offsets, [0, 2, 3, 3, 3]);
+    assert_eq!(graph.outgoing.targets, [1, 3, 2], "once each, and no loops");
+    assert_eq!(graph.incoming().targets, [0, 1, 0]);
+    assert!(!graph.is_symmetric() && !graph.is_weighted());
+    let both = graph.symmetric().unwrap();
+    assert_eq!((both.outgoing.of(0), both.outgoing.of(2)), ([1, 3].as_slice(), [1].as_slice()));
+    let weighted = read("b.el", b"0 1 7\n0 1 3\n1 0 3\n");
+    assert_eq!(weighted.outgoing.weights, [3, 3], "the lightest one");
+    assert!(weighted.is_symmetric(), "both directions are there");
+    assert_eq!(read("c.el", b"").nodes(), 0);
+
+    fails("d.el", b"0 1\n1\n", Some(2), "two nodes");
+    fails("e.el", b"0 1\n# x\n1 -2\n", Some(3), "`-2` is not a node");
+    fails("f.el", b"0 1\n0 4294967296\n", Some(2), "`4294967296` is not a node");
+    fails("g.el", b"0 1 2\n0 2\n", Some(2), "the weight is missing");
+    fails("h.el", b"0 1 2 3\n", Some(1), "more than three");
+    fails("i.el", b"0 1 0.5\n", Some(1), "whole numbers");
+    fails("j.el", b"\x00\xff\n", Some(1), "two nodes");
+    // Parts of a file are read at once.
+    let mut long = "12 13\n".repeat(10_000);
+    assert_eq!(read("k.el", long.as_bytes()).edges(), 1);
+    long.push_str("x 1\n");
+    fails("l.el", long.as_bytes(), Some(10_001), "`x` is not a node");
+    let missing = Graph::read(&std::env::temp_dir().join("vyre-no-such-graph")).unwrap_err();
+    assert_eq!(missing.code(), "D032");
+}
+
+#[test]
+fn matrix_market() {
+    let header = "%%MatrixMarket matrix coordinate integer symmetric\n% about it\n\n";
+    let graph = read("a.mtx", format!("{header}4 3 2\n2 1 5\n4 3 6\n").as_bytes());
+    assert_eq!((graph.nodes(), graph.edges()), (4, 4));
+    assert_eq!((&graph.outgoing.targets, &graph.outgoing.weights), (&vec![1, 0, 3, 2], &vec![5, 5, 6, 6]));
+    let real = read("b.mtx", b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2 3.0\n");
+    assert_eq!(real.outgoing.weights, [3]);
+
+    let fails = |rest: &str, line, expected| fails("c.mtx", format!("{header}{rest}").as_bytes(), line, expected);
+    fails("4 4\n", Some(4), "three numbers");
+    fails("4 4 1\n0 1 1\n", Some(5), "`0` is not a node: they are 1 to");
+    fails("4 4 1\n1 2\n", Some(5), "the weight is missing");
+    fails("4 4 1\n1 5 1\n", None, "(1, 5) is outside");
+    fails("4 4 2\n1 2 1\n", None, "line 4 announces 2 entries, but there are 1");
+    fails("99999999999 4 1\n", Some(4), "more than");
+    fails("", None, "no line with the size");
+    super_fails("%%MatrixMarket matrix array real general\n", "dense");
+    super_fails("%%MatrixMarket matrix coordinate complex general\n", "neither `pattern`");
+    super_fails("%%MatrixMarket matrix coordinate real hermitian\n", "neither `general`");
+    super_fails("1 2\n", "the header is not");
+}
+
+fn super_fails(text: &str, expected: &str) {
+    fails("d.mtx", text.as_bytes(), Some(1), expected);
+}
+
+/// As GAP writes it.
+fn serialized(directed: u8, rows: &[(&[u64], &[i32])]) -> Vec<u8> {
+    let mut bytes = vec![directed];
+    let (offsets, entries) = rows[0];
+    bytes.extend(offsets.last().unwrap().to_le_bytes());
+    bytes.extend((offsets.len() as u64 - 1).to_le_bytes());
+    for (offsets, words) in rows {
+        bytes.extend(offsets.iter().flat_map(|offset| offset.to_le_bytes()));
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    }
+    assert!(!entries.is_empty());
+    bytes
+}
+
+#[test]
+fn gap_files() {
+    let graph = read("a.sg", &serialized(0, &[(&[0, 1, 3, 4], &[1, 0, 2, 1])]));
+    assert_eq!(graph, Graph::new(&edges(3, &[(0, 1), (1, 2)], true)).unwrap());
+    let directed = read("b.sg", &serialized(1, &[(&[0, 1, 2, 2], &[1, 2]), (&[0, 0, 1, 2], &[0, 1])]));
+    assert_eq!(directed, Graph::new(&edges(3, &[(0, 1), (1, 2)], false)).unwrap());
+    let weighted = read("c.wsg", &serialized(0, &[(&[0, 1, 2], &[1, 9, 0, 9])]));
+    assert_eq!((weighted.outgoing.targets, weighted.outgoing.weights), (vec![1, 0], vec![9, 9]));
+
+    let whole = serialized(0, &[(&[0, 1, 3, 4], &[1, 0, 2, 1])]);
+    for length in 0..whole.len() {
+        fails("d.sg", &whole[..length], None, if length == 0 { "early" } else { "it ends" });
+    }
+    fails("e.sg", &[whole.as_slice(), b"x"].concat(), None, "1 bytes follow");
+    fails("f.sg", &serialized(2, &[(&[0, 1], &[0])]), None, "directed");
+    fails("g.sg", &serialized(0, &[(&[0, 2, 1, 2], &[1, 0])]), None, "row 2 of 3 begins at 1");
+    fails("h.sg", &serialized(0, &[(&[0, 1, 2], &[1, 7])]), None, "node 7 of 2");
+    fails("i.sg", &serialized(0, &[(&[0, 2, 2, 2], &[2, 1])]), None, "node 0 are not in ascending order");
+    fails("j.wsg", &serialized(0, &[(&[0, 1, 1], &[1, -4])]), None, "the weight -4");
+    let mut huge = whole;
+    huge[9..17].fill(0xff);
+    fails("k.sg", &huge, None, "too many");
+}
+
+#[cfg(feature = "gz")]
+#[test]
+fn compressed_lists() {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packed, b"0 1\n1 2\n").unwrap();
+    let packed = packed.finish().unwrap();
+    assert_eq!(read("a.txt.gz", &packed).outgoing.targets, [1, 2]);
+    fails("b.txt.gz", &packed[..packed.len() - 4], None, "");
+    fails("c.txt.gz", b"0 1\n", None, "");
+}
+
+#[test]
+fn generators() {
+    for family in [Family::Kronecker, Family::Uniform] {
+        let made = Edges::generate(family, 12, 16, 7).unwrap();
+        assert_eq!((made.nodes, made.list.len()), (4096, 65_536));
+        assert_eq!(made, Edges::generate(family, 12, 16, 7).unwrap());
+        assert_ne!(made.list, Edges::generate(family, 12, 16, 8).unwrap().list);
+        assert!(made.list.iter().all(|edge| (1..=255).contains(&edge.weight)));
+        let graph = Graph::new(&made).unwrap();
+        let longest = (0..4096).map(|node| graph.outgoing.of(node).len()).max().unwrap();
+        let isolated = (0..4096).filter(|node| graph.outgoing.of(*node).is_empty()).count();
+        match family {
+            // R-MAT of this size: hubs have hundreds of neighbours, and a fifth of the nodes has none.
+            Family::Kronecker => assert!(longest > 500 && (400..1400).contains(&isolated), "{longest} {isolated}"),
+            Family::Uniform => assert!(longest < 70 && isolated == 0, "{longest} {isolated}"),
+        }
+        for node in 0..4096 {
+            assert!(graph.outgoing.of(node).iter().all(|other| graph.outgoing.of(*other).binary_search(&node).is_ok()));
+        }
+    }
+    assert_eq!(Edges::generate(Family::Uniform, 0, 16, 1).unwrap().nodes, 1);
+    assert_eq!(Edges::generate(Family::Uniform, 31, 1, 1).unwrap_err().code(), "D019");
+    assert_eq!(Edges::generate(Family::Kronecker, 28, 16, 1).unwrap_err().code(), "D019");
+}
