@@ -126,8 +126,8 @@ fn a_watchdog_and_an_op_that_reports() {
     let config =
         Config { watchdog: Some(Duration::from_millis(200)), fuel: u32::MAX, order: Order::Barriers, ..base() };
     let (mut session, handles) = session(&device, config);
-    for h in 0..7 {
-        fill(&mut session, handles[h], 1);
+    for &handle in &handles[..7] {
+        fill(&mut session, handle, 1);
     }
     let mut forever = 1u32.to_le_bytes().repeat(300);
     forever[..4].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -184,8 +184,8 @@ fn checkpoint_of_half_a_slice() {
     let device = Device::open(&Faulty(script.clone())).unwrap();
     let policy = Policy { min_hit_capacity: 2, ..interpreting() };
     let (mut session, handles) = session(&device, Config { journal: Some(1000), policy, ..base() });
-    for h in 0..7 {
-        fill(&mut session, handles[h], 1);
+    for &handle in &handles[..7] {
+        fill(&mut session, handle, 1);
     }
     assert_eq!(
         session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0), item(ACCUMULATE, 4, 6, 0)]),
@@ -207,8 +207,8 @@ fn half_a_checkpoint() {
     let script = Arc::new(Script::default());
     let device = Device::open(&Faulty(script.clone())).unwrap();
     let (mut session, handles) = session(&device, Config { journal: Some(1000), ..base() });
-    for h in 0..7 {
-        fill(&mut session, handles[h], 1);
+    for &handle in &handles[..7] {
+        fill(&mut session, handle, 1);
     }
     session.checkpoint().unwrap();
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
@@ -358,8 +358,8 @@ fn resume_when_somebody_cancelled() {
     let script = Arc::new(Script::default());
     let device = Device::open(&Faulty(script.clone())).unwrap();
     let (mut session, handles) = session(&device, Config { journal: Some(1000), ..base() });
-    for h in 0..7 {
-        fill(&mut session, handles[h], 1);
+    for &handle in &handles[..7] {
+        fill(&mut session, handle, 1);
     }
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
     session.drain().unwrap();
@@ -376,8 +376,8 @@ fn a_write_after_half_a_slice() {
     let device = Device::open(&Faulty(script.clone())).unwrap();
     let policy = Policy { min_hit_capacity: 2, ..interpreting() };
     let (mut session, handles) = session(&device, Config { journal: Some(1000), policy, ..base() });
-    for h in 0..7 {
-        fill(&mut session, handles[h], 1);
+    for &handle in &handles[..7] {
+        fill(&mut session, handle, 1);
     }
     assert_eq!(session.submit(&[item(SCALE, 4, 6, 1), item(FIND, 7, 0, 0)]), Pushed::All);
     script.short.store(1, SeqCst);

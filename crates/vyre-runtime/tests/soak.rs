@@ -189,7 +189,7 @@ fn nothing_is_lost_or_done_twice() {
             }
         });
         loop {
-            let ended = producers.iter().all(|producer| producer.is_finished());
+            let ended = producers.iter().all(std::thread::ScopedJoinHandle::is_finished);
             let report = session.drain().unwrap();
             found.take(&report);
             drains += 1;
