@@ -6,7 +6,7 @@
 //!   → topology sparse       edges are pushed from a queue to a queue
 //!              hybrid       from a queue to a bit for each node, of which a queue is made
 //!              dense        nodes look for edges that come from the frontier
-//!              fused dense  the same, several steps without a word to the host
+//!              fused dense  the same; PageRank makes several steps without a word to the host
 //!              memory-constrained   as hybrid, with a queue for as many nodes at a time as the plan of memory has room for
 //!   → Iteration  what was decided and why, and what it took
 //! ```
@@ -328,8 +328,8 @@ impl<'g> Engine<'g> {
         self.device.allocate(Element::U32, count.into())
     }
 
-    /// Follows the edges of a frontier, which becomes the set of the nodes that were admitted. `arguments` are those of a step, by its
-    /// number: several may be made at once, until the frontier is empty or `most` are done.
+    /// Follows the edges of a frontier, which becomes the set of the nodes that were admitted. `arguments` gives those of a step, by its
+    /// number.
     ///
     /// # Errors
     /// Arguments do not fit the step, or the device failed.
