@@ -12,7 +12,7 @@ use vyre_foundation::ir::Program;
 use vyre_foundation::{Validated, text, validate};
 use vyre_runtime::megakernel::policy::{Policy, Sizing};
 use vyre_runtime::megakernel::ring::Pushed;
-use vyre_runtime::megakernel::{Config, Handle, Op, Order, Segment, Session, WorkItem};
+use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Order, Segment, Session, WorkItem};
 
 const SCALE: u32 = 1;
 const ACCUMULATE: u32 = 4;
@@ -484,4 +484,25 @@ fn memory_for_hits() {
     assert_eq!(report.hits.len(), 1200);
     let most = script.most.load(SeqCst);
     assert!(most < 1 << 20, "{most} bytes for 300 hits");
+}
+
+#[test]
+fn what_ran_before_an_error_does_not_run_again() {
+    let script = Arc::new(Script::default());
+    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let (mut session, handles) = session(&device, base());
+    for &handle in &handles[..7] {
+        fill(&mut session, handle, 1);
+    }
+    let accumulate = item(ACCUMULATE, 4, 6, 0);
+    assert_eq!(session.submit(&[item(77, 4, 6, 0), accumulate, item(FIND, 7, 0, 0), accumulate]), Pushed::All);
+    // There is no memory for so many hits.
+    script.short.store(1, SeqCst);
+    assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
+    script.short.store(0, SeqCst);
+    assert_eq!(session.pending().len(), 4, "numbers stay");
+    let report = session.drain().unwrap();
+    assert_eq!((report.items, report.hits.len()), (4, 300));
+    assert_eq!(report.failures, [(0, Failure::UnknownOp)]);
+    assert_eq!(session.read(handles[5]).unwrap(), [3; 64]);
 }

@@ -1,15 +1,12 @@
 //! Megakernels do what their items would do one after the other.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use vyre_cpu::{Cpu, Execution};
-use vyre_driver::backend;
-use vyre_driver::{Capabilities, Device, Error, Oracle, Unacknowledged, Work};
+use vyre_driver::{Device, Error, Oracle, Unacknowledged, Work};
 use vyre_foundation::ir::Program;
 use vyre_foundation::{Validated, text, validate};
 use vyre_runtime::megakernel::policy::{Policy, Sizing};
@@ -402,76 +399,6 @@ fn what_is_over_the_budget_waits() {
     assert_eq!(session.submit(&[item]), Pushed::All);
     assert!(matches!(session.drain(), Err(Error::OutOfMemory { requested: 16_724, available: 16_000 })));
     assert_eq!(session.pending(), [item], "nothing is lost");
-}
-
-/// The oracle, with little memory now and then.
-struct Short {
-    is_short: Arc<AtomicBool>,
-}
-
-struct ShortDevice {
-    oracle: Box<dyn backend::Device>,
-    is_short: Arc<AtomicBool>,
-}
-
-impl backend::Backend for Short {
-    fn name(&self) -> &'static str {
-        "short"
-    }
-
-    fn description(&self) -> &'static str {
-        "has little memory"
-    }
-
-    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
-        Ok(Box::new(ShortDevice { oracle: Oracle::default().open()?, is_short: self.is_short.clone() }))
-    }
-}
-
-impl backend::Device for ShortDevice {
-    fn capabilities(&self) -> &Capabilities {
-        self.oracle.capabilities()
-    }
-
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn backend::Kernel>, Error> {
-        self.oracle.compile(program)
-    }
-
-    fn allocate(&self, bytes: u64) -> Result<Arc<dyn backend::Memory>, Error> {
-        if bytes > 1024 && self.is_short.load(Relaxed) {
-            return Err(Error::OutOfMemory { requested: bytes, available: 1024 });
-        }
-        self.oracle.allocate(bytes)
-    }
-
-    fn submit(&self, commands: Vec<backend::Command>) -> Result<Box<dyn backend::Ticket>, Error> {
-        self.oracle.submit(commands)
-    }
-}
-
-#[test]
-fn what_ran_before_an_error_does_not_run_again() {
-    let is_short = Arc::new(AtomicBool::new(false));
-    let device = Device::open(&Short { is_short: is_short.clone() }).unwrap();
-    let (mut session, handles) = session(&device, configs()[0].clone());
-    let ones = vec![1u32; 300];
-    for handle in &handles[..7] {
-        let words = LENGTHS[handle.0 as usize] as usize;
-        session.write(*handle, bytemuck::cast_slice(&ones[..words])).unwrap();
-    }
-    let accumulate = WorkItem { op_handle: ACCUMULATE, input_handle: 4, output_handle: 6, param: 0 };
-    let unknown = WorkItem { op_handle: 77, ..accumulate };
-    let find = WorkItem { op_handle: FIND, input_handle: 7, output_handle: 0, param: 0 };
-    assert_eq!(session.submit(&[unknown, accumulate, find, accumulate]), Pushed::All);
-    // There is no memory for so many hits.
-    is_short.store(true, Relaxed);
-    assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
-    is_short.store(false, Relaxed);
-    assert_eq!(session.pending().len(), 4, "numbers stay");
-    let report = session.drain().unwrap();
-    assert_eq!((report.items, report.hits.len()), (4, 300));
-    assert_eq!(report.failures, [(0, Failure::UnknownOp)]);
-    assert_eq!(read(&session, handles[5]), [3; 64]);
 }
 
 #[test]
