@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::Duration;
+
 use vyre_cpu::Cpu;
 use vyre_driver::backend;
 use vyre_driver::{Capabilities, Device, Error, Oracle};
@@ -24,6 +25,11 @@ fn ops() -> Vec<Op> {
     let module = text::parse(include_str!("../../../examples/megakernel/ops.vyre")).unwrap();
     validate::module(module).unwrap().into_iter().map(|program| Op::new(program).unwrap()).collect()
 }
+
+fn op(source: &str) -> Op {
+    Op::new(validate::program(text::parse(source).unwrap().programs.remove(0)).unwrap()).unwrap()
+}
+
 fn interpreting() -> Policy {
     let never = u32::MAX;
     Policy {
@@ -33,9 +39,11 @@ fn interpreting() -> Policy {
         ..Config::default().policy
     }
 }
+
 fn base() -> Config {
     Config { plain_words: 4096, atomic_words: 64, fuel: 1000, policy: interpreting(), ..Config::default() }
 }
+
 fn session(device: &Device, config: Config) -> (Session, Vec<Handle>) {
     let mut session = Session::new(device, config).unwrap();
     for op in ops() {
@@ -52,9 +60,11 @@ fn session(device: &Device, config: Config) -> (Session, Vec<Handle>) {
         .collect();
     (session, handles)
 }
+
 fn item(op_handle: u32, input_handle: u32, output_handle: u32, param: u32) -> WorkItem {
     WorkItem { op_handle, input_handle, output_handle, param }
 }
+
 fn fill(session: &mut Session, handle: Handle, value: u32) {
     let n = session.read(handle).unwrap().len();
     session.write(handle, &value.to_le_bytes().repeat(n)).unwrap();
@@ -240,7 +250,7 @@ fn a_slice_of_nothing() {
 fn local_indices() {
     let device = Device::open(&Oracle::default()).unwrap();
     let source = "program op workgroup(32) {\nread input: [u32]\nwrite output: [u32]\n%i = global_index\n%l = local_index\nstore output[%i], %l\n}";
-    let op = Op::new(validate::program(text::parse(source).unwrap().programs.remove(0)).unwrap()).unwrap();
+    let op = op(source);
     let (mut session, handles) = session(&device, base());
     let op = session.register(op);
     assert_eq!(session.submit(&[item(op, 4, 5, 1)]), Pushed::All);
@@ -258,13 +268,7 @@ fn budget_and_hits_of_many_slices() {
     fill(&mut session, handles[0], 7);
     let items = vec![item(FIND, 1, 0, 0); 600];
     assert_eq!(session.submit(&items), Pushed::All);
-    for _ in 0..4 {
-        match session.drain() {
-            Ok(report) => return assert_eq!(report.hits.len(), 600),
-            Err(error) => println!("{error} {}", session.pending().len()),
-        }
-    }
-    panic!("never");
+    assert_eq!(session.drain().unwrap().hits.len(), 600);
 }
 
 #[test]
@@ -298,7 +302,7 @@ fn empty_handles() {
 fn failures_of_reporting_ops_come_once() {
     let device = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
     let source = "program op workgroup(64) {\nread input: [u32]\nwrite hits: [u32]\nread_write atomic hit_count: [u32]\n%i = global_index\n%x = load input[%i]\n%b = eq %x, 666\nif %b {\ntrap 5\n}\n%l = loop (%n = 0) -> u32 {\n%d = eq %n, %x\nif %d {\nbreak %n\n}\n%m = add %n, 1\ncontinue %m\n}\n}";
-    let op = Op::new(validate::program(text::parse(source).unwrap().programs.remove(0)).unwrap()).unwrap();
+    let op = op(source);
     let config =
         Config { watchdog: Some(Duration::from_millis(200)), fuel: u32::MAX, order: Order::Barriers, ..base() };
     let (mut session, handles) = session(&device, config);
@@ -316,7 +320,7 @@ fn failures_of_reporting_ops_come_once() {
 fn a_window_of_a_collective_op_and_another() {
     let device = Device::open(&Cpu::default()).unwrap();
     let source = "program count workgroup(32) {\nread input: [u32]\nwrite output: [u32]\nread_write atomic param: [u32]\n%i = global_index\n%x = load input[%i]\nstore output[%i], %x\n%o = atomic_add param[0], 1\n}";
-    let op = Op::new(validate::program(text::parse(source).unwrap().programs.remove(0)).unwrap()).unwrap();
+    let op = op(source);
     let policy = Policy { jit_queue_len_threshold: 0, hot_window_threshold: 1, ..Config::default().policy };
     let config = Config { policy, order: Order::Barriers, ..base() };
     let (mut session, _) = session(&device, config);
@@ -326,7 +330,6 @@ fn a_window_of_a_collective_op_and_another() {
     for round in 1..6u32 {
         assert_eq!(session.submit(&[item(5, a.0, b.0, 0), item(op, b.0, c.0, count.0)]), Pushed::All);
         let report = session.drain().unwrap();
-        println!("fused {}", report.fused);
         session.finish_compiling();
         assert_eq!(session.read(count).unwrap()[0], 40 * round, "fused {}", report.fused);
     }
@@ -347,10 +350,12 @@ fn failures_of_pure_ops() {
 fn a_lot_of_hits() {
     let device = Device::open(&Oracle::default()).unwrap();
     let source = "program op workgroup(64) {\nread input: [u32]\nwrite hits: [u32]\nread_write atomic hit_count: [u32]\n%o = atomic_add hit_count[0], 3000000000\n}";
-    let op = Op::new(validate::program(text::parse(source).unwrap().programs.remove(0)).unwrap()).unwrap();
-    let (mut session, _) = session(&device, base());
+    let op = op(source);
+    let (mut session, _) = session(&device, Config { budget: 1 << 20, ..base() });
     let op = session.register(op);
     assert_eq!(session.submit(&[item(op, 1, 0, 0)]), Pushed::All);
+    let drained = session.drain();
+    assert!(matches!(drained, Err(Error::OutOfMemory { .. })), "{drained:?}");
 }
 
 #[test]
@@ -413,7 +418,7 @@ fn uploads_within_the_budget() {
 fn only_the_stuck_one() {
     let device = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
     let config = Config {
-        watchdog: Some(Duration::from_millis(200)),
+        watchdog: Some(Duration::from_secs(1)),
         fuel: u32::MAX,
         order: Order::Barriers,
         plain_words: 1 << 20,
@@ -432,16 +437,11 @@ fn only_the_stuck_one() {
     for _ in 0..60000 {
         items.push(item(SPIN, input.0, session.allocate(Segment::Plain, 9).unwrap().0, 0));
     }
-    let mut wrong = 0;
-    for round in 0..20 {
+    for _ in 0..3 {
         assert_eq!(session.submit(&items), Pushed::All);
         let report = session.drain().unwrap();
-        wrong += usize::from(report.failures.len() != 1);
-        if report.failures.len() != 1 {
-            println!("{round} {:?}", &report.failures[..2]);
-        }
+        assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
     }
-    assert_eq!(wrong, 0);
 }
 
 #[test]

@@ -176,8 +176,6 @@ impl Session {
         if let Some(claimant) = self.claimant(&resolved, width) {
             self.fill_counted(claimant, &resolved);
             report.counted += resolved.len() as u64;
-            self.run(&launching, true, report)?;
-            update(&mut self.pace.counters, nanoseconds_each(ordering, resolved.len()));
         } else if self.windows.dependencies.is_empty() && self.config.budget == 0 {
             // Nothing waits for anything, and there is no limit: the plan is one group of everything.
             self.group(self.windows.units.clone(), &resolved, &launching, report)?;
@@ -195,14 +193,17 @@ impl Session {
             }
         }
         self.run(&launching, true, report)?;
-        if !self.windows.dependencies.is_empty() && report.counted == counted {
-            update(&mut self.pace.barriers, nanoseconds_each(ordering, resolved.len()));
+        if !self.windows.dependencies.is_empty() {
+            let is_counted = report.counted != counted;
+            let pace = if is_counted { &mut self.pace.counters } else { &mut self.pace.barriers };
+            update(pace, nanoseconds_each(ordering, resolved.len()));
         }
-        for (runs, mix) in self.runs.iter_mut().zip(self.mix.chunks(2)) {
-            *runs += u64::from(mix[0]) + u64::from(mix[1]);
-        }
-        for (op, mix) in self.ops.iter().zip(self.mix.chunks(2)).filter(|(_, mix)| **mix != [0; 2]) {
+        for ((op, runs), mix) in self.ops.iter().zip(&mut self.runs).zip(self.mix.chunks(2)) {
             let items = u64::from(mix[0]) + u64::from(mix[1]);
+            if items == 0 {
+                continue;
+            }
+            *runs += items;
             self.reporters += if op.reports { items } else { 0 };
             match report.ops.iter_mut().find(|(name, _)| name == op.name()) {
                 Some((_, known)) => *known += items,
