@@ -1093,18 +1093,26 @@ impl Lower<'_> {
         let ty = object.element.value_type();
         let (index, operands) = (inst.operands[0], inst.operands[1..].to_vec());
         let results = inst.results.clone();
-        if results.iter().all(|&result| self.uses.is_unused(result)) && self.update_lanes(id, object, shared) {
+        let unused = results.iter().all(|&result| self.uses.is_unused(result));
+        if unused && self.update_lanes(id, object, shared) {
             return;
         }
         let mut all: Vec<Regs> = vec![Regs::new(); results.len()];
+        let inline = !self.emit.is_cold() && self.may_write_lanes();
         for pack in 0..self.shape.tile.packs() as usize {
-            self.pass_active(pack);
-            self.pass(index, pack, 0);
-            for (number, &operand) in operands.iter().enumerate() {
-                self.pass(operand, pack, 1 + number);
+            if inline {
+                let mark = self.scope();
+                self.exchange_lanes(id, object, shared, unused, pack);
+                self.leave(mark);
+            } else {
+                self.pass_active(pack);
+                self.pass(index, pack, 0);
+                for (number, &operand) in operands.iter().enumerate() {
+                    self.pass(operand, pack, 1 + number);
+                }
+                let array = self.pass_array(object, pack);
+                self.service(Site::Atomic { array, op: inst.op.clone(), ty, shared });
             }
-            let array = self.pass_array(object, pack);
-            self.service(Site::Atomic { array, op: inst.op.clone(), ty, shared });
             for (number, list) in all.iter_mut().enumerate() {
                 let ty = self.program.ty(results[number]);
                 list.extend(self.receive(ty, 3 + number));
@@ -1205,6 +1213,102 @@ impl Lower<'_> {
             self.leave(mark);
         }
         true
+    }
+
+    /// Changes elements lane by lane, and leaves in scratch memory what they were, for lanes that are active and inside, and zeros for others.
+    fn exchange_lanes(&mut self, id: InstId, object: Object, shared: bool, unused: bool, pack: usize) {
+        let inst = &self.program.insts[id];
+        let (size, width) = (object.size(), object.width());
+        let (index, operands) = (inst.operands[0], &inst.operands[1..]);
+        let indices = self.vector(index, pack, 0);
+        self.pass_vector(indices, 0);
+        let mut scalars: SmallVec<[Option<Reg>; 2]> = SmallVec::new();
+        for (number, &operand) in operands.iter().enumerate() {
+            let fixed = !self.shape.axes[operand].meets(Axes::LANE);
+            scalars.push(fixed.then(|| self.scalar(operand, pack)));
+            if !fixed {
+                self.pass(operand, pack, 1 + number);
+            }
+        }
+        if !unused {
+            let zero = self.emit.zero();
+            for number in 0..inst.results.len() {
+                self.pass_vectors(&[zero; 2][..size as usize / 4], 3 + number);
+            }
+        }
+        let (bound, active) = (self.bound(id, object, 0), self.active_in_copy(Axes::ALL, pack));
+        let mask = self.inside_mask(indices, bound, active);
+        let bits = self.emit.mask_bits(mask);
+        self.for_each_lane(bits, |this, lane| {
+            let place = this.lane_of(service::slot(0), 4, lane);
+            let position = this.emit.load_scalar(place, Width::Dword);
+            let address = element(object.start, position, size as u8, 0);
+            let operand = |this: &mut Self, number: usize| {
+                scalars[number].unwrap_or_else(|| {
+                    let place = this.lane_of(service::slot(1 + number), size, lane);
+                    this.emit.load_scalar(place, width)
+                })
+            };
+            let value = operand(this, 0);
+            let old = match inst.op {
+                Op::AtomicCompareExchange(_) => {
+                    let new = operand(this, 1);
+                    let old = this.emit.compare_exchange(address, value, new, width, shared);
+                    let replaced = this.emit.set(Code::Sete_rm8);
+                    let replaced = this.emit.s1_in_place(Code::Neg_rm32, Width::Dword, replaced);
+                    let place = this.lane_of(service::slot(4), 4, lane);
+                    this.emit.store_scalar(place, replaced, Width::Dword);
+                    old
+                }
+                _ => this.exchange_one(&inst.op, object, address, value, shared),
+            };
+            if !unused {
+                let place = this.lane_of(service::slot(3), size, lane);
+                this.emit.store_scalar(place, old, width);
+            }
+        });
+    }
+
+    /// Changes an element, and gives what it was.
+    fn exchange_one(&mut self, op: &Op, object: Object, address: Address, value: Reg, shared: bool) -> Reg {
+        let width = object.width();
+        let pick = |narrow, wide| if width == Width::Dword { narrow } else { wide };
+        let signed = matches!(object.element, Element::I32 | Element::I64);
+        let add = pick(Code::Xadd_rm32_r32, Code::Xadd_rm64_r64);
+        let (combine, stays) = match op {
+            Op::AtomicAdd(_) => return self.emit.fetch(add, address, value, width, shared),
+            Op::AtomicSub(_) => {
+                let negated = self.emit.s1_in_place(pick(Code::Neg_rm32, Code::Neg_rm64), width, value);
+                return self.emit.fetch(add, address, negated, width, shared);
+            }
+            // It is locked in any case.
+            Op::AtomicExchange(_) => {
+                let code = pick(Code::Xchg_rm32_r32, Code::Xchg_rm64_r64);
+                return self.emit.fetch(code, address, value, width, false);
+            }
+            Op::AtomicAnd(_) => (Some(pick(Code::And_r32_rm32, Code::And_r64_rm64)), Some(Code::Je_rel32_64)),
+            Op::AtomicOr(_) => (Some(pick(Code::Or_r32_rm32, Code::Or_r64_rm64)), Some(Code::Je_rel32_64)),
+            Op::AtomicXor(_) => (Some(pick(Code::Xor_r32_rm32, Code::Xor_r64_rm64)), None),
+            Op::AtomicMin(_) => (None, Some(if signed { Code::Jge_rel32_64 } else { Code::Jae_rel32_64 })),
+            Op::AtomicMax(_) => (None, Some(if signed { Code::Jle_rel32_64 } else { Code::Jbe_rel32_64 })),
+            _ => unreachable!("it has one operand"),
+        };
+        let cold = self.emit.is_cold();
+        let (again, done) = (self.emit.block(cold), self.emit.block(cold));
+        let (found, result) = (self.emit.param(again, Class::Scalar), self.emit.param(done, Class::Scalar));
+        let first = self.emit.load_scalar(address, width);
+        self.emit.jump(again, &[first]);
+        self.emit.at = again;
+        let new = combine.map_or(value, |code| self.emit.s2(code, width, found, value));
+        if let Some(stays) = stays {
+            self.emit.cmp(new, found, width);
+            self.emit.jump_if(stays, done, &[found]);
+        }
+        let old = self.emit.compare_exchange(address, found, new, width, shared);
+        self.emit.jump_if(Code::Je_rel32_64, done, &[found]);
+        self.emit.jump(again, &[old]);
+        self.emit.at = done;
+        result
     }
 
     /// Where the lanes of a pack are in memory, if they were loaded from side by side and nobody writes there: one by one they need

@@ -5,7 +5,7 @@
 
 use iced_x86::Code;
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::machine::{Address, Base, Block, BlockId, Class, Edge, End, Function, Implicit, Inst, Operand, Reg, Width};
 
@@ -682,6 +682,34 @@ impl Emit {
     pub(crate) fn update(&mut self, code: Code, address: Address, operand: Reg, width: Width, shared: bool) {
         let operands = [Operand::Memory(address), Operand::Use(operand, width)];
         self.push(code, &operands, true).locked = shared;
+    }
+
+    /// Changes memory with a scalar, and gives what it was; at once for all threads if it is shared.
+    pub(crate) fn fetch(&mut self, code: Code, address: Address, operand: Reg, width: Width, shared: bool) -> Reg {
+        let to = self.reg(Class::Scalar);
+        let operands = [Operand::Memory(address), Operand::Update { from: operand, to, width }];
+        self.push(code, &operands, true).locked = shared;
+        to
+    }
+
+    /// Replaces memory by `new` if it equals `expected`, which the zero flag tells, and gives what it was.
+    pub(crate) fn compare_exchange(
+        &mut self,
+        address: Address,
+        expected: Reg,
+        new: Reg,
+        width: Width,
+        shared: bool,
+    ) -> Reg {
+        let code = if width == Width::Dword { Code::Cmpxchg_rm32_r32 } else { Code::Cmpxchg_rm64_r64 };
+        let old = self.reg(Class::Scalar);
+        let inst = self.push(code, &[Operand::Memory(address), Operand::Use(new, width)], true);
+        inst.locked = shared;
+        inst.implicit = smallvec![
+            Implicit::Use(expected, iced_x86::Register::RAX),
+            Implicit::Def(old, iced_x86::Register::RAX)
+        ];
+        old
     }
 
     /// Sets flags by comparing.
