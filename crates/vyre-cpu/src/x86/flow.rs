@@ -314,7 +314,7 @@ impl Lower<'_> {
             let (then, other) = self.jump_on(condition);
             return self.one_of(id, &[then, other], |this, number| this.whole(id, inst.blocks[number]));
         }
-        if self.state.mask.is_none() && self.is_worth_a_version(inst.blocks[0], inst.blocks[1]) {
+        if self.state.mask.is_none() && self.is_worth_a_version(inst.operands[0], inst.blocks[0], inst.blocks[1]) {
             return self.two_versions(id);
         }
         self.divergent_if(id)
@@ -592,9 +592,21 @@ impl Lower<'_> {
     }
 
     /// Whether an `if` gets a version for the case that its condition holds in all lanes.
-    fn is_worth_a_version(&self, then: BlockId, other: BlockId) -> bool {
+    fn is_worth_a_version(&self, condition: ValueId, then: BlockId, other: BlockId) -> bool {
         let (count, works) = self.weight(then);
-        works && count <= self.spare && self.yields(then) && self.weight(other).0 <= 4 && self.yields(other)
+        let fits = count <= self.spare && self.yields(then) && self.weight(other).0 <= 4 && self.yields(other);
+        works && fits && self.is_about_positions(condition)
+    }
+
+    /// Whether a condition only compares positions of lanes, so that it is the same in nearly all tiles. One that follows from data is
+    /// not.
+    fn is_about_positions(&self, condition: ValueId) -> bool {
+        let Def::Result(id, 0) = self.program.values[condition].def else { return false };
+        let inst = &self.program.insts[id];
+        match inst.op {
+            Op::And | Op::Or | Op::Not => inst.operands.iter().all(|&part| self.is_about_positions(part)),
+            _ => inst.operands.iter().all(|&value| self.shape.linear[value] || self.shape.axes[value].is_uniform()),
+        }
     }
 
     /// An `if` with a version for the case that its condition holds in all lanes.
@@ -947,7 +959,7 @@ impl Lower<'_> {
         self.loops.push(EnclosingLoop::together(id, header, exit));
         let mark = self.scope();
         self.insts(&insts[..position]);
-        let away = self.emit.block(true);
+        let away = self.emit.block(self.is_about_positions(test.operands[0]));
         self.require_all(test.operands[0], !leaves_when, away);
         self.emit.origin = origin(insts[position]);
         let goes_on = self.whole(insts[position], stays) && self.insts(&insts[position + 1..]);
