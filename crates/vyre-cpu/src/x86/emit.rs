@@ -705,10 +705,8 @@ impl Emit {
         let old = self.reg(Class::Scalar);
         let inst = self.push(code, &[Operand::Memory(address), Operand::Use(new, width)], true);
         inst.locked = shared;
-        inst.implicit = smallvec![
-            Implicit::Use(expected, iced_x86::Register::RAX),
-            Implicit::Def(old, iced_x86::Register::RAX)
-        ];
+        inst.implicit =
+            smallvec![Implicit::Use(expected, iced_x86::Register::RAX), Implicit::Def(old, iced_x86::Register::RAX)];
         old
     }
 

@@ -503,8 +503,47 @@ impl Lower<'_> {
                 let (up, down) = (self.emit.v2(emit::SHL_D, a, count), self.emit.v2(emit::SHR_D, a, rest));
                 self.emit.v2(emit::OR, up, down)
             }
+            Op::CountOnes => {
+                let a = a!();
+                self.count_ones(a)
+            }
+            // The ones below the lowest one.
+            Op::TrailingZeros => {
+                let (a, ones) = (a!(), self.emit.splat(0xffff_ffff, false));
+                let (below, others) = (self.emit.v2(emit::ADD_D, a, ones), self.emit.v2(emit::XOR, a, ones));
+                let below = self.emit.v2(emit::AND, below, others);
+                self.count_ones(below)
+            }
+            // What is not the highest one or below.
+            Op::LeadingZeros => {
+                let mut a = a!();
+                for distance in [1, 2, 4, 8, 16] {
+                    let lower = self.emit.v1i(emit::SHR_D_BY, a, distance);
+                    a = self.emit.v2(emit::OR, a, lower);
+                }
+                let ones = self.emit.constant(0xffff_ffff, false);
+                let above = self.emit.v2(emit::XOR, a, ones);
+                self.count_ones(above)
+            }
             _ => return None,
         })
+    }
+
+    /// How many bits of each lane are ones: those of pairs, of fours and of bytes are added, each where they stand.
+    fn count_ones(&mut self, a: Reg) -> Reg {
+        let [pairs, fours, bytes] = [0x5555_5555, 0x3333_3333, 0x0f0f_0f0f].map(|mask| self.emit.constant(mask, false));
+        let upper = self.emit.v1i(emit::SHR_D_BY, a, 1);
+        let upper = self.emit.v2(emit::AND, upper, pairs);
+        let a = self.emit.v2(emit::SUB_D, a, upper);
+        let (lower, upper) = (self.emit.v2(emit::AND, a, fours), self.emit.v1i(emit::SHR_D_BY, a, 2));
+        let upper = self.emit.v2(emit::AND, upper, fours);
+        let a = self.emit.v2(emit::ADD_D, lower, upper);
+        let upper = self.emit.v1i(emit::SHR_D_BY, a, 4);
+        let a = self.emit.v2(emit::ADD_D, a, upper);
+        let a = self.emit.v2(emit::AND, a, bytes);
+        let each = self.emit.constant(0x0101_0101, false);
+        let a = self.emit.v2(emit::MUL_D, a, each);
+        self.emit.v1i(emit::SHR_D_BY, a, 24)
     }
 
     fn compare_integers(&mut self, op: &Op, ty: Type, a: Reg, b: Source) -> Reg {

@@ -24,33 +24,33 @@ pub(super) const WORD: u32 = 32;
 /// Workgroups along x of an indirect grid; there are no more than that in one dimension.
 const FOLD: u32 = 1 << 15;
 
-/// Follows the edges of a queue. Nodes that are admitted become bits; with `appends`, also the queue and the counts. A node with as many edges
+/// Follows the edges of a queue. Nodes that are admitted become bits and are counted; with `appends`, they are a queue, too. A node with as many edges
 /// as a workgroup has lanes is followed by all of them.
 pub(super) fn push(name: &str, step: &Step, appends: bool, lanes: u32) -> Result<Program, Error> {
     Ok(kernel(name, [lanes, 1, 1], |k| {
         let (offsets, targets) = (k.read::<u32>("offsets"), k.read::<u32>("targets"));
         let (queue, counts) = (k.read::<u32>("queue"), k.read::<u32>("counts"));
-        let next = k.atomic::<u32>("next");
-        let appended = appends.then(|| (k.mutable::<u32>("next_queue"), k.atomic::<u32>("next_counts")));
+        let (next, next_counts) = (k.atomic::<u32>("next"), k.atomic::<u32>("next_counts"));
+        let next_queue = appends.then(|| k.mutable::<u32>("next_queue"));
         let visitor = (step.visit)(k);
         let [sources, starts, ends] = ["sources", "starts", "ends"].map(|name| k.workgroup::<u32>(name, lanes));
+        let (admitted, leaving) = (k.var(0u32), k.var(0u32));
 
         let follow = |source, index| {
             let target = targets.load(index);
             k.if_((visitor.visit)(Edge { source, target, index }), || {
                 let (word, mask) = (target >> 5, k.lit(1u32) << (target & 31));
-                match appended {
-                    None => {
-                        // Most are there already, and looking costs less than writing.
-                        k.if_((next.load(word) & mask).eq(0), || {
-                            next.or(word, mask);
-                        });
-                    }
-                    Some((queue, counts)) => k.if_((next.or(word, mask) & mask).eq(0), || {
-                        queue.store(counts.add(0, 1), target);
-                        counts.add(1, offsets.load(target + 1) - offsets.load(target));
-                    }),
-                }
+                // Most are there already, and looking costs less than writing.
+                let missing = (next.load(word) & mask).eq(0);
+                k.if_(missing, || {
+                    k.if_((next.or(word, mask) & mask).eq(0), || {
+                        match next_queue {
+                            Some(queue) => queue.store(next_counts.add(0, 1), target),
+                            None => admitted.set(admitted.get() + 1),
+                        }
+                        leaving.set(leaving.get() + degree(offsets, target));
+                    });
+                });
             });
         };
         let (at, lane) = (k.global_index(), k.local_index());
@@ -70,6 +70,10 @@ pub(super) fn push(name: &str, step: &Step, appends: bool, lanes: u32) -> Result
                 k.for_range_step(start + lane, end, lanes, |index| follow(source, index));
             });
         });
+        if !appends {
+            next_counts.add(0, admitted.get());
+        }
+        next_counts.add(1, leaving.get());
     })?)
 }
 
@@ -136,20 +140,6 @@ pub(crate) fn nodes<'k>(k: &'k Kernel, word: Val<'k, u32>, bits: Val<'k, u32>, b
 
 fn degree<'k>(degrees: Object<'k, u32, Read>, node: Val<'k, u32>) -> Val<'k, u32> {
     degrees.load(node + 1) - degrees.load(node)
-}
-
-/// Counts the nodes of `bits` and the edges that leave them.
-pub(super) fn count() -> Result<Program, Error> {
-    Ok(kernel("count", [64, 1, 1], |k| {
-        let (bits, degrees) = (k.read::<u32>("bits"), k.read::<u32>("degrees"));
-        let counts = k.atomic::<u32>("counts");
-        let word = k.global_index();
-        let found = bits.load(word);
-        let edges = k.var(0u32);
-        nodes(k, word, found, |node| edges.set(edges.get() + degree(degrees, node)));
-        counts.add(0, found.count_ones());
-        counts.add(1, edges.get());
-    })?)
 }
 
 /// Words that an invocation writes to the queue, for one change of its size.

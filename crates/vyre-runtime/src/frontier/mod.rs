@@ -362,7 +362,6 @@ impl<'g> Engine<'g> {
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let mut objects = push_objects(frontier);
                 objects.push(("next_queue", (&frontier.next.queue).into()));
-                objects.push(("next_counts", (&frontier.next.counts).into()));
                 batch.add(kernel, Grid::Indirect(frontier.now.grid.clone()), objects, given);
                 self.grid(&frontier.next, &mut batch)?;
                 self.submit(&batch)?;
@@ -374,7 +373,6 @@ impl<'g> Engine<'g> {
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let grid = Grid::Indirect(frontier.now.grid.clone());
                 batch.add(kernel, grid, push_objects(frontier), given);
-                self.count(&frontier.next, &mut batch)?;
                 self.submit(&batch)?;
             }
             Topology::MemoryConstrained => {
@@ -387,8 +385,6 @@ impl<'g> Engine<'g> {
                     batch.add(kernel.clone(), grid, push_objects(frontier), given.clone());
                     self.submit(&std::mem::take(&mut batch))?;
                 }
-                self.count(&frontier.next, &mut batch)?;
-                self.submit(&batch)?;
             }
             Topology::DenseFrontier | Topology::FusedDense => {
                 let explains = self.config.explains;
@@ -638,13 +634,6 @@ impl<'g> Engine<'g> {
         Ok(())
     }
 
-    fn count(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
-        let kernel = self.kernel("count", kernels::count)?;
-        let objects = vec![("bits", (&set.bits).into()), ("counts", (&set.counts).into())];
-        batch.add(kernel, Grid::elements(set.bits.len()), objects, Vec::new());
-        Ok(())
-    }
-
     /// The kernel of a program, which is compiled once.
     pub(crate) fn kernel(
         &self,
@@ -698,6 +687,7 @@ fn push_objects(frontier: &Frontier) -> Arguments<'static> {
         ("queue", (&frontier.now.queue).into()),
         ("counts", (&frontier.now.counts).into()),
         ("next", (&frontier.next.bits).into()),
+        ("next_counts", (&frontier.next.counts).into()),
     ]
 }
 
