@@ -24,33 +24,33 @@ pub(super) const WORD: u32 = 32;
 /// Workgroups along x of an indirect grid; there are no more than that in one dimension.
 const FOLD: u32 = 1 << 15;
 
-/// Follows the edges of a queue. Nodes that are admitted become bits and are counted; with `appends`, they are a queue, too. A node with as many edges
+/// Follows the edges of a queue. Nodes that are admitted become bits; with `appends`, also a queue, and they are counted. A node with as many edges
 /// as a workgroup has lanes is followed by all of them.
 pub(super) fn push(name: &str, step: &Step, appends: bool, lanes: u32) -> Result<Program, Error> {
     Ok(kernel(name, [lanes, 1, 1], |k| {
         let (offsets, targets) = (k.read::<u32>("offsets"), k.read::<u32>("targets"));
         let (queue, counts) = (k.read::<u32>("queue"), k.read::<u32>("counts"));
-        let (next, next_counts) = (k.atomic::<u32>("next"), k.atomic::<u32>("next_counts"));
-        let next_queue = appends.then(|| k.mutable::<u32>("next_queue"));
+        let next = k.atomic::<u32>("next");
+        let appended = appends.then(|| (k.mutable::<u32>("next_queue"), k.atomic::<u32>("next_counts")));
         let visitor = (step.visit)(k);
         let [sources, starts, ends] = ["sources", "starts", "ends"].map(|name| k.workgroup::<u32>(name, lanes));
-        let (admitted, leaving) = (k.var(0u32), k.var(0u32));
 
         let follow = |source, index| {
             let target = targets.load(index);
             k.if_((visitor.visit)(Edge { source, target, index }), || {
                 let (word, mask) = (target >> 5, k.lit(1u32) << (target & 31));
-                // Most are there already, and looking costs less than writing.
-                let missing = (next.load(word) & mask).eq(0);
-                k.if_(missing, || {
-                    k.if_((next.or(word, mask) & mask).eq(0), || {
-                        match next_queue {
-                            Some(queue) => queue.store(next_counts.add(0, 1), target),
-                            None => admitted.set(admitted.get() + 1),
-                        }
-                        leaving.set(leaving.get() + degree(offsets, target));
-                    });
-                });
+                match appended {
+                    None => {
+                        // Most are there already, and looking costs less than writing.
+                        k.if_((next.load(word) & mask).eq(0), || {
+                            next.or(word, mask);
+                        });
+                    }
+                    Some((queue, counts)) => k.if_((next.or(word, mask) & mask).eq(0), || {
+                        queue.store(counts.add(0, 1), target);
+                        counts.add(1, degree(offsets, target));
+                    }),
+                }
             });
         };
         let (at, lane) = (k.global_index(), k.local_index());
@@ -70,18 +70,14 @@ pub(super) fn push(name: &str, step: &Step, appends: bool, lanes: u32) -> Result
                 k.for_range_step(start + lane, end, lanes, |index| follow(source, index));
             });
         });
-        if !appends {
-            next_counts.add(0, admitted.get());
-        }
-        next_counts.add(1, leaving.get());
     })?)
 }
 
 /// Every node that a caller wants looks for edges that come from the frontier. A workgroup has a slice of rows.
 pub(super) fn pull(name: &str, step: &Step, examined: bool) -> Result<Program, Error> {
     Ok(kernel(name, [SLICE, 1, 1], |k| {
-        let (bits, degrees) = (k.read::<u32>("bits"), k.read::<u32>("degrees"));
-        let (next, counts) = (k.atomic::<u32>("next"), k.atomic::<u32>("next_counts"));
+        let (bits, next) = (k.read::<u32>("bits"), k.atomic::<u32>("next"));
+        let counts = examined.then(|| k.atomic::<u32>("next_counts"));
         let visitor = (step.visit)(k);
         let order = k.read::<u32>("order");
         let target = order.load(k.global_index());
@@ -107,11 +103,9 @@ pub(super) fn pull(name: &str, step: &Step, examined: bool) -> Result<Program, E
             });
             k.if_(admitted.get().ne(0), || {
                 next.or(target >> 5, k.lit(1u32) << (target & 31));
-                counts.add(0, 1);
-                counts.add(1, degrees.load(target + 1) - degrees.load(target));
             });
         });
-        if examined {
+        if let Some(counts) = counts {
             counts.add(2, trips.get());
         }
     })?)
@@ -140,6 +134,30 @@ pub(crate) fn nodes<'k>(k: &'k Kernel, word: Val<'k, u32>, bits: Val<'k, u32>, b
 
 fn degree<'k>(degrees: Object<'k, u32, Read>, node: Val<'k, u32>) -> Val<'k, u32> {
     degrees.load(node + 1) - degrees.load(node)
+}
+
+/// Words that a workgroup counts, with a lane for each bit.
+pub(super) const COUNTED: u32 = 8;
+
+/// Counts the nodes of `bits` and the edges that leave them. Going through all nodes in order is faster than to look at those that are
+/// admitted, wherever they are.
+pub(super) fn count() -> Result<Program, Error> {
+    Ok(kernel("count", [WORD, 1, 1], |k| {
+        let (bits, degrees) = (k.read::<u32>("bits"), k.read::<u32>("degrees"));
+        let counts = k.atomic::<u32>("counts");
+        let (nodes, edges) = (k.var(0u32), k.var(0u32));
+        let first = k.group_index() * COUNTED;
+        k.for_range(first, (first + COUNTED).min(bits.len()), |word| {
+            let found = bits.load(word);
+            k.if_(found.ne(0), || {
+                let is_member = found >> k.local_index() & 1;
+                nodes.set(nodes.get() + is_member);
+                edges.set(edges.get() + is_member * degree(degrees, word * WORD + k.local_index()));
+            });
+        });
+        counts.add(0, nodes.get());
+        counts.add(1, edges.get());
+    })?)
 }
 
 /// Words that an invocation writes to the queue, for one change of its size.

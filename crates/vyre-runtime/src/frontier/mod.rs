@@ -103,7 +103,7 @@ impl Default for Config {
     /// The square root of all edges is still sparse; about a tenth of them is dense.
     fn default() -> Config {
         let policy =
-            Policy { sparse_frontier_threshold_bps: 5000, dense_frontier_threshold_bps: 8500, ..Policy::default() };
+            Policy { sparse_frontier_threshold_bps: 5000, dense_frontier_threshold_bps: 8300, ..Policy::default() };
         Config { policy, budget: None, fixed: None, explains: false }
     }
 }
@@ -362,6 +362,7 @@ impl<'g> Engine<'g> {
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let mut objects = push_objects(frontier);
                 objects.push(("next_queue", (&frontier.next.queue).into()));
+                objects.push(("next_counts", (&frontier.next.counts).into()));
                 batch.add(kernel, Grid::Indirect(frontier.now.grid.clone()), objects, given);
                 self.grid(&frontier.next, &mut batch)?;
                 self.submit(&batch)?;
@@ -373,6 +374,7 @@ impl<'g> Engine<'g> {
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let grid = Grid::Indirect(frontier.now.grid.clone());
                 batch.add(kernel, grid, push_objects(frontier), given);
+                self.count(&frontier.next, &mut batch)?;
                 self.submit(&batch)?;
             }
             Topology::MemoryConstrained => {
@@ -385,18 +387,21 @@ impl<'g> Engine<'g> {
                     batch.add(kernel.clone(), grid, push_objects(frontier), given.clone());
                     self.submit(&std::mem::take(&mut batch))?;
                 }
+                self.count(&frontier.next, &mut batch)?;
+                self.submit(&batch)?;
             }
             Topology::DenseFrontier | Topology::FusedDense => {
                 let explains = self.config.explains;
                 let kernel = self.kernel(name, || kernels::pull(name, step, explains))?;
                 let mut batch = Batch::default();
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
-                let objects = vec![
-                    ("bits", (&frontier.now.bits).into()),
-                    ("next", (&frontier.next.bits).into()),
-                    ("next_counts", (&frontier.next.counts).into()),
-                ];
+                let mut objects: Arguments<'_> =
+                    vec![("bits", (&frontier.now.bits).into()), ("next", (&frontier.next.bits).into())];
+                if explains {
+                    objects.push(("next_counts", (&frontier.next.counts).into()));
+                }
                 batch.add(kernel, Grid::elements(self.reachable), objects, given);
+                self.count(&frontier.next, &mut batch)?;
                 self.submit(&batch)?;
             }
         }
@@ -634,6 +639,13 @@ impl<'g> Engine<'g> {
         Ok(())
     }
 
+    fn count(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
+        let kernel = self.kernel("count", kernels::count)?;
+        let objects = vec![("bits", (&set.bits).into()), ("counts", (&set.counts).into())];
+        batch.add(kernel, Grid::elements(set.bits.len().div_ceil(kernels::COUNTED) * WORD), objects, Vec::new());
+        Ok(())
+    }
+
     /// The kernel of a program, which is compiled once.
     pub(crate) fn kernel(
         &self,
@@ -687,7 +699,6 @@ fn push_objects(frontier: &Frontier) -> Arguments<'static> {
         ("queue", (&frontier.now.queue).into()),
         ("counts", (&frontier.now.counts).into()),
         ("next", (&frontier.next.bits).into()),
-        ("next_counts", (&frontier.next.counts).into()),
     ]
 }
 
