@@ -5,10 +5,9 @@
 //!
 //! | | |
 //! |---|---|
-//! | `offsets`, `targets` | the rows of outgoing edges |
+//! | `offsets`, `targets` | the rows of outgoing edges; `stride` and `first` tell where in `offsets` those of a node are |
 //! | `order`, `starts`, `sliced` | the slices of rows of incoming edges |
 //! | `weights` | those of the outgoing edges for a push, of the incoming ones for a pull |
-//! | `degrees` | where outgoing rows begin |
 //! | `bits`, `queue`, `counts`, `grid` | the frontier |
 //! | `next`, `next_queue`, `next_counts` | the one that is made |
 
@@ -28,7 +27,7 @@ const FOLD: u32 = 1 << 15;
 /// as a workgroup has lanes is followed by all of them.
 pub(super) fn push(name: &str, step: &Step, appends: bool, lanes: u32) -> Result<Program, Error> {
     Ok(kernel(name, [lanes, 1, 1], |k| {
-        let (offsets, targets) = (k.read::<u32>("offsets"), k.read::<u32>("targets"));
+        let (rows, targets) = (Rows::new(k), k.read::<u32>("targets"));
         let (queue, counts) = (k.read::<u32>("queue"), k.read::<u32>("counts"));
         let next = k.atomic::<u32>("next");
         let appended = appends.then(|| (k.mutable::<u32>("next_queue"), k.atomic::<u32>("next_counts")));
@@ -48,7 +47,7 @@ pub(super) fn push(name: &str, step: &Step, appends: bool, lanes: u32) -> Result
                     }
                     Some((queue, counts)) => k.if_((next.or(word, mask) & mask).eq(0), || {
                         queue.store(counts.add(0, 1), target);
-                        counts.add(1, degree(offsets, target));
+                        counts.add(1, rows.degree(target));
                     }),
                 }
             });
@@ -56,8 +55,8 @@ pub(super) fn push(name: &str, step: &Step, appends: bool, lanes: u32) -> Result
         let (at, lane) = (k.global_index(), k.local_index());
         let inside = at.lt(counts.load(0));
         let source = queue.load(at);
-        let start = offsets.load(source);
-        let end = inside.select(offsets.load(source + 1), start);
+        let start = rows.start(source);
+        let end = inside.select(rows.end(source), start);
         sources.store(lane, source);
         starts.store(lane, start);
         ends.store(lane, end);
@@ -132,8 +131,30 @@ pub(crate) fn nodes<'k>(k: &'k Kernel, word: Val<'k, u32>, bits: Val<'k, u32>, b
     );
 }
 
-fn degree<'k>(degrees: Object<'k, u32, Read>, node: Val<'k, u32>) -> Val<'k, u32> {
-    degrees.load(node + 1) - degrees.load(node)
+/// Where the outgoing edges of nodes are, or some of each: an offset for each kind stands in front of its edges.
+struct Rows<'k> {
+    offsets: Object<'k, u32, Read>,
+    stride: Val<'k, u32>,
+    first: Val<'k, u32>,
+}
+
+impl<'k> Rows<'k> {
+    fn new(k: &'k Kernel) -> Rows<'k> {
+        let [stride, first] = ["stride", "first"].map(|name| k.uniform::<u32>(name).load());
+        Rows { offsets: k.read::<u32>("offsets"), stride, first }
+    }
+
+    fn start(&self, node: Val<'k, u32>) -> Val<'k, u32> {
+        self.offsets.load(node * self.stride + self.first)
+    }
+
+    fn end(&self, node: Val<'k, u32>) -> Val<'k, u32> {
+        self.offsets.load(node * self.stride + self.first + 1)
+    }
+
+    fn degree(&self, node: Val<'k, u32>) -> Val<'k, u32> {
+        self.end(node) - self.start(node)
+    }
 }
 
 /// Words that a workgroup counts, with a lane for each bit.
@@ -143,7 +164,7 @@ pub(super) const COUNTED: u32 = 8;
 /// admitted, wherever they are.
 pub(super) fn count() -> Result<Program, Error> {
     Ok(kernel("count", [WORD, 1, 1], |k| {
-        let (bits, degrees) = (k.read::<u32>("bits"), k.read::<u32>("degrees"));
+        let (bits, rows) = (k.read::<u32>("bits"), Rows::new(k));
         let counts = k.atomic::<u32>("counts");
         let (nodes, edges) = (k.var(0u32), k.var(0u32));
         let first = k.group_index() * COUNTED;
@@ -152,7 +173,7 @@ pub(super) fn count() -> Result<Program, Error> {
             k.if_(found.ne(0), || {
                 let is_member = found >> k.local_index() & 1;
                 nodes.set(nodes.get() + is_member);
-                edges.set(edges.get() + is_member * degree(degrees, word * WORD + k.local_index()));
+                edges.set(edges.get() + is_member * rows.degree(word * WORD + k.local_index()));
             });
         });
         counts.add(0, nodes.get());
@@ -198,7 +219,7 @@ pub(super) fn grid(lanes: u32) -> Result<Program, Error> {
 /// Keeps the nodes of a frontier for which something holds, in `next`.
 pub(super) fn filter(name: &str, test: fn(&Kernel) -> super::Test<'_>) -> Result<Program, Error> {
     Ok(kernel(name, [64, 1, 1], |k| {
-        let (bits, degrees) = (k.read::<u32>("bits"), k.read::<u32>("degrees"));
+        let (bits, rows) = (k.read::<u32>("bits"), Rows::new(k));
         let (next, counts) = (k.mutable::<u32>("next"), k.atomic::<u32>("next_counts"));
         let test = test(k);
         let word = k.global_index();
@@ -207,7 +228,7 @@ pub(super) fn filter(name: &str, test: fn(&Kernel) -> super::Test<'_>) -> Result
         nodes(k, word, found, |node| {
             k.if_(test(node), || {
                 kept.set(kept.get() | k.lit(1u32) << (node & 31));
-                edges.set(edges.get() + degree(degrees, node));
+                edges.set(edges.get() + rows.degree(node));
             });
         });
         next.store(word, kept.get());

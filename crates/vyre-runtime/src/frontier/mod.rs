@@ -218,6 +218,8 @@ pub struct Engine<'g> {
     config: Config,
     /// The parts of the graph that are on the device, by name.
     resident: RefCell<FxHashMap<&'static str, Buffer>>,
+    /// The rows of outgoing edges, those lighter than a limit first in each.
+    split: RefCell<Option<(u32, Arguments<'static>)>>,
     /// The part of the budget that would be used if nothing was done about it.
     pressure_bps: u16,
     /// Nodes that have incoming edges: others are last in the order of degrees, and nobody reaches them.
@@ -251,9 +253,9 @@ impl<'g> Engine<'g> {
         };
         let (kernels, iterations) = (RefCell::default(), RefCell::default());
         let device = device.clone();
-        let resident = RefCell::default();
+        let (resident, split) = (RefCell::default(), RefCell::default());
         let reachable = graph.incoming().offsets.windows(2).filter(|row| row[0] != row[1]).count() as u32;
-        Ok(Engine { device, graph, config, resident, pressure_bps, reachable, parts, kernels, iterations })
+        Ok(Engine { device, graph, config, resident, split, pressure_bps, reachable, parts, kernels, iterations })
     }
 
     /// The device.
@@ -373,8 +375,8 @@ impl<'g> Engine<'g> {
                 let kernel = self.kernel(name, || kernels::push(name, step, false, lanes))?;
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let grid = Grid::Indirect(frontier.now.grid.clone());
-                batch.add(kernel, grid, push_objects(frontier), given);
-                self.count(&frontier.next, &mut batch)?;
+                batch.add(kernel, grid, push_objects(frontier), given.clone());
+                self.count(&frontier.next, &given, &mut batch)?;
                 self.submit(&batch)?;
             }
             Topology::MemoryConstrained => {
@@ -387,7 +389,7 @@ impl<'g> Engine<'g> {
                     batch.add(kernel.clone(), grid, push_objects(frontier), given.clone());
                     self.submit(&std::mem::take(&mut batch))?;
                 }
-                self.count(&frontier.next, &mut batch)?;
+                self.count(&frontier.next, &given, &mut batch)?;
                 self.submit(&batch)?;
             }
             Topology::DenseFrontier | Topology::FusedDense => {
@@ -400,8 +402,8 @@ impl<'g> Engine<'g> {
                 if explains {
                     objects.push(("next_counts", (&frontier.next.counts).into()));
                 }
-                batch.add(kernel, Grid::elements(self.reachable), objects, given);
-                self.count(&frontier.next, &mut batch)?;
+                batch.add(kernel, Grid::elements(self.reachable), objects, given.clone());
+                self.count(&frontier.next, &given, &mut batch)?;
                 self.submit(&batch)?;
             }
         }
@@ -603,6 +605,23 @@ impl<'g> Engine<'g> {
         Ok(rows)
     }
 
+    /// The rows of outgoing edges, split into those lighter than a limit, for which `first` is 0, and the others, for which it is 1.
+    pub(crate) fn split_rows(&self, limit: u32) -> Result<Arguments<'static>, Error> {
+        if let Some((of, rows)) = self.split.borrow().as_ref()
+            && *of == limit
+        {
+            return Ok(rows.clone());
+        }
+        let rows = self.graph.outgoing.split(limit);
+        let mut arguments: Arguments<'static> = vec![("stride", 2u32.into())];
+        for (name, words) in [("offsets", &rows.offsets), ("targets", &rows.targets), ("weights", &rows.weights)] {
+            let buffer = self.device.upload(Element::U32, bytemuck::cast_slice(words))?;
+            arguments.push((name, (&buffer).into()));
+        }
+        *self.split.borrow_mut() = Some((limit, arguments.clone()));
+        Ok(arguments)
+    }
+
     /// Makes sure that the queue has the nodes.
     fn queue(&self, frontier: &mut Frontier, batch: &mut Batch) -> Result<(), Error> {
         if !frontier.queued {
@@ -639,9 +658,12 @@ impl<'g> Engine<'g> {
         Ok(())
     }
 
-    fn count(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
+    /// Counts the nodes of a set, and the edges that a step follows from there.
+    fn count(&self, set: &Set, given: &Arguments<'_>, batch: &mut Batch) -> Result<(), Error> {
         let kernel = self.kernel("count", kernels::count)?;
-        let objects = vec![("bits", (&set.bits).into()), ("counts", (&set.counts).into())];
+        let mut objects: Arguments<'_> = vec![("bits", (&set.bits).into()), ("counts", (&set.counts).into())];
+        let rows = given.iter().filter(|(name, _)| ["offsets", "stride", "first"].contains(name));
+        objects.extend(rows.cloned());
         batch.add(kernel, Grid::elements(set.bits.len().div_ceil(kernels::COUNTED) * WORD), objects, Vec::new());
         Ok(())
     }
@@ -670,11 +692,26 @@ impl<'g> Engine<'g> {
         for Launch { kernel, grid, arguments } in &batch.launches {
             let mut arguments: Arguments<'_> =
                 arguments.iter().map(|(name, argument)| (name.as_str(), argument.clone())).collect();
+            // Rows are given to all programs of a step; a pull has others.
+            let pulls = kernel.program().memory_named("sliced").is_some();
+            let is_row = |name: &str| ["offsets", "stride", "first", "targets", "weights"].contains(&name);
+            let uses = |name: &str| !pulls && kernel.program().memory_named(name).is_some();
+            arguments.retain(|(name, _)| !is_row(name) || uses(name));
             let given: Vec<&str> = arguments.iter().map(|(name, _)| *name).collect();
-            let missing =
-                |memory: &&Memory| matches!(memory.space, Space::Storage(_)) && !given.contains(&memory.name.as_str());
+            let missing = |memory: &&Memory| !given.contains(&memory.name.as_str());
             for memory in kernel.program().memory.values().filter(missing) {
-                let pulls = kernel.program().memory_named("sliced").is_some();
+                // Where there is one kind of edges.
+                let whole = match memory.name.as_str() {
+                    "stride" => Some(1u32),
+                    "first" => Some(0),
+                    _ => None,
+                };
+                if let (Space::Uniform, Some(value)) = (memory.space, whole) {
+                    arguments.push((memory.name.as_str(), value.into()));
+                }
+                if !matches!(memory.space, Space::Storage(_)) {
+                    continue;
+                }
                 if let Some(buffer) = self.part(&memory.name, pulls)? {
                     arguments.push((memory.name.as_str(), (&buffer).into()));
                 }

@@ -80,6 +80,35 @@ impl Rows {
     }
 }
 
+impl Rows {
+    /// The same, with the edges of each row that are lighter than a limit before the others. Each row has two offsets: that of its light
+    /// edges, and that of the others.
+    pub(crate) fn split(&self, limit: u32) -> Rows {
+        let parts = in_parts(self.offsets.len() - 1, |nodes| {
+            let mut part = Rows::default();
+            for node in nodes {
+                let row = self.range(node as u32);
+                let light = self.weights[row.clone()].iter().filter(|weight| **weight < limit).count();
+                part.offsets.extend([row.start as u32, (row.start + light) as u32]);
+                for is_light in [true, false] {
+                    let of_kind = row.clone().filter(|at| (self.weights[*at] < limit) == is_light);
+                    part.targets.extend(of_kind.clone().map(|at| self.targets[at]));
+                    part.weights.extend(of_kind.map(|at| self.weights[at]));
+                }
+            }
+            part
+        });
+        let mut split = Rows::default();
+        for part in parts {
+            split.offsets.extend(part.offsets);
+            split.targets.extend(part.targets);
+            split.weights.extend(part.weights);
+        }
+        split.offsets.push(self.targets.len() as u32);
+        split
+    }
+}
+
 /// Rows of a slice have places for as many neighbours, so that lanes that have a row each load neighbouring words.
 pub(crate) const SLICE: u32 = 32;
 

@@ -1,7 +1,8 @@
 //! Shortest paths by weight: delta-stepping.
 //!
-//! Nodes that are closer than a limit are followed until none of them comes closer any more; those beyond wait in `far`. Then the limit moves
-//! to `delta` past the closest of these.
+//! Nodes that are closer than a limit are followed until none of them comes closer any more, along edges that are lighter than `delta`: others
+//! lead beyond the limit, and are followed once all of these nodes are where they stay. Nodes beyond wait in `far`. Then the limit moves to
+//! `delta` past the closest of these.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,7 +13,7 @@ use vyre_foundation::ir::{Element, Program};
 
 use super::{Graph, UNREACHED, wrong};
 use crate::Error;
-use crate::frontier::{Batch, Engine, Step, Test, Visitor, nodes};
+use crate::frontier::{Arguments, Batch, Engine, Step, Test, Visitor, nodes};
 
 /// The lengths of the shortest paths from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +22,8 @@ pub struct Sssp {
     pub distances: Vec<u32>,
 }
 
-const STEP: Step = Step { name: "sssp", visit, until_admitted: false };
+const LIGHT: Step = Step { name: "sssp_light", visit, until_admitted: false };
+const HEAVY: Step = Step { name: "sssp_heavy", visit: visit_beyond, until_admitted: false };
 
 fn visit(k: &build::Kernel) -> Visitor<'_> {
     let limit = k.uniform::<u32>("limit").load();
@@ -38,6 +40,33 @@ fn visit(k: &build::Kernel) -> Visitor<'_> {
         });
         closer & distance.lt(limit)
     })
+}
+
+fn visit_beyond(k: &build::Kernel) -> Visitor<'_> {
+    let weights = k.read::<u32>("weights");
+    let (distances, far) = (k.atomic::<u32>("distances"), k.atomic::<u32>("far"));
+    Visitor::new(move |edge| {
+        let distance = distances.load(edge.source) + weights.load(edge.index);
+        k.if_(distance.lt(distances.load(edge.target)), || {
+            distances.min(edge.target, distance);
+            far.or(edge.target >> 5, k.lit(1u32) << (edge.target & 31));
+        });
+        k.lit(false)
+    })
+}
+
+/// Adds the nodes of a frontier to a set.
+fn collect_kernel() -> Result<Program, Error> {
+    Ok(kernel("sssp_collect", [64, 1, 1], |k| {
+        let (bits, settled) = (k.read::<u32>("bits"), k.read_write::<u32>("settled"));
+        let word = k.global_index();
+        let found = bits.load(word);
+        k.if_(found.ne(0), || settled.store(word, settled.load(word) | found));
+    })?)
+}
+
+fn is_any(k: &build::Kernel) -> Test<'_> {
+    Box::new(move |_| k.lit(true))
 }
 
 /// Leaves out of `far` what has come closer than the limit, and finds the closest of the others.
@@ -91,30 +120,53 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffe
     let distances = engine.per_node(UNREACHED)?;
     distances.slice(source..source + 1)?.write(&0u32.to_le_bytes())?;
     let mut near = engine.frontier([source])?;
-    let far = engine.device().allocate(Element::U32, near.bits().len().into())?;
+    let [far, settled] = [0; 2].map(|_| engine.device().allocate(Element::U32, near.bits().len().into()));
+    let (far, settled) = (far?, settled?);
     let least = engine.device().allocate(Element::U32, 1)?;
-    let kernel = engine.kernel("sssp_least", least_kernel)?;
+    let (collect, find_least) =
+        (engine.kernel("sssp_collect", collect_kernel)?, engine.kernel("sssp_least", least_kernel)?);
+    // Without heavy edges, all are followed.
+    let is_split = graph.is_weighted() && delta <= heaviest;
+    let rows = if is_split { engine.split_rows(delta)? } else { Vec::new() };
     let mut limit = delta;
     loop {
+        let of_kind = |kind: u32, given: Arguments<'static>| {
+            let mut all = rows.clone();
+            all.push(("first", kind.into()));
+            all.extend(given);
+            all
+        };
         let given = |limit: u32| vec![("distances", (&distances).into()), ("limit", limit.into())];
         while !near.is_empty() {
-            engine.advance(&STEP, &mut near, &|_| {
+            let mut batch = Batch::default();
+            let objects = vec![("bits", near.bits().into()), ("settled", (&settled).into())];
+            batch.add(collect.clone(), Grid::elements(settled.len()), objects, Vec::new());
+            engine.submit(&batch)?;
+            engine.advance(&LIGHT, &mut near, &|_| {
                 let mut given = given(limit);
                 given.push(("far", (&far).into()));
-                given
+                of_kind(0, given)
             })?;
         }
+        if is_split {
+            engine.select("sssp_settled", is_any, &settled, &mut near, of_kind(1, Vec::new()))?;
+            engine.advance(&HEAVY, &mut near, &|_| {
+                of_kind(1, vec![("distances", (&distances).into()), ("far", (&far).into())])
+            })?;
+        }
+
         least.write(&UNREACHED.to_le_bytes())?;
         let mut batch = Batch::default();
+        batch.clear(&[&settled]);
         let objects = vec![("far", (&far).into()), ("least", (&least).into())];
-        batch.add(kernel.clone(), Grid::elements(far.len()), objects, given(limit));
+        batch.add(find_least.clone(), Grid::elements(far.len()), objects, given(limit));
         engine.submit(&batch)?;
         let closest = least.elements::<u32>()?[0];
         if closest == UNREACHED {
             return Ok(distances);
         }
         limit = closest.saturating_add(delta);
-        engine.select("sssp_near", is_near, &far, &mut near, given(limit))?;
+        engine.select("sssp_near", is_near, &far, &mut near, of_kind(0, given(limit)))?;
     }
 }
 
