@@ -5,6 +5,7 @@ use vyre_cpu::Cpu;
 use vyre_driver::{Device, Error, Oracle};
 use vyre_runtime::frontier::{Config, Engine, Needs, Topology};
 use vyre_runtime::graph::{self, Edge, Edges, Family, Graph};
+use vyre_runtime::megakernel::policy::Policy;
 use vyre_wgpu::Wgpu;
 
 fn graph(nodes: u32, list: &[(u32, u32)], symmetric: bool) -> Graph {
@@ -137,6 +138,17 @@ fn the_policy_decides() {
     // Half of all edges is never reached by a chain.
     let (_, chain) = graphs().into_iter().find(|(name, _)| *name == "a chain").unwrap();
     assert!(topologies(&device, &chain, Config::default()).iter().all(|step| *step == Topology::SparseFrontier));
+
+    // A ladder of layers is dense at each step.
+    let (layers, width) = (12, 100);
+    let between =
+        |layer: u32| (0..width * width).map(move |at| (layer * width + at / width, (layer + 1) * width + at % width));
+    let edges: Vec<(u32, u32)> = (0..layers - 1).flat_map(between).collect();
+    let ladder = graph(layers * width, &edges, true);
+    let policy = Policy { dense_frontier_threshold_bps: 7000, ..Config::default().policy };
+    let found = topologies(&device, &ladder, Config { policy, ..Config::default() });
+    assert_eq!(found[1..5], [Topology::DenseFrontier; 4]);
+    assert!(found[5..].iter().all(|step| *step == Topology::FusedDense) && found.len() == 9, "{found:?}");
 
     let engine = Engine::new(&device, &kron, Config { explains: true, ..Config::default() }, Needs::default()).unwrap();
     graph::pagerank(&engine, 0.0, 9).unwrap();

@@ -2,14 +2,38 @@
 //! delta-stepping, and triangles by merging the rows of a graph whose nodes are numbered by degree. They run on the threads of the pool that
 //! they are called in.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Barrier, Mutex, RwLock};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::{Mutex, RwLock};
 
 use rayon::prelude::*;
 use vyre_runtime::graph::{Graph, UNREACHED};
 
 /// Nodes that a task takes at a time.
 const CHUNK: usize = 1024;
+
+/// Where threads wait for each other awake: most of the time it is not long enough for a sleep.
+struct Barrier {
+    threads: usize,
+    arrived: AtomicUsize,
+}
+
+impl Barrier {
+    /// Whether this was the last to arrive.
+    fn wait(&self) -> bool {
+        let number = self.arrived.fetch_add(1, AcqRel);
+        let all = (number / self.threads + 1) * self.threads;
+        let mut turns = 0u32;
+        while self.arrived.load(Acquire) < all {
+            turns += 1;
+            // Whoever is waited for may need this processor.
+            if turns.is_multiple_of(10_000) {
+                std::thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+        number + 1 == all
+    }
+}
 
 fn atomics(count: usize, value: impl Fn(u32) -> u32 + Sync) -> Vec<AtomicU32> {
     (0..count as u32).map(|at| AtomicU32::new(value(at))).collect()
@@ -187,7 +211,7 @@ pub(crate) fn sssp(graph: &Graph, source: u32, delta: u32) -> Vec<u32> {
     let distances = atomics(graph.nodes() as usize, |_| UNREACHED);
     distances[source as usize].store(0, Relaxed);
     let threads = rayon::current_num_threads();
-    let barrier = Barrier::new(threads);
+    let barrier = Barrier { threads, arrived: AtomicUsize::new(0) };
     let shared = RwLock::new(vec![source]);
     let coming = Mutex::new(Vec::new());
     let (cursor, lowest, current) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
@@ -241,7 +265,7 @@ pub(crate) fn sssp(graph: &Graph, source: u32, delta: u32) -> Vec<u32> {
             }
             let next =
                 bins.iter().enumerate().skip(turn).find(|(_, bin)| !bin.is_empty()).map_or(usize::MAX, |(at, _)| at);
-            if barrier.wait().is_leader() {
+            if barrier.wait() {
                 lowest.store(usize::MAX, Relaxed);
                 cursor.store(0, Relaxed);
             }
@@ -252,7 +276,7 @@ pub(crate) fn sssp(graph: &Graph, source: u32, delta: u32) -> Vec<u32> {
             if let Some(bin) = bins.get_mut(turn) {
                 coming.lock().expect("nobody panics").append(bin);
             }
-            if barrier.wait().is_leader() {
+            if barrier.wait() {
                 *shared.write().expect("nobody panics") = std::mem::take(&mut *coming.lock().expect("nobody panics"));
                 current.store(turn, Relaxed);
             }

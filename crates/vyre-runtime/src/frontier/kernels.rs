@@ -157,6 +157,11 @@ impl<'k> Rows<'k> {
     }
 }
 
+/// Writes zeros.
+pub(super) fn empty() -> Result<Program, Error> {
+    Ok(kernel("empty", [64, 1, 1], |k| k.write::<u32>("words").store(k.global_index(), 0))?)
+}
+
 /// Words that a workgroup counts, with a lane for each bit.
 pub(super) const COUNTED: u32 = 8;
 

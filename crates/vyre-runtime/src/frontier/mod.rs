@@ -6,7 +6,7 @@
 //!   → topology sparse       edges are pushed from a queue to a queue
 //!              hybrid       from a queue to a bit for each node, of which a queue is made
 //!              dense        nodes look for edges that come from the frontier
-//!              fused dense  the same; PageRank makes several steps without a word to the host
+//!              fused dense  the same, several steps without a word to the host
 //!              memory-constrained   as hybrid, with a queue for as many nodes at a time as the plan of memory has room for
 //!   → Iteration  what was decided and why, and what it took
 //! ```
@@ -330,8 +330,8 @@ impl<'g> Engine<'g> {
         self.device.allocate(Element::U32, count.into())
     }
 
-    /// Follows the edges of a frontier, which becomes the set of the nodes that were admitted. `arguments` gives those of a step, by its
-    /// number.
+    /// Follows the edges of a frontier, which becomes the set of the nodes that were admitted: one step, or several if it has been dense for
+    /// some time. `arguments` gives those of a step, by its number.
     ///
     /// # Errors
     /// Arguments do not fit the step, or the device failed.
@@ -348,6 +348,7 @@ impl<'g> Engine<'g> {
         let decision = self.decide(step.until_admitted, nodes, edges, topology, dense)?;
         let topology = decision.topology;
         let (given, lanes) = (arguments(frontier.step), self.lanes());
+        let at_once = if topology == Topology::FusedDense { FUSED } else { 1 };
         let way = match topology {
             Topology::Empty => return Ok(()),
             Topology::SparseFrontier => "sparse",
@@ -397,19 +398,29 @@ impl<'g> Engine<'g> {
                 let kernel = self.kernel(name, || kernels::pull(name, step, explains))?;
                 let mut batch = Batch::default();
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
-                let mut objects: Arguments<'_> =
-                    vec![("bits", (&frontier.now.bits).into()), ("next", (&frontier.next.bits).into())];
-                if explains {
-                    objects.push(("next_counts", (&frontier.next.counts).into()));
+                for more in (0..at_once).rev() {
+                    let mut objects: Arguments<'_> =
+                        vec![("bits", (&frontier.now.bits).into()), ("next", (&frontier.next.bits).into())];
+                    if explains {
+                        objects.push(("next_counts", (&frontier.next.counts).into()));
+                    }
+                    let given = arguments(frontier.step);
+                    batch.add(kernel.clone(), Grid::elements(self.reachable), objects, given.clone());
+                    if more == 0 {
+                        self.count(&frontier.next, &given, &mut batch)?;
+                    } else {
+                        self.empty(&frontier.now, &mut batch)?;
+                        std::mem::swap(&mut frontier.now, &mut frontier.next);
+                        frontier.step += 1;
+                    }
                 }
-                batch.add(kernel, Grid::elements(self.reachable), objects, given.clone());
-                self.count(&frontier.next, &given, &mut batch)?;
                 self.submit(&batch)?;
             }
         }
         let [nodes, edges, trips] = frontier.next.counted()?;
         let examined = match topology {
-            Topology::DenseFrontier | Topology::FusedDense => trips,
+            Topology::DenseFrontier => trips,
+            Topology::FusedDense => trips + frontier.now.counted()?[2],
             _ => frontier.edges,
         };
         let is_dense = matches!(topology, Topology::DenseFrontier | Topology::FusedDense);
@@ -658,6 +669,15 @@ impl<'g> Engine<'g> {
         Ok(())
     }
 
+    /// Leaves nothing in a set, before what is launched next.
+    fn empty(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
+        let kernel = self.kernel("empty", kernels::empty)?;
+        for words in [&set.bits, &set.counts] {
+            batch.add(kernel.clone(), Grid::elements(words.len()), vec![("words", words.into())], Vec::new());
+        }
+        Ok(())
+    }
+
     /// Counts the nodes of a set, and the edges that a step follows from there.
     fn count(&self, set: &Set, given: &Arguments<'_>, batch: &mut Batch) -> Result<(), Error> {
         let kernel = self.kernel("count", kernels::count)?;
@@ -729,6 +749,9 @@ impl<'g> Engine<'g> {
         Ok(())
     }
 }
+
+/// Dense steps that are made at once, once a frontier has been dense for some time.
+const FUSED: u32 = 2;
 
 /// What pushes of a frontier are given.
 fn push_objects(frontier: &Frontier) -> Arguments<'static> {
