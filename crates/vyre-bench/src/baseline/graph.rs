@@ -26,7 +26,7 @@ impl Barrier {
         while self.arrived.load(Acquire) < all {
             turns += 1;
             // Whoever is waited for may need this processor.
-            if turns.is_multiple_of(10_000) {
+            if turns.is_multiple_of(1000) {
                 std::thread::yield_now();
             }
             std::hint::spin_loop();

@@ -29,7 +29,7 @@ use vyre_foundation::launch::{Limits, Outcome};
 use vyre_foundation::validate;
 
 use crate::Error;
-use crate::graph::Graph;
+use crate::graph::{Graph, UNREACHED};
 use crate::megakernel::policy::{Policy, Request};
 use kernels::WORD;
 
@@ -566,7 +566,7 @@ impl<'g> Engine<'g> {
     /// A part of the graph, which is on the device once somebody asks for it. Without weights, each edge weighs 1.
     fn part(&self, name: &str, pulls: bool) -> Result<Option<Buffer>, Error> {
         let name = match name {
-            "offsets" | "degrees" => "offsets",
+            "offsets" => "offsets",
             "targets" => "targets",
             "incoming_offsets" => "incoming_offsets",
             "incoming_targets" => "incoming_targets",
@@ -605,6 +605,35 @@ impl<'g> Engine<'g> {
                 Ok(self.resident.borrow().get(name).cloned())
             }
         }
+    }
+
+    /// The nodes in the order of slices, the slices with these places instead of nodes, and for each place one part of as many as edges
+    /// leave the node.
+    pub(crate) fn by_degree(&self) -> Result<[Buffer; 3], Error> {
+        const NAMES: [&str; 3] = ["order", "ranked", "portions"];
+        if !self.resident.borrow().contains_key("ranked") {
+            let slices = self.graph.incoming().sliced()?;
+            let mut places = vec![0; slices.order.len()];
+            (0..).zip(&slices.order).for_each(|(place, node): (u32, _)| places[*node as usize] = place);
+            let place = |node: &u32| places.get(*node as usize).copied().unwrap_or(UNREACHED);
+            let ranked: Vec<u32> = slices.targets.iter().map(place).collect();
+            let portion = |node: &u32| match self.graph.outgoing.of(*node).len() {
+                0 => 0.0,
+                degree => 1.0 / degree as f32,
+            };
+            let portions: Vec<f32> = slices.order.iter().map(portion).collect();
+            for (name, element, bytes) in [
+                ("order", Element::U32, bytemuck::cast_slice(&slices.order)),
+                ("starts", Element::U32, bytemuck::cast_slice(&slices.starts)),
+                ("ranked", Element::U32, bytemuck::cast_slice(&ranked)),
+                ("portions", Element::F32, bytemuck::cast_slice(&portions)),
+            ] {
+                let buffer = self.device.upload(element, bytes)?;
+                self.resident.borrow_mut().insert(name, buffer);
+            }
+        }
+        let resident = self.resident.borrow();
+        Ok(NAMES.map(|name| resident[name].clone()))
     }
 
     /// The rows of incoming edges, for programs that would get those of outgoing ones.

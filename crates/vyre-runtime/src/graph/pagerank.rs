@@ -1,4 +1,7 @@
 //! PageRank.
+//!
+//! Nodes are numbered by their place in the order of degrees: what many of them need is then close together, and each workgroup writes what
+//! follows what another one has written.
 
 use vyre_driver::{Buffer, Grid};
 use vyre_foundation::build::kernel;
@@ -28,22 +31,18 @@ const FUSED: u32 = 4;
 /// A rank from the `shares` of others, and the share that goes on from here.
 fn iterate() -> Result<Program, Error> {
     Ok(kernel("pagerank", [SLICE, 1, 1], |k| {
-        let (degrees, shares) = (k.read::<u32>("degrees"), k.read::<f32>("shares"));
+        let (portions, shares) = (k.read::<f32>("portions"), k.read::<f32>("shares"));
         let [next, changes] = ["next", "changes"].map(|name| k.mutable::<f32>(name));
         let ranks = k.read_write::<f32>("ranks");
         let least = k.uniform::<f32>("least").load();
-        let (at, order) = (k.global_index(), k.read::<u32>("order"));
+        let at = k.global_index();
         let sum = k.var(0.0f32);
         // What stands where a row has ended is no node, and what is outside of `shares` is 0.
         slice(k, |_, source| sum.set(sum.get() + shares.load(source)));
-        k.if_(at.lt(order.len()), || {
-            let node = order.load(at);
-            let (old, rank) = (ranks.load(node), least + sum.get() * DAMPING);
-            let degree = degrees.load(node + 1) - degrees.load(node);
-            ranks.store(node, rank);
-            changes.store(node, (rank - old).abs());
-            next.store(node, degree.eq(0).select(0.0f32, rank / degree.cast::<f32>()));
-        });
+        let (old, rank) = (ranks.load(at), least + sum.get() * DAMPING);
+        ranks.store(at, rank);
+        changes.store(at, (rank - old).abs());
+        next.store(at, rank * portions.load(at));
     })?)
 }
 
@@ -65,12 +64,10 @@ pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRa
     let (graph, device) = (engine.graph(), engine.device());
     let nodes = graph.nodes();
     let start = 1.0 / nodes as f32;
-    let shares = (0..nodes).map(|node| match graph.outgoing.of(node).len() {
-        0 => 0.0,
-        degree => start / degree as f32,
-    });
     let upload = |floats: &[f32]| device.upload(Element::F32, bytemuck::cast_slice(floats));
-    let mut shares = upload(&shares.collect::<Vec<f32>>())?;
+    let [order, sliced, portions] = engine.by_degree()?;
+    let of_start: Vec<f32> = portions.elements::<f32>()?.iter().map(|portion| start * portion).collect();
+    let mut shares = upload(&of_start)?;
     let ranks = upload(&vec![start; nodes as usize])?;
     let mut next = device.allocate(Element::F32, nodes.into())?;
     let changes = device.allocate(Element::F32, nodes.into())?;
@@ -85,6 +82,8 @@ pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRa
         let mut batch = Batch::default();
         for sums in &sums[..at_once as usize] {
             let objects = vec![
+                ("sliced", (&sliced).into()),
+                ("portions", (&portions).into()),
                 ("shares", (&shares).into()),
                 ("next", (&next).into()),
                 ("ranks", (&ranks).into()),
@@ -103,7 +102,11 @@ pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRa
         previous = Some(decision.topology);
         engine.record(&decision, u64::from(graph.edges()) * u64::from(at_once));
     }
-    Ok(PageRank { ranks: ranks.elements()?, iterations, change })
+    let (found, mut ranks) = (ranks.elements::<f32>()?, vec![0.0; nodes as usize]);
+    for (node, rank) in order.elements::<u32>()?.iter().zip(&found) {
+        ranks[*node as usize] = *rank;
+    }
+    Ok(PageRank { ranks, iterations, change })
 }
 
 impl PageRank {
