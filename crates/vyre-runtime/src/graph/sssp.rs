@@ -34,8 +34,9 @@ fn visit(k: &build::Kernel) -> Visitor<'_> {
         let closer = distance.lt(distances.load(edge.target));
         k.if_(closer, || {
             distances.min(edge.target, distance);
-            k.if_(distance.ge(limit), || {
-                far.or(edge.target >> 5, k.lit(1u32) << (edge.target & 31));
+            let (word, mask) = (edge.target >> 5, k.lit(1u32) << (edge.target & 31));
+            k.if_(distance.ge(limit) & (far.load(word) & mask).eq(0), || {
+                far.or(word, mask);
             });
         });
         closer & distance.lt(limit)
@@ -49,7 +50,10 @@ fn visit_beyond(k: &build::Kernel) -> Visitor<'_> {
         let distance = distances.load(edge.source) + weights.load(edge.index);
         k.if_(distance.lt(distances.load(edge.target)), || {
             distances.min(edge.target, distance);
-            far.or(edge.target >> 5, k.lit(1u32) << (edge.target & 31));
+            let (word, mask) = (edge.target >> 5, k.lit(1u32) << (edge.target & 31));
+            k.if_((far.load(word) & mask).eq(0), || {
+                far.or(word, mask);
+            });
         });
         k.lit(false)
     })
@@ -116,7 +120,7 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffe
     }
     let degree = (graph.edges() / graph.nodes().max(1)).max(1);
     // A step costs something however few nodes it has, so that following some edges twice is better than many steps.
-    let delta = delta.unwrap_or(heaviest.saturating_mul(4) / degree).max(1);
+    let delta = delta.unwrap_or(heaviest.saturating_mul(2) / degree).max(1);
     let distances = engine.per_node(UNREACHED)?;
     distances.slice(source..source + 1)?.write(&0u32.to_le_bytes())?;
     let mut near = engine.frontier([source])?;
