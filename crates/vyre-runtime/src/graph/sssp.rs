@@ -22,8 +22,11 @@ pub struct Sssp {
     pub distances: Vec<u32>,
 }
 
-const LIGHT: Step = Step { name: "sssp_light", visit, until_admitted: false };
-const HEAVY: Step = Step { name: "sssp_heavy", visit: visit_beyond, until_admitted: false };
+const STEP: Step = Step { name: "sssp", visit, until_admitted: false };
+
+/// Kinds of edges, by the place of their offset.
+const LIGHT: u32 = 0;
+const HEAVY: u32 = 1;
 
 fn visit(k: &build::Kernel) -> Visitor<'_> {
     let limit = k.uniform::<u32>("limit").load();
@@ -40,22 +43,6 @@ fn visit(k: &build::Kernel) -> Visitor<'_> {
             });
         });
         closer & distance.lt(limit)
-    })
-}
-
-fn visit_beyond(k: &build::Kernel) -> Visitor<'_> {
-    let weights = k.read::<u32>("weights");
-    let (distances, far) = (k.atomic::<u32>("distances"), k.atomic::<u32>("far"));
-    Visitor::new(move |edge| {
-        let distance = distances.load(edge.source) + weights.load(edge.index);
-        k.if_(distance.lt(distances.load(edge.target)), || {
-            distances.min(edge.target, distance);
-            let (word, mask) = (edge.target >> 5, k.lit(1u32) << (edge.target & 31));
-            k.if_((far.load(word) & mask).eq(0), || {
-                far.or(word, mask);
-            });
-        });
-        k.lit(false)
     })
 }
 
@@ -141,27 +128,35 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffe
             all
         };
         let given = |limit: u32| vec![("distances", (&distances).into()), ("limit", limit.into())];
-        while !near.is_empty() {
+        let step = |kind| {
+            let mut given = given(limit);
+            given.push(("far", (&far).into()));
+            of_kind(kind, given)
+        };
+        loop {
+            while !near.is_empty() {
+                let mut batch = Batch::default();
+                let objects = vec![("bits", near.bits().into()), ("settled", (&settled).into())];
+                batch.add(collect.clone(), Grid::elements(settled.len()), objects, Vec::new());
+                engine.submit(&batch)?;
+                engine.advance(&STEP, &mut near, &|_| step(LIGHT))?;
+            }
+            if !is_split {
+                break;
+            }
+            engine.select("sssp_settled", is_any, &settled, &mut near, of_kind(HEAVY, Vec::new()))?;
+            engine.advance(&STEP, &mut near, &|_| step(HEAVY))?;
             let mut batch = Batch::default();
-            let objects = vec![("bits", near.bits().into()), ("settled", (&settled).into())];
-            batch.add(collect.clone(), Grid::elements(settled.len()), objects, Vec::new());
+            batch.clear(&[&settled]);
             engine.submit(&batch)?;
-            engine.advance(&LIGHT, &mut near, &|_| {
-                let mut given = given(limit);
-                given.push(("far", (&far).into()));
-                of_kind(0, given)
-            })?;
-        }
-        if is_split {
-            engine.select("sssp_settled", is_any, &settled, &mut near, of_kind(1, Vec::new()))?;
-            engine.advance(&HEAVY, &mut near, &|_| {
-                of_kind(1, vec![("distances", (&distances).into()), ("far", (&far).into())])
-            })?;
+            // A sum may be rounded to less than the limit.
+            if near.is_empty() {
+                break;
+            }
         }
 
         least.write(&UNREACHED.to_le_bytes())?;
         let mut batch = Batch::default();
-        batch.clear(&[&settled]);
         let objects = vec![("far", (&far).into()), ("least", (&least).into())];
         batch.add(find_least.clone(), Grid::elements(far.len()), objects, given(limit));
         engine.submit(&batch)?;
@@ -170,7 +165,7 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffe
             return Ok(distances);
         }
         limit = closest.saturating_add(delta);
-        engine.select("sssp_near", is_near, &far, &mut near, of_kind(0, given(limit)))?;
+        engine.select("sssp_near", is_near, &far, &mut near, of_kind(LIGHT, given(limit)))?;
     }
 }
 
