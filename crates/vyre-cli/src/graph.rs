@@ -9,7 +9,8 @@ use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Access, Element, Memory, Op, Program, Space, Span};
 use vyre_foundation::{Validated, validate};
 use vyre_runtime::frontier::{Config, Engine, Iteration, Needs};
-use vyre_runtime::graph::{self, Edges, Family, Graph, UNREACHED};
+use vyre_runtime::graph::sssp::Distances;
+use vyre_runtime::graph::{self, Edges, Family, Graph, UNREACHED, Weights};
 
 use crate::devices;
 use crate::error::Error;
@@ -31,8 +32,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NODE", default_value_t = 0)]
     source: u32,
     /// How far apart nodes may be that sssp follows at once; it follows from the weights otherwise
-    #[arg(long, value_name = "N")]
-    delta: Option<u32>,
+    #[arg(long, value_name = "X")]
+    delta: Option<f32>,
     /// pagerank is done when ranks change by no more than this, all together
     #[arg(long, value_name = "X", default_value_t = 1e-4)]
     tolerance: f64,
@@ -76,11 +77,11 @@ Files:
   NAME.mtx        Matrix Market
   NAME.sg, .wsg   rows of a graph, as the GAP benchmark suite writes them
   anything else   a line for each edge: SOURCE TARGET [WEIGHT]
-Texts may also end in .gz.
+Texts may also end in .gz. Weights are not negative.
 
 Results:
   bfs             parents, depths (u32; 4294967295 where nothing is reached)
-  sssp            distances (u32; 4294967295 where nothing is reached)
+  sssp            distances (u32; 4294967295 where nothing is reached; f32 and inf if weights are real)
   pagerank        ranks (f32)
   cc              labels (u32), the lowest node of each component
   tc              none but the number of triangles";
@@ -117,7 +118,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     if args.source >= nodes {
         return Err(Error::Source { source_node: args.source, nodes });
     }
-    let interface = interface(args.algorithm, nodes)?;
+    let interface = interface(args.algorithm, &graph)?;
     let mut zeros = Inputs::default();
     zeros.complete(&interface)?;
     // What cannot be written is found before anything runs.
@@ -209,9 +210,10 @@ impl Algorithm {
     }
 
     /// Its results that have an element for each node.
-    fn results(self) -> &'static [(&'static str, Element)] {
+    fn results(self, weights: Weights) -> &'static [(&'static str, Element)] {
         match self {
             Algorithm::Bfs => &[("parents", Element::U32), ("depths", Element::U32)],
+            Algorithm::Sssp if weights == Weights::Real => &[("distances", Element::F32)],
             Algorithm::Sssp => &[("distances", Element::U32)],
             Algorithm::Pagerank => &[("ranks", Element::F32)],
             Algorithm::Cc => &[("labels", Element::U32)],
@@ -243,10 +245,20 @@ impl Algorithm {
                 if args.verify {
                     found.verify(graph, args.source)?;
                 }
-                let reached = found.distances.iter().filter(|distance| **distance != UNREACHED);
-                let (count, most) = (reached.clone().count(), reached.max().copied().unwrap_or(0));
+                let (count, most, words) = match found.distances {
+                    Distances::Whole(distances) => {
+                        let reached = distances.iter().filter(|distance| **distance != UNREACHED);
+                        (reached.clone().count(), reached.max().unwrap_or(&0).to_string(), distances)
+                    }
+                    Distances::Real(distances) => {
+                        let reached = distances.iter().filter(|distance| distance.is_finite());
+                        let most = reached.clone().copied().fold(0.0, f32::max);
+                        let bits = distances.iter().map(|distance| distance.to_bits()).collect();
+                        (reached.count(), most.to_string(), bits)
+                    }
+                };
                 let line = format!("{count} nodes reached from {}, at most {most} away", args.source);
-                Ok(Found { line, elapsed, results: vec![words("distances", &found.distances)] })
+                Ok(Found { line, elapsed, results: vec![self::words("distances", &words)] })
             }
             Algorithm::Pagerank => {
                 let found = graph::pagerank(engine, args.tolerance, args.iterations)?;
@@ -285,14 +297,14 @@ fn words(name: &'static str, words: &[u32]) -> (&'static str, Vec<u8>) {
 }
 
 /// The algorithm as a program whose objects are the results, so that these are written and shown like those of any other.
-fn interface(algorithm: Algorithm, nodes: u32) -> Result<Validated<Program>, Error> {
+fn interface(algorithm: Algorithm, graph: &Graph) -> Result<Validated<Program>, Error> {
     let mut program = Program::new(algorithm.name(), [1; 3]);
-    for (name, element) in algorithm.results() {
+    for (name, element) in algorithm.results(graph.weights()) {
         program.memory.push(Memory {
             name: (*name).into(),
             space: Space::Storage(Access::Write),
             element: *element,
-            length: Some(nodes),
+            length: Some(graph.nodes()),
             atomic: false,
             default: None,
             span: Span::NONE,

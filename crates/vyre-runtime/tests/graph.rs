@@ -4,13 +4,15 @@
 use vyre_cpu::Cpu;
 use vyre_driver::{Device, Error, Oracle};
 use vyre_runtime::frontier::{Config, Engine, Needs, Topology};
-use vyre_runtime::graph::{self, Edge, Edges, Family, Graph};
+use vyre_runtime::graph::sssp::Distances;
+use vyre_runtime::graph::{self, Edge, Edges, Family, Graph, Weights};
 use vyre_runtime::megakernel::policy::Policy;
 use vyre_wgpu::Wgpu;
 
 fn graph(nodes: u32, list: &[(u32, u32)], symmetric: bool) -> Graph {
     let edge = |(at, &(source, target)): (usize, &(u32, u32))| Edge { source, target, weight: at as u32 * 7 % 31 };
-    Graph::new(&Edges { nodes, list: list.iter().enumerate().map(edge).collect(), weighted: true, symmetric }).unwrap()
+    Graph::new(&Edges { nodes, list: list.iter().enumerate().map(edge).collect(), weights: Weights::Whole, symmetric })
+        .unwrap()
 }
 
 /// Small graphs of all sorts, by name.
@@ -22,6 +24,9 @@ fn graphs() -> Vec<(&'static str, Graph)> {
     let random = |family, scale, factor| Graph::new(&Edges::generate(family, scale, factor, 3).unwrap()).unwrap();
     let mut directed = Edges::generate(Family::Kronecker, 8, 4, 5).unwrap();
     directed.symmetric = false;
+    let mut real = directed.clone();
+    real.weights = Weights::Real;
+    real.list.iter_mut().for_each(|edge| edge.weight = (edge.weight as f32 / 7.0 - 0.14).max(0.0).to_bits());
     vec![
         ("empty", graph(0, &[], true)),
         ("one node", graph(1, &[], true)),
@@ -33,6 +38,7 @@ fn graphs() -> Vec<(&'static str, Graph)> {
         ("kron:8", random(Family::Kronecker, 8, 8)),
         ("urand:8", random(Family::Uniform, 8, 4)),
         ("directed", Graph::new(&directed).unwrap()),
+        ("real weights", Graph::new(&real).unwrap()),
     ]
 }
 
@@ -88,11 +94,35 @@ fn breadth_first_search() {
 #[test]
 fn shortest_paths() {
     everywhere(|engine| {
-        for (source, delta) in sources(engine).zip([None, Some(40)]) {
+        for (source, delta) in sources(engine).zip([None, Some(40.0)]) {
             graph::sssp(engine, source, delta)?.verify(engine.graph(), source)?;
         }
         Ok(())
     });
+}
+
+#[test]
+fn real_lengths() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    let run = |weights: [f32; 2], delta| {
+        let edge = |(source, weight): (u32, f32)| Edge { source, target: source + 1, weight: weight.to_bits() };
+        let list = (0..).zip(weights).map(edge).collect();
+        let graph = Graph::new(&Edges { nodes: 4, list, weights: Weights::Real, symmetric: false }).unwrap();
+        let engine = Engine::new(&device, &graph, Config::default(), Needs::default()).unwrap();
+        let found = graph::sssp(&engine, 0, delta)?;
+        found.verify(&graph, 0)?;
+        Ok::<_, Error>(found.distances)
+    };
+    assert_eq!(run([0.5, 0.25], None).unwrap(), Distances::Real(vec![0.0, 0.5, 0.75, f32::INFINITY]));
+    // A delta that is nothing beside the weights, or no number, still leads to the end.
+    for delta in [f32::MIN_POSITIVE, -1.0, f32::NAN, f32::INFINITY] {
+        let expected = Distances::Real(vec![0.0, 1e30, 1e30, f32::INFINITY]);
+        assert_eq!(run([1e30, 1.0], Some(delta)).unwrap(), expected);
+    }
+    // Paths are finite, so that an infinite one means that there is none.
+    for weight in [f32::MAX, f32::INFINITY, f32::NAN, -1.0] {
+        assert_eq!(run([weight, 1.0], None).unwrap_err().code(), "D019");
+    }
 }
 
 #[test]

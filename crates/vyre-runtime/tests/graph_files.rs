@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use vyre_runtime::Error;
-use vyre_runtime::graph::{Edge, Edges, Family, Graph};
+use vyre_runtime::graph::{Edge, Edges, Family, Graph, Weights};
 
 /// A file that is removed again.
 struct File(PathBuf);
@@ -38,7 +38,7 @@ fn fails(name: &str, bytes: &[u8], expected_line: Option<u64>, expected: &str) {
 
 fn edges(nodes: u32, list: &[(u32, u32)], symmetric: bool) -> Edges {
     let edge = |&(source, target): &(u32, u32)| Edge { source, target, weight: 1 };
-    Edges { nodes, list: list.iter().map(edge).collect(), weighted: false, symmetric }
+    Edges { nodes, list: list.iter().map(edge).collect(), weights: Weights::None, symmetric }
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn edge_lists() {
     fails("f.el", b"0 1\n0 4294967296\n", Some(2), "`4294967296` is not a node");
     fails("g.el", b"0 1 2\n0 2\n", Some(2), "the weight is missing");
     fails("h.el", b"0 1 2 3\n", Some(1), "more than three");
-    fails("i.el", b"0 1 0.5\n", Some(1), "whole numbers");
+    fails("i.el", b"0 1 0.5\n1 2 -1\n", Some(2), "`-1` is not a weight: they are numbers from 0 on");
     fails("j.el", b"\x00\xff\n", Some(1), "two nodes");
     // Parts of a file are read at once.
     let mut long = "12 13\n".repeat(10_000);
@@ -78,12 +78,13 @@ fn matrix_market() {
     assert_eq!((graph.nodes(), graph.edges()), (4, 4));
     assert_eq!((&graph.outgoing.targets, &graph.outgoing.weights), (&vec![1, 0, 3, 2], &vec![5, 5, 6, 6]));
     let real = read("b.mtx", b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2 3.0\n");
-    assert_eq!(real.outgoing.weights, [3]);
+    assert_eq!((real.weights(), real.outgoing.weights), (Weights::Real, vec![3f32.to_bits()]));
 
     let fails = |rest: &str, line, expected| fails("c.mtx", format!("{header}{rest}").as_bytes(), line, expected);
     fails("4 4\n", Some(4), "three numbers");
     fails("4 4 1\n0 1 1\n", Some(5), "`0` is not a node: they are 1 to");
     fails("4 4 1\n1 2\n", Some(5), "the weight is missing");
+    fails("4 4 1\n1 2 0.5\n", Some(5), "whole numbers");
     fails("4 4 1\n1 5 1\n", None, "(1, 5) is outside");
     fails("4 4 2\n1 2 1\n", None, "line 4 announces 2 entries, but there are 1");
     fails("99999999999 4 1\n", Some(4), "more than");
@@ -96,6 +97,21 @@ fn matrix_market() {
 
 fn super_fails(text: &str, expected: &str) {
     fails("d.mtx", text.as_bytes(), Some(1), expected);
+}
+
+#[test]
+fn real_weights() {
+    let graph = read("real.el", b"0 1 2\n0 2 .25\n0 2 1e-3\n0 3 -0.0\n0 4 1e-40\n0 5 3000000000\n");
+    let expected = [2.0, 1e-3, 0.0, 0.0, 3e9];
+    assert_eq!(graph.weights(), Weights::Real);
+    assert_eq!(graph.outgoing.weights, expected.map(f32::to_bits), "what may be 0 on a device is 0");
+    let both = graph.symmetric().unwrap();
+    assert_eq!((both.weights(), both.edges()), (Weights::Real, 10));
+    let header = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 2 0.5\n";
+    for weight in ["-0.5", "nan", "inf", "1e39", "-inf", "0,5", "x"] {
+        let reason = format!("`{weight}` is not a weight: they are numbers from 0 on");
+        fails("real.mtx", format!("{header}2 1 {weight}\n").as_bytes(), Some(4), &reason);
+    }
 }
 
 /// As GAP writes it.

@@ -1,6 +1,6 @@
 //! Random graphs, distributed as those of the GAP benchmark suite.
 
-use super::{Edge, Edges, in_parts};
+use super::{Edge, Edges, Weights, in_parts};
 use crate::Error;
 
 /// A kind of random graph.
@@ -45,7 +45,7 @@ impl Edges {
             let first = part.start.div_ceil(BLOCK)..part.end.div_ceil(BLOCK);
             first.flat_map(block).collect::<Vec<Edge>>()
         });
-        Ok(Edges { nodes, list: parts.concat(), weighted: true, symmetric: true })
+        Ok(Edges { nodes, list: parts.concat(), weights: Weights::Whole, symmetric: true })
     }
 }
 

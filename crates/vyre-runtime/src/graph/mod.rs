@@ -8,7 +8,7 @@
 //!   → verify         by other means, on the host
 //! ```
 //!
-//! Nodes are numbers from 0 on, weights are whole numbers. A graph has less than 2³¹ nodes and 2³² edges.
+//! Nodes are numbers from 0 on, weights are whole or real numbers that are not negative. A graph has less than 2³¹ nodes and 2³² edges.
 
 pub mod bfs;
 pub mod components;
@@ -40,8 +40,31 @@ pub struct Edge {
     pub source: u32,
     /// Where it ends.
     pub target: u32,
-    /// What it costs to follow it.
+    /// What it costs to follow it: a number, or the bits of an `f32`, as [`Weights`] says.
     pub weight: u32,
+}
+
+/// What the weights of edges are. None is negative, so bits of real ones are in the order of their values, and code that only compares
+/// need not know which they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Weights {
+    /// There are none: each edge counts 1.
+    #[default]
+    None,
+    /// `u32`.
+    Whole,
+    /// The bits of an `f32`, which is finite.
+    Real,
+}
+
+impl Weights {
+    /// The sum of two weights, or of lengths of paths.
+    pub fn sum(self, a: u32, b: u32) -> u32 {
+        match self {
+            Weights::None | Weights::Whole => a.saturating_add(b),
+            Weights::Real => (f32::from_bits(a) + f32::from_bits(b)).to_bits(),
+        }
+    }
 }
 
 /// A list of edges, in any order; some may be there several times.
@@ -51,8 +74,8 @@ pub struct Edges {
     pub nodes: u32,
     /// The edges. They use no other nodes.
     pub list: Vec<Edge>,
-    /// Whether weights mean something.
-    pub weighted: bool,
+    /// What weights mean.
+    pub weights: Weights,
     /// Whether each edge can be followed both ways.
     pub symmetric: bool,
 }
@@ -166,6 +189,7 @@ pub struct Graph {
     pub outgoing: Rows,
     /// Where edges come from, if that is not the same.
     incoming: Option<Rows>,
+    weights: Weights,
 }
 
 impl Graph {
@@ -189,9 +213,14 @@ impl Graph {
         self.incoming.is_none()
     }
 
+    /// What the weights of edges are.
+    pub fn weights(&self) -> Weights {
+        self.weights
+    }
+
     /// Whether edges have weights.
     pub fn is_weighted(&self) -> bool {
-        !self.outgoing.weights.is_empty()
+        self.weights != Weights::None
     }
 
     /// The same graph with edges that can be followed both ways.
@@ -202,15 +231,15 @@ impl Graph {
         if self.is_symmetric() {
             return Ok(self);
         }
-        let (rows, weighted) = (&self.outgoing, self.is_weighted());
+        let (rows, weights) = (&self.outgoing, self.weights);
         let row = |source: u32| {
             rows.range(source).map(move |at| {
-                let weight = if weighted { rows.weights[at] } else { 1 };
+                let weight = rows.weights.get(at).copied().unwrap_or(1);
                 Edge { source, target: rows.targets[at], weight }
             })
         };
         let list = (0..self.nodes()).flat_map(row).collect();
-        Graph::new(&Edges { nodes: self.nodes(), list, weighted, symmetric: true })
+        Graph::new(&Edges { nodes: self.nodes(), list, weights, symmetric: true })
     }
 
     /// Makes rows of edges, on all cores. Of several edges between the same nodes, the lightest one stays.
@@ -225,7 +254,7 @@ impl Graph {
         let incoming = if edges.symmetric { None } else { Some(rows(edges, false, true)) };
         // A list that names both directions of every edge is symmetric, whatever it says of itself.
         let incoming = incoming.filter(|incoming| *incoming != outgoing);
-        Ok(Graph { outgoing, incoming })
+        Ok(Graph { outgoing, incoming, weights: edges.weights })
     }
 }
 
@@ -292,7 +321,7 @@ fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Rows {
             row.dedup_by_key(|entry| *entry >> 32);
             lengths.push(row.len() as u32);
             targets.extend(row.iter().map(|entry| (entry >> 32) as u32));
-            if edges.weighted {
+            if edges.weights != Weights::None {
                 weights.extend(row.iter().map(|entry| *entry as u32));
             }
         }

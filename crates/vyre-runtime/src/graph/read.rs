@@ -6,11 +6,12 @@
 //! | `.sg`, `.wsg` | rows of a graph as the GAP benchmark suite writes them; `.wsg` has weights |
 //! | anything else | an edge list as of SNAP: `SOURCE TARGET [WEIGHT]` on each line, `#` and `%` begin comments |
 //!
+//! Weights of a `real` matrix are real numbers. Those of a list are whole numbers if all of them are at most 2147483647, and else real ones.
 //! Texts may also end in `.gz`, if the feature `gz` is on. Nothing is guessed: a line that does not fit is an error with its number.
 
 use std::path::Path;
 
-use super::{Edge, Edges, Graph, Rows, in_parts};
+use super::{Edge, Edges, Graph, Rows, Weights, in_parts};
 use crate::Error;
 
 impl Graph {
@@ -58,13 +59,17 @@ struct Style {
     first: u32,
     /// The numbers of a line: without a weight, or with one. `None` accepts both.
     weighted: Option<bool>,
+    /// Weights are real numbers.
+    real: bool,
 }
 
 /// An edge list of SNAP.
 fn list(bytes: &[u8]) -> Result<Edges, Fault> {
-    let (list, weighted) = entries(bytes, 1, Style { first: 0, weighted: None })?;
+    let read = |real| entries(bytes, 1, Style { first: 0, weighted: None, real });
+    // The first weight that is not whole ends the first attempt, so that the second one costs little where it helps.
+    let (list, weights) = read(false).or_else(|_| read(true))?;
     let nodes = list.iter().map(|edge| edge.source.max(edge.target) + 1).max().unwrap_or(0);
-    Ok(Edges { nodes, list, weighted, symmetric: false })
+    Ok(Edges { nodes, list, weights, symmetric: false })
 }
 
 /// Matrix Market: a header, comments, the size, and an entry on each line.
@@ -86,9 +91,10 @@ fn matrix(bytes: &[u8]) -> Result<Edges, Fault> {
     if layout != "coordinate" {
         return fault(1, "the matrix is dense, not a list of coordinates");
     }
-    let weighted = match field {
-        "pattern" => false,
-        "integer" | "real" => true,
+    let weights = match field {
+        "pattern" => Weights::None,
+        "integer" => Weights::Whole,
+        "real" => Weights::Real,
         _ => return fault(1, "the values are neither `pattern` nor `integer` nor `real`"),
     };
     let symmetric = match symmetry {
@@ -111,7 +117,8 @@ fn matrix(bytes: &[u8]) -> Result<Edges, Fault> {
     if nodes > i32::MAX as u64 {
         return fault(at, "there are more than 2147483647 nodes");
     }
-    let (list, _) = entries(entry_text, at + 1, Style { first: 1, weighted: Some(weighted) })?;
+    let style = Style { first: 1, weighted: Some(weights != Weights::None), real: weights == Weights::Real };
+    let (list, _) = entries(entry_text, at + 1, style)?;
     if let Some(outside) = list.iter().find(|edge| u64::from(edge.source.max(edge.target)) >= nodes) {
         let entry = (outside.source + 1, outside.target + 1);
         return Err((None, format!("the entry {entry:?} is outside of {height} rows and {width} columns")));
@@ -119,11 +126,11 @@ fn matrix(bytes: &[u8]) -> Result<Edges, Fault> {
     if list.len() as u64 != count {
         return Err((None, format!("line {at} announces {count} entries, but there are {}", list.len())));
     }
-    Ok(Edges { nodes: nodes as u32, list, weighted, symmetric })
+    Ok(Edges { nodes: nodes as u32, list, weights, symmetric })
 }
 
-/// The edges of all lines, read on all cores, and whether they have weights.
-fn entries(bytes: &[u8], first_line: u64, style: Style) -> Result<(Vec<Edge>, bool), Fault> {
+/// The edges of all lines, read on all cores, and what their weights are.
+fn entries(bytes: &[u8], first_line: u64, style: Style) -> Result<(Vec<Edge>, Weights), Fault> {
     let parts = in_parts(bytes.len(), |part| {
         // A line belongs to the part in which it begins.
         let begin = |at: usize| match at.checked_sub(1) {
@@ -157,7 +164,12 @@ fn entries(bytes: &[u8], first_line: u64, style: Style) -> Result<(Vec<Edge>, bo
         weighted = weighted.or(found);
         if all.is_empty() { all = edges } else { all.extend(edges) }
     }
-    Ok((all, weighted.unwrap_or(false)))
+    let weights = match weighted {
+        None | Some(false) => Weights::None,
+        Some(true) if style.real => Weights::Real,
+        Some(true) => Weights::Whole,
+    };
+    Ok((all, weights))
 }
 
 fn split_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -191,8 +203,9 @@ fn entry(line: &[u8], style: &mut Style) -> Result<Option<Edge>, String> {
     }
     let weight = match weight {
         None => 1,
-        Some(word) => whole(word).ok_or_else(|| {
-            format!("`{}` is not a weight: they are whole numbers, 0 to 2147483647", String::from_utf8_lossy(word))
+        Some(word) => if style.real { real(word) } else { whole(word) }.ok_or_else(|| {
+            let they_are = if style.real { "numbers from 0 on" } else { "whole numbers, 0 to 2147483647" };
+            format!("`{}` is not a weight: they are {they_are}", String::from_utf8_lossy(word))
         })?,
     };
     Ok(Some(Edge { source, target, weight }))
@@ -204,14 +217,15 @@ fn number(word: &[u8]) -> Option<u64> {
     word.iter().try_fold(0, digit)
 }
 
-/// A weight, which files of real numbers write with a point.
 fn whole(word: &[u8]) -> Option<u32> {
-    let fits = |number: &u64| *number <= i32::MAX as u64;
-    let real = || {
-        let real: f64 = std::str::from_utf8(word).ok()?.parse().ok()?;
-        (real >= 0.0 && real.fract() == 0.0 && real < 1e18).then_some(real as u64)
-    };
-    number(word).or_else(real).filter(fits).map(|number| number as u32)
+    number(word).filter(|number| *number <= i32::MAX as u64).map(|number| number as u32)
+}
+
+/// The bits of a real number. What devices may take for 0 is 0, and so is −0; then their sums are the same everywhere.
+fn real(word: &[u8]) -> Option<u32> {
+    let real: f32 = std::str::from_utf8(word).ok()?.parse().ok()?;
+    let real = if real.is_subnormal() { 0.0 } else { real };
+    (real >= 0.0 && real.is_finite()).then_some((real + 0.0).to_bits())
 }
 
 /// What GAP's `converter` writes: whether it is directed, the numbers of edges and nodes, where rows begin, neighbours; and the same for
@@ -232,7 +246,7 @@ fn serialized(bytes: &[u8], weighted: bool) -> Result<Graph, String> {
     if !rest.is_empty() {
         return Err(format!("{} bytes follow its end", rest.len()));
     }
-    Ok(Graph { outgoing, incoming })
+    Ok(Graph { outgoing, incoming, weights: if weighted { Weights::Whole } else { Weights::None } })
 }
 
 fn serialized_rows(rest: &mut &[u8], nodes: u64, edges: u64, weighted: bool) -> Result<Rows, String> {

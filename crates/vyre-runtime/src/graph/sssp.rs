@@ -6,34 +6,57 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fmt::Display;
 
 use vyre_driver::{Buffer, Grid};
 use vyre_foundation::build::{self, kernel};
 use vyre_foundation::ir::{Element, Program};
 
-use super::{Graph, UNREACHED, wrong};
+use super::{Graph, UNREACHED, Weights, wrong};
 use crate::Error;
 use crate::frontier::{Arguments, Batch, Engine, Step, Test, Visitor, nodes};
 
 /// The lengths of the shortest paths from a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Sssp {
     /// For each node.
-    pub distances: Vec<u32>,
+    pub distances: Distances,
 }
 
-const STEP: Step = Step { name: "sssp", visit, until_admitted: false };
+/// Lengths of paths, of the type that weights have.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Distances {
+    /// [`UNREACHED`] where there is no path.
+    Whole(Vec<u32>),
+    /// Infinity where there is no path: paths that are there are finite.
+    Real(Vec<f32>),
+}
+
+impl Distances {
+    fn new(weights: Weights, words: Vec<u32>) -> Distances {
+        let real = |word| if word == UNREACHED { f32::INFINITY } else { f32::from_bits(word) };
+        match weights {
+            Weights::None | Weights::Whole => Distances::Whole(words),
+            Weights::Real => Distances::Real(words.into_iter().map(real).collect()),
+        }
+    }
+}
+
+const STEP: Step = Step { name: "sssp", visit: visit::<false>, until_admitted: false };
+const REAL_STEP: Step = Step { name: "sssp_real", visit: visit::<true>, until_admitted: false };
 
 /// Kinds of edges, by the place of their offset.
 const LIGHT: u32 = 0;
 const HEAVY: u32 = 1;
 
-fn visit(k: &build::Kernel) -> Visitor<'_> {
+fn visit<const REAL: bool>(k: &build::Kernel) -> Visitor<'_> {
     let limit = k.uniform::<u32>("limit").load();
     let weights = k.read::<u32>("weights");
     let (distances, far) = (k.atomic::<u32>("distances"), k.atomic::<u32>("far"));
     Visitor::new(move |edge| {
-        let distance = distances.load(edge.source) + weights.load(edge.index);
+        let (before, weight) = (distances.load(edge.source), weights.load(edge.index));
+        let distance =
+            if REAL { (before.bitcast::<f32>() + weight.bitcast::<f32>()).bitcast::<u32>() } else { before + weight };
         let closer = distance.lt(distances.load(edge.target));
         k.if_(closer, || {
             distances.min(edge.target, distance);
@@ -87,27 +110,41 @@ fn is_near(k: &build::Kernel) -> Test<'_> {
 }
 
 /// Finds the shortest paths from a node, which is one of the graph. `delta` is how far apart nodes may be that are followed at once; without
-/// it, it follows from the weights.
+/// it, it follows from the weights. Sums of real numbers are rounded, edge by edge from the source on.
 ///
 /// # Errors
 /// There is not enough memory, paths may be too long to be counted, or the device failed.
-pub fn sssp(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Sssp, Error> {
-    Ok(Sssp { distances: run(engine, source, delta)?.elements()? })
+pub fn sssp(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Sssp, Error> {
+    let words = run(engine, source, delta)?.elements()?;
+    Ok(Sssp { distances: Distances::new(engine.graph().weights(), words) })
 }
 
-/// The same, and leaves the distances on the device.
+/// The same, and leaves the distances on the device; real ones as bits, with [`UNREACHED`] where there is no path.
 ///
 /// # Errors
 /// As for [`sssp`].
-pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffer, Error> {
+pub fn run(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Buffer, Error> {
     let graph = engine.graph();
+    let weights = graph.weights();
     let heaviest = graph.outgoing.weights.iter().max().copied().unwrap_or(1);
-    if u64::from(heaviest) * u64::from(graph.nodes()) >= UNREACHED.into() {
-        return Err(Error::Overflow { field: "lengths of paths" });
-    }
     let degree = (graph.edges() / graph.nodes().max(1)).max(1);
     // A step costs something however few nodes it has, so that following some edges twice is better than many steps.
-    let delta = delta.unwrap_or(heaviest.saturating_mul(2) / degree).max(1);
+    let (longest, limit, delta) = match weights {
+        Weights::None | Weights::Whole => {
+            let delta = delta.map_or(heaviest.saturating_mul(2) / degree, |delta| delta as u32);
+            (f64::from(heaviest) * f64::from(graph.nodes()), f64::from(UNREACHED), delta.max(1))
+        }
+        Weights::Real => {
+            // Bits of what is no weight are above those of infinity.
+            let heaviest = f32::from_bits(heaviest.min(f32::INFINITY.to_bits()));
+            let delta = delta.unwrap_or(heaviest * 2.0 / degree as f32).max(f32::MIN_POSITIVE);
+            // Rounding a sum at most doubles what an edge adds to it.
+            (2.0 * f64::from(heaviest) * f64::from(graph.nodes()), f64::from(f32::MAX), delta.to_bits())
+        }
+    };
+    if longest >= limit {
+        return Err(Error::Overflow { field: "lengths of paths" });
+    }
     let distances = engine.per_node(UNREACHED)?;
     distances.slice(source..source + 1)?.write(&0u32.to_le_bytes())?;
     let mut near = engine.frontier([source])?;
@@ -119,6 +156,7 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffe
     // Without heavy edges, all are followed.
     let is_split = graph.is_weighted() && delta <= heaviest;
     let rows = if is_split { engine.split_rows(delta)? } else { Vec::new() };
+    let step = if weights == Weights::Real { &REAL_STEP } else { &STEP };
     let mut limit = delta;
     loop {
         let of_kind = |kind: u32, given: Arguments<'static>| {
@@ -128,7 +166,7 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffe
             all
         };
         let given = |limit: u32| vec![("distances", (&distances).into()), ("limit", limit.into())];
-        let step = |kind| {
+        let following = |kind| {
             let mut given = given(limit);
             given.push(("far", (&far).into()));
             of_kind(kind, given)
@@ -139,13 +177,13 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffe
                 let objects = vec![("bits", near.bits().into()), ("settled", (&settled).into())];
                 batch.add(collect.clone(), Grid::elements(settled.len()), objects, Vec::new());
                 engine.submit(&batch)?;
-                engine.advance(&STEP, &mut near, &|_| step(LIGHT))?;
+                engine.advance(step, &mut near, &|_| following(LIGHT))?;
             }
             if !is_split {
                 break;
             }
             engine.select("sssp_settled", is_any, &settled, &mut near, of_kind(HEAVY, Vec::new()))?;
-            engine.advance(&STEP, &mut near, &|_| step(HEAVY))?;
+            engine.advance(step, &mut near, &|_| following(HEAVY))?;
             let mut batch = Batch::default();
             batch.clear(&[&settled]);
             engine.submit(&batch)?;
@@ -164,18 +202,20 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<u32>) -> Result<Buffe
         if closest == UNREACHED {
             return Ok(distances);
         }
-        limit = closest.saturating_add(delta);
+        // A real number that is added may be too small to matter, and the closest would not be followed then.
+        limit = weights.sum(closest, delta).max(closest + 1);
         engine.select("sssp_near", is_near, &far, &mut near, of_kind(LIGHT, given(limit)))?;
     }
 }
 
 impl Sssp {
-    /// Compares with what Dijkstra's algorithm finds.
+    /// Compares with what Dijkstra's algorithm finds. Rounded sums have to be the same: rounding keeps the order of numbers, so that going
+    /// on from the shorter of two paths is never longer, and the least length does not depend on the order in which paths are found.
     ///
     /// # Errors
     /// [`Error::WrongResult`] names the first node with another distance.
     pub fn verify(&self, graph: &Graph, source: u32) -> Result<(), Error> {
-        let mut distances = vec![u64::MAX; graph.nodes() as usize];
+        let mut distances = vec![UNREACHED; graph.nodes() as usize];
         let mut heap = BinaryHeap::from([Reverse((0, source))]);
         distances[source as usize] = 0;
         while let Some(Reverse((distance, node))) = heap.pop() {
@@ -184,19 +224,27 @@ impl Sssp {
             }
             for at in graph.outgoing.range(node) {
                 let next = graph.outgoing.targets[at];
-                let through = distance + u64::from(graph.outgoing.weights.get(at).copied().unwrap_or(1));
+                let weight = graph.outgoing.weights.get(at).copied().unwrap_or(1);
+                let through = graph.weights().sum(distance, weight);
                 if through < distances[next as usize] {
                     distances[next as usize] = through;
                     heap.push(Reverse((through, next)));
                 }
             }
         }
-        for (node, (&found, &expected)) in (0..).zip(self.distances.iter().zip(&distances)) {
-            let expected = u32::try_from(expected).unwrap_or(UNREACHED);
-            if found != expected {
-                return wrong("sssp", node, format!("its distance is {found} instead of {expected}"));
-            }
+        match (&self.distances, &Distances::new(graph.weights(), distances)) {
+            (Distances::Whole(found), Distances::Whole(expected)) => compare(found, expected),
+            (Distances::Real(found), Distances::Real(expected)) => compare(found, expected),
+            _ => wrong("sssp", source, "the weights of the graph are of another type than its distance".into()),
         }
-        Ok(())
     }
+}
+
+fn compare<T: PartialEq + Display>(found: &[T], expected: &[T]) -> Result<(), Error> {
+    for (node, (found, expected)) in (0..).zip(found.iter().zip(expected)) {
+        if found != expected {
+            return wrong("sssp", node, format!("its distance is {found} instead of {expected}"));
+        }
+    }
+    Ok(())
 }
