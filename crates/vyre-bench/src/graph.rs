@@ -7,7 +7,7 @@ use vyre_driver::{Device, Error};
 use vyre_runtime::frontier::{Config, Engine, Needs, Topology};
 use vyre_runtime::graph::{self as ours, Edges, Family, Graph, UNREACHED};
 
-use crate::baseline::graph as expert;
+use crate::baseline::{Pinned, graph as expert};
 use crate::line::{Contender, Line, Report};
 
 /// Iterations of PageRank for each measurement.
@@ -26,6 +26,8 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
         let graph = Graph::new(&Edges::generate(family, scale, 16, 27_491_095)?)?;
         let others = Others::new(&graph);
         for threads in [2, 1] {
+            // The crate `graph` asks nobody how many threads it may have.
+            let _pinned = (threads == 1).then(Pinned::here);
             measure(report, name, &graph, &others, threads)?;
         }
     }

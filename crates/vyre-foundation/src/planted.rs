@@ -137,6 +137,10 @@ bugs! {
         MergedLiteral,
         /// Loads move out of an arm past stores before them.
         HoistedLoad,
+        /// An atomic `or` is left out if any of its bits is there.
+        AnyBitIsThere,
+        /// An atomic that was done before is left out although the element was changed since.
+        RepeatedAtomic,
     }
     Oracle {
         /// Exclusive scans are inclusive.

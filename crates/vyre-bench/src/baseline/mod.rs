@@ -12,10 +12,12 @@ pub(crate) mod graph;
 mod huge;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
+mod pinned;
 pub(crate) mod plain;
 pub(crate) mod raw;
 
 pub(crate) use huge::Huge;
+pub(crate) use pinned::Pinned;
 
 /// The vectors of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,6 +26,7 @@ use vyre_driver::{Argument, Buffer, Device, DeviceKind, Dispatch, Grid, Submissi
 use vyre_foundation::build::{self, Val};
 use vyre_foundation::ir::{Element, Memory, Program, Space};
 use vyre_foundation::launch::{Limits, Outcome};
+use vyre_foundation::optimizer::Profile;
 use vyre_foundation::validate;
 
 use crate::Error;
@@ -252,7 +253,7 @@ impl<'g> Engine<'g> {
             false => std::iter::once(0..words).collect(),
         };
         let (kernels, iterations) = (RefCell::default(), RefCell::default());
-        let device = device.clone();
+        let device = device.with_profile(Profile::Dataflow);
         let (resident, split) = (RefCell::default(), RefCell::default());
         let reachable = graph.incoming().offsets.windows(2).filter(|row| row[0] != row[1]).count() as u32;
         Ok(Engine { device, graph, config, resident, split, pressure_bps, reachable, parts, kernels, iterations })
@@ -831,5 +832,51 @@ impl Batch {
     ) {
         let arguments = objects.into_iter().chain(given).map(|(name, argument)| (name.to_owned(), argument)).collect();
         self.launches.push(Launch { kernel, grid, arguments });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vyre_cpu::Cpu;
+    use vyre_foundation::ir::Op;
+    use vyre_foundation::optimizer::Reason;
+
+    use super::*;
+    use crate::graph::{self, Edges, Family};
+
+    /// Whether every atomic on an object stands behind a test of what is there.
+    fn looks_first(program: &Program, name: &str) -> bool {
+        let (object, _) = program.memory.iter().find(|(_, memory)| memory.name == name).expect("it is declared");
+        let on_object = |id: &_| program.insts[*id].op.memory() == Some(object);
+        let mut atomics = program
+            .blocks
+            .values()
+            .filter(|block| block.insts.iter().any(|id| on_object(id) && program.insts[*id].op.atomic().is_some()));
+        let loads = program.insts.values().filter(|inst| inst.op == Op::Load(object)).count();
+        loads > 0 && atomics.all(|block| block.insts.len() == 2)
+    }
+
+    #[test]
+    fn whether_an_atomic_changes_anything_is_looked_at_by_a_pass() {
+        let graph = Graph::new(&Edges::generate(Family::Kronecker, 6, 4, 1).unwrap()).unwrap();
+        let device = Device::open(&Cpu::default()).unwrap();
+        for (topology, way) in [(Topology::SparseFrontier, "sparse"), (Topology::HybridFrontier, "hybrid")] {
+            let config = Config { fixed: Some(topology), ..Config::default() };
+            let engine = Engine::new(&device, &graph, config, Needs::default()).unwrap();
+            graph::bfs(&engine, 0).unwrap();
+            graph::sssp(&engine, 0, None).unwrap();
+            for (step, objects) in [("bfs", &["next"][..]), ("sssp", &["next", "distances", "far"])] {
+                let kernel = engine.kernel(&format!("{step}_{way}"), || unreachable!("it was used")).unwrap();
+                let compilation = kernel.compilation();
+                let is_pass = |name: &str| name == "deduplicate_frontiers";
+                let decision = compilation.decisions.iter().find(|decision| is_pass(decision.metadata.name)).unwrap();
+                assert_eq!(decision.reason, Reason::ProgramShape);
+                let report = compilation.report.as_ref().unwrap();
+                assert!(report.metrics.iter().any(|metric| is_pass(metric.pass) && metric.changed()));
+                for object in objects {
+                    assert!(looks_first(kernel.program(), object), "{object} of {step}_{way}");
+                }
+            }
+        }
     }
 }

@@ -57,13 +57,9 @@ fn visit<const REAL: bool>(k: &build::Kernel) -> Visitor<'_> {
         let (before, weight) = (distances.load(edge.source), weights.load(edge.index));
         let distance =
             if REAL { (before.bitcast::<f32>() + weight.bitcast::<f32>()).bitcast::<u32>() } else { before + weight };
-        let closer = distance.lt(distances.load(edge.target));
-        k.if_(closer, || {
-            distances.min(edge.target, distance);
-            let (word, mask) = (edge.target >> 5, k.lit(1u32) << (edge.target & 31));
-            k.if_(distance.ge(limit) & (far.load(word) & mask).eq(0), || {
-                far.or(word, mask);
-            });
+        let closer = distance.lt(distances.min(edge.target, distance));
+        k.if_(closer & distance.ge(limit), || {
+            far.or(edge.target >> 5, k.lit(1u32) << (edge.target & 31));
         });
         closer & distance.lt(limit)
     })

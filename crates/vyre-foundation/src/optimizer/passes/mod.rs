@@ -2,6 +2,7 @@
 
 mod aggregate_atomics;
 mod canonicalize;
+mod deduplicate_frontiers;
 mod eliminate_barriers;
 mod eliminate_conditions;
 mod eliminate_dead_code;
@@ -49,6 +50,7 @@ pub const ALL: &[&Pass] = &[
     &specialize::PASS,
     &eliminate_dead_code::PASS,
     &eliminate_dead_objects::PASS,
+    &deduplicate_frontiers::PASS,
     &merge_arms::PASS,
     &hoist_prologues::PASS,
 ];

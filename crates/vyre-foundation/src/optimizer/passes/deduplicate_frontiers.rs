@@ -1,0 +1,207 @@
+//! Leaves out atomics that change nothing.
+//!
+//! In programs over frontiers many edges lead to one node, and whoever comes after the first finds the bit set and the distance short.
+//! An atomic `or`, `and`, `min` or `max` of an element that already is what it would become is a read-modify-write only by name, and keeps
+//! all others from the cache line. So the element is loaded, and the atomic is executed only if it would change it.
+//!
+//! Atomics are relaxed, and so are loads of an atomic object. One that changes nothing can stand anywhere in the order of changes of its element
+//! without anybody noticing; it may as well stand right behind the change that the load saw, and what it gives is what was loaded.
+//! Outside of its object a load gives 0, and an atomic does nothing and gives 0, so it makes no difference there whether it is executed.
+//!
+//! Of two atomics of a block that do the same to one element, with nothing between them that looks at it, the second changes
+//! nothing, and goes if nobody takes its result.
+//!
+//! An atomic is left alone where a branch around it, in the same trip of its loop, has looked at the element, as it has after this pass; and
+//! where a workgroup has agreed on an operand before, because then there is only one in each.
+
+use rustc_hash::FxHashSet;
+
+use crate::analysis::{Analyses, Effects, Structure, Uniformity, Uses};
+use crate::ir::{Access, BlockId, Def, Inst, InstId, Literal, MemId, Op, Program, Space, Type, ValueId};
+use crate::optimizer::edit::{Place, Renaming, branch_on, make, reachable_blocks};
+use crate::optimizer::{Boundary, Family, Metadata, Pass, Phase};
+use crate::planted::{self, Bug};
+use crate::validate::limits;
+
+pub(super) const PASS: Pass = Pass {
+    metadata: Metadata {
+        boundary: Boundary::DomainSpecific,
+        ..Metadata::new("deduplicate_frontiers", Phase::Dataflow, Family::Dataflow)
+    },
+    speculative: true,
+    run,
+};
+
+/// Values that a condition is computed from that are looked at, so that the search stays linear.
+const LOOKED_AT: usize = 64;
+
+fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
+    let (structure, effects) = (analyses.structure(program), analyses.effects(program));
+    let (uniformity, uses) = (analyses.uniformity(program), analyses.uses(program));
+    let mut renaming = Renaming::default();
+    let mut changed = false;
+    for block in reachable_blocks(program) {
+        changed |= drop_repeated(program, &effects, &uses, block);
+        // There must be room for one more `if`.
+        if structure.depth(block) as usize >= limits::NESTING {
+            continue;
+        }
+        let insts = std::mem::take(&mut program.blocks[block].insts);
+        let mut rewritten = Vec::with_capacity(insts.len());
+        for id in insts {
+            let inst = &program.insts[id];
+            let is_open = |&object: &MemId| {
+                !has_agreed(program, &uniformity, inst)
+                    && !is_guarded(program, &structure, block, object, inst.operands[0])
+            };
+            match target(program, inst).filter(is_open) {
+                Some(object) => {
+                    guard(program, id, object, &uses, &mut rewritten, &mut renaming);
+                    changed = true;
+                }
+                None => rewritten.push(id),
+            }
+        }
+        program.blocks[block].insts = rewritten;
+    }
+    renaming.apply(program);
+    changed
+}
+
+/// The object of an atomic that does the same if it is done twice, if it is in storage.
+fn target(program: &Program, inst: &Inst) -> Option<MemId> {
+    let (Op::AtomicOr(object) | Op::AtomicAnd(object) | Op::AtomicMin(object) | Op::AtomicMax(object)) = inst.op else {
+        return None;
+    };
+    (program.memory[object].space == Space::Storage(Access::ReadWrite)).then_some(object)
+}
+
+/// Drops atomics of a block that have just been done.
+fn drop_repeated(program: &mut Program, effects: &Effects, uses: &Uses, block: BlockId) -> bool {
+    let mut insts = std::mem::take(&mut program.blocks[block].insts);
+    let before = insts.len();
+    // Those that nothing has looked at since.
+    let mut done: Vec<(MemId, InstId)> = Vec::new();
+    insts.retain(|&id| {
+        let (inst, summary) = (&program.insts[id], effects.inst(id));
+        let found = target(program, inst);
+        let is_like = |&(_, earlier): &(MemId, InstId)| {
+            let earlier = &program.insts[earlier];
+            earlier.op == inst.op && earlier.operands == inst.operands
+        };
+        let unused = inst.results.iter().all(|&result| uses.is_unused(result));
+        if found.is_some() && unused && done.iter().any(is_like) {
+            return false;
+        }
+        // A loop may wait for what others do, and a barrier shows it.
+        let waits = summary.collective || summary.loops;
+        let writes = |object| summary.writes.contains(object) && !planted::is(Bug::RepeatedAtomic);
+        done.retain(|&(object, _)| !waits && !writes(object) && !summary.reads.contains(object));
+        done.extend(found.map(|object| (object, id)));
+        true
+    });
+    let changed = insts.len() < before;
+    program.blocks[block].insts = insts;
+    changed
+}
+
+/// Whether a workgroup has put together what an atomic does to one element.
+fn has_agreed(program: &Program, uniformity: &Uniformity, inst: &Inst) -> bool {
+    let Def::Result(operand, _) = program.values[inst.operands[1]].def else { return false };
+    let together = program.insts[operand].op.memory().map(|object| program.memory[object].space);
+    uniformity.is_uniform(inst.operands[0]) && together == Some(Space::Workgroup)
+}
+
+/// Whether a branch around a block, within the innermost loop, depends on what is at a place of an object.
+fn is_guarded(program: &Program, structure: &Structure, mut block: BlockId, object: MemId, index: ValueId) -> bool {
+    let place = Place::of(program, index);
+    while let Some(owner) = structure.owner(block) {
+        let inst = &program.insts[owner];
+        match inst.op {
+            Op::Loop => return false,
+            Op::If | Op::Switch(_) if depends(program, inst.operands[0], object, place) => return true,
+            _ => {}
+        }
+        match structure.place(owner) {
+            Some(around) => block = around,
+            None => return false,
+        }
+    }
+    false
+}
+
+/// Whether a value is computed from what is at a place of an object.
+fn depends(program: &Program, value: ValueId, object: MemId, place: Place) -> bool {
+    let (mut pending, mut seen) = (vec![value], FxHashSet::default());
+    while let Some(value) = pending.pop() {
+        let Def::Result(id, position) = program.values[value].def else { continue };
+        if seen.len() >= LOOKED_AT || !seen.insert(value) {
+            continue;
+        }
+        let inst = &program.insts[id];
+        if inst.op.memory() == Some(object)
+            && !matches!(inst.op, Op::Length(_))
+            && Place::of(program, inst.operands[0]) == place
+        {
+            return true;
+        }
+        if inst.op.memory().is_none() {
+            pending.extend_from_slice(&inst.operands);
+        }
+        if inst.op != Op::Loop {
+            // What an arm gives.
+            let ends = inst.blocks.iter().filter_map(|&arm| program.blocks[arm].insts.last());
+            pending.extend(ends.filter_map(|&end| program.insts[end].operands.get(position as usize)));
+        }
+    }
+    false
+}
+
+/// Appends what replaces an atomic: a load, a test, and the atomic in a branch.
+fn guard(
+    program: &mut Program,
+    id: InstId,
+    object: MemId,
+    uses: &Uses,
+    into: &mut Vec<InstId>,
+    renaming: &mut Renaming,
+) {
+    let Inst { op, operands, results, span, .. } = program.insts[id].clone();
+    let (index, given) = (operands[0], operands[1]);
+    let ty = program.ty(given);
+    let mut compute = |program: &mut Program, op, operands: &[ValueId], ty| {
+        let (inst, value) = make(program, op, operands, ty, span);
+        into.push(inst);
+        value
+    };
+    let found = compute(program, Op::Load(object), &[index], ty);
+    let changes = match op {
+        Op::AtomicMin(_) => compute(program, Op::Lt, &[given, found], Type::Bool),
+        Op::AtomicMax(_) => compute(program, Op::Gt, &[given, found], Type::Bool),
+        _ => {
+            let common = compute(program, Op::And, &[found, given], ty);
+            match op {
+                Op::AtomicAnd(_) => compute(program, Op::Ne, &[common, found], Type::Bool),
+                _ if planted::is(Bug::AnyBitIsThere) => {
+                    let zero = program.literal(Literal::zero(ty));
+                    compute(program, Op::Eq, &[common, zero], Type::Bool)
+                }
+                _ => compute(program, Op::Ne, &[common, given], Type::Bool),
+            }
+        }
+    };
+    if uses.is_unused(results[0]) {
+        let branch = branch_on(program, changes, span, |program, block| program.blocks[block].insts.push(id));
+        into.push(branch);
+        return;
+    }
+    let (then, otherwise) = (program.block(), program.block());
+    let atomic = program.push(then, op, operands, &[ty], [], span);
+    let old = program.insts[atomic].results[0];
+    for (block, value) in [(then, old), (otherwise, found)] {
+        program.push(block, Op::Yield, [value], &[], [], span);
+    }
+    let branch = program.make(Op::If, [changes], &[ty], [then, otherwise], span);
+    into.push(branch);
+    renaming.replace(results[0], program.insts[branch].results[0]);
+}
