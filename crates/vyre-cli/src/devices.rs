@@ -31,7 +31,7 @@ pub(crate) fn warn_of_damage(registry: &Registry) {
     problems.unwrap_or_default().iter().for_each(warn);
 }
 
-fn warn(problem: &vyre_driver::Error) {
+pub(crate) fn warn(problem: &vyre_driver::Error) {
     let _ = writeln!(std::io::stderr(), "warning[{}]: {problem}\n  = help: {}", problem.code(), problem.help());
 }
 

@@ -4,13 +4,16 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
+use vyre_driver::Registry;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Access, Element, Memory, Op, Program, Space, Span};
 use vyre_foundation::{Validated, validate};
 use vyre_runtime::frontier::{Config, Engine, Iteration, Needs};
+use vyre_runtime::graph::cache::{self, Cache, Found};
 use vyre_runtime::graph::sssp::Distances;
-use vyre_runtime::graph::{self, Edges, Family, Graph, UNREACHED, Weights};
+use vyre_runtime::graph::{self, Edges, Family, Graph, Progress, UNREACHED, Weights};
 
 use crate::devices;
 use crate::error::Error;
@@ -49,6 +52,9 @@ pub(crate) struct Args {
     /// Let every edge be followed both ways
     #[arg(long)]
     symmetric: bool,
+    /// Build the graph even if it was built before, and do not keep it
+    #[arg(long)]
+    no_cache: bool,
     /// The most device memory that may be used
     #[arg(long, value_name = "BYTES")]
     budget: Option<u64>,
@@ -101,7 +107,7 @@ enum Algorithm {
 }
 
 /// What came out: a line about it, and the results by name.
-struct Found {
+struct Outcome {
     line: String,
     elapsed: Duration,
     results: Vec<(&'static str, Vec<u8>)>,
@@ -109,10 +115,7 @@ struct Found {
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let started = Instant::now();
-    let mut graph = graph(args)?;
-    if args.symmetric {
-        graph = graph.symmetric()?;
-    }
+    let (graph, kept) = watched(|| graph(args))?;
     let built = started.elapsed();
     let (nodes, edges) = (graph.nodes(), graph.edges());
     if args.source >= nodes {
@@ -148,6 +151,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
             "nodes": nodes,
             "edges": edges,
             "built_ns": built.as_nanos() as u64,
+            "from_cache": kept,
             "elapsed_ns": elapsed.as_nanos() as u64,
             "result": found.line,
             "verified": args.verify,
@@ -156,7 +160,8 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         return writeln!(stdout, "{object}").map_err(Error::Stdout);
     }
     let mut show = || {
-        writeln!(stdout, "{nodes} nodes, {edges} edges, ready after {:.1} ms", milliseconds(built))?;
+        let from = if kept { ", from the cache" } else { "" };
+        writeln!(stdout, "{nodes} nodes, {edges} edges, ready after {:.1} ms{from}", milliseconds(built))?;
         if args.explain {
             explain(&iterations, stdout)?;
         }
@@ -174,16 +179,61 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     show_results(&outputs.printed, &inputs, stdout)
 }
 
-/// The graph that is named.
-fn graph(args: &Args) -> Result<Graph, Error> {
+/// Shows how far a graph is, on a terminal, if it takes longer than one would like to wait in the dark.
+fn watched<R>(build: impl FnOnce() -> R) -> R {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let (bar, started) = (ProgressBar::hidden(), Instant::now());
+    if let Ok(style) = ProgressStyle::with_template("{msg:10} {wide_bar} {percent:>3} %") {
+        bar.set_style(style);
+    }
+    let shown = bar.clone();
+    let watch = move |progress: Progress| {
+        if shown.is_hidden() && started.elapsed() > PATIENCE {
+            shown.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        shown.set_length(progress.all);
+        shown.set_position(progress.done);
+        shown.set_message(progress.stage);
+    };
+    let built = graph::watched(watch, build);
+    bar.finish_and_clear();
+    built
+}
+
+/// The graph that is named, and whether it was in the cache.
+fn graph(args: &Args) -> Result<(Graph, bool), Error> {
     let family = match args.graph.split_once(':') {
         Some(("kron", scale)) => Some((Family::Kronecker, scale)),
         Some(("urand", scale)) => Some((Family::Uniform, scale)),
         _ => None,
     };
-    let Some((family, scale)) = family else { return Ok(Graph::read(Path::new(&args.graph))?) };
-    let Ok(scale) = scale.parse() else { return Err(Error::Scale { text: scale.into() }) };
-    Ok(Graph::new(&Edges::generate(family, scale, args.factor, args.seed)?)?)
+    let random = match family {
+        None => None,
+        Some((family, scale)) => match scale.parse::<u32>() {
+            Ok(scale) => Some((family, scale)),
+            Err(_) => return Err(Error::Scale { text: scale.into() }),
+        },
+    };
+    let path = Path::new(&args.graph);
+    let build = || {
+        let graph = match random {
+            Some((family, scale)) => Graph::new(&Edges::generate(family, scale, args.factor, args.seed)?)?,
+            None => Graph::read(path)?,
+        };
+        if args.symmetric { graph.symmetric() } else { Ok(graph) }
+    };
+    let origin = match random {
+        Some((family, scale)) => Some(format!("{family:?} {scale} {} {}", args.factor, args.seed)),
+        None => cache::origin(path),
+    };
+    let folder = Registry::user_folder().filter(|_| !args.no_cache);
+    let (Some(origin), Some(folder)) = (origin, folder) else { return Ok((build()?, false)) };
+    let origin = format!("{} {origin}", if args.symmetric { "symmetric" } else { "as it is" });
+    let (graph, found) = Cache::kept_in(folder.join("graphs")).graph(&origin, build)?;
+    if let Found::Damaged(problem) = &found {
+        devices::warn(problem);
+    }
+    Ok((graph, found == Found::Kept))
 }
 
 impl Algorithm {
@@ -221,7 +271,7 @@ impl Algorithm {
         }
     }
 
-    fn run(self, engine: &Engine<'_>, args: &Args) -> Result<Found, Error> {
+    fn run(self, engine: &Engine<'_>, args: &Args) -> Result<Outcome, Error> {
         let (graph, started) = (engine.graph(), Instant::now());
         match self {
             Algorithm::Bfs => {
@@ -233,7 +283,7 @@ impl Algorithm {
                 let reached = found.depths.iter().filter(|depth| **depth != UNREACHED);
                 let (count, most) = (reached.clone().count(), reached.max().copied().unwrap_or(0));
                 let line = format!("{count} nodes reached from {}, at most {most} edges away", args.source);
-                Ok(Found {
+                Ok(Outcome {
                     line,
                     elapsed,
                     results: vec![words("parents", &found.parents), words("depths", &found.depths)],
@@ -258,7 +308,7 @@ impl Algorithm {
                     }
                 };
                 let line = format!("{count} nodes reached from {}, at most {most} away", args.source);
-                Ok(Found { line, elapsed, results: vec![self::words("distances", &words)] })
+                Ok(Outcome { line, elapsed, results: vec![self::words("distances", &words)] })
             }
             Algorithm::Pagerank => {
                 let found = graph::pagerank(engine, args.tolerance, args.iterations)?;
@@ -269,7 +319,7 @@ impl Algorithm {
                 let line =
                     format!("{} iterations, the last one changed ranks by {:.1e}", found.iterations, found.change);
                 let bits: Vec<u32> = found.ranks.iter().map(|rank| rank.to_bits()).collect();
-                Ok(Found { line, elapsed, results: vec![words("ranks", &bits)] })
+                Ok(Outcome { line, elapsed, results: vec![words("ranks", &bits)] })
             }
             Algorithm::Cc => {
                 let found = graph::components(engine)?;
@@ -278,7 +328,7 @@ impl Algorithm {
                     found.verify(graph)?;
                 }
                 let line = format!("{} components", found.count());
-                Ok(Found { line, elapsed, results: vec![words("labels", &found.labels)] })
+                Ok(Outcome { line, elapsed, results: vec![words("labels", &found.labels)] })
             }
             Algorithm::Tc => {
                 let found = graph::triangles(engine)?;
@@ -286,7 +336,7 @@ impl Algorithm {
                 if args.verify {
                     graph::verify_triangles(graph, found)?;
                 }
-                Ok(Found { line: format!("{found} triangles"), elapsed, results: Vec::new() })
+                Ok(Outcome { line: format!("{found} triangles"), elapsed, results: Vec::new() })
             }
         }
     }

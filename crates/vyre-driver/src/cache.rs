@@ -28,7 +28,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
 
 use vyre_foundation::ir::{Module, Program, Span};
 use vyre_foundation::{Validated, optimizer, validate, wire};
@@ -52,8 +51,6 @@ const MOST_BYTES: u64 = 64 << 20;
 const MOST_FILES: usize = 4096;
 /// Larger programs are not kept.
 const MOST_ENTRY_BYTES: u64 = 4 << 20;
-/// After this time an unfinished file belongs to a process that was killed.
-const ABANDONED: Duration = Duration::from_secs(3600);
 /// How the names of entries end.
 const EXTENSION: &str = "program";
 
@@ -97,42 +94,17 @@ impl Cache {
         if bytes > MOST_ENTRY_BYTES {
             return;
         }
-        shared::replace(&self.file(key), &entry);
+        shared::replace(&self.file(key), &[&entry]);
         // Others write as well, so what is there is looked up: by the first write, and whenever an eighth has been added.
         let step = self.most_bytes / 8;
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
         if before == 0 || before / step != (before + bytes) / step {
-            self.make_room();
+            shared::make_room(&self.folder, EXTENSION, self.most_bytes, MOST_FILES);
         }
     }
 
     fn file(&self, key: &Key) -> PathBuf {
         self.folder.join(key.name()).with_extension(EXTENSION)
-    }
-
-    /// Deletes the oldest programs of too many, and what killed processes have left.
-    fn make_room(&self) {
-        let mut entries = Vec::new();
-        for listed in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let path = listed.path();
-            let Some(metadata) = listed.metadata().ok().filter(fs::Metadata::is_file) else { continue };
-            let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            match path.extension().and_then(|extension| extension.to_str()) {
-                Some(EXTENSION) => entries.push((modified, metadata.len(), path)),
-                Some(shared::TEMPORARY) if modified.elapsed().is_ok_and(|age| age > ABANDONED) => {
-                    let _ = fs::remove_file(path);
-                }
-                _ => {}
-            }
-        }
-        entries.sort_by(|a, b| b.cmp(a));
-        let mut total = 0u64;
-        for (position, (_, bytes, path)) in entries.into_iter().enumerate() {
-            total = total.saturating_add(bytes);
-            if total > self.most_bytes || position >= MOST_FILES {
-                let _ = fs::remove_file(path);
-            }
-        }
     }
 }
 
@@ -278,10 +250,12 @@ fn place(program: &mut Program, places: &[u8]) -> Option<()> {
 mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, SystemTime};
 
     use vyre_foundation::text;
 
     use super::*;
+    use crate::shared::ABANDONED;
 
     /// Programs that differ.
     fn program(number: u64) -> Validated<Program> {

@@ -123,6 +123,14 @@ error_table! {
     D035 NotSymmetric ("the graph is directed"),
     help "let every edge be followed both ways, with `Graph::symmetric` or `--symmetric`";
 
+    /// A file that should hold a graph that was built before and does not. It was deleted, and the graph built again.
+    D036 CachedGraph {
+        /// The file.
+        file: std::path::PathBuf,
+        /// What is wrong.
+        reason: String,
+    } ("{}: {reason}", file.display()), help "nothing to do: it was deleted, and the graph was built again";
+
     /// More memory than there is.
     D006 OutOfMemory {
         /// How much was asked for.

@@ -24,7 +24,7 @@ mod null;
 mod oracle;
 pub mod plan;
 mod registry;
-mod shared;
+pub mod shared;
 mod telemetry;
 
 pub use buffer::{Buffer, Download};

@@ -286,6 +286,6 @@ impl Record {
         let Some(path) = path else { return };
         let lines = self.0.iter().map(|(name, value)| format!("{name} {value:.0}\n"));
         let text = format!("{}\n{}", Record::header(), lines.collect::<String>());
-        shared::replace(path, text.as_bytes());
+        shared::replace(path, &[text.as_bytes()]);
     }
 }

@@ -89,7 +89,7 @@ impl Telemetry {
 impl Drop for Telemetry {
     fn drop(&mut self) {
         if let (Some(file), true) = (&self.file, self.changed.load(Ordering::Relaxed)) {
-            shared::replace(file, &self.hints.encode());
+            shared::replace(file, &[&self.hints.encode()]);
         }
     }
 }

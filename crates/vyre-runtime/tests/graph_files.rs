@@ -1,10 +1,14 @@
 //! Graphs from files and generators; files that hold none.
 #![cfg(not(loom))]
 
-use std::path::PathBuf;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
 
 use vyre_runtime::Error;
-use vyre_runtime::graph::{Edge, Edges, Family, Graph, Weights};
+use vyre_runtime::graph::cache::{self, Cache, Found};
+use vyre_runtime::graph::{self, Edge, Edges, Family, Graph, Weights};
 
 /// A file that is removed again.
 struct File(PathBuf);
@@ -76,9 +80,11 @@ fn matrix_market() {
     let header = "%%MatrixMarket matrix coordinate integer symmetric\n% about it\n\n";
     let graph = read("a.mtx", format!("{header}4 3 2\n2 1 5\n4 3 6\n").as_bytes());
     assert_eq!((graph.nodes(), graph.edges()), (4, 4));
-    assert_eq!((&graph.outgoing.targets, &graph.outgoing.weights), (&vec![1, 0, 3, 2], &vec![5, 5, 6, 6]));
+    assert_eq!(graph.outgoing.targets, [1, 0, 3, 2]);
+    assert_eq!(graph.outgoing.weights, [5, 5, 6, 6]);
     let real = read("b.mtx", b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2 3.0\n");
-    assert_eq!((real.weights(), real.outgoing.weights), (Weights::Real, vec![3f32.to_bits()]));
+    assert_eq!(real.weights(), Weights::Real);
+    assert_eq!(real.outgoing.weights, [3f32.to_bits()]);
 
     let fails = |rest: &str, line, expected| fails("c.mtx", format!("{header}{rest}").as_bytes(), line, expected);
     fails("4 4\n", Some(4), "three numbers");
@@ -135,7 +141,8 @@ fn gap_files() {
     let directed = read("b.sg", &serialized(1, &[(&[0, 1, 2, 2], &[1, 2]), (&[0, 0, 1, 2], &[0, 1])]));
     assert_eq!(directed, Graph::new(&edges(3, &[(0, 1), (1, 2)], false)).unwrap());
     let weighted = read("c.wsg", &serialized(0, &[(&[0, 1, 2], &[1, 9, 0, 9])]));
-    assert_eq!((weighted.outgoing.targets, weighted.outgoing.weights), (vec![1, 0], vec![9, 9]));
+    assert_eq!(weighted.outgoing.targets, [1, 0]);
+    assert_eq!(weighted.outgoing.weights, [9, 9]);
 
     let whole = serialized(0, &[(&[0, 1, 3, 4], &[1, 0, 2, 1])]);
     for length in 0..whole.len() {
@@ -186,4 +193,112 @@ fn generators() {
     assert_eq!(Edges::generate(Family::Uniform, 0, 16, 1).unwrap().nodes, 1);
     assert_eq!(Edges::generate(Family::Uniform, 31, 1, 1).unwrap_err().code(), "D019");
     assert_eq!(Edges::generate(Family::Kronecker, 28, 16, 1).unwrap_err().code(), "D019");
+}
+
+#[test]
+fn who_waits_is_told_of_progress() {
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let list = File::new("watched.el", "0 1\n1 2\n".repeat(40_000).as_bytes());
+    let told = seen.clone();
+    graph::watched(move |progress| told.borrow_mut().push(progress), || Graph::read(&list.0)).unwrap();
+    let count = seen.borrow().len();
+    Graph::read(&list.0).unwrap();
+    assert_eq!(seen.borrow().len(), count, "nobody watches any more");
+    assert!(seen.borrow().iter().all(|progress| progress.done <= progress.all));
+    for stage in ["reading", "parsing", "counting", "placing"] {
+        assert!(seen.borrow().iter().any(|progress| progress.stage == stage), "{stage}: {seen:?}");
+    }
+}
+
+/// An empty folder for a cache.
+fn cache(name: &str) -> (PathBuf, Cache) {
+    let folder = std::env::temp_dir().join(format!("vyre-graphs-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    (folder.clone(), Cache::kept_in(folder))
+}
+
+fn kept_files(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+fn never() -> Result<Graph, Error> {
+    panic!("it is in the cache")
+}
+
+#[test]
+fn graphs_are_kept() {
+    let (folder, cache) = cache("kept");
+    let mut directed = Edges::generate(Family::Uniform, 10, 20, 1).unwrap();
+    directed.symmetric = false;
+    let real = Edges { weights: Weights::Real, ..directed.clone() };
+    let plain = Edges { weights: Weights::None, symmetric: true, ..directed.clone() };
+    for (origin, edges) in [("directed", directed), ("real", real), ("plain", plain)] {
+        let built = Graph::new(&edges).unwrap();
+        assert_eq!(cache.graph(origin, || Ok(built.clone())).unwrap(), (built.clone(), Found::Built));
+        assert_eq!(cache.graph(origin, never).unwrap(), (built, Found::Kept));
+    }
+    assert_eq!(kept_files(&folder).len(), 3);
+    let small = Graph::new(&edges(3, &[(0, 1)], true)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(cache.graph("small", || Ok(small.clone())).unwrap().1, Found::Built, "not worth a file");
+    }
+    let (kept, _) = cache.graph("real", never).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(kept.clone().symmetric().unwrap().nodes(), 1024, "what is in use stays");
+    // A file where the folder should be.
+    std::fs::write(&folder, "").unwrap();
+    assert_eq!(cache.graph("real", || Ok(kept.clone())).unwrap(), (kept, Found::Built));
+    std::fs::remove_file(&folder).unwrap();
+}
+
+#[test]
+fn damaged_graphs_are_built_again() {
+    let (folder, cache) = cache("damaged");
+    let built = Graph::new(&Edges::generate(Family::Uniform, 10, 16, 1).unwrap()).unwrap();
+    cache.graph("it", || Ok(built.clone())).unwrap();
+    let file = kept_files(&folder).remove(0);
+    let good = std::fs::read(&file).unwrap();
+    let mut bad: Vec<Vec<u8>> = Vec::new();
+    for length in (0..200).chain((200..good.len()).step_by(9973)).chain([good.len() - 1, good.len() - 4]) {
+        bad.push(good[..length].to_vec());
+    }
+    for at in (0..160).chain((160..good.len()).step_by(4999)).chain(good.len() - 32..good.len()) {
+        let mut flipped = good.clone();
+        flipped[at] ^= 1 << (at % 8);
+        bad.push(flipped);
+    }
+    bad.push([&good[..], &[0; 4]].concat());
+    bad.push(vec![0xff; good.len()]);
+    for bytes in bad {
+        // As a new file: nobody writes to one that may be mapped.
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, &bytes).unwrap();
+        let (graph, found) = cache.graph("it", || Ok(built.clone())).unwrap();
+        let Found::Damaged(Error::CachedGraph { file: reported, .. }) = found else { panic!("{found:?}") };
+        assert!(graph == built && reported == file);
+        assert_eq!(cache.graph("it", never).unwrap().1, Found::Kept);
+    }
+    // A file of another graph.
+    cache.graph("other", || Ok(built.clone())).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    std::fs::rename(kept_files(&folder).remove(0), &file).unwrap();
+    assert!(matches!(cache.graph("it", || Ok(built.clone())).unwrap().1, Found::Damaged(_)));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn origins_of_files() {
+    let list = File::new("origin.el", b"0 1\n");
+    assert_eq!(cache::origin(&list.0), None, "it could be changed again at the same time");
+    let aged = |seconds| {
+        let file = std::fs::File::options().append(true).open(&list.0).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+        cache::origin(&list.0).unwrap()
+    };
+    let first = aged(1000);
+    assert_eq!(first, aged(1000));
+    assert_ne!(first, aged(1001));
+    std::fs::write(&list.0, b"0 1\n1 2\n").unwrap();
+    assert_ne!(first, aged(1000), "its length is another");
+    assert_eq!(cache::origin(Path::new("no such file")), None);
 }

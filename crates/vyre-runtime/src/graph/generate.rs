@@ -41,7 +41,7 @@ impl Edges {
             })
         };
         let blocks = count.div_ceil(BLOCK);
-        let parts = in_parts(blocks * BLOCK, |part| {
+        let parts = in_parts("generating", blocks * BLOCK, |part| {
             let first = part.start.div_ceil(BLOCK)..part.end.div_ceil(BLOCK);
             first.flat_map(block).collect::<Vec<Edge>>()
         });

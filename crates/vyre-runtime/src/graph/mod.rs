@@ -11,15 +11,18 @@
 //! Nodes are numbers from 0 on, weights are whole or real numbers that are not negative. A graph has less than 2³¹ nodes and 2³² edges.
 
 pub mod bfs;
+pub mod cache;
 pub mod components;
 mod generate;
 pub mod pagerank;
+mod progress;
 mod read;
 pub mod sssp;
 pub mod triangles;
+mod words;
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::Error;
 
@@ -27,8 +30,10 @@ pub use bfs::{Bfs, bfs};
 pub use components::{Components, components};
 pub use generate::Family;
 pub use pagerank::{PageRank, pagerank};
+pub use progress::{Progress, watched};
 pub use sssp::{Sssp, sssp};
 pub use triangles::{triangles, verify_triangles};
+pub use words::Words;
 
 /// What is said of nodes that cannot be reached.
 pub const UNREACHED: u32 = u32::MAX;
@@ -84,11 +89,11 @@ pub struct Edges {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     /// Where each row begins, and where the last one ends.
-    pub offsets: Vec<u32>,
+    pub offsets: Words,
     /// The neighbours, in ascending order in each row.
-    pub targets: Vec<u32>,
+    pub targets: Words,
     /// The weights of these edges; empty if there are none.
-    pub weights: Vec<u32>,
+    pub weights: Words,
 }
 
 impl Rows {
@@ -101,34 +106,63 @@ impl Rows {
     pub fn of(&self, node: u32) -> &[u32] {
         &self.targets[self.range(node)]
     }
+
+    /// What is wrong with rows from outside, of which there is at least the end.
+    fn check(&self) -> Result<(), String> {
+        let (offsets, edges) = (&*self.offsets, self.targets.len());
+        let nodes = offsets.len() - 1;
+        let begins = |row: usize| Err(format!("row {row} of {nodes} begins at {} of {edges} edges", offsets[row]));
+        if offsets[0] != 0 {
+            return begins(0);
+        }
+        if let Some(row) = offsets.windows(2).position(|row| row[0] > row[1]) {
+            return begins(row + 1);
+        }
+        if offsets[nodes] as usize != edges {
+            return begins(nodes);
+        }
+        let parts = in_parts("checking", nodes, |part| {
+            for node in part.start as u32..part.end as u32 {
+                let row = self.of(node);
+                if let Some(outside) = row.iter().find(|target| **target as usize >= nodes) {
+                    return Err(format!("an edge leads to node {outside} of {nodes}"));
+                }
+                if !row.is_sorted_by(|target, next| target < next) {
+                    return Err(format!("the neighbours of node {node} are not in ascending order"));
+                }
+            }
+            Ok(())
+        });
+        parts.into_iter().collect()
+    }
 }
 
 impl Rows {
     /// The same, with the edges of each row that are lighter than a limit before the others. Each row has two offsets: that of its light
     /// edges, and that of the others.
     pub(crate) fn split(&self, limit: u32) -> Rows {
-        let parts = in_parts(self.offsets.len() - 1, |nodes| {
-            let mut part = Rows::default();
+        let parts = in_parts("splitting rows", self.offsets.len() - 1, |nodes| {
+            let mut part = [Vec::new(), Vec::new(), Vec::new()];
+            let [offsets, targets, weights] = &mut part;
             for node in nodes {
                 let row = self.range(node as u32);
                 let light = self.weights[row.clone()].iter().filter(|weight| **weight < limit).count();
-                part.offsets.extend([row.start as u32, (row.start + light) as u32]);
+                offsets.extend([row.start as u32, (row.start + light) as u32]);
                 for is_light in [true, false] {
                     let of_kind = row.clone().filter(|at| (self.weights[*at] < limit) == is_light);
-                    part.targets.extend(of_kind.clone().map(|at| self.targets[at]));
-                    part.weights.extend(of_kind.map(|at| self.weights[at]));
+                    targets.extend(of_kind.clone().map(|at| self.targets[at]));
+                    weights.extend(of_kind.map(|at| self.weights[at]));
                 }
             }
             part
         });
-        let mut split = Rows::default();
+        let mut all = [Vec::new(), Vec::new(), Vec::new()];
         for part in parts {
-            split.offsets.extend(part.offsets);
-            split.targets.extend(part.targets);
-            split.weights.extend(part.weights);
+            all.iter_mut().zip(part).for_each(|(all, part)| all.extend(part));
         }
-        split.offsets.push(self.targets.len() as u32);
-        split
+        let [mut offsets, targets, weights] = all;
+        offsets.push(self.targets.len() as u32);
+        Rows { offsets: offsets.into(), targets: targets.into(), weights: weights.into() }
     }
 }
 
@@ -160,7 +194,7 @@ impl Rows {
             made.starts.push(u32::try_from(end).map_err(|_| Error::Overflow { field: "edges of the graph" })?);
         }
         let columns = |words: &[u32]| {
-            let parts = in_parts(made.starts.len() - 1, |slices| {
+            let parts = in_parts("slicing", made.starts.len() - 1, |slices| {
                 let first = made.starts[slices.start] as usize;
                 let mut part = vec![UNREACHED; made.starts[slices.end] as usize - first];
                 for slice in slices {
@@ -267,17 +301,32 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Parts of `0..count`, one for each core, on which something is done at once. The results are in order.
-fn in_parts<R: Send>(count: usize, work: impl Fn(Range<usize>) -> R + Sync) -> Vec<R> {
-    let parts = threads().min(count / 4096).max(1);
+/// Parts of `0..count`, on which something is done by all cores. The results are in order.
+fn in_parts<R: Send>(stage: &'static str, count: usize, work: impl Fn(Range<usize>) -> R + Sync) -> Vec<R> {
+    // More than there are cores: parts are not alike, cores have other things to do, and somebody may watch.
+    let parts = (count / 4096).clamp(1, 64);
     let bound = |part: usize| count * part / parts;
-    std::thread::scope(|scope| {
-        let work = &work;
-        let others: Vec<_> = (1..parts).map(|part| scope.spawn(move || work(bound(part)..bound(part + 1)))).collect();
-        let first = work(0..bound(1));
-        let others = others.into_iter().map(|other| other.join().unwrap_or_else(|e| std::panic::resume_unwind(e)));
-        std::iter::once(first).chain(others).collect()
-    })
+    let next = AtomicUsize::new(1);
+    let run = |first: Option<usize>| {
+        let others = std::iter::repeat_with(|| next.fetch_add(1, Relaxed)).take_while(|part| *part < parts);
+        let done = first.into_iter().chain(others).map(|part| {
+            let result = work(bound(part)..bound(part + 1));
+            progress::report(stage, part + 1, parts);
+            (part, result)
+        });
+        done.collect::<Vec<(usize, R)>>()
+    };
+    let mut results = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads().min(parts)).map(|_| scope.spawn(|| run(None))).collect();
+        // Who waits does one in any case, and tells of it.
+        let mut results = run(Some(0));
+        for other in others {
+            results.extend(other.join().unwrap_or_else(|e| std::panic::resume_unwind(e)));
+        }
+        results
+    });
+    results.sort_by_key(|(part, _)| *part);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// The rows of edges: each edge is in the row of its source, of its target, or in both.
@@ -291,7 +340,7 @@ fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Rows {
         out.into_iter().chain(back)
     };
     let cursors: Vec<AtomicU32> = (0..nodes).map(|_| AtomicU32::new(0)).collect();
-    in_parts(edges.list.len(), |part| {
+    in_parts("counting", edges.list.len(), |part| {
         for (row, _) in edges.list[part].iter().flat_map(entries) {
             cursors[row].fetch_add(1, Relaxed);
         }
@@ -304,13 +353,13 @@ fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Rows {
         ends.push(end);
     }
     let packed: Vec<AtomicU64> = (0..end).map(|_| AtomicU64::new(0)).collect();
-    in_parts(edges.list.len(), |part| {
+    in_parts("placing", edges.list.len(), |part| {
         for (row, entry) in edges.list[part].iter().flat_map(entries) {
             packed[cursors[row].fetch_add(1, Relaxed) as usize].store(entry, Relaxed);
         }
     });
     // Rows become shorter here, so each part makes its own, and they are put together in the end.
-    let parts = in_parts(nodes, |part| {
+    let parts = in_parts("sorting", nodes, |part| {
         let (mut lengths, mut targets, mut weights) = (Vec::with_capacity(part.len()), Vec::new(), Vec::new());
         let mut row = Vec::new();
         for node in part {
@@ -327,15 +376,18 @@ fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Rows {
         }
         (lengths, targets, weights)
     });
-    let mut made = Rows { offsets: vec![0], ..Rows::default() };
+    let (mut offsets, mut targets, mut weights) = (Vec::with_capacity(nodes + 1), Vec::new(), Vec::new());
+    offsets.push(0);
+    targets.reserve_exact(parts.iter().map(|part| part.1.len()).sum());
+    weights.reserve_exact(parts.iter().map(|part| part.2.len()).sum());
     let mut end = 0;
-    for (lengths, targets, weights) in parts {
-        made.offsets.extend(lengths.into_iter().map(|length| {
+    for part in parts {
+        offsets.extend(part.0.into_iter().map(|length| {
             end += length;
             end
         }));
-        made.targets.extend(targets);
-        made.weights.extend(weights);
+        targets.extend(part.1);
+        weights.extend(part.2);
     }
-    made
+    Rows { offsets: offsets.into(), targets: targets.into(), weights: weights.into() }
 }

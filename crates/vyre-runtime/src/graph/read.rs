@@ -9,8 +9,11 @@
 //! Weights of a `real` matrix are real numbers. Those of a list are whole numbers if all of them are at most 2147483647, and else real ones.
 //! Texts may also end in `.gz`, if the feature `gz` is on. Nothing is guessed: a line that does not fit is an error with its number.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
+use super::progress::report;
 use super::{Edge, Edges, Graph, Rows, Weights, in_parts};
 use crate::Error;
 
@@ -21,7 +24,7 @@ impl Graph {
     /// [`Error::GraphFile`]: it cannot be read, or a line of it makes no sense.
     pub fn read(path: &Path) -> Result<Graph, Error> {
         let failed = |reason: String| Error::GraphFile { file: path.into(), line: None, reason };
-        let mut bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+        let mut bytes = contents(path).map_err(|error| failed(error.to_string()))?;
         let mut name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
         if let Some(inner) = name.strip_suffix(".gz") {
             bytes = unpacked(&bytes).map_err(failed)?;
@@ -37,11 +40,27 @@ impl Graph {
     }
 }
 
+fn contents(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let all = file.metadata()?.len() as usize;
+    drain(file, |_, done| report("reading", done, all))
+}
+
 #[cfg(feature = "gz")]
 fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let mut contents = Vec::new();
-    let read = std::io::Read::read_to_end(&mut flate2::read::MultiGzDecoder::new(bytes), &mut contents);
-    read.map(|_| contents).map_err(|error| error.to_string())
+    let decoder = flate2::bufread::MultiGzDecoder::new(bytes);
+    let all = bytes.len();
+    drain(decoder, |decoder, _| report("unpacking", all - decoder.get_ref().len(), all))
+        .map_err(|error| error.to_string())
+}
+
+/// All that there is, piece by piece; `then` is told how much that is so far.
+fn drain<R: Read>(mut from: R, then: impl Fn(&R, usize)) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while from.by_ref().take(1 << 24).read_to_end(&mut bytes)? > 0 {
+        then(&from, bytes.len());
+    }
+    Ok(bytes)
 }
 
 #[cfg(not(feature = "gz"))]
@@ -131,7 +150,7 @@ fn matrix(bytes: &[u8]) -> Result<Edges, Fault> {
 
 /// The edges of all lines, read on all cores, and what their weights are.
 fn entries(bytes: &[u8], first_line: u64, style: Style) -> Result<(Vec<Edge>, Weights), Fault> {
-    let parts = in_parts(bytes.len(), |part| {
+    let parts = in_parts("parsing", bytes.len(), |part| {
         // A line belongs to the part in which it begins.
         let begin = |at: usize| match at.checked_sub(1) {
             None => 0,
@@ -255,12 +274,9 @@ fn serialized_rows(rest: &mut &[u8], nodes: u64, edges: u64, weighted: bool) -> 
     let mut offsets = Vec::with_capacity(nodes as usize + 1);
     for node in 0..=nodes {
         let offset = long(&mut starts)?;
-        let least = offsets.last().copied().unwrap_or(0);
-        let last = node == nodes;
-        if offset > edges || offset < least.into() || (node == 0 && offset != 0) || (last && offset != edges) {
-            return Err(format!("row {node} of {nodes} begins at {offset} of {edges} edges"));
-        }
-        offsets.push(offset as u32);
+        let short =
+            u32::try_from(offset).map_err(|_| format!("row {node} of {nodes} begins at {offset} of {edges} edges"));
+        offsets.push(short?);
     }
     let entries = take(rest, edges * if weighted { 8 } else { 4 })?;
     let (targets, weights): (Vec<u32>, Vec<u32>) = if weighted {
@@ -268,18 +284,11 @@ fn serialized_rows(rest: &mut &[u8], nodes: u64, edges: u64, weighted: bool) -> 
     } else {
         (entries.chunks_exact(4).map(word).collect(), Vec::new())
     };
-    if let Some(outside) = targets.iter().find(|target| u64::from(**target) >= nodes) {
-        return Err(format!("an edge leads to node {outside} of {nodes}"));
-    }
     if let Some(weight) = weights.iter().find(|weight| **weight > i32::MAX as u32) {
         return Err(format!("an edge has the weight {}", *weight as i32));
     }
-    let rows = Rows { offsets, targets, weights };
-    let ascending = |node: u64| rows.of(node as u32).is_sorted_by(|target, next| target < next);
-    match (0..nodes).find(|node| !ascending(*node)) {
-        Some(node) => Err(format!("the neighbours of node {node} are not in ascending order")),
-        None => Ok(rows),
-    }
+    let rows = Rows { offsets: offsets.into(), targets: targets.into(), weights: weights.into() };
+    rows.check().map(|()| rows)
 }
 
 fn take<'b>(rest: &mut &'b [u8], count: u64) -> Result<&'b [u8], String> {

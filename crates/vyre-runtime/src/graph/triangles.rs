@@ -90,7 +90,7 @@ fn lower(graph: &Graph) -> Result<Rows, Error> {
     for (rank, node) in (0..).zip(&by_rank) {
         ranks[*node as usize] = rank;
     }
-    let parts = in_parts(nodes, |part| {
+    let parts = in_parts("ordering", nodes, |part| {
         let (mut lengths, mut targets) = (Vec::with_capacity(part.len()), Vec::new());
         for rank in part {
             let before = targets.len();
@@ -100,16 +100,16 @@ fn lower(graph: &Graph) -> Result<Rows, Error> {
         }
         (lengths, targets)
     });
-    let mut rows = Rows { offsets: vec![0], ..Rows::default() };
-    let mut end = 0;
+    let (mut offsets, mut end) = (vec![0], 0);
+    let mut lower = Vec::new();
     for (lengths, targets) in parts {
-        rows.offsets.extend(lengths.into_iter().map(|length| {
+        offsets.extend(lengths.into_iter().map(|length| {
             end += length;
             end
         }));
-        rows.targets.extend(targets);
+        lower.extend(targets);
     }
-    Ok(rows)
+    Ok(Rows { offsets: offsets.into(), targets: lower.into(), ..Rows::default() })
 }
 
 /// Counts again, by merging the rows of both ends of every edge.
@@ -117,7 +117,7 @@ fn lower(graph: &Graph) -> Result<Rows, Error> {
 /// # Errors
 /// [`Error::WrongResult`] if there are not as many.
 pub fn verify_triangles(graph: &Graph, found: u64) -> Result<(), Error> {
-    let counted = in_parts(graph.nodes() as usize, |part| {
+    let counted = in_parts("verifying", graph.nodes() as usize, |part| {
         let mut triangles = 0u64;
         for node in part.start as u32..part.end as u32 {
             let row = graph.outgoing.of(node);

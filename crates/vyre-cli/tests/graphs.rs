@@ -1,0 +1,91 @@
+//! Graphs that a process has built, in the next one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+/// A folder with a cache and a list of edges.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a folder for the test");
+        let folder = Folder(path);
+        folder.write_list(20_000, 1000);
+        folder
+    }
+
+    /// A path through so many nodes, written so many seconds after 1970.
+    fn write_list(&self, nodes: u32, seconds: u64) {
+        let lines: String = (1..nodes).map(|node| format!("{} {node} 0.5\n", node - 1)).collect();
+        fs::write(self.0.join("path.el"), lines).expect("a file can be written");
+        let file = fs::File::options().append(true).open(self.0.join("path.el")).expect("the file");
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).expect("a time");
+    }
+
+    /// Whether the graph came from the cache, the result, and what is said on standard error.
+    fn run(&self, more: &[&str]) -> (bool, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vyre"));
+        command
+            .current_dir(&self.0)
+            .args(["graph", "cc", "path.el", "--verify", "--json", "--device", "cpu"])
+            .args(more);
+        command.env("XDG_CACHE_HOME", self.0.join("cache")).env_remove("VYRE_DEVICE");
+        let output = command.output().expect("the command can be run");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        let object: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        (object["from_cache"].as_bool().expect("it is said"), object["edges"].to_string(), stderr)
+    }
+
+    fn graphs(&self) -> Vec<PathBuf> {
+        let listed = fs::read_dir(self.0.join("cache/vyre/graphs")).into_iter().flatten();
+        listed.map(|entry| entry.expect("a file").path()).collect()
+    }
+}
+
+#[test]
+fn graphs_are_built_once() {
+    let folder = Folder::new("graphs");
+    let result = |from_cache: bool, edges: u32| (from_cache, edges.to_string(), String::new());
+    assert_eq!(folder.run(&["--no-cache"]), result(false, 19_999));
+    assert!(folder.graphs().is_empty());
+    assert_eq!(folder.run(&[]), result(false, 19_999));
+    assert_eq!(folder.run(&[]), result(true, 19_999));
+    assert_eq!(folder.run(&["--no-cache"]), result(false, 19_999));
+    assert_eq!(folder.run(&["--symmetric"]), result(false, 39_998));
+    assert_eq!(folder.run(&["--symmetric"]), result(true, 39_998));
+    folder.write_list(20_001, 1001);
+    assert_eq!(folder.run(&[]), result(false, 20_000));
+    assert_eq!(folder.graphs().len(), 3);
+}
+
+#[test]
+fn damage_is_reported_and_repaired() {
+    let folder = Folder::new("damaged-graphs");
+    folder.run(&[]);
+    let file = folder.graphs().remove(0);
+    let mut bytes = fs::read(&file).expect("the graph");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&file, bytes).expect("a file can be written");
+    let (from_cache, edges, stderr) = folder.run(&[]);
+    assert_eq!((from_cache, &*edges), (false, "19999"));
+    assert!(stderr.contains("warning[D036]") && stderr.contains("checksum"), "{stderr}");
+    assert_eq!(folder.run(&[]), (true, edges, String::new()));
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_does_no_harm() {
+    let folder = Folder::new("no-graphs");
+    fs::create_dir_all(folder.0.join("cache/vyre")).expect("a folder");
+    fs::write(folder.0.join("cache/vyre/graphs"), "a file where a folder should be").expect("a file");
+    for _ in 0..2 {
+        assert_eq!(folder.run(&[]), (false, "19999".into(), String::new()));
+    }
+}
