@@ -266,7 +266,7 @@ fn nothing_is_lost_or_done_twice() {
                 (round, before, waited) = (round + 1, now, 0);
                 canceller.cancel();
                 troubles.short.fetch_or(round.is_multiple_of(31), Relaxed);
-                troubles.lost.fetch_or(round.is_multiple_of(31), Relaxed);
+                troubles.lost.fetch_or(round.is_multiple_of(73), Relaxed);
             }
         });
         loop {
@@ -317,7 +317,9 @@ fn nothing_is_lost_or_done_twice() {
     assert_eq!((&found, failures), (&expected, expected_failures));
     assert!(failures.iter().all(|count| *count > 0) && found.iter().all(|tally| tally.hits > 0));
     if let (Some(warm), Some(end)) = (warm, resident()) {
-        assert!(end < warm + (16 << 20), "{warm} bytes after half of the time, {end} at the end");
+        // Threads that come with another device may get memory of their own from the allocator, unless it is told not to.
+        let most = if std::env::var_os("MALLOC_ARENA_MAX").is_some() { 8 << 20 } else { 48 << 20 };
+        assert!(end < warm + most, "{warm} bytes after half of the time, {end} at the end");
         println!("{warm} bytes after half of the time, {end} at the end");
     }
     let items: u64 = found.iter().map(|tally| tally.items).sum();

@@ -228,3 +228,30 @@ fn quotas_are_kept_and_handles_are_of_one_tenant() {
         assert_eq!(session.read(own).unwrap(), [0, 0], "nobody else has written it");
     }
 }
+
+#[test]
+fn drains_tune_a_session_and_the_next_one_begins_there() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    let config = Config { plain_words: 1 << 16, slice: 2048, tune: true, ..Config::of(&device) };
+    let settle = |most: u32| {
+        let mut session = session(&device, config.clone());
+        let handles: Vec<Handle> = (0..512).map(|_| session.allocate(Segment::Plain, 64).unwrap()).collect();
+        let one: Vec<u32> = vec![1; 64];
+        handles.iter().for_each(|handle| session.write(*handle, bytemuck::cast_slice(&one)).unwrap());
+        let items: Vec<WorkItem> =
+            (0..8192).map(|i| item(ACCUMULATE, handles[i % 256], handles[256 + i % 256])).collect();
+        let mut drains = 0;
+        while !session.tuner().is_some_and(|tuner| tuner.is_settled()) {
+            assert_eq!(session.submit(&items), Pushed::All);
+            session.drain().unwrap();
+            drains += 1;
+            assert!(drains <= most);
+            let sum = session.read(handles[256]).unwrap()[0];
+            assert_eq!(sum, 1 + 32 * drains, "whatever is tried, results are the same");
+        }
+        (drains, session.tuner().unwrap().settings())
+    };
+    let (drains, found) = settle(20);
+    assert!(drains > 5 && found.batch <= 2048);
+    assert_eq!(settle(1), (1, found), "it was kept with the hints of the device");
+}

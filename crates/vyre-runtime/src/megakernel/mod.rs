@@ -27,6 +27,7 @@ mod session;
 mod slice;
 mod telemetry;
 mod tenant;
+pub mod tune;
 mod watch;
 mod window;
 

@@ -23,6 +23,7 @@ use super::report::{Report, Shutdown};
 use super::ring::{Drained, Otherwise, Pushed, Ring, Stamp};
 use super::slice::{Pace, Resolved, Worth};
 use super::tenant::{Queues, Share, Tenant, Usage};
+use super::tune::Tuning;
 use super::watch::Watch;
 use super::window::Windows;
 
@@ -48,6 +49,9 @@ pub struct Config {
     pub budget: u64,
     /// Decides how slices are launched.
     pub policy: Policy,
+    /// Lets drains try other widths, sizes of slices, room for hits and ways to run items, and keeps what takes least time. What was found
+    /// is kept with the [hints](vyre_driver::Telemetry) of the device, for sessions with the same operations.
+    pub tune: bool,
     /// What items wait for.
     pub order: Order,
     /// Whether it is measured when things happen.
@@ -83,6 +87,7 @@ impl Default for Config {
             fuel: 1 << 20,
             worker_groups: 0,
             budget: 0,
+            tune: false,
             order: Order::Measured,
             telemetry: false,
             watchdog: None,
@@ -120,6 +125,9 @@ pub struct Session {
     pub(super) runs: Vec<u64>,
     pub(super) kernels: Kernels,
     pub(super) queues: Queues,
+    pub(super) tuning: Option<Tuning>,
+    /// Items of a slice, at most.
+    pub(super) limit: usize,
     /// What was taken from the queue and is not done; what has run is an item of zeros.
     pub(super) pending: Vec<WorkItem>,
     /// Whose that is.
@@ -176,6 +184,8 @@ impl Session {
             ops: Vec::new(),
             runs: Vec::new(),
             kernels: Kernels::new(device, watch.is_some()),
+            tuning: None,
+            limit: config.slice,
             queues: Queues::new(&config.tenants, config.queue, config.telemetry),
             pending: Vec::new(),
             tenant: 0,
@@ -208,6 +218,7 @@ impl Session {
     pub fn register(&mut self, op: Op) -> u32 {
         self.ops.push(op);
         self.runs.push(0);
+        self.tuning = None;
         self.kernels.forget_interpreters();
         self.ops.len() as u32
     }
@@ -309,6 +320,7 @@ impl Session {
         }
         report.tenants.resize(self.config.tenants.len(), Usage::default());
         self.queues.begin();
+        self.begin_tuning();
         let mut result = self.slices(&mut report);
         if let Some(journal) = &mut self.journal {
             journal.settle(self.tenant, &self.pending);
@@ -319,6 +331,7 @@ impl Session {
         for (tenant, usage) in (0..).zip(&mut report.tenants) {
             usage.queued = self.queues.rings(tenant).iter().map(|ring| ring.queued()).sum();
         }
+        self.end_tuning();
         report.elapsed += start.elapsed();
         report.cancelled = self.cancelled.swap(false, Relaxed);
         match result {
@@ -344,7 +357,7 @@ impl Session {
             if self.pending.is_empty() {
                 let threshold = self.config.policy.priority_age_threshold;
                 let (pending, stamps) = (&mut self.pending, &mut self.stamps);
-                let Some((tenant, counted)) = self.queues.take(self.config.slice, threshold, pending, stamps)? else {
+                let Some((tenant, counted)) = self.queues.take(self.limit, threshold, pending, stamps)? else {
                     return Ok(());
                 };
                 self.tenant = tenant;
@@ -363,7 +376,10 @@ impl Session {
             usage.time += time;
             usage.slices += 1;
             match result {
-                Ok(()) => usage.items += self.pending.len() as u64,
+                Ok(()) => {
+                    usage.items += self.pending.len() as u64;
+                    self.tune_slice(self.pending.len(), time);
+                }
                 Err(error) => {
                     let left = self.pending.iter().filter(|item| **item != WorkItem::default()).count();
                     self.waited.requeue(left as u64)?;
