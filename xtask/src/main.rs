@@ -36,8 +36,8 @@ Commands:
   soak diff [--minutes N] [--device cpu|wgpu] [--seed S]
                     Compare a device with the oracle on generated programs, for as long as you like
   soak megakernel [--minutes N]
-                    Submit items to a megakernel from several threads, with faults and cancellations, for ten minutes unless N
-                    is given; none may be lost or executed twice
+                    Submit items of several tenants to a megakernel from several threads, with faults, cancellations and lost
+                    devices, for ten minutes unless N is given; none may be lost or executed twice
   soak math [FUNCTION ...]
                     Measure how exact the math library is, over all operands";
 

@@ -6,7 +6,8 @@ use crate::test::{cargo, passes};
 /// Runs the test of megakernels under pressure for as many minutes as are given, or ten.
 pub(crate) fn megakernel(minutes: u64) -> bool {
     let mut soak = cargo("test");
-    soak.env("VYRE_SOAK_SECONDS", (60 * minutes).to_string());
+    // One place for all threads to take memory from, so that what they leave behind is not taken for growth.
+    soak.env("VYRE_SOAK_SECONDS", (60 * minutes).to_string()).env("MALLOC_ARENA_MAX", "1");
     passes(soak.args(["--release", "--package", "vyre-runtime", "--test", "soak", "--", "--nocapture"]))
 }
 

@@ -1,5 +1,6 @@
 //! Megakernels, against one task, submission or dispatch for each item, and against themselves without what makes them fast.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
@@ -7,8 +8,9 @@ use crossbeam_queue::SegQueue;
 use vyre_cpu::Cpu;
 use vyre_driver::{Device, Error};
 use vyre_foundation::{text, validate};
-use vyre_runtime::megakernel::policy::Policy;
+use vyre_runtime::megakernel::policy::{Policy, Sizing};
 use vyre_runtime::megakernel::ring::Pushed;
+use vyre_runtime::megakernel::tune::{NEVER, Settings, Tuner};
 use vyre_runtime::megakernel::{Config, Op, Order, Segment, Session, WorkItem};
 use vyre_wgpu::Wgpu;
 
@@ -22,6 +24,8 @@ const SCALE: u32 = 1;
 const ROTATE: u32 = 3;
 const ACCUMULATE: u32 = 4;
 const SCAN: u32 = 5;
+const HISTOGRAM: u32 = 6;
+const FIND: u32 = 9;
 
 /// A session with all operations of the file.
 fn session(device: &Device, config: Config) -> Result<Session, Error> {
@@ -88,6 +92,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     words(report, &cpu)?;
     modes(report, &cpu)?;
     orders(report, &cpu)?;
+    tuning(report, &cpu)?;
     if report.wants("wgpu_vs_submit_per_item") || report.wants("wgpu_vs_dispatch_per_item") {
         gpu(report)?;
     }
@@ -202,6 +207,81 @@ fn orders(report: &Report, device: &Device) -> Result<(), Error> {
             barriers.drain();
         })],
     );
+    Ok(())
+}
+
+/// What autotuning finds in 20 drains, against the best of all settings, each of which is tried, and the standard ones.
+fn tuning(report: &Report, device: &Device) -> Result<(), Error> {
+    const ITEMS: u32 = 100_000;
+    const LENGTHS: [(u32, u32); 4] = [(16, 1200), (64, 500), (256, 200), (1024, 80)];
+    if !report.wants("tuned") {
+        return Ok(());
+    }
+    let queue = |tune: bool, settings: Option<Settings>| -> Result<Queue, Error> {
+        let mut config = Config { tune, ..Config::of(device) };
+        if let Some(Settings { width, jit, multiplier, batch }) = settings {
+            let hot = if jit == NEVER { NEVER } else { config.policy.hot_opcode_threshold };
+            config.slice = batch as usize;
+            config.policy = Policy {
+                sizing: NonZeroU32::new(width).map_or(Sizing::Widest, Sizing::Preferred),
+                jit_queue_len_threshold: jit,
+                hot_opcode_threshold: hot,
+                hit_capacity_multiplier: multiplier,
+                ..config.policy
+            };
+        }
+        let mut session = session(device, config)?;
+        let mut handles = Vec::new();
+        for (length, count) in LENGTHS {
+            for _ in 0..count {
+                handles.push((session.allocate(Segment::Plain, length)?.0, length));
+            }
+        }
+        let counters = session.allocate(Segment::Atomic, 64)?.0;
+        let item = |number: u32| {
+            let at = number.wrapping_mul(0x9E37_79B1) as usize % handles.len();
+            let (input_handle, length) = handles[at];
+            let next = handles.get(at + 1).filter(|(_, other)| *other == length).unwrap_or_else(|| &handles[at - 1]).0;
+            let op_handle = [SCALE, ROTATE, SCALE, ACCUMULATE, SCAN, HISTOGRAM, FIND][number as usize % 7];
+            let output_handle = if op_handle == HISTOGRAM { counters } else { next };
+            WorkItem { op_handle, input_handle, output_handle, param: 3 }
+        };
+        Ok(Queue { session, items: (0..ITEMS).map(item).collect() })
+    };
+    let best = |queue: &mut Queue| {
+        let times = (0..if report.quick { 3 } else { 8 }).map(|_| {
+            let start = Instant::now();
+            queue.drain();
+            start.elapsed().as_nanos() as f64
+        });
+        times.fold(f64::MAX, f64::min)
+    };
+    let of = |settings: Option<Settings>| -> Result<f64, Error> {
+        let queue = queue(false, settings)?;
+        Ok(best(&mut Queue::warm(queue.session, queue.items)))
+    };
+    let mut fixed: Vec<(f64, Settings)> = Vec::new();
+    for width in [16, 32, 64, 128, 256] {
+        for jit in [0, NEVER] {
+            for batch in [1 << 12, 1 << 14, 1 << 16] {
+                let settings = Settings { width, jit, multiplier: 2, batch };
+                fixed.push((of(Some(settings))?, settings));
+                eprintln!("{settings:?}: {:.0} ns", fixed[fixed.len() - 1].0 / f64::from(ITEMS));
+            }
+        }
+    }
+    let mut tuned = queue(true, None)?;
+    let mut drains = 0;
+    while drains < 20 && !tuned.session.tuner().is_some_and(Tuner::is_settled) {
+        tuned.drain();
+        drains += 1;
+    }
+    let found = tuned.session.tuner().map(Tuner::settings);
+    let (least, of_least) = fixed.iter().copied().min_by(|(a, _), (b, _)| a.total_cmp(b)).expect("some were tried");
+    eprintln!("tuned in {drains} drains to {found:?}; of all settings {of_least:?} is best");
+    let tuned = best(&mut tuned);
+    report.known(&line("tuned", "cpu", "best fixed", ITEMS), tuned, least);
+    report.known(&line("tuned_vs_standard", "cpu", "standard", ITEMS), tuned, of(None)?);
     Ok(())
 }
 

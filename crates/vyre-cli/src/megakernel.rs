@@ -1,15 +1,18 @@
 //! `vyre megakernel`: a queue of small work items, drained by few launches.
 
-use std::io::Write as _;
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use vyre_driver::{Argument, Device, Dispatch, Grid};
 use vyre_foundation::ir::Space;
 use vyre_foundation::launch::Limits;
 use vyre_foundation::{Validated, ir, text, validate};
-use vyre_runtime::megakernel::ring::Pushed;
-use vyre_runtime::megakernel::{Config, Handle, Op, Report, Segment, Session, WorkItem};
+use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
+use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Segment, Session, Share, Tenant, WorkItem, tune};
 
 use crate::devices;
 use crate::error::Error;
@@ -28,6 +31,21 @@ enum Verb {
     Demo(Workload),
     /// Compare the same items with one launch for each of them
     Bench(Workload),
+    /// Watch a session that three tenants keep busy: what waits, what workers do, and who gets how much of them
+    Top(Top),
+}
+
+#[derive(clap::Args)]
+struct Top {
+    /// End after so many seconds instead of when it is interrupted
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Print what there is to see once, as is done where there is no terminal, too
+    #[arg(long)]
+    once: bool,
+    /// Where to run it: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -63,14 +81,13 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let (workload, compares) = match &args.verb {
         Verb::Demo(workload) => (workload, false),
         Verb::Bench(workload) => (workload, true),
+        Verb::Top(args) => return top(args, stdout),
     };
     let registry = devices::registry(None);
     let choice = registry.choose(workload.device.as_deref(), None)?;
-    let mut programs = validate::module(text::parse(OPS)?)?;
-    // What goes round as often as its input says would do little else here.
-    programs.retain(|program| program.name != "spin");
-    let mut demo = Demo::new(&choice.device, &programs, workload.items)?;
-    let items = demo.items(&programs, workload);
+    let programs = programs()?;
+    let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
+    let items = demo.memory[0].items(&programs, workload.items as usize, workload.seed);
 
     // Kernels are compiled while the first items are interpreted.
     let first = demo.drain(&items)?;
@@ -89,37 +106,77 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     written.map_err(Error::Stdout)
 }
 
+fn programs() -> Result<Vec<Validated<ir::Program>>, Error> {
+    let mut programs = validate::module(text::parse(OPS)?)?;
+    // What goes round as often as its input says would do little else here.
+    programs.retain(|program| program.name != "spin");
+    Ok(programs)
+}
+
 struct Demo {
     session: Session,
+    /// Of each tenant.
+    memory: Vec<Memory>,
+}
+
+struct Memory {
     plain: Vec<(Handle, u32)>,
     counters: Vec<Handle>,
 }
 
 impl Demo {
-    fn new(device: &Device, programs: &[Validated<ir::Program>], items: u32) -> Result<Demo, Error> {
+    fn new(
+        device: &Device,
+        programs: &[Validated<ir::Program>],
+        queue: usize,
+        shares: &[Share],
+    ) -> Result<Demo, Error> {
+        let tenants = shares.len() as u32;
         let words: u32 = LENGTHS.iter().map(|(length, count)| length * *count as u32).sum();
-        let (atomic_words, queue) = (64 * COUNTERS as u32, items as usize);
-        let config = Config { plain_words: words, atomic_words, queue, telemetry: true, ..Config::of(device) };
-        let mut session = Session::new(device, config)?;
+        let mut session = Session::new(
+            device,
+            Config {
+                plain_words: tenants * words,
+                atomic_words: tenants * 64 * COUNTERS as u32,
+                queue,
+                tenants: shares.to_vec(),
+                telemetry: true,
+                tune: tenants > 1,
+                ..Config::of(device)
+            },
+        )?;
         for program in programs {
             session.register(Op::new(program.clone())?);
         }
+        let memory = (0..tenants).map(|id| Memory::new(session.tenant(id)?)).collect::<Result<_, _>>()?;
+        Ok(Demo { session, memory })
+    }
+
+    fn drain(&mut self, items: &[WorkItem]) -> Result<Report, Error> {
+        let pushed = self.session.submit(items);
+        debug_assert_eq!(pushed, Pushed::All, "the queue holds all of them");
+        Ok(self.session.drain()?)
+    }
+}
+
+impl Memory {
+    fn new(mut tenant: Tenant<'_>) -> Result<Memory, vyre_driver::Error> {
         let mut plain = Vec::new();
         for (length, count) in LENGTHS {
             for _ in 0..count {
-                let handle = session.allocate(Segment::Plain, length)?;
+                let handle = tenant.allocate(Segment::Plain, length)?;
                 let words: Vec<u8> = (0..length).flat_map(|i| (i % 1000).to_le_bytes()).collect();
-                session.write(handle, &words)?;
+                tenant.write(handle, &words)?;
                 plain.push((handle, length));
             }
         }
-        let counters = (0..COUNTERS).map(|_| session.allocate(Segment::Atomic, 64)).collect::<Result<_, _>>()?;
-        Ok(Demo { session, plain, counters })
+        let counters = (0..COUNTERS).map(|_| tenant.allocate(Segment::Atomic, 64)).collect::<Result<_, _>>()?;
+        Ok(Memory { plain, counters })
     }
 
     /// Items in no order, and chains of them, each on what the one before it wrote.
-    fn items(&self, programs: &[Validated<ir::Program>], workload: &Workload) -> Vec<WorkItem> {
-        let mut state = workload.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    fn items(&self, programs: &[Validated<ir::Program>], count: usize, seed: u64) -> Vec<WorkItem> {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut random = move |below: usize| {
             state ^= state << 13;
             state ^= state >> 7;
@@ -128,8 +185,8 @@ impl Demo {
         };
         let number =
             |name: &str| programs.iter().position(|program| program.name == name).map_or(0, |at| at as u32 + 1);
-        let mut items = Vec::with_capacity(workload.items as usize);
-        while items.len() < workload.items as usize {
+        let mut items = Vec::with_capacity(count);
+        while items.len() < count {
             let (input, length) = self.plain[random(self.plain.len())];
             let (other, other_length) = self.plain[random(self.plain.len())];
             let output = if other_length == length && other != input { other } else { self.neighbour(input, length) };
@@ -149,7 +206,7 @@ impl Demo {
             }
             items.push(item);
         }
-        items.truncate(workload.items as usize);
+        items.truncate(count);
         items
     }
 
@@ -159,13 +216,9 @@ impl Demo {
         let next = [at + 1, at.wrapping_sub(1)].into_iter().filter_map(|at| self.plain.get(at));
         next.filter(|(_, other)| *other == length).map(|(other, _)| *other).next().unwrap_or(handle)
     }
+}
 
-    fn drain(&mut self, items: &[WorkItem]) -> Result<Report, Error> {
-        let pushed = self.session.submit(items);
-        debug_assert_eq!(pushed, Pushed::All, "the queue holds all of them");
-        Ok(self.session.drain()?)
-    }
-
+impl Demo {
     /// What the same items take with a launch for each of them; a part of them is enough to know.
     fn one_by_one(
         &self,
@@ -207,6 +260,114 @@ impl Demo {
         }
         Ok(start.elapsed().mul_f64(items.len() as f64 / part.len().max(1) as f64))
     }
+}
+
+/// What the tenants of `top` are due.
+const WEIGHTS: [u32; 3] = [1, 2, 4];
+
+/// How often there is something new to see.
+const TICK: Duration = Duration::from_millis(250);
+
+fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
+    let registry = devices::registry(None);
+    let choice = registry.choose(args.device.as_deref(), None)?;
+    let programs = programs()?;
+    let shares = WEIGHTS.map(|weight| Share { weight, ..Share::default() });
+    let Demo { mut session, memory } = Demo::new(&choice.device, &programs, 20_000, &shares)?;
+    let once = args.once || !std::io::stdout().is_terminal();
+    let end = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    std::thread::scope(|scope| {
+        let over = Arc::new(AtomicBool::new(false));
+        for (id, memory) in (0..).zip(&memory) {
+            let producer = session.tenant(id)?.producer();
+            let items = memory.items(&programs, 10_000, u64::from(id) + 1);
+            // All priorities, until nobody takes items any more.
+            scope.spawn(move || {
+                let parts = items.chunks(500).cycle().zip(Priority::ALL.into_iter().cycle());
+                parts
+                    .take_while(|(part, priority)| producer.push(*priority, part, Otherwise::Wait) == Pushed::All)
+                    .for_each(drop);
+            });
+        }
+        let (canceller, ticks) = (session.canceller(), over.clone());
+        scope.spawn(move || {
+            while !ticks.load(Relaxed) {
+                std::thread::sleep(TICK);
+                canceller.cancel();
+            }
+        });
+        let mut drains = 0;
+        let result = loop {
+            let report = match session.drain() {
+                Ok(report) => report,
+                Err(error) => break Err(error.into()),
+            };
+            drains += 1;
+            // Where it is seen only once, kernels are compiled first.
+            if once && drains < 8 {
+                continue;
+            }
+            let clear = if once { "" } else { "\x1b[H\x1b[J" };
+            let written =
+                write!(stdout, "{clear}{}", screen(choice.name, &session, &report)).and_then(|()| stdout.flush());
+            if let Err(error) = written {
+                break Err(Error::Stdout(error));
+            }
+            if once || end.is_some_and(|end| Instant::now() >= end) {
+                break Ok(());
+            }
+        };
+        over.store(true, Relaxed);
+        // Who waits for a place in the queue is told that there will be none.
+        session.canceller().cancel();
+        drop(session.shutdown());
+        result
+    })
+}
+
+/// What is to be seen of a session after a drain.
+fn screen(device: &str, session: &Session, report: &Report) -> String {
+    let mut text = String::new();
+    let seconds = report.elapsed.as_secs_f64().max(1e-9);
+    let queued: usize = report.tenants.iter().map(|usage| usage.queued).sum();
+    let _ = writeln!(text, "{device}: {:.0} items/s, {queued} queued", report.items as f64 / seconds);
+    if let Some(telemetry) = &report.telemetry {
+        let of = |percent| telemetry.latencies.percentile(percent).as_secs_f64() * 1e3;
+        let busy = 100.0 * telemetry.occupancy();
+        let _ =
+            writeln!(text, "workers busy {busy:.0} %, latency {:.1} ms (50 %), {:.1} ms (99 %)", of(50.0), of(99.0));
+    }
+    let counted = report.priority;
+    let _ = writeln!(
+        text,
+        "{} items came before more urgent ones, {} were put back, the oldest had waited for {} slices",
+        counted.aged_promotions, counted.requeues, counted.oldest_age
+    );
+    if let Some(tuner) = session.tuner() {
+        let tune::Settings { width, jit, batch, .. } = tuner.settings();
+        let state = if tuner.is_settled() { "tuned to" } else { "trying" };
+        let jit = if jit == tune::NEVER { "never compiled".into() } else { format!("compiled from {jit} on") };
+        let _ = writeln!(text, "{state} workgroups of {width}, slices of {batch}, {jit}");
+    }
+    let _ = writeln!(
+        text,
+        "\n{:10} {:>7} {:>7} {:>10} {:>9} {:>9}",
+        "tenant", "due", "had", "items/s", "queued", "failures"
+    );
+    let total: f64 = report.tenants.iter().map(|usage| usage.time.as_secs_f64()).sum();
+    let weights: u32 = WEIGHTS.iter().sum();
+    for ((id, usage), weight) in report.tenants.iter().enumerate().zip(WEIGHTS) {
+        let due = 100.0 * f64::from(weight) / f64::from(weights);
+        let had = 100.0 * usage.time.as_secs_f64() / total.max(1e-9);
+        let rate = usage.items as f64 / seconds;
+        let _ =
+            writeln!(text, "{id:<10} {due:>5.1} % {had:>5.1} % {rate:>10.0} {:>9} {:>9}", usage.queued, usage.failures);
+    }
+    let _ = writeln!(text, "\n{:24} {:>10}", "operation", "items/s");
+    for (name, items) in &report.ops {
+        let _ = writeln!(text, "{name:24} {:>10.0}", *items as f64 / seconds);
+    }
+    text
 }
 
 fn object(device: &str, first: &Report, report: &Report, one_by_one: Option<Duration>) -> serde_json::Value {

@@ -88,6 +88,35 @@ error_table! {
     } ("handle {handle} names no memory of this session"),
     help "use a handle that this session has given, before it is freed";
 
+    /// A tenant that a megakernel does not have.
+    D036 NoSuchTenant {
+        /// The tenant.
+        tenant: u32,
+        /// How many there are.
+        count: u32,
+    } ("there is no tenant {tenant}: the session has {count}"),
+    help "give the session a share for each tenant, and count tenants from 0";
+
+    /// A handle that names memory of another tenant.
+    D037 ForeignHandle {
+        /// The handle.
+        handle: u32,
+        /// Who used it.
+        tenant: u32,
+    } ("handle {handle} does not belong to tenant {tenant}"),
+    help "use handles with the tenant that they were given to";
+
+    /// A tenant asks for more of the arena than it may have.
+    D038 OverQuota {
+        /// The tenant.
+        tenant: u32,
+        /// Bytes that it asks for.
+        requested: u64,
+        /// Bytes that it may still have.
+        available: u64,
+    } ("tenant {tenant} asks for {requested} bytes of the arena, but may have {available} more"),
+    help "free what the tenant does not need, or give it a larger share";
+
     /// A file that holds no graph.
     D032 GraphFile {
         /// The file.

@@ -65,7 +65,8 @@ impl Telemetry {
         self.problem.as_ref()
     }
 
-    pub(crate) fn record(&self, op: &str, time: Duration, bytes: u64) {
+    /// Adds what an operation took.
+    pub fn record(&self, op: &str, time: Duration, bytes: u64) {
         self.hints.record(op, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), bytes);
         self.changed.store(true, Ordering::Relaxed);
     }

@@ -24,6 +24,8 @@ pub(super) struct Part {
     pub(super) segment: Segment,
     pub(super) first: u32,
     pub(super) length: u32,
+    /// The tenant whose it is.
+    pub(super) owner: u32,
 }
 
 /// One kind of words.
@@ -72,12 +74,15 @@ pub(super) struct Arena {
     /// By handle; the first is nobody's.
     parts: Vec<Option<Part>>,
     unused: Vec<u32>,
+    /// How many bytes each tenant may still take.
+    left: Vec<u64>,
 }
 
 impl Arena {
-    pub(super) fn new(device: &Device, plain_words: u32, atomic_words: u32) -> Result<Arena, Error> {
+    /// An arena of which each tenant may have so many bytes.
+    pub(super) fn new(device: &Device, plain_words: u32, atomic_words: u32, bytes: Vec<u64>) -> Result<Arena, Error> {
         let (plain, atomic) = (Words::new(device, plain_words)?, Words::new(device, atomic_words)?);
-        Ok(Arena { plain, atomic, parts: vec![None], unused: Vec::new() })
+        Ok(Arena { plain, atomic, parts: vec![None], unused: Vec::new(), left: bytes })
     }
 
     /// Takes as much memory of another device, whatever was in that of this one.
@@ -106,13 +111,18 @@ impl Arena {
         }
     }
 
-    pub(super) fn allocate(&mut self, segment: Segment, length: u32) -> Result<Handle, Error> {
+    pub(super) fn allocate(&mut self, owner: u32, segment: Segment, length: u32) -> Result<Handle, Error> {
+        let (requested, available) = (taken(length), self.left[owner as usize]);
+        if requested > available {
+            return Err(Error::OverQuota { tenant: owner, requested, available });
+        }
         let words = self.words(segment);
         let largest = words.free.values().copied().max().unwrap_or(0);
         let first = words
             .take(length.max(1))
             .ok_or(Error::OutOfMemory { requested: 4 * u64::from(length), available: 4 * u64::from(largest) })?;
-        let part = Some(Part { segment, first, length });
+        self.left[owner as usize] -= requested;
+        let part = Some(Part { segment, first, length, owner });
         Ok(Handle(match self.unused.pop() {
             Some(handle) => {
                 self.parts[handle as usize] = part;
@@ -125,8 +135,9 @@ impl Arena {
         }))
     }
 
-    pub(super) fn free(&mut self, handle: Handle) -> Result<(), Error> {
-        let part = self.part(handle)?;
+    pub(super) fn free(&mut self, owner: u32, handle: Handle) -> Result<(), Error> {
+        let part = self.part(owner, handle)?;
+        self.left[owner as usize] += taken(part.length);
         self.words(part.segment).give(part.first, part.length.max(1));
         self.parts[handle.0 as usize] = None;
         self.unused.push(handle.0);
@@ -137,13 +148,18 @@ impl Arena {
         self.parts.get(handle as usize).copied().flatten()
     }
 
-    pub(super) fn part(&self, handle: Handle) -> Result<Part, Error> {
-        self.get(handle.0).ok_or(Error::NoSuchHandle { handle: handle.0 })
+    /// What a tenant knows by a handle.
+    pub(super) fn part(&self, tenant: u32, handle: Handle) -> Result<Part, Error> {
+        match self.get(handle.0) {
+            None => Err(Error::NoSuchHandle { handle: handle.0 }),
+            Some(part) if part.owner != tenant => Err(Error::ForeignHandle { handle: handle.0, tenant }),
+            Some(part) => Ok(part),
+        }
     }
 
     /// The memory of a part.
-    pub(super) fn slice(&self, handle: Handle) -> Result<Buffer, Error> {
-        let Part { segment, first, length } = self.part(handle)?;
+    pub(super) fn slice(&self, tenant: u32, handle: Handle) -> Result<Buffer, Error> {
+        let Part { segment, first, length, .. } = self.part(tenant, handle)?;
         self.buffer(segment).slice(first..first + length)
     }
 
@@ -151,4 +167,9 @@ impl Arena {
     pub(super) fn handles(&self) -> usize {
         self.parts.len()
     }
+}
+
+/// What a part of so many words takes of the arena, in bytes: even what has none takes one.
+fn taken(words: u32) -> u64 {
+    4 * u64::from(words.max(1))
 }

@@ -22,8 +22,8 @@ pub(super) struct Journal {
 pub(super) enum Entry {
     /// The host wrote words of a segment, from one on.
     Write(Segment, u32, Vec<u8>),
-    /// Items were executed.
-    Items(Vec<WorkItem>),
+    /// Items of a tenant were executed.
+    Items(u32, Vec<WorkItem>),
 }
 
 impl Journal {
@@ -40,8 +40,8 @@ impl Journal {
         }
     }
 
-    /// The slice was executed, but for the items that are pending.
-    pub(super) fn settle(&mut self, pending: &[WorkItem]) {
+    /// The slice of a tenant was executed, but for the items that are pending.
+    pub(super) fn settle(&mut self, tenant: u32, pending: &[WorkItem]) {
         let mut done = std::mem::replace(&mut self.slice, pending.to_vec());
         for (done, pending) in done.iter_mut().zip(pending) {
             if *pending != WorkItem::default() {
@@ -51,7 +51,7 @@ impl Journal {
         done.retain(|item| *item != WorkItem::default());
         if !done.is_empty() {
             self.items += done.len();
-            self.entries.push(Entry::Items(done));
+            self.entries.push(Entry::Items(tenant, done));
         }
     }
 

@@ -349,7 +349,7 @@ impl Session {
         }
         if count > 0 {
             report.hits.extend(words(&self.hits[0].slice(0..count)?.read()?));
-            self.found += u64::from(count);
+            super::priority::count(&mut self.found, count.into(), "hits")?;
         }
         Ok(false)
     }

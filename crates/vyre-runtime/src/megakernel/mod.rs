@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! submit    items, each an operation on parts of the arena
+//!   → take      a slice: items of the tenant that has had least of its share, the most urgent and the oldest first
 //!   → resolve   handles become places in the arena; what cannot be executed fails alone
 //!   → order     items that use the same memory depend on each other; groups of items that do not are between barriers, or
 //!               each waits for a counter
@@ -18,18 +19,23 @@ mod kernels;
 mod launch;
 mod op;
 pub mod policy;
+pub mod priority;
 pub mod redundancy;
 mod report;
 pub mod ring;
 mod session;
 mod slice;
 mod telemetry;
+mod tenant;
+pub mod tune;
 mod watch;
 mod window;
 
 pub use arena::{Handle, Segment};
 pub use item::{Access, Traits, WorkItem};
 pub use op::Op;
+pub use priority::Priority;
 pub use report::{Failure, Figures, Report, Shutdown};
 pub use session::{Canceller, Config, Order, Session};
 pub use telemetry::{Latencies, Span, Telemetry};
+pub use tenant::{Producer, Share, Tenant, Usage};

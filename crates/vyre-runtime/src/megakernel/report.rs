@@ -7,7 +7,9 @@ use vyre_foundation::launch::Outcome;
 
 use super::item::WorkItem;
 use super::policy::Recommendation;
+use super::priority::Accounting;
 use super::telemetry::Telemetry;
+use super::tenant::Usage;
 
 /// Why an item was not, or not completely, executed. Whatever its other invocations wrote stays.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +18,8 @@ pub enum Failure {
     UnknownOp,
     /// A handle names no memory, or memory of the other segment than the operation uses.
     UnknownHandle,
+    /// A handle names memory of another tenant.
+    ForeignHandle,
     /// It writes memory that it uses in other elements, too.
     Overlap,
     /// The device cannot run its operation.
@@ -38,7 +42,8 @@ pub enum Failure {
 pub struct Report {
     /// Items that were taken from the queue.
     pub items: u64,
-    /// Items that failed, by their number in the session, and why.
+    /// Items that failed, by their number in the session, and why. Items are counted in the order in which they are taken from the queue:
+    /// slice by slice.
     pub failures: Vec<(u64, Failure)>,
     /// What operations reported, in no order.
     pub hits: Vec<u32>,
@@ -54,6 +59,10 @@ pub struct Report {
     pub ops: Vec<(String, u64)>,
     /// What each kernel did.
     pub kernels: Vec<Figures>,
+    /// What each tenant had of it.
+    pub tenants: Vec<Usage>,
+    /// What is known of items that waited.
+    pub priority: Accounting,
     /// What was measured, if the session measures.
     pub telemetry: Option<Telemetry>,
     /// Items that were run together with others of their window.

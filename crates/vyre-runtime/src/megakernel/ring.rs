@@ -130,6 +130,11 @@ impl Ring {
         self.capacity
     }
 
+    /// How many items are in it.
+    pub fn queued(&self) -> usize {
+        self.lock().items.len()
+    }
+
     /// Adds items to the ring. There may be more of them than it holds, if the push waits.
     pub fn push(&self, items: &[WorkItem], otherwise: Otherwise) -> Pushed {
         let mut accepted = 0;
@@ -238,7 +243,7 @@ impl Ring {
 
     /// Counts a change. Only who holds the lock does, so none is lost between reading and writing.
     fn changed(&self) {
-        self.changes.store(self.changes.load(Relaxed) + 1, Relaxed);
+        self.changes.store(self.changes.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// Waits for a change: awake, then asleep. The caller looks whether it is what was waited for.

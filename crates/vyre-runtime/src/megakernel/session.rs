@@ -9,7 +9,7 @@ use vyre_driver::plan::frontier;
 use vyre_driver::{Buffer, Device, DeviceKind, Error, Unacknowledged, Work};
 use vyre_foundation::ir::Element;
 
-use super::arena::{Arena, Handle, Part, Segment};
+use super::arena::{Arena, Handle, Segment};
 use super::hazards::Hazards;
 use super::item::WorkItem;
 use super::journal::{Entry, Journal};
@@ -17,10 +17,13 @@ use super::kernels::Kernels;
 use super::launch::Batch;
 use super::op::Op;
 use super::policy::{Policy, Sizing};
+use super::priority::{Accounting, Priority, count};
 use super::redundancy::Pruner;
 use super::report::{Report, Shutdown};
 use super::ring::{Drained, Otherwise, Pushed, Ring, Stamp};
 use super::slice::{Pace, Resolved, Worth};
+use super::tenant::{Queues, Share, Tenant, Usage};
+use super::tune::Tuning;
 use super::watch::Watch;
 use super::window::Windows;
 
@@ -31,8 +34,10 @@ pub struct Config {
     pub plain_words: u32,
     /// Words of the arena that are used atomically.
     pub atomic_words: u32,
-    /// Items that the queue holds.
+    /// Items of each priority that the queue holds.
     pub queue: usize,
+    /// Who shares the session; nobody does if there are none.
+    pub tenants: Vec<Share>,
     /// Items that are planned and submitted together, from 1 to 2²⁴.
     pub slice: usize,
     /// How many trips the loops of an invocation of an item may take, where they may take more than some hundred at all. Invocations that
@@ -44,6 +49,9 @@ pub struct Config {
     pub budget: u64,
     /// Decides how slices are launched.
     pub policy: Policy,
+    /// Lets drains try other widths, sizes of slices, room for hits and ways to run items, and keeps what takes least time. What was found
+    /// is kept with the [hints](vyre_driver::Telemetry) of the device, for sessions with the same operations.
+    pub tune: bool,
     /// What items wait for.
     pub order: Order,
     /// Whether it is measured when things happen.
@@ -74,10 +82,12 @@ impl Default for Config {
             plain_words: 1 << 20,
             atomic_words: 1 << 12,
             queue: 1 << 20,
+            tenants: Vec::new(),
             slice: 1 << 16,
             fuel: 1 << 20,
             worker_groups: 0,
             budget: 0,
+            tune: false,
             order: Order::Measured,
             telemetry: false,
             watchdog: None,
@@ -114,9 +124,16 @@ pub struct Session {
     /// How many items of each operation there were.
     pub(super) runs: Vec<u64>,
     pub(super) kernels: Kernels,
-    pub(super) queue: Arc<Ring>,
+    pub(super) queues: Queues,
+    pub(super) tuning: Option<Tuning>,
+    /// Items of a slice, at most.
+    pub(super) limit: usize,
     /// What was taken from the queue and is not done; what has run is an item of zeros.
     pub(super) pending: Vec<WorkItem>,
+    /// Whose that is.
+    pub(super) tenant: u32,
+    /// What is known of items that waited, and is not in a report.
+    pub(super) waited: Accounting,
     /// When that came.
     stamps: Vec<Stamp>,
     pub(super) cancelled: Arc<AtomicBool>,
@@ -153,19 +170,26 @@ impl Session {
     /// There is not enough memory.
     pub fn new(device: &Device, mut config: Config) -> Result<Session, Error> {
         config.slice = config.slice.clamp(1, 1 << 24);
-        let arena = Arena::new(device, config.plain_words, config.atomic_words)?;
+        if config.tenants.is_empty() {
+            config.tenants.push(Share::default());
+        }
+        let quotas = config.tenants.iter().map(|share| share.bytes).collect();
+        let arena = Arena::new(device, config.plain_words, config.atomic_words, quotas)?;
         let faults = device.allocate(Element::U32, 1 + config.slice as u64)?;
         let hits = [device.allocate(Element::U32, 0)?, device.allocate(Element::U32, 1)?];
         let watch = config.watchdog.map(|patience| Watch::new(device, config.slice, patience)).transpose()?;
-        let queue = if config.telemetry { Ring::stamped(config.queue) } else { Ring::new(config.queue) };
         Ok(Session {
             device: device.clone(),
             arena,
             ops: Vec::new(),
             runs: Vec::new(),
             kernels: Kernels::new(device, watch.is_some()),
-            queue: Arc::new(queue),
+            tuning: None,
+            limit: config.slice,
+            queues: Queues::new(&config.tenants, config.queue, config.telemetry),
             pending: Vec::new(),
+            tenant: 0,
+            waited: Accounting::default(),
             stamps: Vec::new(),
             cancelled: Arc::default(),
             watch,
@@ -194,8 +218,20 @@ impl Session {
     pub fn register(&mut self, op: Op) -> u32 {
         self.ops.push(op);
         self.runs.push(0);
+        self.tuning = None;
         self.kernels.forget_interpreters();
         self.ops.len() as u32
+    }
+
+    /// One of those who share the session. The first is who uses the session without saying who it is.
+    ///
+    /// # Errors
+    /// There is no such tenant.
+    pub fn tenant(&mut self, id: u32) -> Result<Tenant<'_>, Error> {
+        match self.config.tenants.len() as u32 {
+            count if id >= count => Err(Error::NoSuchTenant { tenant: id, count }),
+            _ => Ok(Tenant { session: self, id }),
+        }
     }
 
     /// Takes zeroed words of the arena.
@@ -203,11 +239,7 @@ impl Session {
     /// # Errors
     /// There are not so many in one piece.
     pub fn allocate(&mut self, segment: Segment, words: u32) -> Result<Handle, Error> {
-        let handle = self.arena.allocate(segment, words)?;
-        match self.write(handle, &vec![0; 4 * words as usize]) {
-            Ok(()) => Ok(handle),
-            Err(error) => self.arena.free(handle).and(Err(error)),
-        }
+        self.tenant(0)?.allocate(segment, words)
     }
 
     /// Bytes that the session has on its device.
@@ -220,11 +252,7 @@ impl Session {
     /// # Errors
     /// The handle names nothing, or the device was lost.
     pub fn free(&mut self, handle: Handle) -> Result<(), Error> {
-        // What is in the journal is looked up by handles.
-        if self.journal.as_ref().is_some_and(|journal| !journal.is_empty()) {
-            self.checkpoint()?;
-        }
-        self.arena.free(handle)
+        self.tenant(0)?.free(handle)
     }
 
     /// Replaces the words of a handle: all items before see the old ones, and all after the new ones, if it is done between drains.
@@ -232,15 +260,7 @@ impl Session {
     /// # Errors
     /// The handle names nothing, there are not as many bytes as it has, or the device was lost.
     pub fn write(&mut self, handle: Handle, bytes: &[u8]) -> Result<(), Error> {
-        self.arena.slice(handle)?.write(bytes)?;
-        if let Some(journal) = &mut self.journal {
-            let Part { segment, first, .. } = self.arena.part(handle)?;
-            journal.wrote(segment, first, bytes);
-            if journal.is_full() {
-                journal.checkpoint(&self.arena)?;
-            }
-        }
-        Ok(())
+        self.tenant(0)?.write(handle, bytes)
     }
 
     /// The memory of a handle, for other launches on the same device. What they write is not in the journal.
@@ -248,7 +268,7 @@ impl Session {
     /// # Errors
     /// The handle names nothing.
     pub fn memory(&self, handle: Handle) -> Result<Buffer, Error> {
-        self.arena.slice(handle)
+        self.arena.slice(0, handle)
     }
 
     /// The words of a handle.
@@ -256,17 +276,18 @@ impl Session {
     /// # Errors
     /// The handle names nothing, or the device was lost.
     pub fn read(&self, handle: Handle) -> Result<Vec<u32>, Error> {
-        self.arena.slice(handle)?.elements()
+        self.memory(handle)?.elements()
     }
 
-    /// The queue, for threads that put items into it while this one drains it.
+    /// The queue of normal items, for threads that put items into it while this one drains it.
     pub fn queue(&self) -> Arc<Ring> {
-        self.queue.clone()
+        self.queues.rings(0)[Priority::Normal as usize].clone()
     }
 
-    /// Puts items into the queue, as far as there is room. Their effect is as if they were executed one after the other.
+    /// Puts normal items into the queue, as far as there is room. The effect of the items of a tenant is as if they were executed one after the
+    /// other: those of a priority in their order, and no item before one that became due earlier.
     pub fn submit(&self, items: &[WorkItem]) -> Pushed {
-        self.queue.push(items, Otherwise::Return)
+        self.queues.rings(0)[Priority::Normal as usize].push(items, Otherwise::Return)
     }
 
     /// Waits until all kernels that were asked for are compiled. Nobody has to: meanwhile, items are interpreted.
@@ -285,7 +306,7 @@ impl Session {
         Canceller(self.cancelled.clone())
     }
 
-    /// Executes what is in the queue, until there is nothing in it or somebody cancels.
+    /// Executes what is in the queue, until there is nothing in it but what belongs to tenants that have had their time, or somebody cancels.
     ///
     /// # Errors
     /// The device was lost, or it or the budget lacks something. An item that cannot be executed is no error of this function. What was
@@ -297,10 +318,20 @@ impl Session {
         if self.config.telemetry {
             report.telemetry.get_or_insert_default();
         }
-        let result = self.slices(&mut report);
+        report.tenants.resize(self.config.tenants.len(), Usage::default());
+        self.queues.begin();
+        self.begin_tuning();
+        let mut result = self.slices(&mut report);
         if let Some(journal) = &mut self.journal {
-            journal.settle(&self.pending);
+            journal.settle(self.tenant, &self.pending);
         }
+        if self.waited.recommend().should_drain {
+            result = result.and(report.priority.add(&std::mem::take(&mut self.waited)));
+        }
+        for (tenant, usage) in (0..).zip(&mut report.tenants) {
+            usage.queued = self.queues.rings(tenant).iter().map(|ring| ring.queued()).sum();
+        }
+        self.end_tuning();
         report.elapsed += start.elapsed();
         report.cancelled = self.cancelled.swap(false, Relaxed);
         match result {
@@ -324,23 +355,43 @@ impl Session {
         }
         while !self.cancelled.load(Relaxed) {
             if self.pending.is_empty() {
+                let threshold = self.config.policy.priority_age_threshold;
                 let (pending, stamps) = (&mut self.pending, &mut self.stamps);
-                let drained = self.queue.drain_stamped(pending, stamps, self.config.slice, Otherwise::Return);
-                if !matches!(drained, Drained::Items(1..)) {
+                let Some((tenant, counted)) = self.queues.take(self.limit, threshold, pending, stamps)? else {
                     return Ok(());
-                }
+                };
+                self.tenant = tenant;
                 if let Some(journal) = &mut self.journal {
                     journal.slice.clone_from(&self.pending);
                 }
+                self.waited.add(&counted)?;
             }
-            match self.slice(report) {
-                Ok(()) => {}
-                // Some items are left, for another try or for another drain.
-                Err(Error::Cancelled) => continue,
-                Err(error) => return Err(error),
+            let (failures, hits, start) = (report.failures.len(), report.hits.len(), Instant::now());
+            let result = self.slice(report);
+            let time = start.elapsed();
+            self.queues.charge(self.tenant, self.pending.len(), time);
+            let usage = &mut report.tenants[self.tenant as usize];
+            usage.failures += (report.failures.len() - failures) as u64;
+            usage.hits += (report.hits.len() - hits) as u64;
+            usage.time += time;
+            usage.slices += 1;
+            match result {
+                Ok(()) => {
+                    usage.items += self.pending.len() as u64;
+                    self.tune_slice(self.pending.len(), time);
+                }
+                Err(error) => {
+                    let left = self.pending.iter().filter(|item| **item != WorkItem::default()).count();
+                    self.waited.requeue(left as u64)?;
+                    // Some items are left, for another try or for another drain.
+                    if error == Error::Cancelled {
+                        continue;
+                    }
+                    return Err(error);
+                }
             }
             report.items += self.pending.len() as u64;
-            self.done += self.pending.len() as u64;
+            count(&mut self.done, self.pending.len() as u64, "items")?;
             self.pending.clear();
             if let Some(telemetry) = &mut report.telemetry {
                 let now = Instant::now();
@@ -349,7 +400,7 @@ impl Session {
                 }
             }
             if let Some(journal) = &mut self.journal {
-                journal.settle(&self.pending);
+                journal.settle(self.tenant, &self.pending);
                 if journal.is_full() {
                     journal.checkpoint(&self.arena)?;
                 }
@@ -404,15 +455,16 @@ impl Session {
                     let words = (bytes.len() / 4) as u32;
                     self.arena.buffer(*segment).slice(*first..first + words)?.write(bytes)?;
                 }
-                Entry::Items(items) => self.repeat(items.clone())?,
+                Entry::Items(tenant, items) => self.repeat(*tenant, items.clone())?,
             }
         }
         Ok(())
     }
 
     /// Executes items whose report was given.
-    fn repeat(&mut self, items: Vec<WorkItem>) -> Result<(), Error> {
+    fn repeat(&mut self, tenant: u32, items: Vec<WorkItem>) -> Result<(), Error> {
         let pending = std::mem::replace(&mut self.pending, items);
+        let pending_of = std::mem::replace(&mut self.tenant, tenant);
         let result = loop {
             match self.slice(&mut Report::default()) {
                 // The watchdog ended an item, as it did before, or somebody cancelled, who means drains.
@@ -420,19 +472,21 @@ impl Session {
                 result => break result,
             }
         };
-        self.pending = pending;
+        (self.pending, self.tenant) = (pending, pending_of);
         result
     }
 
     /// Takes no more items, executes those that were accepted, and gives those back that it could not.
     pub fn shutdown(mut self) -> Shutdown {
-        self.queue.close();
+        self.queues.all().for_each(|ring| ring.close());
         let (report, error) = match self.drain() {
             Ok(report) => (report, None),
             Err(error) => (std::mem::take(&mut self.unreported), Some(error)),
         };
         let mut left: Vec<WorkItem> = self.pending.drain(..).filter(|item| *item != WorkItem::default()).collect();
-        while let Drained::Items(1..) = self.queue.drain(&mut left, self.queue.capacity(), Otherwise::Return) {}
+        for ring in self.queues.all() {
+            while let Drained::Items(1..) = ring.drain(&mut left, ring.capacity(), Otherwise::Return) {}
+        }
         Shutdown { report, error, left }
     }
 }

@@ -12,6 +12,7 @@ use super::kernels::{Key, Runs};
 use super::launch::Launching;
 use super::op::Op;
 use super::policy::{Mode, Recommendation, Request};
+use super::priority::count;
 use super::report::{Failure, Report};
 use super::session::{Order, Session};
 use super::telemetry::Span;
@@ -105,7 +106,13 @@ fn nanoseconds_each(start: Instant, items: usize) -> f64 {
 
 /// The bucket of an item, and what its handles name.
 #[inline]
-fn places(item: WorkItem, ops: &[Op], arena: &Arena, is_watched: bool) -> Result<(u32, [Place; 3]), Failure> {
+fn places(
+    item: WorkItem,
+    tenant: u32,
+    ops: &[Op],
+    arena: &Arena,
+    is_watched: bool,
+) -> Result<(u32, [Place; 3]), Failure> {
     let number = item.op_handle.wrapping_sub(1);
     let op = ops.get(number as usize).ok_or(Failure::UnknownOp)?;
     if op.is_refused {
@@ -116,7 +123,8 @@ fn places(item: WorkItem, ops: &[Op], arena: &Arena, is_watched: bool) -> Result
     for ((place, view), handle) in places.iter_mut().zip(&op.views).zip(handles) {
         let Some(view) = view else { continue };
         match arena.get(handle) {
-            Some(Part { segment, first, length }) if segment == view.segment => *place = Place { first, length },
+            Some(part) if part.owner != tenant => return Err(Failure::ForeignHandle),
+            Some(Part { segment, first, length, .. }) if segment == view.segment => *place = Place { first, length },
             _ => return Err(Failure::UnknownHandle),
         }
     }
@@ -203,8 +211,8 @@ impl Session {
             if items == 0 {
                 continue;
             }
-            *runs += items;
-            self.reporters += if op.reports { items } else { 0 };
+            count(runs, items, "items of an operation")?;
+            count(&mut self.reporters, if op.reports { items } else { 0 }, "items that report")?;
             match report.ops.iter_mut().find(|(name, _)| name == op.name()) {
                 Some((_, known)) => *known += items,
                 None => report.ops.push((op.name().into(), items)),
@@ -284,6 +292,8 @@ impl Session {
             expected_hits_per_item: self.found.div_ceil(self.reporters.max(1)).clamp(1, 1 << 10) as u32,
             hot_opcode_count: hot,
             hot_window_count: self.windows.hot,
+            max_priority_age: u32::try_from(self.waited.oldest_age).unwrap_or(u32::MAX),
+            requeue_count: self.waited.requeues,
             resident_device_bytes: self.resident(),
             device_memory_budget_bytes: self.config.budget,
             ..Request::direct(u32::try_from(items).unwrap_or(u32::MAX), 0, capabilities.max_workgroup_size[0])
@@ -313,7 +323,7 @@ impl Session {
             if *item == WorkItem::default() {
                 continue;
             }
-            match places(*item, &self.ops, &self.arena, self.watch.is_some()) {
+            match places(*item, self.tenant, &self.ops, &self.arena, self.watch.is_some()) {
                 Ok((bucket, places)) => {
                     resolved.push(Resolved { item: *item, position: position as u32, bucket, places });
                 }

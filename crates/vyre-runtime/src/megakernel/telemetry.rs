@@ -57,7 +57,7 @@ impl Telemetry {
     }
 }
 
-/// How often things took how long, to a sixteenth.
+/// How often things took how long, to a sixteenth. What is too large to be counted stays at the largest number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
     /// By [`bucket`].
@@ -74,16 +74,16 @@ impl Latencies {
         if self.counts.len() <= bucket {
             self.counts.resize(bucket + 1, 0);
         }
-        self.counts[bucket] += times;
-        self.count += times;
+        self.counts[bucket] = self.counts[bucket].saturating_add(times);
+        self.count = self.count.saturating_add(times);
         self.longest = self.longest.max(latency);
     }
 
     /// Adds those of another drain.
     pub fn merge(&mut self, other: &Latencies) {
         self.counts.resize(self.counts.len().max(other.counts.len()), 0);
-        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
-        self.count += other.count;
+        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+        self.count = self.count.saturating_add(other.count);
         self.longest = self.longest.max(other.longest);
     }
 
