@@ -76,7 +76,7 @@ fn damage_is_reported_and_repaired() {
     fs::write(&file, bytes).expect("a file can be written");
     let (from_cache, edges, stderr) = folder.run(&[]);
     assert_eq!((from_cache, &*edges), (false, "19999"));
-    assert!(stderr.contains("warning[D036]") && stderr.contains("checksum"), "{stderr}");
+    assert!(stderr.contains("warning[D039]") && stderr.contains("checksum"), "{stderr}");
     assert_eq!(folder.run(&[]), (true, edges, String::new()));
 }
 

@@ -153,7 +153,7 @@ error_table! {
     help "let every edge be followed both ways, with `Graph::symmetric` or `--symmetric`";
 
     /// A file that should hold a graph that was built before and does not. It was deleted, and the graph built again.
-    D036 CachedGraph {
+    D039 CachedGraph {
         /// The file.
         file: std::path::PathBuf,
         /// What is wrong.

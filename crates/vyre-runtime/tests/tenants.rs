@@ -241,7 +241,7 @@ fn drains_tune_a_session_and_the_next_one_begins_there() {
         let items: Vec<WorkItem> =
             (0..8192).map(|i| item(ACCUMULATE, handles[i % 256], handles[256 + i % 256])).collect();
         let mut drains = 0;
-        while !session.tuner().is_some_and(|tuner| tuner.is_settled()) {
+        while !session.tuner().is_some_and(vyre_runtime::megakernel::tune::Tuner::is_settled) {
             assert_eq!(session.submit(&items), Pushed::All);
             session.drain().unwrap();
             drains += 1;
