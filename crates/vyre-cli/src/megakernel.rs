@@ -297,19 +297,22 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
             }
         });
         let mut drains = 0;
+        // Since it began: what a tenant had too much of one moment it gets less of in the next ones.
+        let mut had = [Duration::ZERO; WEIGHTS.len()];
         let result = loop {
             let report = match session.drain() {
                 Ok(report) => report,
                 Err(error) => break Err(error.into()),
             };
             drains += 1;
+            had.iter_mut().zip(&report.tenants).for_each(|(had, usage)| *had += usage.time);
             // Where it is seen only once, kernels are compiled first.
             if once && drains < 8 {
                 continue;
             }
             let clear = if once { "" } else { "\x1b[H\x1b[J" };
             let written =
-                write!(stdout, "{clear}{}", screen(choice.name, &session, &report)).and_then(|()| stdout.flush());
+                write!(stdout, "{clear}{}", screen(choice.name, &session, &report, had)).and_then(|()| stdout.flush());
             if let Err(error) = written {
                 break Err(Error::Stdout(error));
             }
@@ -326,7 +329,7 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
 }
 
 /// What is to be seen of a session after a drain.
-fn screen(device: &str, session: &Session, report: &Report) -> String {
+fn screen(device: &str, session: &Session, report: &Report, had: [Duration; WEIGHTS.len()]) -> String {
     let mut text = String::new();
     let seconds = report.elapsed.as_secs_f64().max(1e-9);
     let queued: usize = report.tenants.iter().map(|usage| usage.queued).sum();
@@ -354,11 +357,11 @@ fn screen(device: &str, session: &Session, report: &Report) -> String {
         "\n{:10} {:>7} {:>7} {:>10} {:>9} {:>9}",
         "tenant", "due", "had", "items/s", "queued", "failures"
     );
-    let total: f64 = report.tenants.iter().map(|usage| usage.time.as_secs_f64()).sum();
+    let total = had.iter().sum::<Duration>().as_secs_f64().max(1e-9);
     let weights: u32 = WEIGHTS.iter().sum();
-    for ((id, usage), weight) in report.tenants.iter().enumerate().zip(WEIGHTS) {
+    for (((id, usage), weight), had) in report.tenants.iter().enumerate().zip(WEIGHTS).zip(had) {
         let due = 100.0 * f64::from(weight) / f64::from(weights);
-        let had = 100.0 * usage.time.as_secs_f64() / total.max(1e-9);
+        let had = 100.0 * had.as_secs_f64() / total;
         let rate = usage.items as f64 / seconds;
         let _ =
             writeln!(text, "{id:<10} {due:>5.1} % {had:>5.1} % {rate:>10.0} {:>9} {:>9}", usage.queued, usage.failures);

@@ -7,6 +7,7 @@ use vyre_driver::{Device, Error};
 use vyre_foundation::{text, validate};
 use vyre_runtime::megakernel::policy::Policy;
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
+use vyre_runtime::megakernel::tune::Tuner;
 use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Priority, Segment, Session, Share, WorkItem};
 use vyre_wgpu::Wgpu;
 
@@ -241,7 +242,7 @@ fn drains_tune_a_session_and_the_next_one_begins_there() {
         let items: Vec<WorkItem> =
             (0..8192).map(|i| item(ACCUMULATE, handles[i % 256], handles[256 + i % 256])).collect();
         let mut drains = 0;
-        while !session.tuner().is_some_and(vyre_runtime::megakernel::tune::Tuner::is_settled) {
+        while !session.tuner().is_some_and(Tuner::is_settled) {
             assert_eq!(session.submit(&items), Pushed::All);
             session.drain().unwrap();
             drains += 1;
