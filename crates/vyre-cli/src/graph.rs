@@ -251,8 +251,10 @@ impl Algorithm {
     fn needs(self) -> Needs {
         match self {
             Algorithm::Bfs => Needs { node_bytes: 8, edge_bytes: 0 },
-            Algorithm::Sssp => Needs { node_bytes: 4, edge_bytes: 4 },
-            Algorithm::Pagerank => Needs { node_bytes: 16, edge_bytes: 0 },
+            // Distances, the offsets of heavy edges, and bits of two sets.
+            Algorithm::Sssp => Needs { node_bytes: 9, edge_bytes: 4 },
+            // Ranks, changes, portions, and shares of this iteration and the next.
+            Algorithm::Pagerank => Needs { node_bytes: 20, edge_bytes: 0 },
             Algorithm::Cc => Needs { node_bytes: 4, edge_bytes: 0 },
             // Half of the edges once more, and bits for each of a fixed number of workgroups.
             Algorithm::Tc => Needs { node_bytes: 12, edge_bytes: 2 },

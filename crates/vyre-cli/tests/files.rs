@@ -1,9 +1,11 @@
 //! Runs that read and write files: what is in the files afterwards, and that a run that fails leaves none behind.
 
+mod folder;
+
 use std::fmt::Debug;
 use std::fs;
 use std::io::Cursor;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use npyz::{AutoSerialize, Deserialize, NpyFile, WriterBuilder as _};
@@ -13,10 +15,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("a folder for the test");
-        Folder(path)
+        Folder(folder::empty(name))
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -1,7 +1,9 @@
 //! Graphs that a process has built, in the next one.
 
+mod folder;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
@@ -12,10 +14,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("a folder for the test");
-        let folder = Folder(path);
+        let folder = Folder(folder::empty(name));
         folder.write_list(20_000, 1000);
         folder
     }

@@ -1,7 +1,9 @@
 //! What runs teach later compiles, from process to process.
 
+mod folder;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -14,9 +16,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("a folder for the test");
+        let path = folder::empty(name);
         fs::write(path.join("busy.vyre"), BUSY).expect("a file can be written");
         Folder(path)
     }

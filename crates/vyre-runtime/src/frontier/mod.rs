@@ -101,7 +101,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// The square root of all edges is still sparse; about a tenth of them is dense.
+    /// The square root of all edges is still sparse; about a fifteenth of them is dense.
     fn default() -> Config {
         let policy =
             Policy { sparse_frontier_threshold_bps: 5000, dense_frontier_threshold_bps: 8300, ..Policy::default() };
@@ -348,7 +348,7 @@ impl<'g> Engine<'g> {
         let Frontier { nodes, edges, topology, dense, .. } = *frontier;
         let decision = self.decide(step.until_admitted, nodes, edges, topology, dense)?;
         let topology = decision.topology;
-        let (given, lanes) = (arguments(frontier.step), self.lanes());
+        let (mut given, lanes) = (arguments(frontier.step), self.lanes());
         let at_once = if topology == Topology::FusedDense { FUSED } else { 1 };
         let way = match topology {
             Topology::Empty => return Ok(()),
@@ -405,7 +405,6 @@ impl<'g> Engine<'g> {
                     if explains {
                         objects.push(("next_counts", (&frontier.next.counts).into()));
                     }
-                    let given = arguments(frontier.step);
                     batch.add(kernel.clone(), Grid::elements(self.reachable), objects, given.clone());
                     if more == 0 {
                         self.count(&frontier.next, &given, &mut batch)?;
@@ -413,6 +412,7 @@ impl<'g> Engine<'g> {
                         self.empty(&frontier.now, &mut batch)?;
                         std::mem::swap(&mut frontier.now, &mut frontier.next);
                         frontier.step += 1;
+                        given = arguments(frontier.step);
                     }
                 }
                 self.submit(&batch)?;
@@ -420,9 +420,9 @@ impl<'g> Engine<'g> {
         }
         let [nodes, edges, trips] = frontier.next.counted()?;
         let examined = match topology {
-            Topology::DenseFrontier => trips,
-            Topology::FusedDense => trips + frontier.now.counted()?[2],
-            _ => frontier.edges,
+            Topology::FusedDense if self.config.explains => u64::from(trips) + u64::from(frontier.now.counted()?[2]),
+            Topology::DenseFrontier | Topology::FusedDense => trips.into(),
+            _ => frontier.edges.into(),
         };
         let is_dense = matches!(topology, Topology::DenseFrontier | Topology::FusedDense);
         frontier.dense = if is_dense { frontier.dense + 1 } else { 0 };
@@ -431,7 +431,7 @@ impl<'g> Engine<'g> {
         frontier.queued = topology == Topology::SparseFrontier;
         frontier.topology = Some(topology);
         frontier.step += 1;
-        self.record(&decision, examined.into());
+        self.record(&decision, examined);
         Ok(())
     }
 
