@@ -1,5 +1,5 @@
-//! `cargo xtask bench SUITE …`: builds in release and runs a suite. With `--record`, what a full run measures is kept under
-//! `bench/records`, and the table and the plot of the README are made from that.
+//! `cargo xtask bench [SUITE] …`: builds in release and runs a suite, or all of them. With `--record`, what a full run measures is kept under
+//! `bench/records`, and the tables and plots of `bench/README.md` and the README are made from that.
 
 use std::fmt::Write as _;
 use std::process::Stdio;
@@ -8,10 +8,14 @@ use crate::root;
 use crate::test::{cargo, passes};
 
 const README: &str = "README.md";
+const ALL: &str = "bench/README.md";
 const RECORDS: &str = "bench/records";
-/// The README has what is made between these.
+/// The README has the table of this suite.
+const HEADLINES: &str = "kernels";
+/// It is between these.
 const MARKS: [&str; 2] =
     ["<!-- records: made by `cargo xtask bench SUITE --record` -->\n", "<!-- end of records -->\n"];
+const SUITES: [&str; 8] = ["compile", "kernels", "gpu", "pipeline", "planners", "megakernel", "graph", "host"];
 
 pub(crate) fn run(arguments: &[&str]) -> bool {
     let command = || {
@@ -19,8 +23,13 @@ pub(crate) fn run(arguments: &[&str]) -> bool {
         command.args(["--quiet", "--release", "--package", "vyre-bench", "--"]);
         command
     };
-    match arguments {
-        [suite, "--record"] if !suite.starts_with('-') => {
+    let suites = match arguments {
+        [suite, ..] if !suite.starts_with('-') => std::slice::from_ref(suite),
+        _ => &SUITES,
+    };
+    let flags = &arguments[arguments.len().min(usize::from(suites.len() == 1))..];
+    suites.iter().all(|suite| match flags {
+        ["--record"] => {
             let output = command().args([suite, "--json"]).stderr(Stdio::inherit()).output();
             let result = match output {
                 Ok(output) if output.status.success() => record(suite, &String::from_utf8_lossy(&output.stdout)),
@@ -29,20 +38,19 @@ pub(crate) fn run(arguments: &[&str]) -> bool {
             };
             result.inspect_err(|error| eprintln!("error: cannot keep the record: {error}")).is_ok()
         }
-        _ => passes(command().args(arguments)),
-    }
+        _ => passes(command().arg(suite).args(flags)),
+    })
 }
 
-/// Keeps the lines of a run, and brings the README up to date.
+/// Keeps the lines of a run, and brings what is made of the records up to date.
 fn record(suite: &str, lines: &str) -> std::io::Result<()> {
     let folder = root().join(RECORDS);
     std::fs::create_dir_all(&folder)?;
     let header = format!("{{\"machine\":\"{}\"}}\n", machine());
     std::fs::write(folder.join(format!("{suite}.jsonl")), header + lines)?;
     std::fs::write(folder.join(format!("{suite}.svg")), plot(&rows(lines)))?;
-    let readme = std::fs::read_to_string(root().join(README))?;
-    if let Some((before, _, after)) = parts(&readme) {
-        std::fs::write(root().join(README), format!("{before}{}{after}", section()?))?;
+    for (file, text) in made(&std::fs::read_to_string(root().join(README))?)? {
+        std::fs::write(root().join(file), text)?;
     }
     Ok(())
 }
@@ -54,44 +62,53 @@ fn parts(readme: &str) -> Option<(&str, &str, &str)> {
     Some((&readme[..start], &readme[start..end], &readme[end..]))
 }
 
-/// Says what is wrong with the README, if it is not what the records give.
-pub(crate) fn stale(readme: &str) -> Option<String> {
-    let Some((_, found, _)) = parts(readme) else { return Some("the marks of the records are missing".into()) };
-    match section() {
-        Ok(expected) if expected == found => None,
-        Ok(_) => Some("the benchmarks are not those of the records".into()),
-        Err(error) => Some(format!("the records cannot be read: {error}")),
+/// The files that are not what the records give, and why.
+pub(crate) fn stale(readme: &str) -> Vec<(&'static str, String)> {
+    match made(readme) {
+        Ok(made) => {
+            let found = |file: &str| std::fs::read_to_string(root().join(file)).unwrap_or_default();
+            let stale = made.into_iter().filter(|(file, text)| found(file) != *text);
+            stale.map(|(file, _)| (file, "it is not what `cargo xtask bench --record` makes".into())).collect()
+        }
+        Err(error) => vec![(README, format!("the records cannot be read: {error}"))],
     }
 }
 
-/// What the records say, as Markdown.
-fn section() -> std::io::Result<String> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(root().join(RECORDS))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "jsonl") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    let mut text = String::new();
-    for path in files {
-        let record = std::fs::read_to_string(&path)?;
-        let suite = path.file_stem().unwrap_or_default().to_string_lossy();
+/// What is made of the records, as Markdown: the README, which has the lines of one suite, and the file with all of them.
+fn made(readme: &str) -> std::io::Result<[(&'static str, String); 2]> {
+    let (before, _, after) = parts(readme).ok_or_else(|| std::io::Error::other("the marks are missing"))?;
+    let mut all = String::from(
+        "# Records\n\n\
+         Made by `cargo xtask bench --record`. Numbers are the time of others ÷ ours, so that above 1 ours is faster; a time in the place of a\n\
+         baseline is what we allow.\n",
+    );
+    let mut headlines = String::new();
+    for suite in SUITES {
+        let Ok(record) = std::fs::read_to_string(root().join(RECORDS).join(format!("{suite}.jsonl"))) else { continue };
+        let rows = rows(&record);
         let machine = record.lines().next().and_then(|line| field(line, "machine")).unwrap_or_default();
-        let _ = write!(
-            text,
-            "\n`cargo xtask bench {suite}`, on {machine}; the time of others ÷ ours, so that above 1 ours is faster:\n\n\
-             | | ours | others ÷ ours |\n|---|---|---|\n"
-        );
-        for row in rows(&record) {
-            let ratios: Vec<String> =
-                row.ratios.iter().map(|(baseline, ratio)| format!("{ratio:.2} {baseline}")).collect();
-            let _ = writeln!(text, "| {} | {} | {} |", row.name, duration(row.ours_ns), ratios.join(", "));
+        let _ = write!(all, "\n## {suite}\n\n`cargo xtask bench {suite}`, on {machine}:\n\n{}", table(&rows));
+        let _ = writeln!(all, "\n![{suite} as a plot](records/{suite}.svg)");
+        if suite == HEADLINES {
+            let bare: Vec<Row> = rows.into_iter().filter(|row| !row.name.contains("_vs_")).collect();
+            let _ = write!(
+                headlines,
+                "\n`cargo xtask bench {suite}`, on {machine}; the time of others ÷ ours, so that above 1 ours is faster:\n\n{}\n\
+                 ![The same as a plot]({RECORDS}/{suite}.svg)\n\n",
+                table(&bare)
+            );
         }
-        let _ = writeln!(text, "\n![The same as a plot](bench/records/{suite}.svg)\n");
     }
-    Ok(text)
+    Ok([(README, format!("{before}{headlines}{after}")), (ALL, all)])
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = String::from("| | ours | others ÷ ours |\n|---|---|---|\n");
+    for row in rows {
+        let ratios: Vec<String> = row.ratios.iter().map(|(baseline, ratio)| format!("{ratio:.2} {baseline}")).collect();
+        let _ = writeln!(text, "| {} | {} | {} |", row.name, duration(row.ours_ns), ratios.join(", "));
+    }
+    text
 }
 
 /// Lines that measure the same work.

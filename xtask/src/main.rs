@@ -29,10 +29,11 @@ Commands:
   emulate avx512 [--programs N]
                     Install Bochs, and run the conformance suite of the CPU backend in it, on a processor with AVX-512.
                     It runs 300 generated programs unless N is given
-  bench SUITE [NAME] [--json] [--quick]
-                    Measure a suite, or the lines of it whose name contains NAME, against baselines
-  bench SUITE --record
-                    Measure a suite, keep the result under bench/records, and bring the README up to date
+  bench [SUITE [NAME]] [--json] [--quick]
+                    Measure a suite, or the lines of it whose name contains NAME, or everything, against baselines
+  bench [SUITE] --record
+                    Measure a suite, or all of them, keep the result under bench/records, and bring bench/README.md and the
+                    README up to date
   soak diff [--minutes N] [--device cpu|wgpu] [--seed S]
                     Compare a device with the oracle on generated programs, for as long as you like
   soak megakernel [--minutes N]

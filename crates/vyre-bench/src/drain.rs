@@ -263,7 +263,7 @@ fn tuning(report: &Report, device: &Device) -> Result<(), Error> {
     let mut fixed: Vec<(f64, Settings)> = Vec::new();
     for width in [16, 32, 64, 128, 256] {
         for jit in [0, NEVER] {
-            for batch in [1 << 12, 1 << 14, 1 << 16] {
+            for batch in [1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16] {
                 let settings = Settings { width, jit, multiplier: 2, batch };
                 fixed.push((of(Some(settings))?, settings));
                 eprintln!("{settings:?}: {:.0} ns", fixed[fixed.len() - 1].0 / f64::from(ITEMS));

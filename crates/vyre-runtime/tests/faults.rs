@@ -13,7 +13,7 @@ use vyre_foundation::ir::Program;
 use vyre_foundation::{Validated, text, validate};
 use vyre_runtime::megakernel::policy::{Policy, Sizing};
 use vyre_runtime::megakernel::ring::Pushed;
-use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Order, Segment, Session, WorkItem};
+use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Order, Report, Segment, Session, WorkItem};
 
 const SCALE: u32 = 1;
 const ACCUMULATE: u32 = 4;
@@ -505,4 +505,17 @@ fn what_ran_before_an_error_does_not_run_again() {
     assert_eq!((report.items, report.hits.len()), (4, 300));
     assert_eq!(report.failures, [(0, Failure::UnknownOp)]);
     assert_eq!(session.read(handles[5]).unwrap(), [3; 64]);
+}
+
+#[test]
+fn a_full_report_ends_a_drain_and_the_next_one_goes_on() {
+    let device = Device::open(&Oracle::default()).unwrap();
+    let slice = 1 << 16;
+    let (mut session, _) = session(&device, Config { queue: 1 << 21, slice, ..base() });
+    let items = Report::MOST_ENTRIES + slice;
+    assert_eq!(session.submit(&vec![item(99, 1, 2, 0); items]), Pushed::All);
+    let report = session.drain().unwrap();
+    assert_eq!((report.failures.len(), report.tenants[0].queued), (Report::MOST_ENTRIES, slice));
+    let report = session.drain().unwrap();
+    assert_eq!((report.failures.len(), report.failures[0].0), (slice, Report::MOST_ENTRIES as u64));
 }

@@ -70,6 +70,19 @@ pub enum Reason {
     Nothing,
 }
 
+impl Reason {
+    /// Whether counters cannot wait for the end of a drain: a session ends the drain, whose report takes them.
+    pub(super) fn is_pressing(self) -> bool {
+        match self {
+            Reason::RequeuesExhausted
+            | Reason::PromotionsExhausted
+            | Reason::RequeuesNearLimit
+            | Reason::PromotionsNearLimit => true,
+            Reason::Pending | Reason::Nothing => false,
+        }
+    }
+}
+
 /// A counter with no more than this left is near its limit.
 const NEAR: u64 = 1024;
 

@@ -81,6 +81,11 @@ pub struct Report {
     pub device: Duration,
 }
 
+impl Report {
+    /// When so many failures and hits are listed, a drain ends, and the next one goes on.
+    pub const MOST_ENTRIES: usize = 1 << 20;
+}
+
 /// What a kernel did.
 #[derive(Clone, Debug)]
 pub struct Figures {

@@ -301,18 +301,29 @@ impl Session {
         &self.pending
     }
 
+    /// Limits the memory that slices may take from now on, as [`Config::budget`] does.
+    pub fn set_budget(&mut self, bytes: u64) {
+        self.config.budget = bytes;
+    }
+
     /// By what other threads can cancel drains.
     pub fn canceller(&self) -> Canceller {
         Canceller(self.cancelled.clone())
     }
 
-    /// Executes what is in the queue, until there is nothing in it but what belongs to tenants that have had their time, or somebody cancels.
+    /// Executes what is in the queue, until there is nothing in it but what belongs to tenants that have had their time, somebody cancels, or
+    /// the report is [full](Report::MOST_ENTRIES). So a drain ends, and what it tells takes bounded memory, even if producers never pause.
     ///
     /// # Errors
     /// The device was lost, or it or the budget lacks something. An item that cannot be executed is no error of this function. What was
     /// done before the error is in the next report. [`Error::DeviceLost`] lists the items that are not known to be done, of those that
     /// were taken from the queue.
     pub fn drain(&mut self) -> Result<Report, Error> {
+        self.drain_until(Report::MOST_ENTRIES)
+    }
+
+    /// Ends when so many failures and hits are reported.
+    fn drain_until(&mut self, entries: usize) -> Result<Report, Error> {
         let start = Instant::now();
         let mut report = std::mem::take(&mut self.unreported);
         if self.config.telemetry {
@@ -321,7 +332,7 @@ impl Session {
         report.tenants.resize(self.config.tenants.len(), Usage::default());
         self.queues.begin();
         self.begin_tuning();
-        let mut result = self.slices(&mut report);
+        let mut result = self.slices(&mut report, entries);
         if let Some(journal) = &mut self.journal {
             journal.settle(self.tenant, &self.pending);
         }
@@ -349,11 +360,14 @@ impl Session {
         }
     }
 
-    fn slices(&mut self, report: &mut Report) -> Result<(), Error> {
+    fn slices(&mut self, report: &mut Report, entries: usize) -> Result<(), Error> {
         if self.is_torn {
             return Err(Error::Stale { name: "arena".into() });
         }
-        while !self.cancelled.load(Relaxed) {
+        while !self.cancelled.load(Relaxed)
+            && report.failures.len() + report.hits.len() < entries
+            && !self.waited.recommend().reason.is_pressing()
+        {
             if self.pending.is_empty() {
                 let threshold = self.config.policy.priority_age_threshold;
                 let (pending, stamps) = (&mut self.pending, &mut self.stamps);
@@ -479,7 +493,7 @@ impl Session {
     /// Takes no more items, executes those that were accepted, and gives those back that it could not.
     pub fn shutdown(mut self) -> Shutdown {
         self.queues.all().for_each(|ring| ring.close());
-        let (report, error) = match self.drain() {
+        let (report, error) = match self.drain_until(usize::MAX) {
             Ok(report) => (report, None),
             Err(error) => (std::mem::take(&mut self.unreported), Some(error)),
         };
@@ -500,5 +514,25 @@ impl Canceller {
     /// an item for each worker. Everything else stays in the queue, or is pending, for the drain after.
     pub fn cancel(&self) {
         self.0.store(true, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::megakernel::priority::Reason;
+
+    #[test]
+    fn counters_that_are_nearly_full_end_a_drain_and_are_in_its_report() {
+        let device = Device::open(&vyre_driver::Oracle::default()).unwrap();
+        let mut session = Session::new(&device, Config { slice: 2, ..Config::default() }).unwrap();
+        assert_eq!(session.submit(&[WorkItem { op_handle: 99, ..WorkItem::default() }; 4]), Pushed::All);
+        session.waited.requeues = u64::MAX - 3;
+        assert_eq!(session.waited.recommend().reason, Reason::RequeuesNearLimit);
+        let report = session.drain().unwrap();
+        assert_eq!((report.items, report.priority.requeues), (0, u64::MAX - 3));
+        assert_eq!(report.tenants[0].queued, 4);
+        let report = session.drain().unwrap();
+        assert_eq!((report.items, report.failures.len(), report.priority.requeues), (4, 4, 0));
     }
 }

@@ -255,33 +255,28 @@ mod tests {
         assert_eq!(best(&[1, 2], &[], 9), 9);
     }
 
-    /// Nanoseconds for each item that `cargo xtask bench megakernel tuned` measured, the better of two runs on a busy machine, by width and
-    /// size of slices.
+    /// Nanoseconds for each item that `cargo xtask bench megakernel tuned` measured, by width and size of slices.
     const WIDTHS: [u32; 5] = [16, 32, 64, 128, 256];
-    const BATCHES: [f64; 3] = [12.0, 14.0, 16.0];
-    const COMPILED: [[f64; 3]; 5] = [
-        [1573.0, 4192.0, 2671.0],
-        [2257.0, 2246.0, 4521.0],
-        [1848.0, 4175.0, 2773.0],
-        [1614.0, 2832.0, 4441.0],
-        [2584.0, 3952.0, 5832.0],
+    const BATCHES: [u32; 5] = [1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16];
+    const COMPILED: [[f64; 5]; 5] = [
+        [673.0, 584.0, 1003.0, 1576.0, 1946.0],
+        [895.0, 596.0, 1019.0, 2003.0, 2563.0],
+        [796.0, 639.0, 1195.0, 1839.0, 2159.0],
+        [1000.0, 663.0, 972.0, 1786.0, 1953.0],
+        [787.0, 645.0, 1006.0, 1702.0, 2003.0],
     ];
-    const INTERPRETED: [[f64; 3]; 5] = [
-        [1414.0, 5377.0, 6547.0],
-        [1457.0, 3613.0, 3832.0],
-        [1808.0, 2314.0, 3210.0],
-        [1439.0, 3006.0, 3533.0],
-        [1656.0, 4237.0, 6633.0],
+    const INTERPRETED: [[f64; 5]; 5] = [
+        [749.0, 604.0, 1053.0, 2027.0, 2601.0],
+        [1048.0, 616.0, 1054.0, 2242.0, 2068.0],
+        [1022.0, 725.0, 1155.0, 1827.0, 1925.0],
+        [843.0, 607.0, 955.0, 1705.0, 1873.0],
+        [971.0, 706.0, 1110.0, 1960.0, 1988.0],
     ];
 
-    /// What was recorded, between two sizes on the line from one to the other.
     fn recorded(settings: Settings) -> f64 {
         let costs = if settings.jit == NEVER { INTERPRETED } else { COMPILED };
-        let costs = costs[WIDTHS.iter().position(|width| *width == settings.width).unwrap()];
-        let at = f64::from(settings.batch).log2().clamp(BATCHES[0], BATCHES[2]);
-        let step = if at < BATCHES[1] { 0 } else { 1 };
-        let part = (at - BATCHES[step]) / (BATCHES[step + 1] - BATCHES[step]);
-        costs[step] + part * (costs[step + 1] - costs[step])
+        let place = |values: [u32; 5], value| values.iter().position(|known| *known == value).unwrap();
+        costs[place(WIDTHS, settings.width)][place(BATCHES, settings.batch)]
     }
 
     #[test]
@@ -290,7 +285,7 @@ mod tests {
         let mut fixed: Vec<f64> = Vec::new();
         for width in WIDTHS {
             for jit in [0, NEVER] {
-                fixed.extend([1 << 12, 1 << 14, 1 << 16].map(|batch| recorded(settings(width, jit, batch))));
+                fixed.extend(BATCHES.map(|batch| recorded(settings(width, jit, batch))));
             }
         }
         let least = fixed.into_iter().fold(f64::MAX, f64::min);
