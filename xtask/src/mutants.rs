@@ -103,6 +103,7 @@ const CHECKS: &[(&str, &[Check])] = &[
             one("vyre-wgpu", "conformance", "parts_of_buffers"),
             one("vyre-wgpu", "large", "every_access_finds_its_binding"),
             one("vyre-wgpu", "conformance", "large_grids"),
+            one("vyre-wgpu", "conformance", "endless_programs"),
             one("vyre-wgpu", "conformance", "indirect_grids"),
             one("vyre-wgpu", "conformance", "operations"),
             one("vyre-wgpu", "conformance", "generated_programs"),

@@ -231,12 +231,15 @@ pub fn endless_programs(backend: &dyn Backend) {
         "loop (%k = 0) {\n    %next = add %k, 2\n    %done = eq %k, 7\n    if %done {\n        break\n    }\n    continue %next\n}",
         "loop {\n    loop {\n        break\n    }\n}",
         "%i = local_index\n%one = eq %i, 0\nif %one {\n    loop {\n    }\n}",
+        // The counter passes the bound by wrapping.
+        "loop (%k = 0) {\n    %done = ge %k, 3221225473\n    if %done {\n        break\n    }\n    %next = add %k, 1073741824\n    continue %next\n}",
     ];
     for number in 0..200 {
-        let size = [1, 16, 64, 256][number % 4];
-        let program = read(&format!("program endless workgroup({size}) {{\n{}\n}}", kinds[number % kinds.len()]));
+        let (round, kind) = (number / kinds.len(), number % kinds.len());
+        let size = [1, 16, 64, 256][round % 4];
+        let program = read(&format!("program endless workgroup({size}) {{\n{}\n}}", kinds[kind]));
         let kernel = device.compile(&program).expect("a simple kernel");
-        let limits = if number % 2 == 0 {
+        let limits = if round % 3 == 0 {
             Limits { deadline: Some(Duration::from_millis(10)), ..Limits::default() }
         } else {
             Limits { fuel: 100_000, ..Limits::default() }
