@@ -30,7 +30,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     Ok(())
 }
 
-fn driver_error(error: vyre::Error) -> Error {
+pub(crate) fn driver_error(error: vyre::Error) -> Error {
     match error {
         vyre::Error::Driver(error) => error,
         other => Error::Backend { backend: "host", reason: other.to_string() },

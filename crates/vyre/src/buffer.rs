@@ -37,7 +37,7 @@ impl<T: Element> Buffer<T> {
         Buffer { memory: Memory::Device(memory), element: PhantomData }
     }
 
-    fn on_device(&self) -> Result<&vyre_driver::Buffer, Error> {
+    pub(crate) fn on_device(&self) -> Result<&vyre_driver::Buffer, Error> {
         match &self.memory {
             Memory::Device(memory) => Ok(memory),
             Memory::Transient(_) => Err(Error::Transient),

@@ -105,7 +105,7 @@ impl Device {
         Ok(Buffer::new(self.driver.allocate(T::ELEMENT, (length as u64).saturating_mul(T::WIDTH.into()))?))
     }
 
-    fn prepared(&self, key: TypeId, program: Build) -> Result<&Prepared, Error> {
+    fn prepared(&self, key: TypeId, program: &Build<'_>) -> Result<&Prepared, Error> {
         if let Ok(known) = self.kernels.find(key) {
             return Ok(known);
         }
@@ -173,14 +173,14 @@ impl From<[usize; 3]> for Grid {
     }
 }
 
-/// Makes the program of a kernel.
-type Build = fn() -> Result<Program, Error>;
+/// Makes the program of a kernel. What captures nothing takes no memory, so that nothing is allocated for a launch.
+type Build<'a> = Box<dyn Fn() -> Result<Program, Error> + 'a>;
 
 /// A kernel with its arguments.
 #[must_use = "a launch does nothing until it is `run`"]
 pub struct Launch<'a> {
     key: TypeId,
-    program: Build,
+    program: Build<'a>,
     arguments: Vec<(&'static str, Argument)>,
     transients: Vec<(&'static str, Transient)>,
     limits: Limits,
@@ -201,19 +201,24 @@ impl<'a> Launch<'a> {
     /// # Errors
     /// The kernel or its arguments do not fit the device, an invocation trapped, or a limit was reached.
     pub fn run(self, device: &Device, grid: impl Into<Grid>) -> Result<Report, Error> {
+        let (dispatch, program) = self.dispatch(device, grid.into())?;
+        let report = device.driver.run(&dispatch)?;
+        Error::check(program, &report.outcome)?;
+        Ok(report)
+    }
+
+    /// What the driver is to run, and the program as it was written.
+    fn dispatch(self, device: &Device, grid: Grid) -> Result<(Dispatch<'_>, &Validated<Program>), Error> {
         if let Some(problem) = self.problem {
             return Err(*problem);
         }
         if !self.transients.is_empty() {
             return Err(Error::Transient);
         }
-        let prepared = device.prepared(self.key, self.program)?;
-        let grid = vyre_driver::Grid::Fixed(launch::Grid::Elements(grid.into().0));
+        let prepared = device.prepared(self.key, &self.program)?;
+        let grid = vyre_driver::Grid::Fixed(launch::Grid::Elements(grid.0));
         let kernel = prepared.kernel(device)?;
-        let dispatch = Dispatch { kernel, grid, arguments: self.arguments, limits: self.limits };
-        let report = device.driver.run(&dispatch)?;
-        Error::check(&prepared.program, &report.outcome)?;
-        Ok(report)
+        Ok((Dispatch { kernel, grid, arguments: self.arguments, limits: self.limits }, &prepared.program))
     }
 
     /// Runs the kernel on copies of its buffers, in the interpreter that defines what kernels mean, and reports what it does that is
@@ -265,7 +270,7 @@ impl<'a> Launch<'a> {
             return Err(*problem);
         }
         let Recorder { device, recorded } = recorder;
-        let program = device.prepared(self.key, self.program)?.program.clone();
+        let program = device.prepared(self.key, &self.program)?.program.clone();
         let mut arguments: Vec<(&str, ir::pipeline::Argument)> = Vec::new();
         for (name, argument) in &self.arguments {
             arguments.push(match argument {
@@ -284,10 +289,10 @@ impl<'a> Launch<'a> {
     }
 
     #[doc(hidden)]
-    pub fn __new<K: 'static>(program: Build) -> Launch<'a> {
+    pub fn __new<K: 'static>(program: impl Fn() -> Result<Program, Error> + 'a) -> Launch<'a> {
         Launch {
             key: TypeId::of::<K>(),
-            program,
+            program: Box::new(program),
             arguments: Vec::with_capacity(4),
             transients: Vec::new(),
             limits: Limits::default(),
@@ -312,6 +317,45 @@ impl<'a> Launch<'a> {
             Memory::Transient(transient) => self.transients.push((name, *transient)),
         }
         self
+    }
+}
+
+/// Launches that are submitted together, and run one after the other.
+pub(crate) struct Batch<'d> {
+    device: &'d Device,
+    cleared: Vec<vyre_driver::Buffer>,
+    dispatches: Vec<Dispatch<'d>>,
+    programs: Vec<&'d Validated<Program>>,
+}
+
+impl<'d> Batch<'d> {
+    pub(crate) fn new(device: &'d Device) -> Batch<'d> {
+        Batch { device, cleared: Vec::new(), dispatches: Vec::new(), programs: Vec::new() }
+    }
+
+    pub(crate) fn device(&self) -> &'d Device {
+        self.device
+    }
+
+    /// Fills a buffer with zeros before the first launch.
+    pub(crate) fn clear<T: Element>(&mut self, buffer: &Buffer<T>) -> Result<(), Error> {
+        self.cleared.push(buffer.on_device()?.clone());
+        Ok(())
+    }
+
+    /// Whether launches use the same memory in a way that fits is for the caller: their borrows end here.
+    pub(crate) fn push(&mut self, launch: Launch<'_>, grid: impl Into<Grid>) -> Result<(), Error> {
+        let (dispatch, program) = launch.dispatch(self.device, grid.into())?;
+        self.dispatches.push(dispatch);
+        self.programs.push(program);
+        Ok(())
+    }
+
+    /// Runs all launches, and waits for them.
+    pub(crate) fn run(self) -> Result<(), Error> {
+        let cleared: Vec<_> = self.cleared.iter().collect();
+        let reports = self.device.driver.submit_on_zeros(&cleared, &self.dispatches)?.wait()?;
+        self.programs.iter().zip(&reports).try_for_each(|(program, report)| Error::check(program, &report.outcome))
     }
 }
 

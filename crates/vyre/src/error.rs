@@ -66,6 +66,16 @@ pub enum Error {
         /// Its value.
         value: i128,
     },
+    /// A buffer that is too short or too long for what else was given.
+    #[error("`{name}` has {found} elements instead of {expected}")]
+    Length {
+        /// The buffer.
+        name: &'static str,
+        /// How many elements it should have.
+        expected: usize,
+        /// How many it has.
+        found: usize,
+    },
 }
 
 fn prefix(place: Option<Place>) -> String {
@@ -83,6 +93,7 @@ impl Error {
             Error::DeadlinePassed { .. } => "K004",
             Error::TooLarge { .. } => "K005",
             Error::Transient => "K006",
+            Error::Length { .. } => "K007",
         }
     }
 
@@ -95,6 +106,7 @@ impl Error {
             Error::OutOfFuel { .. } => "make sure that the loop ends, or give more fuel with `Launch::limits`".into(),
             Error::DeadlinePassed { .. } => "launch less at a time, or give more time with `Launch::limits`".into(),
             Error::TooLarge { .. } => "work in smaller pieces".into(),
+            Error::Length { expected, .. } => format!("give a buffer, or a part of one, of {expected} elements"),
             Error::Transient => "record what uses it, or take a buffer of the device: `device.zeros(n)`".into(),
         }
     }

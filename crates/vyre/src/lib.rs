@@ -90,6 +90,10 @@
 //! A launch fails with an [`Error`] that names the line: where an invocation calls `trap`, or in a loop that takes more than its
 //! [`Limits`]. [`Launch::sanitize`] finds races and accesses outside of slices, by line, too.
 //!
+//! # Standard kernels
+//!
+//! [`kernels`] has what most programs need: maps, reductions, scans, sorting, matrices, random numbers.
+//!
 //! # Pipelines
 //!
 //! Launches that belong together are recorded in a [`Pipeline`]. They are planned once, fused where that is possible, and run often.
@@ -122,10 +126,14 @@
 //! [`Device::auto`] takes the fastest one. The features `cpu` and `wgpu`, which are on, and `reference`, the interpreter that defines
 //! what kernels mean, decide which there are.
 
+// Kernels of this crate name it as those of others do.
+extern crate self as vyre;
+
 mod buffer;
 mod device;
 mod error;
 pub mod host;
+pub mod kernels;
 mod pipeline;
 
 pub use buffer::{Buffer, Element, Slice, SliceMut};
@@ -169,14 +177,37 @@ pub trait Number:
     + std::ops::Mul<Output = Self>
     + std::ops::Div<Output = Self>
 {
+    /// `a × b + c`, rounded once.
+    #[doc(hidden)]
+    fn multiply_add<'k>(
+        a: build::Val<'k, Self>,
+        b: build::Val<'k, Self>,
+        c: build::Val<'k, Self>,
+    ) -> build::Val<'k, Self>;
 }
-impl Number for i32 {}
-impl Number for u32 {}
-impl Number for f32 {}
-impl Number for i64 {}
-impl Number for u64 {}
-impl Number for f64 {}
-impl Number for f16 {}
+
+macro_rules! numbers {
+    ($($ty:ident = $a:ident $b:ident $c:ident $multiply_add:expr;)*) => { $(
+        impl Number for $ty {
+            fn multiply_add<'k>(
+                $a: build::Val<'k, Self>,
+                $b: build::Val<'k, Self>,
+                $c: build::Val<'k, Self>,
+            ) -> build::Val<'k, Self> {
+                $multiply_add
+            }
+        }
+    )* };
+}
+numbers! {
+    i32 = a b c a * b + c;
+    u32 = a b c a * b + c;
+    i64 = a b c a * b + c;
+    u64 = a b c a * b + c;
+    f32 = a b c a.fma(b, c);
+    f64 = a b c a.fma(b, c);
+    f16 = a b c a.fma(b, c);
+}
 
 /// What the code of `#[kernel]` calls.
 #[doc(hidden)]

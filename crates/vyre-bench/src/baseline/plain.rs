@@ -145,6 +145,31 @@ pub(crate) fn matmul(side: usize, a: &[f32], b: &[f32], c: &mut [f32]) {
     c.par_chunks_mut(side).zip(a.par_chunks(side)).for_each(|(c, a)| part(side, a, b, c));
 }
 
+/// The same by a library for it.
+pub(crate) fn matmul_of_library(side: usize, a: &[f32], b: &[f32], c: &mut [f32]) {
+    assert_eq!([a.len(), b.len(), c.len()], [side * side; 3]);
+    let (row, column) = (side as isize, 1);
+    // SAFETY: all matrices have `side` rows of `side` elements.
+    unsafe {
+        matrixmultiply::sgemm(
+            side,
+            side,
+            side,
+            1.0,
+            a.as_ptr(),
+            row,
+            column,
+            b.as_ptr(),
+            row,
+            column,
+            0.0,
+            c.as_mut_ptr(),
+            row,
+            column,
+        );
+    }
+}
+
 /// The sum of all elements.
 pub(crate) fn reduce(data: &[f32]) -> f32 {
     data.par_iter().sum()

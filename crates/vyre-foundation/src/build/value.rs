@@ -21,6 +21,11 @@ impl<'k, T: Scalar> Val<'k, T> {
         Val { kernel, id, ty: PhantomData }
     }
 
+    /// The program that it belongs to, for functions that are only given values.
+    pub fn kernel(self) -> &'k Kernel {
+        self.kernel
+    }
+
     /// [`Cast`](Op::Cast); to its own type, the value itself.
     #[track_caller]
     #[must_use]

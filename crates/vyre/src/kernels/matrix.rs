@@ -1,0 +1,184 @@
+//! Matrices, stored row by row, and sparse ones.
+
+use super::{built, expect, length};
+use crate::build::Var;
+use crate::ir::Axis;
+use crate::{Buffer, Device, Error, Number};
+
+/// The transpose of a matrix of `rows` × `columns`: `y[c * rows + r] = x[r * columns + c]`.
+///
+/// Work n, in one launch, by tiles that a workgroup shares, so that neighbours read and write neighbours.
+///
+/// # Errors
+/// A length is not that of a matrix of this size, or the launch fails.
+pub fn transpose<T: Number + 'static>(
+    device: &Device,
+    [rows, columns]: [usize; 2],
+    x: &Buffer<T>,
+    y: &mut Buffer<T>,
+) -> Result<(), Error> {
+    const SIDE: u32 = 16;
+    expect("x", x, rows.saturating_mul(columns))?;
+    expect("y", y, length("x", x)?)?;
+    let launch = built("transpose", [SIDE, SIDE, 1], |k| {
+        let (rows, columns) = (k.uniform::<u32>("rows").load(), k.uniform::<u32>("columns").load());
+        let (x, y) = (k.read::<T>("x"), k.write::<T>("y"));
+        // One more than a row has, so that neighbours in a column are in different banks.
+        let tile = k.workgroup::<T>("tile", SIDE * (SIDE + 1));
+        let [left, top] = [Axis::X, Axis::Y].map(|axis| k.group_id(axis) * SIDE);
+        let [across, down] = [Axis::X, Axis::Y].map(|axis| k.local_id(axis));
+        k.if_((left + across).lt(columns) & (top + down).lt(rows), || {
+            tile.store(down * (SIDE + 1) + across, x.load((top + down) * columns + left + across));
+        });
+        k.workgroup_barrier();
+        k.if_((top + across).lt(rows) & (left + down).lt(columns), || {
+            y.store((left + down) * rows + top + across, tile.load(across * (SIDE + 1) + down));
+        });
+    });
+    let launch = launch.__scalar("rows", rows).__scalar("columns", columns);
+    launch.__buffer("x", x).__buffer("y", y).run(device, [columns, rows])?;
+    Ok(())
+}
+
+/// The workgroup of a product, and how many elements of it each invocation computes, in both directions.
+const GROUP: [u32; 2] = [16, 8];
+const OWN: [u32; 2] = [2, 4];
+/// The part of a product that a workgroup computes.
+const TILE: [u32; 2] = [GROUP[0] * OWN[0], GROUP[1] * OWN[1]];
+/// Columns of A, and rows of B, that are in memory of the workgroup at once: a multiple of both sides of the workgroup.
+const DEPTH: u32 = 32;
+
+/// The matrix product C = A × B, of sizes `[m, n, k]`: A has m rows of k, B has k rows of n, C has m rows of n.
+///
+/// Each element of C starts with 0 and takes the products in the order of k: of floats with one rounding each (`mul_add`), of integers
+/// wrapping.
+///
+/// Work m n k, in one launch, by tiles that a workgroup shares: A is read n ÷ 32 times and B m ÷ 32 times.
+///
+/// ```
+/// # use vyre::{Device, kernels};
+/// # fn main() -> Result<(), vyre::Error> {
+/// # let device = Device::auto()?;
+/// let a = device.upload(&[1.0f32, 2.0, 3.0, 4.0])?;
+/// let b = device.upload(&[5.0, 6.0])?;
+/// let mut c = device.zeros(2)?;
+/// kernels::matmul(&device, [2, 1, 2], &a, &b, &mut c)?;
+/// assert_eq!(c.download()?, [17.0, 39.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// A length is not that of a matrix of its size, or the launch fails.
+pub fn matmul<T: Number + 'static>(
+    device: &Device,
+    [m, n, k]: [usize; 3],
+    a: &Buffer<T>,
+    b: &Buffer<T>,
+    c: &mut Buffer<T>,
+) -> Result<(), Error> {
+    expect("a", a, m.saturating_mul(k))?;
+    expect("b", b, k.saturating_mul(n))?;
+    expect("c", c, m.saturating_mul(n))?;
+    length("a", a)?;
+    length("b", b)?;
+    length("c", c)?;
+    let launch = built("matmul", [GROUP[0], GROUP[1], 1], |program| {
+        let k = program;
+        let [rows, columns, depth] = ["m", "n", "k"].map(|name| k.uniform::<u32>(name).load());
+        let (a, b, c) = (k.read::<T>("a"), k.read::<T>("b"), k.write::<T>("c"));
+        let (a_tile, b_tile) =
+            (k.workgroup::<T>("a_tile", TILE[1] * DEPTH), k.workgroup::<T>("b_tile", DEPTH * TILE[0]));
+        let (left, top) = (k.group_id(Axis::X) * TILE[0], k.group_id(Axis::Y) * TILE[1]);
+        let (x, y) = (k.local_id(Axis::X), k.local_id(Axis::Y));
+        let sums: Vec<Var<'_, T>> = (0..OWN[0] * OWN[1]).map(|_| k.unset()).collect();
+        k.for_range_step(0, depth, DEPTH, |start| {
+            // What is beyond the last row or column is never stored, and what is beyond the depth never used.
+            for row in (0..TILE[1]).step_by(GROUP[1] as usize) {
+                for column in (0..DEPTH).step_by(GROUP[0] as usize) {
+                    let loaded = a.load((top + y + row) * depth + start + column + x);
+                    a_tile.store((y + row) * DEPTH + column + x, loaded);
+                }
+            }
+            for row in (0..DEPTH).step_by(GROUP[1] as usize) {
+                for column in (0..TILE[0]).step_by(GROUP[0] as usize) {
+                    let loaded = b.load((start + y + row) * columns + left + column + x);
+                    b_tile.store((y + row) * TILE[0] + column + x, loaded);
+                }
+            }
+            k.workgroup_barrier();
+            k.for_range(0, (depth - start).min(DEPTH), |p| {
+                let b: Vec<_> = (0..OWN[0]).map(|i| b_tile.load(p * TILE[0] + i * GROUP[0] + x)).collect();
+                for j in 0..OWN[1] {
+                    let a = a_tile.load((y * OWN[1] + j) * DEPTH + p);
+                    for (sum, &b) in sums[(j * OWN[0]) as usize..].iter().zip(&b) {
+                        sum.set(T::multiply_add(a, b, sum.get()));
+                    }
+                }
+            });
+            k.workgroup_barrier();
+        });
+        for (number, sum) in (0..).zip(&sums) {
+            let (column, row) = (left + number % OWN[0] * GROUP[0] + x, top + y * OWN[1] + number / OWN[0]);
+            k.if_(column.lt(columns) & row.lt(rows), || c.store(row * columns + column, sum.get()));
+        }
+    });
+    let launch = launch.__scalar("m", m).__scalar("n", n).__scalar("k", k);
+    let [columns, rows] = [n.div_ceil(TILE[0] as usize), m.div_ceil(TILE[1] as usize)];
+    let grid = [columns * GROUP[0] as usize, rows * GROUP[1] as usize];
+    launch.__buffer("a", a).__buffer("b", b).__buffer("c", c).run(device, grid)?;
+    Ok(())
+}
+
+/// y = A × x, for a sparse matrix A in compressed rows: those elements of row r that are not zero are `values[i]`, in column `columns[i]`, for i
+/// from `starts[r]` to below `starts[r + 1]`.
+///
+/// Each element of y starts with 0 and takes the products in the order in which they are stored: of floats with one rounding each (`mul_add`),
+/// of integers wrapping. What is stored in columns that x does not have counts as 0.
+///
+/// Work is the number of elements that are stored, in one launch. An invocation has a row, and neighbours wait for the longest of theirs.
+///
+/// ```
+/// # use vyre::{Device, kernels};
+/// # fn main() -> Result<(), vyre::Error> {
+/// # let device = Device::auto()?;
+/// // 2 0 1
+/// // 0 3 0
+/// let (starts, columns) = (device.upload(&[0, 2, 3])?, device.upload(&[0, 2, 1])?);
+/// let values = device.upload(&[2.0f32, 1.0, 3.0])?;
+/// let mut y = device.zeros(2)?;
+/// kernels::spmv(&device, &starts, &columns, &values, &device.upload(&[1.0, 10.0, 100.0])?, &mut y)?;
+/// assert_eq!(y.download()?, [102.0, 30.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// There is not one start more than y has elements, or not a column for each value, or the launch fails.
+pub fn spmv<T: Number + 'static>(
+    device: &Device,
+    starts: &Buffer<u32>,
+    columns: &Buffer<u32>,
+    values: &Buffer<T>,
+    x: &Buffer<T>,
+    y: &mut Buffer<T>,
+) -> Result<(), Error> {
+    let n = length("y", y)?;
+    expect("starts", starts, n + 1)?;
+    expect("columns", columns, length("values", values)?)?;
+    let launch = built("spmv", [64, 1, 1], |k| {
+        let (starts, columns) = (k.read::<u32>("starts"), k.read::<u32>("columns"));
+        let (values, x, y) = (k.read::<T>("values"), k.read::<T>("x"), k.write::<T>("y"));
+        let row = k.global_index();
+        k.if_(row.lt(y.len()), || {
+            let sum = k.unset::<T>();
+            k.for_range(starts.load(row), starts.load(row + 1), |i| {
+                sum.set(T::multiply_add(values.load(i), x.load(columns.load(i)), sum.get()));
+            });
+            y.store(row, sum.get());
+        });
+    });
+    let launch = launch.__buffer("starts", starts).__buffer("columns", columns).__buffer("values", values);
+    launch.__buffer("x", x).__buffer("y", y).run(device, n)?;
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Standard kernels: what most programs need, on every device.
+//!
+//! ```
+//! use vyre::{Device, kernels};
+//!
+//! # fn main() -> Result<(), vyre::Error> {
+//! let device = Device::auto()?;
+//! let x = device.upload(&[3.0f32, -1.0, 4.0, -1.0, 5.0])?;
+//! let mut squares = device.zeros(5)?;
+//! kernels::map(&device, &x, &mut squares, |v| v * v)?;
+//! assert_eq!(kernels::sum(&device, &squares)?, 52.0);
+//!
+//! let mut sums = device.zeros(5)?;
+//! kernels::inclusive_scan(&device, &x, &mut sums, 0.0, |a, b| a + b)?;
+//! assert_eq!(sums.download()?, [3.0, 2.0, 6.0, 5.0, 10.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | | | work | memory besides the arguments |
+//! |---|---|---|---|
+//! | [`map`] [`zip`] [`fill`] [`copy`] [`gather`] [`scatter`] | element by element | n | none |
+//! | [`reduce`] [`sum`] [`min`] [`max`] | one value of all | n | n ÷ 32 768 |
+//! | [`inclusive_scan`] [`exclusive_scan`] | one value of all up to each | n | n ÷ 32 768 |
+//! | [`compact`] | those that meet a condition | n | n ÷ 16 384 |
+//! | [`histogram`] | how often each value occurs | n | none |
+//! | [`sort`] [`sort_by_key`] [`argsort`] [`top_k`] | by 8 bits at a time | n × bytes of a key | n, 2 n, 3 n, 4 n |
+//! | [`transpose`] [`matmul`] [`spmv`] | matrices | m n, m n k, nonzeros | none |
+//! | [`random`] [`uniform`] [`normal`] | numbers by their position | n | none |
+//!
+//! # Operations
+//!
+//! An operation is a closure over values of a kernel, with the operators and methods of [`Val`]. It is called once, when
+//! the kernel is built, and each closure is a kernel of its own: it must not capture anything, which is an error of the compiler. What changes
+//! from call to call is given in a buffer, or to a [`kernel`](crate::kernel) of one's own. Loops and branches are made with
+//! [`Val::kernel`], and functions with `#[kernel(inline)]` are called by their `build`:
+//!
+//! ```
+//! # use vyre::{Device, kernel, kernels};
+//! #[kernel(inline)]
+//! fn steps(n: u32) -> u32 {
+//!     let mut n = n;
+//!     let mut steps = 0;
+//!     while n > 1 {
+//!         n = if n % 2 == 0 { n / 2 } else { 3 * n + 1 };
+//!         steps += 1;
+//!     }
+//!     steps
+//! }
+//!
+//! # fn main() -> Result<(), vyre::Error> {
+//! # let device = Device::auto()?;
+//! let n = device.upload(&[1u32, 6, 27])?;
+//! let mut y = device.zeros::<u32>(3)?;
+//! kernels::map(&device, &n, &mut y, |n| steps::build(n.kernel(), n))?;
+//! assert_eq!(y.download()?, [0, 8, 111]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ```compile_fail
+//! # let device = vyre::Device::auto().unwrap();
+//! # let x = device.upload(&[1.0f32]).unwrap();
+//! # let mut y = device.zeros(1).unwrap();
+//! let factor = 2.0f32;
+//! vyre::kernels::map(&device, &x, &mut y, move |v| v * factor).unwrap();
+//! ```
+//!
+//! # Exactness
+//!
+//! Results depend on the arguments alone: how work is divided follows from lengths, not from the device or its threads. So floats, too, have
+//! the same bits in every run, and on all devices with exact floats. The launches of a call are one submission, after which
+//! it waits; nothing is read back in between.
+//!
+//! # Errors
+//!
+//! Besides what any launch can fail with, buffers whose lengths do not fit each other are an [`Error::Length`], and those of more than 2³¹ elements
+//! an [`Error::TooLarge`].
+
+mod elementwise;
+mod histogram;
+mod matrix;
+mod random;
+mod reduce;
+mod scan;
+mod sort;
+
+pub use elementwise::{copy, fill, gather, map, scatter, zip};
+pub use histogram::histogram;
+pub use matrix::{matmul, spmv, transpose};
+pub use random::{normal, random, uniform};
+pub use reduce::{max, min, reduce, sum};
+pub use scan::{compact, exclusive_scan, inclusive_scan};
+pub use sort::{Key, argsort, sort, sort_by_key, top_k};
+
+#[cfg(doc)]
+use crate::build::Val;
+use crate::build::{self, Kernel};
+use crate::{Buffer, Element, Error, Launch};
+
+/// A launch of what a closure builds, still without arguments. Each type of closure is built once for a device.
+fn built<'a, B: Fn(&Kernel) + 'static>(name: &'static str, workgroup: [u32; 3], body: B) -> Launch<'a> {
+    const { assert!(size_of::<B>() == 0, "an operation must not capture anything: it is built once, and then kept") };
+    Launch::__new::<B>(move || Ok(build::kernel(name, workgroup, &body)?))
+}
+
+/// The number of elements, if indices and sums of them fit into 32 bits.
+fn length<T: Element>(name: &'static str, buffer: &Buffer<T>) -> Result<usize, Error> {
+    let length = buffer.len();
+    if length > 1 << 31 {
+        return Err(Error::TooLarge { name, value: length as i128 });
+    }
+    Ok(length)
+}
+
+/// Whether a buffer has as many elements as it should.
+fn expect<T: Element>(name: &'static str, buffer: &Buffer<T>, expected: usize) -> Result<(), Error> {
+    let found = buffer.len();
+    if found == expected { Ok(()) } else { Err(Error::Length { name, expected, found }) }
+}
