@@ -53,7 +53,7 @@ fn machine_code(program: &Validated<Program>, execution: Execution) -> Result<St
 }
 
 #[cfg(feature = "wgpu")]
-fn shader(program: &Validated<Program>, target: &str) -> Result<Vec<u8>, Error> {
+pub(crate) fn shader(program: &Validated<Program>, target: &str) -> Result<Vec<u8>, Error> {
     let target = vyre_wgpu::Target::from_name(target).expect("clap accepts only names of targets");
     Ok(match vyre_wgpu::emit(program, target)? {
         vyre_wgpu::Emitted::Text(text) => text.into_bytes(),

@@ -3,17 +3,22 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
+use vyre_cpu::Execution;
 use vyre_driver::Telemetry;
 use vyre_foundation::Validated;
 use vyre_foundation::ir::{MemId, Program, Space};
 use vyre_foundation::optimizer::cost::Roofline;
-use vyre_foundation::optimizer::{self, Decision, Optimized, Options, Profile, Reason, Request};
+use vyre_foundation::optimizer::{self, Decision, Dump, Optimized, Options, Profile, Reason, Request};
 
 use crate::error::Error;
 use crate::opt::{measures, profile, totals};
+use crate::report::{self, History};
 use crate::selection::{Selection, assignment};
+use crate::source::Source;
 use crate::stdout::Stdout;
 use crate::{devices, pipeline as pipelines, run as runs};
 
@@ -36,6 +41,9 @@ pub(crate) struct Args {
     /// The most memory that the buffers of a pipeline may take together
     #[arg(long, value_name = "BYTES")]
     budget: Option<u64>,
+    /// Also write a page for a browser: the program after each pass, what it costs along the passes, and the code that comes out
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -49,20 +57,25 @@ Example:
   vyre explain examples/kernels/saxpy.vyre x=zeros:65536 y=zeros:65536";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    if let Some((_, pipeline)) = args.selection.choice.pipeline(&args.selection.file, args.budget)? {
-        return pipelines::explain(&pipeline, args.device.as_deref(), args.json, stdout);
+    if let Some((source, pipeline)) = args.selection.choice.pipeline(&args.selection.file, args.budget)? {
+        return pipelines::explain(&source, &pipeline, args.device.as_deref(), args.html.as_deref(), args.json, stdout);
     }
-    let (_, program) = args.selection.read()?;
+    let (source, program) = args.selection.read()?;
     let lengths = lengths(&args.bindings, &program)?;
     let registry = devices::registry(None);
-    let telemetry = registry.telemetry();
-    let profile = profile(&args.profile);
-    let options = Options { strict: false, ..Options::default() };
-    let request = Request { profile, hints: Some(telemetry.hints()), report: None, lengths: &lengths, options };
-    let optimized = optimizer::optimize(program.clone(), &request)?;
-    let explained = Explained { profile, before: &program, optimized: &optimized, telemetry };
+    let history = args.html.as_ref().map(|_| History::new(&source, &program));
+    let explained = Explained::new(&program, profile(&args.profile), &lengths, registry.telemetry(), history)?;
+    if let Some(file) = &args.html {
+        let what = json!({ "programs": [explained.page()] });
+        report::write(file, &program.name, &subtitle(&source, explained.profile.name()), what)?;
+    }
     let text = if args.json { format!("{}\n", explained.object()) } else { explained.text() };
     stdout.write_all(text.as_bytes()).map_err(Error::Stdout)
+}
+
+/// What a page is about, besides its title.
+pub(crate) fn subtitle(source: &Source, what_for: &str) -> String {
+    format!("{} · {what_for} · vyre {}", source.file, env!("CARGO_PKG_VERSION"))
 }
 
 /// How long the objects are that the command line says something about.
@@ -87,14 +100,51 @@ struct Pass {
     saved: Option<(&'static str, u64)>,
 }
 
-struct Explained<'a> {
+/// What there is to say about how a program is compiled.
+pub(crate) struct Explained<'a> {
     profile: Profile,
     before: &'a Program,
-    optimized: &'a Optimized,
+    optimized: Optimized,
     telemetry: &'a Telemetry,
+    history: Option<History<'a>>,
 }
 
-impl Explained<'_> {
+impl<'a> Explained<'a> {
+    /// Optimizes a program, for objects of these lengths. A history follows the passes if there is going to be a page.
+    pub(crate) fn new(
+        program: &'a Validated<Program>,
+        profile: Profile,
+        lengths: &[(MemId, u64)],
+        telemetry: &'a Telemetry,
+        mut history: Option<History<'a>>,
+    ) -> Result<Explained<'a>, Error> {
+        let options = Options { strict: false, dump: Dump::Changed, ..Options::default() };
+        let request = Request { profile, hints: Some(telemetry.hints()), report: None, lengths, options };
+        let plan = optimizer::plan(program, &request);
+        let (optimized, report) = optimizer::run(program.clone(), &plan.pipeline, &request.options, &mut |snapshot| {
+            if let Some(history) = &mut history {
+                history.add(snapshot.program);
+            }
+        })?;
+        let optimized = Optimized { program: optimized, decisions: plan.decisions, report };
+        Ok(Explained { profile, before: program, optimized, telemetry, history })
+    }
+
+    /// All of it, with the program after each pass and the code that comes out.
+    pub(crate) fn page(&self) -> Value {
+        let Some(history) = &self.history else { return Value::Null };
+        let mut page = history.object(&self.optimized.report, &self.object());
+        let code = vyre_cpu::listing(&Arc::new(self.optimized.program.clone()), Execution::best());
+        let mut emitted = vec![report::emitted("machine code", code.map_err(Error::from))];
+        #[cfg(feature = "wgpu")]
+        {
+            let shader = crate::emit::shader(&self.optimized.program, vyre_wgpu::Target::Wgsl.name());
+            emitted.insert(0, report::emitted("WGSL", shader.map(|bytes| String::from_utf8_lossy(&bytes).into())));
+        }
+        page["emitted"] = emitted.into();
+        page
+    }
+
     fn passes(&self) -> BTreeMap<&'static str, Pass> {
         let mut passes: BTreeMap<&'static str, Pass> = BTreeMap::new();
         for metric in self.optimized.report.metrics.iter().filter(|metric| metric.ran()) {

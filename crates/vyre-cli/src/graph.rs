@@ -15,12 +15,12 @@ use vyre_runtime::graph::cache::{self, Cache, Found};
 use vyre_runtime::graph::sssp::Distances;
 use vyre_runtime::graph::{self, Edges, Family, Graph, Progress, UNREACHED, Weights};
 
-use crate::devices;
 use crate::error::Error;
-use crate::outputs::Outputs;
+use crate::outputs::{self, Outputs};
 use crate::run::show_results;
 use crate::selection::assignment;
 use crate::stdout::Stdout;
+use crate::{devices, report, trace};
 
 /// Analyze a graph on a device
 #[derive(clap::Args)]
@@ -64,9 +64,12 @@ pub(crate) struct Args {
     /// Check the result by other means, and fail if it is wrong
     #[arg(long)]
     verify: bool,
-    /// Write the steps to a file that chrome://tracing and Perfetto show
+    /// Write what the host and the device did and when to a file that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
+    pub(crate) trace: Option<PathBuf>,
+    /// Write a page for a browser: the steps and why they were made that way, and what happened when
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Where a result goes
     #[arg(long, value_name = "NAME=TARGET", value_parser = assignment)]
     out: Vec<(String, String)>,
@@ -114,6 +117,10 @@ struct Outcome {
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    if let Some(file) = &args.html {
+        outputs::writable(file)?;
+        trace::start();
+    }
     let started = Instant::now();
     let (graph, kept) = watched(|| graph(args))?;
     let built = started.elapsed();
@@ -129,7 +136,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 
     let registry = devices::registry(None);
     let choice = registry.choose(args.device.as_deref(), None)?;
-    let explains = args.explain || args.json || args.trace.is_some();
+    let explains = args.explain || args.json || args.html.is_some();
     let config = Config { budget: args.budget, explains, ..Config::default() };
     let engine = Engine::new(&choice.device, &graph, config, args.algorithm.needs())?;
     let found = args.algorithm.run(&engine, args)?;
@@ -141,22 +148,23 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         inputs.bytes(&interface, name, bytes)?;
     }
     outputs.save(&inputs)?;
-    if let Some(file) = &args.trace {
-        write_trace(file, &iterations)?;
+    let object = json!({
+        "algorithm": interface.name,
+        "device": choice.name,
+        "nodes": nodes,
+        "edges": edges,
+        "built_ns": built.as_nanos() as u64,
+        "from_cache": kept,
+        "elapsed_ns": elapsed.as_nanos() as u64,
+        "result": found.line,
+        "verified": args.verify,
+        "iterations": iterations.iter().map(object).collect::<Vec<_>>(),
+    });
+    if let Some(file) = &args.html {
+        let title = format!("{} on {}", interface.name, args.graph);
+        report::write(file, &title, choice.name, json!({ "graph": object, "timeline": trace::events() }))?;
     }
     if args.json {
-        let object = json!({
-            "algorithm": interface.name,
-            "device": choice.name,
-            "nodes": nodes,
-            "edges": edges,
-            "built_ns": built.as_nanos() as u64,
-            "from_cache": kept,
-            "elapsed_ns": elapsed.as_nanos() as u64,
-            "result": found.line,
-            "verified": args.verify,
-            "iterations": iterations.iter().map(object).collect::<Vec<_>>(),
-        });
         return writeln!(stdout, "{object}").map_err(Error::Stdout);
     }
     let mut show = || {
@@ -405,20 +413,4 @@ fn object(step: &Iteration) -> Value {
         "time_ns": step.time.as_nanos() as u64,
         "bytes": step.bytes,
     })
-}
-
-/// Complete events of the trace format of Chrome, in microseconds.
-fn write_trace(file: &Path, iterations: &[Iteration]) -> Result<(), Error> {
-    let mut start = 0.0;
-    let events: Vec<Value> = iterations
-        .iter()
-        .map(|step| {
-            let (begin, duration) = (start, step.time.as_secs_f64() * 1e6);
-            start += duration;
-            let name = format!("{:?}", step.topology);
-            json!({ "name": name, "ph": "X", "pid": 1, "tid": 1, "ts": begin, "dur": duration, "args": object(step) })
-        })
-        .collect();
-    let text = json!({ "traceEvents": events }).to_string();
-    std::fs::write(file, text).map_err(|error| Error::Unwritable { path: file.into(), reason: error.to_string() })
 }

@@ -16,11 +16,13 @@ mod opt;
 mod outputs;
 mod pipeline;
 mod print;
+mod report;
 mod run;
 mod selection;
 mod shrink;
 mod source;
 mod stdout;
+mod trace;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -94,13 +96,13 @@ fn command() -> u8 {
     let result = match &cli.verb {
         Verb::Check(args) => check::run(args, &mut stdout),
         Verb::Print(args) => print::run(args, &mut stdout).map(|()| 0),
-        Verb::Run(args) => run::run(args, &mut stdout).map(|()| 0),
+        Verb::Run(args) => trace::around(args.trace.as_deref(), || run::run(args, &mut stdout)).map(|()| 0),
         Verb::Opt(args) => opt::run(args, &mut stdout).map(|()| 0),
         Verb::Explain(args) => explain::run(args, &mut stdout).map(|()| 0),
         Verb::Emit(args) => emit::run(args, &mut stdout).map(|()| 0),
         Verb::Devices(args) => devices::run(args, &mut stdout).map(|()| 0),
-        Verb::Megakernel(args) => megakernel::run(args, &mut stdout).map(|()| 0),
-        Verb::Graph(args) => graph::run(args, &mut stdout).map(|()| 0),
+        Verb::Megakernel(args) => trace::around(args.trace(), || megakernel::run(args, &mut stdout)).map(|()| 0),
+        Verb::Graph(args) => trace::around(args.trace.as_deref(), || graph::run(args, &mut stdout)).map(|()| 0),
         Verb::Generate(args) => generate::run(args, &mut stdout).map(|()| 0),
         Verb::Shrink(args) => shrink::run(args, &mut stdout).map(|()| 0),
     };

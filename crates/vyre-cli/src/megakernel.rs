@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use vyre_driver::{Argument, Device, Dispatch, Grid};
 use vyre_foundation::ir::Space;
 use vyre_foundation::launch::Limits;
@@ -14,9 +15,9 @@ use vyre_foundation::{Validated, ir, text, validate};
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Segment, Session, Share, Tenant, WorkItem, tune};
 
-use crate::devices;
 use crate::error::Error;
 use crate::stdout::Stdout;
+use crate::{devices, outputs, report, trace};
 
 /// Drain a queue of small work items in few launches
 #[derive(clap::Args)]
@@ -62,9 +63,22 @@ struct Workload {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
-    /// Write what each worker did and when to a file that Perfetto and chrome://tracing open
+    /// Write what the host and each worker did and when to a file that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Write a page for a browser: what was decided for each slice of the queue and why, and what happened when
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl Args {
+    /// The file for what happened when.
+    pub(crate) fn trace(&self) -> Option<&Path> {
+        match &self.verb {
+            Verb::Demo(workload) | Verb::Bench(workload) => workload.trace.as_deref(),
+            Verb::Top(_) => None,
+        }
+    }
 }
 
 /// The operations of the demonstration: elementwise ones, one with barriers, one with three handles, one that counts atomically, and
@@ -83,6 +97,10 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         Verb::Bench(workload) => (workload, true),
         Verb::Top(args) => return top(args, stdout),
     };
+    if let Some(file) = &workload.html {
+        outputs::writable(file)?;
+        trace::start();
+    }
     let registry = devices::registry(None);
     let choice = registry.choose(workload.device.as_deref(), None)?;
     let programs = programs()?;
@@ -94,12 +112,13 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     demo.session.finish_compiling();
     let report = demo.drain(&items)?;
     let one_by_one = if compares { Some(demo.one_by_one(&choice.device, &programs, &items)?) } else { None };
-    if let Some(file) = &workload.trace {
-        let unwritable = |error: std::io::Error| Error::Unwritable { path: file.clone(), reason: error.to_string() };
-        std::fs::write(file, report.to_trace()).map_err(unwritable)?;
+    let object = object(choice.name, &first, &report, one_by_one);
+    if let Some(file) = &workload.html {
+        let title = format!("{} items in a queue", report.items);
+        report::write(file, &title, choice.name, json!({ "megakernel": object, "timeline": trace::events() }))?;
     }
     let written = if workload.json {
-        writeln!(stdout, "{}", object(choice.name, &first, &report, one_by_one))
+        writeln!(stdout, "{object}")
     } else {
         show(stdout, choice.name, &first, &report, one_by_one)
     };

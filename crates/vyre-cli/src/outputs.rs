@@ -5,7 +5,7 @@
 //! ever half-written.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use vyre_foundation::Validated;
@@ -88,6 +88,21 @@ impl<'p> Outputs<'p> {
         }
         Ok(())
     }
+}
+
+/// Finds out whether a file can be written.
+pub(crate) fn writable(path: &Path) -> Result<(), Error> {
+    Target::find(path).map(drop)
+}
+
+/// Writes a file as a whole.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let target = Target::find(path)?;
+    let written = target.temporary().and_then(|temporary| {
+        (&temporary.file).write_all(bytes)?;
+        fs::rename(&temporary.path, &target.place)
+    });
+    written.map_err(|error| target.unwritable(error))
 }
 
 /// The objects that hold the results of a program.

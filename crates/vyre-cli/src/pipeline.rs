@@ -2,19 +2,23 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use vyre_driver::{Choice, Registry};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::pipeline::Role;
-use vyre_foundation::ir::{Access, Memory, Op, Program, Space};
+use vyre_foundation::ir::{Access, BufferId, Memory, Op, Program, Space};
 use vyre_foundation::launch::{Limits, Report};
+use vyre_foundation::optimizer::Profile;
 use vyre_foundation::{Validated, validate};
-use vyre_runtime::pipeline::{Join, Pipeline, Plan, Run};
+use vyre_runtime::pipeline::{Join, Pipeline, Plan, Run, Use};
 
 use crate::devices;
 use crate::error::Error;
+use crate::explain::{Explained, subtitle};
 use crate::outputs::Outputs;
+use crate::report::{self, History};
 use crate::run::{bound, failure, outputs_object, show_results, show_summary, show_trace};
 use crate::source::Source;
 use crate::stdout::Stdout;
@@ -146,12 +150,30 @@ fn ran(plan: &Plan, run: &Run, device: &str, printed: &[&Memory], inputs: &Input
     })
 }
 
-pub(crate) fn explain(pipeline: &Pipeline, device: Option<&str>, json: bool, stdout: &mut Stdout) -> Result<(), Error> {
-    let (choice, plan) = plan(&devices::registry(None), device, pipeline)?;
-    let programs: Vec<&str> = pipeline.recorded().dispatches.iter().map(|dispatch| dispatch.program.as_str()).collect();
+pub(crate) fn explain(
+    source: &Source,
+    pipeline: &Pipeline,
+    device: Option<&str>,
+    html: Option<&Path>,
+    json: bool,
+    stdout: &mut Stdout,
+) -> Result<(), Error> {
+    let registry = devices::registry(None);
+    let (choice, plan) = plan(&registry, device, pipeline)?;
+    if let Some(file) = html {
+        let mut programs = Vec::new();
+        for launch in &plan.launches {
+            let lengths: Vec<_> = launch.lengths(&plan).collect();
+            let history = Some(History::new(source, &launch.program));
+            let telemetry = registry.telemetry();
+            programs.push(Explained::new(&launch.program, Profile::Release, &lengths, telemetry, history)?.page());
+        }
+        let what = json!({ "pipeline": object(&plan, choice.name, pipeline), "programs": programs });
+        report::write(file, &plan.name, &subtitle(source, choice.name), what)?;
+    }
     let text = match json {
-        true => format!("{}\n", object(&plan, choice.name, &programs)),
-        false => describe(&plan, choice.name, &programs),
+        true => format!("{}\n", object(&plan, choice.name, pipeline)),
+        false => describe(&plan, choice.name, pipeline),
     };
     stdout.write_all(text.as_bytes()).map_err(Error::Stdout)
 }
@@ -170,7 +192,7 @@ fn launch_of(plan: &Plan, dispatch: usize) -> Option<usize> {
     plan.launches.iter().position(|launch| launch.dispatches.contains(&dispatch))
 }
 
-fn describe(plan: &Plan, device: &str, programs: &[&str]) -> String {
+fn describe(plan: &Plan, device: &str, pipeline: &Pipeline) -> String {
     let (dispatches, launches, groups) = (plan.order.len(), plan.launches.len(), plan.groups.len());
     let mut text = format!(
         "pipeline {} on {device}: {dispatches} dispatches, {launches} launches, {groups} barrier groups\n\n\
@@ -180,7 +202,7 @@ fn describe(plan: &Plan, device: &str, programs: &[&str]) -> String {
     for (position, &dispatch) in plan.order.iter().enumerate() {
         let why = position.checked_sub(1).map(|edge| why(&plan.joins[edge])).unwrap_or_default();
         let launch = launch_of(plan, dispatch).map(|launch| launch.to_string()).unwrap_or_default();
-        let name = format!("{dispatch} {}", programs[dispatch]);
+        let name = format!("{dispatch} {}", pipeline.recorded().dispatches[dispatch].program);
         let _ = writeln!(text, "{}", format!("{name:<28}{launch:<8}{why}").trim_end());
     }
     let _ = writeln!(text, "\n{:<8}{:<28}bytes in use", "group", "launches");
@@ -204,21 +226,47 @@ fn describe(plan: &Plan, device: &str, programs: &[&str]) -> String {
     text
 }
 
-fn object(plan: &Plan, device: &str, programs: &[&str]) -> Value {
+fn object(plan: &Plan, device: &str, pipeline: &Pipeline) -> Value {
+    let recorded = pipeline.recorded();
+    let name = |id: &BufferId| recorded.buffers[*id].name.as_str();
     let dispatches: Vec<Value> = plan
         .order
         .iter()
         .enumerate()
         .map(|(position, &dispatch)| {
             let join = position.checked_sub(1).map(|edge| &plan.joins[edge]);
+            let uses = pipeline.uses(dispatch);
+            let names = |which: fn(&Use) -> bool| -> Vec<&str> {
+                uses.iter().filter(|used| which(used)).map(|used| name(&used.buffer)).collect()
+            };
             json!({
                 "dispatch": dispatch,
-                "program": programs[dispatch],
+                "program": recorded.dispatches[dispatch].program,
+                "reads": names(|used| used.reads),
+                "writes": names(|used| used.writes),
                 "launch": launch_of(plan, dispatch),
                 "fused": join.map(|join| *join == Join::Fused),
                 "why": join.map(why),
             })
         })
+        .collect();
+    let launched: Vec<Value> = plan
+        .launches
+        .iter()
+        .enumerate()
+        .map(|(number, launch)| {
+            json!({
+                "program": launch.program.name,
+                "dispatches": launch.dispatches,
+                "group": plan.groups.iter().position(|group| group.contains(&number)),
+                "workgroups": launch.groups,
+                "dropped": launch.dropped.iter().map(name).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let buffers = recorded.buffers.values();
+    let buffers: Vec<Value> = buffers
+        .map(|buffer| json!({ "name": buffer.name, "role": buffer.role.name(), "bytes": buffer.bytes() }))
         .collect();
     let memory = &plan.memory;
     let groups = plan.groups.iter().zip(&memory.over_time);
@@ -228,6 +276,8 @@ fn object(plan: &Plan, device: &str, programs: &[&str]) -> Value {
         "device": device,
         "dispatches": dispatches,
         "launches": plan.launches.len(),
+        "launched": launched,
+        "buffers": buffers,
         "groups": groups,
         "avoided_launches": plan.avoided_launches(),
         "avoided_bytes": plan.avoided_bytes(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// Lanes of a subgroup, on the device `reference`: a power of two up to 128
     #[arg(long, value_name = "N", value_parser = subgroup_size)]
     subgroup_size: Option<u32>,
+    /// Write what the host and the device did and when to a file that Perfetto and chrome://tracing open
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
     /// Print one JSON object about the run instead of text
     #[arg(long)]
     json: bool,

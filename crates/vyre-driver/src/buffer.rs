@@ -179,6 +179,7 @@ impl Buffer {
             return Err(Error::OutOfRange { start: 0, end, length: u64::from(self.length) });
         }
         if range.bytes > 0 {
+            let _span = tracing::info_span!("upload", bytes = range.bytes).entered();
             self.allocation.core.submit(vec![Command::Write(range, bytes.to_vec())], Work::Write)?;
         }
         Ok(())
@@ -197,6 +198,7 @@ impl Buffer {
     /// # Errors
     /// The device was lost.
     pub fn elements<T: bytemuck::Pod>(&self) -> Result<Vec<T>, Error> {
+        let _span = tracing::info_span!("download", elements = self.length).entered();
         match self.begin_reading(align_of::<T>())? {
             None => Ok(Vec::new()),
             Some(mut pending) => Ok(contents(pending.wait_on()?).map_or_else(Vec::new, Contents::elements)),

@@ -14,7 +14,7 @@ use vyre_foundation::{Validated, optimizer, wire};
 use crate::backend::{self, Bound, Command, Completion, Groups, Launch, Ticket};
 use crate::buffer::{Buffer, Pool};
 use crate::cache::{Compiled, Key, Passes, Recent};
-use crate::{Cache, Capabilities, DeviceKind, Error, Telemetry, Unacknowledged, Work};
+use crate::{Cache, Capabilities, DeviceKind, Error, Telemetry, Unacknowledged, Work, trace};
 
 /// An open device. Clones are the same device; several threads may use it at once.
 #[derive(Clone)]
@@ -355,6 +355,7 @@ impl Device {
     /// # Errors
     /// The device lacks something that it needs.
     pub fn compile_for(&self, program: &Validated<Program>, lengths: &[(MemId, u64)]) -> Result<Kernel, Error> {
+        let _span = tracing::info_span!("compile", program = program.name).entered();
         self.capabilities().check(program)?;
         let hash = wire::content_hash(program);
         let passes = self.optimizes.then(|| self.select(program, hash, lengths));
@@ -368,7 +369,10 @@ impl Device {
         };
         let kernel = match shared {
             Some(kernel) => kernel,
-            None => self.core.observe(self.core.backend.compile(&optimized))?,
+            None => {
+                let _span = tracing::info_span!("lower", program = program.name).entered();
+                self.core.observe(self.core.backend.compile(&optimized))?
+            }
         };
         let compiled = Compiled { program: optimized.clone(), report: report.clone(), kernel: Arc::downgrade(&kernel) };
         self.core.recent.lock().insert(key, compiled);
@@ -461,6 +465,7 @@ impl Device {
     /// # Errors
     /// A dispatch is not possible, or a buffer is another device's; then nothing is done.
     pub fn submit_on_zeros(&self, cleared: &[&Buffer], dispatches: &[Dispatch<'_>]) -> Result<Submission, Error> {
+        let _span = tracing::info_span!("submit", launches = dispatches.len()).entered();
         let ranges = cleared.iter().map(|buffer| buffer.on(self, "buffer"));
         let ranges = ranges.filter(|range| range.as_ref().map_or(true, |range| range.bytes > 0));
         let clears = ranges.map(|range| range.map(Command::Clear));
@@ -564,7 +569,9 @@ impl Device {
                 Groups::Indirect(buffer.on(self, "grid")?)
             }
         };
-        Ok(Launch { kernel: kernel.kernel.clone(), groups, arguments, limits: dispatch.limits })
+        let times_workers = dispatch.limits.times_workers || trace::listens();
+        let limits = Limits { times_workers, ..dispatch.limits };
+        Ok(Launch { kernel: kernel.kernel.clone(), groups, arguments, limits })
     }
 }
 
@@ -587,6 +594,7 @@ impl Submission {
     /// # Errors
     /// The submission was cancelled, the device was lost, or the reports were taken before.
     pub fn wait(mut self) -> Result<Vec<Report>, Error> {
+        let _span = tracing::info_span!("wait").entered();
         let result = self.pending.wait_on();
         self.record(result)
     }
@@ -605,6 +613,10 @@ impl Submission {
     /// Remembers what the dispatches took.
     fn record(&self, result: Result<Completion, Error>) -> Result<Vec<Report>, Error> {
         let reports = result?.reports;
+        if trace::listens() {
+            let ops = self.launched.iter().map(|(op, _)| op.as_deref().unwrap_or("kernel"));
+            trace::done(ops.zip(&reports));
+        }
         for ((op, bytes), report) in self.launched.iter().zip(&reports) {
             if let Some(op) = op {
                 self.telemetry.record(op, report.time, *bytes);

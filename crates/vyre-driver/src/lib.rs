@@ -26,6 +26,7 @@ pub mod plan;
 mod registry;
 pub mod shared;
 mod telemetry;
+pub mod trace;
 
 pub use buffer::{Buffer, Download};
 pub use cache::Cache;

@@ -523,9 +523,6 @@ fn what_a_drain_measures_adds_up() {
     assert!(launched >= report.launches && launched <= 2 * report.launches);
     let json = report.to_json();
     assert!(json.starts_with("{\"items\":300,") && json.contains("\"p99\":"), "{json}");
-    let trace = report.to_trace();
-    assert_eq!(trace.matches("\"ph\":\"X\"").count(), telemetry.spans.len());
-    assert!(trace.contains("worker 0") && trace.contains("interpreter"), "{trace}");
 }
 
 #[test]

@@ -173,8 +173,9 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
 /// There is no code for it.
 pub(crate) fn listing(program: &Validated<Program>, level: Level) -> Result<String, String> {
     let (lowered, encoded) = assemble(program, level)?;
+    let lines = text::lines(program).into_iter();
     let lines: FxHashMap<u32, String> =
-        text::lines(program).into_iter().map(|(id, line)| (lower::origin(id), line)).collect();
+        lines.filter_map(|(line, inst)| Some((lower::origin(inst?), line.trim().to_owned()))).collect();
     let tile = lowered.tile;
     let shape = format!(
         "; {}: {} invocations at a time, {} rows of {} vectors of {} lanes\n",

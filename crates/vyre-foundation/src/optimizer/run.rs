@@ -76,6 +76,7 @@ pub fn run(
     options: &Options,
     observer: &mut dyn FnMut(Snapshot<'_>),
 ) -> Result<(Validated<Program>, Report), Error> {
+    let _span = tracing::info_span!("optimize", program = program.name).entered();
     let mut runner = Runner::new(program, options, observer);
     let rounds = if pipeline.to_fixed_point { options.max_iterations } else { 1 };
     let enabled = |pass: &&&Pass| !options.disabled.iter().any(|name| name == pass.metadata.name);
@@ -178,6 +179,7 @@ impl<'a> Runner<'a> {
             true => Some(kept.unwrap_or_else(|| self.program.clone())),
             false => kept,
         };
+        let _span = tracing::debug_span!("pass", name = pass.metadata.name).entered();
         let start = Instant::now();
         let mut changed = (pass.run)(&mut self.program, &mut self.analyses);
         let runtime_ns = start.elapsed().as_nanos() as u64;

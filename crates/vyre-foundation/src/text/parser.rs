@@ -20,6 +20,7 @@ use crate::launch::Grid;
 /// # Errors
 /// [`Error::Text`] with the mistakes, at most [`LIMIT`](crate::diagnostics::LIMIT).
 pub fn parse(source: &str) -> Result<Module, Error> {
+    let _span = tracing::info_span!("parse", bytes = source.len()).entered();
     let mut found = Found::default();
     if u32::try_from(source.len()).is_err() {
         found.push(Diagnostic::new(Fault::SourceTooLarge { bytes: source.len() }, Span::NONE));

@@ -17,7 +17,7 @@ use crate::planted::{self, Bug};
 /// Modules that are not valid are printed as well, for messages: what is missing is left out, and what is nested deeper than
 /// can be read back is not shown.
 pub fn print(module: &Module) -> String {
-    let programs = module.programs.iter().map(|program| Printer::new(program).program());
+    let programs = module.programs.iter().map(|program| Printer::new(program).program().text);
     programs.chain(module.pipelines.iter().map(pipeline)).collect::<Vec<_>>().join("\n")
 }
 
@@ -53,14 +53,17 @@ fn pipeline(pipeline: &Pipeline) -> String {
     text + "}\n"
 }
 
-/// The line of each reachable instruction in the text of a program, without indentation: of one with blocks, the first.
-pub fn lines(program: &Program) -> FxHashMap<InstId, String> {
-    let mut printer = Printer::new(program);
-    printer.starts = Some(Vec::new());
-    printer.insts(&program.blocks[program.body], &Op::Return);
-    let starts = printer.starts.take().unwrap_or_default();
-    let line = |start: usize| printer.text[start..].lines().next().unwrap_or_default().trim().to_owned();
-    starts.into_iter().map(|(id, start)| (id, line(start))).collect()
+/// The lines of the text of a program, each with the instruction that begins there.
+pub fn lines(program: &Program) -> Vec<(String, Option<InstId>)> {
+    let printer = Printer::new(program).program();
+    let mut starts = printer.starts.into_iter().peekable();
+    let mut end = 0;
+    let line = |line: &str| {
+        let inst = starts.next_if(|(_, start)| *start == end).map(|(inst, _)| inst);
+        end += line.len() + 1;
+        (line.to_owned(), inst)
+    };
+    printer.text.lines().map(line).collect()
 }
 
 /// As deep as blocks can be nested and still be read back. Little enough for the stack.
@@ -76,8 +79,8 @@ struct Printer<'p> {
     /// How many values were named after each hint.
     copies: FxHashMap<&'p str, usize>,
     numbered: usize,
-    /// Where the text of each instruction starts, if somebody asks.
-    starts: Option<Vec<(InstId, usize)>>,
+    /// Where the text of each instruction starts.
+    starts: Vec<(InstId, usize)>,
 }
 
 impl<'p> Printer<'p> {
@@ -91,11 +94,11 @@ impl<'p> Printer<'p> {
             taken: FxHashSet::default(),
             copies: FxHashMap::default(),
             numbered: 0,
-            starts: None,
+            starts: Vec::new(),
         }
     }
 
-    fn program(mut self) -> String {
+    fn program(mut self) -> Self {
         let program = self.program;
         let mut header = format!("program {} workgroup({})", program.name, sizes(program.workgroup_size));
         if let Some(launch) = program.launch.filter(|_| !planted::is(Bug::LaunchNotPrinted)) {
@@ -118,7 +121,7 @@ impl<'p> Printer<'p> {
         self.insts(&program.blocks[program.body], &Op::Return);
         self.indent -= 1;
         self.line("}");
-        self.text
+        self
     }
 
     fn line(&mut self, line: &str) {
@@ -135,9 +138,7 @@ impl<'p> Printer<'p> {
             let inst = &self.program.insts[id];
             let last = position + 1 == block.insts.len();
             if !(last && inst.op == *implied && inst.operands.is_empty()) {
-                if let Some(starts) = &mut self.starts {
-                    starts.push((id, self.text.len()));
-                }
+                self.starts.push((id, self.text.len()));
                 self.inst(inst);
             }
         }

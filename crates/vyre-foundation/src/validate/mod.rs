@@ -71,6 +71,7 @@ impl<T> Deref for Validated<T> {
 /// # Errors
 /// [`Error::Invalid`] with the violations of all programs, at most [`LIMIT`](crate::diagnostics::LIMIT).
 pub fn module(module: Module) -> Result<Vec<Validated<Program>>, Error> {
+    let _span = tracing::info_span!("validate", programs = module.programs.len()).entered();
     let mut found = Found::default();
     let mut names = FxHashSet::default();
     for program in &module.programs {
@@ -108,6 +109,7 @@ pub fn module(module: Module) -> Result<Vec<Validated<Program>>, Error> {
 /// # Errors
 /// [`Error::Invalid`] with the violations, at most [`LIMIT`](crate::diagnostics::LIMIT).
 pub fn program(program: Program) -> Result<Validated<Program>, Error> {
+    let _span = tracing::info_span!("validate", program = program.name).entered();
     match diagnose(&program) {
         None => Ok(Validated(program)),
         Some(diagnostics) => Err(Error::Invalid(diagnostics)),

@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
+use tracing::span::EnteredSpan;
 use vyre_driver::plan::frontier::{Planner, Wave};
 use vyre_driver::{Argument, Buffer, Device, DeviceKind, Dispatch, Grid, Submission};
 use vyre_foundation::build::{self, Val};
@@ -149,6 +150,8 @@ pub(crate) struct Decision {
     density_bps: u16,
     dense: u32,
     started: Instant,
+    /// Until it is done.
+    _span: EnteredSpan,
 }
 
 /// What a choice follows from.
@@ -536,12 +539,13 @@ impl<'g> Engine<'g> {
             }
             _ => (chosen, Why::Measured),
         };
-        Ok(Decision { policy, topology, why, nodes, edges, density_bps, dense, started })
+        let span = tracing::info_span!("step", topology = ?topology, nodes, edges, density_bps).entered();
+        Ok(Decision { policy, topology, why, nodes, edges, density_bps, dense, started, _span: span })
     }
 
     /// Remembers a step.
     pub(crate) fn record(&self, decision: &Decision, examined: u64) {
-        let Decision { policy, topology, why, nodes, edges, density_bps, dense, started } = *decision;
+        let Decision { policy, topology, why, nodes, edges, density_bps, dense, started, .. } = *decision;
         if !self.config.explains {
             return;
         }

@@ -324,6 +324,20 @@ pub struct PromotionEvidence {
 }
 
 impl PromotionEvidence {
+    /// Why what is compiled is compiled.
+    pub fn describe(&self) -> String {
+        let compared = |count: u32, what: &str, threshold: u32| format!("{count} {what}, from {threshold} on");
+        let ops = compared(self.hot_opcode_count, "hot operations", self.hot_opcode_threshold);
+        let windows = compared(self.hot_window_count, "hot windows", self.hot_window_threshold);
+        match self.route {
+            Route::Interpreter => format!("{} items, below {}", self.queue_len, self.jit_queue_len_threshold),
+            Route::QueueJit => compared(self.queue_len, "items", self.jit_queue_len_threshold),
+            Route::OpcodeJit => ops,
+            Route::WindowJit => windows,
+            Route::OpcodeAndWindowJit => format!("{ops}; {windows}"),
+        }
+    }
+
     /// Whether the choice can be judged by this.
     pub const fn is_complete(&self) -> bool {
         self.schema_version == EVIDENCE_VERSION

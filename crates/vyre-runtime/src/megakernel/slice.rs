@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use tracing::field::{Empty, debug};
 use vyre_driver::Error;
 use vyre_driver::plan::frontier::Wave;
 
@@ -148,6 +149,8 @@ impl Session {
     /// Executes the items that are pending.
     pub(super) fn slice(&mut self, report: &mut Report) -> Result<(), Error> {
         let start = Instant::now();
+        let span = tracing::info_span!("slice", items = Empty, topology = Empty, mode = Empty, why = Empty).entered();
+        let planning = tracing::info_span!("plan").entered();
         if let Some(watch) = &self.watch {
             watch.reset()?;
         }
@@ -164,6 +167,11 @@ impl Session {
         self.windows.find(&resolved, &self.ops, self.hazards.dependencies(), threshold);
         let recommendation = self.recommend(resolved.len())?;
         report.recommendation = Some(recommendation);
+        if !span.is_disabled() {
+            span.record("items", resolved.len()).record("topology", debug(recommendation.topology));
+            span.record("mode", debug(recommendation.execution_mode));
+            span.record("why", recommendation.promotion_evidence.describe());
+        }
         let compiles = recommendation.execution_mode == Mode::Jit;
         let width = recommendation.geometry.width;
         if compiles && recommendation.promote_hot_windows {
@@ -178,6 +186,7 @@ impl Session {
         let buckets = self.buckets(compiles, width)?;
         let launching = Launching { buckets, width, groups: recommendation.worker_groups };
         let (ordering, counted) = (Instant::now(), report.counted);
+        drop(planning);
         if let Some(telemetry) = &mut report.telemetry {
             telemetry.span(Span { worker: None, kernel: None, from: start, until: ordering });
         }

@@ -162,28 +162,6 @@ impl Report {
         let _ = write!(json, "\"kernels\":[{}]}}", kernels.join(","));
         json
     }
-
-    /// What happened when, as `chrome://tracing` and Perfetto read it: a track for each worker, and one for the thread that drains.
-    /// There is nothing in it if the session did not measure.
-    pub fn to_trace(&self) -> String {
-        let spans = self.telemetry.as_ref().map_or(&[][..], |telemetry| &telemetry.spans);
-        let start = spans.iter().map(|span| span.from).min();
-        let workers = spans.iter().filter_map(|span| span.worker).max().map_or(0, |last| last + 1);
-        let mut events = Vec::new();
-        for track in 0..if spans.is_empty() { 0 } else { workers + 1 } {
-            let name = if track == 0 { "plan".into() } else { format!("worker {}", track - 1) };
-            events
-                .push(format!(r#"{{"ph":"M","pid":0,"tid":{track},"name":"thread_name","args":{{"name":"{name}"}}}}"#));
-        }
-        for span in spans {
-            let name = span.kernel.map_or("plan", |kernel| &self.kernels[kernel].name);
-            let track = span.worker.map_or(0, |worker| worker + 1);
-            let at = start.map_or(Duration::ZERO, |start| span.from.duration_since(start)).as_secs_f64() * 1e6;
-            let time = span.until.duration_since(span.from).as_secs_f64() * 1e6;
-            events.push(format!(r#"{{"ph":"X","pid":0,"tid":{track},"name":{name:?},"ts":{at:.3},"dur":{time:.3}}}"#));
-        }
-        format!("{{\"traceEvents\":[{}]}}", events.join(",\n"))
-    }
 }
 
 fn nanoseconds(time: Duration) -> u64 {

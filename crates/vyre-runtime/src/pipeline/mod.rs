@@ -57,7 +57,7 @@ use vyre_foundation::launch::{self, Grid};
 use vyre_foundation::{Validated, validate};
 
 pub use memory::Memory;
-pub use plan::{Join, Launch, Plan};
+pub use plan::{Join, Launch, Plan, Use};
 pub use run::{Compiled, Run};
 
 /// A recorded graph of dispatches.

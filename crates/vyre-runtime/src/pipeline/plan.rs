@@ -81,12 +81,33 @@ impl Plan {
     }
 }
 
+impl Launch {
+    /// The lengths of the buffers that its objects are bound to.
+    pub fn lengths(&self, plan: &Plan) -> impl Iterator<Item = (MemId, u64)> {
+        self.arguments.iter().filter_map(|(object, argument)| match argument {
+            Argument::Buffer(buffer) => Some((*object, u64::from(plan.buffers[*buffer].length))),
+            Argument::Scalar(_) => None,
+        })
+    }
+}
+
+impl Pipeline {
+    /// What a dispatch does with the buffers that it is bound to, one entry for each of them.
+    pub fn uses(&self, dispatch: usize) -> Vec<Use> {
+        let Stage { program, arguments, .. } = &self.stages[dispatch];
+        uses(program, arguments)
+    }
+}
+
 /// What a dispatch or launch does with a buffer.
-#[derive(Clone, Copy)]
-pub(super) struct Use {
-    pub(super) buffer: BufferId,
-    pub(super) reads: bool,
-    pub(super) writes: bool,
+#[derive(Clone, Copy, Debug)]
+pub struct Use {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// Whether it may read it.
+    pub reads: bool,
+    /// Whether it may write it.
+    pub writes: bool,
 }
 
 /// What a program does with the buffers that it is bound to, one entry for each of them.
@@ -158,6 +179,7 @@ fn chains(count: usize, dependencies: &[Dependency]) -> Vec<usize> {
 }
 
 pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<Plan, Error> {
+    let _span = tracing::info_span!("plan", pipeline = pipeline.recorded.name).entered();
     let buffers = &pipeline.recorded.buffers;
     let recorded: Vec<Vec<Use>> = pipeline.stages.iter().map(|stage| uses(&stage.program, &stage.arguments)).collect();
     let order = chains(recorded.len(), &dependencies(pipeline, &recorded));

@@ -45,11 +45,7 @@ impl Plan {
     pub fn compile(&self, device: &Device) -> Result<Compiled, Error> {
         let mut kernels = Vec::with_capacity(self.launches.len());
         for launch in &self.launches {
-            let lengths = launch.arguments.iter().filter_map(|(object, argument)| match argument {
-                Argument::Buffer(buffer) => Some((*object, u64::from(self.buffers[*buffer].length))),
-                Argument::Scalar(_) => None,
-            });
-            kernels.push(device.compile_for(&launch.program, &lengths.collect::<Vec<_>>())?);
+            kernels.push(device.compile_for(&launch.program, &launch.lengths(self).collect::<Vec<_>>())?);
         }
         let words = |bytes: &u64| device.allocate(Element::U64, bytes.div_ceil(8));
         let slots = self.memory.slots.iter().map(words).collect::<Result<Vec<Buffer>, Error>>()?;

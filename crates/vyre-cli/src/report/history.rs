@@ -1,0 +1,131 @@
+//! A program after each of its passes.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+use vyre_foundation::ir::entity::Entity as _;
+use vyre_foundation::ir::{Op, Program, Span, ValueId};
+use vyre_foundation::optimizer::{Measures, Report, Verdict};
+use vyre_foundation::text;
+
+use super::diff::{Hunk, diff};
+use crate::source::Source;
+
+/// The texts that a program has had.
+pub(crate) struct History<'s> {
+    source: &'s Source,
+    /// Where each line of the source begins.
+    starts: Vec<usize>,
+    /// What values without a name are called. A value is called the same in all texts, so that only what changed differs.
+    numbers: HashMap<ValueId, Box<str>>,
+    /// A number for each different line and the line of the source that it was made from.
+    known: HashMap<(String, usize), u32>,
+    lines: Vec<(String, usize)>,
+    now: Vec<u32>,
+    /// What each change replaced, and by which lines.
+    changes: Vec<Vec<(Hunk, Vec<u32>)>>,
+}
+
+impl<'s> History<'s> {
+    /// Begins with the program as it is written.
+    pub(crate) fn new(source: &'s Source, program: &Program) -> History<'s> {
+        let starts = source.text.split_inclusive('\n').scan(0, |end, line| {
+            let start = *end;
+            *end += line.len();
+            Some(start)
+        });
+        let mut history = History {
+            source,
+            starts: starts.collect(),
+            numbers: numbers(program),
+            known: HashMap::new(),
+            lines: Vec::new(),
+            now: Vec::new(),
+            changes: Vec::new(),
+        };
+        history.add(program);
+        history
+    }
+
+    /// Adds the program after a pass.
+    pub(crate) fn add(&mut self, program: &Program) {
+        let mut named = program.clone();
+        for value in program.values.keys() {
+            let number = self.numbers.get(&value);
+            let name = || number.cloned().unwrap_or_else(|| format!("v{}", value.index()).into());
+            named.names.entry(value).or_insert_with(name);
+        }
+        let mut text = Vec::with_capacity(self.now.len());
+        for (line, inst) in text::lines(&named) {
+            let place = inst.map_or(0, |inst| self.place(program.insts[inst].span));
+            let next = self.lines.len() as u32;
+            let number = *self.known.entry((line, place)).or_insert_with_key(|key| {
+                self.lines.push(key.clone());
+                next
+            });
+            text.push(number);
+        }
+        let change = diff(&self.now, &text).into_iter();
+        self.changes.push(change.map(|hunk| (hunk.clone(), text[hunk.new].to_vec())).collect());
+        self.now = text;
+    }
+
+    /// The line of the source, from 1, or 0 if there is none.
+    fn place(&self, span: Span) -> usize {
+        match span {
+            Span::NONE => 0,
+            span => self.starts.partition_point(|start| *start <= span.start as usize),
+        }
+    }
+
+    /// The texts, and what else is known of each pass that ran.
+    pub(crate) fn object(&self, report: &Report, explained: &Value) -> Value {
+        let change = |at: usize| -> Value {
+            let hunk = |(hunk, lines): &(Hunk, Vec<u32>)| json!([hunk.old.start, hunk.old.len(), lines]);
+            self.changes.get(at).map(|hunks| hunks.iter().map(hunk).collect()).unwrap_or_default()
+        };
+        let mut steps = vec![json!({
+            "pass": "as written", "round": 0, "verdict": "written", "ns": 0, "cost": report.cost_before,
+            "measures": report.before.values(), "change": change(0),
+        })];
+        let mut changes = 0;
+        for metric in report.metrics.iter().filter(|metric| metric.ran()) {
+            changes += usize::from(metric.changed());
+            let (verdict, refused) = match metric.verdict {
+                Verdict::Changed => ("changed", None),
+                Verdict::Refused { after, .. } => ("refused", Some(after)),
+                Verdict::Unchanged | Verdict::Skipped => ("unchanged", None),
+            };
+            steps.push(json!({
+                "pass": metric.pass, "round": metric.iteration + 1, "verdict": verdict, "refused": refused,
+                "ns": metric.runtime_ns, "cost": metric.cost, "measures": metric.after.values(),
+                "change": if metric.changed() { change(changes) } else { Value::Null },
+            }));
+        }
+        let (lines, places): (Vec<&String>, Vec<usize>) = self.lines.iter().map(|(line, place)| (line, place)).unzip();
+        json!({
+            "name": explained["program"],
+            "file": self.source.file,
+            "source": self.source.text,
+            "measures": Measures::NAMES,
+            "lines": lines,
+            "places": places,
+            "steps": steps,
+            "explained": explained,
+        })
+    }
+}
+
+/// The numbers that values without a name have in the text of a program.
+fn numbers(program: &Program) -> HashMap<ValueId, Box<str>> {
+    let mut values = Vec::new();
+    program.walk(|inst, _| {
+        let inst = &program.insts[inst];
+        if let (Op::Loop, Some(&body)) = (&inst.op, inst.blocks.first()) {
+            values.extend(&program.blocks[body].params);
+        }
+        values.extend(&inst.results);
+    });
+    values.retain(|value| !program.names.contains_key(value));
+    values.into_iter().enumerate().map(|(number, value)| (value, number.to_string().into())).collect()
+}

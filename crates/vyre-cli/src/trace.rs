@@ -1,0 +1,221 @@
+//! What happened when, as chrome://tracing and Perfetto read it: the file that `--trace` writes.
+//!
+//! The libraries tell of their phases and of the work of devices by [`tracing`]; see [`vyre_driver::trace`]. A thread of the host is a
+//! track of the process `host`, and a worker of a device one of the process `device`.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+use vyre_driver::trace::DEVICE;
+
+use crate::error::Error;
+use crate::outputs;
+
+/// More than this is more than a browser shows.
+const MOST_EVENTS: usize = 1 << 20;
+
+/// The process of the trace whose tracks are threads.
+const HOST: u32 = 1;
+/// The one whose tracks are workers of a device.
+const WORKERS: u32 = 2;
+
+static RECORDER: OnceLock<Recorder> = OnceLock::new();
+
+/// Does something, and writes what happened meanwhile to a file, if there is to be one, whatever came of it.
+pub(crate) fn around<T>(file: Option<&Path>, body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let Some(file) = file else { return body() };
+    outputs::writable(file)?;
+    start();
+    let result = body();
+    let written = outputs::write(file, json!({ "traceEvents": events() }).to_string().as_bytes());
+    result.and_then(|done| written.map(|()| done))
+}
+
+/// Records what happens from now on.
+pub(crate) fn start() {
+    let recorder = RECORDER.get_or_init(|| Recorder { started: Instant::now(), log: Mutex::default() });
+    // It fails if that was done before.
+    let _ = tracing::subscriber::set_global_default(recorder);
+}
+
+/// What was recorded until now.
+pub(crate) fn events() -> Vec<Value> {
+    let Some(recorder) = RECORDER.get() else { return Vec::new() };
+    let log = recorder.lock();
+    let name = |what: &str, pid: u32, tid: usize, name: &str| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": name } });
+    let mut events = vec![name("process_name", HOST, 0, "host"), name("process_name", WORKERS, 0, "device")];
+    events.extend(log.threads.iter().enumerate().map(|(track, thread)| name("thread_name", HOST, track, thread)));
+    events.extend(log.ends.keys().map(|worker| name("thread_name", WORKERS, *worker, &format!("worker {worker}"))));
+    events.extend(log.done.iter().map(|done| {
+        let Done { pid, track, .. } = done;
+        let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+        json!({
+            "ph": "X", "name": done.name, "pid": pid, "tid": track,
+            "ts": micros(done.from), "dur": micros(done.time), "args": done.fields,
+        })
+    }));
+    if log.dropped > 0 {
+        let at = recorder.started.elapsed().as_micros() as u64;
+        events.push(json!({ "ph": "i", "name": format!("{} events were dropped", log.dropped), "pid": HOST, "tid": 0, "ts": at, "s": "g" }));
+    }
+    events
+}
+
+/// Collects spans and events.
+struct Recorder {
+    started: Instant,
+    log: Mutex<Log>,
+}
+
+#[derive(Default)]
+struct Log {
+    /// Spans that have not ended, by their number, and when they were entered.
+    open: BTreeMap<u64, (Done, Option<Instant>)>,
+    spans: u64,
+    done: Vec<Done>,
+    dropped: u64,
+    /// The names of threads, by track.
+    threads: Vec<String>,
+    /// When the last known work of each worker ended.
+    ends: BTreeMap<usize, Duration>,
+}
+
+/// Something that took some time.
+struct Done {
+    name: String,
+    pid: u32,
+    track: usize,
+    from: Duration,
+    time: Duration,
+    fields: Map<String, Value>,
+}
+
+impl Log {
+    fn push(&mut self, done: Done) {
+        if self.done.len() < MOST_EVENTS {
+            self.done.push(done);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    /// The track of this thread.
+    fn thread(&mut self) -> usize {
+        thread_local!(static TRACK: Cell<Option<usize>> = const { Cell::new(None) });
+        TRACK.get().unwrap_or_else(|| {
+            let track = self.threads.len();
+            let name = std::thread::current().name().map_or_else(|| format!("thread {track}"), str::to_owned);
+            self.threads.push(name);
+            TRACK.set(Some(track));
+            track
+        })
+    }
+}
+
+impl Recorder {
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        // It is consistent between any two statements, whoever panicked.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Subscriber for &'static Recorder {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("vyre")
+    }
+
+    fn new_span(&self, attributes: &Attributes<'_>) -> Id {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        let name = attributes.metadata().name();
+        let name = fields.about.map_or(name.into(), |about| format!("{name} {about}"));
+        let mut log = self.lock();
+        log.spans += 1;
+        let number = log.spans;
+        let (from, time) = (Duration::ZERO, Duration::ZERO);
+        log.open.insert(number, (Done { name, pid: HOST, track: 0, from, time, fields: fields.all }, None));
+        Id::from_u64(number)
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        let mut fields = Fields::default();
+        values.record(&mut fields);
+        if let Some((open, _)) = self.lock().open.get_mut(&span.into_u64()) {
+            open.fields.append(&mut fields.all);
+        }
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    /// The work of a device.
+    fn event(&self, event: &Event<'_>) {
+        if event.metadata().target() != DEVICE {
+            return;
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let mut number = |name: &str| fields.all.remove(name).and_then(|value| value.as_u64()).unwrap_or(0);
+        let (track, ago) = (number("worker") as usize, Duration::from_nanos(number("ago_ns")));
+        let time = Duration::from_nanos(number("time_ns"));
+        let name = fields.about.unwrap_or_default();
+        fields.all.remove("op");
+        let mut log = self.lock();
+        // Where only durations are known, work may seem to begin before that of the submission before has ended.
+        let end = log.ends.entry(track).or_default();
+        let from = self.started.elapsed().saturating_sub(ago).max(*end);
+        *end = from + time;
+        log.push(Done { name, pid: WORKERS, track, from, time, fields: fields.all });
+    }
+
+    fn enter(&self, span: &Id) {
+        let mut log = self.lock();
+        let track = log.thread();
+        if let Some((open, entered)) = log.open.get_mut(&span.into_u64()) {
+            open.track = track;
+            *entered = Some(Instant::now());
+        }
+    }
+
+    fn exit(&self, span: &Id) {
+        let now = Instant::now();
+        let mut log = self.lock();
+        // A span of the libraries is entered once.
+        if let Some((mut done, Some(entered))) = log.open.remove(&span.into_u64()) {
+            (done.from, done.time) = (entered.duration_since(self.started), now.duration_since(entered));
+            log.push(done);
+        }
+    }
+}
+
+/// The fields of a span or event.
+#[derive(Default)]
+struct Fields {
+    all: Map<String, Value>,
+    /// The first of them, if it is a text: it says what the others are about.
+    about: Option<String>,
+}
+
+impl Visit for Fields {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.all.insert(field.name().into(), value.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if self.all.is_empty() {
+            self.about = Some(value.into());
+        }
+        self.all.insert(field.name().into(), value.into());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.record_str(field, &format!("{value:?}"));
+    }
+}

@@ -1,0 +1,37 @@
+//! What devices do, for whoever listens to [`tracing`].
+//!
+//! Phases of the host are spans: parse, validate, optimize and each pass, compile, lower, plan, submit, wait, upload and download. When
+//! nobody listens, each costs a look at one atomic. What a device did is known when it is done; so it is told then, by an event of the
+//! target [`DEVICE`] for each worker of each dispatch: `op`, `worker`, how long ago it began (`ago_ns`) and what it took (`time_ns`).
+
+use std::time::{Duration, Instant};
+
+use vyre_foundation::launch::{Report, Worked};
+
+/// The target of the events about the work of devices.
+pub const DEVICE: &str = "vyre::device";
+
+pub(crate) fn listens() -> bool {
+    tracing::enabled!(target: DEVICE, tracing::Level::INFO)
+}
+
+/// Tells of dispatches that have just been done. Where the workers of a device are not known, one is taken to have done them one after
+/// the other.
+pub(crate) fn done<'a>(dispatches: impl Iterator<Item = (&'a str, &'a Report)> + Clone) {
+    let now = Instant::now();
+    let unknown = |report: &Report| if report.workers.is_empty() { report.time } else { Duration::ZERO };
+    let mut left: Duration = dispatches.clone().map(|(_, report)| unknown(report)).sum();
+    let tell = |op: &str, worker: u32, ago: Duration, time: Duration| {
+        let (ago_ns, time_ns) = (ago.as_nanos() as u64, time.as_nanos() as u64);
+        tracing::info!(target: DEVICE, op, worker, ago_ns, time_ns);
+    };
+    for (op, report) in dispatches {
+        for &Worked { worker, from, until } in &report.workers {
+            tell(op, worker, now.duration_since(from), until.duration_since(from));
+        }
+        if report.workers.is_empty() {
+            tell(op, 0, left, report.time);
+            left -= report.time;
+        }
+    }
+}
