@@ -14,9 +14,9 @@ use vyre_foundation::{Validated, ir, text, validate};
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Segment, Session, Share, Tenant, WorkItem, tune};
 
-use crate::devices;
 use crate::error::Error;
 use crate::stdout::Stdout;
+use crate::{devices, outputs};
 
 /// Drain a queue of small work items in few launches
 #[derive(clap::Args)]
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         Verb::Bench(workload) => (workload, true),
         Verb::Top(args) => return top(args, stdout),
     };
-    let registry = devices::registry(None);
+    let registry = devices::registry(None)?;
     let choice = registry.choose(workload.device.as_deref(), None)?;
     let programs = programs()?;
     let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
@@ -95,8 +95,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let report = demo.drain(&items)?;
     let one_by_one = if compares { Some(demo.one_by_one(&choice.device, &programs, &items)?) } else { None };
     if let Some(file) = &workload.trace {
-        let unwritable = |error: std::io::Error| Error::Unwritable { path: file.clone(), reason: error.to_string() };
-        std::fs::write(file, report.to_trace()).map_err(unwritable)?;
+        outputs::write(file, report.to_trace().as_bytes())?;
     }
     let written = if workload.json {
         writeln!(stdout, "{}", object(choice.name, &first, &report, one_by_one))
@@ -269,7 +268,7 @@ const WEIGHTS: [u32; 3] = [1, 2, 4];
 const TICK: Duration = Duration::from_millis(250);
 
 fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
-    let registry = devices::registry(None);
+    let registry = devices::registry(None)?;
     let choice = registry.choose(args.device.as_deref(), None)?;
     let programs = programs()?;
     let shares = WEIGHTS.map(|weight| Share { weight, ..Share::default() });

@@ -4,35 +4,21 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use serde_json::{Value, json};
-use vyre_driver::{Choice, Registry};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::pipeline::Role;
 use vyre_foundation::ir::{Access, Memory, Op, Program, Space};
-use vyre_foundation::launch::{Limits, Report};
+use vyre_foundation::launch::Report;
 use vyre_foundation::{Validated, validate};
-use vyre_runtime::pipeline::{Join, Pipeline, Plan, Run};
+use vyre_runtime::pipeline::{Join, Pipeline, Plan};
 
 use crate::devices;
 use crate::error::Error;
-use crate::outputs::Outputs;
-use crate::run::{bound, failure, outputs_object, show_results, show_summary, show_trace};
-use crate::source::Source;
+use crate::run::bound;
 use crate::stdout::Stdout;
-
-/// What `vyre run` was asked for.
-pub(crate) struct Request<'a> {
-    pub(crate) source: Source,
-    pub(crate) pipeline: Pipeline,
-    pub(crate) bindings: &'a [(String, String)],
-    pub(crate) out: &'a [(String, String)],
-    pub(crate) device: Option<&'a str>,
-    pub(crate) limits: Limits,
-    pub(crate) json: bool,
-}
 
 /// The pipeline as a program whose objects are the buffers that the caller sees, so that these are bound, checked and shown like the
 /// objects of any other.
-fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error> {
+pub(crate) fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error> {
     let recorded = pipeline.recorded();
     let mut program = Program::new(recorded.name.clone(), [1; 3]);
     for buffer in recorded.buffers.values() {
@@ -58,7 +44,11 @@ fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error> {
 }
 
 /// What the caller gives: everything that the pipeline asks for, and nothing else.
-fn inputs(bindings: &[(String, String)], pipeline: &Pipeline, interface: &Validated<Program>) -> Result<Inputs, Error> {
+pub(crate) fn inputs(
+    bindings: &[(String, String)],
+    pipeline: &Pipeline,
+    interface: &Validated<Program>,
+) -> Result<Inputs, Error> {
     let given = |name: &str| {
         let buffers = &pipeline.recorded().buffers;
         buffers.values().any(|buffer| buffer.name == name && buffer.role.is_given())
@@ -79,53 +69,8 @@ fn inputs(bindings: &[(String, String)], pipeline: &Pipeline, interface: &Valida
     Ok(inputs)
 }
 
-pub(crate) fn run(request: &Request<'_>, registry: &Registry, stdout: &mut Stdout) -> Result<(), Error> {
-    let interface = interface(&request.pipeline)?;
-    let given = inputs(request.bindings, &request.pipeline, &interface)?;
-    let outputs = Outputs::plan(request.out, &interface, &given, [0; 3])?;
-    let (choice, plan) = plan(registry, request.device, &request.pipeline)?;
-    let compiled = plan.compile(&choice.device)?;
-    devices::warn_of_damage(registry);
-    for memory in interface.memory.values().filter(|memory| memory.readable()) {
-        compiled.buffer(&memory.name)?.write(given.contents(&memory.name).unwrap_or_default())?;
-    }
-    let run = compiled.run(request.limits)?;
-    let mut inputs = Inputs::default();
-    for memory in interface.memory.values() {
-        let contents = match memory.writable() {
-            true => compiled.buffer(&memory.name)?.read()?,
-            false => Vec::new(),
-        };
-        inputs.bytes(&interface, &memory.name, contents)?;
-    }
-
-    let failure = failure(&run.outcome(), request.limits, &request.source);
-    if !request.json {
-        run.groups.iter().flatten().try_for_each(|report| show_trace(report, stdout))?;
-    }
-    if failure.is_none() {
-        outputs.save(&inputs)?;
-    }
-    if request.json {
-        let printed = if failure.is_none() { outputs.printed.as_slice() } else { &[] };
-        let object = ran(&plan, &run, choice.name, printed, &inputs);
-        writeln!(stdout, "{object}").map_err(Error::Stdout)?;
-    }
-    match (failure, request.json) {
-        (Some(failure), _) => Err(failure),
-        (None, true) => Ok(()),
-        (None, false) if request.out.is_empty() => show_summary(&interface, &inputs, stdout),
-        (None, false) => show_results(&outputs.printed, &inputs, stdout),
-    }
-}
-
-fn plan(registry: &Registry, device: Option<&str>, pipeline: &Pipeline) -> Result<(Choice, Plan), Error> {
-    let choice = registry.choose(device, None)?;
-    let plan = pipeline.plan(choice.device.capabilities())?;
-    Ok((choice, plan))
-}
-
-fn ran(plan: &Plan, run: &Run, device: &str, printed: &[&Memory], inputs: &Inputs) -> Value {
+/// What a run did, for `--json`.
+pub(crate) fn ran(plan: &Plan, groups: &[Vec<Report>]) -> Value {
     let launch = |(launch, report): (&usize, &Report)| {
         let launch = &plan.launches[*launch];
         json!({
@@ -134,20 +79,18 @@ fn ran(plan: &Plan, run: &Run, device: &str, printed: &[&Memory], inputs: &Input
             "milliseconds": report.time.as_secs_f64() * 1e3,
         })
     };
-    let groups = plan.groups.iter().zip(&run.groups);
+    let groups = plan.groups.iter().zip(groups);
     let groups: Vec<Value> = groups.map(|(group, reports)| group.iter().zip(reports).map(launch).collect()).collect();
     json!({
         "pipeline": plan.name,
-        "device": device,
-        "milliseconds": run.elapsed.as_secs_f64() * 1e3,
         "peak_bytes": plan.memory.peak_bytes,
         "groups": groups,
-        "outputs": outputs_object(printed, inputs),
     })
 }
 
 pub(crate) fn explain(pipeline: &Pipeline, device: Option<&str>, json: bool, stdout: &mut Stdout) -> Result<(), Error> {
-    let (choice, plan) = plan(&devices::registry(None), device, pipeline)?;
+    let choice = devices::registry(None)?.choose(device, None)?;
+    let plan = pipeline.plan(choice.device.capabilities())?;
     let programs: Vec<&str> = pipeline.recorded().dispatches.iter().map(|dispatch| dispatch.program.as_str()).collect();
     let text = match json {
         true => format!("{}\n", object(&plan, choice.name, &programs)),
