@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
             Err(error) => {
                 if !args.json {
                     stdout.flush().map_err(Error::Stdout)?;
-                    error.report();
+                    error.report(false);
                 }
                 exit_code = exit_code.max(error.exit_code());
             }

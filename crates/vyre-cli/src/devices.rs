@@ -7,22 +7,29 @@ use vyre_cpu::Cpu;
 use vyre_driver::{Cache, Capabilities, Choice, Device, DeviceKind, Oracle, Registry};
 use vyre_foundation::ir::Type;
 
+use crate::config::Settings;
 use crate::error::Error;
 use crate::stdout::Stdout;
 
 /// All devices this command was built with, and what is known of earlier dispatches. The oracle lets the caller choose the size of its subgroups.
-pub(crate) fn registry(subgroup_size: Option<u32>) -> Registry {
+pub(crate) fn registry(subgroup_size: Option<u32>) -> Result<Registry, Error> {
+    let settings = Settings::load()?;
     let oracle = subgroup_size.map_or(Oracle::default(), |subgroup_size| Oracle { subgroup_size });
-    let registry = Registry::default().with(Cpu::default());
+    let registry = Registry::default().with(Cpu { threads: settings.threads.value, execution: settings.isa.value });
     #[cfg(feature = "wgpu")]
-    let registry = registry.with(vyre_wgpu::Wgpu);
-    let registry = registry.with(oracle);
-    let registry = match Registry::user_folder() {
-        Some(folder) => registry.remember(&folder),
-        None => registry,
+    let registry = match &settings.adapter.value {
+        Some(name) => registry.with(vyre_wgpu::Adapter(name.clone())),
+        None => registry.with(vyre_wgpu::Wgpu),
     };
+    let mut registry = registry.with(oracle);
+    if let (Some(name), Some(origin)) = (&settings.device.value, &settings.device.origin) {
+        registry = registry.prefer(name, origin);
+    }
+    if let Some(folder) = settings.folder() {
+        registry = registry.remember(&folder);
+    }
     registry.telemetry().problem().into_iter().for_each(warn);
-    registry
+    Ok(registry)
 }
 
 /// Says which programs that were kept for this run could not be used.
@@ -44,7 +51,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    let registry = registry(None);
+    let registry = registry(None)?;
     let choice = registry.choose(None, None)?;
     let mut objects = Vec::new();
     for backend in registry.backends() {

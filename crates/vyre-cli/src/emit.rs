@@ -1,6 +1,5 @@
 //! `vyre emit`: a kernel in another language.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use vyre_cpu::{Cpu, Execution};
@@ -9,7 +8,7 @@ use vyre_foundation::Validated;
 use vyre_foundation::ir::Program;
 
 use crate::error::Error;
-use crate::print::save;
+use crate::print::Output;
 use crate::selection::Selection;
 use crate::stdout::Stdout;
 
@@ -21,9 +20,8 @@ pub(crate) struct Args {
     /// The language; `asm` is machine code for this processor, of the optimized program
     #[arg(long, value_name = "LANGUAGE", value_parser = targets())]
     target: String,
-    /// The file to write, instead of standard output
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Machine code, by processor.
@@ -44,7 +42,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         Some(&(_, execution)) => machine_code(&program, execution.unwrap_or_else(Execution::best))?.into_bytes(),
         None => shader(&program, &args.target)?,
     };
-    save(&bytes, args.out.as_ref(), stdout)
+    args.output.save(&bytes, stdout)
 }
 
 fn machine_code(program: &Validated<Program>, execution: Execution) -> Result<String, Error> {

@@ -9,12 +9,15 @@ use serde_json::{Value, json};
 use vyre_foundation::diagnostics::Diagnostics;
 use vyre_foundation::ir::{Element, Type};
 
+use crate::compare::Difference;
 use crate::source::{Place, Source};
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
+    #[error("{}", first_paragraph(.0))]
+    Usage(clap::Error),
     #[error("cannot read `{}`: {error}", path.display())]
     Read { path: PathBuf, error: io::Error },
     #[error("`{}` is not text: byte {offset} is not UTF-8", path.display())]
@@ -35,6 +38,17 @@ pub(crate) enum Error {
     ConstantValue { name: String, ty: Type, text: String },
     #[error("`{program}` does not say how many invocations to run, and neither does the command")]
     NoGrid { program: String },
+
+    #[error("{error}")]
+    Reproduced { error: Box<Error>, file: PathBuf, command: String },
+    #[error("{device} computes something else than the interpreter")]
+    NotWorking { device: String },
+    #[error("there is no folder to keep anything in")]
+    NoCache,
+    #[error("{reason}")]
+    Config { place: Option<Place>, reason: String },
+    #[error("{variable} is `{text}`: {reason}")]
+    Variable { variable: String, text: String, reason: String },
 
     #[error("`{flag}` says nothing about {about}")]
     Flag { flag: &'static str, about: &'static str },
@@ -69,6 +83,10 @@ pub(crate) enum Error {
     SubgroupSize { device: &'static str, given: u32 },
     #[error("trap {code} in invocation {invocation}, {}", first_of(*count))]
     Trapped { code: u32, invocation: u32, count: u64, place: Option<Place> },
+    #[error("the results on {device} are not those {than}: {difference}")]
+    Differs { device: &'static str, than: String, difference: Box<Difference> },
+    #[error("what happens on {device} is not what happens on {than}: {outcome}")]
+    Disagrees { device: &'static str, than: &'static str, outcome: String },
     #[error("the kernel ran out of fuel after {fuel} loop trips")]
     OutOfFuel { fuel: u64, place: Option<Place> },
     #[error("the kernel did not end within {timeout:?}")]
@@ -84,7 +102,7 @@ pub(crate) enum Error {
     DoesNotHold { file: String, status: String },
 
     #[error("{error}")]
-    Broke { pass: String, reproducer: Option<PathBuf>, error: vyre_foundation::Error },
+    Broke { pass: String, error: vyre_foundation::Error },
 
     #[error("cannot write to standard output: {0}")]
     Stdout(io::Error),
@@ -117,6 +135,7 @@ impl Error {
     /// The stable code. What comes from other crates keeps the code it has there.
     pub(crate) fn code(&self) -> &'static str {
         match self {
+            Error::Usage(_) => "C000",
             Error::Read { .. } => "C001",
             Error::NotText { .. } => "C002",
             Error::SourceTooLarge { .. } => "C003",
@@ -151,6 +170,13 @@ impl Error {
             Error::Flag { .. } => "C032",
             Error::Source { .. } => "C033",
             Error::Scale { .. } => "C034",
+            Error::Config { .. } => "C035",
+            Error::Variable { .. } => "C036",
+            Error::Differs { .. } => "C037",
+            Error::Disagrees { .. } => "C038",
+            Error::NoCache => "C039",
+            Error::NotWorking { .. } => "C040",
+            Error::Reproduced { error, .. } => error.code(),
             Error::Faults(faults) => faults.diagnostics.first_code(),
             Error::Wire { error, .. }
             | Error::Binding { error, .. }
@@ -164,6 +190,7 @@ impl Error {
     /// How to fix it.
     pub(crate) fn help(&self) -> String {
         match self {
+            Error::Usage(_) => "try --help".into(),
             Error::Read { .. } => "name a file that exists and can be read".into(),
             Error::NotText { .. } => "a .vyre file is UTF-8 text; is this the right file?".into(),
             Error::SourceTooLarge { .. } => "split it into several files; is this the right one?".into(),
@@ -180,6 +207,13 @@ impl Error {
             Error::NoGrid { .. } => {
                 "name the grid: --elements X[,Y[,Z]] in invocations, or --grid X[,Y[,Z]] in workgroups".into()
             }
+            Error::Config { .. } | Error::Variable { .. } => {
+                "`vyre config` lists the settings, with what they mean and where they come from".into()
+            }
+            Error::Differs { .. } => {
+                "if they are close enough, say how close with --atol, --rtol or --ulp; what --out asks for was written".into()
+            }
+            Error::Disagrees { .. } => "is there a race? `vyre check --run` looks for some".into(),
             Error::Flag { .. } => "leave it out, or say which program or pipeline is meant with --program NAME".into(),
             Error::Format { reading: true, .. } => {
                 "bind @file.npy, or @file.bin with the little-endian bytes of the elements".into()
@@ -239,11 +273,12 @@ impl Error {
             Error::DoesNotHold { .. } => {
                 "the program is made smaller while the command exits with 0: turn it around with `!`, or try it by hand".into()
             }
-            Error::Broke { pass, reproducer: Some(path), .. } => format!(
-                "this is a bug in vyre; `--disable {pass}` does without the pass, and `{}` reproduces it: please report it",
-                path.display()
-            ),
-            Error::Broke { error, reproducer: None, .. } => error.help(),
+            Error::Broke { pass, .. } => {
+                format!("this is a bug in vyre; `--disable {pass}` does without the pass: please report it")
+            }
+            Error::NoCache => "set VYRE_CACHE, XDG_CACHE_HOME or HOME to a folder that can be written".into(),
+            Error::NotWorking { .. } => "this may be a bug in its driver: is there a newer one? use another device".into(),
+            Error::Reproduced { error, .. } => error.help(),
             Error::Faults(_) => "each error above says how to fix it".into(),
             Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.help(),
             Error::Reference(error) => error.help().into(),
@@ -253,7 +288,13 @@ impl Error {
 
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Error::Trapped { .. } | Error::Broke { .. } => 1,
+            Error::Reproduced { error, .. } => error.exit_code(),
+            Error::Usage(message) => u8::try_from(message.exit_code()).unwrap_or(2),
+            Error::Trapped { .. }
+            | Error::Broke { .. }
+            | Error::Differs { .. }
+            | Error::Disagrees { .. }
+            | Error::NotWorking { .. } => 1,
             Error::Read { .. }
             | Error::UnknownRule { .. }
             | Error::UnknownProgram { .. }
@@ -261,6 +302,9 @@ impl Error {
             | Error::ConstantValue { .. }
             | Error::NoGrid { .. }
             | Error::Flag { .. }
+            | Error::NoCache
+            | Error::Config { .. }
+            | Error::Variable { .. }
             | Error::Source { .. }
             | Error::Scale { .. }
             | Error::Format { .. }
@@ -298,16 +342,40 @@ impl Error {
                 vyre_driver::Error::DeviceLost { .. }
                 | vyre_driver::Error::Cancelled
                 | vyre_driver::Error::Stopped { .. } => 5,
-                vyre_driver::Error::WrongResult { .. } => 1,
+                vyre_driver::Error::WrongResult { .. }
+                | vyre_driver::Error::Foundation(vyre_foundation::Error::PassBroke { .. }) => 1,
                 vyre_driver::Error::Backend { .. } => 70,
                 _ => 2,
             },
         }
     }
 
+    /// Whether nothing that the caller did can be the reason, as far as one can tell.
+    pub(crate) fn is_unexpected(&self) -> bool {
+        use vyre_driver::Error::{Backend, DeviceLost, Foundation};
+        use vyre_foundation::Error::PassBroke;
+        match self {
+            Error::Differs { .. } | Error::Disagrees { .. } | Error::Broke { .. } => true,
+            Error::Driver(Backend { .. } | DeviceLost { .. } | Foundation(PassBroke { .. })) => true,
+            Error::Foundation(PassBroke { .. }) => true,
+            _ => false,
+        }
+    }
+
     /// Shows the error on standard error. That nobody may be reading there is no reason to fail in another way.
-    pub(crate) fn report(&self) {
-        let _ = io::Write::write_all(&mut io::stderr(), self.text().as_bytes());
+    pub(crate) fn report(&self, json: bool) {
+        if let Error::Usage(message) = self
+            && (!json || !message.use_stderr())
+        {
+            // Help and version come this way too.
+            let _ = message.print();
+            return;
+        }
+        let text = match json {
+            true => format!("{}\n", json!({ "errors": self.objects(), "exit_code": self.exit_code() })),
+            false => self.text(),
+        };
+        let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
     }
 
     fn text(&self) -> String {
@@ -318,7 +386,13 @@ impl Error {
         if let Some(Place { file, line, column, excerpt }) = self.place() {
             let _ = writeln!(text, "  --> {file}:{line}:{column}\n  |   {excerpt}");
         }
+        if let Error::Differs { difference, .. } = self.inner() {
+            difference.lines().for_each(|line| _ = writeln!(text, "  |   {line}"));
+        }
         let _ = writeln!(text, "  = help: {}", self.help());
+        if let Error::Reproduced { command, .. } = self {
+            let _ = writeln!(text, "  = replay: {command}");
+        }
         text
     }
 
@@ -334,7 +408,14 @@ impl Error {
             })
         };
         let Error::Faults(faults) = self else {
-            return vec![object(self.code(), self.to_string(), self.place(), self.help())];
+            let mut object = object(self.code(), self.to_string(), self.place(), self.help());
+            if let Error::Differs { difference, .. } = self.inner() {
+                object["difference"] = difference.object();
+            }
+            if let Error::Reproduced { command, file, .. } = self {
+                (object["replay"], object["reproducer"]) = (command.as_str().into(), json!(file));
+            }
+            return vec![object];
         };
         let diagnostics = faults.diagnostics.iter().map(|diagnostic| {
             let place = faults.source.place(diagnostic.span);
@@ -344,14 +425,30 @@ impl Error {
         diagnostics.collect()
     }
 
-    fn place(&self) -> Option<&Place> {
+    /// What happened, apart from how to see it again.
+    fn inner(&self) -> &Error {
         match self {
-            Error::Trapped { place, .. } | Error::OutOfFuel { place, .. } | Error::TimedOut { place, .. } => {
-                place.as_ref()
-            }
+            Error::Reproduced { error, .. } => error,
+            error => error,
+        }
+    }
+
+    pub(crate) fn place(&self) -> Option<&Place> {
+        match self {
+            Error::Trapped { place, .. }
+            | Error::OutOfFuel { place, .. }
+            | Error::TimedOut { place, .. }
+            | Error::Config { place, .. } => place.as_ref(),
             _ => None,
         }
     }
+}
+
+/// What is wrong, without what clap says about how to go on.
+fn first_paragraph(message: &clap::Error) -> String {
+    let message = message.to_string();
+    let lines = message.trim_start_matches("error: ").lines().take_while(|line| !line.is_empty());
+    lines.map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 fn first_of(count: u64) -> String {

@@ -51,7 +51,7 @@ pub(crate) struct Args {
 
 const NOTES: &str = "\
 Objects of unknown length count as empty, so bind what decides about passes over memory. Every run records how long its dispatches
-took, in $XDG_CACHE_HOME/vyre/hints; all eligible passes are selected for a program that takes long.
+took, in the cache folder; all eligible passes are selected for a program that takes long.
 
 Example:
   vyre explain examples/kernels/saxpy.vyre x=zeros:65536 y=zeros:65536";
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     }
     let (source, program) = args.selection.read()?;
     let lengths = lengths(&args.bindings, &program)?;
-    let registry = devices::registry(None);
+    let registry = devices::registry(None)?;
     let history = args.html.as_ref().map(|_| History::new(&source, &program));
     let explained = Explained::new(&program, profile(&args.profile), &lengths, registry.telemetry(), history)?;
     if let Some(file) = &args.html {

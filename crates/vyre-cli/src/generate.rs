@@ -1,12 +1,10 @@
 //! `vyre generate`: a random program, ready to be run.
 
-use std::path::PathBuf;
-
 use vyre_testkit::{Features, generate};
 
 use crate::devices;
 use crate::error::Error;
-use crate::print::save;
+use crate::print::Output;
 use crate::stdout::Stdout;
 
 /// Print a random program that is valid, ends, and has the same results on every device
@@ -25,9 +23,8 @@ pub(crate) struct Args {
     /// Leave out prints, traps and early returns
     #[arg(long)]
     no_effects: bool,
-    /// The file to write, instead of standard output
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 const EXAMPLE: &str = "\
@@ -37,9 +34,9 @@ The last line, `//@ run …`, says how to run it:
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let features = match &args.device {
-        Some(name) => Features::of(devices::registry(None).open(name)?.capabilities()),
+        Some(name) => Features::of(devices::registry(None)?.open(name)?.capabilities()),
         None => Features::default(),
     };
     let features = Features { size: args.size, effects: !args.no_effects, ..features };
-    save(generate(args.seed, &features).source().as_bytes(), args.out.as_ref(), stdout)
+    args.output.save(generate(args.seed, &features).source().as_bytes(), stdout)
 }

@@ -4,9 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use vyre_driver::Registry;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Access, Element, Memory, Op, Program, Space, Span};
 use vyre_foundation::{Validated, validate};
@@ -15,12 +13,13 @@ use vyre_runtime::graph::cache::{self, Cache, Found};
 use vyre_runtime::graph::sssp::Distances;
 use vyre_runtime::graph::{self, Edges, Family, Graph, Progress, UNREACHED, Weights};
 
+use crate::config::Settings;
 use crate::error::Error;
 use crate::outputs::{self, Outputs};
 use crate::run::show_results;
 use crate::selection::assignment;
 use crate::stdout::Stdout;
-use crate::{devices, report, trace};
+use crate::{devices, progress, report, trace};
 
 /// Analyze a graph on a device
 #[derive(clap::Args)]
@@ -134,7 +133,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     // What cannot be written is found before anything runs.
     let outputs = Outputs::plan(&args.out, &interface, &zeros, [0; 3])?;
 
-    let registry = devices::registry(None);
+    let registry = devices::registry(None)?;
     let choice = registry.choose(args.device.as_deref(), None)?;
     let explains = args.explain || args.json || args.html.is_some();
     let config = Config { budget: args.budget, explains, ..Config::default() };
@@ -187,25 +186,14 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     show_results(&outputs.printed, &inputs, stdout)
 }
 
-/// Shows how far a graph is, on a terminal, if it takes longer than one would like to wait in the dark.
+/// Shows how far a graph is.
 fn watched<R>(build: impl FnOnce() -> R) -> R {
-    const PATIENCE: Duration = Duration::from_millis(500);
-    let (bar, started) = (ProgressBar::hidden(), Instant::now());
-    if let Ok(style) = ProgressStyle::with_template("{msg:10} {wide_bar} {percent:>3} %") {
-        bar.set_style(style);
-    }
-    let shown = bar.clone();
+    let bar = progress::Progress::new("reading", 1);
     let watch = move |progress: Progress| {
-        if shown.is_hidden() && started.elapsed() > PATIENCE {
-            shown.set_draw_target(ProgressDrawTarget::stderr());
-        }
-        shown.set_length(progress.all);
-        shown.set_position(progress.done);
-        shown.set_message(progress.stage);
+        bar.set(progress.done, progress.all);
+        bar.say(progress.stage.into());
     };
-    let built = graph::watched(watch, build);
-    bar.finish_and_clear();
-    built
+    graph::watched(watch, build)
 }
 
 /// The graph that is named, and whether it was in the cache.
@@ -234,7 +222,7 @@ fn graph(args: &Args) -> Result<(Graph, bool), Error> {
         Some((family, scale)) => Some(format!("{family:?} {scale} {} {}", args.factor, args.seed)),
         None => cache::origin(path),
     };
-    let folder = Registry::user_folder().filter(|_| !args.no_cache);
+    let folder = Settings::load()?.folder().filter(|_| !args.no_cache);
     let (Some(origin), Some(folder)) = (origin, folder) else { return Ok((build()?, false)) };
     let origin = format!("{} {origin}", if args.symmetric { "symmetric" } else { "as it is" });
     let (graph, found) = Cache::kept_in(folder.join("graphs")).graph(&origin, build)?;

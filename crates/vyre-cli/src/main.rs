@@ -3,20 +3,30 @@
 //! Every verb is a module with its arguments and one function. A verb writes its results to standard output; what goes
 //! wrong is an [`Error`], which is reported here, on standard error, and decides the exit code.
 
+mod bench;
+mod cache;
 mod check;
+mod compare;
+mod config;
 mod data;
 mod devices;
+mod doctor;
 mod emit;
 mod error;
 mod explain;
 mod generate;
 mod graph;
+mod interrupt;
+mod job;
+mod manual;
 mod megakernel;
 mod opt;
 mod outputs;
 mod pipeline;
 mod print;
+mod progress;
 mod report;
+mod reproducer;
 mod run;
 mod selection;
 mod shrink;
@@ -51,21 +61,28 @@ Exit codes:
    3  the .vyre file is wrong
    4  there is no such device
    5  the kernel ran out of fuel or time
-  70  a bug in vyre";
+  70  a bug in vyre
+ 130  it was interrupted";
 
 #[derive(Subcommand)]
 enum Verb {
     Check(check::Args),
     Print(print::Args),
     Run(Box<run::Args>),
+    Bench(Box<bench::Args>),
     Opt(Box<opt::Args>),
     Explain(explain::Args),
     Emit(emit::Args),
     Devices(devices::Args),
+    Doctor(doctor::Args),
+    Config(config::Args),
+    Cache(cache::Args),
     Megakernel(megakernel::Args),
     Graph(graph::Args),
     Generate(generate::Args),
     Shrink(shrink::Args),
+    Completions(manual::Completions),
+    Man(manual::Pages),
 }
 
 fn main() -> ExitCode {
@@ -84,14 +101,17 @@ fn guard(body: impl FnOnce() -> u8 + std::panic::UnwindSafe) -> u8 {
 }
 
 fn command() -> u8 {
+    // Also where the command line cannot be read.
+    let json = std::env::args_os().any(|argument| argument == "--json");
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and version come this way too.
         Err(message) => {
-            let _ = message.print();
-            return u8::try_from(message.exit_code()).unwrap_or(INTERNAL);
+            let error = Error::Usage(message);
+            error.report(json);
+            return error.exit_code();
         }
     };
+    interrupt::listen();
     let mut stdout = Stdout::default();
     let result = match &cli.verb {
         Verb::Check(args) => check::run(args, &mut stdout),
@@ -101,6 +121,12 @@ fn command() -> u8 {
         Verb::Explain(args) => explain::run(args, &mut stdout).map(|()| 0),
         Verb::Emit(args) => emit::run(args, &mut stdout).map(|()| 0),
         Verb::Devices(args) => devices::run(args, &mut stdout).map(|()| 0),
+        Verb::Bench(args) => bench::run(args, &mut stdout).map(|()| 0),
+        Verb::Doctor(args) => doctor::run(args, &mut stdout),
+        Verb::Cache(args) => cache::run(args, &mut stdout),
+        Verb::Completions(args) => manual::completions(args, &mut stdout).map(|()| 0),
+        Verb::Man(args) => manual::pages(args, &mut stdout).map(|()| 0),
+        Verb::Config(args) => config::run(args, &mut stdout).map(|()| 0),
         Verb::Megakernel(args) => trace::around(args.trace(), || megakernel::run(args, &mut stdout)).map(|()| 0),
         Verb::Graph(args) => trace::around(args.trace.as_deref(), || graph::run(args, &mut stdout)).map(|()| 0),
         Verb::Generate(args) => generate::run(args, &mut stdout).map(|()| 0),
@@ -111,7 +137,7 @@ fn command() -> u8 {
     match result.and_then(|code| flushed.map(|()| code)) {
         Ok(code) => code,
         Err(error) => {
-            error.report();
+            error.report(json);
             error.exit_code()
         }
     }

@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         outputs::writable(file)?;
         trace::start();
     }
-    let registry = devices::registry(None);
+    let registry = devices::registry(None)?;
     let choice = registry.choose(workload.device.as_deref(), None)?;
     let programs = programs()?;
     let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
@@ -288,7 +288,7 @@ const WEIGHTS: [u32; 3] = [1, 2, 4];
 const TICK: Duration = Duration::from_millis(250);
 
 fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
-    let registry = devices::registry(None);
+    let registry = devices::registry(None)?;
     let choice = registry.choose(args.device.as_deref(), None)?;
     let programs = programs()?;
     let shares = WEIGHTS.map(|weight| Share { weight, ..Share::default() });

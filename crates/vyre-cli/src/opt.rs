@@ -16,6 +16,7 @@ use vyre_foundation::{Validated, text, validate, wire};
 
 use crate::error::Error;
 use crate::print::save;
+use crate::reproducer::{Reproducer, quoted};
 use crate::selection::Selection;
 use crate::stdout::Stdout;
 
@@ -209,22 +210,14 @@ fn optimize(
             let (before, pipeline) = match text::parse(before).and_then(validate::module) {
                 Ok(_) => (before.clone(), pass.clone()),
                 // Between passes, accesses may be known to be outside of their object; that is not a program to start from.
-                Err(_) => (printed(program), format!("'{pipeline}'")),
+                Err(_) => (printed(program), pipeline.to_string()),
             };
-            Error::Broke { reproducer: reproducer(pass, &before, &pipeline, &error), pass: pass.clone(), error }
+            let error = Error::Broke { pass: pass.clone(), error: error.clone() };
+            let command = format!("vyre opt {{}} --passes {} --validate", quoted(&pipeline));
+            Reproducer { name: pass, command, facts: Vec::new(), text: before }.of(error)
         }
         other => other.into(),
     })
-}
-
-/// Writes a program that a pass breaks, with the command that lets it do so again.
-fn reproducer(pass: &str, before: &str, pipeline: &str, error: &vyre_foundation::Error) -> Option<PathBuf> {
-    let path = std::env::temp_dir().join(format!("vyre-{pass}-{}.vyre", std::process::id()));
-    let what = error.to_string();
-    let what = what.lines().next().unwrap_or_default();
-    let file = path.display();
-    let text = format!("// vyre opt {file} --passes {pipeline} --validate\n// {what}\n{before}");
-    std::fs::write(&path, text).ok().map(|()| path)
 }
 
 fn module(program: &Program) -> Module {
@@ -407,12 +400,11 @@ mod tests {
             let options = Options { validate_each, ..Options::default() };
             let Err(error) = optimize(&program(), &pipeline, &options, &mut |_| {}) else { panic!("accepted") };
             assert_eq!((error.exit_code(), error.code()), (1, "O007"));
-            let Error::Broke { pass, reproducer: Some(path), .. } = &error else { panic!("{error}") };
-            assert_eq!(pass, "breaks_everything");
-            assert!(error.help().contains(&path.display().to_string()), "{}", error.help());
+            let Error::Reproduced { error: broke, file: path, command } = &error else { panic!("{error}") };
+            assert!(matches!(&**broke, Error::Broke { pass, .. } if pass == "breaks_everything"));
+            assert_eq!(*command, format!("vyre opt {} --passes breaks_everything --validate", path.display()));
             let contents = std::fs::read_to_string(path).unwrap();
-            let command = format!("// vyre opt {} --passes breaks_everything --validate\n", path.display());
-            assert!(contents.starts_with(&command), "{contents}");
+            assert!(contents.starts_with(&format!("// {command}\n")), "{contents}");
             assert_eq!(text::parse(&contents), text::parse(source), "it is the program that the pass was given");
             std::fs::remove_file(path).unwrap();
         }

@@ -2,7 +2,7 @@
 //!
 //! Everything that can be known to fail is found by [`Outputs::plan`], before the kernel runs. Files are written by
 //! [`Outputs::save`] after it has succeeded: beside their targets first, then all of them are renamed, so that no target is
-//! ever half-written.
+//! ever half-written. Other verbs [`write`] their files in the same way.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
@@ -14,6 +14,7 @@ use vyre_foundation::ir::{Access, Memory, Program, Space};
 
 use crate::data::{Encoding, Format};
 use crate::error::Error;
+use crate::interrupt::{Unfinished, uninterrupted};
 
 /// What is done with the results.
 #[derive(Debug, Default)]
@@ -72,21 +73,10 @@ impl<'p> Outputs<'p> {
         let mut written = Vec::new();
         for Output { memory, encoding, target } in &self.files {
             let contents = inputs.contents(&memory.name).unwrap_or_default();
-            let write = |temporary: &Temporary| {
-                encoding.write(memory.element, contents, BufWriter::new(&temporary.file))?;
-                match fs::metadata(&target.place) {
-                    Ok(replaced) => temporary.file.set_permissions(replaced.permissions()),
-                    Err(_) => Ok(()),
-                }
-            };
-            let temporary = target.temporary().map_err(|error| target.unwritable(error))?;
-            write(&temporary).map_err(|error| target.unwritable(error))?;
-            written.push((temporary, target));
+            let write = |file: &File| encoding.write(memory.element, contents, BufWriter::new(file));
+            written.push((target.fill(write)?, target));
         }
-        for (temporary, target) in written {
-            fs::rename(&temporary.path, &target.place).map_err(|error| target.unwritable(error))?;
-        }
-        Ok(())
+        uninterrupted(|| written.iter().try_for_each(|(temporary, target)| target.replace(temporary)))
     }
 }
 
@@ -95,14 +85,16 @@ pub(crate) fn writable(path: &Path) -> Result<(), Error> {
     Target::find(path).map(drop)
 }
 
-/// Writes a file as a whole.
+/// Writes a file as a whole. What is there and is no file, such as a pipe, is written to as it is.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let special = fs::metadata(path).is_ok_and(|existing| !existing.is_file() && !existing.is_dir());
+    if special {
+        let written = File::options().write(true).open(path).and_then(|mut file| file.write_all(bytes));
+        return written.map_err(|error| Error::Unwritable { path: path.into(), reason: error.to_string() });
+    }
     let target = Target::find(path)?;
-    let written = target.temporary().and_then(|temporary| {
-        (&temporary.file).write_all(bytes)?;
-        fs::rename(&temporary.path, &target.place)
-    });
-    written.map_err(|error| target.unwritable(error))
+    let temporary = target.fill(|mut file| file.write_all(bytes))?;
+    uninterrupted(|| target.replace(&temporary))
 }
 
 /// The objects that hold the results of a program.
@@ -111,7 +103,7 @@ pub(crate) fn results(program: &Program) -> impl Iterator<Item = &Memory> {
 }
 
 /// The result with this name.
-fn result<'p>(program: &'p Program, name: &str) -> Result<&'p Memory, Error> {
+pub(crate) fn result<'p>(program: &'p Program, name: &str) -> Result<&'p Memory, Error> {
     let known = || results(program).map(|memory| memory.name.clone()).collect();
     let Some(id) = program.memory_named(name) else {
         return Err(Error::UnknownOut { name: name.into(), known: known() });
@@ -136,12 +128,6 @@ struct Target {
     place: PathBuf,
 }
 
-/// A file beside its target. It is removed again unless it has been renamed.
-struct Temporary {
-    path: PathBuf,
-    file: File,
-}
-
 impl Target {
     /// Finds out whether a file can be written, by writing an empty one beside it.
     fn find(path: &Path) -> Result<Target, Error> {
@@ -158,11 +144,28 @@ impl Target {
         Ok(target)
     }
 
-    fn temporary(&self) -> io::Result<Temporary> {
+    /// A new file beside this one.
+    fn temporary(&self) -> io::Result<(Unfinished, File)> {
         let mut name = self.place.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.tmp", std::process::id()));
-        let path = self.place.with_file_name(name);
-        File::create_new(&path).map(|file| Temporary { path, file })
+        Unfinished::new(self.place.with_file_name(name), |path| File::create_new(path))
+    }
+
+    /// Writes a file that can take the place of this one.
+    fn fill(&self, write: impl FnOnce(&File) -> io::Result<()>) -> Result<Unfinished, Error> {
+        let filled = || {
+            let (temporary, file) = self.temporary()?;
+            write(&file)?;
+            if let Ok(replaced) = fs::metadata(&self.place) {
+                file.set_permissions(replaced.permissions())?;
+            }
+            Ok(temporary)
+        };
+        filled().map_err(|error| self.unwritable(error))
+    }
+
+    fn replace(&self, temporary: &Unfinished) -> Result<(), Error> {
+        fs::rename(&temporary.0, &self.place).map_err(|error| self.unwritable(error))
     }
 
     #[allow(clippy::needless_pass_by_value)] // It is made for `map_err`.
@@ -178,11 +181,4 @@ fn beside(path: &Path) -> io::Result<PathBuf> {
     };
     let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     Ok(folder.canonicalize()?.join(name))
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // After the rename there is nothing left to remove.
-        let _ = fs::remove_file(&self.path);
-    }
 }

@@ -5,38 +5,25 @@ use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use vyre_driver::{Choice, Registry};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::pipeline::Role;
 use vyre_foundation::ir::{Access, BufferId, Memory, Op, Program, Space};
-use vyre_foundation::launch::{Limits, Report};
+use vyre_foundation::launch::Report;
 use vyre_foundation::optimizer::Profile;
 use vyre_foundation::{Validated, validate};
-use vyre_runtime::pipeline::{Join, Pipeline, Plan, Run, Use};
+use vyre_runtime::pipeline::{Join, Pipeline, Plan, Use};
 
 use crate::devices;
 use crate::error::Error;
 use crate::explain::{Explained, subtitle};
-use crate::outputs::Outputs;
 use crate::report::{self, History};
-use crate::run::{bound, failure, outputs_object, show_results, show_summary, show_trace};
+use crate::run::bound;
 use crate::source::Source;
 use crate::stdout::Stdout;
 
-/// What `vyre run` was asked for.
-pub(crate) struct Request<'a> {
-    pub(crate) source: Source,
-    pub(crate) pipeline: Pipeline,
-    pub(crate) bindings: &'a [(String, String)],
-    pub(crate) out: &'a [(String, String)],
-    pub(crate) device: Option<&'a str>,
-    pub(crate) limits: Limits,
-    pub(crate) json: bool,
-}
-
 /// The pipeline as a program whose objects are the buffers that the caller sees, so that these are bound, checked and shown like the
 /// objects of any other.
-fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error> {
+pub(crate) fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error> {
     let recorded = pipeline.recorded();
     let mut program = Program::new(recorded.name.clone(), [1; 3]);
     for buffer in recorded.buffers.values() {
@@ -62,7 +49,11 @@ fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error> {
 }
 
 /// What the caller gives: everything that the pipeline asks for, and nothing else.
-fn inputs(bindings: &[(String, String)], pipeline: &Pipeline, interface: &Validated<Program>) -> Result<Inputs, Error> {
+pub(crate) fn inputs(
+    bindings: &[(String, String)],
+    pipeline: &Pipeline,
+    interface: &Validated<Program>,
+) -> Result<Inputs, Error> {
     let given = |name: &str| {
         let buffers = &pipeline.recorded().buffers;
         buffers.values().any(|buffer| buffer.name == name && buffer.role.is_given())
@@ -83,53 +74,8 @@ fn inputs(bindings: &[(String, String)], pipeline: &Pipeline, interface: &Valida
     Ok(inputs)
 }
 
-pub(crate) fn run(request: &Request<'_>, registry: &Registry, stdout: &mut Stdout) -> Result<(), Error> {
-    let interface = interface(&request.pipeline)?;
-    let given = inputs(request.bindings, &request.pipeline, &interface)?;
-    let outputs = Outputs::plan(request.out, &interface, &given, [0; 3])?;
-    let (choice, plan) = plan(registry, request.device, &request.pipeline)?;
-    let compiled = plan.compile(&choice.device)?;
-    devices::warn_of_damage(registry);
-    for memory in interface.memory.values().filter(|memory| memory.readable()) {
-        compiled.buffer(&memory.name)?.write(given.contents(&memory.name).unwrap_or_default())?;
-    }
-    let run = compiled.run(request.limits)?;
-    let mut inputs = Inputs::default();
-    for memory in interface.memory.values() {
-        let contents = match memory.writable() {
-            true => compiled.buffer(&memory.name)?.read()?,
-            false => Vec::new(),
-        };
-        inputs.bytes(&interface, &memory.name, contents)?;
-    }
-
-    let failure = failure(&run.outcome(), request.limits, &request.source);
-    if !request.json {
-        run.groups.iter().flatten().try_for_each(|report| show_trace(report, stdout))?;
-    }
-    if failure.is_none() {
-        outputs.save(&inputs)?;
-    }
-    if request.json {
-        let printed = if failure.is_none() { outputs.printed.as_slice() } else { &[] };
-        let object = ran(&plan, &run, choice.name, printed, &inputs);
-        writeln!(stdout, "{object}").map_err(Error::Stdout)?;
-    }
-    match (failure, request.json) {
-        (Some(failure), _) => Err(failure),
-        (None, true) => Ok(()),
-        (None, false) if request.out.is_empty() => show_summary(&interface, &inputs, stdout),
-        (None, false) => show_results(&outputs.printed, &inputs, stdout),
-    }
-}
-
-fn plan(registry: &Registry, device: Option<&str>, pipeline: &Pipeline) -> Result<(Choice, Plan), Error> {
-    let choice = registry.choose(device, None)?;
-    let plan = pipeline.plan(choice.device.capabilities())?;
-    Ok((choice, plan))
-}
-
-fn ran(plan: &Plan, run: &Run, device: &str, printed: &[&Memory], inputs: &Inputs) -> Value {
+/// What a run did, for `--json`.
+pub(crate) fn ran(plan: &Plan, groups: &[Vec<Report>]) -> Value {
     let launch = |(launch, report): (&usize, &Report)| {
         let launch = &plan.launches[*launch];
         json!({
@@ -138,15 +84,12 @@ fn ran(plan: &Plan, run: &Run, device: &str, printed: &[&Memory], inputs: &Input
             "milliseconds": report.time.as_secs_f64() * 1e3,
         })
     };
-    let groups = plan.groups.iter().zip(&run.groups);
+    let groups = plan.groups.iter().zip(groups);
     let groups: Vec<Value> = groups.map(|(group, reports)| group.iter().zip(reports).map(launch).collect()).collect();
     json!({
         "pipeline": plan.name,
-        "device": device,
-        "milliseconds": run.elapsed.as_secs_f64() * 1e3,
         "peak_bytes": plan.memory.peak_bytes,
         "groups": groups,
-        "outputs": outputs_object(printed, inputs),
     })
 }
 
@@ -158,8 +101,9 @@ pub(crate) fn explain(
     json: bool,
     stdout: &mut Stdout,
 ) -> Result<(), Error> {
-    let registry = devices::registry(None);
-    let (choice, plan) = plan(&registry, device, pipeline)?;
+    let registry = devices::registry(None)?;
+    let choice = registry.choose(device, None)?;
+    let plan = pipeline.plan(choice.device.capabilities())?;
     if let Some(file) = html {
         let mut programs = Vec::new();
         for launch in &plan.launches {

@@ -3,9 +3,11 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use serde_json::json;
 use vyre_foundation::{text, wire};
 
 use crate::error::Error;
+use crate::outputs::write;
 use crate::source::Source;
 use crate::stdout::Stdout;
 
@@ -17,9 +19,36 @@ pub(crate) struct Args {
     /// Print the binary form, which `vyre run` reads as well
     #[arg(long)]
     wire: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Where the one text or file goes that a verb makes.
+#[derive(clap::Args)]
+pub(crate) struct Output {
     /// The file to write, instead of standard output
     #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
+    /// Print one JSON object instead: the result as `text`, or as `hex` if it is binary; with --out, the `file`
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Output {
+    pub(crate) fn save(&self, bytes: &[u8], stdout: &mut Stdout) -> Result<(), Error> {
+        if !self.json {
+            return save(bytes, self.out.as_ref(), stdout);
+        }
+        let object = match (&self.out, std::str::from_utf8(bytes)) {
+            (Some(file), _) => {
+                write(file, bytes)?;
+                json!({ "file": file, "bytes": bytes.len() })
+            }
+            (None, Ok(text)) => json!({ "text": text }),
+            (None, Err(_)) => json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() }),
+        };
+        writeln!(stdout, "{object}").map_err(Error::Stdout)
+    }
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
@@ -27,14 +56,13 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let module = source.parse()?;
     source.validate(module.clone())?;
     let bytes = if args.wire { wire::encode(&module) } else { text::print(&module).into_bytes() };
-    save(&bytes, args.out.as_ref(), stdout)
+    args.output.save(&bytes, stdout)
 }
 
 /// Writes bytes to a file, or else to standard output.
 pub(crate) fn save(bytes: &[u8], out: Option<&PathBuf>, stdout: &mut Stdout) -> Result<(), Error> {
     match out {
         None => stdout.write_all(bytes).map_err(Error::Stdout),
-        Some(path) => std::fs::write(path, bytes)
-            .map_err(|error| Error::Unwritable { path: path.clone(), reason: error.to_string() }),
+        Some(path) => write(path, bytes),
     }
 }

@@ -1,25 +1,27 @@
 //! `vyre run`: one dispatch or pipeline, from files to files.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde_json::{Map, Value, json};
+use vyre_driver::Registry;
 use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Literal, Memory, Program, Space, Type};
-use vyre_foundation::launch::{Grid, Limits, Outcome, Report, bind};
+use vyre_foundation::launch::{Grid, Limits, Outcome, Report};
 
-use crate::data;
-use crate::devices;
+use crate::compare::{Expected, Tolerance};
 use crate::error::Error;
+use crate::job::{self, Done, Job, Prepared, Ready, Work};
 use crate::outputs::{Outputs, results};
-use crate::pipeline;
-use crate::selection::{Choice, Selection, assignment};
+use crate::progress::Progress;
+use crate::reproducer::{Watched, absolute, quoted, watch};
+use crate::selection::{Choice, assignment};
 use crate::source::Source;
 use crate::stdout::Stdout;
+use crate::{data, devices, pipeline};
 
 /// How many values of a result are shown when nothing is said about it.
 const SHOWN_VALUES: usize = 8;
@@ -29,36 +31,30 @@ const SHOWN_VALUES: usize = 8;
 #[command(after_help = NOTATIONS)]
 pub(crate) struct Args {
     #[command(flatten)]
-    selection: Selection,
-    /// What a memory object of the kernel starts with; a result of known length starts with zeros
-    #[arg(value_name = "NAME=VALUE", value_parser = assignment)]
-    bindings: Vec<(String, String)>,
+    pub(crate) job: job::Input,
     /// Where a result goes; without this flag, the beginning of each result is shown
     #[arg(long, value_name = "NAME=TARGET", value_parser = assignment)]
     out: Vec<(String, String)>,
-    #[command(flatten)]
-    grid: GridArgs,
-    /// Take the bindings, the grid and the like from the first `//@ run` line of the file
-    #[arg(long, conflicts_with_all = ["bindings", "elements", "grid", "set", "program"])]
-    replay: bool,
     /// Where to run it: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// How many loop trips all invocations together may take
-    #[arg(long, value_name = "N")]
-    fuel: Option<u64>,
-    /// How long the kernel may run
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    timeout: Option<Duration>,
-    /// The most memory that the buffers of a pipeline may take together
-    #[arg(long, value_name = "BYTES")]
-    budget: Option<u64>,
-    /// Lanes of a subgroup, on the device `reference`: a power of two up to 128
-    #[arg(long, value_name = "N", value_parser = subgroup_size)]
-    subgroup_size: Option<u32>,
     /// Write what the host and the device did and when to a file that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
+    /// Run it on each of these devices, and fail if one differs from the first
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "device", help_heading = "Comparison")]
+    compare_devices: Vec<String>,
+    /// What a result should be, in the notations of bindings; if it is not, the first differences are shown and the exit code is 1
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment, help_heading = "Comparison")]
+    expect: Vec<(String, String)>,
+    #[command(flatten)]
+    tolerance: Tolerance,
+    /// Run it so many times, each time from the same inputs on
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Show what it took to compile, to upload, to run and to download
+    #[arg(long)]
+    stats: bool,
     /// Print one JSON object about the run instead of text
     #[arg(long)]
     json: bool,
@@ -67,32 +63,28 @@ pub(crate) struct Args {
 /// What a `//@ run` line says.
 #[derive(Parser)]
 #[command(no_binary_name = true)]
-struct Directive {
+pub(crate) struct Directive {
     #[arg(value_parser = assignment)]
-    bindings: Vec<(String, String)>,
+    pub(crate) bindings: Vec<(String, String)>,
     #[command(flatten)]
-    choice: Choice,
+    pub(crate) choice: Choice,
     #[command(flatten)]
-    grid: GridArgs,
+    pub(crate) grid: GridArgs,
     #[arg(long)]
-    fuel: Option<u64>,
+    pub(crate) fuel: Option<u64>,
     #[arg(long, value_parser = subgroup_size)]
-    subgroup_size: Option<u32>,
+    pub(crate) subgroup_size: Option<u32>,
 }
 
 impl Directive {
     /// The first of a file.
-    fn read(file: &Path) -> Result<Directive, Error> {
+    pub(crate) fn read(file: &Path) -> Result<Directive, Error> {
         let source = Source::read(file)?;
         let Some(line) = source.directives().next() else {
             return Err(Error::NoDirective { file: source.file });
         };
-        Directive::try_parse_from(line.split_whitespace()).map_err(|error| {
-            // The first line says what is wrong; the rest is about a command line.
-            let message = error.to_string();
-            let reason = message.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            Error::BadDirective { file: source.file.clone(), reason }
-        })
+        Directive::try_parse_from(line.split_whitespace())
+            .map_err(|error| Error::BadDirective { file: source.file.clone(), reason: Error::Usage(error).to_string() })
     }
 }
 
@@ -101,10 +93,10 @@ impl Directive {
 pub(crate) struct GridArgs {
     /// How many invocations to run in each dimension, instead of the kernel's own `launch`
     #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes, conflicts_with = "grid")]
-    elements: Option<[u32; 3]>,
+    pub(crate) elements: Option<[u32; 3]>,
     /// How many workgroups to run in each dimension
     #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes)]
-    grid: Option<[u32; 3]>,
+    pub(crate) grid: Option<[u32; 3]>,
 }
 
 impl GridArgs {
@@ -147,80 +139,117 @@ Example:
   vyre run examples/kernels/saxpy.vyre a=2 x=iota:8 y=1,1,1,1,1,1,1,1 --elements 8 --out y=-";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    let directive = if args.replay { Some(Directive::read(&args.selection.file)?) } else { None };
-    let directive = directive.as_ref();
-    let subgroup_size = args.subgroup_size.or(directive.and_then(|directive| directive.subgroup_size));
-    let registry = devices::registry(subgroup_size);
-    registry.knows(args.device.as_deref())?;
-    if let Some(request) = args.pipeline()? {
-        return pipeline::run(&request, &registry, stdout);
-    }
-    let (source, program) = match directive {
-        Some(directive) => directive.choice.read(&args.selection.file)?,
-        None => args.selection.read()?,
-    };
-    let mut inputs = inputs(directive.map_or(&args.bindings, |directive| &directive.bindings), &program)?;
-    let (groups, launched) = directive.map_or(&args.grid, |directive| &directive.grid).groups(&program)?;
-    // The device checks this too, but need not be opened for nothing.
-    bind(&program, &inputs.arguments())?;
-    let outputs = Outputs::plan(&args.out, &program, &inputs, launched)?;
+    let job = args.job.job()?;
+    let registry = devices::registry(job.subgroup_size)?;
+    let devices = device_names(&args.compare_devices, args.device.as_deref());
+    devices.iter().try_for_each(|name| registry.knows(*name))?;
+    let outputs = Outputs::plan(&args.out, &job.interface, &job.inputs, job.launched())?;
+    let expected = Expected::read(&args.expect, &job.interface)?;
+    let watched = Watched { job: &job, registry: &registry, devices: &devices, flags: args.flags() };
+    watch(&watched, || execute(args, &job, &registry, &devices, &outputs, &expected, stdout))
+}
 
-    let defaults = Limits::default();
-    let fuel = args.fuel.or(directive.and_then(|directive| directive.fuel)).unwrap_or(defaults.fuel);
-    let limits = Limits { fuel, deadline: args.timeout, ..defaults };
-    let choice = registry.choose(args.device.as_deref(), Some(&program))?;
-    if let Some(given) = subgroup_size
-        && choice.device.capabilities().subgroup_size != Some(given)
-    {
-        return Err(Error::SubgroupSize { device: choice.name, given });
+fn execute(
+    args: &Args,
+    job: &Job,
+    registry: &Registry,
+    devices: &[Option<&str>],
+    outputs: &Outputs<'_>,
+    expected: &Expected,
+    stdout: &mut Stdout,
+) -> Result<(), Error> {
+    let progress = Progress::new("running", 0);
+    let mut runs = Vec::new();
+    for name in devices {
+        let mut ready = job.prepare(registry, *name)?;
+        if let Some(given) = job.subgroup_size
+            && args.compare_devices.is_empty()
+            && ready.choice.device.capabilities().subgroup_size != Some(given)
+        {
+            return Err(Error::SubgroupSize { device: ready.choice.name, given });
+        }
+        let mut done = ready.round()?;
+        for _ in 1..args.repeat {
+            if done.outcome() == Outcome::Completed {
+                done = ready.round()?;
+            }
+        }
+        runs.push((ready, done));
     }
-    let start = Instant::now();
-    let report = choice.device.execute(&program, Grid::Groups(groups), &mut inputs, limits);
-    let (device, elapsed) = (choice.name, start.elapsed());
-    devices::warn_of_damage(&registry);
-    let run = Run { source, program: &program, device, groups, launched, elapsed, report: report? };
-
-    let failure = failure(&run.report.outcome, limits, &run.source);
+    drop(progress);
+    devices::warn_of_damage(registry);
+    let (first, done) = &runs[0];
+    let failure = failure(&done.outcome(), job.limits, &job.source);
     if !args.json {
-        show_trace(&run.report, stdout)?;
+        done.reports().try_for_each(|report| show_trace(report, stdout))?;
     }
     if failure.is_none() {
-        outputs.save(&inputs)?;
+        outputs.save(&done.results)?;
     }
-    match (args.json, failure) {
-        (true, failure) => {
-            let printed = if failure.is_none() { outputs.printed.as_slice() } else { &[] };
-            writeln!(stdout, "{}", run.object(printed, &inputs)).map_err(Error::Stdout)?;
-            failure.map_or(Ok(()), Err)
+    // What is wrong with results is said last, after all there is to see of them.
+    let wrong = runs[1..].iter().find_map(|other| disagreement(&runs[0], other, args.tolerance));
+    let wrong = wrong.or_else(|| {
+        let missed = expected.missed(&done.results, args.tolerance)?;
+        let (device, than) = (first.choice.name, "expected".into());
+        Some(Error::Differs { device, than, difference: Box::new(missed) })
+    });
+    if args.json {
+        let printed = if failure.is_none() { outputs.printed.as_slice() } else { &[] };
+        let mut object = object(job, first, done, printed);
+        if runs.len() > 1 {
+            object["devices"] = runs.iter().map(|(ready, _)| ready.choice.name).collect();
         }
-        (false, Some(failure)) => Err(failure),
-        (false, None) if args.out.is_empty() => show_summary(&program, &inputs, stdout),
-        (false, None) => show_results(&outputs.printed, &inputs, stdout),
+        if args.stats {
+            object["stats"] = runs.iter().map(|(ready, _)| ready.statistics().object()).collect();
+        }
+        writeln!(stdout, "{object}").map_err(Error::Stdout)?;
+        return failure.or(wrong).map_or(Ok(()), Err);
+    }
+    if let Some(failure) = failure {
+        return Err(wrong.unwrap_or(failure));
+    }
+    match args.out.is_empty() {
+        true => show_summary(&job.interface, &done.results, stdout)?,
+        false => show_results(&outputs.printed, &done.results, stdout)?,
+    }
+    if runs.len() > 1 && wrong.is_none() {
+        let names: Vec<&str> = runs.iter().map(|(ready, _)| ready.choice.name).collect();
+        writeln!(stdout, "the same on {}", names.join(", ")).map_err(Error::Stdout)?;
+    }
+    if args.stats {
+        let mut texts = runs.iter().map(|(ready, _)| ready.statistics().text());
+        texts.try_for_each(|text| stdout.write_all(text.as_bytes())).map_err(Error::Stdout)?;
+    }
+    wrong.map_or(Ok(()), Err)
+}
+
+impl Args {
+    /// What it takes to compare the same again.
+    fn flags(&self) -> String {
+        let mut flags = self.tolerance.flags();
+        for (name, value) in &self.expect {
+            let _ = write!(flags, " --expect {}", quoted(&format!("{name}={}", absolute(value))));
+        }
+        flags
     }
 }
 
-// What is run.
+/// The devices that are named, or else the one that is meant.
+pub(crate) fn device_names<'a>(several: &'a [String], one: Option<&'a str>) -> Vec<Option<&'a str>> {
+    if several.is_empty() { vec![one] } else { several.iter().map(|name| Some(name.as_str())).collect() }
+}
 
-impl Args {
-    /// What is asked for, if it is about a pipeline.
-    fn pipeline(&self) -> Result<Option<pipeline::Request<'_>>, Error> {
-        let Some((source, pipeline)) = self.selection.choice.pipeline(&self.selection.file, self.budget)? else {
-            return Ok(None);
-        };
-        let flags = [
-            ("--replay", self.replay),
-            ("--elements", self.grid.elements.is_some()),
-            ("--grid", self.grid.grid.is_some()),
-            ("--subgroup-size", self.subgroup_size.is_some()),
-        ];
-        if let Some((flag, _)) = flags.into_iter().find(|(_, given)| *given) {
-            return Err(Error::Flag { flag, about: "a pipeline" });
-        }
-        let defaults = Limits::default();
-        let limits = Limits { fuel: self.fuel.unwrap_or(defaults.fuel), deadline: self.timeout, ..defaults };
-        let (bindings, out, device) = (&self.bindings, &self.out, self.device.as_deref());
-        Ok(Some(pipeline::Request { source, pipeline, bindings, out, device, limits, json: self.json }))
+/// How a device differs from the first one.
+fn disagreement(first: &(Ready<'_>, Done), other: &(Ready<'_>, Done), tolerance: Tolerance) -> Option<Error> {
+    let (device, than) = (other.0.choice.name, first.0.choice.name);
+    let (ours, theirs) = (first.1.reports(), other.1.reports());
+    let said = |report: &Report| (report.outcome.clone(), report.trace.clone(), report.dropped_lines);
+    // Devices need not agree about how a pipeline is cut into launches.
+    if first.1.outcome() != other.1.outcome() || ours.map(said).ne(theirs.map(said)) && first.1.groups.len() == 1 {
+        return Some(Error::Disagrees { device, than, outcome: format!("{:?}", other.1.outcome()) });
     }
+    let difference = tolerance.between(first.0.interface(), &other.1.results, &first.1.results)?;
+    Some(Error::Differs { device, than: format!("on {than}"), difference: Box::new(difference) })
 }
 
 pub(crate) fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Inputs, Error> {
@@ -249,16 +278,6 @@ pub(crate) fn bound(bindings: &[(String, String)], program: &Program) -> Result<
 }
 
 // What came of it.
-
-struct Run<'p> {
-    source: Source,
-    program: &'p Validated<Program>,
-    device: &'static str,
-    groups: [u32; 3],
-    launched: [u32; 3],
-    elapsed: Duration,
-    report: Report,
-}
 
 /// What a dispatch that did not complete is as an error.
 pub(crate) fn failure(outcome: &Outcome, limits: Limits, source: &Source) -> Option<Error> {
@@ -290,47 +309,50 @@ pub(crate) fn outputs_object(printed: &[&Memory], inputs: &Inputs) -> Map<String
     printed.iter().map(|memory| (memory.name.clone(), values(memory, inputs).map(number).collect())).collect()
 }
 
-impl Run<'_> {
-    fn object(&self, printed: &[&Memory], inputs: &Inputs) -> Value {
-        let trace: Vec<Value> =
-            self.report.trace.iter().map(|line| json!({ "invocation": line.invocation, "text": line.text })).collect();
-        json!({
-            "program": self.program.name,
-            "device": self.device,
+/// What a run did, for `--json`.
+fn object(job: &Job, ready: &Ready<'_>, done: &Done, printed: &[&Memory]) -> Value {
+    let mut object = match (&job.work, &ready.prepared) {
+        (Work::Kernel { groups, launched }, _) => json!({
+            "program": job.interface.name,
             "grid": {
-                "groups": self.groups,
-                "workgroup_size": self.program.workgroup_size,
-                "elements": self.launched,
+                "groups": groups,
+                "workgroup_size": job.interface.workgroup_size,
+                "elements": launched,
             },
-            "milliseconds": self.elapsed.as_secs_f64() * 1e3,
-            "instructions": self.report.instructions,
-            "outcome": self.outcome(),
-            "trace": trace,
-            "dropped_lines": self.report.dropped_lines,
-            "outputs": outputs_object(printed, inputs),
-        })
-    }
+            "instructions": done.reports().next().and_then(|report| report.instructions),
+        }),
+        (_, Prepared::Pipeline(compiled)) => pipeline::ran(compiled.plan(), &done.groups),
+        (Work::Pipeline(_), Prepared::Kernel(_)) => json!({}),
+    };
+    let lines = done.reports().flat_map(|report| &report.trace);
+    object["device"] = ready.choice.name.into();
+    object["milliseconds"] = (ready.elapsed().as_secs_f64() * 1e3).into();
+    object["outcome"] = outcome(&done.outcome(), &job.source);
+    object["trace"] = lines.map(|line| json!({ "invocation": line.invocation, "text": line.text })).collect();
+    object["dropped_lines"] = done.reports().map(|report| report.dropped_lines).sum::<u64>().into();
+    object["outputs"] = outputs_object(printed, &done.results).into();
+    object
+}
 
-    fn outcome(&self) -> Value {
-        let (kind, span) = match self.report.outcome {
-            Outcome::Completed => return json!({ "kind": "completed" }),
-            Outcome::Trapped { span, .. } => ("trapped", span),
-            Outcome::OutOfFuel { span } => ("out_of_fuel", span),
-            Outcome::DeadlinePassed { span } => ("timed_out", span),
-        };
-        let place = self.source.place(span);
-        let mut object = json!({
-            "kind": kind,
-            "line": place.as_ref().map(|place| place.line),
-            "column": place.as_ref().map(|place| place.column),
-        });
-        if let Outcome::Trapped { code, invocation, count, .. } = self.report.outcome {
-            object["code"] = code.into();
-            object["invocation"] = invocation.into();
-            object["count"] = count.into();
-        }
-        object
+fn outcome(outcome: &Outcome, source: &Source) -> Value {
+    let (kind, span) = match *outcome {
+        Outcome::Completed => return json!({ "kind": "completed" }),
+        Outcome::Trapped { span, .. } => ("trapped", span),
+        Outcome::OutOfFuel { span } => ("out_of_fuel", span),
+        Outcome::DeadlinePassed { span } => ("timed_out", span),
+    };
+    let place = source.place(span);
+    let mut object = json!({
+        "kind": kind,
+        "line": place.as_ref().map(|place| place.line),
+        "column": place.as_ref().map(|place| place.column),
+    });
+    if let Outcome::Trapped { code, invocation, count, .. } = *outcome {
+        object["code"] = code.into();
+        object["invocation"] = invocation.into();
+        object["count"] = count.into();
     }
+    object
 }
 
 /// `y: [f32; 1024] = 1.0, 2.0, …` for every result.
@@ -405,12 +427,7 @@ fn sizes(text: &str) -> Result<[u32; 3], String> {
     Ok(sizes)
 }
 
-fn subgroup_size(text: &str) -> Result<u32, &'static str> {
+pub(crate) fn subgroup_size(text: &str) -> Result<u32, &'static str> {
     let size: u32 = text.parse().map_err(|_| "it is not a number")?;
     if size.is_power_of_two() && size <= 128 { Ok(size) } else { Err("it is not a power of two from 1 to 128") }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }

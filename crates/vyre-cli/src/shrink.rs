@@ -1,8 +1,7 @@
 //! `vyre shrink`: a smaller program for which a command still succeeds.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
 use vyre_foundation::ir::{Module, Program};
@@ -10,7 +9,11 @@ use vyre_foundation::{text, wire};
 use vyre_testkit::shrink;
 
 use crate::error::Error;
-use crate::print::save;
+use crate::interrupt::Unfinished;
+use crate::outputs;
+use crate::print::Output;
+use crate::progress::Progress;
+use crate::reproducer::quoted;
 use crate::selection::Selection;
 use crate::source::Source;
 use crate::stdout::Stdout;
@@ -24,9 +27,8 @@ pub(crate) struct Args {
     /// What must stay true: a shell command that exits with 0 for the program, and for every smaller one that is taken
     #[arg(long = "while", value_name = "CMD")]
     command: String,
-    /// The file to write, instead of standard output
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 const CONVENTION: &str = "\
@@ -40,11 +42,11 @@ Example, for two devices that disagree:
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let (source, program) = args.selection.read()?;
-    let folder = Folder::new()?;
+    let folder = folder()?;
     let name = args.selection.file.file_name().unwrap_or_default();
     let candidate = folder.0.join(name);
     let holds = |program: &Program| -> Result<ExitStatus, Error> {
-        save(&contents(program, &source), Some(&candidate), &mut Stdout::default())?;
+        outputs::write(&candidate, &contents(program, &source))?;
         execute(&args.command, &candidate)
     };
     let status = holds(&program)?;
@@ -52,7 +54,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         return Err(Error::DoesNotHold { file: source.file.clone(), status: status.to_string() });
     }
 
-    let shows = std::io::stderr().is_terminal();
+    let progress = Progress::new("shrinking", 0);
     let mut failure = None;
     let (mut tried, mut taken) = (0u64, program.stats().nodes);
     let small = shrink(&program, &mut |program| {
@@ -70,17 +72,13 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         if success {
             taken = program.stats().nodes;
         }
-        if shows {
-            let _ = write!(std::io::stderr(), "\r{taken} instructions are left after {tried} tries ");
-        }
+        progress.say(format!("{taken} instructions are left after {tried} tries"));
         success
     });
-    if shows {
-        let _ = writeln!(std::io::stderr());
-    }
+    drop(progress);
     match failure {
         Some(error) => Err(error),
-        None => save(&contents(&small, &source), args.out.as_ref(), stdout),
+        None => args.output.save(&contents(&small, &source), stdout),
     }
 }
 
@@ -126,7 +124,7 @@ fn kept(directive: &str, program: &Program) -> Option<String> {
 
 /// Runs the command for a file, quietly.
 fn execute(command: &str, file: &Path) -> Result<ExitStatus, Error> {
-    let quoted = quote(&file.display().to_string());
+    let quoted = quoted(&file.display().to_string());
     let line = if command.contains("{}") { command.replace("{}", &quoted) } else { format!("{command} {quoted}") };
     let mut shell = if cfg!(windows) { Command::new("cmd") } else { Command::new("sh") };
     let shell = shell.arg(if cfg!(windows) { "/C" } else { "-c" }).arg(line);
@@ -134,27 +132,11 @@ fn execute(command: &str, file: &Path) -> Result<ExitStatus, Error> {
     shell.status().map_err(|error| Error::Spawn { command: command.into(), error })
 }
 
-/// As one word of a shell.
-fn quote(path: &str) -> String {
-    if cfg!(windows) { format!("\"{path}\"") } else { format!("'{}'", path.replace('\'', r"'\''")) }
-}
-
-/// A folder for candidates. It is removed in the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder, Error> {
-        let path = std::env::temp_dir().join(format!("vyre-shrink-{}", std::process::id()));
-        match std::fs::create_dir_all(&path) {
-            Ok(()) => Ok(Folder(path)),
-            Err(error) => Err(Error::Unwritable { path, reason: error.to_string() }),
-        }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What cannot be removed is small, and in a place for temporary files.
-        let _ = std::fs::remove_dir_all(&self.0);
+/// A folder for candidates.
+fn folder() -> Result<Unfinished, Error> {
+    let path = std::env::temp_dir().join(format!("vyre-shrink-{}", std::process::id()));
+    match Unfinished::new(path.clone(), |path| std::fs::create_dir_all(path)) {
+        Ok((folder, ())) => Ok(folder),
+        Err(error) => Err(Error::Unwritable { path, reason: error.to_string() }),
     }
 }

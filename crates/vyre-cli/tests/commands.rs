@@ -12,6 +12,7 @@ fn commands() {
         // What comes out does not depend on the devices of the machine, and a driver has no missing folder to complain of.
         .env("VYRE_DEVICE", "reference")
         .env("XDG_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"))
+        .env("TMPDIR", env!("CARGO_TARGET_TMPDIR"))
         // Nor on what was run before.
         .env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/commands"))
         .case(crate_folder.join("tests/cmd/*.trycmd"));

@@ -46,7 +46,10 @@ fn traced(folder: &Path, arguments: &[&str], code: i32) -> [Vec<String>; 2] {
             while open.last().is_some_and(|end| *end <= from + 1e-3) {
                 open.pop();
             }
-            assert!(open.last().is_none_or(|end| until <= end + 1e-3), "on track {pid} {tid}, {from} to {until}: {open:?}");
+            assert!(
+                open.last().is_none_or(|end| until <= end + 1e-3),
+                "on track {pid} {tid}, {from} to {until}: {open:?}"
+            );
             assert!(pid == 1 || open.is_empty(), "a worker does one thing at a time");
             open.push(until);
         }

@@ -71,6 +71,21 @@ impl Cache {
         std::mem::take(&mut self.problems.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The program of a file of such a folder, which stays as it is even if it is damaged.
+    ///
+    /// # Errors
+    /// [`Error::CachedProgram`] with what is wrong with it.
+    pub fn inspect(file: &Path) -> Result<Validated<Program>, Error> {
+        let key = file.file_stem().and_then(|name| blake3::Hash::from_hex(name.as_encoded_bytes()).ok());
+        let program = match key {
+            Some(key) => shared::read(file, MOST_ENTRY_BYTES + 1)
+                .map_err(|error| error.to_string())
+                .and_then(|bytes| decode(&Key(key.into()), &bytes)),
+            None => Err("its name is not that of a program".into()),
+        };
+        program.map_err(|reason| Error::CachedProgram { file: file.into(), reason })
+    }
+
     pub(crate) fn load(&self, key: &Key) -> Option<Validated<Program>> {
         let file = self.file(key);
         fs::metadata(&file).ok().filter(fs::Metadata::is_file)?;

@@ -15,6 +15,8 @@ use crate::{Cache, Device, DeviceKind, Dispatch, Error, Grid, Telemetry, shared}
 #[derive(Default)]
 pub struct Registry {
     backends: Vec<Box<dyn Backend>>,
+    /// The device to use if the caller names none, and who says so.
+    preferred: Option<(String, String)>,
     record: Option<PathBuf>,
     telemetry: Arc<Telemetry>,
     cache: Option<Arc<Cache>>,
@@ -44,6 +46,13 @@ impl Registry {
         self
     }
 
+    /// Uses this device if the caller names none, whatever the environment says. `origin` is where that is written.
+    #[must_use]
+    pub fn prefer(mut self, name: &str, origin: &str) -> Registry {
+        self.preferred = Some((name.into(), format!("{origin} names it")));
+        self
+    }
+
     /// Keeps in a folder what other processes can use: measured throughputs, which hold for a day, what dispatches took,
     /// and optimized programs.
     #[must_use]
@@ -54,11 +63,11 @@ impl Registry {
         self
     }
 
-    /// The folder in which all programs of a user remember: `$XDG_CACHE_HOME/vyre`, or `~/.cache/vyre`.
+    /// The folder in which all programs of a user remember: `$VYRE_CACHE`, `$XDG_CACHE_HOME/vyre`, or `~/.cache/vyre`.
     pub fn user_folder() -> Option<PathBuf> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let folder = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
-        folder.map(|folder| folder.join("vyre"))
+        let folder = || variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
+        variable("VYRE_CACHE").or_else(|| folder().map(|folder| folder.join("vyre")))
     }
 
     /// What is known of earlier dispatches. The devices of the registry share it.
@@ -80,17 +89,22 @@ impl Registry {
         }
     }
 
+    /// Whether a file keeps throughputs that this version has measured.
+    pub fn reads_throughputs(file: &Path) -> bool {
+        std::fs::read_to_string(file).is_ok_and(|text| text.lines().next() == Some(Record::header()))
+    }
+
     /// The backends.
     pub fn backends(&self) -> impl Iterator<Item = &dyn Backend> {
         self.backends.iter().map(|backend| &**backend)
     }
 
-    /// Whether there is a device of the name that the caller or the environment gives.
+    /// Whether there is a device of the name that the caller, a preference or the environment gives.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`] if there is not.
     pub fn knows(&self, name: Option<&str>) -> Result<(), Error> {
-        let (name, _) = wanted(name);
+        let (name, _) = self.wanted(name);
         if name == AUTO { Ok(()) } else { self.backend(&name).map(|_| ()) }
     }
 
@@ -101,19 +115,31 @@ impl Registry {
         })
     }
 
-    /// Opens the device that the caller names, else the one that the environment variable `VYRE_DEVICE` names, else the
-    /// best one for the program. `auto` asks for the best one explicitly.
+    /// Opens the device that the caller names, else the one that is preferred, else the one that the environment variable
+    /// `VYRE_DEVICE` names, else the best one for the program. `auto` asks for the best one explicitly.
     ///
     /// # Errors
     /// There is no such device, or it cannot be opened.
     pub fn choose(&self, name: Option<&str>, program: Option<&Validated<Program>>) -> Result<Choice, Error> {
-        let (name, by) = wanted(name);
+        let (name, by) = self.wanted(name);
         if name == AUTO {
             return self.best(program);
         }
         let backend = self.backend(&name)?;
         let device = self.connected(Device::open(backend)?);
-        Ok(Choice { name: backend.name(), device, reasons: vec![(backend.name(), by.into())] })
+        Ok(Choice { name: backend.name(), device, reasons: vec![(backend.name(), by)] })
+    }
+
+    /// The name of the device that is asked for, and who asks.
+    fn wanted(&self, name: Option<&str>) -> (String, String) {
+        let variable = || std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
+        match (name, &self.preferred) {
+            (Some(name), _) => (name.into(), "it was asked for".into()),
+            (None, Some(preferred)) => preferred.clone(),
+            (None, None) => {
+                variable().map_or_else(|| (AUTO.into(), String::new()), |name| (name, format!("{VARIABLE} names it")))
+            }
+        }
     }
 
     /// Opens a device by name.
@@ -184,15 +210,6 @@ impl Registry {
                 Err(Error::NoAdapter { backend: AUTO, reason: reason.collect::<Vec<_>>().join("; ") })
             }
         }
-    }
-}
-
-/// The name of the device that is asked for, and who asks.
-fn wanted(name: Option<&str>) -> (String, &'static str) {
-    let variable = || std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
-    match name {
-        Some(name) => (name.into(), "it was asked for"),
-        None => variable().map_or_else(|| (AUTO.into(), ""), |name| (name, "VYRE_DEVICE names it")),
     }
 }
 

@@ -15,16 +15,17 @@ const INSTALL: &str = "no Vulkan, Metal or DirectX 12 adapter was found; a softw
 const VARIABLE: &str = "VYRE_ADAPTER";
 
 /// Finds the adapter to use, and says about each that there is why it is used or not.
-pub(crate) fn choose() -> Result<(wgpu::Adapter, Vec<String>), Error> {
+pub(crate) fn choose(named: Option<&str>) -> Result<(wgpu::Adapter, Vec<String>), Error> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
         backends: wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12,
         flags: wgpu::InstanceFlags::empty(),
         ..wgpu::InstanceDescriptor::new_without_display_handle()
     });
     let mut adapters = ready(instance.enumerate_adapters(wgpu::Backends::all()));
-    let wanted = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
+    let variable = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
+    let wanted = variable.as_deref().or(named);
     let found: Vec<Found> = adapters.iter().map(Found::new).collect();
-    let (chosen, reasons) = decide(&found, wanted.as_deref());
+    let (chosen, reasons) = decide(&found, wanted);
     match chosen {
         Some(chosen) => Ok((adapters.swap_remove(chosen), reasons)),
         None if found.is_empty() => Err(Error::NoAdapter { backend: NAME, reason: INSTALL.into() }),
@@ -78,8 +79,8 @@ fn decide(found: &[Found], wanted: Option<&str>) -> (Option<usize>, Vec<String>)
     let reason = |(position, adapter): (usize, &Found)| {
         let verdict = match chosen.map(|chosen| &found[chosen]) {
             _ if !adapter.computes => "not used: it has no compute shaders".into(),
-            _ if !is_wanted(adapter) => format!("not used: {VARIABLE} is {:?}", wanted.unwrap_or_default()),
-            Some(_) if chosen == Some(position) && wanted.is_some() => format!("used: {VARIABLE} names it"),
+            _ if !is_wanted(adapter) => format!("not used: {:?} is asked for", wanted.unwrap_or_default()),
+            Some(_) if chosen == Some(position) && wanted.is_some() => "used: it is asked for by name".into(),
             Some(_) if chosen == Some(position) && found.len() == 1 => "used: there is no other".into(),
             Some(_) if chosen == Some(position) => "used: it is the best of its sort that comes first".into(),
             Some(better) if better.rank() < adapter.rank() => format!("not used: {} is {}", better.name, better.kind()),
@@ -120,8 +121,8 @@ mod tests {
         );
         let (chosen, reasons) = decide(&found, Some("small"));
         assert_eq!(chosen, Some(1));
-        assert_eq!(reasons[1], "Small (an integrated GPU, vulkan): used: VYRE_ADAPTER names it");
-        assert_eq!(reasons[3], "Big (a discrete GPU, vulkan): not used: VYRE_ADAPTER is \"small\"");
+        assert_eq!(reasons[1], "Small (an integrated GPU, vulkan): used: it is asked for by name");
+        assert_eq!(reasons[3], "Big (a discrete GPU, vulkan): not used: \"small\" is asked for");
         let (chosen, reasons) = decide(&found[..1], None);
         assert_eq!((chosen, &*reasons[0]), (Some(0), "Soft (software, vulkan): used: there is no other"));
         assert_eq!(decide(&found, Some("none")).0, None);

@@ -61,7 +61,26 @@ impl Backend for Wgpu {
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
-        let (device, queue, reasons) = request()?;
+        let (device, queue, reasons) = request(None)?;
+        WgpuDevice::open(device, queue, reasons)
+    }
+}
+
+/// The GPU backend on the best of the adapters that have this in their names, unless `VYRE_ADAPTER` names another.
+#[derive(Clone, Debug)]
+pub struct Adapter(pub String);
+
+impl Backend for Adapter {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn description(&self) -> &'static str {
+        Wgpu.description()
+    }
+
+    fn open(&self) -> Result<Box<dyn Device>, Error> {
+        let (device, queue, reasons) = request(Some(&self.0))?;
         WgpuDevice::open(device, queue, reasons)
     }
 }
@@ -90,8 +109,8 @@ impl Backend for Shared {
 }
 
 /// A device of the best adapter, with everything that can be used, and why it is that.
-fn request() -> Result<(wgpu::Device, wgpu::Queue, Vec<String>), Error> {
-    let (adapter, reasons) = adapter::choose()?;
+fn request(named: Option<&str>) -> Result<(wgpu::Device, wgpu::Queue, Vec<String>), Error> {
+    let (adapter, reasons) = adapter::choose(named)?;
     let wanted = wgpu::Features::SHADER_F64
         | wgpu::Features::SHADER_INT64
         | wgpu::Features::SHADER_F16

@@ -11,5 +11,5 @@ mod lower;
 mod probe;
 mod stream;
 
-pub use device::{Shared, Wgpu};
+pub use device::{Adapter, Shared, Wgpu};
 pub use emit::{Emitted, Target, emit, verify};

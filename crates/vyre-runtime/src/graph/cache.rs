@@ -75,6 +75,22 @@ impl Cache {
     }
 }
 
+/// The graph of a file of the cache, which stays as it is even if it is damaged.
+///
+/// # Errors
+/// [`Error::CachedGraph`] with what is wrong with it.
+pub fn inspect(file: &Path) -> Result<Graph, Error> {
+    let key = file.file_stem().and_then(|name| blake3::Hash::from_hex(name.as_encoded_bytes()).ok());
+    let graph = match key {
+        Some(key) => File::open(file)
+            .and_then(|file| Map::new(&file))
+            .map_err(|error| error.to_string())
+            .and_then(|map| decode(&map, &key)),
+        None => Err("its name is not that of a graph".into()),
+    };
+    graph.map_err(|reason| Error::CachedGraph { file: file.into(), reason })
+}
+
 /// What the graph of a file depends on: which file it is, how long, and when it was changed. A file that has just been changed has no
 /// origin: it could be changed again without a difference in any of these.
 pub fn origin(file: &Path) -> Option<String> {

@@ -1,0 +1,165 @@
+//! Whether results are what they should be.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::{Element, Literal, Memory, Op, Program, Type};
+
+use crate::error::Error;
+use crate::outputs::{result, results};
+use crate::run::bound;
+
+/// How far apart elements may be that count as equal. Without any of these, all their bits are; a NaN equals a NaN.
+#[derive(Clone, Copy, clap::Args)]
+pub(crate) struct Tolerance {
+    /// How far elements may be from what they should be
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = not_negative, help_heading = "Comparison")]
+    atol: f64,
+    /// How far elements may be from what they should be, as a part of that; it is added to --atol
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = not_negative, help_heading = "Comparison")]
+    rtol: f64,
+    /// How many steps of its type a float may be from what it should be
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Comparison")]
+    ulp: u64,
+}
+
+fn not_negative(text: &str) -> Result<f64, &'static str> {
+    match text.parse() {
+        Ok(number) if number >= 0.0 => Ok(number),
+        _ => Err("it is not a number, or negative"),
+    }
+}
+
+impl Tolerance {
+    /// The flags that say this.
+    pub(crate) fn flags(self) -> String {
+        let flag = |name: &str, text: String| if text == "0" { String::new() } else { format!(" --{name} {text}") };
+        flag("atol", self.atol.to_string()) + &flag("rtol", self.rtol.to_string()) + &flag("ulp", self.ulp.to_string())
+    }
+
+    fn equal(self, ty: Type, found: u64, wanted: u64) -> bool {
+        if found == wanted {
+            return true;
+        }
+        let Some(as_f64) = Op::Cast.row().evaluator(ty, Type::F64) else { return false };
+        let number = |bits: u64| f64::from_bits(as_f64(&[bits]));
+        let (x, y) = (number(found), number(wanted));
+        let slack = self.atol + self.rtol * y.abs();
+        if slack > 0.0 && x.is_finite() && y.is_finite() && (x - y).abs() <= slack {
+            return true;
+        }
+        if !ty.is_float() || x.is_nan() || y.is_nan() {
+            return x.is_nan() && y.is_nan();
+        }
+        // Bits of floats of one sign are ordered like the numbers.
+        let sign = 1u64 << (ty.bits() - 1);
+        let steps = match found & sign == wanted & sign {
+            true => found.abs_diff(wanted),
+            false => (found & !sign).saturating_add(wanted & !sign).saturating_add(1),
+        };
+        steps <= self.ulp
+    }
+
+    /// How an object differs from what it should hold.
+    fn of(self, memory: &Memory, found: &[u8], wanted: &[u8]) -> Option<Difference> {
+        let (ty, size) = (memory.element.value_type(), memory.element.size());
+        let elements = |bytes: &[u8]| (bytes.len() / size) as u64;
+        let mut difference = Difference {
+            name: memory.name.clone(),
+            element: memory.element,
+            length: elements(found),
+            wanted_length: elements(wanted),
+            count: 0,
+            first: Vec::new(),
+        };
+        for (index, (found, wanted)) in found.chunks_exact(size).zip(wanted.chunks_exact(size)).enumerate() {
+            let (found, wanted) = (memory.element.read(found), memory.element.read(wanted));
+            if !self.equal(ty, found, wanted) {
+                if difference.first.len() < SHOWN {
+                    difference.first.push((index, found, wanted));
+                }
+                difference.count += 1;
+            }
+        }
+        let differs = difference.count > 0 || difference.length != difference.wanted_length;
+        differs.then_some(difference)
+    }
+
+    /// How the first object differs that two runs disagree about.
+    pub(crate) fn between(self, program: &Program, found: &Inputs, wanted: &Inputs) -> Option<Difference> {
+        results(program).find_map(|memory| {
+            let (found, wanted) = (found.contents(&memory.name)?, wanted.contents(&memory.name)?);
+            self.of(memory, found, wanted)
+        })
+    }
+}
+
+/// What results should be: the `--expect` flags.
+pub(crate) struct Expected(Vec<(Memory, Vec<u8>)>);
+
+impl Expected {
+    pub(crate) fn read(pairs: &[(String, String)], program: &Program) -> Result<Expected, Error> {
+        let mut expected = Vec::new();
+        for pair in pairs {
+            let memory = result(program, &pair.0)?;
+            let given = bound(std::slice::from_ref(pair), program)?;
+            expected.push((memory.clone(), given.contents(&pair.0).unwrap_or_default().to_vec()));
+        }
+        Ok(Expected(expected))
+    }
+
+    /// How the first object differs that does.
+    pub(crate) fn missed(&self, results: &Inputs, tolerance: Tolerance) -> Option<Difference> {
+        self.0.iter().find_map(|(memory, wanted)| {
+            tolerance.of(memory, results.contents(&memory.name).unwrap_or_default(), wanted)
+        })
+    }
+}
+
+/// How many differences are shown.
+const SHOWN: usize = 8;
+
+/// How an object differs from what it should hold.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    name: String,
+    element: Element,
+    length: u64,
+    wanted_length: u64,
+    count: u64,
+    /// Positions, and the bits of what is there and of what should be.
+    first: Vec<(usize, u64, u64)>,
+}
+
+impl Difference {
+    fn plain(&self, bits: u64) -> String {
+        Literal { ty: self.element.value_type(), bits }.plain()
+    }
+
+    /// A line for each of the first differences.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        let name = &self.name;
+        let line = move |&(index, found, wanted): &(usize, u64, u64)| {
+            format!("{name}[{index}] is {}, should be {}", self.plain(found), self.plain(wanted))
+        };
+        self.first.iter().map(line)
+    }
+
+    pub(crate) fn object(&self) -> Value {
+        let one = |&(index, found, wanted): &(usize, u64, u64)| json!({ "index": index, "found": self.plain(found), "expected": self.plain(wanted) });
+        let first: Vec<Value> = self.first.iter().map(one).collect();
+        json!({ "name": self.name, "length": self.length, "count": self.count, "first": first })
+    }
+}
+
+/// `3 of 8 elements of `y` differ`
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference { name, length, wanted_length, count, .. } = self;
+        if length != wanted_length {
+            return write!(f, "`{name}` has {length} elements instead of {wanted_length}");
+        }
+        write!(f, "{count} of {length} elements of `{name}` differ")
+    }
+}

@@ -1,0 +1,161 @@
+//! `vyre doctor`: what is there, what works, and what to do about the rest.
+
+use std::io::Write as _;
+
+use serde_json::{Value, json};
+use vyre_cpu::Execution;
+use vyre_driver::{Device, Oracle, Registry};
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::launch::{Grid, Limits};
+use vyre_foundation::{text, validate};
+
+use crate::config::Settings;
+use crate::error::Error;
+use crate::stdout::Stdout;
+use crate::{cache, devices};
+
+/// Find out what works on this machine, and what to do about what does not
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found about something.
+struct Finding {
+    subject: String,
+    fine: bool,
+    found: String,
+    /// What to do about it.
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn fine(subject: &str, found: impl Into<String>) -> Finding {
+        Finding { subject: subject.into(), fine: true, found: found.into(), advice: None }
+    }
+
+    fn wrong(subject: &str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+        Finding { subject: subject.into(), fine: false, found: found.into(), advice: Some(advice.into()) }
+    }
+}
+
+/// The exit code is 0 if a device works, as far as the settings let one be used.
+pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
+    let mut findings = vec![version(), processor()];
+    let mut works = false;
+    match (Settings::load(), devices::registry(None)) {
+        (Ok(settings), Ok(registry)) => {
+            for backend in registry.backends() {
+                let finding = match Device::open(backend).map_err(Error::from).and_then(|device| try_out(&device)) {
+                    Ok(found) => Finding::fine(&format!("device {}", backend.name()), found),
+                    Err(error) => {
+                        Finding::wrong(&format!("device {}", backend.name()), error.to_string(), error.help())
+                    }
+                };
+                works |= finding.fine;
+                findings.push(finding);
+            }
+            findings.push(chosen(&registry));
+            findings.push(kept(&settings));
+            let file = settings.file.map_or("there is no vyre.toml".into(), |file| file.display().to_string());
+            findings.push(Finding::fine("settings", file));
+        }
+        (Err(error), _) | (_, Err(error)) => {
+            let place = error.place().map(|place| format!("{}:{}: ", place.file, place.line)).unwrap_or_default();
+            findings.push(Finding::wrong("settings", format!("{place}{error}"), error.help()));
+        }
+    }
+    if args.json {
+        let object = |finding: &Finding| {
+            let Finding { subject, fine, found, advice } = finding;
+            json!({ "subject": subject, "fine": fine, "found": found, "advice": advice })
+        };
+        let findings: Vec<Value> = findings.iter().map(object).collect();
+        writeln!(stdout, "{}", json!({ "works": works, "findings": findings })).map_err(Error::Stdout)?;
+    } else {
+        let (yes, no) = if speaks_unicode() { ("✓", "✗") } else { ("ok", "no") };
+        for Finding { subject, fine, found, advice } in &findings {
+            let advice = advice.as_ref().map(|advice| format!("\n    to do: {advice}")).unwrap_or_default();
+            writeln!(stdout, "{} {subject}: {found}{advice}", if *fine { yes } else { no }).map_err(Error::Stdout)?;
+        }
+    }
+    Ok(if works { 0 } else { 4 })
+}
+
+/// Whether the terminal is said to show more than ASCII.
+fn speaks_unicode() -> bool {
+    let value = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(value).unwrap_or_default().to_lowercase();
+    cfg!(windows) || locale.contains("utf-8") || locale.contains("utf8")
+}
+
+fn version() -> Finding {
+    let (version, arch, os) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS);
+    Finding::fine("vyre", format!("{version} for {arch} {os}"))
+}
+
+fn processor() -> Finding {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match Execution::best() {
+        Execution::Portable => Finding::wrong(
+            "processor",
+            format!("{cores} threads, no AVX2"),
+            "nothing: the device cpu works, but several times slower than with AVX2; a GPU would help",
+        ),
+        best => Finding::fine("processor", format!("{cores} threads, {best:?}")),
+    }
+}
+
+/// Runs a kernel on a device, and compares what comes out with the oracle.
+fn try_out(device: &Device) -> Result<String, Error> {
+    const PROGRAM: &str = include_str!("../../../examples/kernels/saxpy.vyre");
+    let program = validate::program(text::parse(PROGRAM)?.programs.swap_remove(0))?;
+    let run = |device: &Device| {
+        let mut inputs = Inputs::default();
+        for (name, notation) in [("a", "2"), ("x", "random:1000:1"), ("y", "iota:1000")] {
+            inputs.notation(&program, name, notation)?;
+        }
+        device.execute(&program, Grid::Elements([1000, 1, 1]), &mut inputs, Limits::default())?;
+        Ok::<_, Error>(inputs.contents("y").unwrap_or_default().to_vec())
+    };
+    let (capabilities, right) = (device.capabilities(), run(&Device::open(&Oracle::default())?)?);
+    if run(device)? != right && capabilities.floats.exact_f32 {
+        return Err(Error::NotWorking { device: capabilities.name.clone() });
+    }
+    let adapters: String = capabilities.reasons.iter().map(|reason| format!("\n    adapter {reason}")).collect();
+    Ok(format!("{} works{adapters}", capabilities.name))
+}
+
+fn chosen(registry: &Registry) -> Finding {
+    match registry.choose(None, None) {
+        Ok(choice) => {
+            let reason = choice.reasons.iter().find(|(name, _)| *name == choice.name);
+            let because = reason.map(|(_, reason)| format!(": {reason}")).unwrap_or_default();
+            Finding::fine("default device", format!("{}{because}", choice.name))
+        }
+        Err(error) => Finding::wrong("default device", error.to_string(), error.help()),
+    }
+}
+
+fn kept(settings: &Settings) -> Finding {
+    let Some(folder) = settings.folder() else {
+        return Finding::wrong("cache", Error::NoCache.to_string(), Error::NoCache.help());
+    };
+    let probe = folder.join(format!("doctor.{}.tmp", std::process::id()));
+    let writable = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&probe, ""));
+    let _ = std::fs::remove_file(&probe);
+    let shown = folder.display();
+    match writable {
+        Ok(()) => {
+            let (entries, bytes) = cache::totals(&folder);
+            Finding::fine("cache", format!("{shown} has {bytes} bytes in {entries} files"))
+        }
+        Err(error) => Finding::wrong(
+            "cache",
+            format!("{shown} cannot be written: {error}"),
+            "name another folder with VYRE_CACHE, or nothing: programs are then optimized in every run",
+        ),
+    }
+}

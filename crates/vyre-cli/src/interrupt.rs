@@ -1,0 +1,58 @@
+//! Ctrl-C: what is unfinished is removed, and the exit code is 130.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The exit code of a command that was interrupted, as shells have it.
+const INTERRUPTED: i32 = 130;
+
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on, an interruption leaves nothing unfinished behind. Where it cannot be heard of, it ends the process as ever.
+pub(crate) fn listen() {
+    let _ = ctrlc::set_handler(|| {
+        let unfinished = unfinished();
+        unfinished.iter().for_each(|path| remove(path));
+        // The list stays locked, so that nobody gives an unfinished file its name now.
+        std::process::exit(INTERRUPTED);
+    });
+}
+
+/// Does something as a whole or not at all, as far as interruptions are concerned.
+pub(crate) fn uninterrupted<R>(work: impl FnOnce() -> R) -> R {
+    let _unfinished = unfinished();
+    work()
+}
+
+/// A file or folder that is removed in the end, however that comes.
+#[derive(Debug)]
+pub(crate) struct Unfinished(pub(crate) PathBuf);
+
+impl Unfinished {
+    /// Makes a file or folder that is not there yet.
+    pub(crate) fn new<T>(path: PathBuf, make: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<(Unfinished, T)> {
+        let mut unfinished = unfinished();
+        let made = make(&path)?;
+        unfinished.push(path.clone());
+        Ok((Unfinished(path), made))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let mut unfinished = unfinished();
+        unfinished.retain(|path| *path != self.0);
+        remove(&self.0);
+    }
+}
+
+/// What has got another name meanwhile is not there any more, and what cannot be removed is small.
+fn remove(path: &Path) {
+    let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+}

@@ -1,0 +1,343 @@
+//! Kernels and pipelines that are run: with what, on which device, and what that takes.
+//!
+//! The arguments of `vyre run` and `vyre bench` describe a [`Job`]. Prepared for a device, it goes in rounds: upload, launch,
+//! download.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use vyre_driver::{Argument, Choice, Dispatch, Grid, Kernel, Registry};
+use vyre_foundation::Validated;
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::Program;
+use vyre_foundation::launch::{self, Limits, Outcome, Report, bind};
+use vyre_runtime::pipeline::{Compiled, Pipeline};
+
+use crate::config::{Settings, seconds};
+use crate::error::Error;
+use crate::pipeline;
+use crate::run::{Directive, GridArgs, inputs, subgroup_size};
+use crate::selection::{Selection, assignment};
+use crate::source::Source;
+
+/// What is run, and with what.
+#[derive(clap::Args)]
+pub(crate) struct Input {
+    #[command(flatten)]
+    pub(crate) selection: Selection,
+    /// What a memory object of the kernel starts with; a result of known length starts with zeros
+    #[arg(value_name = "NAME=VALUE", value_parser = assignment)]
+    bindings: Vec<(String, String)>,
+    #[command(flatten)]
+    grid: GridArgs,
+    /// Take the bindings, the grid and the like from the first `//@ run` line of the file
+    #[arg(long, conflicts_with_all = ["bindings", "elements", "grid", "set", "program"])]
+    replay: bool,
+    /// How many loop trips all invocations together may take
+    #[arg(long, value_name = "N")]
+    fuel: Option<u64>,
+    /// How long the kernel may run
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+    /// The most memory that the buffers of a pipeline may take together
+    #[arg(long, value_name = "BYTES")]
+    budget: Option<u64>,
+    /// Lanes of a subgroup, on the device `reference`: a power of two up to 128
+    #[arg(long, value_name = "N", value_parser = subgroup_size)]
+    subgroup_size: Option<u32>,
+}
+
+/// Something to run, and everything that it is run with.
+pub(crate) struct Job {
+    pub(crate) source: Source,
+    /// The kernel, or a program whose objects are the buffers of the pipeline that the caller sees.
+    pub(crate) interface: Validated<Program>,
+    pub(crate) inputs: Inputs,
+    pub(crate) limits: Limits,
+    pub(crate) subgroup_size: Option<u32>,
+    /// What the objects are bound to, as it was written.
+    pub(crate) bindings: Vec<(String, String)>,
+    pub(crate) work: Work,
+}
+
+pub(crate) enum Work {
+    /// The interface itself, in so many workgroups, for so many elements.
+    Kernel {
+        groups: [u32; 3],
+        launched: [u32; 3],
+    },
+    Pipeline(Box<Pipeline>),
+}
+
+impl Input {
+    pub(crate) fn job(&self) -> Result<Job, Error> {
+        let file = &self.selection.file;
+        let settings = Settings::load()?;
+        if let Some((source, pipeline)) = self.selection.choice.pipeline(file, self.budget)? {
+            let flags = [
+                ("--replay", self.replay),
+                ("--elements", self.grid.elements.is_some()),
+                ("--grid", self.grid.grid.is_some()),
+                ("--subgroup-size", self.subgroup_size.is_some()),
+            ];
+            if let Some((flag, _)) = flags.into_iter().find(|(_, given)| *given) {
+                return Err(Error::Flag { flag, about: "a pipeline" });
+            }
+            let interface = pipeline::interface(&pipeline)?;
+            return Ok(Job {
+                inputs: pipeline::inputs(&self.bindings, &pipeline, &interface)?,
+                source,
+                interface,
+                limits: settings.limits(self.fuel, self.timeout),
+                subgroup_size: None,
+                bindings: self.bindings.clone(),
+                work: Work::Pipeline(Box::new(pipeline)),
+            });
+        }
+        let directive = if self.replay { Some(Directive::read(file)?) } else { None };
+        let directive = directive.as_ref();
+        let (source, interface) = match directive {
+            Some(directive) => directive.choice.read(file)?,
+            None => self.selection.read()?,
+        };
+        let bindings = directive.map_or(&self.bindings, |directive| &directive.bindings).clone();
+        let inputs = inputs(&bindings, &interface)?;
+        let (groups, launched) = directive.map_or(&self.grid, |directive| &directive.grid).groups(&interface)?;
+        // The device checks this too, but need not be opened for nothing.
+        bind(&interface, &inputs.arguments())?;
+        let fuel = self.fuel.or(directive.and_then(|directive| directive.fuel));
+        Ok(Job {
+            source,
+            interface,
+            inputs,
+            limits: settings.limits(fuel, self.timeout),
+            subgroup_size: self.subgroup_size.or(directive.and_then(|directive| directive.subgroup_size)),
+            bindings,
+            work: Work::Kernel { groups, launched },
+        })
+    }
+}
+
+impl Job {
+    /// The elements of the grid, which arrays and images take their shape from; a pipeline has none.
+    pub(crate) fn launched(&self) -> [u32; 3] {
+        match self.work {
+            Work::Kernel { launched, .. } => launched,
+            Work::Pipeline(_) => [0; 3],
+        }
+    }
+
+    /// Compiles the job for the device that is named, or for the one that it would run on.
+    pub(crate) fn prepare(&self, registry: &Registry, device: Option<&str>) -> Result<Ready<'_>, Error> {
+        let program = matches!(self.work, Work::Kernel { .. }).then_some(&self.interface);
+        let choice = registry.choose(device, program)?;
+        let start = Instant::now();
+        let compiled = match &self.work {
+            Work::Kernel { .. } => {
+                let lengths = self.interface.memory.iter().filter_map(|(object, memory)| {
+                    let bytes = self.inputs.contents(&memory.name)?.len();
+                    Some((object, (bytes / memory.element.size()) as u64))
+                });
+                let kernel = choice.device.compile_for(&self.interface, &lengths.collect::<Vec<_>>())?;
+                Prepared::Kernel(Box::new(kernel))
+            }
+            Work::Pipeline(pipeline) => {
+                let plan = pipeline.plan(choice.device.capabilities())?;
+                Prepared::Pipeline(Box::new(plan.compile(&choice.device)?))
+            }
+        };
+        Ok(Ready { job: self, choice, prepared: compiled, compile: start.elapsed(), rounds: Vec::new() })
+    }
+}
+
+/// A job that a device can run at once.
+pub(crate) struct Ready<'j> {
+    job: &'j Job,
+    pub(crate) choice: Choice,
+    pub(crate) prepared: Prepared,
+    compile: Duration,
+    rounds: Vec<Round>,
+}
+
+pub(crate) enum Prepared {
+    Kernel(Box<Kernel>),
+    Pipeline(Box<Compiled>),
+}
+
+/// What a round took. Where a device takes data in without waiting for it, some of the upload is in the launch.
+#[derive(Clone, Copy)]
+struct Round {
+    upload: Duration,
+    /// Until the host knows that it is done.
+    launch: Duration,
+    /// As the device says.
+    device: Duration,
+    download: Duration,
+}
+
+/// What came of a round.
+pub(crate) struct Done {
+    /// For each barrier group of a pipeline, the report of each launch; of a kernel, there is one.
+    pub(crate) groups: Vec<Vec<Report>>,
+    /// What the objects hold.
+    pub(crate) results: Inputs,
+}
+
+impl Done {
+    pub(crate) fn reports(&self) -> impl Iterator<Item = &Report> {
+        self.groups.iter().flatten()
+    }
+
+    /// How the first launch ended that did not run to its end, or that all did.
+    pub(crate) fn outcome(&self) -> Outcome {
+        let mut outcomes = self.reports().map(|report| &report.outcome);
+        outcomes.find(|outcome| **outcome != Outcome::Completed).cloned().unwrap_or(Outcome::Completed)
+    }
+}
+
+impl Ready<'_> {
+    /// Runs the job once, from its inputs on.
+    pub(crate) fn round(&mut self) -> Result<Done, Error> {
+        let Job { interface, inputs, limits, work, .. } = self.job;
+        let (start, mut results) = (Instant::now(), inputs.clone());
+        let (groups, round) = match (&self.prepared, work) {
+            (Prepared::Kernel(kernel), Work::Kernel { groups, .. }) => {
+                let device = &self.choice.device;
+                let (mut buffers, mut arguments) = (Vec::new(), Vec::new());
+                for (name, argument) in inputs.arguments() {
+                    arguments.push(match argument {
+                        launch::Argument::Scalar(literal) => (name, Argument::Scalar(literal)),
+                        launch::Argument::Slice(slice) => {
+                            let position = slice.buffer as usize;
+                            let buffer = device.upload(slice.element, &inputs.buffers[position])?;
+                            buffers.push((name, position, buffer.clone()));
+                            (name, Argument::Buffer(buffer))
+                        }
+                    });
+                }
+                let upload = start.elapsed();
+                let report =
+                    device.run(&Dispatch { kernel, grid: Grid::groups(*groups), arguments, limits: *limits })?;
+                let launched = start.elapsed();
+                for (name, position, buffer) in buffers {
+                    if interface.memory_named(name).is_some_and(|id| interface.memory[id].writable()) {
+                        results.buffers[position] = buffer.read()?;
+                    }
+                }
+                (vec![vec![report]], (upload, launched))
+            }
+            (Prepared::Pipeline(compiled), _) => {
+                for memory in interface.memory.values().filter(|memory| memory.readable()) {
+                    let contents = inputs.contents(&memory.name).unwrap_or_default();
+                    compiled.buffer(&memory.name)?.write(contents)?;
+                }
+                let upload = start.elapsed();
+                let run = compiled.run(*limits)?;
+                let launched = start.elapsed();
+                results = Inputs::default();
+                for memory in interface.memory.values() {
+                    let contents = match memory.writable() {
+                        true => compiled.buffer(&memory.name)?.read()?,
+                        false => Vec::new(),
+                    };
+                    results.bytes(interface, &memory.name, contents)?;
+                }
+                (run.groups, (upload, launched))
+            }
+            (Prepared::Kernel(_), Work::Pipeline(_)) => unreachable!("a pipeline is prepared as one"),
+        };
+        let (upload, launched) = round;
+        self.rounds.push(Round {
+            upload,
+            launch: launched - upload,
+            device: groups.iter().flatten().map(|report| report.time).sum(),
+            download: start.elapsed() - launched,
+        });
+        Ok(Done { groups, results })
+    }
+
+    pub(crate) fn interface(&self) -> &Validated<Program> {
+        &self.job.interface
+    }
+
+    /// What the last round took, from the first byte to the last.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.rounds.last().map_or(Duration::ZERO, |round| round.upload + round.launch + round.download)
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        let of = |time: fn(&Round) -> Duration| {
+            let mut times: Vec<Duration> = self.rounds.iter().map(time).collect();
+            times.sort_unstable();
+            let at = |position: usize| times.get(position).copied().unwrap_or_default();
+            Times { best: at(0), median: at(times.len() / 2), worst: at(times.len().saturating_sub(1)) }
+        };
+        Statistics {
+            device: self.choice.name,
+            rounds: self.rounds.len(),
+            compile: self.compile,
+            phases: [
+                ("upload", of(|round| round.upload)),
+                ("launch", of(|round| round.launch)),
+                ("on device", of(|round| round.device)),
+                ("download", of(|round| round.download)),
+            ],
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) best: Duration,
+    pub(crate) median: Duration,
+    pub(crate) worst: Duration,
+}
+
+/// What the rounds on a device took.
+pub(crate) struct Statistics {
+    pub(crate) device: &'static str,
+    pub(crate) rounds: usize,
+    pub(crate) compile: Duration,
+    pub(crate) phases: [(&'static str, Times); 4],
+}
+
+impl Statistics {
+    /// The median time of a launch.
+    pub(crate) fn launch(&self) -> Duration {
+        self.phases[1].1.median
+    }
+
+    /// A line for each phase.
+    pub(crate) fn text(&self) -> String {
+        let Statistics { device, rounds, compile, phases } = self;
+        let plural = if *rounds == 1 { "" } else { "s" };
+        let mut text = format!("{device}: {rounds} round{plural}, compiled in {}\n", shown(*compile));
+        text += &format!("  {:<12}{:>12}{:>12}{:>12}\n", "", "best", "median", "worst");
+        for (phase, Times { best, median, worst }) in phases {
+            text += &format!("  {phase:<12}{:>12}{:>12}{:>12}\n", shown(*best), shown(*median), shown(*worst));
+        }
+        text
+    }
+
+    pub(crate) fn object(&self) -> Value {
+        let nanoseconds = |time: Duration| time.as_nanos() as u64;
+        let mut object = json!({
+            "device": self.device,
+            "rounds": self.rounds,
+            "compile_ns": nanoseconds(self.compile),
+        });
+        for (phase, Times { best, median, worst }) in self.phases {
+            object[phase.replace(' ', "_")] = json!({
+                "best_ns": nanoseconds(best),
+                "median_ns": nanoseconds(median),
+                "worst_ns": nanoseconds(worst),
+            });
+        }
+        object
+    }
+}
+
+/// `1.250 ms`
+pub(crate) fn shown(time: Duration) -> String {
+    format!("{:.3} ms", time.as_secs_f64() * 1e3)
+}

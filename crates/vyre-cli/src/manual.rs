@@ -1,0 +1,62 @@
+//! `vyre man` and `vyre completions`: what other programs want to know about the command line.
+
+use std::path::PathBuf;
+
+use clap::{Command, CommandFactory as _};
+use clap_mangen::Man;
+
+use crate::Cli;
+use crate::error::Error;
+use crate::outputs::write;
+use crate::print::{Output, save};
+use crate::stdout::Stdout;
+
+/// Print the manual page, or write one for each verb
+#[derive(clap::Args)]
+pub(crate) struct Pages {
+    /// The folder to write all pages to, instead of printing the first one
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+/// Print a script by which a shell completes commands
+#[derive(clap::Args)]
+#[command(after_help = INSTALL)]
+pub(crate) struct Completions {
+    /// The shell
+    shell: clap_complete::Shell,
+    #[command(flatten)]
+    output: Output,
+}
+
+const INSTALL: &str = "\
+Example, for this session of bash:
+  source <(vyre completions bash)";
+
+pub(crate) fn pages(args: &Pages, stdout: &mut Stdout) -> Result<(), Error> {
+    let mut command = Cli::command();
+    command.build();
+    let Some(folder) = &args.out else { return save(&page(&command).1, None, stdout) };
+    let unwritable = |error: std::io::Error| Error::Unwritable { path: folder.clone(), reason: error.to_string() };
+    std::fs::create_dir_all(folder).map_err(unwritable)?;
+    let mut commands = vec![&command];
+    while let Some(command) = commands.pop() {
+        // Every verb has `help` below it, which says what the pages say.
+        commands.extend(command.get_subcommands().filter(|command| command.get_name() != "help"));
+        let (name, contents) = page(command);
+        write(&folder.join(name), &contents)?;
+    }
+    Ok(())
+}
+
+fn page(command: &Command) -> (String, Vec<u8>) {
+    let (man, mut contents) = (Man::new(command.clone()), Vec::new());
+    man.render(&mut contents).expect("memory can be written to");
+    (man.get_filename(), contents)
+}
+
+pub(crate) fn completions(args: &Completions, stdout: &mut Stdout) -> Result<(), Error> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "vyre", &mut script);
+    args.output.save(&script, stdout)
+}

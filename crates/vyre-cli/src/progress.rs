@@ -1,0 +1,51 @@
+//! How far something is that takes longer than one would like to wait in the dark.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar on standard error. It appears after a second, if there is a terminal, and goes with its value.
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    /// A bar for so many steps, or for what nobody can count if there are none.
+    pub(crate) fn new(message: &'static str, steps: u64) -> Progress {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let bar = if steps == 0 { ProgressBar::no_length() } else { ProgressBar::new(steps) };
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+        let template = if steps == 0 { "{msg} {elapsed}" } else { "{msg:10} {wide_bar} {percent:>3} %" };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(message);
+        let shown = bar.downgrade();
+        std::thread::spawn(move || {
+            std::thread::sleep(PATIENCE);
+            if let Some(bar) = shown.upgrade().filter(|bar| !bar.is_finished()) {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.enable_steady_tick(Duration::from_millis(200));
+            }
+        });
+        Progress(bar)
+    }
+
+    /// So many steps are done, of so many.
+    pub(crate) fn set(&self, done: u64, all: u64) {
+        self.0.set_length(all);
+        self.0.set_position(done);
+    }
+
+    pub(crate) fn step(&self) {
+        self.0.inc(1);
+    }
+
+    pub(crate) fn say(&self, message: String) {
+        self.0.set_message(message);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

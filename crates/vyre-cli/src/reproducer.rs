@@ -1,0 +1,155 @@
+//! Files that show again what should not have happened: a pass or a backend that fails on a valid program, devices that
+//! disagree, a crash.
+//!
+//! A reproducer is a `.vyre` file in the folder for temporary files. Its first line is the command that replays it; then come
+//! what went wrong, versions, device and passes, and the hash of what each object was bound to. Bindings stay as they were
+//! written, so files of data must be kept with it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+
+use vyre_driver::{Choice, Registry};
+use vyre_foundation::ir::Module;
+use vyre_foundation::launch::Argument;
+use vyre_foundation::optimizer::{self, Request};
+use vyre_foundation::text;
+
+use crate::error::Error;
+use crate::job::{Job, Work};
+use crate::outputs;
+
+/// What a file says.
+pub(crate) struct Reproducer<'a> {
+    /// What it is named after.
+    pub(crate) name: &'a str,
+    /// What to call, with `{}` for the file.
+    pub(crate) command: String,
+    /// Lines about how it came about.
+    pub(crate) facts: Vec<String>,
+    /// The programs, and how they are run.
+    pub(crate) text: String,
+}
+
+impl Reproducer<'_> {
+    /// Writes the file. Gives its path and the command that replays it, unless it cannot be written.
+    pub(crate) fn write(&self, error: &str) -> Option<(PathBuf, String)> {
+        let hash = blake3::hash(self.text.as_bytes()).to_hex();
+        let path = std::env::temp_dir().join(format!("vyre-{}-{}.vyre", self.name, &hash[..8]));
+        let command = self.command.replace("{}", &quoted(&path.display().to_string()));
+        let (version, os, arch) = (env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH);
+        let mut contents = format!("// {command}\n");
+        let versions = format!("vyre {version} for {arch} {os}, optimizer {}", optimizer::fingerprint());
+        for line in error.lines().chain([versions.as_str()]).chain(self.facts.iter().map(String::as_str)) {
+            contents += format!("// {line}").trim_end();
+            contents.push('\n');
+        }
+        contents += &self.text;
+        outputs::write(&path, contents.as_bytes()).ok()?;
+        Some((path, command))
+    }
+
+    /// The error, with the way to see it again.
+    pub(crate) fn of(&self, error: Error) -> Error {
+        match self.write(&format!("error[{}]: {error}", error.code())) {
+            Some((file, command)) => Error::Reproduced { error: Box::new(error), file, command },
+            None => error,
+        }
+    }
+}
+
+/// A job, and where it runs.
+pub(crate) struct Watched<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) registry: &'a Registry,
+    /// The names that were given.
+    pub(crate) devices: &'a [Option<&'a str>],
+    /// What a command needs besides the file, what is in it, and devices.
+    pub(crate) flags: String,
+}
+
+/// Runs a job. What goes wrong in it and should not leaves a file, and an error that names it.
+pub(crate) fn watch<R>(watched: &Watched<'_>, work: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Err(error)) if error.is_unexpected() => Err(watched.reproducer().of(error)),
+        Ok(result) => result,
+        Err(panic) => {
+            if let Some((_, command)) = watched.reproducer().write("a panic") {
+                let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("  = replay: {command}\n"));
+            }
+            resume_unwind(panic)
+        }
+    }
+}
+
+impl<'a> Watched<'a> {
+    /// The devices, opened once more: which one is meant is not known otherwise if it could not run the job.
+    fn opened(&self) -> Vec<Choice> {
+        self.devices.iter().filter_map(|name| self.registry.choose(*name, None).ok()).collect()
+    }
+
+    fn reproducer(&self) -> Reproducer<'a> {
+        let Watched { job, flags, .. } = self;
+        let (program, opened) = (&job.interface, self.opened());
+        let mut facts: Vec<String> = opened
+            .iter()
+            .map(|choice| format!("device {}: {}", choice.name, choice.device.capabilities().name))
+            .collect();
+        let names: Vec<&str> = opened.iter().map(|choice| choice.name).collect();
+        let flags = match names.as_slice() {
+            [] => flags.clone(),
+            [name] => format!(" --device {name}{flags}"),
+            names => format!(" --compare-devices {}{flags}", names.join(",")),
+        };
+        for (name, argument) in job.inputs.arguments() {
+            if let (Argument::Slice(slice), Some(contents)) = (argument, job.inputs.contents(name)) {
+                let elements = contents.len() / slice.element.size();
+                facts.push(format!(
+                    "{name}: [{}; {elements}], blake3 {}",
+                    slice.element,
+                    blake3::hash(contents).to_hex()
+                ));
+            }
+        }
+        let bindings = job.bindings.iter().map(|(name, value)| format!("{name}={}", absolute(value)));
+        let (text, command) = match &job.work {
+            Work::Kernel { groups: [x, y, z], .. } => {
+                facts.push(format!("passes: {}", optimizer::plan(program, &Request::default()).pipeline));
+                let mut line = format!("//@ run --grid {x},{y},{z} --fuel {}", job.limits.fuel);
+                if let Some(lanes) = job.subgroup_size {
+                    line += &format!(" --subgroup-size {lanes}");
+                }
+                // The words of the line have no quotes, so what has spaces in it is written out.
+                for (binding, (name, value)) in bindings.zip(job.inputs.notations(program)) {
+                    line += &if binding.contains(' ') { format!(" {name}={value}") } else { format!(" {binding}") };
+                }
+                let printed = text::print(&Module::from(program.clone().into_inner()));
+                (format!("{printed}{line}\n"), format!("vyre run {{}} --replay{flags}"))
+            }
+            Work::Pipeline(_) => {
+                let bindings: String = bindings.map(|binding| format!(" {}", quoted(&binding))).collect();
+                (job.source.text.clone(), format!("vyre run {{}} --program {}{bindings}{flags}", program.name))
+            }
+        };
+        Reproducer { name: &program.name, command, facts, text }
+    }
+}
+
+/// A value in which a file is named so that it is found from everywhere.
+pub(crate) fn absolute(value: &str) -> String {
+    match value.strip_prefix('@').and_then(|path| std::path::absolute(Path::new(path)).ok()) {
+        Some(path) => format!("@{}", path.display()),
+        None => value.into(),
+    }
+}
+
+/// As one word of a shell.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "@%+=:,./-_".contains(letter);
+    if cfg!(windows) {
+        format!("\"{text}\"")
+    } else if text.chars().all(plain) {
+        text.into()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}

@@ -1,0 +1,136 @@
+//! Settings: which of a flag, a variable and a file decides, and what is said about those that are wrong.
+
+mod folder;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Runs the command in a folder, with these variables and no others of its own.
+fn vyre(folder: &Path, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vyre"));
+    command.current_dir(folder).args(arguments);
+    for name in ["DEVICE", "ADAPTER", "CACHE", "THREADS", "ISA", "FUEL", "TIMEOUT"] {
+        command.env_remove(format!("VYRE_{name}"));
+    }
+    command.env("XDG_CACHE_HOME", folder.join("cache")).envs(variables.iter().copied());
+    command.output().expect("the command can be run")
+}
+
+/// A folder with a `vyre.toml`.
+fn configured(name: &str, text: &str) -> PathBuf {
+    let folder = folder::empty(name);
+    fs::write(folder.join("vyre.toml"), text).expect("a file can be written");
+    folder
+}
+
+/// The value and the origin of a setting.
+fn setting(folder: &Path, variables: &[(&str, &str)], name: &str) -> (String, Option<String>) {
+    let output = vyre(folder, variables, &["config", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let object: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let setting = &object["settings"][name];
+    (setting["value"].as_str().expect("text").into(), setting["origin"].as_str().map(Into::into))
+}
+
+#[test]
+fn a_flag_goes_before_a_variable_before_a_file_before_what_is_usual() {
+    let folder = configured("settings_order", "# mine\ndevice = \"reference\"\nfuel = 1_000\ntimeout = 2.5\n");
+    let inner = folder.join("inner");
+    fs::create_dir(&inner).expect("a folder");
+    let origin = |line: u32| Some(format!("{}:{line}", folder.join("vyre.toml").display()));
+    for place in [&folder, &inner] {
+        assert_eq!(setting(place, &[], "device"), ("reference".into(), origin(2)));
+        assert_eq!(setting(place, &[], "fuel"), ("1000".into(), origin(3)));
+        assert_eq!(setting(place, &[], "timeout"), ("2.5".into(), origin(4)));
+        let variable = [("VYRE_DEVICE", "cpu")];
+        assert_eq!(setting(place, &variable, "device"), ("cpu".into(), Some("VYRE_DEVICE".into())));
+        assert_eq!(setting(place, &[("VYRE_DEVICE", "")], "device").1, origin(2));
+        assert_eq!(setting(place, &[], "adapter"), ("the best".into(), None));
+    }
+    let spin = format!("{}/tests/kernels/spin.vyre", env!("CARGO_MANIFEST_DIR"));
+    let said = |variables: &[(&str, &str)], more: &[&str]| {
+        let output = vyre(&inner, variables, &[&["run", &spin, "--json"], more].concat());
+        assert_eq!(output.status.code(), Some(5));
+        let object: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        let error: Value = serde_json::from_slice(&output.stderr).expect("one JSON object");
+        let message = error["errors"][0]["message"].as_str().expect("text").to_owned();
+        (object["device"].as_str().expect("text").to_owned(), message)
+    };
+    let fuel = |trips: u32| format!("the kernel ran out of fuel after {trips} loop trips");
+    assert_eq!(said(&[], &[]), ("reference".into(), fuel(1000)));
+    assert_eq!(said(&[("VYRE_FUEL", "2000")], &["--device", "cpu"]), ("cpu".into(), fuel(2000)));
+    assert_eq!(said(&[("VYRE_FUEL", "2000")], &["--fuel", "3000"]), ("reference".into(), fuel(3000)));
+}
+
+#[test]
+fn a_folder_for_what_is_kept_is_relative_to_the_file_that_names_it() {
+    let folder = configured("settings_cache", "cache = \"kept\"\ndevice = \"cpu\"\nthreads = 1\n");
+    let inner = folder.join("inner");
+    fs::create_dir(&inner).expect("a folder");
+    let saxpy = format!("{}/../../examples/kernels/saxpy.vyre", env!("CARGO_MANIFEST_DIR"));
+    let output = vyre(&inner, &[], &["run", &saxpy, "a=1", "x=1", "y=1", "--elements", "1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(folder.join("kept/programs").is_dir() && !folder.join("cache").exists());
+
+    // What is kept is listed, checked and deleted.
+    let cache = |arguments: &[&str]| {
+        let output = vyre(&inner, &[], &[&["cache"], arguments].concat());
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    assert!(cache(&["list"]).1.contains("programs"));
+    let (code, said) = cache(&["verify", "--kind", "programs"]);
+    assert!(code == Some(0) && said.contains("saxpy") && said.contains("1 entry"), "{said}");
+    for program in fs::read_dir(folder.join("kept/programs")).expect("a folder") {
+        fs::write(program.expect("a file").path(), "damage").expect("a file can be written");
+    }
+    fs::write(folder.join("kept/hints"), "damage").expect("a file can be written");
+    let (code, said) = cache(&["verify"]);
+    assert!(code == Some(1) && said.matches("damaged: ").count() == 2, "{said}");
+    assert_eq!(cache(&["clear", "--kind", "programs"]).0, Some(0));
+    assert!(cache(&["verify", "--kind", "programs"]).1.starts_with("0 entries"));
+    assert_eq!(cache(&["clear"]).0, Some(0));
+    assert!(cache(&["list"]).1.starts_with("0 entries"));
+}
+
+#[test]
+fn what_is_wrong_is_shown_where_it_is() {
+    let folder = configured("settings_wrong", "");
+    let cases = [
+        ("devise = \"cpu\"", "there is no setting `devise`; is `device` meant?"),
+        ("\n\ntheads = 2", "there is no setting `theads`; is `threads` meant?"),
+        ("threads = 0", "`threads`: it is not a number from 1 to 1024"),
+        ("threads = \"many\"", "`threads`: it is not a number from 1 to 1024"),
+        ("threads = [1]", "`threads` is neither text nor a number"),
+        ("[device]\nname = \"cpu\"", "`device` is neither text nor a number"),
+        ("isa = \"neon\"", "`isa`: it is not portable, avx2 or avx512"),
+        ("fuel = -1", "`fuel`: it is not a whole number"),
+        ("timeout = \"never\"", "`timeout`: `never` is not a number of seconds"),
+        ("fuel = 1\nfuel = 2", "duplicate key"),
+        ("device = ", ""),
+    ];
+    for (text, reason) in cases {
+        fs::write(folder.join("vyre.toml"), text).expect("a file can be written");
+        for verb in ["config", "devices"] {
+            let output = vyre(&folder, &[], &[verb]);
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{text}: {stderr}");
+            assert!(stderr.starts_with(&format!("error[C035]: {reason}")), "{text}: {stderr}");
+            assert!(stderr.contains("vyre.toml:"), "{text}: {stderr}");
+        }
+        // The doctor says it, too, and goes on.
+        let output = vyre(&folder, &[], &["doctor"]);
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.code() == Some(4) && stdout.contains(reason), "{text}: {stdout}");
+    }
+    fs::write(folder.join("vyre.toml"), "").expect("a file can be written");
+    let wrong = [("VYRE_THREADS", "0"), ("VYRE_ISA", "mmx"), ("VYRE_FUEL", "lots"), ("VYRE_TIMEOUT", "-1")];
+    for variable in wrong {
+        let output = vyre(&folder, &[variable], &["config"]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.starts_with(&format!("error[C036]: {} is `{}`: ", variable.0, variable.1)), "{stderr}");
+    }
+}
