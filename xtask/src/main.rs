@@ -2,6 +2,7 @@
 //! to nothing before the real work starts.
 
 mod bench;
+mod docs;
 mod emulate;
 mod fuzz;
 mod mutants;
@@ -19,9 +20,10 @@ Usage: cargo xtask <command>
 
 Commands:
   test [--no-gpu]   Install what the tests need, and run everything that must pass: formatting, lints, tests,
-                    models of threads, mutants, documentation, tidy. --no-gpu leaves out the tests that need a Vulkan driver
+                    models of threads, mutants, examples, documentation, tidy. --no-gpu leaves out the tests that need a Vulkan driver
   mutants [NAME ...]
                     Plant bugs, all or those that are named, and print which test notices which
+  docs [--open]     Install mdBook, and make the book of it that is in docs/, as web pages in target/book
   tidy              Check the rules of the repository: crate dependencies, names, files, links
   fuzz TARGET [--seconds N]
                     Install cargo-fuzz, and look for inputs on which TARGET fails: wire, text or lower. It takes 300
@@ -79,6 +81,8 @@ fn main() -> ExitCode {
         },
         ["soak", ..] => soak::run(&args[1..]),
         ["mutants", ..] => mutants::run(&args[1..], true),
+        ["docs"] => docs::run(false),
+        ["docs", "--open"] => docs::run(true),
         ["tidy"] => tidy::run(),
         _ => {
             eprintln!("error: `cargo xtask {}` is not a task\n\n{USAGE}", args.join(" "));

@@ -34,6 +34,7 @@ const STEPS: &[(&str, Step)] = &[
         passes(model.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", root().join("target/loom")))
     }),
     ("mutants", |options| mutants::run(&[], options.gpu)),
+    ("examples", |_| examples()),
     ("doc", |_| passes(cargo("doc").args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
     ("tidy", |_| tidy::run()),
 ];
@@ -62,6 +63,27 @@ pub(crate) fn run(options: Options) -> bool {
         println!("not run: the tests of {GPU_CRATE}, because of --no-gpu");
     }
     outcomes.iter().all(|(_, passed, _)| *passed)
+}
+
+/// Runs the examples of the crate `vyre`, which check their results themselves, where they may leave files.
+fn examples() -> bool {
+    let folder = root().join("target/examples");
+    let listed = std::fs::create_dir_all(&folder).and_then(|()| std::fs::read_dir(root().join("crates/vyre/examples")));
+    let files = match listed {
+        Ok(entries) => entries.flatten().map(|entry| entry.path()),
+        Err(error) => {
+            eprintln!("error: cannot list the examples: {error}");
+            return false;
+        }
+    };
+    let names = files.filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned()));
+    // Each one, whatever becomes of the others.
+    names.fold(true, |passed, name| {
+        println!("{name}");
+        let mut example = cargo("run");
+        example.args(["--quiet", "--package", "vyre", "--example", &name]).current_dir(&folder).stdout(Stdio::null());
+        passes(&mut example) && passed
+    })
 }
 
 /// What the tests need from the system: a solver for the proofs, and for the GPU a Vulkan driver and a validator of SPIR-V.

@@ -140,6 +140,7 @@ fn read_files() -> Result<Vec<File>, String> {
 /// Every violation, in the order of the files.
 fn check(files: &[File]) -> Vec<Violation> {
     let mut violations = required_files(files);
+    violations.extend(chapters(files));
     for file in files {
         violations.extend(size(file));
         let Some(text) = file.text() else { continue };
@@ -293,13 +294,35 @@ fn markdown_links(path: &str, text: &str, files: &[File]) -> Vec<Violation> {
         .collect()
 }
 
-/// The targets of relative links in a Markdown text, without fragments, and their lines. Code is left out.
+/// Chapters of the book are in its table of contents, and what they show in Rust is tested: with the documentation of the crate `vyre`.
+fn chapters(files: &[File]) -> Vec<Violation> {
+    let text_of = |path: &str| files.iter().find(|file| file.path == path).and_then(File::text).unwrap_or_default();
+    let (contents, tested) = (text_of("docs/src/SUMMARY.md"), text_of("crates/vyre/src/lib.rs"));
+    let mut violations = Vec::new();
+    for file in files {
+        let Some(name) = file.path.strip_prefix("docs/src/").filter(|name| *name != "SUMMARY.md") else { continue };
+        if !contents.contains(&format!("({name})")) {
+            violations.push(Violation::new(&file.path, 1, "the chapter is not in SUMMARY.md"));
+        }
+        if file.text().is_some_and(|text| text.contains("```rust")) && !tested.contains(&format!("/{}\"", file.path)) {
+            let message = "the chapter shows Rust, but is not included in crates/vyre/src/lib.rs";
+            violations.push(Violation::new(&file.path, 1, message));
+        }
+    }
+    violations
+}
+
+/// The targets of relative links in a Markdown text, without fragments, and their lines. Code is left out, but not what mdBook
+/// includes in it.
 fn relative_links(markdown: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     let mut in_code = false;
     for (line, content) in numbered(markdown) {
         if content.trim_start().starts_with("```") {
             in_code = !in_code;
+        }
+        if let Some((included, _)) = content.strip_prefix("{{#include ").and_then(|rest| rest.split_once("}}")) {
+            links.push((line, included.to_owned()));
         }
         if in_code {
             continue;
@@ -450,6 +473,22 @@ vyre-none = []
         );
         reports(&[("a.md", "[x](docs/) [x](docs/b.txt)\n"), ("docs/b.txt", "")], &[]);
         reports(&[("a.md", "[x](doc)\n"), ("docs/b.txt", "")], &["a.md:1: `doc` is not a file of this repository"]);
+    }
+
+    #[test]
+    fn chapters_of_the_book() {
+        let contents = ("docs/src/SUMMARY.md", "[a](a.md)\n");
+        let tested = ("crates/vyre/src/lib.rs", "include_str!(\"../../../docs/src/a.md\")\n");
+        let chapter = "```rust\n{{#include ../../b.rs}}\n```\n";
+        reports(&[contents, tested, ("docs/src/a.md", chapter), ("b.rs", "")], &[]);
+        reports(
+            &[("docs/src/SUMMARY.md", ""), ("docs/src/a.md", chapter)],
+            &[
+                "docs/src/a.md:1: the chapter is not in SUMMARY.md",
+                "docs/src/a.md:1: the chapter shows Rust, but is not included in crates/vyre/src/lib.rs",
+                "docs/src/a.md:2: `../../b.rs` is not a file of this repository",
+            ],
+        );
     }
 
     #[test]

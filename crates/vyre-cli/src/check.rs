@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use vyre_foundation::diagnostics::{Diagnostics, FAULTS, FaultInfo};
-use vyre_foundation::ir::ops::{Form, Row, Signature, Slot, TABLE};
+use vyre_foundation::ir::ops::{Row, TABLE};
 use vyre_foundation::ir::{Program, Stats};
 use vyre_foundation::launch::bind;
 use vyre_foundation::optimizer::{Pass, Registry};
@@ -228,52 +228,7 @@ fn rule(fault: &FaultInfo) -> String {
 
 /// How an operation is written, the types it is for, and what it means.
 fn operation(row: &Row) -> String {
-    let (written, types) = form(row);
+    let (written, types) = row.written();
     let types = if types.is_empty() { types } else { format!("  ({types})") };
     format!("{written}{types}\n    {}\n", row.doc.trim())
-}
-
-fn form(row: &Row) -> (String, String) {
-    let name = row.name;
-    let (written, types) = match row.form {
-        Form::Plain(signature) => return plain(name, &signature),
-        Form::Convert { same_size: false } => ("value to TYPE -> TYPE", "any two types"),
-        Form::Convert { same_size: true } => ("value to TYPE -> TYPE", "two types of the same width"),
-        Form::PerAxis => return (format!("{name}.x -> u32"), "also .y and .z".into()),
-        Form::Load => ("m[u32] -> T, …", "T: the elements of m; 1 to 4 results"),
-        Form::Store => ("m[u32], T, …", "T: the elements of m; 1 to 4 values"),
-        Form::Length => ("m -> u32", ""),
-        Form::Atomic => ("m[u32], T -> T", "T: the elements of m, which is atomic"),
-        Form::CompareExchange => ("m[u32], T, T -> T, bool", "T: the elements of m, which is atomic"),
-        Form::Print => ("\"text with {}\", value, …", "any types"),
-        Form::If => ("bool -> TYPE, … { … } else { … }", ""),
-        Form::Switch => ("T -> TYPE, … { case 0 { … } default { … } }", "T: i32, u32"),
-        Form::Loop => ("(%name = value, …) -> TYPE, … { … }", ""),
-        Form::Region => ("\"operation\" -> TYPE, … { … }", ""),
-        Form::Exit => ("[value, …]", "what its target takes"),
-        Form::Trap => ("u32", ""),
-    };
-    (format!("{name} {written}"), types.into())
-}
-
-fn plain(name: &str, signature: &Signature) -> (String, String) {
-    let slots = |slots: &[Slot]| {
-        let names: Vec<&str> = slots
-            .iter()
-            .map(|slot| match slot {
-                Slot::T => "T",
-                Slot::Is(ty) => ty.name(),
-            })
-            .collect();
-        names.join(", ")
-    };
-    let mut written = name.to_owned();
-    if !signature.operands.is_empty() {
-        let _ = write!(written, " {}", slots(signature.operands));
-    }
-    if !signature.results.is_empty() {
-        let _ = write!(written, " -> {}", slots(signature.results));
-    }
-    let generic = signature.operands.iter().chain(signature.results).any(|slot| *slot == Slot::T);
-    (written, if generic { format!("T: {}", signature.class) } else { String::new() })
 }

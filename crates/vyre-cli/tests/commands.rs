@@ -1,4 +1,4 @@
-//! Calls of the command with all that they print, in `cmd/*.trycmd`. `TRYCMD=overwrite` accepts what comes out.
+//! Calls of the command with all that they print, in `cmd/*.trycmd` and in the book. `TRYCMD=overwrite` accepts what comes out.
 
 use std::path::Path;
 
@@ -15,5 +15,6 @@ fn commands() {
         .env("TMPDIR", env!("CARGO_TARGET_TMPDIR"))
         // Nor on what was run before.
         .env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/commands"))
-        .case(crate_folder.join("tests/cmd/*.trycmd"));
+        .case(crate_folder.join("tests/cmd/*.trycmd"))
+        .case("docs/src/*.md");
 }

@@ -269,3 +269,24 @@ pub mod __private {
         value
     }
 }
+
+/// The chapters of the book that show Rust, which is tested with the documentation of this crate.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../../docs/src/quick_start.md")]
+    mod quick_start {}
+    #[doc = include_str!("../../../docs/src/kernels.md")]
+    mod kernels {}
+    #[doc = include_str!("../../../docs/src/semantics.md")]
+    mod semantics {}
+    #[doc = include_str!("../../../docs/src/devices.md")]
+    mod devices {}
+    #[doc = include_str!("../../../docs/src/pipelines.md")]
+    mod pipelines {}
+    #[doc = include_str!("../../../docs/src/megakernel.md")]
+    mod megakernel {}
+    #[doc = include_str!("../../../docs/src/graphs.md")]
+    mod graphs {}
+    #[doc = include_str!("../../../docs/src/extending.md")]
+    mod extending {}
+}

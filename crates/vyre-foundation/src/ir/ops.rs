@@ -82,6 +82,14 @@ pub enum Slot {
 }
 
 impl Slot {
+    /// `T`, or the type.
+    fn name(self) -> &'static str {
+        match self {
+            T => "T",
+            Is(ty) => ty.name(),
+        }
+    }
+
     /// The type of this position where the operation is used for a type.
     pub fn of(self, class: Type) -> Type {
         match self {
@@ -251,6 +259,36 @@ impl Row {
     /// The operation of this row, if the payload is of the kind it takes.
     pub fn op(&self, payload: Payload<'_>) -> Option<Op> {
         (self.make)(payload)
+    }
+
+    /// How the operation is written, and what is to be said about its types, if anything: `add T, T -> T` and `T: i32, …`.
+    pub fn written(&self) -> (String, String) {
+        let (written, types) = match self.form {
+            Form::Plain(Signature { class, operands, results }) => {
+                let names = |slots: &[Slot]| slots.iter().map(|slot| slot.name()).collect::<Vec<_>>().join(", ");
+                let given = if operands.is_empty() { String::new() } else { format!(" {}", names(operands)) };
+                let gives = if results.is_empty() { String::new() } else { format!(" -> {}", names(results)) };
+                let generic = operands.iter().chain(results).any(|slot| *slot == T);
+                let types = if generic { format!("T: {class}") } else { String::new() };
+                return (format!("{}{given}{gives}", self.name), types);
+            }
+            Form::Convert { same_size: false } => (" value to TYPE -> TYPE", "any two types"),
+            Form::Convert { same_size: true } => (" value to TYPE -> TYPE", "two types of the same width"),
+            Form::PerAxis => (".x -> u32", "also .y and .z"),
+            Form::Load => (" m[u32] -> T, …", "T: the elements of m; 1 to 4 results"),
+            Form::Store => (" m[u32], T, …", "T: the elements of m; 1 to 4 values"),
+            Form::Length => (" m -> u32", ""),
+            Form::Atomic => (" m[u32], T -> T", "T: the elements of m, which is atomic"),
+            Form::CompareExchange => (" m[u32], T, T -> T, bool", "T: the elements of m, which is atomic"),
+            Form::Print => (" \"text with {}\", value, …", "any types"),
+            Form::If => (" bool -> TYPE, … { … } else { … }", ""),
+            Form::Switch => (" T -> TYPE, … { case 0 { … } default { … } }", "T: i32, u32"),
+            Form::Loop => (" (%name = value, …) -> TYPE, … { … }", ""),
+            Form::Region => (" \"operation\" -> TYPE, … { … }", ""),
+            Form::Exit => (" [value, …]", "what its target takes"),
+            Form::Trap => (" u32", ""),
+        };
+        (format!("{}{written}", self.name), types.into())
     }
 
     /// The types that an operation on values can be used with: what `T` stands for, those of the operands, and that of the first

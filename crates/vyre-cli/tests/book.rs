@@ -1,0 +1,176 @@
+//! The book. rustdoc tests what its chapters show in Rust, and `commands.rs` what they show of the command; here is the rest.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use vyre_foundation::ir::ops::{Exactness, Form, Kind, Row, Signature, Slot, TABLE};
+use vyre_foundation::ir::{Literal, Type};
+use vyre_foundation::{text, validate};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A part of a chapter between fences.
+struct Block {
+    /// The chapter and the line.
+    place: String,
+    language: String,
+    text: String,
+}
+
+fn blocks() -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    for entry in fs::read_dir(root().join("docs/src")).expect("the book has chapters") {
+        let path = entry.expect("a folder that can be listed").path();
+        let mut inside = false;
+        for (line, text) in fs::read_to_string(&path).expect("a chapter is text").lines().enumerate() {
+            if let Some(language) = text.strip_prefix("```") {
+                inside = !inside;
+                if inside {
+                    let place = format!("{}:{}", path.display(), line + 1);
+                    blocks.push(Block { place, language: language.into(), text: String::new() });
+                }
+            } else if let Some(block) = blocks.last_mut().filter(|_| inside) {
+                block.text += &format!("{text}\n");
+            }
+        }
+        assert!(!inside, "{}: a block does not end", path.display());
+    }
+    blocks
+}
+
+/// A program without comments, and without lines that are empty or tell what comes out.
+fn bare(program: &str) -> String {
+    let lines = program.lines().map(|line| line.split("//").next().unwrap_or(line).trim_end());
+    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn blocks_are_tested() {
+    for Block { place, language, text } in blocks() {
+        let included = text.trim().strip_prefix("{{#include ../../").and_then(|text| text.strip_suffix("}}"));
+        match language.as_str() {
+            // A diagram; and what is tested elsewhere.
+            "text" | "rust" | "console" => {}
+            // A file that is compiled as what it is.
+            "rs" => assert!(included.is_some_and(|file| root().join(file).is_file()), "{place}: no file"),
+            "vyre" => {
+                let text = included.map_or(text.clone(), |file| fs::read_to_string(root().join(file)).expect(&place));
+                let module = text::parse(&text).unwrap_or_else(|error| panic!("{place}: {error}"));
+                assert_eq!(bare(&text), bare(&text::print(&module)), "{place}: is printed otherwise");
+                validate::module(module).unwrap_or_else(|error| panic!("{place}: {error}"));
+            }
+            // What they name is there.
+            "sh" => {
+                for command in text.lines() {
+                    let words: Vec<&str> = command.split(' ').collect();
+                    assert_eq!(words[0], "cargo", "{place}: {command}");
+                    for pair in words.windows(2) {
+                        let example = root().join(format!("crates/vyre/examples/{}.rs", pair[1]));
+                        assert!(pair[0] != "--example" || example.is_file(), "{place}: no example `{}`", pair[1]);
+                        let is_file = pair[1].contains('/') && !pair[1].contains('=');
+                        assert!(!is_file || root().join(pair[1]).exists(), "{place}: no file `{}`", pair[1]);
+                    }
+                }
+            }
+            _ => panic!("{place}: blocks of `{language}` are not tested"),
+        }
+    }
+}
+
+/// The groups of the list of operations.
+const GROUPS: [(&str, fn(&Row) -> bool); 8] = [
+    ("Functions of their operands", |row| row.kind == Kind::Pure && row.exactness != Exactness::Composed),
+    ("The math library", |row| row.exactness == Exactness::Composed),
+    ("What differs between invocations", |row| row.kind == Kind::PerInvocation),
+    ("What all invocations of a workgroup see alike", |row| row.kind == Kind::PerGroup),
+    ("Memory", |row| matches!(row.kind, Kind::Access | Kind::Atomic)),
+    ("What invocations do together", |row| row.kind == Kind::Collective),
+    ("Control flow", |row| row.kind == Kind::Control),
+    ("What only the report shows", |row| row.kind == Kind::Effect),
+];
+
+const INTRODUCTION: &str = "\
+# Operations
+
+This chapter is made from the op table, `crates/vyre-foundation/src/ir/ops.rs`, by which programs are parsed, printed, validated and
+evaluated. `vyre check --explain ops` prints the same.
+
+*Floats* says how far results may be off on devices without exact floats, in units in the last place. Where nothing stands there, the
+bits are the same everywhere. On the oracle, on the device `cpu` and on GPUs whose floats are found to be exact, they are the same in all
+rows; only sums and products over a subgroup, *any order*, are added up in an order of the GPU's own there, too.
+";
+
+fn operations() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    for (title, belongs) in GROUPS {
+        let _ = write!(page, "\n## {title}\n\n| operation | types | meaning | floats |\n|---|---|---|---|\n");
+        for row in TABLE.iter().filter(|row| belongs(row)) {
+            let (written, types) = row.written();
+            let floats = match row.exactness {
+                Exactness::Exact => String::new(),
+                Exactness::Rounded { ulp } => format!("{ulp} ULP"),
+                Exactness::Ordered => "any order".into(),
+                Exactness::Composed => "no bound".into(),
+            };
+            let _ = writeln!(page, "| `{written}` | {types} | {} | {floats} |", row.doc.trim());
+        }
+    }
+    page += "\n## Corner cases\n\nWhat the evaluators of the table give for operands that are worth a look.\n";
+    let integers = [[7, 2], [-7, 2], [7, 0], [i32::MIN, -1], [i32::MAX, 1]];
+    corner_cases(&mut page, "Two i32", &integers.map(|pair| pair.map(Literal::from)));
+    let shifts = [(-8i32, 1u32), (1, 31), (1, 32), (-1, 33)];
+    corner_cases(&mut page, "An i32 and a count", &shifts.map(|(a, count)| [a.into(), count.into()]));
+    let floats = [[1.0, 0.0], [0.0, 0.0], [0.0, -0.0], [1.0, f32::NAN], [f32::INFINITY, f32::INFINITY]];
+    corner_cases(&mut page, "Two f32", &floats.map(|pair| pair.map(Literal::from)));
+    let floats = [2.5f32, -0.5, -0.0, f32::MAX, f32::INFINITY, f32::NAN];
+    corner_cases(&mut page, "One f32", &floats.map(|float| [float.into()]));
+
+    let targets = [Type::I32, Type::U32, Type::F16, Type::Bool];
+    let head = targets.map(|ty| format!("to {ty} |")).join(" ");
+    let _ = write!(page, "\n| `cast` | {head}\n|---|{}\n", "---|".repeat(targets.len()));
+    for float in [1.9f32, -1.9, 3e9, 1e-9, f32::NEG_INFINITY, f32::NAN] {
+        let from = Literal::from(float);
+        let cast = |ty| {
+            let evaluate =
+                Row::named("cast").and_then(|row| row.evaluator(from.ty, ty)).expect("all types can be cast");
+            format!("{} |", Literal { ty, bits: evaluate(&[from.bits]) }.plain())
+        };
+        let _ = writeln!(page, "| {} | {}", from.plain(), targets.map(cast).join(" "));
+    }
+    page
+}
+
+/// A table of the operations that take such operands: a column for each of them.
+fn corner_cases<const N: usize>(page: &mut String, title: &str, columns: &[[Literal; N]]) {
+    let plain = |literals: &[Literal]| literals.iter().map(|literal| literal.plain()).collect::<Vec<_>>().join(", ");
+    let head: Vec<String> = columns.iter().map(|operands| plain(operands)).collect();
+    let _ = write!(page, "\n| {title} | {} |\n|---|{}\n", head.join(" | "), "---|".repeat(columns.len()));
+    let types = columns[0].map(|literal| literal.ty);
+    for row in TABLE {
+        let Form::Plain(Signature { class, operands, results }) = row.form else { continue };
+        let takes = operands.contains(&Slot::T) && operands.iter().map(|slot| slot.of(types[0])).eq(types);
+        let Some(evaluate) = row.evaluator(types[0], types[0]).filter(|_| takes && class.contains(types[0])) else {
+            continue;
+        };
+        let _ = write!(page, "| `{}` |", row.name);
+        for operands in columns {
+            let ty = results[0].of(types[0]);
+            let bits = evaluate(&operands.map(|operand| operand.bits));
+            let _ = write!(page, " {} |", Literal { ty, bits }.plain());
+        }
+        page.push('\n');
+    }
+}
+
+#[test]
+fn the_list_of_operations_is_that_of_the_table() {
+    let (path, made) = (root().join("docs/src/operations.md"), operations());
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
+        fs::write(&path, &made).expect("the chapter can be written");
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == made, "docs/src/operations.md is not what the op table says (UPDATE=1 rewrites it)");
+}

@@ -1,0 +1,33 @@
+//! The ten nodes of a graph that are most important, by PageRank: of a file (Matrix Market, or lines `SOURCE TARGET`), or else of a random
+//! graph.
+
+use std::path::Path;
+
+use vyre::frontier::{Config, Engine, Needs};
+use vyre::graph::{self, Edges, Family, Graph};
+use vyre::{Device, Error};
+
+/// Ranks are good enough when they change by no more than this, all together.
+const TOLERANCE: f64 = 1e-4;
+
+fn main() -> Result<(), Error> {
+    let graph = match std::env::args_os().nth(1) {
+        Some(file) => Graph::read(Path::new(&file))?,
+        None => Graph::new(&Edges::generate(Family::Kronecker, 16, 16, 1)?)?,
+    };
+    println!("{} nodes, {} edges", graph.nodes(), graph.edges());
+
+    let device = Device::auto()?;
+    let engine = Engine::new(device.driver(), &graph, Config::default(), Needs { node_bytes: 20, edge_bytes: 0 })?;
+    let found = graph::pagerank(&engine, TOLERANCE, 100)?;
+    found.verify(&graph, TOLERANCE)?;
+    println!("{} iterations, the last of which changed ranks by {:.1e}", found.iterations, found.change);
+
+    let mut nodes: Vec<u32> = (0..graph.nodes()).collect();
+    nodes.sort_by(|a, b| found.ranks[*b as usize].total_cmp(&found.ranks[*a as usize]));
+    println!("    node      rank   edges in");
+    for node in nodes.into_iter().take(10) {
+        println!("{node:>8}  {:.6} {:>10}", found.ranks[node as usize], graph.incoming().of(node).len());
+    }
+    Ok(())
+}

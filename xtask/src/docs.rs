@@ -1,0 +1,33 @@
+//! `cargo xtask docs`: the book, as web pages. What it shows is tested by `cargo xtask test`, without mdBook.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::root;
+use crate::test::{cargo, passes, quiet};
+
+/// Builds the book, and says whether that worked. With `open`, a browser shows it.
+pub(crate) fn run(open: bool) -> bool {
+    let Some(mdbook) = installed() else {
+        eprintln!("error: the book needs mdBook, and `cargo install --locked mdbook` did not give it");
+        return false;
+    };
+    let built = passes(Command::new(mdbook).current_dir(root()).args(["build", "docs"]).args(open.then_some("--open")));
+    if built {
+        println!("the book is target/book/index.html");
+    }
+    built
+}
+
+/// The mdBook of this machine, or one of our own.
+fn installed() -> Option<PathBuf> {
+    let folder = root().join("target/tools");
+    let own = folder.join("bin").join(format!("mdbook{}", std::env::consts::EXE_SUFFIX));
+    let works = |path: &PathBuf| quiet(Command::new(path).arg("--version"));
+    if let Some(found) = [PathBuf::from("mdbook"), own.clone()].into_iter().find(works) {
+        return Some(found);
+    }
+    println!("installing mdBook into target/tools");
+    passes(cargo("install").args(["--locked", "mdbook", "--root"]).arg(folder));
+    Some(own).filter(works)
+}
