@@ -1,10 +1,13 @@
 //! How often values occur.
 
-use super::reduce::{LANES, bounds, chunks, grid};
+use super::reduce::{LANES, bounds, grid};
 use super::{built, length};
 use crate::build::Single;
 use crate::device::Batch;
 use crate::{Buffer, Device, Element, Error};
+
+/// Elements of a workgroup: enough to make up for the bins that it has to itself.
+const CHUNK: u32 = 1 << 17;
 
 /// `bins[v]` is how often `v` occurs; values without a bin are not counted. They are u8, u16 or u32.
 ///
@@ -28,7 +31,7 @@ pub fn histogram<T>(device: &Device, x: &Buffer<T>, bins: &mut Buffer<u32>) -> R
 where
     T: Element + Single<Value = u32> + 'static,
 {
-    let groups = chunks(length("x", x)?);
+    let groups = length("x", x)?.div_ceil(CHUNK as usize);
     let mut batch = Batch::new(device);
     batch.clear(bins)?;
     // Bytes need no more, and are always inside.
@@ -48,7 +51,7 @@ fn counted<'a, T: Element + Single<Value = u32> + 'static, const OWN: u32>() -> 
     built("histogram", [LANES, 1, 1], |k| {
         let (x, bins) = (k.read::<T>("x"), k.atomic::<u32>("bins"));
         let lane = k.local_index();
-        let [start, end] = bounds(k.group_index(), x.len());
+        let [start, end] = bounds(k.group_index(), CHUNK, x.len());
         let own = (OWN > 0).then(|| k.workgroup_atomic::<u32>("own", OWN));
         if let Some(own) = own {
             k.for_range_step(lane, OWN, LANES, |bin| own.store(bin, 0));

@@ -171,10 +171,21 @@ pub fn spmv<T: Number + 'static>(
         let (values, x, y) = (k.read::<T>("values"), k.read::<T>("x"), k.write::<T>("y"));
         let row = k.global_index();
         k.if_(row.lt(y.len()), || {
-            let sum = k.unset::<T>();
-            k.for_range(starts.load(row), starts.load(row + 1), |i| {
-                sum.set(T::multiply_add(values.load(i), x.load(columns.load(i)), sum.get()));
-            });
+            let (sum, end) = (k.unset::<T>(), starts.load(row + 1));
+            if size_of::<T>() == 4 {
+                // One access for four neighbours of each row is better than four.
+                k.for_range_step(starts.load(row), end, 4, |i| {
+                    let (values, columns) = (values.load_wide::<4>(i), columns.load_wide::<4>(i));
+                    for (step, (value, column)) in (0..).zip(values.into_iter().zip(columns)) {
+                        let next = T::multiply_add(value, x.load(column), sum.get());
+                        sum.set((i + step).lt(end).select(next, sum.get()));
+                    }
+                });
+            } else {
+                k.for_range(starts.load(row), end, |i| {
+                    sum.set(T::multiply_add(values.load(i), x.load(columns.load(i)), sum.get()));
+                });
+            }
             y.store(row, sum.get());
         });
     });

@@ -20,9 +20,9 @@
 //! | | | work | memory besides the arguments |
 //! |---|---|---|---|
 //! | [`map`] [`zip`] [`fill`] [`copy`] [`gather`] [`scatter`] | element by element | n | none |
-//! | [`reduce`] [`sum`] [`min`] [`max`] | one value of all | n | n ÷ 32 768 |
-//! | [`inclusive_scan`] [`exclusive_scan`] | one value of all up to each | n | n ÷ 32 768 |
-//! | [`compact`] | those that meet a condition | n | n ÷ 16 384 |
+//! | [`reduce`] [`sum`] [`min`] [`max`] | one value of all | n | n ÷ 65 536 |
+//! | [`inclusive_scan`] [`exclusive_scan`] | one value of all up to each | n | n ÷ 65 536 |
+//! | [`compact`] | those that meet a condition | n | n ÷ 32 768 |
 //! | [`histogram`] | how often each value occurs | n | none |
 //! | [`sort`] [`sort_by_key`] [`argsort`] [`top_k`] | by 8 bits at a time | n × bytes of a key | n, 2 n, 3 n, 4 n |
 //! | [`transpose`] [`matmul`] [`spmv`] | matrices | m n, m n k, nonzeros | none |

@@ -15,16 +15,15 @@ use crate::{Buffer, Device, Error, Number};
 pub(super) const LANES: u32 = 64;
 
 /// Elements of a workgroup: few enough for the second cache, enough to make up for the tree.
-pub(super) const CHUNK: u32 = 1 << 15;
+pub(super) const CHUNK: u32 = 1 << 16;
 
 /// `op` of all elements, in some order; `identity` if there are none.
 ///
 /// `op` is associative and commutative, or nearly so, as sums of floats are, and `op(identity, v)` is `v`. Which element meets
-/// which depends on the length alone. Element i belongs to chunk i ÷ 32 768 and lane i mod 64: each lane starts with the
+/// which depends on the length alone. Element i belongs to chunk i ÷ 65 536 and lane i mod 64: each lane starts with the
 /// identity and takes its elements in their order, then lane l takes what l + 32 has, then l + 16, and so on; and the same with what chunks have.
 ///
-/// Work n, n ÷ 32 768 elements of memory, in one launch for up to 32 768 elements, two for up to 2³⁰. Every element is read
-/// once.
+/// Work n, n ÷ 65 536 elements of memory, in one launch for up to 65 536 elements and two for more. Every element is read once.
 ///
 /// # Errors
 /// A launch fails.
@@ -82,10 +81,10 @@ pub(super) fn grid(chunks: usize) -> usize {
     chunks * LANES as usize
 }
 
-/// Where a chunk begins and ends.
-pub(super) fn bounds<'k>(chunk: Val<'k, u32>, length: Val<'k, u32>) -> [Val<'k, u32>; 2] {
-    let start = chunk * CHUNK;
-    [start, (start + CHUNK).min(length)]
+/// Where a chunk of so many elements begins and ends.
+pub(super) fn bounds<'k>(chunk: Val<'k, u32>, size: u32, length: Val<'k, u32>) -> [Val<'k, u32>; 2] {
+    let start = chunk * size;
+    [start, (start + size).min(length)]
 }
 
 /// Reduces some chunks, to one total each.
@@ -106,7 +105,7 @@ where
         let (x, totals) = (k.read::<T>("x"), k.write::<T>("totals"));
         let tree = k.workgroup::<T>("tree", LANES);
         let (lane, chunk) = (k.local_index(), first.load() + k.group_index());
-        let [start, end] = bounds(chunk, x.len());
+        let [start, end] = bounds(chunk, CHUNK, x.len());
         let own = k.var(identity.load());
         k.for_range_step(start + lane, end, LANES, |i| own.set(op(own.get(), x.load(i))));
         tree.store(lane, own.get());

@@ -10,15 +10,12 @@ use crate::build::{Kernel, Object, ReadWrite, Single, Stored, Val};
 use crate::device::Batch;
 use crate::{Buffer, Device, Element, Error, Number};
 
-/// Elements of a workgroup that are scanned at a time: four neighbours for each lane.
-const TILE: u32 = 4 * LANES;
-
 /// `y[i]` is `op` of `x[0]` to `x[i]`.
 ///
 /// `op` is associative and commutative, or nearly so, as sums of floats are, and `op(identity, v)` is `v`. In which order it is applied
 /// depends on the length alone.
 ///
-/// Work n, n ÷ 32 768 elements of memory, in a few launches for each million of elements. Every element is read twice, the
+/// Work n, n ÷ 65 536 elements of memory, in two launches for each half a million of elements. Every element is read twice, the
 /// second time most likely from a cache.
 ///
 /// # Errors
@@ -50,7 +47,7 @@ where
 /// Puts the elements that meet a condition next to each other, in their order, at the beginning of `y`, and gives how many there
 /// are. The rest of `y` stays as it is; elements for which it is too short are left out.
 ///
-/// Work n, n ÷ 16 384 words of memory, in four launches for up to 2³⁰ elements. Every element is read twice.
+/// Work n, n ÷ 32 768 words of memory, in four launches for up to 2³¹ elements. Every element is read twice.
 ///
 /// ```
 /// # use vyre::{Device, kernels};
@@ -80,7 +77,7 @@ where
 
     let count = built("count", [LANES, 1, 1], move |k| {
         let (x, counts) = (k.read::<T>("x"), k.atomic::<u32>("counts"));
-        let [start, end] = bounds(k.group_index(), x.len());
+        let [start, end] = bounds(k.group_index(), CHUNK, x.len());
         let own = k.var(0u32);
         k.for_range_step(start + k.local_index(), end, LANES, |i| {
             own.set(own.get() + condition(x.load(i)).select(1u32, 0u32));
@@ -93,7 +90,7 @@ where
     let pack = built("pack", [LANES, 1, 1], move |k| {
         let (x, ends, y) = (k.read::<T>("x"), k.read::<u32>("ends"), k.write::<T>("y"));
         let (group, lane) = (k.group_index(), k.local_index());
-        let [start, end] = bounds(group, x.len());
+        let [start, end] = bounds(group, CHUNK, x.len());
         let mut steps = Steps::new(k, k.lit(0u32));
         let next = k.var(group.gt(0).select(ends.load(group - 1), 0u32));
         k.for_range_step(start, end, LANES, |tile| {
@@ -181,30 +178,43 @@ where
             let (totals, carries, y) = (k.read::<T>("totals"), k.read_write::<T>("carries"), k.write::<T>("y"));
             let (first, part, identity) = (first.load(), part.load(), identity.load());
             let (lane, chunk) = (k.local_index(), first + k.group_index());
-            let [start, end] = bounds(chunk, x.len());
+            let [start, end] = bounds(chunk, CHUNK, x.len());
             let before = k.var(part.gt(0).select(carries.load(part), identity));
             k.for_range(first, chunk, |earlier| before.set(op(before.get(), totals.load(earlier))));
             // The last of these workgroups hands on what all of them make.
             let is_last = lane.eq(0) & (k.group_index() + 1).eq(k.group_count(crate::ir::Axis::X));
             k.if_(is_last, || carries.store(part + 1, op(before.get(), totals.load(chunk))));
 
+            // A lane takes some neighbours, so that the steps between lanes are needed once for all of them.
+            let wide = if size_of::<T>() == 4 { 4 } else { 1 };
+            let staged = k.workgroup::<T>("staged", LANES * wide);
             let mut steps = Steps::new(k, identity);
-            k.for_range_step(start, end, TILE, |tile| {
-                let at = tile + lane * 4;
+            k.for_range_step(start, end, LANES * wide, |tile| {
+                let at = tile + lane * wide;
                 // What is beyond the end is not stored.
-                let [e0, e1, e2, e3] = x.load_wide(at);
-                let s1 = op(e0, e1);
-                let s2 = op(s1, e2);
-                steps.run(op(s2, e3), &op);
+                let mut sums = if wide == 4 { x.load_wide::<4>(at).to_vec() } else { vec![x.load(at)] };
+                for i in 1..sums.len() {
+                    sums[i] = op(sums[i - 1], sums[i]);
+                }
+                steps.run(sums[sums.len() - 1], &op);
                 let before_own = op(before.get(), steps.before(lane));
-                let up_to = [e0, s1, s2].map(|sum| op(before_own, sum));
-                let [r0, r1, r2] = up_to;
-                if INCLUSIVE {
-                    y.store_wide(at, [r0, r1, r2, op(r2, e3)]);
-                } else {
-                    y.store_wide(at, [before_own, r0, r1, r2]);
+                let mut results: Vec<_> = sums.iter().map(|&sum| op(before_own, sum)).collect();
+                if !INCLUSIVE {
+                    results.rotate_right(1);
+                    results[0] = before_own;
                 }
                 before.set(op(before.get(), steps.all()));
+                match results.as_slice() {
+                    &[r0, r1, r2, r3] => {
+                        // Neighbours store neighbours, which may go past the caches.
+                        staged.store_wide(lane * 4, [r0, r1, r2, r3]);
+                        k.workgroup_barrier();
+                        for first in (0..LANES * wide).step_by(LANES as usize) {
+                            y.store(tile + first + lane, staged.load(lane + first));
+                        }
+                    }
+                    results => y.store(at, results[0]),
+                }
             });
         });
         let launch = launch.__scalar("first", first).__scalar("part", part).__scalar("identity", identity);
@@ -215,4 +225,4 @@ where
 }
 
 /// Chunks that go through both steps together: what they read stays in a cache.
-const AT_A_TIME: usize = (1 << 20) / CHUNK as usize;
+const AT_A_TIME: usize = (1 << 19) / CHUNK as usize;

@@ -44,14 +44,14 @@ keys! {
 }
 
 /// Keys of a block.
-const BLOCK: u32 = 4096;
+const BLOCK: u32 = 16384;
 /// Keys of a lane that moves them.
-const RUN: u32 = 256;
+const RUN: u32 = 1024;
 const DIGITS: u32 = 256;
 
 /// Sorts, from the least to the greatest.
 ///
-/// Work n for each byte of a key, in four launches for each of them; memory for n keys and n ÷ 16 words. The result has the same bits
+/// Work n for each byte of a key, in four launches for each of them; memory for n keys and n ÷ 32 words. The result has the same bits
 /// everywhere.
 ///
 /// ```
