@@ -29,7 +29,8 @@ impl Browser {
             Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
         };
         let found = named.into_iter().chain(names).find(works);
-        let found = found.expect("pages are tested in Chromium: install it (apt-get install chromium), or set CHROMIUM");
+        let found =
+            found.expect("pages are tested in Chromium: install it (apt-get install chromium), or set CHROMIUM");
         // The browser reads commands from file 3 and answers in file 4.
         let mut shell = Command::new("sh");
         shell.args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null", "sh"]).arg(found);

@@ -46,7 +46,10 @@ fn traced(folder: &Path, arguments: &[&str], code: i32) -> [Vec<String>; 2] {
             while open.last().is_some_and(|end| *end <= from + 1e-3) {
                 open.pop();
             }
-            assert!(open.last().is_none_or(|end| until <= end + 1e-3), "on track {pid} {tid}, {from} to {until}: {open:?}");
+            assert!(
+                open.last().is_none_or(|end| until <= end + 1e-3),
+                "on track {pid} {tid}, {from} to {until}: {open:?}"
+            );
             assert!(pid == 1 || open.is_empty(), "a worker does one thing at a time");
             open.push(until);
         }
@@ -76,7 +79,7 @@ fn phases_and_the_work_of_devices_are_traced() {
     has(&device, &["affine_square", "mean"]);
 
     let [host, device] = traced(&folder, &["graph", "bfs", "kron:12", "--source", "9", "--no-cache"], 0);
-    has(&host, &["step SparseFrontier", "submit", "wait"]);
+    has(&host, &["open cpu", "generate edges", "build graph", "step SparseFrontier", "submit", "wait"]);
     has(&device, &["bfs_sparse"]);
 
     let [host, device] = traced(&folder, &["megakernel", "demo", "--items", "5000"], 0);
