@@ -86,12 +86,18 @@ fn examples() -> bool {
     })
 }
 
-/// What the tests need from the system: a solver for the proofs, and for the GPU a Vulkan driver and a validator of SPIR-V.
+/// What the tests need from the system: a solver for the proofs, a browser for pages, and for the GPU a Vulkan driver and a validator of
+/// SPIR-V.
 fn packages(options: Options) -> bool {
     let missing = || -> Vec<&str> {
         let mut missing = Vec::new();
         if !quiet(Command::new("z3").arg("--version")) {
             missing.push("z3");
+        }
+        let named = std::env::var_os("CHROMIUM").into_iter();
+        let mut browsers = named.chain(["chromium", "chromium-browser", "google-chrome"].map(Into::into));
+        if !browsers.any(|browser| quiet(Command::new(browser).arg("--version"))) {
+            missing.push("chromium");
         }
         if !options.gpu {
             return missing;
@@ -118,16 +124,17 @@ fn packages(options: Options) -> bool {
     if quiet(Command::new("apt-get").arg("--version")) {
         let environment = ("DEBIAN_FRONTEND", "noninteractive");
         passes(Command::new("apt-get").arg("update").env(environment.0, environment.1));
-        passes(Command::new("apt-get").args(["install", "-y"]).args(&needed).env(environment.0, environment.1));
+        let install = ["install", "-y", "--no-install-recommends"];
+        passes(Command::new("apt-get").args(install).args(&needed).env(environment.0, environment.1));
     }
     let still = missing();
     if !still.is_empty() {
         eprintln!(
-            "error: the proofs of the rewrite rules need z3; the GPU tests need a Vulkan driver (Mesa's software driver\n\
-             will do) and spirv-val.\n\
+            "error: the proofs of the rewrite rules need z3; the tests of pages need Chromium; the GPU tests need a Vulkan\n\
+             driver (Mesa's software driver will do) and spirv-val.\n\
              Debian, Ubuntu: sudo apt-get install {0}\n\
              Fedora: sudo dnf install {0}\n\
-             elsewhere: Z3, the driver of your GPU, and the SPIRV-Tools of the Vulkan SDK\n\
+             elsewhere: Z3, Chromium or Chrome (CHROMIUM names it), the driver of your GPU, and the SPIRV-Tools of the Vulkan SDK\n\
              The GPU tests can be left out with `cargo xtask test --no-gpu`",
             still.join(" ")
         );

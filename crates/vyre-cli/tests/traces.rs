@@ -79,7 +79,7 @@ fn phases_and_the_work_of_devices_are_traced() {
     has(&device, &["affine_square", "mean"]);
 
     let [host, device] = traced(&folder, &["graph", "bfs", "kron:12", "--source", "9", "--no-cache"], 0);
-    has(&host, &["step SparseFrontier", "submit", "wait"]);
+    has(&host, &["open cpu", "generate edges", "build graph", "step SparseFrontier", "submit", "wait"]);
     has(&device, &["bfs_sparse"]);
 
     let [host, device] = traced(&folder, &["megakernel", "demo", "--items", "5000"], 0);

@@ -271,6 +271,7 @@ impl Device {
     /// # Errors
     /// There is none, or it cannot be used.
     pub fn open(backend: &dyn backend::Backend) -> Result<Device, Error> {
+        let _span = tracing::info_span!("open", backend = backend.name()).entered();
         let device = backend.open()?;
         let core = Core {
             fingerprint: device.capabilities().fingerprint(backend.name()),

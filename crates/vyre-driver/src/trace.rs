@@ -1,7 +1,7 @@
 //! What devices do, for whoever listens to [`tracing`].
 //!
-//! Phases of the host are spans: parse, validate, optimize and each pass, compile, lower, plan, submit, wait, upload and download. When
-//! nobody listens, each costs a look at one atomic. What a device did is known when it is done; so it is told then, by an event of the
+//! Phases of the host are spans: open, parse, validate, optimize and each pass, compile, lower, plan, submit, wait, upload and download.
+//! When nobody listens, each costs a look at one atomic. What a device did is known when it is done; so it is told then, by an event of the
 //! target [`DEVICE`] for each worker of each dispatch: `op`, `worker`, how long ago it began (`ago_ns`) and what it took (`time_ns`).
 
 use std::time::{Duration, Instant};

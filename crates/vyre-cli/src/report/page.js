@@ -494,7 +494,8 @@ function launch_graph(pipeline, launches) {
         const dispatches = launch.dispatches.map((at) => pipeline.dispatches.find((dispatch) => dispatch.dispatch === at));
         const column = 2 * launch.group + 1;
         const name = dispatches.map((dispatch) => dispatch.program).join(" + ");
-        const lines = launch.dropped.map((buffer) => `${buffer} is never written`);
+        const lines = [`dispatch${launch.dispatches.length > 1 ? "es" : ""} ${launch.dispatches.join(", ")}`,
+            ...launch.dropped.map((buffer) => `without ${buffer}`)];
         place(column, { id: index, kind: "launch", name, lines });
         for (const dispatch of dispatches) {
             for (const name of dispatch.writes.filter((name) => !dropped.has(name))) {

@@ -55,6 +55,7 @@ impl Cache {
     /// # Errors
     /// Those of `build`.
     pub fn graph(&self, origin: &str, build: impl FnOnce() -> Result<Graph, Error>) -> Result<(Graph, Found), Error> {
+        let _span = tracing::info_span!("cached graph").entered();
         let key = key(origin);
         let file = self.folder.join(key.to_hex().as_str()).with_extension(EXTENSION);
         let mapped = File::open(&file).and_then(|file| Map::new(&file)).ok();

@@ -22,6 +22,7 @@ impl Edges {
     /// # Errors
     /// There are more edges than can be counted.
     pub fn generate(family: Family, scale: u32, factor: u32, seed: u64) -> Result<Edges, Error> {
+        let _span = tracing::info_span!("generate edges", scale).entered();
         let too_large = Error::Overflow { field: "edges of the graph" };
         let count = 1u64.checked_shl(scale).and_then(|nodes| nodes.checked_mul(factor.into()));
         let count = count.filter(|count| scale < 31 && *count < 1 << 31).ok_or(too_large)? as usize;

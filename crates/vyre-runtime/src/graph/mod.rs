@@ -281,6 +281,7 @@ impl Graph {
     /// # Errors
     /// There are too many edges.
     pub fn new(edges: &Edges) -> Result<Graph, Error> {
+        let _span = tracing::info_span!("build graph", edges = edges.list.len()).entered();
         if edges.list.len() as u64 * 2 > u64::from(u32::MAX) {
             return Err(Error::Overflow { field: "edges of the graph" });
         }

@@ -23,6 +23,7 @@ impl Graph {
     /// # Errors
     /// [`Error::GraphFile`]: it cannot be read, or a line of it makes no sense.
     pub fn read(path: &Path) -> Result<Graph, Error> {
+        let _span = tracing::info_span!("read graph").entered();
         let failed = |reason: String| Error::GraphFile { file: path.into(), line: None, reason };
         let mut bytes = contents(path).map_err(|error| failed(error.to_string()))?;
         let mut name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
