@@ -850,6 +850,8 @@ $("header").append(
     el("nav", {}, views.length > 1 && views.map((view) => el("button", { onclick: () => turn(view) }, view.name))));
 $("main").append(...views.map((view) => view.node));
 turn(views[0]);
+// `report.html#4` opens at step 4.
+if (current.go && location.hash) current.go(Number(location.hash.slice(1)) || 0);
 document.addEventListener("keydown", (event) => {
     if (!event.ctrlKey && !event.metaKey && !event.altKey && current.key && current.key(event.key)) event.preventDefault();
 });
