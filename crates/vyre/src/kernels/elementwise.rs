@@ -2,7 +2,7 @@
 
 use super::{built, expect, length};
 use crate::build::{Single, Stored, Val};
-use crate::{Buffer, Device, Element, Error, Number};
+use crate::{Buffer, Device, Element, Error, Launch, Number};
 
 /// The workgroup of kernels whose invocations have nothing to do with each other.
 const GROUP: [u32; 3] = [256, 1, 1];
@@ -21,12 +21,21 @@ where
 {
     let n = length("x", x)?;
     expect("y", y, n)?;
+    mapped(x, y, f).run(device, n)?;
+    Ok(())
+}
+
+pub(super) fn mapped<'a, T, U, F>(x: &'a Buffer<T>, y: &'a Buffer<U>, f: F) -> Launch<'a>
+where
+    T: Element + Single + 'static,
+    U: Element + Single + 'static,
+    F: for<'k> Fn(Val<'k, <T as Stored>::Value>) -> Val<'k, <U as Stored>::Value> + 'static,
+{
     let launch = built("map", GROUP, move |k| {
         let (x, y, i) = (k.read::<T>("x"), k.write::<U>("y"), k.global_index());
         k.if_(i.lt(y.len()), || y.store(i, f(x.load(i))));
     });
-    launch.__buffer("x", x).__buffer("y", y).run(device, n)?;
-    Ok(())
+    launch.__buffer("x", x).__buffer("y", y)
 }
 
 /// `y[i] = f(a[i], b[i])`.
@@ -87,13 +96,20 @@ where
 {
     let n = length("index", index)?;
     expect("y", y, n)?;
+    gathered(table, index, y).run(device, n)?;
+    Ok(())
+}
+
+pub(super) fn gathered<'a, T>(table: &'a Buffer<T>, index: &'a Buffer<u32>, y: &'a Buffer<T>) -> Launch<'a>
+where
+    T: Element + Single + 'static,
+{
     let launch = built("gather", GROUP, |k| {
         let (table, index) = (k.read::<T>("table"), k.read::<u32>("index"));
         let (y, i) = (k.write::<T>("y"), k.global_index());
         k.if_(i.lt(y.len()), || y.store(i, table.load(index.load(i))));
     });
-    launch.__buffer("table", table).__buffer("index", index).__buffer("y", y).run(device, n)?;
-    Ok(())
+    launch.__buffer("table", table).__buffer("index", index).__buffer("y", y)
 }
 
 /// `y[index[i]] = x[i]`; nothing where an index is outside of `y`. Elements that are not indexed stay as they are; of several values for the same

@@ -5,7 +5,8 @@
 //! each digit of each block go, and blocks move them there. Where the last block is not full, it has keys with the highest digit, which
 //! end up beyond the end and are not stored.
 
-use super::{built, copy, expect, gather, length, scan};
+use super::elementwise::{gathered, mapped};
+use super::{built, expect, length, scan};
 use crate::build::{Kernel, Object, Read, Single, Val};
 use crate::device::Batch;
 use crate::ir::{self, Axis};
@@ -17,7 +18,7 @@ pub trait Key: Number + 'static {
     const LEAST: Self;
     #[doc(hidden)]
     const GREATEST: Self;
-    /// What is changed in all keys, and further in negative floats: highest words.
+    /// The bit of the highest word that is changed in all keys; in negative floats, all others are as well.
     #[doc(hidden)]
     const SIGN: u32;
     #[doc(hidden)]
@@ -91,12 +92,12 @@ where
         sorted::<K>(&mut batch, keys, Some(&words(values)?), 0)?;
         return batch.run();
     }
-    let (order, mut unsorted) = (device.zeros(n)?, device.zeros(n)?);
-    copy(device, values, &mut unsorted)?;
-    batch.push(number(&mut words(&order)?), n)?;
+    let (mut order, unsorted) = (device.zeros(n)?, device.zeros(n)?);
+    batch.push(mapped(values, &unsorted, |value| value), n)?;
+    batch.push(number(&mut order), n)?;
     sorted::<K>(&mut batch, keys, Some(&order), 0)?;
-    batch.run()?;
-    gather(device, &unsorted, &order, values)
+    batch.push(gathered(&unsorted, &order, values), n)?;
+    batch.run()
 }
 
 /// Which key is the first, the second, and so on, from the least to the greatest: `order[0]` is where the least is. Of equal keys, the
@@ -107,7 +108,10 @@ where
 /// # Errors
 /// The lengths differ, or a launch fails.
 pub fn argsort<K: Key>(device: &Device, keys: &Buffer<K>, order: &mut Buffer<u32>) -> Result<(), Error> {
-    ordered(device, keys, order, 0)
+    expect("order", order, keys.len())?;
+    let mut batch = Batch::new(device);
+    ordered(&mut batch, keys, order, 0)?;
+    batch.run()
 }
 
 /// The greatest keys, as many as `values` has room for, from the greatest downwards, and where they are. Of equal keys, the first comes
@@ -129,21 +133,21 @@ pub fn top_k<K: Key>(
         return Err(Error::Length { name: "values", expected: keys.len(), found: k });
     }
     let mut order = device.zeros(keys.len())?;
-    ordered(device, keys, &mut order, u32::MAX)?;
-    copy(device, &*order.slice(0..k)?, indices)?;
-    gather(device, keys, indices, values)
+    let mut batch = Batch::new(device);
+    ordered(&mut batch, keys, &mut order, u32::MAX)?;
+    batch.push(mapped(&*order.slice(0..k)?, indices, |at| at), k)?;
+    batch.push(gathered(keys, indices, values), k)?;
+    batch.run()
 }
 
 /// The order of keys with these bits changed.
-fn ordered<K: Key>(device: &Device, keys: &Buffer<K>, order: &mut Buffer<u32>, change: u32) -> Result<(), Error> {
+fn ordered<K: Key>(batch: &mut Batch<'_>, keys: &Buffer<K>, order: &mut Buffer<u32>, change: u32) -> Result<(), Error> {
     let n = length("keys", keys)?;
-    expect("order", order, n)?;
-    let mut copied = device.zeros(n)?;
-    copy(device, keys, &mut copied)?;
-    let mut batch = Batch::new(device);
+    let copied = batch.device().zeros(n)?;
+    // As words, so that it does not matter whether the device computes with such numbers.
+    batch.push(mapped(&words(keys)?, &words::<K>(&copied)?, |word| word), n * (size_of::<K>() / 4))?;
     batch.push(number(order), n)?;
-    sorted::<K>(&mut batch, &copied, Some(order), change)?;
-    batch.run()
+    sorted::<K>(batch, &copied, Some(order), change)
 }
 
 /// A buffer as words.
