@@ -15,6 +15,7 @@ use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Segment, Session, Share, Tenant, WorkItem, tune};
 
 use crate::error::Error;
+use crate::progress::Progress;
 use crate::stdout::Stdout;
 use crate::{devices, outputs};
 
@@ -89,11 +90,13 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
     let items = demo.memory[0].items(&programs, workload.items as usize, workload.seed);
 
+    let progress = Progress::new("draining", 0);
     // Kernels are compiled while the first items are interpreted.
     let first = demo.drain(&items)?;
     demo.session.finish_compiling();
     let report = demo.drain(&items)?;
     let one_by_one = if compares { Some(demo.one_by_one(&choice.device, &programs, &items)?) } else { None };
+    drop(progress);
     if let Some(file) = &workload.trace {
         outputs::write(file, report.to_trace().as_bytes())?;
     }

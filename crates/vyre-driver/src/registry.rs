@@ -136,10 +136,9 @@ impl Registry {
         match (name, &self.preferred) {
             (Some(name), _) => (name.into(), "it was asked for".into()),
             (None, Some(preferred)) => preferred.clone(),
-            (None, None) => variable().map_or_else(
-                || (AUTO.into(), String::new()),
-                |name| (name, format!("{VARIABLE} names it")),
-            ),
+            (None, None) => {
+                variable().map_or_else(|| (AUTO.into(), String::new()), |name| (name, format!("{VARIABLE} names it")))
+            }
         }
     }
 
