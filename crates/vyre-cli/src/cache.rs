@@ -69,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// Its files below the folder of the cache. What is still being written is not among them, except for who deletes all.
+    /// Its files below the folder of the cache, also those that are still being written.
     fn files(self, folder: &Path) -> Vec<PathBuf> {
         let place = folder.join(self.name());
         match self {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use vyre_cpu::{Cpu, Execution};
 use vyre_driver::Device;
-use vyre_foundation::Validated;
-use vyre_foundation::ir::Program;
+use vyre_foundation::ir::{Module, Program};
+use vyre_foundation::{Validated, text};
 
 use crate::error::Error;
 use crate::print::Output;
+use crate::reproducer::Reproducer;
 use crate::selection::Selection;
 use crate::stdout::Stdout;
 
@@ -38,10 +39,20 @@ fn targets() -> clap::builder::PossibleValuesParser {
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let (_, program) = args.selection.read()?;
     let code = MACHINE_CODE.iter().find(|(name, _)| *name == args.target);
-    let bytes = match code {
-        Some(&(_, execution)) => machine_code(&program, execution.unwrap_or_else(Execution::best))?.into_bytes(),
-        None => shader(&program, &args.target)?,
+    let emitted = match code {
+        Some(&(_, execution)) => {
+            machine_code(&program, execution.unwrap_or_else(Execution::best)).map(String::into_bytes)
+        }
+        None => shader(&program, &args.target),
     };
+    let bytes = emitted.map_err(|error| match error.is_unexpected() {
+        true => {
+            let command = format!("vyre emit {{}} --target {}", args.target);
+            let text = text::print(&Module::from(program.clone().into_inner()));
+            Reproducer { name: &program.name, command, facts: Vec::new(), text }.of(error)
+        }
+        false => error,
+    })?;
     args.output.save(&bytes, stdout)
 }
 

@@ -138,7 +138,9 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let explains = args.explain || args.json || args.html.is_some();
     let config = Config { budget: args.budget, explains, ..Config::default() };
     let engine = Engine::new(&choice.device, &graph, config, args.algorithm.needs())?;
+    let bar = progress::Progress::new("running", 0);
     let found = args.algorithm.run(&engine, args)?;
+    drop(bar);
     let elapsed = found.elapsed;
     devices::warn_of_damage(&registry);
     let iterations = engine.iterations();

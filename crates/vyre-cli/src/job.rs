@@ -132,21 +132,21 @@ impl Job {
         let program = matches!(self.work, Work::Kernel { .. }).then_some(&self.interface);
         let choice = registry.choose(device, program)?;
         let start = Instant::now();
-        let compiled = match &self.work {
-            Work::Kernel { .. } => {
+        let prepared = match &self.work {
+            Work::Kernel { groups, .. } => {
                 let lengths = self.interface.memory.iter().filter_map(|(object, memory)| {
                     let bytes = self.inputs.contents(&memory.name)?.len();
                     Some((object, (bytes / memory.element.size()) as u64))
                 });
                 let kernel = choice.device.compile_for(&self.interface, &lengths.collect::<Vec<_>>())?;
-                Prepared::Kernel(Box::new(kernel))
+                Prepared::Kernel(Box::new(kernel), *groups)
             }
             Work::Pipeline(pipeline) => {
                 let plan = pipeline.plan(choice.device.capabilities())?;
                 Prepared::Pipeline(Box::new(plan.compile(&choice.device)?))
             }
         };
-        Ok(Ready { job: self, choice, prepared: compiled, compile: start.elapsed(), rounds: Vec::new() })
+        Ok(Ready { job: self, choice, prepared, compile: start.elapsed(), rounds: Vec::new() })
     }
 }
 
@@ -160,7 +160,8 @@ pub(crate) struct Ready<'j> {
 }
 
 pub(crate) enum Prepared {
-    Kernel(Box<Kernel>),
+    /// A kernel, and its workgroups.
+    Kernel(Box<Kernel>, [u32; 3]),
     Pipeline(Box<Compiled>),
 }
 
@@ -198,10 +199,10 @@ impl Done {
 impl Ready<'_> {
     /// Runs the job once, from its inputs on.
     pub(crate) fn round(&mut self) -> Result<Done, Error> {
-        let Job { interface, inputs, limits, work, .. } = self.job;
-        let (start, mut results) = (Instant::now(), inputs.clone());
-        let (groups, round) = match (&self.prepared, work) {
-            (Prepared::Kernel(kernel), Work::Kernel { groups, .. }) => {
+        let Job { interface, inputs, limits, .. } = self.job;
+        let (mut results, start) = (inputs.clone(), Instant::now());
+        let (groups, upload, launched) = match &self.prepared {
+            Prepared::Kernel(kernel, groups) => {
                 let device = &self.choice.device;
                 let (mut buffers, mut arguments) = (Vec::new(), Vec::new());
                 for (name, argument) in inputs.arguments() {
@@ -224,9 +225,9 @@ impl Ready<'_> {
                         results.buffers[position] = buffer.read()?;
                     }
                 }
-                (vec![vec![report]], (upload, launched))
+                (vec![vec![report]], upload, launched)
             }
-            (Prepared::Pipeline(compiled), _) => {
+            Prepared::Pipeline(compiled) => {
                 for memory in interface.memory.values().filter(|memory| memory.readable()) {
                     let contents = inputs.contents(&memory.name).unwrap_or_default();
                     compiled.buffer(&memory.name)?.write(contents)?;
@@ -242,11 +243,9 @@ impl Ready<'_> {
                     };
                     results.bytes(interface, &memory.name, contents)?;
                 }
-                (run.groups, (upload, launched))
+                (run.groups, upload, launched)
             }
-            (Prepared::Kernel(_), Work::Pipeline(_)) => unreachable!("a pipeline is prepared as one"),
         };
-        let (upload, launched) = round;
         self.rounds.push(Round {
             upload,
             launch: launched - upload,

@@ -47,13 +47,18 @@ const INTERNAL: u8 = 70;
 
 /// Check, print, optimize and run GPU kernels.
 #[derive(Parser)]
-#[command(name = "vyre", version, after_help = EXIT_CODES)]
+#[command(name = "vyre", version, after_help = NOTES)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
 }
 
-const EXIT_CODES: &str = "\
+const NOTES: &str = "\
+To begin with: `vyre doctor` says what works here, and `vyre run --help` how kernels get their data.
+
+What no flag says comes from VYRE_* variables and vyre.toml: `vyre config` lists the settings. With --json, results are JSON on
+standard output, and errors on standard error. NO_COLOR turns colors off; where there is no terminal, there are none, and no progress bars.
+
 Exit codes:
    0  it worked
    1  the kernel trapped, a pass broke it, or a result is wrong

@@ -16,6 +16,7 @@ use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Segment, Session, Share, Tenant, WorkItem, tune};
 
 use crate::error::Error;
+use crate::progress::Progress;
 use crate::stdout::Stdout;
 use crate::{devices, outputs, report, trace};
 
@@ -107,11 +108,13 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
     let items = demo.memory[0].items(&programs, workload.items as usize, workload.seed);
 
+    let progress = Progress::new("draining", 0);
     // Kernels are compiled while the first items are interpreted.
     let first = demo.drain(&items)?;
     demo.session.finish_compiling();
     let report = demo.drain(&items)?;
     let one_by_one = if compares { Some(demo.one_by_one(&choice.device, &programs, &items)?) } else { None };
+    drop(progress);
     let object = object(choice.name, &first, &report, one_by_one);
     if let Some(file) = &workload.html {
         let title = format!("{} items in a queue", report.items);

@@ -153,3 +153,40 @@ pub(crate) fn quoted(text: &str) -> String {
         format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use clap::Parser;
+    use vyre_driver::{Oracle, Registry};
+
+    use super::{Watched, watch};
+    use crate::error::Error;
+    use crate::job::Input;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        input: Input,
+    }
+
+    #[test]
+    fn a_panic_leaves_a_file_that_can_be_run() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernels/two_parts.vyre");
+        let line =
+            Line::parse_from(["run", file, "--set=SCALE=7", "x=iota:4", "unused=zeros:4", "y=zeros:4", "--grid=3"]);
+        let job = line.input.job().unwrap();
+        let registry = Registry::default().with(Oracle::default());
+        let watched = Watched { job: &job, registry: &registry, devices: &[Some("reference")], flags: String::new() };
+        let panicked =
+            catch_unwind(AssertUnwindSafe(|| watch(&watched, || -> Result<(), Error> { panic!("on purpose") })));
+        assert!(panicked.is_err());
+        let (path, command) = watched.reproducer().write("a panic").unwrap();
+        assert_eq!(command, format!("vyre run {} --replay --device reference", path.display()));
+        let again = Line::parse_from(["run", path.to_str().unwrap(), "--replay"]).input.job().unwrap();
+        assert_eq!(*again.interface, *job.interface);
+        assert_eq!(again.launched()[0], 3 * job.interface.workgroup_size[0]);
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -14,7 +14,7 @@ use vyre_foundation::launch::{Grid, Limits, Outcome, Report};
 
 use crate::compare::{Expected, Tolerance};
 use crate::error::Error;
-use crate::job::{self, Done, Job, Prepared, Ready, Work};
+use crate::job::{self, Done, Job, Prepared, Ready};
 use crate::outputs::{Outputs, results};
 use crate::progress::Progress;
 use crate::reproducer::{Watched, absolute, quoted, watch};
@@ -311,18 +311,17 @@ pub(crate) fn outputs_object(printed: &[&Memory], inputs: &Inputs) -> Map<String
 
 /// What a run did, for `--json`.
 fn object(job: &Job, ready: &Ready<'_>, done: &Done, printed: &[&Memory]) -> Value {
-    let mut object = match (&job.work, &ready.prepared) {
-        (Work::Kernel { groups, launched }, _) => json!({
+    let mut object = match &ready.prepared {
+        Prepared::Kernel(_, groups) => json!({
             "program": job.interface.name,
             "grid": {
                 "groups": groups,
                 "workgroup_size": job.interface.workgroup_size,
-                "elements": launched,
+                "elements": job.launched(),
             },
             "instructions": done.reports().next().and_then(|report| report.instructions),
         }),
-        (_, Prepared::Pipeline(compiled)) => pipeline::ran(compiled.plan(), &done.groups),
-        (Work::Pipeline(_), Prepared::Kernel(_)) => json!({}),
+        Prepared::Pipeline(compiled) => pipeline::ran(compiled.plan(), &done.groups),
     };
     let lines = done.reports().flat_map(|report| &report.trace);
     object["device"] = ready.choice.name.into();
