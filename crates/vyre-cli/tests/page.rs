@@ -72,7 +72,8 @@ impl Browser {
 
     fn call(&mut self, method: &str, params: Value) -> Value {
         self.sent += 1;
-        let mut message = json!({ "id": self.sent, "method": method, "params": params });
+        let mut message = json!({ "id": self.sent, "method": method });
+        message["params"] = params;
         if !self.session.is_null() {
             message["sessionId"] = self.session.clone();
         }
@@ -138,7 +139,7 @@ fn base64(text: &str) -> Vec<u8> {
     };
     let digits: Vec<u8> = text.bytes().filter(|c| *c != b'=').map(digit).collect();
     let four = |four: &[u8]| {
-        let bits = (0..4).fold(0u32, |bits, at| bits << 6 | u32::from(four.get(at).copied().unwrap_or(0)));
+        let bits = (0..4).fold(0u32, |bits, at| (bits << 6) | u32::from(four.get(at).copied().unwrap_or(0)));
         bits.to_be_bytes()[1..four.len()].to_vec()
     };
     digits.chunks(4).flat_map(four).collect()
@@ -165,7 +166,7 @@ fn look(browser: &mut Browser, folder: &Path, name: &str, views: &[&str]) {
     assert_eq!(browser.problems, [""; 0], "{name}");
 }
 
-/// What can be seen of code: the number of rows, and the text of the first with a class.
+/// How many rows of code there are in the page.
 fn rows(browser: &mut Browser) -> u64 {
     browser.evaluate("document.querySelectorAll('.view.on .code .item').length").as_u64().expect("a number")
 }
