@@ -80,8 +80,10 @@ fn blocks_are_tested() {
     }
 }
 
-/// The groups of the list of operations.
-const GROUPS: [(&str, fn(&Row) -> bool); 8] = [
+/// A part of the list of operations: its title, and what belongs to it.
+type Group = (&'static str, fn(&Row) -> bool);
+
+const GROUPS: [Group; 8] = [
     ("Functions of their operands", |row| row.kind == Kind::Pure && row.exactness != Exactness::Composed),
     ("The math library", |row| row.exactness == Exactness::Composed),
     ("What differs between invocations", |row| row.kind == Kind::PerInvocation),
