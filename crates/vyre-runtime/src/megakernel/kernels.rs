@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustc_hash::FxHashMap;
@@ -66,6 +67,8 @@ pub(super) struct Kernels {
     /// What is to be compiled in the background, and what has been.
     jobs: Sender<(Key, Vec<(u32, Body)>)>,
     finished: Receiver<Finished>,
+    /// As long as this is there, somebody wants what is to be compiled.
+    _wanted: Arc<()>,
 }
 
 impl Kernels {
@@ -75,8 +78,14 @@ impl Kernels {
         let (jobs, waiting) = channel::<(Key, Vec<(u32, Body)>)>();
         let (finish, finished) = channel();
         let compiler = device.clone();
+        let wanted = Arc::new(());
+        let is_wanted = Arc::downgrade(&wanted);
         std::thread::spawn(move || {
             for (key, bodies) in waiting {
+                // The session is gone, or has another device. It must not keep this one for the sake of what has piled up.
+                if is_wanted.strong_count() == 0 {
+                    return;
+                }
                 let bodies: Vec<(u32, &Body)> = bodies.iter().map(|(number, body)| (*number, body)).collect();
                 let compiled = || compile(&compiler, key, is_watched, &bodies);
                 let result = catch_unwind(AssertUnwindSafe(compiled)).unwrap_or_else(|_| {
@@ -87,7 +96,7 @@ impl Kernels {
                 let _ = finish.send((key, result));
             }
         });
-        Kernels { device, is_watched, known: FxHashMap::default(), coming: 0, jobs, finished }
+        Kernels { device, is_watched, known: FxHashMap::default(), coming: 0, jobs, finished, _wanted: wanted }
     }
 
     /// Forgets kernels of all operations, because there is one more.
