@@ -41,19 +41,19 @@ pub fn transpose<T: Number + 'static>(
 }
 
 /// The workgroup of a product, and how many elements of it each invocation computes, in both directions.
-const GROUP: [u32; 2] = [16, 8];
-const OWN: [u32; 2] = [2, 4];
+const GROUP: [u32; 2] = [16, 16];
+const OWN: [u32; 2] = [1, 1];
 /// The part of a product that a workgroup computes.
 const TILE: [u32; 2] = [GROUP[0] * OWN[0], GROUP[1] * OWN[1]];
 /// Columns of A, and rows of B, that are in memory of the workgroup at once: a multiple of both sides of the workgroup.
-const DEPTH: u32 = 32;
+const DEPTH: u32 = 16;
 
 /// The matrix product C = A × B, of sizes `[m, n, k]`: A has m rows of k, B has k rows of n, C has m rows of n.
 ///
 /// Each element of C starts with 0 and takes the products in the order of k: of floats with one rounding each (`mul_add`), of integers
 /// wrapping.
 ///
-/// Work m n k, in one launch, by tiles that a workgroup shares: A is read n ÷ 32 times and B m ÷ 32 times.
+/// Work m n k, in one launch, by tiles that a workgroup shares: A is read n ÷ 16 times and B m ÷ 16 times.
 ///
 /// ```
 /// # use vyre::{Device, kernels};
@@ -91,23 +91,27 @@ pub fn matmul<T: Number + 'static>(
             (k.workgroup::<T>("a_tile", TILE[1] * DEPTH), k.workgroup::<T>("b_tile", DEPTH * TILE[0]));
         let (left, top) = (k.group_id(Axis::X) * TILE[0], k.group_id(Axis::Y) * TILE[1]);
         let (x, y) = (k.local_id(Axis::X), k.local_id(Axis::Y));
+        let negative_zero = T::from_bits(if T::TYPE.is_float() { 1 << (8 * size_of::<T>() - 1) } else { 0 });
         let sums: Vec<Var<'_, T>> = (0..OWN[0] * OWN[1]).map(|_| k.unset()).collect();
         k.for_range_step(0, depth, DEPTH, |start| {
-            // What is beyond the last row or column is never stored, and what is beyond the depth never used.
+            // What is beyond the last row or column is never stored. Beyond the depth, A is 0 and B is −0: their product, −0, leaves every sum
+            // as it is.
             for row in (0..TILE[1]).step_by(GROUP[1] as usize) {
                 for column in (0..DEPTH).step_by(GROUP[0] as usize) {
                     let loaded = a.load((top + y + row) * depth + start + column + x);
-                    a_tile.store((y + row) * DEPTH + column + x, loaded);
+                    let padded = (start + column + x).lt(depth).select(loaded, T::from_bits(0));
+                    a_tile.store((y + row) * DEPTH + column + x, padded);
                 }
             }
             for row in (0..DEPTH).step_by(GROUP[1] as usize) {
                 for column in (0..TILE[0]).step_by(GROUP[0] as usize) {
                     let loaded = b.load((start + y + row) * columns + left + column + x);
-                    b_tile.store((y + row) * TILE[0] + column + x, loaded);
+                    let padded = (start + y + row).lt(depth).select(loaded, negative_zero);
+                    b_tile.store((y + row) * TILE[0] + column + x, padded);
                 }
             }
             k.workgroup_barrier();
-            k.for_range(0, (depth - start).min(DEPTH), |p| {
+            k.for_range(0, DEPTH, |p| {
                 let b: Vec<_> = (0..OWN[0]).map(|i| b_tile.load(p * TILE[0] + i * GROUP[0] + x)).collect();
                 for j in 0..OWN[1] {
                     let a = a_tile.load((y * OWN[1] + j) * DEPTH + p);

@@ -6,7 +6,7 @@
 //! # fn main() -> Result<(), vyre::Error> {
 //! let device = Device::auto()?;
 //! let x = device.upload(&[3.0f32, -1.0, 4.0, -1.0, 5.0])?;
-//! let mut squares = device.zeros(5)?;
+//! let mut squares = device.zeros::<f32>(5)?;
 //! kernels::map(&device, &x, &mut squares, |v| v * v)?;
 //! assert_eq!(kernels::sum(&device, &squares)?, 52.0);
 //!
