@@ -354,12 +354,14 @@ impl Error {
     pub(crate) fn is_unexpected(&self) -> bool {
         use vyre_driver::Error::{Backend, DeviceLost, Foundation};
         use vyre_foundation::Error::PassBroke;
-        match self {
-            Error::Differs { .. } | Error::Disagrees { .. } | Error::Broke { .. } => true,
-            Error::Driver(Backend { .. } | DeviceLost { .. } | Foundation(PassBroke { .. })) => true,
-            Error::Foundation(PassBroke { .. }) => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            Error::Differs { .. }
+                | Error::Disagrees { .. }
+                | Error::Broke { .. }
+                | Error::Foundation(PassBroke { .. })
+                | Error::Driver(Backend { .. } | DeviceLost { .. } | Foundation(PassBroke { .. }))
+        )
     }
 
     /// Shows the error on standard error. That nobody may be reading there is no reason to fail in another way.
