@@ -107,7 +107,7 @@ mod tests {
         check("abcdef", "bcdXef", &[("a", ""), ("", "X")]);
         // What is not unique is told apart by what is around it.
         check("a}b}c}d", "a}b}c}e}d", &[("", "e}")]);
-        check("}}a}}b}}", "}}b}}", &[("}}a", "")]);
+        check("}}a}}b}}", "}}b}}", &[("a}}", "")]);
         // Of what changed places, the longer part stays.
         check("abcXYdef", "defabc", &[("", "def"), ("XYdef", "")]);
     }
