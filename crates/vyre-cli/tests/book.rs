@@ -24,9 +24,6 @@ fn blocks() -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for entry in fs::read_dir(root().join("docs/src")).expect("the book has chapters") {
         let path = entry.expect("a folder that can be listed").path();
-        if path.extension().is_none_or(|extension| extension != "md") {
-            continue;
-        }
         let mut inside = false;
         for (line, text) in fs::read_to_string(&path).expect("a chapter is text").lines().enumerate() {
             if let Some(language) = text.strip_prefix("```") {
