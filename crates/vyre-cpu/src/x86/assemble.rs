@@ -2,9 +2,10 @@
 
 use super::allocate::Allocator;
 use super::encode::{Encoded, Encoder};
+use super::fuse::fuse;
 use super::machine::Function;
 use super::prune::prune;
-use super::sink::sink;
+use super::sink::{detach, sink};
 
 /// Assembles one function after the other; it keeps the memory it needs for that.
 #[derive(Default)]
@@ -19,6 +20,8 @@ impl Assembler {
     pub(crate) fn assemble(&mut self, function: &mut Function) -> Result<Encoded, String> {
         prune(function);
         sink(function);
+        fuse(function);
+        detach(function);
         let registers = self.allocator.allocate(function)?;
         self.encoder.encode(function, &registers)
     }

@@ -187,16 +187,7 @@ impl Emit {
     // Instructions.
 
     pub(crate) fn push(&mut self, code: Code, operands: &[Operand], effect: bool) -> &mut Inst {
-        let inst = Inst {
-            code,
-            operands: SmallVec::from_slice(operands),
-            implicit: SmallVec::new(),
-            mask: None,
-            zeroing: false,
-            locked: false,
-            effect,
-            origin: self.origin,
-        };
+        let inst = Inst::new(code, operands, effect, self.origin);
         let insts = &mut self.function.blocks[self.at.0 as usize].insts;
         insts.push(inst);
         insts.last_mut().expect("just pushed")

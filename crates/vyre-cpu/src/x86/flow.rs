@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use vyre_foundation::analysis::{exits_of, finite};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Kind, Op};
-use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Space, Type, ValueId};
+use vyre_foundation::ir::{BlockId, Def, Inst, InstId, MemId, Space, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
 use super::emit::{Regs, at};
@@ -595,17 +595,21 @@ impl Lower<'_> {
     fn is_worth_a_version(&self, condition: ValueId, then: BlockId, other: BlockId) -> bool {
         let (count, works) = self.weight(then);
         let fits = count <= self.spare && self.yields(then) && self.weight(other).0 <= 4 && self.yields(other);
-        works && fits && self.is_about_positions(condition)
+        works && fits && self.is_about_positions(condition, 8)
     }
 
-    /// Whether a condition only compares positions of lanes, so that it is the same in nearly all tiles. One that follows from data is
-    /// not.
-    fn is_about_positions(&self, condition: ValueId) -> bool {
-        let Def::Result(id, 0) = self.program.values[condition].def else { return false };
-        let inst = &self.program.insts[id];
-        match inst.op {
-            Op::And | Op::Or | Op::Not => inst.operands.iter().all(|&part| self.is_about_positions(part)),
-            _ => inst.operands.iter().all(|&value| self.shape.linear[value] || self.shape.axes[value].is_uniform()),
+    /// Whether a value follows from positions of lanes and what all of them share, so that a condition is the same in nearly all tiles. One
+    /// that follows from data is not.
+    fn is_about_positions(&self, value: ValueId, depth: u32) -> bool {
+        if self.shape.linear[value] || self.shape.axes[value].is_uniform() {
+            return true;
+        }
+        let Def::Result(id, 0) = self.program.values[value].def else { return false };
+        let Inst { op, operands, .. } = &self.program.insts[id];
+        match op.row().kind {
+            Kind::PerInvocation => true,
+            Kind::Pure => depth > 0 && operands.iter().all(|&part| self.is_about_positions(part, depth - 1)),
+            Kind::PerGroup | Kind::Access | Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
         }
     }
 
@@ -959,7 +963,7 @@ impl Lower<'_> {
         self.loops.push(EnclosingLoop::together(id, header, exit));
         let mark = self.scope();
         self.insts(&insts[..position]);
-        let away = self.emit.block(self.is_about_positions(test.operands[0]));
+        let away = self.emit.block(true);
         self.require_all(test.operands[0], !leaves_when, away);
         self.emit.origin = origin(insts[position]);
         let goes_on = self.whole(insts[position], stays) && self.insts(&insts[position + 1..]);

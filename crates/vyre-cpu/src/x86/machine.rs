@@ -169,6 +169,19 @@ pub(crate) enum Role {
 }
 
 impl Inst {
+    pub(crate) fn new(code: Code, operands: &[Operand], effect: bool, origin: u32) -> Inst {
+        Inst {
+            code,
+            operands: SmallVec::from_slice(operands),
+            implicit: SmallVec::new(),
+            mask: None,
+            zeroing: false,
+            locked: false,
+            effect,
+            origin,
+        }
+    }
+
     /// Lists registers: first those in the encoding, an address as its base and index and an update as what is read and what is
     /// written, then the mask, twice if it is overwritten, then those of implicit operands.
     pub(crate) fn roles(&self, mut add: impl FnMut(Role)) {

@@ -14,6 +14,7 @@ mod assemble;
 mod emit;
 mod encode;
 mod flow;
+mod fuse;
 mod listing;
 mod local;
 mod lower;

@@ -1,12 +1,16 @@
-//! Moves computations that only rarely executed blocks need into these.
+//! Moves computations that only rarely executed blocks need into these, and keeps the registers of both apart.
 //!
 //! Lowering computes a value where the program does. If all lanes agree, hardly anybody needs the masks and indices of single
 //! lanes: they are computed where the code turns cold on the way to whoever does.
+//!
+//! Cold blocks need many registers at once. A value that lives in them and in a loop would be in memory in both, because one place is
+//! looked for first; so cold blocks copy what they get, and what they give back.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::machine::{Base, BlockId, End, Function, Inst, Operand, Reg};
+use super::emit::MOVE;
+use super::machine::{Base, BlockId, Class, End, Function, Inst, Operand, Reg, Width};
 use super::prune::reads_flags;
 
 /// Values are computed at no more places than this.
@@ -88,6 +92,62 @@ pub(crate) fn sink(function: &mut Function) {
     }
 }
 
+/// Gives vectors that come into cold code, and those that it hands to parameters of other code, registers of their own there.
+pub(crate) fn detach(function: &mut Function) {
+    let order = function.postorder();
+    let heads = cold_heads(function, &order);
+    if heads.iter().all(Option::is_none) {
+        return;
+    }
+    let is_cold = |block: BlockId| heads[block.0 as usize].is_some();
+    let mut comes_from_cold = vec![false; function.classes.len()];
+    for &block in order.iter().filter(|block| is_cold(**block)) {
+        let data = &function.blocks[block.0 as usize];
+        data.params.iter().for_each(|reg| comes_from_cold[reg.0 as usize] = true);
+        data.insts.iter().for_each(|inst| inst.writes(|reg| comes_from_cold[reg.0 as usize] = true));
+    }
+    let (code, width) = if function.wide { (MOVE.1, Width::Zmm) } else { (MOVE.0, Width::Ymm) };
+    let copy = |classes: &mut Vec<Class>, from: Reg| {
+        let to = Reg(classes.len() as u32);
+        classes.push(Class::Vector);
+        (to, [Operand::Def(to, width), Operand::Use(from, width)])
+    };
+    let mut copies: FxHashMap<(BlockId, Reg), Reg> = FxHashMap::default();
+    let mut first: FxHashMap<BlockId, Vec<Inst>> = FxHashMap::default();
+    for &block in &order {
+        let Some(head) = heads[block.0 as usize] else { continue };
+        let (data, classes) = (&mut function.blocks[block.0 as usize], &mut function.classes);
+        let origin = data.insts.first().map_or(0, |inst| inst.origin);
+        let mut own = |classes: &mut Vec<Class>, reg: Reg| {
+            if classes[reg.0 as usize] != Class::Vector || comes_from_cold.get(reg.0 as usize) != Some(&false) {
+                return None;
+            }
+            Some(*copies.entry((head, reg)).or_insert_with(|| {
+                let (to, operands) = copy(classes, reg);
+                first.entry(head).or_default().push(Inst::new(code, &operands, false, origin));
+                to
+            }))
+        };
+        for inst in &mut data.insts {
+            rename_reads(inst, |reg| own(classes, reg));
+        }
+        if let End::Jump(edge) = &mut data.end {
+            for argument in &mut edge.arguments {
+                if let Some(own) = own(classes, *argument) {
+                    *argument = own;
+                } else if !is_cold(edge.to) && classes[argument.0 as usize] == Class::Vector {
+                    let (to, operands) = copy(classes, *argument);
+                    data.insts.push(Inst::new(code, &operands, false, origin));
+                    *argument = to;
+                }
+            }
+        }
+    }
+    for (head, insts) in first {
+        function.blocks[head.0 as usize].insts.splice(0..0, insts);
+    }
+}
+
 /// Where a value is computed for its readers, if all of them are cold.
 fn places_of(readers: &[BlockId], heads: &[Option<BlockId>]) -> Option<SmallVec<[BlockId; MOST_PLACES]>> {
     let mut places = SmallVec::new();
@@ -120,8 +180,8 @@ fn rename_result(inst: &mut Inst, new: Reg) {
     }
 }
 
-fn rename_reads(inst: &mut Inst, new: impl Fn(Reg) -> Option<Reg>) {
-    let rename = |reg: &mut Reg| {
+fn rename_reads(inst: &mut Inst, mut new: impl FnMut(Reg) -> Option<Reg>) {
+    let mut rename = |reg: &mut Reg| {
         if let Some(new) = new(*reg) {
             *reg = new;
         }
