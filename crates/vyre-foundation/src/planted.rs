@@ -225,6 +225,8 @@ bugs! {
         X86StoreMask,
         /// Lanes of a value of 64 bits are chosen by the mask of the lower half.
         X86HalfMask,
+        /// What is loaded before a store is read after it.
+        X86FuseStale,
         /// A quotient by 0 is what the processor gives.
         X86ByZero,
         /// `min` and `max` of a number and a NaN can be the NaN.
