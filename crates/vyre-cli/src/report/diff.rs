@@ -109,7 +109,7 @@ mod tests {
         check("a}b}c}d", "a}b}c}e}d", &[("", "e}")]);
         check("}}a}}b}}", "}}b}}", &[("a}}", "")]);
         // Of what changed places, the longer part stays.
-        check("abcXYdef", "defabc", &[("", "def"), ("XYdef", "")]);
+        check("abcdXYef", "efabcd", &[("", "ef"), ("XYef", "")]);
     }
 
     #[test]
