@@ -2,6 +2,9 @@
 //!
 //! Waking a sleeping thread costs more than a small kernel takes, so workers stay awake for some microseconds after each
 //! loop, in which the next one usually comes. The thread that asks for a loop takes part in it.
+//!
+//! Every thread begins with a share of its own, the same one in loops that are as long: what a kernel has left in the cache of a
+//! processor is most likely what the next one needs there. Who is done helps the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
@@ -31,12 +34,19 @@ struct Shared {
     shutdown: AtomicBool,
     sleeping: Mutex<usize>,
     wake: Condvar,
+    /// What is next in the share of each thread.
+    next: Vec<OwnLine>,
 }
+
+/// A number that has its cache line for itself.
+#[derive(Default)]
+#[repr(align(64))]
+struct OwnLine(AtomicU32);
 
 /// A loop over `0..end`, whose iterations are taken one by one.
 struct Loop<'a> {
     body: &'a (dyn Fn(u32) + Sync),
-    next: AtomicU32,
+    next: &'a [OwnLine],
     end: u32,
     /// Some call panicked, on whatever thread.
     panicked: AtomicBool,
@@ -48,22 +58,31 @@ impl Loop<'_> {
     fn work(&self, worker: u32) {
         let from = self.worked.map(|_| Instant::now());
         let mut is_first = true;
-        loop {
-            let index = self.next.fetch_add(1, SeqCst);
-            // Every thread overshoots once, and there are few threads.
-            if index >= self.end {
-                break;
-            }
-            is_first = false;
-            // A worker must survive, and the caller must not leave while others still use the loop.
-            if catch_unwind(AssertUnwindSafe(|| (self.body)(index))).is_err() {
-                self.panicked.store(true, SeqCst);
+        let shares = self.next.len() as u32;
+        for share in (worker..shares).chain(0..worker) {
+            let end = start_of(share + 1, shares, self.end);
+            loop {
+                let index = self.next[share as usize].0.fetch_add(1, SeqCst);
+                // Every thread overshoots once, and there are few threads.
+                if index >= end {
+                    break;
+                }
+                is_first = false;
+                // A worker must survive, and the caller must not leave while others still use the loop.
+                if catch_unwind(AssertUnwindSafe(|| (self.body)(index))).is_err() {
+                    self.panicked.store(true, SeqCst);
+                }
             }
         }
         if let (Some(worked), Some(from), false) = (self.worked, from, is_first) {
             lock(worked).push(Worked { worker, from, until: Instant::now() });
         }
     }
+}
+
+/// Where one of the shares of so many iterations begins.
+fn start_of(share: u32, shares: u32, iterations: u32) -> u32 {
+    (u64::from(share) * u64::from(iterations) / u64::from(shares)) as u32
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -80,6 +99,7 @@ impl Pool {
             shutdown: AtomicBool::new(false),
             sleeping: Mutex::new(0),
             wake: Condvar::new(),
+            next: (0..threads).map(|_| OwnLine::default()).collect(),
         });
         let workers = (1..threads).filter_map(|number| {
             let shared = shared.clone();
@@ -110,8 +130,11 @@ impl Pool {
             return;
         }
         let _turn = lock(&self.turn);
-        let mut task = Loop { body, next: AtomicU32::new(0), end, panicked: AtomicBool::new(false), worked };
         let shared = &*self.shared;
+        for (share, next) in (0..).zip(&shared.next) {
+            next.0.store(start_of(share, shared.next.len() as u32, end), SeqCst);
+        }
+        let mut task = Loop { body, next: &shared.next, end, panicked: AtomicBool::new(false), worked };
         shared.current.store((&raw mut task).cast(), SeqCst);
         shared.epoch.fetch_add(1, SeqCst);
         if *lock(&shared.sleeping) > 0 {

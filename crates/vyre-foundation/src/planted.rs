@@ -221,6 +221,8 @@ bugs! {
         X86RunBound,
         /// Gathers of several elements look at the first one only.
         X86GatherBound,
+        /// Four elements of lanes are taken for next to each other, however far apart they are.
+        X86QuadStride,
         /// Stores to consecutive elements store all lanes.
         X86StoreMask,
         /// Lanes of a value of 64 bits are chosen by the mask of the lower half.

@@ -35,6 +35,16 @@ enum Lane {
     Found(Reg),
 }
 
+/// Indices that go up by as much from lane to lane: a multiple of a linear value, and what is added to that.
+struct Quads {
+    root: ValueId,
+    stride: i32,
+    added: SmallVec<[ValueId; 2]>,
+}
+
+/// The greatest step of [`Quads`]. What lanes are apart stands in instructions.
+const MOST_STRIDE: u64 = 1 << 16;
+
 impl Object {
     pub(super) fn size(&self) -> i32 {
         self.element.size() as i32
@@ -420,11 +430,10 @@ impl Lower<'_> {
         self.emit.enter(done);
     }
 
-    // Accesses to four elements where the index goes up by four from lane to lane: all of it is one run of elements, of which
-    // each lane has four in a row.
+    // Accesses to four elements where the index goes up by as much from lane to lane: four or more, so that lanes do not meet.
 
-    /// An index as four times a linear value, and what is added to that.
-    fn quad_parts(&self, index: ValueId) -> Option<(ValueId, SmallVec<[ValueId; 2]>)> {
+    /// An index as a multiple of a linear value, and what is added to that.
+    fn quad_parts(&self, index: ValueId) -> Option<Quads> {
         let program = self.program;
         let Def::Result(id, 0) = program.values[index].def else { return None };
         let &[a, b] = program.insts[id].operands.as_slice() else { return None };
@@ -432,34 +441,37 @@ impl Lower<'_> {
         let linear = |value: ValueId| self.is_linear(value) && self.is_there(value);
         let fixed =
             |value: ValueId| !self.shape.axes[value].meets(Axes::LANE.and(Axes::COLUMN)) && self.is_there(value);
+        let multiple = |root: ValueId, stride: Option<u64>| {
+            let stride = stride.filter(|stride| (4..=MOST_STRIDE).contains(stride) && linear(root))?;
+            Some(Quads { root, stride: stride as i32, added: SmallVec::new() })
+        };
         match program.insts[id].op {
-            Op::Mul if literal(b) == Some(4) && linear(a) => Some((a, SmallVec::new())),
-            Op::Mul if literal(a) == Some(4) && linear(b) => Some((b, SmallVec::new())),
-            Op::Shl if literal(b) == Some(2) && linear(a) => Some((a, SmallVec::new())),
+            Op::Mul => multiple(a, literal(b)).or_else(|| multiple(b, literal(a))),
+            Op::Shl => multiple(a, literal(b).and_then(|count| 1u64.checked_shl(count as u32))),
             Op::Add => {
                 let (inner, added) = if fixed(b) { (a, b) } else { (b, a) };
-                let (root, mut parts) = self.quad_parts(inner).filter(|_| fixed(added))?;
-                parts.push(added);
-                Some((root, parts))
+                let mut quads = self.quad_parts(inner).filter(|_| fixed(added))?;
+                quads.added.push(added);
+                Some(quads)
             }
             _ => None,
         }
     }
 
     /// The index of the first lane of each row. All four elements of all lanes are inside, or the code jumps to a cold block.
-    fn quad_bases(&mut self, object: Object, index: ValueId) -> (Regs, BlockId) {
+    fn quad_bases(&mut self, object: Object, index: ValueId, quads: &Quads) -> (Regs, BlockId) {
         let tile = self.shape.tile;
-        let (root, parts) = self.quad_parts(index).expect("the caller has looked");
         let away = self.emit.block(true);
         let mut bases = Regs::new();
         for row in 0..tile.rows_of(self.shape.axes[index]) {
-            let first = self.base(root, row);
-            let mut base = self.emit.s1i(Code::Shl_rm32_imm8, Width::Dword, first, Operand::Byte(2));
-            for &part in &parts {
+            let first = self.base(quads.root, row);
+            let sources = [Operand::Use(first, Width::Dword), Operand::Dword(quads.stride)];
+            let mut base = self.emit.make(Code::Imul_r32_rm32_imm32, Class::Scalar, Width::Dword, &sources);
+            for &part in &quads.added {
                 let part = self.scalar(part, row * tile.columns as usize);
                 base = self.emit.s2(Code::Add_r32_rm32, Width::Dword, base, part);
             }
-            self.skip_unless_inside(object, base, 4 * tile.width() as i32 - 1, away);
+            self.skip_unless_inside(object, base, quads.stride * (tile.width() as i32 - 1) + 3, away);
             bases.push(base);
         }
         (bases, away)
@@ -484,33 +496,35 @@ impl Lower<'_> {
     }
 
     /// Where the elements of a lane of a pack are.
-    fn quad_address(&self, object: Object, bases: &[Reg], pack: usize, lane: i32) -> Address {
+    fn quad_address(&self, object: Object, bases: &[Reg], stride: i32, pack: usize, lane: i32) -> Address {
         let (row, before) = self.shape.tile.in_row(pack, bases.len());
-        element(object.start, bases[row], 4, 16 * (before + lane))
+        let stride = if planted::is(Bug::X86QuadStride) { 4 } else { stride };
+        element(object.start, bases[row], 4, 4 * stride * (before + lane))
     }
 
     fn load_quads(&mut self, id: InstId, object: Object, index: ValueId) {
         let results = self.program.insts[id].results.clone();
-        let (bases, slow) = match self.quad_parts(index) {
-            Some(_) => {
-                let (bases, slow) = self.quad_bases(object, index);
+        let quads = self.quad_parts(index);
+        let (bases, slow) = match &quads {
+            Some(quads) => {
+                let (bases, slow) = self.quad_bases(object, index, quads);
                 (bases, Some(slow))
             }
             None => (Regs::new(), self.jump_unless_quads_inside(id, object, index)),
         };
         let mut regs: [Regs; 4] = Default::default();
         for pack in self.shape.tile.packs_of(self.shape.axes[index]) {
-            if bases.is_empty() {
+            if quads.is_none() {
                 let indices = self.vector(index, pack, 0);
                 self.pass_vector(indices, 0);
             }
-            let address = |this: &mut Self, lane: i32| match bases.is_empty() {
-                true => {
+            let address = |this: &mut Self, lane: i32| match &quads {
+                None => {
                     let address = this.lane_of(service::slot(0), 4, Lane::Known(lane));
                     let position = this.emit.load_scalar(address, Width::Dword);
                     element(object.start, position, 4, 0)
                 }
-                false => this.quad_address(object, &bases, pack, lane),
+                Some(quads) => this.quad_address(object, &bases, quads.stride, pack, lane),
             };
             // Four vectors with the elements of every fourth lane.
             let pairs = [0, 1, 2, 3].map(|lane| {
@@ -530,7 +544,7 @@ impl Lower<'_> {
         self.hold_all(&results, &regs);
     }
 
-    fn store_quads(&mut self, id: InstId, object: Object, index: ValueId, values: &[ValueId]) {
+    fn store_quads(&mut self, id: InstId, object: Object, index: ValueId, quads: &Quads, values: &[ValueId]) {
         let tile = self.shape.tile;
         // What is needed is there before the code may jump over it.
         for pack in 0..tile.packs() as usize {
@@ -538,17 +552,29 @@ impl Lower<'_> {
                 self.vector(value, pack, 0);
             });
         }
-        let (bases, slow) = self.quad_bases(object, index);
+        let (bases, slow) = self.quad_bases(object, index, quads);
+        let done = self.emit.block(self.emit.is_cold());
+        let mut whole = Vec::new();
         for pack in 0..tile.packs() as usize {
             let lanes = [0, 1, 2, 3].map(|k| self.vector(values[k], pack, 0));
-            for (lane, vector) in (0..).zip(self.transposed(lanes)) {
+            let transposed = self.transposed(lanes);
+            if quads.stride == 4 {
+                // All of it is one run.
+                let address = self.quad_address(object, &bases, quads.stride, pack, 0);
+                for (number, vector) in (0..).zip(self.quads_in_order(transposed)) {
+                    let displacement = address.displacement + number * self.emit.bytes();
+                    whole.push((Address { displacement, ..address }, vector));
+                }
+                continue;
+            }
+            for (lane, vector) in (0..).zip(transposed) {
                 for part in 0..tile.lanes as u8 / 4 {
-                    let address = self.quad_address(object, &bases, pack, lane + 4 * i32::from(part));
+                    let address = self.quad_address(object, &bases, quads.stride, pack, lane + 4 * i32::from(part));
                     self.emit.store_quad(address, vector, part);
                 }
             }
         }
-        let done = self.emit.block(self.emit.is_cold());
+        self.store_whole(object, tile.rows == 1, &whole, done);
         self.done_or_slowly(done, Some(slow), |this| this.scatter_all(id, object, index, values));
     }
 
@@ -567,6 +593,24 @@ impl Lower<'_> {
             self.emit.v2(HIGH_PAIRS, ab_low, cd_low),
             self.emit.v2(LOW_PAIRS, ab_high, cd_high),
             self.emit.v2(HIGH_PAIRS, ab_high, cd_high),
+        ]
+    }
+
+    /// The same elements, of which the first vector has those of the first lanes, and so on, instead of every fourth.
+    fn quads_in_order(&mut self, [a, b, c, d]: [Reg; 4]) -> [Reg; 4] {
+        const PICK: (Code, Code) =
+            (Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, Code::EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8);
+        let mut pick = |a, b, parts| self.emit.v2i(PICK, a, b, parts);
+        if self.shape.tile.lanes == 8 {
+            return [pick(a, b, 0x20), pick(c, d, 0x20), pick(a, b, 0x31), pick(c, d, 0x31)];
+        }
+        let (ab_low, cd_low) = (pick(a, b, 0x44), pick(c, d, 0x44));
+        let (ab_high, cd_high) = (pick(a, b, 0xee), pick(c, d, 0xee));
+        [
+            pick(ab_low, cd_low, 0x88),
+            pick(ab_low, cd_low, 0xdd),
+            pick(ab_high, cd_high, 0x88),
+            pick(ab_high, cd_high, 0xdd),
         ]
     }
 
@@ -828,9 +872,9 @@ impl Lower<'_> {
         } else if values.len() == 4
             && object.size() == 4
             && self.state.mask.is_none()
-            && self.quad_parts(index).is_some()
+            && let Some(quads) = self.quad_parts(index)
         {
-            self.store_quads(id, object, index, &values);
+            self.store_quads(id, object, index, &quads, &values);
         } else {
             self.scatter_all(id, object, index, &values);
         }
@@ -891,32 +935,46 @@ impl Lower<'_> {
             element(start, first, size as u8, (before + offset) * size)
         };
         let done = self.emit.block(self.emit.is_cold());
-        // A tile that is one row of whole cache lines, of an object that nobody loads, may go past the caches.
-        let lines = tile.rows == 1 && tile.width() as i32 * size % 64 == 0 && size >= 4;
-        if lines && !self.emit.is_cold() && self.only_stored[object.memory] {
-            let first = address(0);
-            let first = self.emit.lea(first, Width::Qword);
-            let test = [Operand::Memory(at(Base::Context, service::STREAM)), Operand::Use(first, Width::Dword)];
-            self.emit.push(Code::Test_rm32_r32, &test, false);
-            let (stream, plain) = self.emit.branch(Code::Je_rel32_64, false, false);
-            self.emit.at = stream;
+        if size < 4 {
+            for pack in tile.packs_of(axes) {
+                self.store_vector(object.element, address(pack), value, pack, None);
+            }
+        } else {
+            let mut whole = Vec::new();
             for pack in tile.packs_of(axes) {
                 let address = address(pack);
                 for (half, value) in (0..).zip(self.halves(value, pack)) {
                     let displacement = address.displacement + half * self.emit.bytes();
-                    self.emit.stream(Address { displacement, ..address }, value);
+                    whole.push((Address { displacement, ..address }, value));
                 }
             }
-            self.emit.jump(done, &[]);
-            self.emit.at = plain;
-        }
-        for pack in tile.packs_of(axes) {
-            self.store_vector(object.element, address(pack), value, pack, None);
+            let lines = tile.rows == 1 && tile.width() as i32 * size % 64 == 0;
+            self.store_whole(object, lines, &whole, done);
         }
         self.done_or_slowly(done, slow, |this| match size < 4 {
             true => this.scatter_all(id, object, index, &[value]),
             false => this.store_run_lanes(id, object, index, value),
         });
+    }
+
+    /// Stores whole vectors. What is one run of whole cache lines, of an object that nobody loads, may go past the caches: then
+    /// the code goes on with `done`.
+    fn store_whole(&mut self, object: Object, lines: bool, vectors: &[(Address, Reg)], done: BlockId) {
+        if let Some(&(first, _)) = vectors.first()
+            && lines
+            && !self.emit.is_cold()
+            && self.only_stored[object.memory]
+        {
+            let first = self.emit.lea(first, Width::Qword);
+            let test = [Operand::Memory(at(Base::Context, service::STREAM)), Operand::Use(first, Width::Dword)];
+            self.emit.push(Code::Test_rm32_r32, &test, false);
+            let (stream, plain) = self.emit.branch(Code::Je_rel32_64, false, false);
+            self.emit.at = stream;
+            vectors.iter().for_each(|&(address, vector)| self.emit.stream(address, vector));
+            self.emit.jump(done, &[]);
+            self.emit.at = plain;
+        }
+        vectors.iter().for_each(|&(address, vector)| self.emit.store(address, vector));
     }
 
     /// Stores lanes to consecutive elements, those that are active and inside.

@@ -11,8 +11,11 @@ use super::Level;
 use super::shape::{Axes, Layout, Shape, Tile};
 use crate::spmd::is_independent;
 
-/// Programs of more instructions than this are not written out for several packs: compiling them would take too long.
+/// Programs of more instructions than this are written out for few packs only: compiling them would take too long.
 const LARGE: usize = 250;
+
+/// So many instructions may be written out of a large program.
+const MOST_WRITTEN: usize = 1000;
 
 /// About how many instructions it takes to go on with the next tile.
 const PER_TILE: f64 = 8.0;
@@ -37,7 +40,7 @@ pub(crate) fn choose(program: &Program, level: Level) -> Tile {
         instructions += 1;
         by_lane |= program.insts[inst].op == Op::SubgroupLane;
     });
-    if instructions > LARGE {
+    if 2 * instructions > MOST_WRITTEN {
         return single;
     }
     // What the lanes of a subgroup access next to each other is not next to what those of the next one do.
@@ -58,7 +61,8 @@ pub(crate) fn choose(program: &Program, level: Level) -> Tile {
                 Layout::Rows => fits(tile.width(), x) && fits(rows, y),
                 Layout::Linear | Layout::Merged => rows == 1,
             };
-            if !allowed || (tile.packs() > 1 && pressure.of_tile(&tile) > registers) {
+            let is_large = instructions > LARGE && instructions * tile.packs() as usize > MOST_WRITTEN;
+            if !allowed || is_large || (tile.packs() > 1 && pressure.of_tile(&tile) > registers) {
                 continue;
             }
             let cost =

@@ -91,15 +91,15 @@ where
         let (x, ends, y) = (k.read::<T>("x"), k.read::<u32>("ends"), k.write::<T>("y"));
         let (group, lane) = (k.group_index(), k.local_index());
         let [start, end] = bounds(group, CHUNK, x.len());
-        let mut steps = Steps::new(k, k.lit(0u32));
+        let mut steps = Steps::new(k, 1, k.lit(0u32));
         let next = k.var(group.gt(0).select(ends.load(group - 1), 0u32));
         k.for_range_step(start, end, LANES, |tile| {
             let i = tile + lane;
             let value = x.load(i);
             let is_kept = i.lt(end) & condition(value);
-            steps.run(is_kept.select(1u32, 0u32), &|a, b| a + b);
-            k.if_(is_kept, || y.store(next.get() + steps.before(lane), value));
-            next.set(next.get() + steps.all());
+            steps.run(&[is_kept.select(1u32, 0u32)], &|a, b| a + b);
+            k.if_(is_kept, || y.store(next.get() + steps.before(0), value));
+            next.set(next.get() + steps.all(0));
         });
     });
     batch.push(pack.__buffer("x", x).__buffer("ends", &ends).__buffer("y", y), grid(groups))?;
@@ -107,8 +107,8 @@ where
     Ok(ends.slice(groups - 1..groups)?.download()?[0] as usize)
 }
 
-/// What is needed to scan one value of each lane of a workgroup: two arrays that begin with identities, so that the first lanes find something
-/// before them.
+/// What is needed to scan a row of values, one of each lane of a workgroup, or some rows at once: two arrays with identities before
+/// each row, so that the first lanes find something before them.
 struct Steps<'k, T> {
     arrays: [Object<'k, T, ReadWrite>; 2],
     lane: Val<'k, u32>,
@@ -116,39 +116,49 @@ struct Steps<'k, T> {
 
 impl<'k, T: Number> Steps<'k, T> {
     const BEFORE: u32 = LANES / 2;
+    const ROW: u32 = Self::BEFORE + LANES;
 
-    fn new(k: &'k Kernel, identity: Val<'k, T>) -> Steps<'k, T> {
-        let arrays = ["partial", "partial_next"].map(|name| k.workgroup::<T>(name, Self::BEFORE + LANES));
+    fn new(k: &'k Kernel, rows: u32, identity: Val<'k, T>) -> Steps<'k, T> {
+        let arrays = ["partial", "partial_next"].map(|name| k.workgroup::<T>(name, rows * Self::ROW));
         let lane = k.local_index();
-        k.if_(lane.lt(Self::BEFORE), || arrays.iter().for_each(|array| array.store(lane, identity)));
+        k.if_(lane.lt(Self::BEFORE), || {
+            for row in 0..rows {
+                arrays.iter().for_each(|array| array.store(lane + row * Self::ROW, identity));
+            }
+        });
         Steps { arrays, lane }
     }
 
-    /// Scans a value of each lane.
-    fn run(&mut self, own: Val<'k, T>, op: &impl for<'o> Fn(Val<'o, T>, Val<'o, T>) -> Val<'o, T>) {
-        let (k, at) = (own.kernel(), self.lane + Self::BEFORE);
+    /// Scans a value of each lane for every row.
+    fn run(&mut self, own: &[Val<'k, T>], op: &impl for<'o> Fn(Val<'o, T>, Val<'o, T>) -> Val<'o, T>) {
+        let k = self.lane.kernel();
+        let rows = || (0..own.len() as u32).map(|row| self.lane + (row * Self::ROW + Self::BEFORE));
         // Everybody has read what an earlier run has made.
         k.workgroup_barrier();
-        self.arrays[0].store(at, own);
-        let (mut so_far, mut distance) = (own, 1);
+        let [mut from, mut to] = self.arrays;
+        rows().zip(own).for_each(|(at, &own)| from.store(at, own));
+        let (mut so_far, mut distance) = (own.to_vec(), 1);
         while distance < LANES {
             k.workgroup_barrier();
-            so_far = op(self.arrays[0].load(at - distance), so_far);
-            self.arrays[1].store(at, so_far);
-            self.arrays.swap(0, 1);
+            for (at, so_far) in rows().zip(&mut so_far) {
+                *so_far = op(from.load(at - distance), *so_far);
+                to.store(at, *so_far);
+            }
+            std::mem::swap(&mut from, &mut to);
             distance *= 2;
         }
         k.workgroup_barrier();
+        self.arrays = [from, to];
     }
 
-    /// What all lanes before one make.
-    fn before(&self, lane: Val<'k, u32>) -> Val<'k, T> {
-        self.arrays[0].load(lane + (Self::BEFORE - 1))
+    /// What all lanes before this one make.
+    fn before(&self, row: u32) -> Val<'k, T> {
+        self.arrays[0].load(self.lane + (row * Self::ROW + Self::BEFORE - 1))
     }
 
     /// What all lanes make.
-    fn all(&self) -> Val<'k, T> {
-        self.arrays[0].load(Self::BEFORE + LANES - 1)
+    fn all(&self, row: u32) -> Val<'k, T> {
+        self.arrays[0].load((row + 1) * Self::ROW - 1)
     }
 }
 
@@ -185,35 +195,35 @@ where
             let is_last = lane.eq(0) & (k.group_index() + 1).eq(k.group_count(crate::ir::Axis::X));
             k.if_(is_last, || carries.store(part + 1, op(before.get(), totals.load(chunk))));
 
-            // A lane takes some neighbours, so that the steps between lanes are needed once for all of them.
+            // A lane takes some neighbours of a row, so that the steps between lanes are needed once for all of them, and lanes go
+            // through the steps of some rows at once.
             let wide = if size_of::<T>() == 4 { 4 } else { 1 };
-            let staged = k.workgroup::<T>("staged", LANES * wide);
-            let mut steps = Steps::new(k, identity);
-            k.for_range_step(start, end, LANES * wide, |tile| {
-                let at = tile + lane * wide;
+            let mut steps = Steps::new(k, ROWS, identity);
+            k.for_range_step(start, end, ROWS * LANES * wide, |tile| {
                 // What is beyond the end is not stored.
-                let mut sums = if wide == 4 { x.load_wide::<4>(at).to_vec() } else { vec![x.load(at)] };
-                for i in 1..sums.len() {
-                    sums[i] = op(sums[i - 1], sums[i]);
-                }
-                steps.run(sums[sums.len() - 1], &op);
-                let before_own = op(before.get(), steps.before(lane));
-                let mut results: Vec<_> = sums.iter().map(|&sum| op(before_own, sum)).collect();
-                if !INCLUSIVE {
-                    results.rotate_right(1);
-                    results[0] = before_own;
-                }
-                before.set(op(before.get(), steps.all()));
-                match results.as_slice() {
-                    &[r0, r1, r2, r3] => {
-                        // Neighbours store neighbours, which may go past the caches.
-                        staged.store_wide(lane * 4, [r0, r1, r2, r3]);
-                        k.workgroup_barrier();
-                        for first in (0..LANES * wide).step_by(LANES as usize) {
-                            y.store(tile + first + lane, staged.load(lane + first));
-                        }
+                let at = |row| tile + (lane * wide + row * LANES * wide);
+                let sums = |row| {
+                    let mut sums = if wide == 4 { x.load_wide::<4>(at(row)).to_vec() } else { vec![x.load(at(row))] };
+                    for i in 1..sums.len() {
+                        sums[i] = op(sums[i - 1], sums[i]);
                     }
-                    results => y.store(at, results[0]),
+                    sums
+                };
+                let rows: Vec<Vec<_>> = (0..ROWS).map(sums).collect();
+                let totals: Vec<_> = rows.iter().map(|sums| sums[sums.len() - 1]).collect();
+                steps.run(&totals, &op);
+                for (row, sums) in (0..).zip(&rows) {
+                    let before_own = op(before.get(), steps.before(row));
+                    before.set(op(before.get(), steps.all(row)));
+                    let mut results: Vec<_> = sums.iter().map(|&sum| op(before_own, sum)).collect();
+                    if !INCLUSIVE {
+                        results.rotate_right(1);
+                        results[0] = before_own;
+                    }
+                    match results.as_slice() {
+                        &[r0, r1, r2, r3] => y.store_wide(at(row), [r0, r1, r2, r3]),
+                        results => y.store(at(row), results[0]),
+                    }
                 }
             });
         });
@@ -223,6 +233,9 @@ where
     }
     Ok(())
 }
+
+/// Rows that go through the steps between lanes together.
+const ROWS: u32 = 4;
 
 /// Chunks that go through both steps together: what they read stays in a cache.
 const AT_A_TIME: usize = (1 << 19) / CHUNK as usize;
