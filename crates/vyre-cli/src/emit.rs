@@ -37,6 +37,7 @@ fn targets() -> clap::builder::PossibleValuesParser {
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let target = args.output.target()?;
     let (_, program) = args.selection.read()?;
     let code = MACHINE_CODE.iter().find(|(name, _)| *name == args.target);
     let emitted = match code {
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         }
         false => error,
     })?;
-    args.output.save(&bytes, stdout)
+    args.output.save(&bytes, target.as_ref(), stdout)
 }
 
 fn machine_code(program: &Validated<Program>, execution: Execution) -> Result<String, Error> {

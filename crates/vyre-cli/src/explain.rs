@@ -16,6 +16,7 @@ use vyre_foundation::optimizer::{self, Decision, Dump, Optimized, Options, Profi
 
 use crate::error::Error;
 use crate::opt::{measures, profile, totals};
+use crate::outputs::Target;
 use crate::report::{self, History};
 use crate::selection::{Selection, assignment};
 use crate::source::Source;
@@ -57,15 +58,16 @@ Example:
   vyre explain examples/kernels/saxpy.vyre x=zeros:65536 y=zeros:65536";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let page = args.html.as_deref().map(Target::find).transpose()?;
     if let Some((source, pipeline)) = args.selection.choice.pipeline(&args.selection.file, args.budget)? {
-        return pipelines::explain(&source, &pipeline, args.device.as_deref(), args.html.as_deref(), args.json, stdout);
+        return pipelines::explain(&source, &pipeline, args.device.as_deref(), page.as_ref(), args.json, stdout);
     }
     let (source, program) = args.selection.read()?;
     let lengths = lengths(&args.bindings, &program)?;
     let registry = devices::registry(None)?;
-    let history = args.html.as_ref().map(|_| History::new(&source, &program));
+    let history = page.as_ref().map(|_| History::new(&source, &program));
     let explained = Explained::new(&program, profile(&args.profile), &lengths, registry.telemetry(), history)?;
-    if let Some(file) = &args.html {
+    if let Some(file) = &page {
         let what = json!({ "programs": [explained.page()] });
         report::write(file, &program.name, &subtitle(&source, explained.profile.name()), what)?;
     }

@@ -15,7 +15,7 @@ use vyre_runtime::graph::{self, Edges, Family, Graph, Progress, UNREACHED, Weigh
 
 use crate::config::Settings;
 use crate::error::Error;
-use crate::outputs::{self, Outputs};
+use crate::outputs::{Outputs, Target};
 use crate::run::show_results;
 use crate::selection::assignment;
 use crate::stdout::Stdout;
@@ -116,10 +116,15 @@ struct Outcome {
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    if let Some(file) = &args.html {
-        outputs::writable(file)?;
+    let page = args.html.as_deref().map(Target::find).transpose()?;
+    if page.is_some() {
         trace::start();
     }
+    // Which results there are is known when there is a graph, and that can take long.
+    args.out
+        .iter()
+        .filter_map(|(_, target)| target.strip_prefix('@'))
+        .try_for_each(|path| Target::find(path.as_ref()).map(drop))?;
     let started = Instant::now();
     let (graph, kept) = watched(|| graph(args))?;
     let built = started.elapsed();
@@ -130,7 +135,6 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let interface = interface(args.algorithm, &graph)?;
     let mut zeros = Inputs::default();
     zeros.complete(&interface)?;
-    // What cannot be written is found before anything runs.
     let outputs = Outputs::plan(&args.out, &interface, &zeros, [0; 3])?;
 
     let registry = devices::registry(None)?;
@@ -161,7 +165,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         "verified": args.verify,
         "iterations": iterations.iter().map(object).collect::<Vec<_>>(),
     });
-    if let Some(file) = &args.html {
+    if let Some(file) = &page {
         let title = format!("{} on {}", interface.name, args.graph);
         report::write(file, &title, choice.name, json!({ "graph": object, "timeline": trace::events() }))?;
     }

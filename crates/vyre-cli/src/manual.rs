@@ -7,7 +7,7 @@ use clap_mangen::Man;
 
 use crate::Cli;
 use crate::error::Error;
-use crate::outputs::write;
+use crate::outputs::Target;
 use crate::print::{Output, save};
 use crate::stdout::Stdout;
 
@@ -44,7 +44,7 @@ pub(crate) fn pages(args: &Pages, stdout: &mut Stdout) -> Result<(), Error> {
         // Every verb has `help` below it, which says what the pages say.
         commands.extend(command.get_subcommands().filter(|command| command.get_name() != "help"));
         let (name, contents) = page(command);
-        write(&folder.join(name), &contents)?;
+        Target::find(&folder.join(name))?.write(&contents)?;
     }
     Ok(())
 }
@@ -56,7 +56,8 @@ fn page(command: &Command) -> (String, Vec<u8>) {
 }
 
 pub(crate) fn completions(args: &Completions, stdout: &mut Stdout) -> Result<(), Error> {
+    let target = args.output.target()?;
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "vyre", &mut script);
-    args.output.save(&script, stdout)
+    args.output.save(&script, target.as_ref(), stdout)
 }

@@ -16,9 +16,10 @@ use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Segment, Session, Share, Tenant, WorkItem, tune};
 
 use crate::error::Error;
+use crate::outputs::Target;
 use crate::progress::Progress;
 use crate::stdout::Stdout;
-use crate::{devices, outputs, report, trace};
+use crate::{devices, report, trace};
 
 /// Drain a queue of small work items in few launches
 #[derive(clap::Args)]
@@ -98,8 +99,8 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         Verb::Bench(workload) => (workload, true),
         Verb::Top(args) => return top(args, stdout),
     };
-    if let Some(file) = &workload.html {
-        outputs::writable(file)?;
+    let page = workload.html.as_deref().map(Target::find).transpose()?;
+    if page.is_some() {
         trace::start();
     }
     let registry = devices::registry(None)?;
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let one_by_one = if compares { Some(demo.one_by_one(&choice.device, &programs, &items)?) } else { None };
     drop(progress);
     let object = object(choice.name, &first, &report, one_by_one);
-    if let Some(file) = &workload.html {
+    if let Some(file) = &page {
         let title = format!("{} items in a queue", report.items);
         report::write(file, &title, choice.name, json!({ "megakernel": object, "timeline": trace::events() }))?;
     }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::Path;
 
 use serde_json::{Value, json};
 use vyre_foundation::inputs::Inputs;
@@ -16,6 +15,7 @@ use vyre_runtime::pipeline::{Join, Pipeline, Plan, Use};
 use crate::devices;
 use crate::error::Error;
 use crate::explain::{Explained, subtitle};
+use crate::outputs::Target;
 use crate::report::{self, History};
 use crate::run::bound;
 use crate::source::Source;
@@ -97,14 +97,14 @@ pub(crate) fn explain(
     source: &Source,
     pipeline: &Pipeline,
     device: Option<&str>,
-    html: Option<&Path>,
+    page: Option<&Target>,
     json: bool,
     stdout: &mut Stdout,
 ) -> Result<(), Error> {
     let registry = devices::registry(None)?;
     let choice = registry.choose(device, None)?;
     let plan = pipeline.plan(choice.device.capabilities())?;
-    if let Some(file) = html {
+    if let Some(file) = page {
         let mut programs = Vec::new();
         for launch in &plan.launches {
             let lengths: Vec<_> = launch.lengths(&plan).collect();

@@ -16,7 +16,7 @@ use vyre_foundation::text;
 
 use crate::error::Error;
 use crate::job::{Job, Work};
-use crate::outputs;
+use crate::outputs::Target;
 
 /// What a file says.
 pub(crate) struct Reproducer<'a> {
@@ -44,7 +44,7 @@ impl Reproducer<'_> {
             contents.push('\n');
         }
         contents += &self.text;
-        outputs::write(&path, contents.as_bytes()).ok()?;
+        Target::find(&path).and_then(|target| target.write(contents.as_bytes())).ok()?;
         Some((path, command))
     }
 

@@ -17,7 +17,7 @@ use tracing::{Event, Metadata, Subscriber};
 use vyre_driver::trace::DEVICE;
 
 use crate::error::Error;
-use crate::outputs;
+use crate::outputs::Target;
 
 /// More than this is more than a browser shows.
 const MOST_EVENTS: usize = 1 << 20;
@@ -32,10 +32,10 @@ static RECORDER: OnceLock<Recorder> = OnceLock::new();
 /// Does something, and writes what happened meanwhile to a file, if there is to be one, whatever came of it.
 pub(crate) fn around<T>(file: Option<&Path>, body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let Some(file) = file else { return body() };
-    outputs::writable(file)?;
+    let target = Target::find(file)?;
     start();
     let result = body();
-    let written = outputs::write(file, json!({ "traceEvents": events() }).to_string().as_bytes());
+    let written = target.write(json!({ "traceEvents": events() }).to_string().as_bytes());
     result.and_then(|done| written.map(|()| done))
 }
 
