@@ -19,7 +19,7 @@ use crate::outputs::{Outputs, Target};
 use crate::run::show_results;
 use crate::selection::assignment;
 use crate::stdout::Stdout;
-use crate::{devices, progress, report, trace};
+use crate::{devices, explain, progress, report, trace};
 
 /// Analyze a graph on a device
 #[derive(clap::Args)]
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     /// Write what the host and the device did and when to a file that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Write a page for a browser: the steps and why they were made that way, and what happened when
+    /// Write a page for a browser: the steps and why they were made that way, the passes of each kernel, and what happened when
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Where a result goes
@@ -167,7 +167,10 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     });
     if let Some(file) = &page {
         let title = format!("{} on {}", interface.name, args.graph);
-        report::write(file, &title, choice.name, json!({ "graph": object, "timeline": trace::events() }))?;
+        let timeline = trace::events();
+        let kernels = explain::kernels(&engine.programs(), engine.device(), registry.telemetry())?;
+        let what = json!({ "graph": object, "programs": kernels, "timeline": timeline });
+        report::write(file, &title, choice.name, what)?;
     }
     if args.json {
         return writeln!(stdout, "{object}").map_err(Error::Stdout);
@@ -176,7 +179,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         let from = if kept { ", from the cache" } else { "" };
         writeln!(stdout, "{nodes} nodes, {edges} edges, ready after {:.1} ms{from}", milliseconds(built))?;
         if args.explain {
-            explain(&iterations, stdout)?;
+            show_steps(&iterations, stdout)?;
         }
         let verified = if args.verify { ", verified" } else { "" };
         writeln!(
@@ -373,7 +376,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn explain(iterations: &[Iteration], stdout: &mut Stdout) -> std::io::Result<()> {
+fn show_steps(iterations: &[Iteration], stdout: &mut Stdout) -> std::io::Result<()> {
     writeln!(
         stdout,
         "{:>4} {:>10} {:>11} {:>9} {:18} {:>11} {:>9} {:>8}  why",

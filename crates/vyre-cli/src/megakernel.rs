@@ -11,6 +11,7 @@ use serde_json::json;
 use vyre_driver::{Argument, Device, Dispatch, Grid};
 use vyre_foundation::ir::Space;
 use vyre_foundation::launch::Limits;
+use vyre_foundation::optimizer::Profile;
 use vyre_foundation::{Validated, ir, text, validate};
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Segment, Session, Share, Tenant, WorkItem, tune};
@@ -19,7 +20,7 @@ use crate::error::Error;
 use crate::outputs::Target;
 use crate::progress::Progress;
 use crate::stdout::Stdout;
-use crate::{devices, report, trace};
+use crate::{devices, explain, report, trace};
 
 /// Drain a queue of small work items in few launches
 #[derive(clap::Args)]
@@ -68,7 +69,8 @@ struct Workload {
     /// Write what the host and each worker did and when to a file that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Write a page for a browser: what was decided for each slice of the queue and why, and what happened when
+    /// Write a page for a browser: what was decided for each slice of the queue and why, the passes of each kernel, and what happened
+    /// when
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -119,7 +121,11 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let object = object(choice.name, &first, &report, one_by_one);
     if let Some(file) = &page {
         let title = format!("{} items in a queue", report.items);
-        report::write(file, &title, choice.name, json!({ "megakernel": object, "timeline": trace::events() }))?;
+        let timeline = trace::events();
+        let device = choice.device.with_profile(Profile::Megakernel);
+        let kernels = explain::kernels(&demo.session.programs(), &device, registry.telemetry())?;
+        let what = json!({ "megakernel": object, "programs": kernels, "timeline": timeline });
+        report::write(file, &title, choice.name, what)?;
     }
     let written = if workload.json {
         writeln!(stdout, "{object}")

@@ -8,7 +8,6 @@ use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::pipeline::Role;
 use vyre_foundation::ir::{Access, BufferId, Memory, Op, Program, Space};
 use vyre_foundation::launch::Report;
-use vyre_foundation::optimizer::Profile;
 use vyre_foundation::{Validated, validate};
 use vyre_runtime::pipeline::{Join, Pipeline, Plan, Use};
 
@@ -109,8 +108,9 @@ pub(crate) fn explain(
         for launch in &plan.launches {
             let lengths: Vec<_> = launch.lengths(&plan).collect();
             let history = Some(History::new(source, &launch.program));
+            let (profile, options) = (choice.device.profile(), choice.device.options());
             let telemetry = registry.telemetry();
-            programs.push(Explained::new(&launch.program, Profile::Release, &lengths, telemetry, history)?.page());
+            programs.push(Explained::new(&launch.program, profile, options, &lengths, telemetry, history)?.page());
         }
         let what = json!({ "pipeline": object(&plan, choice.name, pipeline), "programs": programs });
         report::write(file, &plan.name, &subtitle(source, choice.name), what)?;
