@@ -44,12 +44,15 @@ struct Top {
     /// End after so many seconds instead of when it is interrupted
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
-    /// Print what there is to see once, as is done where there is no terminal, too
+    /// Print what there is to see once; so is text where there is no terminal
     #[arg(long)]
     once: bool,
     /// Where to run it: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
+    /// Print one JSON object instead of text whenever there is something new to see, each in a line
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -303,7 +306,7 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
     let programs = programs()?;
     let shares = WEIGHTS.map(|weight| Share { weight, ..Share::default() });
     let Demo { mut session, memory } = Demo::new(&choice.device, &programs, 20_000, &shares)?;
-    let once = args.once || !std::io::stdout().is_terminal();
+    let once = args.once || !args.json && !std::io::stdout().is_terminal();
     let end = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     std::thread::scope(|scope| {
         let over = Arc::new(AtomicBool::new(false));
@@ -339,10 +342,12 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
             if once && drains < 8 {
                 continue;
             }
-            let clear = if once { "" } else { "\x1b[H\x1b[J" };
-            let written =
-                write!(stdout, "{clear}{}", screen(choice.name, &session, &report, had)).and_then(|()| stdout.flush());
-            if let Err(error) = written {
+            let shown = match args.json {
+                true => format!("{}\n", seen(choice.name, &session, &report, had)),
+                false => screen(choice.name, &session, &report, had),
+            };
+            let clear = if once || args.json { "" } else { "\x1b[H\x1b[J" };
+            if let Err(error) = write!(stdout, "{clear}{shown}").and_then(|()| stdout.flush()) {
                 break Err(Error::Stdout(error));
             }
             if once || end.is_some_and(|end| Instant::now() >= end) {
@@ -357,7 +362,31 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
     })
 }
 
-/// What is to be seen of a session after a drain.
+/// What is to be seen of a session after a drain, for `--json`.
+fn seen(device: &str, session: &Session, report: &Report, had: [Duration; WEIGHTS.len()]) -> serde_json::Value {
+    let mut object: serde_json::Value = report.to_json().parse().expect("a report is an object");
+    object["device"] = device.into();
+    let tenants = report.tenants.iter().zip(WEIGHTS).zip(had);
+    object["tenants"] = tenants
+        .map(|((usage, weight), had)| {
+            json!({
+                "weight": weight, "had_ns": had.as_nanos() as u64, "items": usage.items,
+                "queued": usage.queued, "failures": usage.failures,
+            })
+        })
+        .collect();
+    let counted = report.priority;
+    object["priority"] = json!({
+        "promoted": counted.aged_promotions, "put_back": counted.requeues, "oldest_slices": counted.oldest_age,
+    });
+    object["tuned"] = session.tuner().map(|tuner| {
+        let tune::Settings { width, jit, batch, .. } = tuner.settings();
+        json!({ "settled": tuner.is_settled(), "width": width, "batch": batch, "compiled_from": (jit != tune::NEVER).then_some(jit) })
+    }).into();
+    object
+}
+
+/// The same as a screen.
 fn screen(device: &str, session: &Session, report: &Report, had: [Duration; WEIGHTS.len()]) -> String {
     let mut text = String::new();
     let seconds = report.elapsed.as_secs_f64().max(1e-9);

@@ -176,7 +176,9 @@ fn step_through_kernels(browser: &mut Browser, picture: &Path) -> Vec<String> {
     let names = "data.programs.map((program) => program.name)";
     let names: Vec<String> = serde_json::from_value(browser.evaluate(names)).expect("names");
     for (number, name) in names.iter().enumerate() {
-        let choose = format!("choice.value = {number}; choice.dispatchEvent(new Event('change')); data.programs.indexOf(current.program)");
+        let choose = format!(
+            "choice.value = {number}; choice.dispatchEvent(new Event('change')); data.programs.indexOf(current.program)"
+        );
         assert_eq!(browser.evaluate(&choose), number);
         browser.press("ArrowRight");
         let changes = browser.evaluate("current.program.steps.some((step) => step.verdict === 'changed')");
