@@ -41,6 +41,8 @@ pub(crate) enum Error {
 
     #[error("{error}")]
     Reproduced { error: Box<Error>, file: PathBuf, command: String },
+    #[error("the command was ended by {signal}")]
+    Crashed { signal: &'static str },
     #[error("{device} computes something else than the interpreter")]
     NotWorking { device: String },
     #[error("there is no folder to keep anything in")]
@@ -176,6 +178,7 @@ impl Error {
             Error::Disagrees { .. } => "C038",
             Error::NoCache => "C039",
             Error::NotWorking { .. } => "C040",
+            Error::Crashed { .. } => "C041",
             Error::Reproduced { error, .. } => error.code(),
             Error::Faults(faults) => faults.diagnostics.first_code(),
             Error::Wire { error, .. }
@@ -278,6 +281,7 @@ impl Error {
             }
             Error::NoCache => "set VYRE_CACHE, XDG_CACHE_HOME or HOME to a folder that can be written".into(),
             Error::NotWorking { .. } => "this may be a bug in its driver: is there a newer one? use another device".into(),
+            Error::Crashed { .. } => "this is a bug in vyre or in a driver: please report it, with the file".into(),
             Error::Reproduced { error, .. } => error.help(),
             Error::Faults(_) => "each error above says how to fix it".into(),
             Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.help(),
@@ -289,6 +293,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Error::Reproduced { error, .. } => error.exit_code(),
+            Error::Crashed { .. } => crate::INTERNAL,
             Error::Usage(message) => u8::try_from(message.exit_code()).unwrap_or(2),
             Error::Trapped { .. }
             | Error::Broke { .. }
@@ -352,7 +357,7 @@ impl Error {
 
     /// Whether nothing that the caller did can be the reason, as far as one can tell.
     pub(crate) fn is_unexpected(&self) -> bool {
-        use vyre_driver::Error::{Backend, DeviceLost, Foundation};
+        use vyre_driver::Error::{Backend, DeviceLost, Foundation, WrongResult};
         use vyre_foundation::Error::PassBroke;
         matches!(
             self,
@@ -360,7 +365,7 @@ impl Error {
                 | Error::Disagrees { .. }
                 | Error::Broke { .. }
                 | Error::Foundation(PassBroke { .. })
-                | Error::Driver(Backend { .. } | DeviceLost { .. } | Foundation(PassBroke { .. }))
+                | Error::Driver(Backend { .. } | DeviceLost { .. } | WrongResult { .. } | Foundation(PassBroke { .. }))
         )
     }
 

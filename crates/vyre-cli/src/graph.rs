@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Access, Element, Memory, Op, Program, Space, Span};
-use vyre_foundation::{Validated, validate};
+use vyre_foundation::ir::{Access, Element, Memory, Module, Op, Program, Space, Span};
+use vyre_foundation::optimizer::{self, Request};
+use vyre_foundation::{Validated, text, validate};
 use vyre_runtime::frontier::{Config, Engine, Iteration, Needs};
 use vyre_runtime::graph::cache::{self, Cache, Found};
 use vyre_runtime::graph::sssp::Distances;
@@ -16,6 +17,7 @@ use vyre_runtime::graph::{self, Edges, Family, Graph, Progress, UNREACHED, Weigh
 use crate::config::Settings;
 use crate::error::Error;
 use crate::outputs::{Outputs, Target};
+use crate::reproducer::{Reproducer, quoted, watch};
 use crate::run::show_results;
 use crate::selection::assignment;
 use crate::stdout::Stdout;
@@ -143,7 +145,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let config = Config { budget: args.budget, explains, ..Config::default() };
     let engine = Engine::new(&choice.device, &graph, config, args.algorithm.needs())?;
     let bar = progress::Progress::new("running", 0);
-    let found = args.algorithm.run(&engine, args)?;
+    let found = watch(|| reproducer(args, &engine, choice.name), || args.algorithm.run(&engine, args))?;
     drop(bar);
     let elapsed = found.elapsed;
     devices::warn_of_damage(&registry);
@@ -193,6 +195,41 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     };
     show().map_err(Error::Stdout)?;
     show_results(&outputs.printed, &inputs, stdout)
+}
+
+/// The kernels so far, and how to run them on the same graph again.
+fn reproducer(args: &Args, engine: &Engine<'_>, device: &str) -> Reproducer<'static> {
+    let (algorithm, device_name) = (args.algorithm.name(), &engine.device().capabilities().name);
+    let graph = match std::path::absolute(&args.graph) {
+        Ok(file) if file.exists() => file.display().to_string(),
+        _ => args.graph.clone(),
+    };
+    let mut command = format!("vyre graph {algorithm} {} --source {}", quoted(&graph), args.source);
+    let Args { tolerance, iterations, factor, seed, .. } = args;
+    command += &format!(" --tolerance {tolerance} --iterations {iterations} --factor {factor} --seed {seed}");
+    command += &args.delta.map(|delta| format!(" --delta {delta}")).unwrap_or_default();
+    command += &args.budget.map(|budget| format!(" --budget {budget}")).unwrap_or_default();
+    command += if args.symmetric { " --symmetric" } else { "" };
+    command += &format!(" --no-cache --verify --device {device}");
+
+    let mut hash = blake3::Hasher::new();
+    let rows = &engine.graph().outgoing;
+    for word in [&rows.offsets, &rows.targets, &rows.weights].into_iter().flat_map(|words| words.iter()) {
+        hash.update(&word.to_le_bytes());
+    }
+    let (nodes, edges) = (engine.graph().nodes(), engine.graph().edges());
+    let mut facts = vec![
+        format!("device {device}: {device_name}"),
+        format!("{graph}: {nodes} nodes, {edges} edges, rows with blake3 {}", hash.finalize().to_hex()),
+    ];
+    let mut text = String::new();
+    for program in engine.programs() {
+        let (profile, options) = (engine.device().profile(), engine.device().options());
+        let plan = optimizer::plan(&program, &Request { profile, options, ..Request::default() });
+        facts.push(format!("passes of {}: {}", program.name, plan.pipeline));
+        text += &text::print(&Module::from(program.into_inner()));
+    }
+    Reproducer { name: algorithm, command, facts, text }
 }
 
 /// Shows how far a graph is.

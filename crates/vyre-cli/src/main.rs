@@ -8,6 +8,8 @@ mod cache;
 mod check;
 mod compare;
 mod config;
+#[cfg(unix)]
+mod crash;
 mod data;
 mod devices;
 mod doctor;

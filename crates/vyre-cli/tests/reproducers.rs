@@ -4,13 +4,14 @@ mod folder;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Stdio};
 
-fn vyre(folder: &Path, arguments: &[&str]) -> Output {
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let _ = fs::create_dir(folder.join("tmp"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_vyre"));
     command.current_dir(folder).args(arguments).env("TMPDIR", folder.join("tmp")).env("VYRE_DEVICE", "reference");
     command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/reproducers"));
-    command.output().expect("the command can be run")
+    command
 }
 
 /// What is said by a command that fails with exit code 1, and by the command that it names.
@@ -18,7 +19,7 @@ fn replayed(folder: &Path, arguments: &[&str]) -> (String, String) {
     let _ = fs::remove_dir_all(folder.join("tmp"));
     fs::create_dir(folder.join("tmp")).expect("a folder");
     let said = |arguments: &[&str]| {
-        let output = vyre(folder, arguments);
+        let output = command(folder, arguments).output().expect("the command can be run");
         let stderr = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
         stderr
@@ -28,7 +29,8 @@ fn replayed(folder: &Path, arguments: &[&str]) -> (String, String) {
     let again = said(&replay.split_whitespace().collect::<Vec<_>>());
     let files: Vec<_> = fs::read_dir(folder.join("tmp")).expect("a folder").map(|file| file.unwrap().path()).collect();
     let [file] = files.as_slice() else { panic!("{files:?}") };
-    assert!(replay.contains(&file.display().to_string()), "{replay}");
+    // A graph is not in the file.
+    assert!(arguments[0] == "graph" || replay.contains(&file.display().to_string()), "{replay}");
     let text = fs::read_to_string(file).expect("text");
     assert!(text.starts_with(&format!("// vyre {replay}")), "{text}");
     assert_eq!(first, again.replace(&format!("{}:", file.display()), ""));
@@ -51,6 +53,58 @@ fn devices_that_disagree() {
     assert!(said.contains(" --rtol 0.5"), "{said}");
     assert!(file.contains("\n// x: [f32; 1], blake3 ") && file.contains("\n// passes: "), "{file}");
     assert!(file.contains(&format!("x=@{}", folder.join("x.bin").display())), "{file}");
+}
+
+/// The kernel never ends. The signals are those of machine code that does what it must not.
+#[cfg(target_os = "linux")]
+#[test]
+fn crashes() {
+    let folder = folder::empty("crashes");
+    let spin = format!("{}/tests/kernels/spin.vyre", env!("CARGO_MANIFEST_DIR"));
+    for signal in ["SEGV", "BUS", "ILL", "FPE", "ABRT"] {
+        let child =
+            command(&folder, &["run", &spin, "--device", "cpu"]).stderr(Stdio::piped()).spawn().expect("a child");
+        // The last signal that is going to be caught.
+        let is_armed = || {
+            let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
+            let caught =
+                status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("the signals that are caught");
+            u64::from_str_radix(caught.trim(), 16).expect("bits") & (1 << 5) != 0
+        };
+        while !is_armed() {
+            std::thread::yield_now();
+        }
+        let sent =
+            Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().expect("there is `kill`");
+        assert!(sent.success());
+        let output = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(70), "{said}");
+        assert!(said.starts_with(&format!("error[C041]: the command was ended by SIG{signal}\n")), "{said}");
+        let (_, replay) = said.rsplit_once("  = replay: vyre run ").unwrap_or_else(|| panic!("{said}"));
+        let file = replay.split(' ').next().expect("a file");
+        assert_eq!(replay, format!("{file} --replay --device cpu\n"));
+        let text = fs::read_to_string(file).expect("text");
+        assert!(text.contains(&format!("ended by SIG{signal}\n")) && text.contains("\n//@ run --grid "), "{text}");
+    }
+}
+
+/// After one iteration, ranks are far from what they should be.
+#[test]
+fn graphs_whose_results_are_wrong() {
+    let folder = folder::empty("wrong_graphs");
+    fs::write(folder.join("star.el"), "1 0\n2 0\n3 0\n0 1\n").expect("a file can be written");
+    let arguments = ["graph", "pagerank", "star.el", "--iterations", "1", "--symmetric", "--verify"];
+    let (said, file) = replayed(&folder, &arguments);
+    assert!(said.starts_with("error[D034]: the result of pagerank is wrong at node "), "{said}");
+    let graph = folder.join("star.el");
+    assert!(said.contains(&format!("vyre graph pagerank {} --source 0", graph.display())), "{said}");
+    assert!(file.contains(&format!("\n// {}: 4 nodes, 6 edges, rows with blake3 ", graph.display())), "{file}");
+    assert!(file.contains("\n// device reference: ") && file.contains("\n// passes of "), "{file}");
+    let kernels = folder.join("kernels.vyre");
+    fs::write(&kernels, file).expect("a file can be written");
+    let checked = command(&folder, &["check", "kernels.vyre"]).output().expect("the command can be run");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
 
 #[test]
