@@ -19,6 +19,7 @@ use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Segment, Se
 use crate::error::Error;
 use crate::outputs::Target;
 use crate::progress::Progress;
+use crate::reproducer::{Reproducer, watch};
 use crate::stdout::Stdout;
 use crate::{devices, explain, report, trace};
 
@@ -111,15 +112,23 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let registry = devices::registry(None)?;
     let choice = registry.choose(workload.device.as_deref(), None)?;
     let programs = programs()?;
-    let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
-    let items = demo.memory[0].items(&programs, workload.items as usize, workload.seed);
-
+    let reproducer = || {
+        let (verb, Workload { items, seed, .. }) = (if compares { "bench" } else { "demo" }, workload);
+        let command = format!("vyre megakernel {verb} --items {items} --seed {seed} --device {}", choice.name);
+        let facts = vec![format!("device {}: {}", choice.name, choice.device.capabilities().name)];
+        Reproducer { name: "megakernel", command, facts, text: OPS.into() }
+    };
     let progress = Progress::new("draining", 0);
-    // Kernels are compiled while the first items are interpreted.
-    let first = demo.drain(&items)?;
-    demo.session.finish_compiling();
-    let report = demo.drain(&items)?;
-    let one_by_one = if compares { Some(demo.one_by_one(&choice.device, &programs, &items)?) } else { None };
+    let (demo, first, report, one_by_one) = watch(reproducer, || {
+        let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
+        let items = demo.memory[0].items(&programs, workload.items as usize, workload.seed);
+        // Kernels are compiled while the first items are interpreted.
+        let first = demo.drain(&items)?;
+        demo.session.finish_compiling();
+        let report = demo.drain(&items)?;
+        let one_by_one = if compares { Some(demo.one_by_one(&choice.device, &programs, &items)?) } else { None };
+        Ok((demo, first, report, one_by_one))
+    })?;
     drop(progress);
     let object = object(choice.name, &first, &report, one_by_one);
     if let Some(file) = &page {
