@@ -116,6 +116,8 @@ pub(crate) enum Error {
     Binding { name: String, error: vyre_foundation::Error },
     #[error("there is no node {source_node} in a graph of {nodes}")]
     Source { source_node: u32, nodes: u32 },
+    #[error("ranks still changed by {change:.1e} in the last of {iterations} iterations")]
+    NotSettled { iterations: u32, change: f64 },
     #[error("`{text}` is not a scale")]
     Scale { text: String },
     #[error(transparent)]
@@ -179,6 +181,7 @@ impl Error {
             Error::NoCache => "C039",
             Error::NotWorking { .. } => "C040",
             Error::Crashed { .. } => "C041",
+            Error::NotSettled { .. } => "C042",
             Error::Reproduced { error, .. } => error.code(),
             Error::Faults(faults) => faults.diagnostics.first_code(),
             Error::Wire { error, .. }
@@ -265,6 +268,7 @@ impl Error {
             Error::Source { nodes: 0, .. } => "name a graph that has nodes".into(),
             Error::Source { nodes, .. } => format!("name a node up to {} with --source", nodes - 1),
             Error::Scale { .. } => "write kron:18 or urand:18 for a random graph of 2^18 nodes".into(),
+            Error::NotSettled { .. } => "allow more of them with --iterations, or more change with --tolerance".into(),
             Error::Stdout(_) => "is the disk full?".into(),
             Error::NotABinding { .. } => "with --run, write one file and then NAME=VALUE".into(),
             Error::NoDirective { .. } => {
@@ -299,6 +303,7 @@ impl Error {
             | Error::Broke { .. }
             | Error::Differs { .. }
             | Error::Disagrees { .. }
+            | Error::NotSettled { .. }
             | Error::NotWorking { .. } => 1,
             Error::Read { .. }
             | Error::UnknownRule { .. }

@@ -358,7 +358,12 @@ impl Algorithm {
                 let found = graph::pagerank(engine, args.tolerance, args.iterations)?;
                 let elapsed = started.elapsed();
                 if args.verify {
-                    found.verify(graph, args.tolerance)?;
+                    let verified = found.verify(graph, args.tolerance);
+                    // Nobody is to blame for what would have taken more iterations.
+                    if verified.is_err() && found.change > args.tolerance {
+                        return Err(Error::NotSettled { iterations: found.iterations, change: found.change });
+                    }
+                    verified?;
                 }
                 let line =
                     format!("{} iterations, the last one changed ranks by {:.1e}", found.iterations, found.change);
@@ -447,4 +452,49 @@ fn object(step: &Iteration) -> Value {
         "time_ns": step.time.as_nanos() as u64,
         "bytes": step.bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use vyre_driver::{Device, Oracle};
+
+    use super::*;
+    use crate::source::Source;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn wrong_results_leave_a_file_and_the_command() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/path.el");
+        let Line { args } = Line::parse_from(["graph", "bfs", file, "--source=1", "--symmetric", "--no-cache"]);
+        let (graph, _) = graph(&args).unwrap();
+        let device = Device::open(&Oracle::default()).unwrap();
+        let engine = Engine::new(&device, &graph, Config::default(), args.algorithm.needs()).unwrap();
+        let result = watch(
+            || reproducer(&args, &engine, "reference"),
+            || {
+                args.algorithm.run(&engine, &args)?;
+                Err::<(), _>(vyre_driver::Error::WrongResult { algorithm: "bfs", node: 2, reason: "why".into() }.into())
+            },
+        );
+        let Err(Error::Reproduced { error, file: reproducer, command }) = result else { panic!("{result:?}") };
+        assert_eq!((error.code(), error.exit_code()), ("D034", 1));
+        let again = Line::parse_from(command.strip_prefix("vyre ").unwrap().split(' ')).args;
+        assert_eq!((again.graph.as_str(), again.source, again.symmetric), (file, 1, true));
+        assert_eq!((again.verify, again.device.as_deref()), (true, Some("reference")));
+        let source = Source::read(&reproducer).unwrap();
+        std::fs::remove_file(reproducer).unwrap();
+        assert!(source.text.starts_with(&format!("// {command}\n// error[D034]: ")), "{}", source.text);
+        assert!(source.text.contains(&format!("\n// {file}: {} nodes, ", graph.nodes())), "{}", source.text);
+        let kernels = source.validate(source.parse().unwrap()).unwrap();
+        assert!(!kernels.is_empty());
+        for kernel in kernels {
+            assert!(source.text.contains(&format!("\n// passes of {}: ", kernel.name)), "{}", source.text);
+        }
+    }
 }

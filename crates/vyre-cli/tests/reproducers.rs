@@ -29,8 +29,7 @@ fn replayed(folder: &Path, arguments: &[&str]) -> (String, String) {
     let again = said(&replay.split_whitespace().collect::<Vec<_>>());
     let files: Vec<_> = fs::read_dir(folder.join("tmp")).expect("a folder").map(|file| file.unwrap().path()).collect();
     let [file] = files.as_slice() else { panic!("{files:?}") };
-    // A graph is not in the file.
-    assert!(arguments[0] == "graph" || replay.contains(&file.display().to_string()), "{replay}");
+    assert!(replay.contains(&file.display().to_string()), "{replay}");
     let text = fs::read_to_string(file).expect("text");
     assert!(text.starts_with(&format!("// vyre {replay}")), "{text}");
     assert_eq!(first, again.replace(&format!("{}:", file.display()), ""));
@@ -97,24 +96,6 @@ fn crashes() {
     let (replay, text) = crashed(&folder, &demo, "SEGV");
     assert_eq!(replay, "vyre megakernel demo --items 1000000 --seed 1 --device cpu");
     assert!(text.contains("\n// device cpu: ") && text.contains("\nprogram scale "), "{text}");
-}
-
-/// After one iteration, ranks are far from what they should be.
-#[test]
-fn graphs_whose_results_are_wrong() {
-    let folder = folder::empty("wrong_graphs");
-    fs::write(folder.join("star.el"), "1 0\n2 0\n3 0\n0 1\n").expect("a file can be written");
-    let arguments = ["graph", "pagerank", "star.el", "--iterations", "1", "--symmetric", "--verify"];
-    let (said, file) = replayed(&folder, &arguments);
-    assert!(said.starts_with("error[D034]: the result of pagerank is wrong at node "), "{said}");
-    let graph = folder.join("star.el");
-    assert!(said.contains(&format!("vyre graph pagerank {} --source 0", graph.display())), "{said}");
-    assert!(file.contains(&format!("\n// {}: 4 nodes, 6 edges, rows with blake3 ", graph.display())), "{file}");
-    assert!(file.contains("\n// device reference: ") && file.contains("\n// passes of "), "{file}");
-    let kernels = folder.join("kernels.vyre");
-    fs::write(&kernels, file).expect("a file can be written");
-    let checked = command(&folder, &["check", "kernels.vyre"]).output().expect("the command can be run");
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
 
 #[test]
