@@ -42,6 +42,7 @@ pub(crate) enum Error {
     #[error("{error}")]
     Reproduced { error: Box<Error>, file: PathBuf, command: String },
     #[error("the command was ended by {signal}")]
+    #[cfg_attr(not(unix), expect(dead_code))]
     Crashed { signal: &'static str },
     #[error("{device} computes something else than the interpreter")]
     NotWorking { device: String },
