@@ -43,20 +43,23 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     names.iter().try_for_each(|name| registry.knows(*name))?;
     let progress = Progress::new("measuring", u64::from(args.repeat) * names.len() as u64);
     let watched = Watched { job: &job, registry: &registry, devices: &names, flags: String::new() };
-    let measured = watch(&watched, || {
-        let prepared = names.iter().map(|name| job.prepare(&registry, *name));
-        let mut prepared = prepared.collect::<Result<Vec<_>, Error>>()?;
-        for _ in 0..args.repeat {
-            for ready in &mut prepared {
-                let done = ready.round()?;
-                if let Some(failure) = failure(&done.outcome(), job.limits, &job.source) {
-                    return Err(failure);
+    let measured = watch(
+        || watched.reproducer(),
+        || {
+            let prepared = names.iter().map(|name| job.prepare(&registry, *name));
+            let mut prepared = prepared.collect::<Result<Vec<_>, Error>>()?;
+            for _ in 0..args.repeat {
+                for ready in &mut prepared {
+                    let done = ready.round()?;
+                    if let Some(failure) = failure(&done.outcome(), job.limits, &job.source) {
+                        return Err(failure);
+                    }
+                    progress.step();
                 }
-                progress.step();
             }
-        }
-        Ok(prepared.iter().map(job::Ready::statistics).collect::<Vec<Statistics>>())
-    })?;
+            Ok(prepared.iter().map(job::Ready::statistics).collect::<Vec<Statistics>>())
+        },
+    )?;
     drop(progress);
     devices::warn_of_damage(&registry);
     let speed =

@@ -14,6 +14,7 @@ use vyre_foundation::{Validated, text, validate};
 use vyre_reference::Options;
 
 use crate::error::Error;
+use crate::print::Output;
 use crate::source::Source;
 use crate::stdout::Stdout;
 use crate::{run, selection};
@@ -37,18 +38,19 @@ pub(crate) struct Args {
     /// Count findings that are only warnings, too
     #[arg(long, requires = "run")]
     deny: bool,
-    /// Print one JSON object for each file instead of text
+    /// Print one JSON object for each file instead of text; with --explain, one with the `text`
     #[arg(long)]
     json: bool,
     /// Explain a rule, such as V030, instead: `codes` lists all rules, `ops` all operations, `passes` all passes of the optimizer
-    #[arg(long, value_name = "CODE", conflicts_with_all = ["files", "json"])]
+    #[arg(long, value_name = "CODE", conflicts_with = "files")]
     explain: Option<String>,
 }
 
 /// Checks every file, whatever is wrong with the others. The exit code is that of the worst error.
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     if let Some(subject) = &args.explain {
-        return explain(subject).and_then(|text| stdout.write_all(text.as_bytes()).map_err(Error::Stdout)).map(|()| 0);
+        let output = Output { out: None, json: args.json };
+        return output.save(explain(subject)?.as_bytes(), None, stdout).map(|()| 0);
     }
     if args.run {
         return sanitize(args, stdout);

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     match (Settings::load(), devices::registry(None)) {
         (Ok(settings), Ok(registry)) => {
             for backend in registry.backends() {
-                let finding = match Device::open(backend).map_err(Error::from).and_then(|device| try_out(&device)) {
+                let finding = match Device::open(backend).map_err(Error::from).and_then(|device| what_works(&device)) {
                     Ok(found) => Finding::fine(&format!("device {}", backend.name()), found),
                     Err(error) => {
                         Finding::wrong(&format!("device {}", backend.name()), error.to_string(), error.help())
@@ -109,7 +109,7 @@ fn processor() -> Finding {
 }
 
 /// Runs a kernel on a device, and compares what comes out with the oracle.
-fn try_out(device: &Device) -> Result<String, Error> {
+fn what_works(device: &Device) -> Result<String, Error> {
     const PROGRAM: &str = include_str!("../../../examples/kernels/saxpy.vyre");
     let program = validate::program(text::parse(PROGRAM)?.programs.swap_remove(0))?;
     let run = |device: &Device| {

@@ -9,7 +9,7 @@ use vyre_foundation::{Validated, text};
 
 use crate::error::Error;
 use crate::print::Output;
-use crate::reproducer::Reproducer;
+use crate::reproducer::{Reproducer, watch};
 use crate::selection::Selection;
 use crate::stdout::Stdout;
 
@@ -37,23 +37,21 @@ fn targets() -> clap::builder::PossibleValuesParser {
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let target = args.output.target()?;
     let (_, program) = args.selection.read()?;
     let code = MACHINE_CODE.iter().find(|(name, _)| *name == args.target);
-    let emitted = match code {
+    let reproducer = || {
+        let command = format!("vyre emit {{}} --target {}", args.target);
+        let text = text::print(&Module::from(program.clone().into_inner()));
+        Reproducer { name: &program.name, command, facts: Vec::new(), text }
+    };
+    let bytes = watch(reproducer, || match code {
         Some(&(_, execution)) => {
             machine_code(&program, execution.unwrap_or_else(Execution::best)).map(String::into_bytes)
         }
         None => shader(&program, &args.target),
-    };
-    let bytes = emitted.map_err(|error| match error.is_unexpected() {
-        true => {
-            let command = format!("vyre emit {{}} --target {}", args.target);
-            let text = text::print(&Module::from(program.clone().into_inner()));
-            Reproducer { name: &program.name, command, facts: Vec::new(), text }.of(error)
-        }
-        false => error,
     })?;
-    args.output.save(&bytes, stdout)
+    args.output.save(&bytes, target.as_ref(), stdout)
 }
 
 fn machine_code(program: &Validated<Program>, execution: Execution) -> Result<String, Error> {

@@ -41,6 +41,9 @@ pub(crate) enum Error {
 
     #[error("{error}")]
     Reproduced { error: Box<Error>, file: PathBuf, command: String },
+    #[error("the command was ended by {signal}")]
+    #[cfg_attr(not(unix), expect(dead_code))]
+    Crashed { signal: &'static str },
     #[error("{device} computes something else than the interpreter")]
     NotWorking { device: String },
     #[error("there is no folder to keep anything in")]
@@ -114,6 +117,8 @@ pub(crate) enum Error {
     Binding { name: String, error: vyre_foundation::Error },
     #[error("there is no node {source_node} in a graph of {nodes}")]
     Source { source_node: u32, nodes: u32 },
+    #[error("ranks still changed by {change:.1e} in the last of {iterations} iterations")]
+    NotSettled { iterations: u32, change: f64 },
     #[error("`{text}` is not a scale")]
     Scale { text: String },
     #[error(transparent)]
@@ -176,6 +181,8 @@ impl Error {
             Error::Disagrees { .. } => "C038",
             Error::NoCache => "C039",
             Error::NotWorking { .. } => "C040",
+            Error::Crashed { .. } => "C041",
+            Error::NotSettled { .. } => "C042",
             Error::Reproduced { error, .. } => error.code(),
             Error::Faults(faults) => faults.diagnostics.first_code(),
             Error::Wire { error, .. }
@@ -262,6 +269,7 @@ impl Error {
             Error::Source { nodes: 0, .. } => "name a graph that has nodes".into(),
             Error::Source { nodes, .. } => format!("name a node up to {} with --source", nodes - 1),
             Error::Scale { .. } => "write kron:18 or urand:18 for a random graph of 2^18 nodes".into(),
+            Error::NotSettled { .. } => "allow more of them with --iterations, or more change with --tolerance".into(),
             Error::Stdout(_) => "is the disk full?".into(),
             Error::NotABinding { .. } => "with --run, write one file and then NAME=VALUE".into(),
             Error::NoDirective { .. } => {
@@ -278,6 +286,7 @@ impl Error {
             }
             Error::NoCache => "set VYRE_CACHE, XDG_CACHE_HOME or HOME to a folder that can be written".into(),
             Error::NotWorking { .. } => "this may be a bug in its driver: is there a newer one? use another device".into(),
+            Error::Crashed { .. } => "this is a bug in vyre or in a driver: please report it, with the file".into(),
             Error::Reproduced { error, .. } => error.help(),
             Error::Faults(_) => "each error above says how to fix it".into(),
             Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.help(),
@@ -289,11 +298,13 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Error::Reproduced { error, .. } => error.exit_code(),
+            Error::Crashed { .. } => crate::INTERNAL,
             Error::Usage(message) => u8::try_from(message.exit_code()).unwrap_or(2),
             Error::Trapped { .. }
             | Error::Broke { .. }
             | Error::Differs { .. }
             | Error::Disagrees { .. }
+            | Error::NotSettled { .. }
             | Error::NotWorking { .. } => 1,
             Error::Read { .. }
             | Error::UnknownRule { .. }
@@ -352,7 +363,7 @@ impl Error {
 
     /// Whether nothing that the caller did can be the reason, as far as one can tell.
     pub(crate) fn is_unexpected(&self) -> bool {
-        use vyre_driver::Error::{Backend, DeviceLost, Foundation};
+        use vyre_driver::Error::{Backend, DeviceLost, Foundation, WrongResult};
         use vyre_foundation::Error::PassBroke;
         matches!(
             self,
@@ -360,7 +371,7 @@ impl Error {
                 | Error::Disagrees { .. }
                 | Error::Broke { .. }
                 | Error::Foundation(PassBroke { .. })
-                | Error::Driver(Backend { .. } | DeviceLost { .. } | Foundation(PassBroke { .. }))
+                | Error::Driver(Backend { .. } | DeviceLost { .. } | WrongResult { .. } | Foundation(PassBroke { .. }))
         )
     }
 

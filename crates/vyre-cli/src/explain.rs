@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use vyre_cpu::Execution;
-use vyre_driver::Telemetry;
-use vyre_foundation::Validated;
-use vyre_foundation::ir::{MemId, Program, Space};
+use vyre_driver::{Device, Telemetry};
+use vyre_foundation::ir::{MemId, Module, Program, Space};
 use vyre_foundation::optimizer::cost::Roofline;
 use vyre_foundation::optimizer::{self, Decision, Dump, Optimized, Options, Profile, Reason, Request};
+use vyre_foundation::{Validated, text};
 
 use crate::error::Error;
 use crate::opt::{measures, profile, totals};
+use crate::outputs::Target;
 use crate::report::{self, History};
 use crate::selection::{Selection, assignment};
 use crate::source::Source;
@@ -57,15 +58,17 @@ Example:
   vyre explain examples/kernels/saxpy.vyre x=zeros:65536 y=zeros:65536";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let page = args.html.as_deref().map(Target::find).transpose()?;
     if let Some((source, pipeline)) = args.selection.choice.pipeline(&args.selection.file, args.budget)? {
-        return pipelines::explain(&source, &pipeline, args.device.as_deref(), args.html.as_deref(), args.json, stdout);
+        return pipelines::explain(&source, &pipeline, args.device.as_deref(), page.as_ref(), args.json, stdout);
     }
     let (source, program) = args.selection.read()?;
     let lengths = lengths(&args.bindings, &program)?;
     let registry = devices::registry(None)?;
-    let history = args.html.as_ref().map(|_| History::new(&source, &program));
-    let explained = Explained::new(&program, profile(&args.profile), &lengths, registry.telemetry(), history)?;
-    if let Some(file) = &args.html {
+    let history = page.as_ref().map(|_| History::new(&source, &program));
+    let (profile, options) = (profile(&args.profile), Options::default());
+    let explained = Explained::new(&program, profile, options, &lengths, registry.telemetry(), history)?;
+    if let Some(file) = &page {
         let what = json!({ "programs": [explained.page()] });
         report::write(file, &program.name, &subtitle(&source, explained.profile.name()), what)?;
     }
@@ -76,6 +79,23 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 /// What a page is about, besides its title.
 pub(crate) fn subtitle(source: &Source, what_for: &str) -> String {
     format!("{} · {what_for} · vyre {}", source.file, env!("CARGO_PKG_VERSION"))
+}
+
+/// Parts of a page about kernels that were made for a device, and are not in a file.
+pub(crate) fn kernels(
+    programs: &[Validated<Program>],
+    device: &Device,
+    telemetry: &Telemetry,
+) -> Result<Vec<Value>, Error> {
+    let kernel = |program: &Validated<Program>| {
+        let text = text::print(&Module::from(program.clone().into_inner()));
+        let source = Source { file: "as vyre made it".into(), text, wire: false };
+        // What is read has places in the text.
+        let program = source.validate(source.parse()?)?.swap_remove(0);
+        let history = Some(History::new(&source, &program));
+        Ok(Explained::new(&program, device.profile(), device.options(), &[], telemetry, history)?.page())
+    };
+    programs.iter().map(kernel).collect()
 }
 
 /// How long the objects are that the command line says something about.
@@ -114,11 +134,12 @@ impl<'a> Explained<'a> {
     pub(crate) fn new(
         program: &'a Validated<Program>,
         profile: Profile,
+        options: Options,
         lengths: &[(MemId, u64)],
         telemetry: &'a Telemetry,
         mut history: Option<History<'a>>,
     ) -> Result<Explained<'a>, Error> {
-        let options = Options { strict: false, dump: Dump::Changed, ..Options::default() };
+        let options = Options { strict: false, dump: Dump::Changed, ..options };
         let request = Request { profile, hints: Some(telemetry.hints()), report: None, lengths, options };
         let plan = optimizer::plan(program, &request);
         let (optimized, report) = optimizer::run(program.clone(), &plan.pipeline, &request.options, &mut |snapshot| {

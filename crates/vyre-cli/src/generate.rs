@@ -33,10 +33,11 @@ The last line, `//@ run …`, says how to run it:
   vyre run seven.vyre --replay --device cpu";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let target = args.output.target()?;
     let features = match &args.device {
         Some(name) => Features::of(devices::registry(None)?.open(name)?.capabilities()),
         None => Features::default(),
     };
     let features = Features { size: args.size, effects: !args.no_effects, ..features };
-    args.output.save(generate(args.seed, &features).source().as_bytes(), stdout)
+    args.output.save(generate(args.seed, &features).source().as_bytes(), target.as_ref(), stdout)
 }

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Access, Element, Memory, Op, Program, Space, Span};
-use vyre_foundation::{Validated, validate};
+use vyre_foundation::ir::{Access, Element, Memory, Module, Op, Program, Space, Span};
+use vyre_foundation::optimizer::{self, Request};
+use vyre_foundation::{Validated, text, validate};
 use vyre_runtime::frontier::{Config, Engine, Iteration, Needs};
 use vyre_runtime::graph::cache::{self, Cache, Found};
 use vyre_runtime::graph::sssp::Distances;
@@ -15,11 +16,12 @@ use vyre_runtime::graph::{self, Edges, Family, Graph, Progress, UNREACHED, Weigh
 
 use crate::config::Settings;
 use crate::error::Error;
-use crate::outputs::{self, Outputs};
+use crate::outputs::{Outputs, Target};
+use crate::reproducer::{Reproducer, quoted, watch};
 use crate::run::show_results;
 use crate::selection::assignment;
 use crate::stdout::Stdout;
-use crate::{devices, progress, report, trace};
+use crate::{devices, explain, progress, report, trace};
 
 /// Analyze a graph on a device
 #[derive(clap::Args)]
@@ -66,7 +68,7 @@ pub(crate) struct Args {
     /// Write what the host and the device did and when to a file that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Write a page for a browser: the steps and why they were made that way, and what happened when
+    /// Write a page for a browser: the steps and why they were made that way, the passes of each kernel, and what happened when
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Where a result goes
@@ -116,10 +118,15 @@ struct Outcome {
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    if let Some(file) = &args.html {
-        outputs::writable(file)?;
+    let page = args.html.as_deref().map(Target::find).transpose()?;
+    if page.is_some() {
         trace::start();
     }
+    // Which results there are is known when there is a graph, and that can take long.
+    args.out
+        .iter()
+        .filter_map(|(_, target)| target.strip_prefix('@'))
+        .try_for_each(|path| Target::find(path.as_ref()).map(drop))?;
     let started = Instant::now();
     let (graph, kept) = watched(|| graph(args))?;
     let built = started.elapsed();
@@ -130,7 +137,6 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let interface = interface(args.algorithm, &graph)?;
     let mut zeros = Inputs::default();
     zeros.complete(&interface)?;
-    // What cannot be written is found before anything runs.
     let outputs = Outputs::plan(&args.out, &interface, &zeros, [0; 3])?;
 
     let registry = devices::registry(None)?;
@@ -139,7 +145,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let config = Config { budget: args.budget, explains, ..Config::default() };
     let engine = Engine::new(&choice.device, &graph, config, args.algorithm.needs())?;
     let bar = progress::Progress::new("running", 0);
-    let found = args.algorithm.run(&engine, args)?;
+    let found = watch(|| reproducer(args, &engine, choice.name), || args.algorithm.run(&engine, args))?;
     drop(bar);
     let elapsed = found.elapsed;
     devices::warn_of_damage(&registry);
@@ -161,9 +167,12 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         "verified": args.verify,
         "iterations": iterations.iter().map(object).collect::<Vec<_>>(),
     });
-    if let Some(file) = &args.html {
+    if let Some(file) = &page {
         let title = format!("{} on {}", interface.name, args.graph);
-        report::write(file, &title, choice.name, json!({ "graph": object, "timeline": trace::events() }))?;
+        let timeline = trace::events();
+        let kernels = explain::kernels(&engine.programs(), engine.device(), registry.telemetry())?;
+        let what = json!({ "graph": object, "programs": kernels, "timeline": timeline });
+        report::write(file, &title, choice.name, what)?;
     }
     if args.json {
         return writeln!(stdout, "{object}").map_err(Error::Stdout);
@@ -172,7 +181,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         let from = if kept { ", from the cache" } else { "" };
         writeln!(stdout, "{nodes} nodes, {edges} edges, ready after {:.1} ms{from}", milliseconds(built))?;
         if args.explain {
-            explain(&iterations, stdout)?;
+            show_steps(&iterations, stdout)?;
         }
         let verified = if args.verify { ", verified" } else { "" };
         writeln!(
@@ -186,6 +195,41 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     };
     show().map_err(Error::Stdout)?;
     show_results(&outputs.printed, &inputs, stdout)
+}
+
+/// The kernels so far, and how to run them on the same graph again.
+fn reproducer(args: &Args, engine: &Engine<'_>, device: &str) -> Reproducer<'static> {
+    let (algorithm, device_name) = (args.algorithm.name(), &engine.device().capabilities().name);
+    let graph = match std::path::absolute(&args.graph) {
+        Ok(file) if file.exists() => file.display().to_string(),
+        _ => args.graph.clone(),
+    };
+    let mut command = format!("vyre graph {algorithm} {} --source {}", quoted(&graph), args.source);
+    let Args { tolerance, iterations, factor, seed, .. } = args;
+    command += &format!(" --tolerance {tolerance} --iterations {iterations} --factor {factor} --seed {seed}");
+    command += &args.delta.map(|delta| format!(" --delta {delta}")).unwrap_or_default();
+    command += &args.budget.map(|budget| format!(" --budget {budget}")).unwrap_or_default();
+    command += if args.symmetric { " --symmetric" } else { "" };
+    command += &format!(" --no-cache --verify --device {device}");
+
+    let mut hash = blake3::Hasher::new();
+    let rows = &engine.graph().outgoing;
+    for word in [&rows.offsets, &rows.targets, &rows.weights].into_iter().flat_map(|words| words.iter()) {
+        hash.update(&word.to_le_bytes());
+    }
+    let (nodes, edges) = (engine.graph().nodes(), engine.graph().edges());
+    let mut facts = vec![
+        format!("device {device}: {device_name}"),
+        format!("{graph}: {nodes} nodes, {edges} edges, rows with blake3 {}", hash.finalize().to_hex()),
+    ];
+    let mut text = String::new();
+    for program in engine.programs() {
+        let (profile, options) = (engine.device().profile(), engine.device().options());
+        let plan = optimizer::plan(&program, &Request { profile, options, ..Request::default() });
+        facts.push(format!("passes of {}: {}", program.name, plan.pipeline));
+        text += &text::print(&Module::from(program.into_inner()));
+    }
+    Reproducer { name: algorithm, command, facts, text }
 }
 
 /// Shows how far a graph is.
@@ -314,7 +358,12 @@ impl Algorithm {
                 let found = graph::pagerank(engine, args.tolerance, args.iterations)?;
                 let elapsed = started.elapsed();
                 if args.verify {
-                    found.verify(graph, args.tolerance)?;
+                    let verified = found.verify(graph, args.tolerance);
+                    // Nobody is to blame for what would have taken more iterations.
+                    if verified.is_err() && found.change > args.tolerance {
+                        return Err(Error::NotSettled { iterations: found.iterations, change: found.change });
+                    }
+                    verified?;
                 }
                 let line =
                     format!("{} iterations, the last one changed ranks by {:.1e}", found.iterations, found.change);
@@ -369,7 +418,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn explain(iterations: &[Iteration], stdout: &mut Stdout) -> std::io::Result<()> {
+fn show_steps(iterations: &[Iteration], stdout: &mut Stdout) -> std::io::Result<()> {
     writeln!(
         stdout,
         "{:>4} {:>10} {:>11} {:>9} {:18} {:>11} {:>9} {:>8}  why",
@@ -403,4 +452,49 @@ fn object(step: &Iteration) -> Value {
         "time_ns": step.time.as_nanos() as u64,
         "bytes": step.bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use vyre_driver::{Device, Oracle};
+
+    use super::*;
+    use crate::source::Source;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn wrong_results_leave_a_file_and_the_command() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/path.el");
+        let Line { args } = Line::parse_from(["graph", "bfs", file, "--source=1", "--symmetric", "--no-cache"]);
+        let (graph, _) = graph(&args).unwrap();
+        let device = Device::open(&Oracle::default()).unwrap();
+        let engine = Engine::new(&device, &graph, Config::default(), args.algorithm.needs()).unwrap();
+        let result = watch(
+            || reproducer(&args, &engine, "reference"),
+            || {
+                args.algorithm.run(&engine, &args)?;
+                Err::<(), _>(vyre_driver::Error::WrongResult { algorithm: "bfs", node: 2, reason: "why".into() }.into())
+            },
+        );
+        let Err(Error::Reproduced { error, file: reproducer, command }) = result else { panic!("{result:?}") };
+        assert_eq!((error.code(), error.exit_code()), ("D034", 1));
+        let again = Line::parse_from(command.strip_prefix("vyre ").unwrap().split(' ')).args;
+        assert_eq!((again.graph.as_str(), again.source, again.symmetric), (file, 1, true));
+        assert_eq!((again.verify, again.device.as_deref()), (true, Some("reference")));
+        let source = Source::read(&reproducer).unwrap();
+        std::fs::remove_file(reproducer).unwrap();
+        assert!(source.text.starts_with(&format!("// {command}\n// error[D034]: ")), "{}", source.text);
+        assert!(source.text.contains(&format!("\n// {file}: {} nodes, ", graph.nodes())), "{}", source.text);
+        let kernels = source.validate(source.parse().unwrap()).unwrap();
+        assert!(!kernels.is_empty());
+        for kernel in kernels {
+            assert!(source.text.contains(&format!("\n// passes of {}: ", kernel.name)), "{}", source.text);
+        }
+    }
 }

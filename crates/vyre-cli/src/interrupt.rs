@@ -1,12 +1,12 @@
-//! Ctrl-C: what is unfinished is removed, and the exit code is 130.
+//! Ctrl-C and SIGTERM: what is unfinished is removed, and the exit code is 130 or 143.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The exit code of a command that was interrupted, as shells have it.
-const INTERRUPTED: i32 = 130;
+/// Exit codes of commands that were ended by a signal are above this, as shells have them.
+const SIGNAL: i32 = 128;
 
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
@@ -14,14 +14,32 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on, an interruption leaves nothing unfinished behind. Where it cannot be heard of, it ends the process as ever.
+/// From now on, an interruption leaves nothing unfinished behind. Where it cannot be heard of, it ends the process as ever. No thread
+/// may have been started before.
 pub(crate) fn listen() {
-    let _ = ctrlc::set_handler(|| {
-        let unfinished = unfinished();
-        unfinished.iter().for_each(|path| remove(path));
-        // The list stays locked, so that nobody gives an unfinished file its name now.
-        std::process::exit(INTERRUPTED);
-    });
+    #[cfg(unix)]
+    {
+        use nix::sys::signal::{SigSet, Signal};
+        let mut signals = SigSet::empty();
+        signals.add(Signal::SIGTERM);
+        // Threads block what the one that starts them does, so the signal stays for the one that waits for it.
+        if signals.thread_block().is_ok() {
+            std::thread::spawn(move || {
+                if let Ok(signal) = signals.wait() {
+                    end(signal as i32);
+                }
+            });
+        }
+    }
+    const SIGINT: i32 = 2;
+    let _ = ctrlc::set_handler(|| end(SIGINT));
+}
+
+fn end(signal: i32) -> ! {
+    let unfinished = unfinished();
+    unfinished.iter().for_each(|path| remove(path));
+    // The list stays locked, so that nobody gives an unfinished file its name now.
+    std::process::exit(SIGNAL + signal)
 }
 
 /// Does something as a whole or not at all, as far as interruptions are concerned.

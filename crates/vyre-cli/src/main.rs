@@ -8,6 +8,8 @@ mod cache;
 mod check;
 mod compare;
 mod config;
+#[cfg(unix)]
+mod crash;
 mod data;
 mod devices;
 mod doctor;
@@ -67,7 +69,8 @@ Exit codes:
    4  there is no such device
    5  the kernel ran out of fuel or time
   70  a bug in vyre
- 130  it was interrupted";
+ 130  it was interrupted
+ 143  it was ended by SIGTERM";
 
 #[derive(Subcommand)]
 enum Verb {

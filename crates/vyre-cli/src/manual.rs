@@ -1,14 +1,16 @@
 //! `vyre man` and `vyre completions`: what other programs want to know about the command line.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
+use serde_json::json;
 
 use crate::Cli;
 use crate::error::Error;
-use crate::outputs::write;
-use crate::print::{Output, save};
+use crate::outputs::Target;
+use crate::print::Output;
 use crate::stdout::Stdout;
 
 /// Print the manual page, or write one for each verb
@@ -17,6 +19,9 @@ pub(crate) struct Pages {
     /// The folder to write all pages to, instead of printing the first one
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Print one JSON object instead: the page as `text`; with --out, the `files`
+    #[arg(long)]
+    json: bool,
 }
 
 /// Print a script by which a shell completes commands
@@ -36,17 +41,23 @@ Example, for this session of bash:
 pub(crate) fn pages(args: &Pages, stdout: &mut Stdout) -> Result<(), Error> {
     let mut command = Cli::command();
     command.build();
-    let Some(folder) = &args.out else { return save(&page(&command).1, None, stdout) };
+    let Some(folder) = &args.out else {
+        return Output { out: None, json: args.json }.save(&page(&command).1, None, stdout);
+    };
     let unwritable = |error: std::io::Error| Error::Unwritable { path: folder.clone(), reason: error.to_string() };
     std::fs::create_dir_all(folder).map_err(unwritable)?;
-    let mut commands = vec![&command];
+    let (mut commands, mut files) = (vec![&command], Vec::new());
     while let Some(command) = commands.pop() {
         // Every verb has `help` below it, which says what the pages say.
         commands.extend(command.get_subcommands().filter(|command| command.get_name() != "help"));
         let (name, contents) = page(command);
-        write(&folder.join(name), &contents)?;
+        files.push(folder.join(name));
+        Target::find(&files[files.len() - 1])?.write(&contents)?;
     }
-    Ok(())
+    match args.json {
+        true => writeln!(stdout, "{}", json!({ "files": files })).map_err(Error::Stdout),
+        false => Ok(()),
+    }
 }
 
 fn page(command: &Command) -> (String, Vec<u8>) {
@@ -56,7 +67,8 @@ fn page(command: &Command) -> (String, Vec<u8>) {
 }
 
 pub(crate) fn completions(args: &Completions, stdout: &mut Stdout) -> Result<(), Error> {
+    let target = args.output.target()?;
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "vyre", &mut script);
-    args.output.save(&script, stdout)
+    args.output.save(&script, target.as_ref(), stdout)
 }

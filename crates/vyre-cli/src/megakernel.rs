@@ -11,14 +11,17 @@ use serde_json::json;
 use vyre_driver::{Argument, Device, Dispatch, Grid};
 use vyre_foundation::ir::Space;
 use vyre_foundation::launch::Limits;
+use vyre_foundation::optimizer::Profile;
 use vyre_foundation::{Validated, ir, text, validate};
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Segment, Session, Share, Tenant, WorkItem, tune};
 
 use crate::error::Error;
+use crate::outputs::Target;
 use crate::progress::Progress;
+use crate::reproducer::{Reproducer, watch};
 use crate::stdout::Stdout;
-use crate::{devices, outputs, report, trace};
+use crate::{devices, explain, report, trace};
 
 /// Drain a queue of small work items in few launches
 #[derive(clap::Args)]
@@ -42,12 +45,15 @@ struct Top {
     /// End after so many seconds instead of when it is interrupted
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
-    /// Print what there is to see once, as is done where there is no terminal, too
+    /// Print what there is to see once; so is text where there is no terminal
     #[arg(long)]
     once: bool,
     /// Where to run it: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
+    /// Print one JSON object instead of text whenever there is something new to see, each in a line
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -67,7 +73,8 @@ struct Workload {
     /// Write what the host and each worker did and when to a file that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Write a page for a browser: what was decided for each slice of the queue and why, and what happened when
+    /// Write a page for a browser: what was decided for each slice of the queue and why, the passes of each kernel, and what happened
+    /// when
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -98,27 +105,39 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         Verb::Bench(workload) => (workload, true),
         Verb::Top(args) => return top(args, stdout),
     };
-    if let Some(file) = &workload.html {
-        outputs::writable(file)?;
+    let page = workload.html.as_deref().map(Target::find).transpose()?;
+    if page.is_some() {
         trace::start();
     }
     let registry = devices::registry(None)?;
     let choice = registry.choose(workload.device.as_deref(), None)?;
     let programs = programs()?;
-    let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
-    let items = demo.memory[0].items(&programs, workload.items as usize, workload.seed);
-
+    let reproducer = || {
+        let (verb, Workload { items, seed, .. }) = (if compares { "bench" } else { "demo" }, workload);
+        let command = format!("vyre megakernel {verb} --items {items} --seed {seed} --device {}", choice.name);
+        let facts = vec![format!("device {}: {}", choice.name, choice.device.capabilities().name)];
+        Reproducer { name: "megakernel", command, facts, text: OPS.into() }
+    };
     let progress = Progress::new("draining", 0);
-    // Kernels are compiled while the first items are interpreted.
-    let first = demo.drain(&items)?;
-    demo.session.finish_compiling();
-    let report = demo.drain(&items)?;
-    let one_by_one = if compares { Some(demo.one_by_one(&choice.device, &programs, &items)?) } else { None };
+    let (demo, first, report, one_by_one) = watch(reproducer, || {
+        let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
+        let items = demo.memory[0].items(&programs, workload.items as usize, workload.seed);
+        // Kernels are compiled while the first items are interpreted.
+        let first = demo.drain(&items)?;
+        demo.session.finish_compiling();
+        let report = demo.drain(&items)?;
+        let one_by_one = if compares { Some(demo.one_by_one(&choice.device, &programs, &items)?) } else { None };
+        Ok((demo, first, report, one_by_one))
+    })?;
     drop(progress);
     let object = object(choice.name, &first, &report, one_by_one);
-    if let Some(file) = &workload.html {
+    if let Some(file) = &page {
         let title = format!("{} items in a queue", report.items);
-        report::write(file, &title, choice.name, json!({ "megakernel": object, "timeline": trace::events() }))?;
+        let timeline = trace::events();
+        let device = choice.device.with_profile(Profile::Megakernel);
+        let kernels = explain::kernels(&demo.session.programs(), &device, registry.telemetry())?;
+        let what = json!({ "megakernel": object, "programs": kernels, "timeline": timeline });
+        report::write(file, &title, choice.name, what)?;
     }
     let written = if workload.json {
         writeln!(stdout, "{object}")
@@ -296,7 +315,7 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
     let programs = programs()?;
     let shares = WEIGHTS.map(|weight| Share { weight, ..Share::default() });
     let Demo { mut session, memory } = Demo::new(&choice.device, &programs, 20_000, &shares)?;
-    let once = args.once || !std::io::stdout().is_terminal();
+    let once = args.once || !args.json && !std::io::stdout().is_terminal();
     let end = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     std::thread::scope(|scope| {
         let over = Arc::new(AtomicBool::new(false));
@@ -332,10 +351,12 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
             if once && drains < 8 {
                 continue;
             }
-            let clear = if once { "" } else { "\x1b[H\x1b[J" };
-            let written =
-                write!(stdout, "{clear}{}", screen(choice.name, &session, &report, had)).and_then(|()| stdout.flush());
-            if let Err(error) = written {
+            let shown = match args.json {
+                true => format!("{}\n", seen(choice.name, &session, &report, had)),
+                false => screen(choice.name, &session, &report, had),
+            };
+            let clear = if once || args.json { "" } else { "\x1b[H\x1b[J" };
+            if let Err(error) = write!(stdout, "{clear}{shown}").and_then(|()| stdout.flush()) {
                 break Err(Error::Stdout(error));
             }
             if once || end.is_some_and(|end| Instant::now() >= end) {
@@ -350,7 +371,31 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
     })
 }
 
-/// What is to be seen of a session after a drain.
+/// What is to be seen of a session after a drain, for `--json`.
+fn seen(device: &str, session: &Session, report: &Report, had: [Duration; WEIGHTS.len()]) -> serde_json::Value {
+    let mut object: serde_json::Value = report.to_json().parse().expect("a report is an object");
+    object["device"] = device.into();
+    let tenants = report.tenants.iter().zip(WEIGHTS).zip(had);
+    object["tenants"] = tenants
+        .map(|((usage, weight), had)| {
+            json!({
+                "weight": weight, "had_ns": had.as_nanos() as u64, "items": usage.items,
+                "queued": usage.queued, "failures": usage.failures,
+            })
+        })
+        .collect();
+    let counted = report.priority;
+    object["priority"] = json!({
+        "promoted": counted.aged_promotions, "put_back": counted.requeues, "oldest_slices": counted.oldest_age,
+    });
+    object["tuned"] = session.tuner().map(|tuner| {
+        let tune::Settings { width, jit, batch, .. } = tuner.settings();
+        json!({ "settled": tuner.is_settled(), "width": width, "batch": batch, "compiled_from": (jit != tune::NEVER).then_some(jit) })
+    }).into();
+    object
+}
+
+/// The same as a screen.
 fn screen(device: &str, session: &Session, report: &Report, had: [Duration; WEIGHTS.len()]) -> String {
     let mut text = String::new();
     let seconds = report.elapsed.as_secs_f64().max(1e-9);

@@ -15,6 +15,7 @@ use vyre_foundation::optimizer::{
 use vyre_foundation::{Validated, text, validate, wire};
 
 use crate::error::Error;
+use crate::outputs::Target;
 use crate::print::save;
 use crate::reproducer::{Reproducer, quoted};
 use crate::selection::Selection;
@@ -72,6 +73,7 @@ Example:
   vyre opt examples/kernels/matmul.vyre --report --disable unroll_loops";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let target = args.out.as_deref().map(Target::find).transpose()?;
     let (_, program) = args.selection.read()?;
     let pipeline = pipeline(args, &program)?;
     let shown = Shown::parse(args.print_after.as_deref())?;
@@ -101,10 +103,9 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         if args.wire { wire::encode(&module(&optimized)) } else { text::print(&module(&optimized)).into_bytes() };
     if args.json {
         let mut object = object(&optimized, &pipeline, &report);
-        if args.out.is_some() {
-            save(&bytes, args.out.as_ref(), stdout)?;
-        } else {
-            object["text"] = printed(&optimized).into();
+        match &target {
+            Some(target) => target.write(&bytes)?,
+            None => object["text"] = printed(&optimized).into(),
         }
         return writeln!(stdout, "{object}").map_err(Error::Stdout);
     }
@@ -123,7 +124,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         );
     }
     let _ = stderr.write_all(said.as_bytes());
-    save(&bytes, args.out.as_ref(), stdout)
+    save(&bytes, target.as_ref(), stdout)
 }
 
 /// The passes that are asked for.

@@ -1,8 +1,8 @@
-//! Where the results of a run go: the `--out` flags.
+//! Where results go: the files of `--out`, `--html` and `--trace`.
 //!
-//! Everything that can be known to fail is found by [`Outputs::plan`], before the kernel runs. Files are written by
-//! [`Outputs::save`] after it has succeeded: beside their targets first, then all of them are renamed, so that no target is
-//! ever half-written. Other verbs [`write`] their files in the same way.
+//! Everything that can be known to fail is found by [`Outputs::plan`] or [`Target::find`], before any work is done. Files are
+//! written by [`Outputs::save`] or [`Target::write`] after it has succeeded: beside their targets first, then all of them are
+//! renamed, so that no target is ever half-written.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
@@ -76,25 +76,8 @@ impl<'p> Outputs<'p> {
             let write = |file: &File| encoding.write(memory.element, contents, BufWriter::new(file));
             written.push((target.fill(write)?, target));
         }
-        uninterrupted(|| written.iter().try_for_each(|(temporary, target)| target.replace(temporary)))
+        uninterrupted(|| written.iter().try_for_each(|(temporary, target)| target.replace(temporary.as_ref())))
     }
-}
-
-/// Finds out whether a file can be written.
-pub(crate) fn writable(path: &Path) -> Result<(), Error> {
-    Target::find(path).map(drop)
-}
-
-/// Writes a file as a whole. What is there and is no file, such as a pipe, is written to as it is.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let special = fs::metadata(path).is_ok_and(|existing| !existing.is_file() && !existing.is_dir());
-    if special {
-        let written = File::options().write(true).open(path).and_then(|mut file| file.write_all(bytes));
-        return written.map_err(|error| Error::Unwritable { path: path.into(), reason: error.to_string() });
-    }
-    let target = Target::find(path)?;
-    let temporary = target.fill(|mut file| file.write_all(bytes))?;
-    uninterrupted(|| target.replace(&temporary))
 }
 
 /// The objects that hold the results of a program.
@@ -121,27 +104,40 @@ pub(crate) fn result<'p>(program: &'p Program, name: &str) -> Result<&'p Memory,
 
 /// A file that can be written.
 #[derive(Debug)]
-struct Target {
+pub(crate) struct Target {
     /// The path, as it was given.
     given: PathBuf,
     /// The path without links: equal for equal files.
     place: PathBuf,
+    /// Whether it is there and no file, such as a pipe: that is written to as it is.
+    special: bool,
 }
 
 impl Target {
     /// Finds out whether a file can be written, by writing an empty one beside it.
-    fn find(path: &Path) -> Result<Target, Error> {
+    pub(crate) fn find(path: &Path) -> Result<Target, Error> {
         let unwritable = |reason: String| Error::Unwritable { path: path.into(), reason };
-        let place = match fs::metadata(path) {
-            Ok(existing) if !existing.is_file() => return Err(unwritable("it exists and is not a plain file".into())),
-            Ok(existing) if existing.permissions().readonly() => return Err(unwritable("it is read-only".into())),
-            Ok(_) => path.canonicalize(),
-            Err(_) => beside(path),
+        let existing = fs::metadata(path).ok();
+        let special = existing.as_ref().is_some_and(|existing| !existing.is_file());
+        let place = match existing {
+            Some(existing) if existing.is_dir() => return Err(unwritable("it is a folder".into())),
+            Some(existing) if existing.permissions().readonly() => return Err(unwritable("it is read-only".into())),
+            Some(_) if special => Ok(path.into()),
+            Some(_) => path.canonicalize(),
+            None => beside(path),
         };
         let place = place.map_err(|error| unwritable(error.to_string()))?;
-        let target = Target { given: path.into(), place };
-        target.temporary().map_err(|error| target.unwritable(error))?;
+        let target = Target { given: path.into(), place, special };
+        if !special {
+            target.temporary().map_err(|error| target.unwritable(error))?;
+        }
         Ok(target)
+    }
+
+    /// Writes the file as a whole.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Error> {
+        let temporary = self.fill(|mut file| file.write_all(bytes))?;
+        uninterrupted(|| self.replace(temporary.as_ref()))
     }
 
     /// A new file beside this one.
@@ -151,21 +147,26 @@ impl Target {
         Unfinished::new(self.place.with_file_name(name), |path| File::create_new(path))
     }
 
-    /// Writes a file that can take the place of this one.
-    fn fill(&self, write: impl FnOnce(&File) -> io::Result<()>) -> Result<Unfinished, Error> {
+    /// Writes a file that can take the place of this one, unless this one cannot be replaced.
+    fn fill(&self, write: impl FnOnce(&File) -> io::Result<()>) -> Result<Option<Unfinished>, Error> {
         let filled = || {
+            if self.special {
+                write(&File::options().write(true).open(&self.place)?)?;
+                return Ok(None);
+            }
             let (temporary, file) = self.temporary()?;
             write(&file)?;
             if let Ok(replaced) = fs::metadata(&self.place) {
                 file.set_permissions(replaced.permissions())?;
             }
-            Ok(temporary)
+            Ok(Some(temporary))
         };
         filled().map_err(|error| self.unwritable(error))
     }
 
-    fn replace(&self, temporary: &Unfinished) -> Result<(), Error> {
-        fs::rename(&temporary.0, &self.place).map_err(|error| self.unwritable(error))
+    fn replace(&self, temporary: Option<&Unfinished>) -> Result<(), Error> {
+        let renamed = temporary.map_or(Ok(()), |temporary| fs::rename(&temporary.0, &self.place));
+        renamed.map_err(|error| self.unwritable(error))
     }
 
     #[allow(clippy::needless_pass_by_value)] // It is made for `map_err`.

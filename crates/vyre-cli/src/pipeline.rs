@@ -2,20 +2,19 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::Path;
 
 use serde_json::{Value, json};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::pipeline::Role;
 use vyre_foundation::ir::{Access, BufferId, Memory, Op, Program, Space};
 use vyre_foundation::launch::Report;
-use vyre_foundation::optimizer::Profile;
 use vyre_foundation::{Validated, validate};
 use vyre_runtime::pipeline::{Join, Pipeline, Plan, Use};
 
 use crate::devices;
 use crate::error::Error;
 use crate::explain::{Explained, subtitle};
+use crate::outputs::Target;
 use crate::report::{self, History};
 use crate::run::bound;
 use crate::source::Source;
@@ -97,20 +96,21 @@ pub(crate) fn explain(
     source: &Source,
     pipeline: &Pipeline,
     device: Option<&str>,
-    html: Option<&Path>,
+    page: Option<&Target>,
     json: bool,
     stdout: &mut Stdout,
 ) -> Result<(), Error> {
     let registry = devices::registry(None)?;
     let choice = registry.choose(device, None)?;
     let plan = pipeline.plan(choice.device.capabilities())?;
-    if let Some(file) = html {
+    if let Some(file) = page {
         let mut programs = Vec::new();
         for launch in &plan.launches {
             let lengths: Vec<_> = launch.lengths(&plan).collect();
             let history = Some(History::new(source, &launch.program));
+            let (profile, options) = (choice.device.profile(), choice.device.options());
             let telemetry = registry.telemetry();
-            programs.push(Explained::new(&launch.program, Profile::Release, &lengths, telemetry, history)?.page());
+            programs.push(Explained::new(&launch.program, profile, options, &lengths, telemetry, history)?.page());
         }
         let what = json!({ "pipeline": object(&plan, choice.name, pipeline), "programs": programs });
         report::write(file, &plan.name, &subtitle(source, choice.name), what)?;

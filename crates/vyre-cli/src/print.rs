@@ -7,7 +7,7 @@ use serde_json::json;
 use vyre_foundation::{text, wire};
 
 use crate::error::Error;
-use crate::outputs::write;
+use crate::outputs::Target;
 use crate::source::Source;
 use crate::stdout::Stdout;
 
@@ -35,14 +35,19 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn save(&self, bytes: &[u8], stdout: &mut Stdout) -> Result<(), Error> {
+    /// The file, if there is to be one.
+    pub(crate) fn target(&self) -> Result<Option<Target>, Error> {
+        self.out.as_deref().map(Target::find).transpose()
+    }
+
+    pub(crate) fn save(&self, bytes: &[u8], target: Option<&Target>, stdout: &mut Stdout) -> Result<(), Error> {
         if !self.json {
-            return save(bytes, self.out.as_ref(), stdout);
+            return save(bytes, target, stdout);
         }
-        let object = match (&self.out, std::str::from_utf8(bytes)) {
-            (Some(file), _) => {
-                write(file, bytes)?;
-                json!({ "file": file, "bytes": bytes.len() })
+        let object = match (target, std::str::from_utf8(bytes)) {
+            (Some(target), _) => {
+                target.write(bytes)?;
+                json!({ "file": self.out, "bytes": bytes.len() })
             }
             (None, Ok(text)) => json!({ "text": text }),
             (None, Err(_)) => json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() }),
@@ -52,17 +57,18 @@ impl Output {
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let target = args.output.target()?;
     let source = Source::read(&args.file)?;
     let module = source.parse()?;
     source.validate(module.clone())?;
     let bytes = if args.wire { wire::encode(&module) } else { text::print(&module).into_bytes() };
-    args.output.save(&bytes, stdout)
+    args.output.save(&bytes, target.as_ref(), stdout)
 }
 
 /// Writes bytes to a file, or else to standard output.
-pub(crate) fn save(bytes: &[u8], out: Option<&PathBuf>, stdout: &mut Stdout) -> Result<(), Error> {
-    match out {
+pub(crate) fn save(bytes: &[u8], target: Option<&Target>, stdout: &mut Stdout) -> Result<(), Error> {
+    match target {
         None => stdout.write_all(bytes).map_err(Error::Stdout),
-        Some(path) => write(path, bytes),
+        Some(target) => target.write(bytes),
     }
 }

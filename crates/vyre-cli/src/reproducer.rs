@@ -1,5 +1,5 @@
 //! Files that show again what should not have happened: a pass or a backend that fails on a valid program, devices that
-//! disagree, a crash.
+//! disagree, wrong results, panics, and [crashes](crate::crash).
 //!
 //! A reproducer is a `.vyre` file in the folder for temporary files. Its first line is the command that replays it; then come
 //! what went wrong, versions, device and passes, and the hash of what each object was bound to. Bindings stay as they were
@@ -14,9 +14,11 @@ use vyre_foundation::launch::Argument;
 use vyre_foundation::optimizer::{self, Request};
 use vyre_foundation::text;
 
+#[cfg(unix)]
+use crate::crash;
 use crate::error::Error;
 use crate::job::{Job, Work};
-use crate::outputs;
+use crate::outputs::Target;
 
 /// What a file says.
 pub(crate) struct Reproducer<'a> {
@@ -44,7 +46,7 @@ impl Reproducer<'_> {
             contents.push('\n');
         }
         contents += &self.text;
-        outputs::write(&path, contents.as_bytes()).ok()?;
+        Target::find(&path).and_then(|target| target.write(contents.as_bytes())).ok()?;
         Some((path, command))
     }
 
@@ -67,13 +69,23 @@ pub(crate) struct Watched<'a> {
     pub(crate) flags: String,
 }
 
-/// Runs a job. What goes wrong in it and should not leaves a file, and an error that names it.
-pub(crate) fn watch<R>(watched: &Watched<'_>, work: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+/// Does something. What goes wrong in it and should not leaves a file, and an error that names it.
+pub(crate) fn watch<'a, R>(
+    reproducer: impl Fn() -> Reproducer<'a>,
+    work: impl FnOnce() -> Result<R, Error>,
+) -> Result<R, Error> {
+    #[cfg(unix)]
+    {
+        if let Some(signal) = crash::earlier() {
+            return Err(reproducer().of(Error::Crashed { signal }));
+        }
+        crash::arm();
+    }
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(Err(error)) if error.is_unexpected() => Err(watched.reproducer().of(error)),
+        Ok(Err(error)) if error.is_unexpected() => Err(reproducer().of(error)),
         Ok(result) => result,
         Err(panic) => {
-            if let Some((_, command)) = watched.reproducer().write("a panic") {
+            if let Some((_, command)) = reproducer().write("a panic") {
                 let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("  = replay: {command}\n"));
             }
             resume_unwind(panic)
@@ -87,7 +99,7 @@ impl<'a> Watched<'a> {
         self.devices.iter().filter_map(|name| self.registry.choose(*name, None).ok()).collect()
     }
 
-    fn reproducer(&self) -> Reproducer<'a> {
+    pub(crate) fn reproducer(&self) -> Reproducer<'a> {
         let Watched { job, flags, .. } = self;
         let (program, opened) = (&job.interface, self.opened());
         let mut facts: Vec<String> = opened
@@ -179,8 +191,9 @@ mod tests {
         let job = line.input.job().unwrap();
         let registry = Registry::default().with(Oracle::default());
         let watched = Watched { job: &job, registry: &registry, devices: &[Some("reference")], flags: String::new() };
-        let panicked =
-            catch_unwind(AssertUnwindSafe(|| watch(&watched, || -> Result<(), Error> { panic!("on purpose") })));
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            watch(|| watched.reproducer(), || -> Result<(), Error> { panic!("on purpose") })
+        }));
         assert!(panicked.is_err());
         let (path, command) = watched.reproducer().write("a panic").unwrap();
         assert_eq!(command, format!("vyre run {} --replay --device reference", path.display()));

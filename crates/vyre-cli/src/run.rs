@@ -146,7 +146,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let outputs = Outputs::plan(&args.out, &job.interface, &job.inputs, job.launched())?;
     let expected = Expected::read(&args.expect, &job.interface)?;
     let watched = Watched { job: &job, registry: &registry, devices: &devices, flags: args.flags() };
-    watch(&watched, || execute(args, &job, &registry, &devices, &outputs, &expected, stdout))
+    watch(|| watched.reproducer(), || execute(args, &job, &registry, &devices, &outputs, &expected, stdout))
 }
 
 fn execute(

@@ -10,7 +10,7 @@ use vyre_testkit::shrink;
 
 use crate::error::Error;
 use crate::interrupt::Unfinished;
-use crate::outputs;
+use crate::outputs::Target;
 use crate::print::Output;
 use crate::progress::Progress;
 use crate::reproducer::quoted;
@@ -41,12 +41,13 @@ Example, for two devices that disagree:
     'test \"$(vyre run {} --replay --device cpu)\" != \"$(vyre run {} --replay --device reference)\"'";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let target = args.output.target()?;
     let (source, program) = args.selection.read()?;
     let folder = folder()?;
     let name = args.selection.file.file_name().unwrap_or_default();
     let candidate = folder.0.join(name);
     let holds = |program: &Program| -> Result<ExitStatus, Error> {
-        outputs::write(&candidate, &contents(program, &source))?;
+        Target::find(&candidate)?.write(&contents(program, &source))?;
         execute(&args.command, &candidate)
     };
     let status = holds(&program)?;
@@ -78,7 +79,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     drop(progress);
     match failure {
         Some(error) => Err(error),
-        None => args.output.save(&contents(&small, &source), stdout),
+        None => args.output.save(&contents(&small, &source), target.as_ref(), stdout),
     }
 }
 

@@ -4,7 +4,7 @@
 //! track of the process `host`, and a worker of a device one of the process `device`.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,7 +17,7 @@ use tracing::{Event, Metadata, Subscriber};
 use vyre_driver::trace::DEVICE;
 
 use crate::error::Error;
-use crate::outputs;
+use crate::outputs::Target;
 
 /// More than this is more than a browser shows.
 const MOST_EVENTS: usize = 1 << 20;
@@ -32,10 +32,10 @@ static RECORDER: OnceLock<Recorder> = OnceLock::new();
 /// Does something, and writes what happened meanwhile to a file, if there is to be one, whatever came of it.
 pub(crate) fn around<T>(file: Option<&Path>, body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let Some(file) = file else { return body() };
-    outputs::writable(file)?;
+    let target = Target::find(file)?;
     start();
     let result = body();
-    let written = outputs::write(file, json!({ "traceEvents": events() }).to_string().as_bytes());
+    let written = target.write(json!({ "traceEvents": events() }).to_string().as_bytes());
     result.and_then(|done| written.map(|()| done))
 }
 
@@ -49,11 +49,13 @@ pub(crate) fn start() {
 /// What was recorded until now.
 pub(crate) fn events() -> Vec<Value> {
     let Some(recorder) = RECORDER.get() else { return Vec::new() };
-    let log = recorder.lock();
+    let mut log = recorder.lock();
+    log.separate();
     let name = |what: &str, pid: u32, tid: usize, name: &str| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": name } });
     let mut events = vec![name("process_name", HOST, 0, "host"), name("process_name", WORKERS, 0, "device")];
     events.extend(log.threads.iter().enumerate().map(|(track, thread)| name("thread_name", HOST, track, thread)));
-    events.extend(log.ends.keys().map(|worker| name("thread_name", WORKERS, *worker, &format!("worker {worker}"))));
+    let workers: BTreeSet<usize> = log.done.iter().filter(|done| done.pid == WORKERS).map(|done| done.track).collect();
+    events.extend(workers.iter().map(|worker| name("thread_name", WORKERS, *worker, &format!("worker {worker}"))));
     events.extend(log.done.iter().map(|done| {
         let Done { pid, track, .. } = done;
         let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
@@ -84,8 +86,6 @@ struct Log {
     dropped: u64,
     /// The names of threads, by track.
     threads: Vec<String>,
-    /// When the last known work of each worker ended.
-    ends: BTreeMap<usize, Duration>,
 }
 
 /// Something that took some time.
@@ -104,6 +104,20 @@ impl Log {
             self.done.push(done);
         } else {
             self.dropped += 1;
+        }
+    }
+
+    /// Lets each worker do one thing at a time. Where only durations are known, work is told as if it had just ended, while it ended before
+    /// that which is told next.
+    fn separate(&mut self) {
+        let mut work: Vec<&mut Done> = self.done.iter_mut().filter(|done| done.pid == WORKERS).collect();
+        work.sort_by_key(|done| (done.track, std::cmp::Reverse(done.from + done.time)));
+        for pair in 1..work.len() {
+            let (later, earlier) = work.split_at_mut(pair);
+            let (later, earlier) = (&later[pair - 1], &mut earlier[0]);
+            if later.track == earlier.track {
+                earlier.from = earlier.from.min(later.from.saturating_sub(earlier.time));
+            }
         }
     }
 
@@ -167,12 +181,8 @@ impl Subscriber for &'static Recorder {
         let time = Duration::from_nanos(number("time_ns"));
         let name = fields.about.unwrap_or_default();
         fields.all.remove("op");
-        let mut log = self.lock();
-        // Where only durations are known, work may seem to begin before that of the submission before has ended.
-        let end = log.ends.entry(track).or_default();
-        let from = self.started.elapsed().saturating_sub(ago).max(*end);
-        *end = from + time;
-        log.push(Done { name, pid: WORKERS, track, from, time, fields: fields.all });
+        let from = self.started.elapsed().saturating_sub(ago);
+        self.lock().push(Done { name, pid: WORKERS, track, from, time, fields: fields.all });
     }
 
     fn enter(&self, span: &Id) {

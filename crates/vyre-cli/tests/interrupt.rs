@@ -1,18 +1,29 @@
-//! Ctrl-C in the middle: the exit code is 130, and nothing unfinished is left.
+//! Ctrl-C or SIGTERM in the middle: the exit code is 130 or 143, and nothing unfinished is left.
 #![cfg(target_os = "linux")]
 
 mod folder;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use serde_json::Value;
+
+/// Signals, and the exit codes after them.
+const SIGNALS: [(&str, i32); 2] = [("INT", 130), ("TERM", 143)];
+
 /// Starts the command in a folder, in which its temporary files are as well.
 fn start(folder: &Path, arguments: &[&str]) -> Child {
+    command(folder, arguments).stdout(Stdio::null()).spawn().expect("the command can be run")
+}
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vyre"));
     command.current_dir(folder).args(arguments).env("VYRE_DEVICE", "cpu").env("TMPDIR", folder);
     command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/interrupt"));
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command can be run")
+    command.stderr(Stdio::null());
+    command
 }
 
 /// Waits until something is the case.
@@ -22,15 +33,15 @@ fn until(holds: impl Fn() -> bool) {
     }
 }
 
-/// Whether a process hears of interruptions: its set of signals that are caught has the second bit.
+/// Whether a process hears of signals. It comes to interruptions last: its set of signals that are caught has the second bit then.
 fn listens(child: &Child) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or("0").trim();
     u64::from_str_radix(caught, 16).unwrap_or(0) & 2 != 0
 }
 
-fn interrupt(mut child: Child) -> ExitStatus {
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("there is `kill`");
+fn interrupt(mut child: Child, signal: &str) -> ExitStatus {
+    let killed = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().expect("there is `kill`");
     assert!(killed.success());
     child.wait().expect("it ends")
 }
@@ -39,23 +50,40 @@ fn interrupt(mut child: Child) -> ExitStatus {
 fn a_run_that_is_interrupted_writes_nothing() {
     let folder = folder::empty("interrupted_run");
     let spin = format!("{}/tests/kernels/spin.vyre", env!("CARGO_MANIFEST_DIR"));
-    let child = start(&folder, &["run", &spin, "--out", "y=@y.npy"]);
-    until(|| listens(&child));
-    assert_eq!(interrupt(child).code(), Some(130));
-    assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0);
+    for (signal, code) in SIGNALS {
+        let child = start(&folder, &["run", &spin, "--out", "y=@y.npy"]);
+        until(|| listens(&child));
+        assert_eq!(interrupt(child, signal).code(), Some(code));
+        assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0);
+    }
 }
 
 #[test]
 fn what_is_unfinished_is_removed() {
-    let folder = folder::empty("interrupted_shrink");
-    let spin = format!("{}/tests/kernels/spin.vyre", env!("CARGO_MANIFEST_DIR"));
-    // The command runs until it is told to end.
-    let command = "touch begun; while ! test -e end; do sleep 0.1; done #";
-    let child = start(&folder, &["shrink", &spin, "--while", command]);
-    let unfinished = folder.join(format!("vyre-shrink-{}", child.id()));
-    until(|| folder.join("begun").exists());
-    assert!(unfinished.join("spin.vyre").exists());
-    assert_eq!(interrupt(child).code(), Some(130));
-    assert!(!unfinished.exists());
-    fs::write(folder.join("end"), "").expect("a file can be written");
+    for (signal, code) in SIGNALS {
+        let folder = folder::empty(&format!("interrupted_shrink_{signal}"));
+        let spin = format!("{}/tests/kernels/spin.vyre", env!("CARGO_MANIFEST_DIR"));
+        // The command runs until it is told to end.
+        let command = "touch begun; while ! test -e end; do sleep 0.1; done #";
+        let child = start(&folder, &["shrink", &spin, "--while", command]);
+        let unfinished = folder.join(format!("vyre-shrink-{}", child.id()));
+        until(|| folder.join("begun").exists());
+        assert!(unfinished.join("spin.vyre").exists());
+        assert_eq!(interrupt(child, signal).code(), Some(code));
+        assert!(!unfinished.exists());
+        fs::write(folder.join("end"), "").expect("a file can be written");
+    }
+}
+
+/// Without a terminal, too, there is a line for each refresh until it is ended.
+#[test]
+fn a_session_is_watched_line_by_line() {
+    let folder = folder::empty("interrupted_top");
+    let mut child = command(&folder, &["megakernel", "top", "--json"]).stdout(Stdio::piped()).spawn().expect("a child");
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().take(2);
+    for line in lines {
+        let seen: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
+        assert_eq!(seen["tenants"].as_array().map(Vec::len), Some(3));
+    }
+    assert_eq!(interrupt(child, "TERM").code(), Some(143));
 }

@@ -171,6 +171,25 @@ fn rows(browser: &mut Browser) -> u64 {
     browser.evaluate("document.querySelectorAll('.view.on .code .item').length").as_u64().expect("a number")
 }
 
+/// Chooses each kernel of a run, and goes to what is changed first in it. Gives their names.
+fn step_through_kernels(browser: &mut Browser, picture: &Path) -> Vec<String> {
+    let names = "data.programs.map((program) => program.name)";
+    let names: Vec<String> = serde_json::from_value(browser.evaluate(names)).expect("names");
+    for (number, name) in names.iter().enumerate() {
+        let choose = format!(
+            "choice.value = {number}; choice.dispatchEvent(new Event('change')); data.programs.indexOf(current.program)"
+        );
+        assert_eq!(browser.evaluate(&choose), number);
+        browser.press("ArrowRight");
+        let changes = browser.evaluate("current.program.steps.some((step) => step.verdict === 'changed')");
+        let marked = browser.evaluate("document.querySelectorAll('.view.on .added, .view.on .removed').length > 0");
+        assert_eq!(changes, marked, "{name}");
+        assert!(rows(browser) > 0, "{name}");
+    }
+    browser.picture(picture);
+    names
+}
+
 #[test]
 fn pages_show_what_they_are_about() {
     let folder = folder::empty("pages");
@@ -230,11 +249,16 @@ fn pages_show_what_they_are_about() {
     vyre(&folder, &graph);
     look(&mut browser, &folder, "graph", &["Steps", "Timeline"]);
     assert_eq!(browser.evaluate("data.graph.iterations.every((step) => step.topology && step.reason)"), true);
+    let kernels = step_through_kernels(&mut browser, &folder.join("graph-kernel.png"));
+    assert!(kernels.iter().any(|name| name == "bfs_sparse"), "{kernels:?}");
 
     vyre(&folder, &["megakernel", "demo", "--items", "20000", "--device", "cpu", "--html", "queue.html"]);
     look(&mut browser, &folder, "queue", &["Queue", "Timeline"]);
     let slices = "data.timeline.filter((event) => event.args.topology && event.args.why).length > 1";
     assert_eq!(browser.evaluate(slices), true);
+    let kernels = step_through_kernels(&mut browser, &folder.join("queue-kernel.png"));
+    assert!(kernels.iter().any(|name| name == "scale"), "{kernels:?}");
+    browser.evaluate("turn(views.at(-1))");
     browser.press("+");
     browser.press("ArrowRight");
     assert_eq!(browser.problems, [""; 0]);

@@ -4,13 +4,14 @@ mod folder;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Stdio};
 
-fn vyre(folder: &Path, arguments: &[&str]) -> Output {
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let _ = fs::create_dir(folder.join("tmp"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_vyre"));
     command.current_dir(folder).args(arguments).env("TMPDIR", folder.join("tmp")).env("VYRE_DEVICE", "reference");
     command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/reproducers"));
-    command.output().expect("the command can be run")
+    command
 }
 
 /// What is said by a command that fails with exit code 1, and by the command that it names.
@@ -18,7 +19,7 @@ fn replayed(folder: &Path, arguments: &[&str]) -> (String, String) {
     let _ = fs::remove_dir_all(folder.join("tmp"));
     fs::create_dir(folder.join("tmp")).expect("a folder");
     let said = |arguments: &[&str]| {
-        let output = vyre(folder, arguments);
+        let output = command(folder, arguments).output().expect("the command can be run");
         let stderr = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {stderr}");
         stderr
@@ -51,6 +52,50 @@ fn devices_that_disagree() {
     assert!(said.contains(" --rtol 0.5"), "{said}");
     assert!(file.contains("\n// x: [f32; 1], blake3 ") && file.contains("\n// passes: "), "{file}");
     assert!(file.contains(&format!("x=@{}", folder.join("x.bin").display())), "{file}");
+}
+
+/// Sends a signal to a command that runs, and gives the command that it names, and what is in the file.
+#[cfg(target_os = "linux")]
+fn crashed(folder: &Path, arguments: &[&str], signal: &str) -> (String, String) {
+    let _ = fs::remove_dir_all(folder.join("tmp"));
+    let child = command(folder, arguments).stderr(Stdio::piped()).spawn().expect("the command can be run");
+    // The last signal that is going to be caught is number 6.
+    let is_armed = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("what is caught").trim();
+        u64::from_str_radix(caught, 16).expect("bits") & (1 << 5) != 0
+    };
+    while !is_armed() {
+        std::thread::yield_now();
+    }
+    let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().expect("there is `kill`");
+    assert!(sent.success());
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(70), "{said}");
+    assert!(said.starts_with(&format!("error[C041]: the command was ended by SIG{signal}\n")), "{said}");
+    let (_, replay) = said.trim_end().rsplit_once("  = replay: ").unwrap_or_else(|| panic!("{said}"));
+    let mut files = fs::read_dir(folder.join("tmp")).expect("a folder").map(|file| file.unwrap().path());
+    let text = fs::read_to_string(files.next().expect("a file")).expect("text");
+    let head = format!("// {replay}\n// error[C041]: the command was ended by SIG{signal}\n");
+    assert!(text.starts_with(&head) && files.next().is_none(), "{text}");
+    (replay.into(), text)
+}
+
+/// The kernel never ends. The signals are those of machine code that does what it must not.
+#[cfg(target_os = "linux")]
+#[test]
+fn crashes() {
+    let folder = folder::empty("crashes");
+    let spin = format!("{}/tests/kernels/spin.vyre", env!("CARGO_MANIFEST_DIR"));
+    for signal in ["SEGV", "BUS", "ILL", "FPE", "ABRT"] {
+        let (replay, text) = crashed(&folder, &["run", &spin, "--device", "cpu"], signal);
+        assert!(replay.ends_with(".vyre --replay --device cpu") && text.contains("\n//@ run --grid "), "{text}");
+    }
+    let demo = ["megakernel", "demo", "--items", "1000000", "--device", "cpu"];
+    let (replay, text) = crashed(&folder, &demo, "SEGV");
+    assert_eq!(replay, "vyre megakernel demo --items 1000000 --seed 1 --device cpu");
+    assert!(text.contains("\n// device cpu: ") && text.contains("\nprogram scale "), "{text}");
 }
 
 #[test]

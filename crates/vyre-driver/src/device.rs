@@ -385,7 +385,19 @@ impl Device {
     }
 
     fn select(&self, program: &Validated<Program>, hash: [u8; 32], lengths: &[(MemId, u64)]) -> Passes {
-        let earlier = self.telemetry.report(hash);
+        let (hints, earlier) = (Some(self.telemetry.hints()), self.telemetry.report(hash));
+        let (profile, report, options) = (self.profile, earlier.as_deref(), self.options());
+        let request = optimizer::Request { profile, hints, report, lengths, options };
+        Passes { plan: optimizer::plan(program, &request), options: request.options }
+    }
+
+    /// What its programs are optimized for.
+    pub fn profile(&self) -> optimizer::Profile {
+        self.profile
+    }
+
+    /// How the optimizer is run for this device.
+    pub fn options(&self) -> optimizer::Options {
         let mut options = optimizer::Options::default();
         let kind = self.capabilities().kind;
         // On a processor, workgroup memory is as far away as storage.
@@ -396,9 +408,7 @@ impl Device {
         if matches!(kind, DeviceKind::Gpu | DeviceKind::SoftwareGpu) {
             options.disabled.push("unroll_loops".into());
         }
-        let (hints, report) = (Some(self.telemetry.hints()), earlier.as_deref());
-        let request = optimizer::Request { profile: self.profile, hints, report, lengths, options };
-        Passes { plan: optimizer::plan(program, &request), options: request.options }
+        options
     }
 
     /// Takes an optimized program from the cache, or runs the passes and puts it there.

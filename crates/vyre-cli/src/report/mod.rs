@@ -11,20 +11,18 @@
 mod diff;
 mod history;
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::outputs;
+use crate::outputs::Target;
 
 pub(crate) use history::History;
 
 /// Writes the page about something. `what` has a key for each view.
-pub(crate) fn write(file: &Path, title: &str, subtitle: &str, mut what: Value) -> Result<(), Error> {
+pub(crate) fn write(file: &Target, title: &str, subtitle: &str, mut what: Value) -> Result<(), Error> {
     what["title"] = title.into();
     what["subtitle"] = subtitle.into();
-    outputs::write(file, page(title, &what).as_bytes())
+    file.write(page(title, &what).as_bytes())
 }
 
 fn page(title: &str, data: &Value) -> String {

@@ -837,17 +837,27 @@ if (data.megakernel) {
 for (const program of data.programs || []) views.push(Object.assign(new Program(program), { name: program.name }));
 if (data.timeline) views.push(Object.assign(new Timeline(data.timeline), { name: "Timeline" }));
 
+// Many programs are chosen from a list.
+const listed = views.filter((view) => view instanceof Program);
+const choice = listed.length > 4 && el("select", { onchange: () => turn(listed[choice.value]) },
+    el("option", { value: "", disabled: true }, `${listed.length} kernels`),
+    listed.map(({ program: { name, steps } }, index) => el("option", { value: String(index) }, `${name}, cost ${count(steps[0].cost)}`)));
+const buttons = views.filter((view) => !choice || !listed.includes(view)).map((view) => ({
+    view, node: el("button", { onclick: () => turn(view) }, view.name),
+}));
+
 let current = views[0];
 function turn(view) {
     current = view;
     views.forEach((other) => other.node.classList.toggle("on", other === view));
-    document.querySelectorAll("nav button").forEach((button, index) => button.classList.toggle("on", views[index] === view));
+    buttons.forEach((button) => button.node.classList.toggle("on", button.view === view));
+    if (choice) choice.value = listed.includes(view) ? listed.indexOf(view) : "";
 }
 $("header").append(
     el("span", { class: "brand" }, "vyre"),
     el("h1", {}, data.title),
     el("span", { class: "soft grow" }, data.subtitle),
-    el("nav", {}, views.length > 1 && views.map((view) => el("button", { onclick: () => turn(view) }, view.name))));
+    el("nav", {}, views.length > 1 && buttons.map((button) => button.node), choice));
 $("main").append(...views.map((view) => view.node));
 turn(views[0]);
 // `report.html#4` opens at step 4.

@@ -17,6 +17,7 @@
 mod kernels;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ use vyre_foundation::build::{self, Val};
 use vyre_foundation::ir::{Element, Memory, Program, Space};
 use vyre_foundation::launch::{Limits, Outcome};
 use vyre_foundation::optimizer::Profile;
-use vyre_foundation::validate;
+use vyre_foundation::{Validated, validate};
 
 use crate::Error;
 use crate::graph::{Graph, UNREACHED};
@@ -230,7 +231,8 @@ pub struct Engine<'g> {
     reachable: u32,
     /// Words of a frontier whose nodes fit into a queue, one part after the other.
     parts: Vec<Range<u32>>,
-    kernels: RefCell<FxHashMap<String, vyre_driver::Kernel>>,
+    /// By name, with the programs that they were made of.
+    kernels: RefCell<BTreeMap<String, (Validated<Program>, vyre_driver::Kernel)>>,
     iterations: RefCell<Vec<Iteration>>,
 }
 
@@ -289,6 +291,11 @@ impl<'g> Engine<'g> {
     /// What the steps so far were.
     pub fn iterations(&self) -> Vec<Iteration> {
         self.iterations.borrow().clone()
+    }
+
+    /// The programs of the steps so far, as they were before they were optimized.
+    pub fn programs(&self) -> Vec<Validated<Program>> {
+        self.kernels.borrow().values().map(|(program, _)| program.clone()).collect()
     }
 
     /// A buffer with a value for each node.
@@ -728,12 +735,12 @@ impl<'g> Engine<'g> {
         name: &str,
         program: impl FnOnce() -> Result<Program, Error>,
     ) -> Result<vyre_driver::Kernel, Error> {
-        if let Some(kernel) = self.kernels.borrow().get(name) {
+        if let Some((_, kernel)) = self.kernels.borrow().get(name) {
             return Ok(kernel.clone());
         }
-        let program = program()?;
-        let kernel = self.device.compile(&validate::program(program)?)?;
-        self.kernels.borrow_mut().insert(name.to_owned(), kernel.clone());
+        let program = validate::program(program()?)?;
+        let kernel = self.device.compile(&program)?;
+        self.kernels.borrow_mut().insert(name.to_owned(), (program, kernel.clone()));
         Ok(kernel)
     }
 

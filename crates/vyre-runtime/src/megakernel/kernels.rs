@@ -7,6 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustc_hash::FxHashMap;
 use vyre_driver::{Device, Error};
+use vyre_foundation::Validated;
+use vyre_foundation::ir::Program;
 use vyre_foundation::optimizer::Profile;
 
 use super::kernel::{Body, Column, Kernel, Worker};
@@ -46,6 +48,8 @@ impl Key {
 }
 
 pub(super) struct Compiled {
+    /// As it was before it was optimized.
+    pub(super) program: Box<Validated<Program>>,
     pub(super) kernel: vyre_driver::Kernel,
     pub(super) columns: Vec<Column>,
 }
@@ -113,6 +117,14 @@ impl Kernels {
                 unreachable!("only kernels that are there are launched")
             }
         }
+    }
+
+    /// All that are there.
+    pub(super) fn ready(&self) -> impl Iterator<Item = &Compiled> {
+        self.known.values().filter_map(|state| match state {
+            State::Ready(compiled) => Some(compiled),
+            State::Coming | State::Impossible(_) => None,
+        })
     }
 
     /// Whether a kernel is there. If it is not, somebody compiles it.
@@ -187,7 +199,7 @@ impl Kernels {
 
 fn compile(device: &Device, key: Key, is_watched: bool, bodies: &[(u32, &Body)]) -> Result<Compiled, Error> {
     let Kernel { program, columns } = Kernel::new(bodies, key.worker, key.width, is_watched)?;
-    Ok(Compiled { kernel: device.compile(&program)?, columns })
+    Ok(Compiled { kernel: device.compile(&program)?, program: Box::new(program), columns })
 }
 
 #[cfg(all(test, not(loom)))]

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use vyre_driver::plan::frontier;
 use vyre_driver::{Buffer, Device, DeviceKind, Error, Unacknowledged, Work};
-use vyre_foundation::ir::Element;
+use vyre_foundation::Validated;
+use vyre_foundation::ir::{Element, Program};
 
 use super::arena::{Arena, Handle, Segment};
 use super::hazards::Hazards;
@@ -293,6 +294,13 @@ impl Session {
     /// Waits until all kernels that were asked for are compiled. Nobody has to: meanwhile, items are interpreted.
     pub fn finish_compiling(&mut self) {
         self.kernels.finish_all();
+    }
+
+    /// The programs of all kernels that are compiled, as they were before they were optimized, by name.
+    pub fn programs(&self) -> Vec<Validated<Program>> {
+        let mut programs: Vec<_> = self.kernels.ready().map(|compiled| (*compiled.program).clone()).collect();
+        programs.sort_by_cached_key(|program| (program.name.clone(), program.insts.len()));
+        programs
     }
 
     /// Items that were taken from the queue and are not known to be done, because a drain failed. The next one begins with them. Those
