@@ -151,7 +151,8 @@ fn write_image(folder: &Path, kernel: &Path, tests: &Path, arguments: &str, prog
     let image = ["-as", "mkisofs", "-quiet", "-o", "boot.iso", "-b", "isolinux.bin", "-c", "boot.cat", "-no-emul-boot"];
     let arguments = ["-boot-load-size", "4", "-boot-info-table", "disk"];
     quiet(Command::new("xorriso").args(image).args(arguments).current_dir(folder));
-    // Nobody looks at the screen: Bochs offers it over the network, but does not wait for anybody.
+    // Nobody looks at the screen: Bochs offers it over the network, but does not wait for anybody. Where there is no sound, it
+    // fails if it is not told so.
     let configuration = "display_library: rfb, options=\"timeout=0\"
         romimage: file=/usr/share/bochs/BIOS-bochs-latest
         vgaromimage: file=/usr/share/bochs/VGABIOS-lgpl-latest
@@ -160,6 +161,7 @@ fn write_image(folder: &Path, kernel: &Path, tests: &Path, arguments: &str, prog
         ata0-master: type=cdrom, path=boot.iso, status=inserted
         boot: cdrom
         com1: enabled=1, mode=file, dev=output.txt
+        sound: waveoutdrv=dummy, waveindrv=dummy, midioutdrv=dummy
         log: bochs.log
         panic: action=fatal
         error: action=ignore
