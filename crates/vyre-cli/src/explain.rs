@@ -16,7 +16,6 @@ use vyre_foundation::{Validated, text};
 
 use crate::error::Error;
 use crate::opt::{measures, profile, totals};
-use crate::outputs::Target;
 use crate::report::{self, History};
 use crate::selection::{Selection, assignment};
 use crate::source::Source;
@@ -58,7 +57,7 @@ Example:
   vyre explain examples/kernels/saxpy.vyre x=zeros:65536 y=zeros:65536";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    let page = args.html.as_deref().map(Target::find).transpose()?;
+    let page = report::target(args.html.as_deref())?;
     if let Some((source, pipeline)) = args.selection.choice.pipeline(&args.selection.file, args.budget)? {
         return pipelines::explain(&source, &pipeline, args.device.as_deref(), page.as_ref(), args.json, stdout);
     }

@@ -118,7 +118,7 @@ struct Outcome {
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    let page = args.html.as_deref().map(Target::find).transpose()?;
+    let page = report::target(args.html.as_deref())?;
     if page.is_some() {
         trace::start();
     }

@@ -17,7 +17,6 @@ use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Segment, Session, Share, Tenant, WorkItem, tune};
 
 use crate::error::Error;
-use crate::outputs::Target;
 use crate::progress::Progress;
 use crate::reproducer::{Reproducer, watch};
 use crate::stdout::Stdout;
@@ -105,7 +104,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         Verb::Bench(workload) => (workload, true),
         Verb::Top(args) => return top(args, stdout),
     };
-    let page = workload.html.as_deref().map(Target::find).transpose()?;
+    let page = report::target(workload.html.as_deref())?;
     if page.is_some() {
         trace::start();
     }

@@ -5,7 +5,7 @@
 //! renamed, so that no target is ever half-written.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use vyre_foundation::Validated;
@@ -111,11 +111,19 @@ pub(crate) struct Target {
     place: PathBuf,
     /// Whether it is there and no file, such as a pipe: that is written to as it is.
     special: bool,
+    /// How a file begins that may be replaced.
+    begins: &'static str,
 }
 
 impl Target {
     /// Finds out whether a file can be written, by writing an empty one beside it.
     pub(crate) fn find(path: &Path) -> Result<Target, Error> {
+        Target::find_like(path, "")
+    }
+
+    /// The same, for a file that nobody has written by hand: what is there is replaced only if it is empty or begins like this. A slip
+    /// does not cost a program, or a result that was written before.
+    pub(crate) fn find_like(path: &Path, begins: &'static str) -> Result<Target, Error> {
         let unwritable = |reason: String| Error::Unwritable { path: path.into(), reason };
         let existing = fs::metadata(path).ok();
         let special = existing.as_ref().is_some_and(|existing| !existing.is_file());
@@ -127,15 +135,31 @@ impl Target {
             None => beside(path),
         };
         let place = place.map_err(|error| unwritable(error.to_string()))?;
-        let target = Target { given: path.into(), place, special };
+        let target = Target { given: path.into(), place, special, begins };
+        target.expect_like()?;
         if !special {
             target.temporary().map_err(|error| target.unwritable(error))?;
         }
         Ok(target)
     }
 
+    /// Whether what is there may be replaced.
+    fn expect_like(&self) -> Result<(), Error> {
+        if self.special || self.begins.is_empty() {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        let read = File::open(&self.place).and_then(|file| file.take(self.begins.len() as u64).read_to_end(&mut found));
+        match read {
+            Ok(0) | Err(_) => Ok(()),
+            Ok(_) if found == self.begins.as_bytes() => Ok(()),
+            Ok(_) => Err(self.unwritable(io::Error::other("it is there, and something else: choose another name"))),
+        }
+    }
+
     /// Writes the file as a whole.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.expect_like()?;
         let temporary = self.fill(|mut file| file.write_all(bytes))?;
         uninterrupted(|| self.replace(temporary.as_ref()))
     }

@@ -32,7 +32,7 @@ static RECORDER: OnceLock<Recorder> = OnceLock::new();
 /// Does something, and writes what happened meanwhile to a file, if there is to be one, whatever came of it.
 pub(crate) fn around<T>(file: Option<&Path>, body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let Some(file) = file else { return body() };
-    let target = Target::find(file)?;
+    let target = Target::find_like(file, "{\"traceEvents\"")?;
     start();
     let result = body();
     let written = target.write(json!({ "traceEvents": events() }).to_string().as_bytes());

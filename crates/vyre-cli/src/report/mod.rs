@@ -11,12 +11,19 @@
 mod diff;
 mod history;
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::outputs::Target;
 
 pub(crate) use history::History;
+
+/// The file for a page, if there is to be one.
+pub(crate) fn target(file: Option<&Path>) -> Result<Option<Target>, Error> {
+    file.map(|file| Target::find_like(file, "<!DOCTYPE html>")).transpose()
+}
 
 /// Writes the page about something. `what` has a key for each view.
 pub(crate) fn write(file: &Target, title: &str, subtitle: &str, mut what: Value) -> Result<(), Error> {

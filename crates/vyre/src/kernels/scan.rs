@@ -15,7 +15,7 @@ use crate::{Buffer, Device, Element, Error, Number};
 /// `op` is associative and commutative, or nearly so, as sums of floats are, and `op(identity, v)` is `v`. In which order it is applied
 /// depends on the length alone.
 ///
-/// Work n, n ÷ 65 536 elements of memory, in two launches for each half a million of elements. Every element is read twice, the
+/// Work n, n ÷ 65 536 elements of memory, in two launches for each quarter of a million of elements. Every element is read twice, the
 /// second time most likely from a cache.
 ///
 /// # Errors
@@ -238,4 +238,4 @@ where
 const ROWS: u32 = 4;
 
 /// Chunks that go through both steps together: what they read stays in a cache.
-const AT_A_TIME: usize = (1 << 19) / CHUNK as usize;
+const AT_A_TIME: usize = (1 << 18) / CHUNK as usize;
