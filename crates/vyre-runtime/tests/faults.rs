@@ -516,6 +516,11 @@ fn a_full_report_ends_a_drain_and_the_next_one_goes_on() {
     assert_eq!(session.submit(&vec![item(99, 1, 2, 0); items]), Pushed::All);
     let report = session.drain().unwrap();
     assert_eq!((report.failures.len(), report.tenants[0].queued), (Report::MOST_ENTRIES, slice));
-    let report = session.drain().unwrap();
-    assert_eq!((report.failures.len(), report.failures[0].0), (slice, Report::MOST_ENTRIES as u64));
+    let next = session.drain().unwrap();
+    assert_eq!((next.failures.len(), next.failures[0].0), (slice, Report::MOST_ENTRIES as u64));
+    let mut all = report.clone();
+    all.add(next).unwrap();
+    assert_eq!((all.items, all.failures.len(), all.tenants[0].queued), (items as u64, items, 0));
+    assert_eq!((all.tenants[0].items, all.tenants[0].failures), (items as u64, items as u64));
+    assert!(all.elapsed > report.elapsed && all.tenants[0].slices > report.tenants[0].slices);
 }

@@ -286,16 +286,7 @@ impl Session {
             Runs::All if launch.key.worker == Worker::Claimant => "counted",
             Runs::All => "interpreter",
         };
-        let known = report.kernels.iter().position(|figures| figures.name == name);
-        let kernel = known.unwrap_or_else(|| {
-            report.kernels.push(Figures { name: name.into(), units: 0, launches: 0, time: Duration::ZERO });
-            report.kernels.len() - 1
-        });
-        let figures = &mut report.kernels[kernel];
-        figures.units += u64::from(launch.count);
-        figures.launches += 1;
-        figures.time += time;
-        kernel
+        report.figures(&Figures { name: name.into(), units: launch.count.into(), launches: 1, time })
     }
 
     fn dispatch(&self, launch: &Launch, launching: &Launching, [work, ready]: [&Buffer; 2]) -> Dispatch<'_> {

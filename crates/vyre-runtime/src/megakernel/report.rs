@@ -8,7 +8,7 @@ use vyre_foundation::launch::Outcome;
 use super::item::WorkItem;
 use super::policy::Recommendation;
 use super::priority::Accounting;
-use super::telemetry::Telemetry;
+use super::telemetry::{Span, Telemetry};
 use super::tenant::Usage;
 
 /// Why an item was not, or not completely, executed. Whatever its other invocations wrote stays.
@@ -84,6 +84,66 @@ pub struct Report {
 impl Report {
     /// When so many failures and hits are listed, a drain ends, and the next one goes on.
     pub const MOST_ENTRIES: usize = 1 << 20;
+
+    /// Adds what the next drain of the session did.
+    ///
+    /// # Errors
+    /// There is too much to be counted.
+    pub fn add(&mut self, next: Report) -> Result<(), Error> {
+        let kernels: Vec<usize> = next.kernels.iter().map(|figures| self.figures(figures)).collect();
+        for (name, items) in next.ops {
+            match self.ops.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, known)) => *known += items,
+                None => self.ops.push((name, items)),
+            }
+        }
+        self.tenants.resize(self.tenants.len().max(next.tenants.len()), Usage::default());
+        for (usage, next) in self.tenants.iter_mut().zip(&next.tenants) {
+            usage.items += next.items;
+            usage.failures += next.failures;
+            usage.hits += next.hits;
+            usage.time += next.time;
+            usage.slices += next.slices;
+            usage.queued = next.queued;
+        }
+        if let Some(next) = next.telemetry {
+            let telemetry = self.telemetry.get_or_insert_default();
+            telemetry.latencies.merge(&next.latencies);
+            telemetry.dropped_spans += next.dropped_spans;
+            for span in next.spans {
+                telemetry.span(Span { kernel: span.kernel.map(|kernel| kernels[kernel]), ..span });
+            }
+        }
+        self.items += next.items;
+        self.failures.extend(next.failures);
+        self.hits.extend(next.hits);
+        self.reruns += next.reruns;
+        self.pruned += next.pruned;
+        self.interpreted += next.interpreted;
+        self.recommendation = next.recommendation.or(self.recommendation.take());
+        self.fused += next.fused;
+        self.groups += next.groups;
+        self.counted += next.counted;
+        self.launches += next.launches;
+        self.cancelled |= next.cancelled;
+        self.elapsed += next.elapsed;
+        self.device += next.device;
+        self.priority.add(&next.priority)
+    }
+
+    /// Adds what a kernel did, and says where it stands in the list.
+    pub(super) fn figures(&mut self, more: &Figures) -> usize {
+        let known = self.kernels.iter().position(|figures| figures.name == more.name);
+        let Some(kernel) = known else {
+            self.kernels.push(more.clone());
+            return self.kernels.len() - 1;
+        };
+        let figures = &mut self.kernels[kernel];
+        figures.units += more.units;
+        figures.launches += more.launches;
+        figures.time += more.time;
+        kernel
+    }
 }
 
 /// What a kernel did.
