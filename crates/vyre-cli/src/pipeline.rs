@@ -65,7 +65,8 @@ pub(crate) fn inputs(
     let mut inputs = bound(bindings, interface)?;
     for memory in interface.memory.values().filter(|memory| given(&memory.name)) {
         if inputs.contents(&memory.name).is_none() {
-            return Err(vyre_foundation::Error::MissingBinding { name: memory.name.clone() }.into());
+            let (name, example) = (memory.name.clone(), "zeros:1024");
+            return Err(vyre_foundation::Error::MissingBinding { name, example }.into());
         }
     }
     inputs.complete(interface)?;

@@ -164,7 +164,9 @@ error_table! {
     L004 MissingBinding {
         /// The object.
         name: String,
-    } ("`{name}` is not bound"), help format!("bind it, for example {name}=zeros:1024");
+        /// A value that it could have.
+        example: &'static str,
+    } ("`{name}` is not bound"), help format!("bind it, for example {name}={example}");
 
     /// A buffer for a uniform.
     L005 ScalarExpected {

@@ -4,6 +4,7 @@
 //! Every device takes its dispatches through [`Grid::groups`] and [`bind`], so that a mistake is the same typed error
 //! everywhere, before anything runs; and every device answers with a [`Report`].
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::ir::entity::Arena;
@@ -107,7 +108,8 @@ pub fn bind(program: &Validated<Program>, given: &[(&str, Argument)]) -> Result<
     for (id, memory) in program.memory.iter().filter(|(id, _)| is_bound(program, *id)) {
         if arguments[id].is_none() {
             let Some(default) = memory.default else {
-                return Err(Error::MissingBinding { name: memory.name.clone() });
+                let example = if memory.space == Space::Uniform { "1" } else { "zeros:1024" };
+                return Err(Error::MissingBinding { name: memory.name.clone(), example });
             };
             arguments[id] = Some(Argument::Scalar(default));
         }
@@ -289,4 +291,15 @@ pub enum Outcome {
         /// The loop that was running, if it was one.
         span: Span,
     },
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Completed => f.write_str("all invocations ran to their end"),
+            Outcome::Trapped { code, invocation, .. } => write!(f, "trap {code} in invocation {invocation}"),
+            Outcome::OutOfFuel { .. } => f.write_str("out of fuel"),
+            Outcome::DeadlinePassed { .. } => f.write_str("out of time"),
+        }
+    }
 }

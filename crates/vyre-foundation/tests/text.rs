@@ -1,5 +1,6 @@
 //! The text format: what is printed reads back as the same module.
 
+use vyre_foundation::diagnostics::Fault;
 use vyre_foundation::ir::Literal;
 use vyre_foundation::{text, validate};
 
@@ -28,6 +29,14 @@ fn literals_keep_their_signs() {
     ];
     for (text, literal) in literals {
         assert_eq!(text::parse_literal(text), Ok(literal), "{text}");
+    }
+}
+
+#[test]
+fn numbers_that_are_too_large_are_not_infinities() {
+    for text in ["1e39", "-1e39", "1e309f64", "65520f16", "4294967296"] {
+        let reason = "it does not fit its type";
+        assert_eq!(text::parse_literal(text), Err(Fault::BadNumber { text: text.into(), reason }));
     }
 }
 

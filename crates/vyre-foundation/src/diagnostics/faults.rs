@@ -113,7 +113,7 @@ fault_table! {
         expected: String,
         /// What does.
         found: String,
-    } "expected {expected}, found {found}", help "see the grammar at the top of the `text` module, or `vyre print` of a program",
+    } "expected {expected}, found {found}", help "`vyre check --explain ops` shows how operations are written, and `vyre print` how programs are",
     example "program p workgroup(1) {\n    read x [f32]\n}";
 
     /// Operations are those of the op table.
@@ -137,7 +137,7 @@ fault_table! {
     P007 UnknownMemory {
         /// The name.
         name: String,
-    } "there is no memory object `{name}`", help "declare it at the top of the program, for example `read x: [f32]`",
+    } "there is no memory object `{name}`", help "declare it at the top: `read x: [f32]` in a program, `in x: [f32; 1024]` in a pipeline",
     example "program p workgroup(1) {\n    %a = load x[0]\n}";
 
     /// A bare name as an operand is a declared constant.

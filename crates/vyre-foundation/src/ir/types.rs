@@ -329,19 +329,23 @@ impl Literal {
             Type::F16 => format!("{:?}", f16::from_bits(bits as u16).to_f32()),
         }
     }
+
+    /// Whether it is neither an infinity nor a NaN.
+    pub fn is_finite(self) -> bool {
+        match self.ty {
+            Type::F32 => f32::from_bits(self.bits as u32).is_finite(),
+            Type::F64 => f64::from_bits(self.bits).is_finite(),
+            Type::F16 => f16::from_bits(self.bits as u16).is_finite(),
+            Type::Bool | Type::I32 | Type::U32 | Type::I64 | Type::U64 => true,
+        }
+    }
 }
 
 /// Prints the literal as the text format spells it: `7`, `-7i32`, `1.5`, `1.5f64`, `true`, `f32(0x7fc00000)`.
 impl fmt::Display for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Literal { ty, bits } = *self;
-        let finite = match ty {
-            Type::F32 => f32::from_bits(bits as u32).is_finite(),
-            Type::F64 => f64::from_bits(bits).is_finite(),
-            Type::F16 => f16::from_bits(bits as u16).is_finite(),
-            Type::Bool | Type::I32 | Type::U32 | Type::I64 | Type::U64 => true,
-        };
-        if !finite {
+        if !self.is_finite() {
             // Infinities and NaNs are written as bits, so that a NaN keeps its payload.
             return write!(f, "{ty}(0x{bits:x})");
         }

@@ -27,14 +27,18 @@ pub fn parse_literal(text: &str) -> Result<Literal, Fault> {
 /// Reads digits without a suffix as a value of a type.
 pub(crate) fn parse_as(digits: &str, ty: Type) -> Result<Literal, &'static str> {
     let plain: String = digits.chars().filter(|&c| c != '_').collect();
-    match ty {
+    let literal = match ty {
         Type::F32 => float::<f32>(&plain),
         Type::F64 => float::<f64>(&plain),
         // A decimal that prints an f16 is exact in f32, so rounding twice does no harm there.
         Type::F16 => float::<f32>(&plain).map(|value| f16::from_f32(f32::from_bits(value.bits as u32)).into()),
-        Type::Bool | Type::I32 | Type::U32 | Type::I64 | Type::U64 => integer(&plain, ty),
-    }
+        Type::Bool | Type::I32 | Type::U32 | Type::I64 | Type::U64 => return integer(&plain, ty),
+    }?;
+    // Infinities and NaNs are meant where they are named, which takes an `n`.
+    if literal.is_finite() || plain.contains(['n', 'N']) { Ok(literal) } else { Err(OUT_OF_RANGE) }
 }
+
+const OUT_OF_RANGE: &str = "it does not fit its type";
 
 /// `1u64` → `1` and u64. In hexadecimal digits, `f32` is not a suffix.
 fn split_suffix(text: &str) -> (&str, Option<Type>) {
@@ -65,18 +69,17 @@ fn integer(digits: &str, ty: Type) -> Result<Literal, &'static str> {
         Ok(magnitude) if !digits.contains('+') => i128::from(magnitude),
         Ok(_) => return Err("it has a sign that is not needed"),
         Err(error) if matches!(error.kind(), std::num::IntErrorKind::PosOverflow) => {
-            return Err("it does not fit its type");
+            return Err(OUT_OF_RANGE);
         }
         Err(_) => return Err("it has characters that are no digits"),
     };
     let unsigned = planted::is(Bug::HexSign) && digits.contains('x');
     let value = if negative && !unsigned { -magnitude } else { magnitude };
-    let out_of_range = "it does not fit its type";
     match ty {
-        Type::I32 => i32::try_from(value).map(Into::into).map_err(|_| out_of_range),
-        Type::U32 => u32::try_from(value).map(Into::into).map_err(|_| out_of_range),
-        Type::I64 => i64::try_from(value).map(Into::into).map_err(|_| out_of_range),
-        Type::U64 => u64::try_from(value).map(Into::into).map_err(|_| out_of_range),
+        Type::I32 => i32::try_from(value).map(Into::into).map_err(|_| OUT_OF_RANGE),
+        Type::U32 => u32::try_from(value).map(Into::into).map_err(|_| OUT_OF_RANGE),
+        Type::I64 => i64::try_from(value).map(Into::into).map_err(|_| OUT_OF_RANGE),
+        Type::U64 => u64::try_from(value).map(Into::into).map_err(|_| OUT_OF_RANGE),
         Type::Bool | Type::F32 | Type::F64 | Type::F16 => Err("it is not an integer"),
     }
 }

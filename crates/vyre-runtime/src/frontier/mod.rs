@@ -784,7 +784,7 @@ impl<'g> Engine<'g> {
         for (report, launch) in reports.iter().zip(&batch.launches) {
             if report.outcome != Outcome::Completed {
                 let kernel = launch.kernel.program().name.clone();
-                return Err(Error::Stopped { kernel, outcome: format!("{:?}", report.outcome) });
+                return Err(Error::Stopped { kernel, outcome: report.outcome.to_string() });
             }
         }
         Ok(())
