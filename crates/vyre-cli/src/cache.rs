@@ -114,6 +114,14 @@ struct Entry {
     age: Duration,
 }
 
+impl Entry {
+    /// What is in it, or what is wrong with it; nothing is known of a file that is being written.
+    fn inspect(&self) -> Option<Result<String, String>> {
+        let unfinished = self.path.extension().is_some_and(|extension| extension == "tmp");
+        (!unfinished).then(|| self.kind.inspect(&self.path))
+    }
+}
+
 /// Everything that is kept, or everything of a kind.
 fn entries(folder: &Path, kind: Option<Kind>) -> Vec<Entry> {
     let kinds = Kind::ALL.into_iter().filter(|known| kind.is_none_or(|kind| kind == *known));
@@ -126,10 +134,11 @@ fn entries(folder: &Path, kind: Option<Kind>) -> Vec<Entry> {
     files.filter_map(entry).collect()
 }
 
-/// How many files are kept, and their bytes.
-pub(crate) fn totals(folder: &Path) -> (usize, u64) {
+/// How many files are kept, their bytes, and how many of them are damaged.
+pub(crate) fn totals(folder: &Path) -> (usize, u64, usize) {
     let entries = entries(folder, None);
-    (entries.len(), entries.iter().map(|entry| entry.bytes).sum())
+    let damaged = entries.iter().filter(|entry| matches!(entry.inspect(), Some(Err(_))));
+    (entries.len(), entries.iter().map(|entry| entry.bytes).sum(), damaged.count())
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
@@ -155,9 +164,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     let progress = Progress::new("checking", entries.len() as u64);
     let mut found = Vec::new();
     for entry in &entries {
-        let unfinished = entry.path.extension().is_some_and(|extension| extension == "tmp");
-        let inspects = verifies && !unfinished;
-        found.push(inspects.then(|| entry.kind.inspect(&entry.path)));
+        found.push(if verifies { entry.inspect() } else { None });
         progress.step();
     }
     drop(progress);
@@ -178,7 +185,10 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
             object
         };
         let entries: Vec<Value> = entries.iter().zip(&found).map(object).collect();
-        let object = json!({ "folder": folder, "bytes": bytes, "cleared": clears, "entries": entries });
+        let mut object = json!({ "folder": folder, "bytes": bytes, "cleared": clears, "entries": entries });
+        if verifies {
+            object["damaged"] = damaged.into();
+        }
         writeln!(stdout, "{object}").map_err(Error::Stdout)?;
         return Ok(u8::from(damaged > 0));
     }

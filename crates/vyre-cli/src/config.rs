@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) isa: Setting<Execution>,
     pub(crate) fuel: Setting<u64>,
     pub(crate) timeout: Setting<Duration>,
+    /// What is wrong with them. Settings that are wrong have no value.
+    pub(crate) problems: Vec<Error>,
 }
 
 /// The names, and what they mean.
@@ -46,39 +48,56 @@ const SETTINGS: [(&str, &str); 7] = [
 
 /// What is set, and where.
 pub(crate) struct Setting<T> {
-    /// Nothing if it is not set.
+    /// Nothing if it is not set, or wrong.
     pub(crate) value: Option<T>,
-    text: String,
     /// A variable, or a line of a file.
     pub(crate) origin: Option<String>,
+    /// What is wrong with it.
+    wrong: Option<String>,
+}
+
+/// A setting, to be shown.
+struct Row<'s> {
+    name: &'static str,
+    meaning: &'static str,
+    /// The one that is used; nothing if there is none.
+    value: Value,
+    origin: Option<&'s str>,
+    wrong: Option<&'s str>,
 }
 
 impl Settings {
+    /// The settings, if nothing is wrong with them.
     pub(crate) fn load() -> Result<Settings, Error> {
-        let source = match find() {
-            Some(path) => Some(Source::read(&path)?),
-            None => None,
-        };
+        let mut settings = Settings::read();
+        if settings.problems.is_empty() { Ok(settings) } else { Err(settings.problems.swap_remove(0)) }
+    }
+
+    /// The settings, as far as they can be used.
+    pub(crate) fn read() -> Settings {
+        let mut problems = Vec::new();
+        let source = find().and_then(|path| Source::read(&path).map_err(|error| problems.push(error)).ok());
         let file = source.as_ref().map(|source| PathBuf::from(&source.file));
-        let entries = source.as_ref().map_or(Ok(Vec::new()), entries)?;
-        let from = Origins { source: source.as_ref(), entries };
+        let entries = source.as_ref().map(|source| entries(source, &mut problems)).unwrap_or_default();
+        let mut from = Origins { source: source.as_ref(), entries, problems };
         let beside = |text: &str| {
             let folder = file.as_ref().and_then(|file| file.parent()).unwrap_or("".as_ref());
             Ok(folder.join(text))
         };
-        Ok(Settings {
-            device: from.read("device", |text, _| Ok(text.into()))?,
-            adapter: from.read("adapter", |text, _| Ok(text.into()))?,
-            cache: from.read("cache", |text, in_file| if in_file { beside(text) } else { Ok(text.into()) })?,
+        Settings {
+            device: from.read("device", |text, _| Ok(text.into())),
+            adapter: from.read("adapter", |text, _| Ok(text.into())),
+            cache: from.read("cache", |text, in_file| if in_file { beside(text) } else { Ok(text.into()) }),
             threads: from.read("threads", |text, _| match text.parse() {
                 Ok(threads @ 1..=1024) => Ok(threads),
                 _ => Err("it is not a number from 1 to 1024".into()),
-            })?,
-            isa: from.read("isa", |text, _| isa(text))?,
-            fuel: from.read("fuel", |text, _| text.parse().map_err(|_| "it is not a whole number".into()))?,
-            timeout: from.read("timeout", |text, _| seconds(text))?,
+            }),
+            isa: from.read("isa", |text, _| isa(text)),
+            fuel: from.read("fuel", |text, _| text.parse().map_err(|_| "it is not a whole number".into())),
+            timeout: from.read("timeout", |text, _| seconds(text)),
+            problems: from.problems,
             file,
-        })
+        }
     }
 
     /// Where things are kept, if that is known.
@@ -93,27 +112,27 @@ impl Settings {
         Limits { fuel, deadline: timeout.or(self.timeout.value), ..defaults }
     }
 
-    /// The name, value and origin of each.
-    fn rows(&self) -> [(&'static str, String, Option<&String>); 7] {
-        let folder = || Registry::user_folder().map_or("none".into(), |folder| folder.display().to_string());
-        let threads = || std::thread::available_parallelism().map_or(1, usize::from).to_string();
-        let values = [
-            self.device.shown(|| "auto".into()),
-            self.adapter.shown(|| "the best".into()),
-            self.cache.shown(folder),
-            self.threads.shown(threads),
-            self.isa.shown(|| format!("{:?}", Execution::best()).to_lowercase()),
-            self.fuel.shown(|| Limits::default().fuel.to_string()),
-            self.timeout.shown(|| "none".into()),
+    /// All of them. What is not set has the value that is usual, if there is one.
+    fn rows(&self) -> Vec<Row<'_>> {
+        let folder = self.folder().and_then(|folder| std::path::absolute(folder).ok());
+        let threads = || std::thread::available_parallelism().map_or(1, usize::from);
+        let rows = [
+            self.device.row(json!(self.device.value.as_deref().unwrap_or("auto"))),
+            self.adapter.row(json!(self.adapter.value)),
+            self.cache.row(json!(folder)),
+            self.threads.row(json!(self.threads.value.unwrap_or_else(threads))),
+            self.isa.row(json!(isa_name(self.isa.value.unwrap_or(Execution::best())))),
+            self.fuel.row(json!(self.fuel.value.unwrap_or(Limits::default().fuel))),
+            self.timeout.row(json!(self.timeout.value.map(|timeout| timeout.as_secs_f64()))),
         ];
-        let mut names = SETTINGS.iter();
-        values.map(|(value, origin)| (names.next().map_or("", |(name, _)| name), value, origin))
+        SETTINGS.into_iter().zip(rows).map(|((name, meaning), row)| Row { name, meaning, ..row }).collect()
     }
 }
 
 impl<T> Setting<T> {
-    fn shown(&self, default: impl FnOnce() -> String) -> (String, Option<&String>) {
-        (if self.value.is_some() { self.text.clone() } else { default() }, self.origin.as_ref())
+    fn row(&self, value: Value) -> Row<'_> {
+        let (origin, wrong) = (self.origin.as_deref(), self.wrong.as_deref());
+        Row { name: "", meaning: "", value: if wrong.is_some() { Value::Null } else { value }, origin, wrong }
     }
 }
 
@@ -126,25 +145,37 @@ fn find() -> Option<PathBuf> {
 struct Origins<'s> {
     source: Option<&'s Source>,
     entries: Vec<(String, String, Span)>,
+    problems: Vec<Error>,
 }
 
 impl Origins<'_> {
-    fn read<T>(&self, name: &str, parse: impl Fn(&str, bool) -> Result<T, String>) -> Result<Setting<T>, Error> {
+    fn read<T>(&mut self, name: &str, parse: impl Fn(&str, bool) -> Result<T, String>) -> Setting<T> {
         let variable = format!("VYRE_{}", name.to_uppercase());
         if let Some(text) = std::env::var_os(&variable).filter(|text| !text.is_empty()) {
             let text = text.to_string_lossy().into_owned();
-            return match parse(&text, false) {
-                Ok(value) => Ok(Setting { value: Some(value), text, origin: Some(variable) }),
-                Err(reason) => Err(Error::Variable { variable, text, reason }),
-            };
+            let (value, wrong) = split(parse(&text, false));
+            if let Some(reason) = wrong.clone() {
+                self.problems.push(Error::Variable { variable: variable.clone(), text, reason });
+            }
+            return Setting { value, origin: Some(variable), wrong };
         }
         let entry = self.entries.iter().find(|(key, ..)| key == name);
         let (Some(source), Some((_, text, span))) = (self.source, entry) else {
-            return Ok(Setting { value: None, text: String::new(), origin: None });
+            return Setting { value: None, origin: None, wrong: None };
         };
-        let value = parse(text, true).map_err(|reason| misconfigured(source, *span, format!("`{name}`: {reason}")))?;
+        let (value, wrong) = split(parse(text, true));
+        if let Some(reason) = &wrong {
+            self.problems.push(misconfigured(source, *span, format!("`{name}`: {reason}")));
+        }
         let origin = source.place(*span).map(|place| format!("{}:{}", place.file, place.line));
-        Ok(Setting { value: Some(value), text: text.clone(), origin })
+        Setting { value, origin, wrong }
+    }
+}
+
+fn split<T, E>(result: Result<T, E>) -> (Option<T>, Option<E>) {
+    match result {
+        Ok(value) => (Some(value), None),
+        Err(error) => (None, Some(error)),
     }
 }
 
@@ -152,21 +183,25 @@ fn misconfigured(source: &Source, span: Span, reason: String) -> Error {
     Error::Config { place: source.place(span), reason }
 }
 
-/// The keys and values of a file, and where they are.
-fn entries(source: &Source) -> Result<Vec<(String, String, Span)>, Error> {
+/// The keys and values of a file that can be used, and where they are.
+fn entries(source: &Source, problems: &mut Vec<Error>) -> Vec<(String, String, Span)> {
     let spanned = |range: std::ops::Range<usize>| Span { start: range.start as u32, end: range.end as u32 };
-    let table = DeTable::parse(&source.text).map_err(|error| {
-        let reason = error.message().lines().next().unwrap_or_default().to_owned();
-        misconfigured(source, error.span().map_or(Span::NONE, spanned), reason)
-    })?;
     let mut entries = Vec::new();
+    let table = match DeTable::parse(&source.text) {
+        Ok(table) => table,
+        Err(error) => {
+            let reason = error.message().lines().next().unwrap_or_default().to_owned();
+            problems.push(misconfigured(source, error.span().map_or(Span::NONE, spanned), reason));
+            return entries;
+        }
+    };
     for (key, value) in table.get_ref() {
         let (name, span) = (key.get_ref().to_string(), spanned(key.span()));
         if !SETTINGS.iter().any(|(known, _)| *known == name) {
-            let nearest = SETTINGS.iter().min_by_key(|(known, _)| strsim::damerau_levenshtein(known, &name));
-            let nearest = nearest.map_or("", |(known, _)| known);
-            let reason = format!("there is no setting `{name}`; is `{nearest}` meant?");
-            return Err(misconfigured(source, span, reason));
+            let meant = meant(&name).map(|known| format!("; is `{known}` meant?")).unwrap_or_default();
+            let reason = format!("there is no setting `{name}`{meant}");
+            problems.push(misconfigured(source, span, reason));
+            continue;
         }
         let text = match value.get_ref() {
             DeValue::String(text) => text.to_string(),
@@ -176,28 +211,51 @@ fn entries(source: &Source) -> Result<Vec<(String, String, Span)>, Error> {
             },
             DeValue::Float(number) => number.as_str().into(),
             DeValue::Boolean(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
-                return Err(misconfigured(source, span, format!("`{name}` is neither text nor a number")));
+                problems.push(misconfigured(source, span, format!("`{name}` is neither text nor a number")));
+                continue;
             }
         };
         entries.push((name, text, span));
     }
-    Ok(entries)
+    entries
+}
+
+/// The setting that a name is near to.
+fn meant(name: &str) -> Option<&'static str> {
+    let near = |known: &&str| strsim::damerau_levenshtein(known, name) <= known.len() / 3;
+    SETTINGS.into_iter().map(|(known, _)| known).find(near)
+}
+
+/// What the device cpu can generate code for.
+const ISAS: [(&str, Execution); 3] =
+    [("portable", Execution::Portable), ("avx2", Execution::Avx2), ("avx512", Execution::Avx512)];
+
+pub(crate) fn isa_name(isa: Execution) -> &'static str {
+    ISAS.iter().find(|(_, execution)| *execution == isa).map_or("", |(name, _)| name)
 }
 
 fn isa(text: &str) -> Result<Execution, String> {
-    let execution = match text {
-        "portable" => Execution::Portable,
-        "avx2" => Execution::Avx2,
-        "avx512" => Execution::Avx512,
-        _ => return Err("it is not portable, avx2 or avx512".into()),
+    let Some((_, execution)) = ISAS.iter().find(|(name, _)| *name == text) else {
+        return Err("it is not portable, avx2 or avx512".into());
     };
-    if execution.is_available() { Ok(execution) } else { Err("this processor does not have it".into()) }
+    if execution.is_available() { Ok(*execution) } else { Err("this processor does not have it".into()) }
 }
 
-/// A number of seconds.
+/// A time that something can be done in, in seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| !time.is_zero()).ok_or_else(|| format!("`{text}` is not a number of seconds above 0"))
+}
+
+/// What is wrong with variables that are nearly settings. Others may be those of tests.
+pub(crate) fn misspelt_variables() -> Vec<String> {
+    let misspelt = |variable: String| {
+        let name = variable.strip_prefix("VYRE_")?.to_lowercase();
+        let known = meant(&name).filter(|known| *known != name)?.to_uppercase();
+        Some(format!("there is no variable {variable}; is VYRE_{known} meant?"))
+    };
+    let variables = std::env::vars_os().map(|(variable, _)| variable.to_string_lossy().into_owned());
+    variables.filter_map(misspelt).collect()
 }
 
 /// Show the settings, and where each value comes from
@@ -214,27 +272,46 @@ A flag goes before a variable, such as VYRE_DEVICE, and that before the file vyr
 that has one:
   device = \"cpu\"
   threads = 4
-  timeout = 10";
+  timeout = 10
+If VYRE_PERF_MAP is set, the device cpu tells the profiler perf what its code is; that is no setting of a file.";
 
+/// What is wrong is said after all settings.
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    let settings = Settings::load()?;
+    let mut settings = Settings::read();
+    for warning in misspelt_variables() {
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    }
     if args.json {
         let values: Map<String, Value> = settings
             .rows()
             .into_iter()
-            .map(|(name, value, origin)| (name.to_owned(), json!({ "value": value, "origin": origin })))
+            .map(|Row { name, value, origin, wrong, .. }| {
+                (name.to_owned(), json!({ "value": value, "origin": origin, "wrong": wrong }))
+            })
             .collect();
-        return writeln!(stdout, "{}", json!({ "file": settings.file, "settings": values })).map_err(Error::Stdout);
+        let object = json!({ "file": settings.file, "settings": values });
+        writeln!(stdout, "{object}").map_err(Error::Stdout)?;
+    } else {
+        settings.show(stdout).map_err(Error::Stdout)?;
     }
-    let mut show = || {
-        for ((name, value, origin), (_, meaning)) in settings.rows().into_iter().zip(SETTINGS) {
-            let origin = origin.map_or("default", |origin| origin);
-            writeln!(stdout, "{name} = {value}  ({origin})\n    {meaning}")?;
+    if settings.problems.is_empty() { Ok(()) } else { Err(settings.problems.swap_remove(0)) }
+}
+
+impl Settings {
+    fn show(&self, stdout: &mut Stdout) -> std::io::Result<()> {
+        for Row { name, meaning, value, origin, wrong } in self.rows() {
+            let value = match (value, wrong) {
+                (_, Some(reason)) => format!("is wrong: {reason}"),
+                (Value::Null, _) if name == "adapter" => "= the best".into(),
+                (Value::Null, _) => "= none".into(),
+                (Value::String(text), _) => format!("= {text}"),
+                (number, _) => format!("= {number}"),
+            };
+            writeln!(stdout, "{name} {value}  ({})\n    {meaning}", origin.unwrap_or("default"))?;
         }
-        match &settings.file {
+        match &self.file {
             Some(file) => writeln!(stdout, "\nread: {}", file.display()),
             None => writeln!(stdout, "\nthere is no {FILE} in this folder, nor in one around it"),
         }
-    };
-    show().map_err(Error::Stdout)
+    }
 }

@@ -13,7 +13,11 @@ use crate::stdout::Stdout;
 
 /// All devices this command was built with, and what is known of earlier dispatches. The oracle lets the caller choose the size of its subgroups.
 pub(crate) fn registry(subgroup_size: Option<u32>) -> Result<Registry, Error> {
-    let settings = Settings::load()?;
+    Ok(registry_for(&Settings::load()?, subgroup_size))
+}
+
+/// The same, as far as the settings are known.
+pub(crate) fn registry_for(settings: &Settings, subgroup_size: Option<u32>) -> Registry {
     let oracle = subgroup_size.map_or(Oracle::default(), |subgroup_size| Oracle { subgroup_size });
     let registry = Registry::default().with(Cpu { threads: settings.threads.value, execution: settings.isa.value });
     #[cfg(feature = "wgpu")]
@@ -29,7 +33,7 @@ pub(crate) fn registry(subgroup_size: Option<u32>) -> Result<Registry, Error> {
         registry = registry.remember(&folder);
     }
     registry.telemetry().problem().into_iter().for_each(warn);
-    Ok(registry)
+    registry
 }
 
 /// Says which programs that were kept for this run could not be used.
@@ -52,12 +56,15 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let registry = registry(None)?;
-    let choice = registry.choose(None, None)?;
+    // What is there helps whoever has named something else.
+    let choice = registry.choose(None, None);
+    let chosen = choice.as_ref().ok();
     let mut objects = Vec::new();
     for backend in registry.backends() {
-        let (name, reason) = (backend.name(), reason(&choice, backend.name()));
-        let opened = if name == choice.name { Ok(choice.device.clone()) } else { Device::open(backend) };
-        let default = name == choice.name;
+        let (name, reason) = (backend.name(), chosen.and_then(|choice| reason(choice, backend.name())));
+        let this = chosen.filter(|choice| choice.name == name);
+        let opened = this.map_or_else(|| Device::open(backend), |choice| Ok(choice.device.clone()));
+        let default = this.is_some();
         if args.json {
             let mut object =
                 json!({ "name": name, "description": backend.description(), "default": default, "reason": reason });
@@ -81,9 +88,10 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         writeln!(stdout, "{name}{mark}\n    {}{details}{because}", backend.description()).map_err(Error::Stdout)?;
     }
     if args.json {
-        writeln!(stdout, "{}", json!({ "default": choice.name, "devices": objects })).map_err(Error::Stdout)?;
+        let default = chosen.map(|choice| choice.name);
+        writeln!(stdout, "{}", json!({ "default": default, "devices": objects })).map_err(Error::Stdout)?;
     }
-    Ok(())
+    Ok(choice.map(drop)?)
 }
 
 /// What was said of a device when one was chosen.
@@ -112,7 +120,7 @@ fn description(capabilities: &Capabilities) -> String {
     let subgroup = capabilities.subgroup_size.map_or("none".into(), |size| size.to_string());
     let trips = capabilities
         .max_loop_trips
-        .map(|trips| format!("\n    loops: the driver allows {trips} trips of an invocation"));
+        .map(|trips| format!("\n    loops: at most {trips} trips of an invocation, whatever the fuel"));
     let adapters: String = capabilities.reasons.iter().map(|reason| format!("\n    adapter {reason}")).collect();
     let yes = |flag: bool| if flag { "yes" } else { "no" };
     format!(

@@ -9,7 +9,7 @@ use vyre_foundation::inputs::Inputs;
 use vyre_foundation::launch::{Grid, Limits};
 use vyre_foundation::{text, validate};
 
-use crate::config::Settings;
+use crate::config::{Settings, isa_name, misspelt_variables};
 use crate::error::Error;
 use crate::stdout::Stdout;
 use crate::{cache, devices};
@@ -41,31 +41,34 @@ impl Finding {
     }
 }
 
-/// The exit code is 0 if a device works, as far as the settings let one be used.
+/// The exit code is 0 if a device works, the default one can be opened, and nothing is wrong with the settings.
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     let mut findings = vec![version(), processor()];
+    let settings = Settings::read();
+    let registry = devices::registry_for(&settings, None);
     let mut works = false;
-    match (Settings::load(), devices::registry(None)) {
-        (Ok(settings), Ok(registry)) => {
-            for backend in registry.backends() {
-                let finding = match Device::open(backend).map_err(Error::from).and_then(|device| what_works(&device)) {
-                    Ok(found) => Finding::fine(&format!("device {}", backend.name()), found),
-                    Err(error) => {
-                        Finding::wrong(&format!("device {}", backend.name()), error.to_string(), error.help())
-                    }
-                };
-                works |= finding.fine;
-                findings.push(finding);
-            }
-            findings.push(chosen(&registry));
-            findings.push(kept(&settings));
-            let file = settings.file.map_or("there is no vyre.toml".into(), |file| file.display().to_string());
-            findings.push(Finding::fine("settings", file));
-        }
-        (Err(error), _) | (_, Err(error)) => {
-            let place = error.place().map(|place| format!("{}:{}: ", place.file, place.line)).unwrap_or_default();
-            findings.push(Finding::wrong("settings", format!("{place}{error}"), error.help()));
-        }
+    for backend in registry.backends() {
+        let subject = format!("device {}", backend.name());
+        let finding = match Device::open(backend).map_err(Error::from).and_then(|device| what_works(&device)) {
+            Ok(found) => Finding::fine(&subject, found),
+            Err(error) => Finding::wrong(&subject, error.to_string(), advice(&error, &settings)),
+        };
+        works |= finding.fine;
+        findings.push(finding);
+    }
+    let chosen = chosen(&registry);
+    works &= chosen.fine && settings.problems.is_empty();
+    findings.extend([chosen, kept(&settings)]);
+    for error in &settings.problems {
+        let place = error.place().map(|place| format!("{}:{}: ", place.file, place.line)).unwrap_or_default();
+        findings.push(Finding::wrong("settings", format!("{place}{error}"), error.help()));
+    }
+    for misspelt in misspelt_variables() {
+        findings.push(Finding::wrong("settings", misspelt, "`vyre config` lists the settings"));
+    }
+    if settings.problems.is_empty() {
+        let file = settings.file.as_ref().map_or("there is no vyre.toml".into(), |file| file.display().to_string());
+        findings.push(Finding::fine("settings", file));
     }
     if args.json {
         let object = |finding: &Finding| {
@@ -81,7 +84,21 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
             writeln!(stdout, "{} {subject}: {found}{advice}", if *fine { yes } else { no }).map_err(Error::Stdout)?;
         }
     }
-    Ok(if works { 0 } else { 4 })
+    Ok(match settings.problems.first() {
+        Some(error) => error.exit_code(),
+        None if works => 0,
+        None => 4,
+    })
+}
+
+/// What to do about a device that does not work.
+fn advice(error: &Error, settings: &Settings) -> String {
+    match (error, &settings.adapter.origin) {
+        (Error::Driver(vyre_driver::Error::NoAdapter { .. }), Some(origin)) => {
+            format!("{origin} names no adapter that there is: name a part of the name of one, or none")
+        }
+        _ => error.help(),
+    }
 }
 
 /// Whether the terminal is said to show more than ASCII.
@@ -104,7 +121,7 @@ fn processor() -> Finding {
             format!("{cores} threads, no AVX2"),
             "nothing: the device cpu works, but several times slower than with AVX2; a GPU would help",
         ),
-        best => Finding::fine("processor", format!("{cores} threads, {best:?}")),
+        best => Finding::fine("processor", format!("{cores} threads, {}", isa_name(best))),
     }
 }
 
@@ -149,8 +166,16 @@ fn kept(settings: &Settings) -> Finding {
     let shown = folder.display();
     match writable {
         Ok(()) => {
-            let (entries, bytes) = cache::totals(&folder);
-            Finding::fine("cache", format!("{shown} has {bytes} bytes in {entries} files"))
+            let (entries, bytes, damaged) = cache::totals(&folder);
+            let found = format!("{shown} has {bytes} bytes in {entries} files");
+            match damaged {
+                0 => Finding::fine("cache", found),
+                _ => Finding::wrong(
+                    "cache",
+                    format!("{found}, {damaged} of them damaged"),
+                    "nothing: they are replaced when they are needed; `vyre cache verify` names them, `vyre cache clear` deletes them",
+                ),
+            }
         }
         Err(error) => Finding::wrong(
             "cache",

@@ -27,12 +27,12 @@ fn configured(name: &str, text: &str) -> PathBuf {
 }
 
 /// The value and the origin of a setting.
-fn setting(folder: &Path, variables: &[(&str, &str)], name: &str) -> (String, Option<String>) {
+fn setting(folder: &Path, variables: &[(&str, &str)], name: &str) -> (Value, Option<String>) {
     let output = vyre(folder, variables, &["config", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let object: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     let setting = &object["settings"][name];
-    (setting["value"].as_str().expect("text").into(), setting["origin"].as_str().map(Into::into))
+    (setting["value"].clone(), setting["origin"].as_str().map(Into::into))
 }
 
 #[test]
@@ -43,12 +43,12 @@ fn a_flag_goes_before_a_variable_before_a_file_before_what_is_usual() {
     let origin = |line: u32| Some(format!("{}:{line}", folder.join("vyre.toml").display()));
     for place in [&folder, &inner] {
         assert_eq!(setting(place, &[], "device"), ("reference".into(), origin(2)));
-        assert_eq!(setting(place, &[], "fuel"), ("1000".into(), origin(3)));
-        assert_eq!(setting(place, &[], "timeout"), ("2.5".into(), origin(4)));
+        assert_eq!(setting(place, &[], "fuel"), (1000.into(), origin(3)));
+        assert_eq!(setting(place, &[], "timeout"), (2.5.into(), origin(4)));
         let variable = [("VYRE_DEVICE", "cpu")];
         assert_eq!(setting(place, &variable, "device"), ("cpu".into(), Some("VYRE_DEVICE".into())));
         assert_eq!(setting(place, &[("VYRE_DEVICE", "")], "device").1, origin(2));
-        assert_eq!(setting(place, &[], "adapter"), ("the best".into(), None));
+        assert_eq!(setting(place, &[], "adapter"), (Value::Null, None));
     }
     let spin = format!("{}/tests/kernels/spin.vyre", env!("CARGO_MANIFEST_DIR"));
     let said = |variables: &[(&str, &str)], more: &[&str]| {
@@ -115,7 +115,8 @@ fn what_is_wrong_is_shown_where_it_is() {
         fs::write(folder.join("vyre.toml"), text).expect("a file can be written");
         for verb in ["config", "devices"] {
             let output = vyre(&folder, &[], &[verb]);
-            let stderr = String::from_utf8_lossy(&output.stderr);
+            let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            assert_eq!(stdout.contains("timeout"), verb == "config", "settings are listed: {stdout}");
             assert_eq!(output.status.code(), Some(2), "{text}: {stderr}");
             assert!(stderr.starts_with(&format!("error[C035]: {reason}")), "{text}: {stderr}");
             assert!(stderr.contains("vyre.toml:"), "{text}: {stderr}");
@@ -123,7 +124,8 @@ fn what_is_wrong_is_shown_where_it_is() {
         // The doctor says it, too, and goes on.
         let output = vyre(&folder, &[], &["doctor"]);
         let stdout = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.code() == Some(4) && stdout.contains(reason), "{text}: {stdout}");
+        assert!(output.status.code() == Some(2) && stdout.contains(reason), "{text}: {stdout}");
+        assert!(stdout.contains("device reference:") && stdout.contains(" cache: "), "{stdout}");
     }
     fs::write(folder.join("vyre.toml"), "").expect("a file can be written");
     let wrong = [("VYRE_THREADS", "0"), ("VYRE_ISA", "mmx"), ("VYRE_FUEL", "lots"), ("VYRE_TIMEOUT", "-1")];
@@ -132,5 +134,32 @@ fn what_is_wrong_is_shown_where_it_is() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(stderr.starts_with(&format!("error[C036]: {} is `{}`: ", variable.0, variable.1)), "{stderr}");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let line = stdout.lines().find(|line| line.contains(" is wrong: ")).expect("it is marked");
+        assert!(line.ends_with(&format!("({})", variable.0)), "{line}");
     }
+}
+
+#[test]
+fn names_that_do_not_exist_are_shown_with_those_that_do() {
+    let folder = configured("settings_names", "");
+    let bogus = [("VYRE_DEVICE", "bogus")];
+    for arguments in [&["devices"][..], &["doctor"], &["doctor", "--json"]] {
+        let output = vyre(&folder, &bogus, arguments);
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.code() == Some(4) && stdout.contains("reference"), "{stdout}");
+        assert!(!stdout.contains("\"works\":true"), "{stdout}");
+    }
+    let output = vyre(&folder, &[("VYRE_DEVISE", "cpu")], &["config"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (output.status.code(), stderr.trim()),
+        (Some(0), "warning: there is no variable VYRE_DEVISE; is VYRE_DEVICE meant?")
+    );
+    // As damaged files are.
+    fs::create_dir_all(folder.join("kept/programs")).expect("a folder");
+    fs::write(folder.join("kept/programs/one"), "damage").expect("a file can be written");
+    let output = vyre(&folder, &[("VYRE_CACHE", "kept")], &["doctor"]);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains(", 1 of them damaged\n    to do: "), "{stdout}");
 }
