@@ -114,7 +114,14 @@ fn command() -> u8 {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(message) => {
-            let error = Error::Usage(message);
+            let error = match message.use_stderr() {
+                true => Error::Usage(message),
+                // Help and version come this way, too.
+                false => match message.print().and_then(|()| std::io::stdout().flush()) {
+                    Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Error::Stdout(error),
+                    _ => return 0,
+                },
+            };
             error.report(json);
             return error.exit_code();
         }

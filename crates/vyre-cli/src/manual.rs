@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::Cli;
 use crate::error::Error;
-use crate::outputs::Target;
+use crate::outputs::{self, Target};
 use crate::print::Output;
 use crate::stdout::Stdout;
 
@@ -46,14 +46,15 @@ pub(crate) fn pages(args: &Pages, stdout: &mut Stdout) -> Result<(), Error> {
     };
     let unwritable = |error: std::io::Error| Error::Unwritable { path: folder.clone(), reason: error.to_string() };
     std::fs::create_dir_all(folder).map_err(unwritable)?;
-    let (mut commands, mut files) = (vec![&command], Vec::new());
+    let (mut commands, mut files, mut written) = (vec![&command], Vec::new(), Vec::new());
     while let Some(command) = commands.pop() {
         // Every verb has `help` below it, which says what the pages say.
         commands.extend(command.get_subcommands().filter(|command| command.get_name() != "help"));
         let (name, contents) = page(command);
         files.push(folder.join(name));
-        Target::find(&files[files.len() - 1])?.write(&contents)?;
+        written.push((Target::find(&files[files.len() - 1])?, contents));
     }
+    outputs::write(&written)?;
     match args.json {
         true => writeln!(stdout, "{}", json!({ "files": files })).map_err(Error::Stdout),
         false => Ok(()),

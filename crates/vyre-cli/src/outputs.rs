@@ -76,8 +76,21 @@ impl<'p> Outputs<'p> {
             let write = |file: &File| encoding.write(memory.element, contents, BufWriter::new(file));
             written.push((target.fill(write)?, target));
         }
-        uninterrupted(|| written.iter().try_for_each(|(temporary, target)| target.replace(temporary.as_ref())))
+        replace(&written)
     }
+}
+
+/// Writes files, all of them or none.
+pub(crate) fn write(files: &[(Target, Vec<u8>)]) -> Result<(), Error> {
+    let mut written = Vec::new();
+    for (target, bytes) in files {
+        written.push((target.fill(|mut file| file.write_all(bytes))?, target));
+    }
+    replace(&written)
+}
+
+fn replace(written: &[(Option<Unfinished>, &Target)]) -> Result<(), Error> {
+    uninterrupted(|| written.iter().try_for_each(|(temporary, target)| target.replace(temporary.as_ref())))
 }
 
 /// The objects that hold the results of a program.

@@ -367,3 +367,25 @@ fn a_generated_program_is_replayed_and_shrunk() {
     assert!(text.lines().count() < 6, "{text}");
     replay("small.vyre", "reference");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    let folder = Folder::new("full");
+    for flag in ["--help", "--version"] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device that is always full");
+        let output = folder.command(&[flag]).stdout(full).output().expect("the command can be run");
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).starts_with("error[C026]"));
+    }
+}
+
+#[test]
+fn pages_are_written_all_or_none() {
+    let folder = Folder::new("pages");
+    // The first verb is the last page.
+    fs::create_dir(folder.path("vyre-check.1")).expect("a folder");
+    let output = folder.command(&["man", "--out", "."]).output().expect("the command can be run");
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(folder.names(), ["vyre-check.1"]);
+}
