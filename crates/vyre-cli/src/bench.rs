@@ -51,7 +51,12 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
             for _ in 0..args.repeat {
                 for ready in &mut prepared {
                     let done = ready.round()?;
-                    if let Some(failure) = failure(&done.outcome(), job.limits, &job.source) {
+                    if let Some(failure) = failure(
+                        &done.outcome(),
+                        job.limits,
+                        ready.choice.device.capabilities().max_loop_trips,
+                        &job.source,
+                    ) {
                         return Err(failure);
                     }
                     progress.step();

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use vyre_foundation::diagnostics::{Diagnostics, FAULTS, FaultInfo};
@@ -13,6 +14,7 @@ use vyre_foundation::optimizer::{Pass, Registry};
 use vyre_foundation::{Validated, text, validate};
 use vyre_reference::Options;
 
+use crate::config::{Settings, seconds};
 use crate::error::Error;
 use crate::print::Output;
 use crate::source::Source;
@@ -21,6 +23,7 @@ use crate::{run, selection};
 
 /// Check that files are valid
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("of_a_run").args(OF_A_RUN).multiple(true).requires("run"))]
 pub(crate) struct Args {
     /// The .vyre files; with --run, one file and what its objects start with (NAME=VALUE)
     #[arg(required_unless_present = "explain")]
@@ -28,23 +31,32 @@ pub(crate) struct Args {
     /// Run the kernel on the oracle and report races, accesses outside of objects and other things that are hardly meant
     #[arg(long)]
     run: bool,
+    /// Explain a rule, such as V030, instead: `codes` lists all rules, `ops` all operations, `passes` all passes of the optimizer
+    #[arg(long, value_name = "CODE", conflicts_with = "files")]
+    explain: Option<String>,
+    /// Print one JSON object for each file instead of text; with --explain, one with the `text`
+    #[arg(long)]
+    json: bool,
     #[command(flatten, next_help_heading = "With --run")]
     choice: selection::Choice,
     #[command(flatten, next_help_heading = "With --run")]
     grid: run::GridArgs,
+    /// Take the bindings, the grid and the like from the first `//@ run` line of the file
+    #[arg(long, conflicts_with_all = ["elements", "grid", "set", "program"])]
+    replay: bool,
     /// How many loop trips all invocations together may take
-    #[arg(long, value_name = "N", requires = "run")]
+    #[arg(long, value_name = "N")]
     fuel: Option<u64>,
+    /// How long the kernel may run
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
     /// Count findings that are only warnings, too
-    #[arg(long, requires = "run")]
-    deny: bool,
-    /// Print one JSON object for each file instead of text; with --explain, one with the `text`
     #[arg(long)]
-    json: bool,
-    /// Explain a rule, such as V030, instead: `codes` lists all rules, `ops` all operations, `passes` all passes of the optimizer
-    #[arg(long, value_name = "CODE", conflicts_with = "files")]
-    explain: Option<String>,
+    deny: bool,
 }
+
+/// What says something about a run.
+const OF_A_RUN: [&str; 8] = ["set", "program", "elements", "grid", "replay", "fuel", "timeout", "deny"];
 
 /// Checks every file, whatever is wrong with the others. The exit code is that of the worst error.
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
@@ -88,14 +100,28 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
         selection::assignment(&word.to_string_lossy())
             .map_err(|reason| Error::NotABinding { text: word.display().to_string(), reason })
     });
-    let bindings = bindings.collect::<Result<Vec<_>, Error>>()?;
-    let (source, program) = args.choice.read(file)?;
+    let mut bindings = bindings.collect::<Result<Vec<_>, Error>>()?;
+    let directive = if args.replay { Some(run::Directive::read(file)?) } else { None };
+    if let Some(directive) = &directive {
+        if let Some((name, _)) = bindings.first() {
+            return Err(Error::NotABinding { text: name.clone(), reason: "--replay takes all from the file" });
+        }
+        bindings.clone_from(&directive.bindings);
+    }
+    let directive = directive.as_ref();
+    let choice = directive.map_or(&args.choice, |directive| &directive.choice);
+    let (source, program) = choice.read(file)?;
+    choice.leaves(&bindings)?;
     let mut inputs = run::inputs(&bindings, &program)?;
-    let (groups, _) = args.grid.groups(&program)?;
+    let (groups, _) = directive.map_or(&args.grid, |directive| &directive.grid).groups(&program)?;
     let arguments = bind(&program, &inputs.arguments())?;
-    let mut options = Options::default();
-    options.limits.fuel = args.fuel.unwrap_or(options.limits.fuel);
+    let fuel = args.fuel.or(directive.and_then(|directive| directive.fuel));
+    let limits = Settings::load()?.limits(fuel, args.timeout);
+    let lanes = directive.and_then(|directive| directive.subgroup_size);
+    let subgroup_size = lanes.unwrap_or(Options::default().subgroup_size);
+    let options = Options { limits, subgroup_size };
     let (report, findings) = vyre_reference::sanitize(&program, groups, &arguments, &mut inputs.buffers, &options)?;
+    let failure = run::failure(&report.outcome, limits, None, &source);
     let counted = findings.iter().filter(|finding| args.deny || !finding.fault.is_warning()).count();
     if args.json {
         let findings: Vec<Value> = findings
@@ -116,10 +142,10 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
         writeln!(stdout, "{object}").map_err(Error::Stdout)?;
     } else if let Some(findings) = Diagnostics::from_list(findings) {
         stdout.write_all(findings.render(&source.file, &source.text).as_bytes()).map_err(Error::Stdout)?;
-    } else {
+    } else if failure.is_none() {
         writeln!(stdout, "{}: nothing was found", program.name).map_err(Error::Stdout)?;
     }
-    match run::failure(&report.outcome, options.limits, &source) {
+    match failure {
         Some(failure) => Err(failure),
         None => Ok(u8::from(counted > 0)),
     }

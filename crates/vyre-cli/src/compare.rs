@@ -24,7 +24,7 @@ pub(crate) struct Tolerance {
     ulp: u64,
 }
 
-fn not_negative(text: &str) -> Result<f64, &'static str> {
+pub(crate) fn not_negative(text: &str) -> Result<f64, &'static str> {
     match text.parse() {
         Ok(number) if number >= 0.0 => Ok(number),
         _ => Err("it is not a number, or negative"),

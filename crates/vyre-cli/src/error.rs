@@ -87,11 +87,13 @@ pub(crate) enum Error {
     #[error("trap {code} in invocation {invocation}, {}", first_of(*count))]
     Trapped { code: u32, invocation: u32, count: u64, place: Option<Place> },
     #[error("the results on {device} are not those {than}: {difference}")]
-    Differs { device: &'static str, than: String, difference: Box<Difference> },
+    Differs { device: &'static str, than: String, difference: Box<Difference>, lanes: Option<[u32; 2]> },
     #[error("what happens on {device} is not what happens on {than}: {outcome}")]
-    Disagrees { device: &'static str, than: &'static str, outcome: String },
+    Disagrees { device: &'static str, than: &'static str, outcome: String, lanes: Option<[u32; 2]> },
     #[error("the kernel ran out of fuel after {fuel} loop trips")]
     OutOfFuel { fuel: u64, place: Option<Place> },
+    #[error("the kernel takes more loop trips than the {trips} that the device allows an invocation")]
+    TooManyTrips { trips: u64, place: Option<Place> },
     #[error("the kernel did not end within {timeout:?}")]
     TimedOut { timeout: Duration, place: Option<Place> },
 
@@ -182,6 +184,7 @@ impl Error {
             Error::NoCache => "C039",
             Error::NotWorking { .. } => "C040",
             Error::Crashed { .. } => "C041",
+            Error::TooManyTrips { .. } => "C043",
             Error::NotSettled { .. } => "C042",
             Error::Reproduced { error, .. } => error.code(),
             Error::Faults(faults) => faults.diagnostics.first_code(),
@@ -217,10 +220,14 @@ impl Error {
             Error::Config { .. } | Error::Variable { .. } => {
                 "`vyre config` lists the settings, with what they mean and where they come from".into()
             }
+            Error::Differs { lanes: Some([one, other]), .. } | Error::Disagrees { lanes: Some([one, other]), .. } => {
+                format!("the program uses subgroups, which have {one} lanes on one of them and {other} on the other")
+            }
             Error::Differs { .. } => {
                 "if they are close enough, say how close with --atol, --rtol or --ulp; what --out asks for was written".into()
             }
             Error::Disagrees { .. } => "is there a race? `vyre check --run` looks for some".into(),
+            Error::Flag { flag: "--compare-devices", .. } => "name two devices or more, each once".into(),
             Error::Flag { .. } => "leave it out, or say which program or pipeline is meant with --program NAME".into(),
             Error::Format { reading: true, .. } => {
                 "bind @file.npy, or @file.bin with the little-endian bytes of the elements".into()
@@ -262,6 +269,9 @@ impl Error {
             Error::Trapped { .. } => "look at what leads to this `trap`; nothing was written".into(),
             Error::OutOfFuel { .. } => {
                 "does the loop end? if so, give it more trips with --fuel N; nothing was written".into()
+            }
+            Error::TooManyTrips { .. } => {
+                "does the loop end? if so, use another device, such as cpu, or more invocations; nothing was written".into()
             }
             Error::TimedOut { .. } => {
                 "does the kernel end? if so, give it more time with --timeout SECONDS; nothing was written".into()
@@ -345,7 +355,7 @@ impl Error {
             | Error::NoPrograms { .. }
             | Error::Wire { .. }
             | Error::Faults(_) => 3,
-            Error::OutOfFuel { .. } | Error::TimedOut { .. } => 5,
+            Error::OutOfFuel { .. } | Error::TooManyTrips { .. } | Error::TimedOut { .. } => 5,
             Error::Driver(error) => match error {
                 vyre_driver::Error::NoSuchDevice { .. }
                 | vyre_driver::Error::NoAdapter { .. }
@@ -378,9 +388,8 @@ impl Error {
     /// Shows the error on standard error. That nobody may be reading there is no reason to fail in another way.
     pub(crate) fn report(&self, json: bool) {
         if let Error::Usage(message) = self
-            && (!json || !message.use_stderr())
+            && !json
         {
-            // Help and version come this way too.
             let _ = message.print();
             return;
         }
@@ -450,6 +459,7 @@ impl Error {
         match self {
             Error::Trapped { place, .. }
             | Error::OutOfFuel { place, .. }
+            | Error::TooManyTrips { place, .. }
             | Error::TimedOut { place, .. }
             | Error::Config { place, .. } => place.as_ref(),
             _ => None,

@@ -62,6 +62,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         return pipelines::explain(&source, &pipeline, args.device.as_deref(), page.as_ref(), args.json, stdout);
     }
     let (source, program) = args.selection.read()?;
+    args.selection.choice.leaves(&args.bindings)?;
     let lengths = lengths(&args.bindings, &program)?;
     let registry = devices::registry(None)?;
     let history = page.as_ref().map(|_| History::new(&source, &program));

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::print::Output;
 use crate::stdout::Stdout;
 
-/// Print a random program that is valid, ends, and has the same results on every device
+/// Print a random program that is valid, ends, and has the same results on all devices with subgroups of the same size
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 const EXAMPLE: &str = "\
 The last line, `//@ run …`, says how to run it:
   vyre generate --seed 7 --out seven.vyre
-  vyre run seven.vyre --replay --device cpu";
+  vyre run seven.vyre --replay --compare-devices cpu,reference";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let target = args.output.target()?;

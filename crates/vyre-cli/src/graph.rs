@@ -14,6 +14,7 @@ use vyre_runtime::graph::cache::{self, Cache, Found};
 use vyre_runtime::graph::sssp::Distances;
 use vyre_runtime::graph::{self, Edges, Family, Graph, Progress, UNREACHED, Weights};
 
+use crate::compare::not_negative;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::outputs::{Outputs, Target};
@@ -36,10 +37,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NODE", default_value_t = 0)]
     source: u32,
     /// How far apart nodes may be that sssp follows at once; it follows from the weights otherwise
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", value_parser = positive)]
     delta: Option<f32>,
     /// pagerank is done when ranks change by no more than this, all together
-    #[arg(long, value_name = "X", default_value_t = 1e-4)]
+    #[arg(long, value_name = "X", default_value_t = 1e-4, value_parser = not_negative)]
     tolerance: f64,
     /// pagerank is done after so many iterations
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -108,6 +109,13 @@ enum Algorithm {
     Cc,
     /// Triangles
     Tc,
+}
+
+fn positive(text: &str) -> Result<f32, &'static str> {
+    match text.parse::<f32>() {
+        Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
+        _ => Err("it is not a number above 0"),
+    }
 }
 
 /// What came out: a line about it, and the results by name.

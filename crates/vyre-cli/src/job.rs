@@ -96,11 +96,10 @@ impl Input {
         }
         let directive = if self.replay { Some(Directive::read(file)?) } else { None };
         let directive = directive.as_ref();
-        let (source, interface) = match directive {
-            Some(directive) => directive.choice.read(file)?,
-            None => self.selection.read()?,
-        };
+        let choice = directive.map_or(&self.selection.choice, |directive| &directive.choice);
+        let (source, interface) = choice.read(file)?;
         let bindings = directive.map_or(&self.bindings, |directive| &directive.bindings).clone();
+        choice.leaves(&bindings)?;
         let inputs = inputs(&bindings, &interface)?;
         let (groups, launched) = directive.map_or(&self.grid, |directive| &directive.grid).groups(&interface)?;
         // The device checks this too, but need not be opened for nothing.

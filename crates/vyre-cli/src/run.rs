@@ -4,9 +4,10 @@ use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use clap::Parser;
+use clap::{ArgGroup, Parser};
 use serde_json::{Map, Value, json};
-use vyre_driver::Registry;
+use vyre_driver::backend::Backend as _;
+use vyre_driver::{Oracle, Registry};
 use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Literal, Memory, Program, Space, Type};
@@ -29,6 +30,8 @@ const SHOWN_VALUES: usize = 8;
 /// Run a kernel, or a pipeline of kernels
 #[derive(clap::Args)]
 #[command(after_help = NOTATIONS)]
+#[command(group = ArgGroup::new("comparison").args(["expect", "compare_devices"]).multiple(true))]
+#[command(group = ArgGroup::new("closeness").args(["atol", "rtol", "ulp"]).multiple(true).requires("comparison"))]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) job: job::Input,
@@ -41,7 +44,7 @@ pub(crate) struct Args {
     /// Write what the host and the device did and when to a file that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Run it on each of these devices, and fail if one differs from the first
+    /// Run it on each of these devices, and fail if one differs from the first; the device `reference` then has subgroups like the others
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "device", help_heading = "Comparison")]
     compare_devices: Vec<String>,
     /// What a result should be, in the notations of bindings; if it is not, the first differences are shown and the exit code is 1
@@ -140,9 +143,17 @@ Example:
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let job = args.job.job()?;
-    let registry = devices::registry(job.subgroup_size)?;
+    let mut registry = devices::registry(job.subgroup_size)?;
     let devices = device_names(&args.compare_devices, args.device.as_deref());
     devices.iter().try_for_each(|name| registry.knows(*name))?;
+    if let [names @ .., last] = args.compare_devices.as_slice()
+        && (names.is_empty() || names.contains(last))
+    {
+        return Err(Error::Flag { flag: "--compare-devices", about: "one device alone" });
+    }
+    if job.subgroup_size.is_none() {
+        registry = alike(registry, &args.compare_devices)?;
+    }
     let outputs = Outputs::plan(&args.out, &job.interface, &job.inputs, job.launched())?;
     let expected = Expected::read(&args.expect, &job.interface)?;
     let watched = Watched { job: &job, registry: &registry, devices: &devices, flags: args.flags() };
@@ -179,7 +190,7 @@ fn execute(
     drop(progress);
     devices::warn_of_damage(registry);
     let (first, done) = &runs[0];
-    let failure = failure(&done.outcome(), job.limits, &job.source);
+    let failure = failure(&done.outcome(), job.limits, first.choice.device.capabilities().max_loop_trips, &job.source);
     if !args.json {
         done.reports().try_for_each(|report| show_trace(report, stdout))?;
     }
@@ -191,7 +202,7 @@ fn execute(
     let wrong = wrong.or_else(|| {
         let missed = expected.missed(&done.results, args.tolerance)?;
         let (device, than) = (first.choice.name, "expected".into());
-        Some(Error::Differs { device, than, difference: Box::new(missed) })
+        Some(Error::Differs { device, than, difference: Box::new(missed), lanes: None })
     });
     if args.json {
         let printed = if failure.is_none() { outputs.printed.as_slice() } else { &[] };
@@ -234,6 +245,16 @@ impl Args {
     }
 }
 
+/// Devices that can be compared: the oracle has subgroups of as many lanes as the first of the others.
+fn alike(registry: Registry, names: &[String]) -> Result<Registry, Error> {
+    let oracle = Oracle::default();
+    let (oracles, others): (Vec<_>, Vec<_>) = names.iter().partition(|name| *name == oracle.name());
+    match others.first() {
+        Some(other) if !oracles.is_empty() => devices::registry(registry.open(other)?.capabilities().subgroup_size),
+        _ => Ok(registry),
+    }
+}
+
 /// The devices that are named, or else the one that is meant.
 pub(crate) fn device_names<'a>(several: &'a [String], one: Option<&'a str>) -> Vec<Option<&'a str>> {
     if several.is_empty() { vec![one] } else { several.iter().map(|name| Some(name.as_str())).collect() }
@@ -243,13 +264,20 @@ pub(crate) fn device_names<'a>(several: &'a [String], one: Option<&'a str>) -> V
 fn disagreement(first: &(Ready<'_>, Done), other: &(Ready<'_>, Done), tolerance: Tolerance) -> Option<Error> {
     let (device, than) = (other.0.choice.name, first.0.choice.name);
     let (ours, theirs) = (first.1.reports(), other.1.reports());
+    let sizes = [first, other].map(|(ready, _)| ready.choice.device.capabilities().subgroup_size.unwrap_or(0));
+    let collective = first.0.interface().insts.values().any(|inst| inst.op.needs_subgroups());
+    let lanes = (collective && sizes[0] != sizes[1]).then_some(sizes);
     let said = |report: &Report| (report.outcome.clone(), report.trace.clone(), report.dropped_lines);
     // Devices need not agree about how a pipeline is cut into launches.
     if first.1.outcome() != other.1.outcome() || ours.map(said).ne(theirs.map(said)) && first.1.groups.len() == 1 {
-        return Some(Error::Disagrees { device, than, outcome: format!("{:?}", other.1.outcome()) });
+        let outcome = match other.1.outcome() {
+            outcome if outcome == first.1.outcome() => "it prints something else".into(),
+            outcome => outcome.to_string(),
+        };
+        return Some(Error::Disagrees { device, than, outcome, lanes });
     }
     let difference = tolerance.between(first.0.interface(), &other.1.results, &first.1.results)?;
-    Some(Error::Differs { device, than: format!("on {than}"), difference: Box::new(difference) })
+    Some(Error::Differs { device, than: format!("on {than}"), difference: Box::new(difference), lanes })
 }
 
 pub(crate) fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Inputs, Error> {
@@ -279,14 +307,20 @@ pub(crate) fn bound(bindings: &[(String, String)], program: &Program) -> Result<
 
 // What came of it.
 
-/// What a dispatch that did not complete is as an error.
-pub(crate) fn failure(outcome: &Outcome, limits: Limits, source: &Source) -> Option<Error> {
+/// What a dispatch that did not complete is as an error, on a device that allows so many loop trips.
+pub(crate) fn failure(outcome: &Outcome, limits: Limits, trips: Option<u64>, source: &Source) -> Option<Error> {
     match *outcome {
         Outcome::Completed => None,
         Outcome::Trapped { code, invocation, span, count } => {
             Some(Error::Trapped { code, invocation, count, place: source.place(span) })
         }
-        Outcome::OutOfFuel { span } => Some(Error::OutOfFuel { fuel: limits.fuel, place: source.place(span) }),
+        Outcome::OutOfFuel { span } => {
+            let place = source.place(span);
+            Some(match trips.filter(|trips| *trips < limits.fuel) {
+                Some(trips) => Error::TooManyTrips { trips, place },
+                None => Error::OutOfFuel { fuel: limits.fuel, place },
+            })
+        }
         Outcome::DeadlinePassed { span } => {
             Some(Error::TimedOut { timeout: limits.deadline.unwrap_or_default(), place: source.place(span) })
         }
@@ -429,4 +463,28 @@ fn sizes(text: &str) -> Result<[u32; 3], String> {
 pub(crate) fn subgroup_size(text: &str) -> Result<u32, &'static str> {
     let size: u32 = text.parse().map_err(|_| "it is not a number")?;
     if size.is_power_of_two() && size <= 128 { Ok(size) } else { Err("it is not a power of two from 1 to 128") }
+}
+
+#[cfg(test)]
+mod tests {
+    use vyre_foundation::ir::Span;
+    use vyre_foundation::launch::{Limits, Outcome};
+
+    use super::failure;
+    use crate::source::Source;
+
+    #[test]
+    fn whose_limit_ended_a_loop_is_said() {
+        let source = Source { file: "loop.vyre".into(), text: String::new(), wire: false };
+        let code = |limits: Limits, trips: Option<u64>| {
+            let outcome = Outcome::OutOfFuel { span: Span::NONE };
+            failure(&outcome, limits, trips, &source).map(|error| (error.code(), error.to_string()))
+        };
+        let device = "the kernel takes more loop trips than the 65535 that the device allows an invocation";
+        assert_eq!(code(Limits::default(), Some(65_535)), Some(("C043", device.into())));
+        let fuel = "the kernel ran out of fuel after 1000 loop trips";
+        let limits = Limits { fuel: 1000, ..Limits::default() };
+        assert_eq!(code(limits, Some(65_535)), Some(("C024", fuel.into())));
+        assert_eq!(code(limits, None), Some(("C024", fuel.into())));
+    }
 }

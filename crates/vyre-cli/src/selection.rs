@@ -39,6 +39,15 @@ impl Selection {
 }
 
 impl Choice {
+    /// Finds bindings of what has its value already.
+    pub(crate) fn leaves(&self, bindings: &[(String, String)]) -> Result<(), Error> {
+        let twice = bindings.iter().find(|(name, _)| self.set.iter().any(|(set, _)| set == name));
+        match twice {
+            Some((name, _)) => Err(vyre_foundation::Error::BoundTwice { name: name.clone() }.into()),
+            None => Ok(()),
+        }
+    }
+
     /// The pipeline of a file that is meant: the one that is named, or the only one if nothing is.
     pub(crate) fn pipeline(&self, file: &Path, budget: Option<u64>) -> Result<Option<(Source, Pipeline)>, Error> {
         let source = Source::read(file)?;
@@ -71,7 +80,10 @@ impl Choice {
         let source = Source::read(file)?;
         let mut module = source.parse()?;
         let position = position(&module, self.program.as_deref(), &source)?;
-        for (name, text) in &self.set {
+        for (at, (name, text)) in self.set.iter().enumerate() {
+            if self.set[..at].iter().any(|(set, _)| set == name) {
+                return Err(vyre_foundation::Error::BoundTwice { name: name.clone() }.into());
+            }
             specialize(&mut module.programs[position], name, text)?;
         }
         let program = source.validate(module)?.swap_remove(position);

@@ -37,8 +37,7 @@ binary like the file; `//@ run` lines are kept, without what the program no long
 A candidate may run for much longer than the program did: use `timeout`, or the fuel of `vyre run`.
 
 Example, for two devices that disagree:
-  vyre shrink bad.vyre --out small.vyre --while \\
-    'test \"$(vyre run {} --replay --device cpu)\" != \"$(vyre run {} --replay --device reference)\"'";
+  vyre shrink bad.vyre --out small.vyre --while 'vyre run {} --replay --compare-devices cpu,reference; test $? = 1'";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let target = args.output.target()?;

@@ -34,8 +34,8 @@ pub struct Capabilities {
     pub max_buffer_bytes: u64,
     /// Bytes of all buffers together, if that is known.
     pub memory_bytes: Option<u64>,
-    /// After how many loop trips of a launch, all its loops together, the device would silently end every further loop. The
-    /// backend counts, and runs out of fuel before that.
+    /// The most loop trips that an invocation can take, all its loops together, whatever the limits of a launch: with more, the
+    /// device would end loops silently, or hang. The backend counts, and runs out of fuel before that.
     pub max_loop_trips: Option<u64>,
     /// Threads that execute workgroups, for devices that have such.
     pub threads: Option<u32>,

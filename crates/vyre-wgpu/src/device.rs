@@ -196,14 +196,15 @@ impl WgpuDevice {
         });
         let software = info.device_type == wgpu::DeviceType::Cpu;
         // Its loops silently end after so many trips.
-        let max_loop_trips = info.name.starts_with("llvmpipe").then_some(65_535);
+        let loop_budget = info.name.starts_with("llvmpipe");
+        let max_loop_trips = if loop_budget { 65_535 } else { MOST_TRIPS };
         let capabilities = capabilities(&info, features, &limits, software, max_loop_trips);
         let target = Target {
-            loop_budget: max_loop_trips.is_some(),
+            loop_budget,
             atomics_64: capabilities.atomics_64,
             // Mesa's software driver needs both, in all versions so far. Of others it is found out.
-            veil_floats: max_loop_trips.is_some(),
-            emulate_fma: max_loop_trips.is_some() && capabilities.types.contains(Type::F64),
+            veil_floats: loop_budget,
+            emulate_fma: loop_budget && capabilities.types.contains(Type::F64),
             subgroup_size: capabilities.subgroup_size,
             binding_bytes: binding_bytes(&limits),
             overrides: false,
@@ -332,7 +333,7 @@ fn capabilities(
     features: wgpu::Features,
     device: &wgpu::Limits,
     software: bool,
-    max_loop_trips: Option<u64>,
+    max_loop_trips: u64,
 ) -> Capabilities {
     let has = |feature| features.contains(feature);
     let mut types = vec![Type::Bool, Type::I32, Type::U32, Type::F32];
@@ -365,7 +366,7 @@ fn capabilities(
         max_binding_bytes: device.max_buffer_size.min(u64::from(u32::MAX)),
         max_buffer_bytes: device.max_buffer_size,
         memory_bytes: None,
-        max_loop_trips,
+        max_loop_trips: Some(max_loop_trips),
         threads: None,
         independent_groups: false,
         reasons: Vec::new(),
@@ -809,10 +810,11 @@ impl WgpuTicket {
                 Some(report) => decode(&launch.control, &words(&report.contents()?), launch.lines, time),
                 None => Report::completed(time),
             };
-            if let (Outcome::OutOfFuel { span }, true) = (&report.outcome, launch.in_time) {
+            let late = self.late && launch.deadline.is_some();
+            if let (Outcome::OutOfFuel { span }, true) = (&report.outcome, launch.in_time || late) {
                 report.outcome = Outcome::DeadlinePassed { span: *span };
             }
-            if self.late && launch.deadline.is_some() && report.outcome == Outcome::Completed {
+            if late && report.outcome == Outcome::Completed {
                 report.outcome = Outcome::DeadlinePassed { span: Span::NONE };
             }
             completion.reports.push(report);
