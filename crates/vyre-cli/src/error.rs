@@ -92,6 +92,8 @@ pub(crate) enum Error {
     Disagrees { device: &'static str, than: &'static str, outcome: String, lanes: Option<[u32; 2]> },
     #[error("the kernel ran out of fuel after {fuel} loop trips")]
     OutOfFuel { fuel: u64, place: Option<Place> },
+    #[error("what `{name}` is bound to is not what `{file}` was made with")]
+    ChangedInput { name: String, file: String },
     #[error("the kernel takes more loop trips than the {trips} that the device allows an invocation")]
     TooManyTrips { trips: u64, place: Option<Place> },
     #[error("the kernel did not end within {timeout:?}")]
@@ -185,6 +187,7 @@ impl Error {
             Error::NotWorking { .. } => "C040",
             Error::Crashed { .. } => "C041",
             Error::TooManyTrips { .. } => "C043",
+            Error::ChangedInput { .. } => "C044",
             Error::NotSettled { .. } => "C042",
             Error::Reproduced { error, .. } => error.code(),
             Error::Faults(faults) => faults.diagnostics.first_code(),
@@ -270,6 +273,9 @@ impl Error {
             Error::OutOfFuel { .. } => {
                 "does the loop end? if so, give it more trips with --fuel N; nothing was written".into()
             }
+            Error::ChangedInput { .. } => {
+                "restore the file of data, or take the hash of it out of the file to run it with what there is now".into()
+            }
             Error::TooManyTrips { .. } => {
                 "does the loop end? if so, use another device, such as cpu, or more invocations; nothing was written".into()
             }
@@ -344,6 +350,7 @@ impl Error {
             | Error::NotABinding { .. }
             | Error::NoDirective { .. }
             | Error::BadDirective { .. }
+            | Error::ChangedInput { .. }
             | Error::Spawn { .. }
             | Error::DoesNotHold { .. }
             | Error::Reference(_)

@@ -16,6 +16,7 @@ use vyre_runtime::pipeline::{Compiled, Pipeline};
 use crate::config::{Settings, seconds};
 use crate::error::Error;
 use crate::pipeline;
+use crate::reproducer;
 use crate::run::{Directive, GridArgs, inputs, subgroup_size};
 use crate::selection::{Selection, assignment};
 use crate::source::Source;
@@ -101,6 +102,9 @@ impl Input {
         let bindings = directive.map_or(&self.bindings, |directive| &directive.bindings).clone();
         choice.leaves(&bindings)?;
         let inputs = inputs(&bindings, &interface)?;
+        if self.replay {
+            reproducer::expect_inputs(&source, &inputs)?;
+        }
         let (groups, launched) = directive.map_or(&self.grid, |directive| &directive.grid).groups(&interface)?;
         // The device checks this too, but need not be opened for nothing.
         bind(&interface, &inputs.arguments())?;

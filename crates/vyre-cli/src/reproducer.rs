@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
 use vyre_driver::{Choice, Registry};
+use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::Module;
 use vyre_foundation::launch::Argument;
 use vyre_foundation::optimizer::{self, Request};
@@ -19,6 +20,7 @@ use crate::crash;
 use crate::error::Error;
 use crate::job::{Job, Work};
 use crate::outputs::Target;
+use crate::source::Source;
 
 /// What a file says.
 pub(crate) struct Reproducer<'a> {
@@ -35,7 +37,8 @@ pub(crate) struct Reproducer<'a> {
 impl Reproducer<'_> {
     /// Writes the file. Gives its path and the command that replays it, unless it cannot be written.
     pub(crate) fn write(&self, error: &str) -> Option<(PathBuf, String)> {
-        let hash = blake3::hash(self.text.as_bytes()).to_hex();
+        // Other contents are another case.
+        let hash = blake3::hash(format!("{}\n{}", self.facts.join("\n"), self.text).as_bytes()).to_hex();
         let path = std::env::temp_dir().join(format!("vyre-{}-{}.vyre", self.name, &hash[..8]));
         let command = self.command.replace("{}", &quoted(&path.display().to_string()));
         let (version, os, arch) = (env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH);
@@ -112,16 +115,7 @@ impl<'a> Watched<'a> {
             [name] => format!(" --device {name}{flags}"),
             names => format!(" --compare-devices {}{flags}", names.join(",")),
         };
-        for (name, argument) in job.inputs.arguments() {
-            if let (Argument::Slice(slice), Some(contents)) = (argument, job.inputs.contents(name)) {
-                let elements = contents.len() / slice.element.size();
-                facts.push(format!(
-                    "{name}: [{}; {elements}], blake3 {}",
-                    slice.element,
-                    blake3::hash(contents).to_hex()
-                ));
-            }
-        }
+        facts.extend(hashes(&job.inputs).map(|(_, fact)| fact));
         let bindings = job.bindings.iter().map(|(name, value)| format!("{name}={}", absolute(value)));
         let (text, command) = match &job.work {
             Work::Kernel { groups: [x, y, z], .. } => {
@@ -143,6 +137,32 @@ impl<'a> Watched<'a> {
             }
         };
         Reproducer { name: &program.name, command, facts, text }
+    }
+}
+
+/// The names of what is bound, with what a reproducer says of its contents.
+fn hashes(inputs: &Inputs) -> impl Iterator<Item = (&str, String)> {
+    inputs.arguments().into_iter().filter_map(|(name, argument)| {
+        let (Argument::Slice(slice), Some(contents)) = (argument, inputs.contents(name)) else { return None };
+        let (element, length) = (slice.element, contents.len() / slice.element.size());
+        Some((name, format!("{name}: [{element}; {length}], blake3 {}", blake3::hash(contents).to_hex())))
+    })
+}
+
+/// Whether what a reproducer is bound to is still the same.
+pub(crate) fn expect_inputs(source: &Source, inputs: &Inputs) -> Result<(), Error> {
+    let recorded =
+        || source.text.lines().take_while(|line| line.starts_with("//")).filter(|line| line.contains("blake3"));
+    if recorded().next().is_none() {
+        return Ok(());
+    }
+    let is_changed = |(name, fact): &(&str, String)| {
+        let about = format!("// {name}: ");
+        recorded().any(|line| line.starts_with(&about) && line[3..] != **fact)
+    };
+    match hashes(inputs).find(is_changed) {
+        Some((name, _)) => Err(Error::ChangedInput { name: name.into(), file: source.file.clone() }),
+        None => Ok(()),
     }
 }
 

@@ -52,6 +52,15 @@ fn devices_that_disagree() {
     assert!(said.contains(" --rtol 0.5"), "{said}");
     assert!(file.contains("\n// x: [f32; 1], blake3 ") && file.contains("\n// passes: "), "{file}");
     assert!(file.contains(&format!("x=@{}", folder.join("x.bin").display())), "{file}");
+
+    fs::write(folder.join("x.bin"), 2.0f32.to_le_bytes()).expect("a file can be written");
+    let (_, replay) = said.rsplit_once("  = replay: vyre ").expect("it is named");
+    let output = command(&folder, &replay.split_whitespace().collect::<Vec<_>>()).output().expect("it can be run");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(
+        output.status.code() == Some(2) && said.contains("error[C044]: what `x` is bound to is not what"),
+        "{said}"
+    );
 }
 
 /// Sends a signal to a command that runs, and gives the command that it names, and what is in the file.
