@@ -4,7 +4,7 @@ mod devices;
 
 use devices::on_devices;
 use vyre::{Buffer, Device, Error, kernels};
-use vyre_cpu::Cpu;
+use vyre_cpu::{Cpu, Execution};
 
 /// Runs a check on every device, with every size. Only the CPU device gets many elements: the others take too long for them.
 fn on_sizes(check: impl Fn(&Device, usize)) {
@@ -349,12 +349,12 @@ fn the_same_bits_everywhere() {
         let total = kernels::sum(device, &x).unwrap();
         (total.to_bits(), bits(&sums.download().unwrap()), bits(&normal.download().unwrap()))
     };
-    let with_threads = |threads| {
-        let cpu = Cpu { threads: Some(threads), ..Cpu::default() };
-        run(&Device::from(vyre_driver::Device::open(&cpu).unwrap()))
-    };
-    let expected = with_threads(1);
-    assert!(with_threads(2) == expected, "two threads give other bits than one");
+    let with = |cpu: Cpu| run(&Device::from(vyre_driver::Device::open(&cpu).unwrap()));
+    let expected = with(Cpu { threads: Some(1), ..Cpu::default() });
+    assert!(with(Cpu { threads: Some(2), ..Cpu::default() }) == expected, "two threads give other bits than one");
+    // Its subgroups have other sizes.
+    let portable = Cpu { execution: Some(Execution::Portable), ..Cpu::default() };
+    assert!(with(portable) == expected, "the portable executor gives other bits");
     on_devices(|device| {
         let capabilities = device.driver().capabilities();
         if capabilities.kind != vyre_driver::DeviceKind::Oracle && capabilities.floats.exact_f32 {

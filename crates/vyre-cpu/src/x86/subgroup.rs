@@ -3,7 +3,7 @@
 use iced_x86::Code;
 use smallvec::SmallVec;
 use vyre_foundation::ir::ops::{Combined, Op};
-use vyre_foundation::ir::{InstId, Type, ValueId};
+use vyre_foundation::ir::{Def, InstId, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
 use super::emit::{self, Regs};
@@ -95,7 +95,13 @@ impl Lower<'_> {
             Op::SubgroupShuffle => {
                 // Of those that have ended, others get 0.
                 let lanes = self.or_identity(&Op::Or, ty, lanes, pack);
+                if let Some(distance) = self.lanes_below(operands[1]) {
+                    return self.emit.shift_up(lanes, distance, 0);
+                }
                 let from = self.vector(operands[1], pack, 0);
+                if self.ranges.of_value(operands[1]).high < i64::from(self.shape.tile.lanes) {
+                    return self.emit.permute(from, lanes);
+                }
                 let count = self.emit.splat(u64::from(self.shape.tile.lanes), false);
                 let exists = self.less(from, count);
                 let theirs = self.emit.permute(from, lanes);
@@ -122,6 +128,21 @@ impl Lower<'_> {
                 if whose == Combined::BeforeOwn { self.emit.shift_up(sums, 1, first) } else { sums }
             }
         }
+    }
+
+    /// By how much a value is below the number of each lane, if it is a power of two: the processor moves vectors by that.
+    fn lanes_below(&self, value: ValueId) -> Option<u32> {
+        let program = self.program;
+        let made = |value: ValueId| match program.values[value].def {
+            Def::Result(id, 0) => Some(&program.insts[id]),
+            _ => None,
+        };
+        let inst = made(value).filter(|inst| inst.op == Op::Add)?;
+        let &[a, b] = inst.operands.as_slice() else { return None };
+        let (lane, added) = if program.known(a).is_some() { (b, a) } else { (a, b) };
+        let distance = (program.known(added)?.bits as u32).wrapping_neg();
+        let is_lane = made(lane).is_some_and(|inst| inst.op == Op::SubgroupLane);
+        (is_lane && distance.is_power_of_two() && distance < self.shape.tile.lanes).then_some(distance)
     }
 
     /// The active lanes of a value of 32 bits combined, of all packs that share a pack's copy of another value.
