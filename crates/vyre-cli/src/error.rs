@@ -231,6 +231,7 @@ impl Error {
             }
             Error::Disagrees { .. } => "is there a race? `vyre check --run` looks for some".into(),
             Error::Flag { flag: "--compare-devices", .. } => "name two devices or more, each once".into(),
+            Error::Flag { about, .. } if !matches!(*about, "a program" | "a pipeline") => "leave it out".into(),
             Error::Flag { .. } => "leave it out, or say which program or pipeline is meant with --program NAME".into(),
             Error::Format { reading: true, .. } => {
                 "bind @file.npy, or @file.bin with the little-endian bytes of the elements".into()

@@ -32,9 +32,9 @@ pub(crate) struct Args {
     /// What a memory object of the kernel starts with, as for `vyre run`: only its length matters here
     #[arg(value_name = "NAME=VALUE", value_parser = assignment)]
     bindings: Vec<(String, String)>,
-    /// What to select passes for
-    #[arg(long, value_name = "NAME", default_value = Profile::Release.name(), value_parser = Profile::ALL.map(Profile::name))]
-    profile: String,
+    /// What to select passes for, if not for release
+    #[arg(long, value_name = "NAME", value_parser = Profile::ALL.map(Profile::name))]
+    profile: Option<String>,
     /// Where a pipeline would run: `vyre devices` lists the devices
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
@@ -59,14 +59,20 @@ Example:
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let page = report::target(args.html.as_deref())?;
     if let Some((source, pipeline)) = args.selection.choice.pipeline(&args.selection.file, args.budget)? {
+        if args.profile.is_some() {
+            return Err(Error::Flag { flag: "--profile", about: "a pipeline" });
+        }
         return pipelines::explain(&source, &pipeline, args.device.as_deref(), page.as_ref(), args.json, stdout);
+    }
+    if args.device.is_some() {
+        return Err(Error::Flag { flag: "--device", about: "a program" });
     }
     let (source, program) = args.selection.read()?;
     args.selection.choice.leaves(&args.bindings)?;
     let lengths = lengths(&args.bindings, &program)?;
     let registry = devices::registry(None)?;
     let history = page.as_ref().map(|_| History::new(&source, &program));
-    let (profile, options) = (profile(&args.profile), Options::default());
+    let (profile, options) = (args.profile.as_deref().map_or(Profile::Release, profile), Options::default());
     let explained = Explained::new(&program, profile, options, &lengths, registry.telemetry(), history)?;
     if let Some(file) = &page {
         let what = json!({ "programs": [explained.page()] });

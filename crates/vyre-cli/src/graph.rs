@@ -33,9 +33,9 @@ pub(crate) struct Args {
     /// The graph: a file, or kron:SCALE or urand:SCALE for a random one of 2^SCALE nodes
     #[arg(value_name = "GRAPH")]
     graph: String,
-    /// Where paths begin
-    #[arg(long, value_name = "NODE", default_value_t = 0)]
-    source: u32,
+    /// Where paths begin; otherwise at the first node that has edges
+    #[arg(long, value_name = "NODE")]
+    source: Option<u32>,
     /// How far apart nodes may be that sssp follows at once; it follows from the weights otherwise
     #[arg(long, value_name = "X", value_parser = positive)]
     delta: Option<f32>,
@@ -45,12 +45,12 @@ pub(crate) struct Args {
     /// pagerank is done after so many iterations
     #[arg(long, value_name = "N", default_value_t = 100)]
     iterations: u32,
-    /// Edges of a random graph, for each node
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    factor: u32,
+    /// Edges of a random graph, for each node; 16 otherwise
+    #[arg(long, value_name = "N")]
+    factor: Option<u32>,
     /// Which random graph: the same seed gives the same one
-    #[arg(long, value_name = "N", default_value_t = 27_491_095)]
-    seed: u64,
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Let every edge be followed both ways
     #[arg(long)]
     symmetric: bool,
@@ -111,6 +111,14 @@ enum Algorithm {
     Tc,
 }
 
+impl Args {
+    /// The node where paths begin.
+    fn begin(&self, graph: &Graph) -> u32 {
+        let leads = |node: &u32| !graph.outgoing.of(*node).is_empty();
+        self.source.or_else(|| (0..graph.nodes()).find(leads)).unwrap_or(0)
+    }
+}
+
 fn positive(text: &str) -> Result<f32, &'static str> {
     match text.parse::<f32>() {
         Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
@@ -135,12 +143,20 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         .iter()
         .filter_map(|(_, target)| target.strip_prefix('@'))
         .try_for_each(|path| Target::find(path.as_ref()).map(drop))?;
+    let begins = matches!(args.algorithm, Algorithm::Bfs | Algorithm::Sssp);
+    let senseless = [
+        ("--source", args.source.is_some() && !begins),
+        ("--delta", args.delta.is_some() && !matches!(args.algorithm, Algorithm::Sssp)),
+    ];
+    if let Some((flag, _)) = senseless.into_iter().find(|(_, senseless)| *senseless) {
+        return Err(Error::Flag { flag, about: args.algorithm.name() });
+    }
     let started = Instant::now();
     let (graph, kept) = watched(|| graph(args))?;
     let built = started.elapsed();
     let (nodes, edges) = (graph.nodes(), graph.edges());
-    if args.source >= nodes {
-        return Err(Error::Source { source_node: args.source, nodes });
+    if args.begin(&graph) >= nodes {
+        return Err(Error::Source { source_node: args.begin(&graph), nodes });
     }
     let interface = interface(args.algorithm, &graph)?;
     let mut zeros = Inputs::default();
@@ -187,7 +203,8 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     }
     let mut show = || {
         let from = if kept { ", from the cache" } else { "" };
-        writeln!(stdout, "{nodes} nodes, {edges} edges, ready after {:.1} ms{from}", milliseconds(built))?;
+        let (nodes, edges) = (counted(nodes as usize, "node"), counted(edges as usize, "edge"));
+        writeln!(stdout, "{nodes}, {edges}, ready after {:.1} ms{from}", milliseconds(built))?;
         if args.explain {
             show_steps(&iterations, stdout)?;
         }
@@ -212,9 +229,12 @@ fn reproducer(args: &Args, engine: &Engine<'_>, device: &str) -> Reproducer<'sta
         Ok(file) if file.exists() => file.display().to_string(),
         _ => args.graph.clone(),
     };
-    let mut command = format!("vyre graph {algorithm} {} --source {}", quoted(&graph), args.source);
-    let Args { tolerance, iterations, factor, seed, .. } = args;
-    command += &format!(" --tolerance {tolerance} --iterations {iterations} --factor {factor} --seed {seed}");
+    let mut command = format!("vyre graph {algorithm} {}", quoted(&graph));
+    let Args { tolerance, iterations, .. } = args;
+    command += &format!(" --tolerance {tolerance} --iterations {iterations}");
+    command += &args.source.map(|source| format!(" --source {source}")).unwrap_or_default();
+    command += &args.factor.map(|factor| format!(" --factor {factor}")).unwrap_or_default();
+    command += &args.seed.map(|seed| format!(" --seed {seed}")).unwrap_or_default();
     command += &args.delta.map(|delta| format!(" --delta {delta}")).unwrap_or_default();
     command += &args.budget.map(|budget| format!(" --budget {budget}")).unwrap_or_default();
     command += if args.symmetric { " --symmetric" } else { "" };
@@ -265,15 +285,23 @@ fn graph(args: &Args) -> Result<(Graph, bool), Error> {
         },
     };
     let path = Path::new(&args.graph);
+    let senseless = [("--factor", args.factor.is_some()), ("--seed", args.seed.is_some())];
+    if let (None, Some((flag, _))) = (random, senseless.into_iter().find(|(_, given)| *given)) {
+        return Err(Error::Flag { flag, about: "the graph of a file" });
+    }
+    if let (None, Err(error)) = (random, std::fs::metadata(path)) {
+        return Err(Error::Read { path: path.into(), error });
+    }
+    let (factor, seed) = (args.factor.unwrap_or(16), args.seed.unwrap_or(27_491_095));
     let build = || {
         let graph = match random {
-            Some((family, scale)) => Graph::new(&Edges::generate(family, scale, args.factor, args.seed)?)?,
+            Some((family, scale)) => Graph::new(&Edges::generate(family, scale, factor, seed)?)?,
             None => Graph::read(path)?,
         };
         if args.symmetric { graph.symmetric() } else { Ok(graph) }
     };
     let origin = match random {
-        Some((family, scale)) => Some(format!("{family:?} {scale} {} {}", args.factor, args.seed)),
+        Some((family, scale)) => Some(format!("{family:?} {scale} {factor} {seed}")),
         None => cache::origin(path),
     };
     let folder = Settings::load()?.folder().filter(|_| !args.no_cache);
@@ -324,17 +352,22 @@ impl Algorithm {
     }
 
     fn run(self, engine: &Engine<'_>, args: &Args) -> Result<Outcome, Error> {
-        let (graph, started) = (engine.graph(), Instant::now());
+        let graph = engine.graph();
+        let (source, started) = (args.begin(graph), Instant::now());
         match self {
             Algorithm::Bfs => {
-                let found = graph::bfs(engine, args.source)?;
+                let found = graph::bfs(engine, source)?;
                 let elapsed = started.elapsed();
                 if args.verify {
-                    found.verify(graph, args.source)?;
+                    found.verify(graph, source)?;
                 }
                 let reached = found.depths.iter().filter(|depth| **depth != UNREACHED);
                 let (count, most) = (reached.clone().count(), reached.max().copied().unwrap_or(0));
-                let line = format!("{count} nodes reached from {}, at most {most} edges away", args.source);
+                let line = format!(
+                    "{} reached from {source}, at most {} away",
+                    counted(count, "node"),
+                    counted(most as usize, "edge")
+                );
                 Ok(Outcome {
                     line,
                     elapsed,
@@ -342,10 +375,10 @@ impl Algorithm {
                 })
             }
             Algorithm::Sssp => {
-                let found = graph::sssp(engine, args.source, args.delta)?;
+                let found = graph::sssp(engine, source, args.delta)?;
                 let elapsed = started.elapsed();
                 if args.verify {
-                    found.verify(graph, args.source)?;
+                    found.verify(graph, source)?;
                 }
                 let (count, most, words) = match found.distances {
                     Distances::Whole(distances) => {
@@ -359,7 +392,7 @@ impl Algorithm {
                         (reached.count(), most.to_string(), bits)
                     }
                 };
-                let line = format!("{count} nodes reached from {}, at most {most} away", args.source);
+                let line = format!("{} reached from {source}, at most {most} away", counted(count, "node"));
                 Ok(Outcome { line, elapsed, results: vec![self::words("distances", &words)] })
             }
             Algorithm::Pagerank => {
@@ -373,8 +406,8 @@ impl Algorithm {
                     }
                     verified?;
                 }
-                let line =
-                    format!("{} iterations, the last one changed ranks by {:.1e}", found.iterations, found.change);
+                let iterations = counted(found.iterations as usize, "iteration");
+                let line = format!("{iterations}, the last one changed ranks by {:.1e}", found.change);
                 let bits: Vec<u32> = found.ranks.iter().map(|rank| rank.to_bits()).collect();
                 Ok(Outcome { line, elapsed, results: vec![words("ranks", &bits)] })
             }
@@ -384,7 +417,7 @@ impl Algorithm {
                 if args.verify {
                     found.verify(graph)?;
                 }
-                let line = format!("{} components", found.count());
+                let line = counted(found.count() as usize, "component");
                 Ok(Outcome { line, elapsed, results: vec![words("labels", &found.labels)] })
             }
             Algorithm::Tc => {
@@ -393,7 +426,7 @@ impl Algorithm {
                 if args.verify {
                     graph::verify_triangles(graph, found)?;
                 }
-                Ok(Outcome { line: format!("{found} triangles"), elapsed, results: Vec::new() })
+                Ok(Outcome { line: counted(found as usize, "triangle"), elapsed, results: Vec::new() })
             }
         }
     }
@@ -420,6 +453,11 @@ fn interface(algorithm: Algorithm, graph: &Graph) -> Result<Validated<Program>, 
     let body = program.body;
     program.push(body, Op::Return, [], &[], [], Span::NONE);
     Ok(validate::program(program)?)
+}
+
+/// `1 node`, `2 nodes`
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn milliseconds(time: Duration) -> f64 {
@@ -493,7 +531,7 @@ mod tests {
         let Err(Error::Reproduced { error, file: reproducer, command }) = result else { panic!("{result:?}") };
         assert_eq!((error.code(), error.exit_code()), ("D034", 1));
         let again = Line::parse_from(command.strip_prefix("vyre ").unwrap().split(' ')).args;
-        assert_eq!((again.graph.as_str(), again.source, again.symmetric), (file, 1, true));
+        assert_eq!((again.graph.as_str(), again.source, again.symmetric), (file, Some(1), true));
         assert_eq!((again.verify, again.device.as_deref()), (true, Some("reference")));
         let source = Source::read(&reproducer).unwrap();
         std::fs::remove_file(reproducer).unwrap();
