@@ -68,6 +68,11 @@ impl<'p> Outputs<'p> {
         Ok(outputs)
     }
 
+    /// The files that an object is written to.
+    pub(crate) fn files_of(&self, name: &str) -> impl Iterator<Item = &Path> {
+        self.files.iter().filter(move |output| output.memory.name == name).map(|output| output.target.given.as_path())
+    }
+
     /// Writes the files.
     pub(crate) fn save(&self, inputs: &Inputs) -> Result<(), Error> {
         let mut written = Vec::new();

@@ -110,8 +110,10 @@ impl<'a> Watched<'a> {
             .map(|choice| format!("device {}: {}", choice.name, choice.device.capabilities().name))
             .collect();
         let names: Vec<&str> = opened.iter().map(|choice| choice.name).collect();
+        let timeout = job.limits.deadline.map(|timeout| format!(" --timeout {}", timeout.as_secs_f64()));
+        let flags = timeout.unwrap_or_default() + flags;
         let flags = match names.as_slice() {
-            [] => flags.clone(),
+            [] => flags,
             [name] => format!(" --device {name}{flags}"),
             names => format!(" --compare-devices {}{flags}", names.join(",")),
         };

@@ -198,17 +198,25 @@ fn execute(
         outputs.save(&done.results)?;
     }
     // What is wrong with results is said last, after all there is to see of them.
-    let wrong = runs[1..].iter().find_map(|other| disagreement(&runs[0], other, args.tolerance));
-    let wrong = wrong.or_else(|| {
-        let missed = expected.missed(&done.results, args.tolerance)?;
+    let disagreement = runs[1..].iter().find_map(|other| disagreement(&runs[0], other, args.tolerance));
+    let missed = expected.missed(&done.results, args.tolerance).map(|missed| {
         let (device, than) = (first.choice.name, "expected".into());
-        Some(Error::Differs { device, than, difference: Box::new(missed), lanes: None })
+        Error::Differs { device, than, difference: Box::new(missed), lanes: None }
     });
+    let (same, as_expected) = (disagreement.is_none(), missed.is_none());
+    let wrong = disagreement.or(missed);
     if args.json {
         let printed = if failure.is_none() { outputs.printed.as_slice() } else { &[] };
         let mut object = object(job, first, done, printed);
+        if failure.is_none() {
+            object["results"] = results(&job.interface).map(|memory| result(memory, &done.results, outputs)).collect();
+        }
         if runs.len() > 1 {
             object["devices"] = runs.iter().map(|(ready, _)| ready.choice.name).collect();
+            object["same"] = same.into();
+        }
+        if !args.expect.is_empty() {
+            object["as_expected"] = (failure.is_none() && as_expected).into();
         }
         if args.stats {
             object["stats"] = runs.iter().map(|(ready, _)| ready.statistics().object()).collect();
@@ -223,9 +231,16 @@ fn execute(
         true => show_summary(&job.interface, &done.results, stdout)?,
         false => show_results(&outputs.printed, &done.results, stdout)?,
     }
-    if runs.len() > 1 && wrong.is_none() {
+    let exact = args.tolerance.flags().is_empty();
+    if runs.len() > 1 && same {
         let names: Vec<&str> = runs.iter().map(|(ready, _)| ready.choice.name).collect();
-        writeln!(stdout, "the same on {}", names.join(", ")).map_err(Error::Stdout)?;
+        let same = if exact { "the same" } else { "close enough" };
+        writeln!(stdout, "{same} on {}", names.join(", ")).map_err(Error::Stdout)?;
+    }
+    if !args.expect.is_empty() && as_expected {
+        let names: Vec<&str> = args.expect.iter().map(|(name, _)| name.as_str()).collect();
+        let expected = if exact { "as expected" } else { "close to what is expected" };
+        writeln!(stdout, "{expected}: {}", names.join(", ")).map_err(Error::Stdout)?;
     }
     if args.stats {
         let mut texts = runs.iter().map(|(ready, _)| ready.statistics().text());
@@ -341,6 +356,18 @@ pub(crate) fn show_trace(report: &Report, stdout: &mut Stdout) -> Result<(), Err
 /// The values of results in JSON, by name.
 pub(crate) fn outputs_object(printed: &[&Memory], inputs: &Inputs) -> Map<String, Value> {
     printed.iter().map(|memory| (memory.name.clone(), values(memory, inputs).map(number).collect())).collect()
+}
+
+/// What is known of a result without all its values, for `--json`.
+fn result(memory: &Memory, inputs: &Inputs, outputs: &Outputs<'_>) -> Value {
+    let values = values(memory, inputs);
+    json!({
+        "name": memory.name,
+        "type": memory.element.to_string(),
+        "length": values.len(),
+        "first": values.take(SHOWN_VALUES).map(number).collect::<Vec<_>>(),
+        "files": outputs.files_of(&memory.name).collect::<Vec<_>>(),
+    })
 }
 
 /// What a run did, for `--json`.
