@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use vyre_foundation::diagnostics::{Diagnostics, FAULTS, FaultInfo};
 use vyre_foundation::ir::ops::{Row, TABLE};
-use vyre_foundation::ir::{Program, Stats};
+use vyre_foundation::ir::{Pipeline, Program, Stats};
 use vyre_foundation::launch::bind;
 use vyre_foundation::optimizer::{Pass, Registry};
 use vyre_foundation::{Validated, text, validate};
@@ -18,7 +18,7 @@ use crate::config::{Settings, seconds};
 use crate::error::Error;
 use crate::print::Output;
 use crate::source::Source;
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, counted};
 use crate::{run, selection};
 
 /// Check that files are valid
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Explain a rule, such as V030, instead: `codes` lists all rules, `ops` all operations, `passes` all passes of the optimizer
     #[arg(long, value_name = "CODE", conflicts_with = "files")]
     explain: Option<String>,
-    /// Print one JSON object for each file instead of text; with --explain, one with the `text`
+    /// Print one JSON object for each file instead of text, with the errors in it; with --explain, one with the `text`
     #[arg(long)]
     json: bool,
     #[command(flatten, next_help_heading = "With --run")]
@@ -69,14 +69,15 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     }
     let mut exit_code = 0;
     for path in &args.files {
-        let result = programs(path);
+        let result = checked(path);
         if args.json {
             writeln!(stdout, "{}", object(path, &result)).map_err(Error::Stdout)?;
         }
         match result {
-            Ok(programs) if !args.json => {
-                for program in &programs {
-                    writeln!(stdout, "{}: {}", path.display(), summary(program)).map_err(Error::Stdout)?;
+            Ok((programs, pipelines)) if !args.json => {
+                let lines = programs.iter().map(|program| summary(program)).chain(pipelines.iter().map(outline));
+                for line in lines {
+                    writeln!(stdout, "{}: {line}", path.display()).map_err(Error::Stdout)?;
                 }
             }
             Ok(_) => {}
@@ -151,13 +152,25 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     }
 }
 
-fn programs(path: &Path) -> Result<Vec<Validated<Program>>, Error> {
+/// What is in a file.
+type Checked = (Vec<Validated<Program>>, Vec<Pipeline>);
+
+fn checked(path: &Path) -> Result<Checked, Error> {
     let source = Source::read(path)?;
-    let programs = source.validate(source.parse()?)?;
+    let module = source.parse()?;
+    let pipelines = module.pipelines.clone();
+    let programs = source.validate(module)?;
     if programs.is_empty() {
         return Err(Error::NoPrograms { file: source.file });
     }
-    Ok(programs)
+    Ok((programs, pipelines))
+}
+
+/// `pipeline soften: 3 dispatches, 4 buffers`
+fn outline(pipeline: &Pipeline) -> String {
+    let (dispatches, buffers) = (pipeline.dispatches.len(), pipeline.buffers.len());
+    let plural = if dispatches == 1 { "" } else { "es" };
+    format!("pipeline {}: {dispatches} dispatch{plural}, {}", pipeline.name, counted(buffers, "buffer"))
 }
 
 /// `saxpy, workgroup 256 x 1 x 1: 11 instructions, …`
@@ -185,7 +198,7 @@ fn summary(program: &Program) -> String {
     text
 }
 
-fn object(path: &Path, result: &Result<Vec<Validated<Program>>, Error>) -> Value {
+fn object(path: &Path, result: &Result<Checked, Error>) -> Value {
     let program = |program: &Validated<Program>| {
         let stats = program.stats();
         json!({
@@ -204,10 +217,18 @@ fn object(path: &Path, result: &Result<Vec<Validated<Program>>, Error>) -> Value
             },
         })
     };
+    let pipeline = |pipeline: &Pipeline| {
+        json!({
+            "name": pipeline.name,
+            "dispatches": pipeline.dispatches.len(),
+            "buffers": pipeline.buffers.len(),
+        })
+    };
     json!({
         "file": path.display().to_string(),
         "ok": result.is_ok(),
-        "programs": result.iter().flatten().map(program).collect::<Vec<_>>(),
+        "programs": result.iter().flat_map(|(programs, _)| programs).map(program).collect::<Vec<_>>(),
+        "pipelines": result.iter().flat_map(|(_, pipelines)| pipelines).map(pipeline).collect::<Vec<_>>(),
         "errors": result.as_ref().err().map(Error::objects).unwrap_or_default(),
     })
 }

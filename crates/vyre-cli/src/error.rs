@@ -40,7 +40,7 @@ pub(crate) enum Error {
     NoGrid { program: String },
 
     #[error("{error}")]
-    Reproduced { error: Box<Error>, file: PathBuf, command: String },
+    Reproduced { error: Box<Error>, replay: Result<(PathBuf, String), String> },
     #[error("the command was ended by {signal}")]
     #[cfg_attr(not(unix), expect(dead_code))]
     Crashed { signal: &'static str },
@@ -71,7 +71,7 @@ pub(crate) enum Error {
 
     #[error("`{text}` does not say where to write `{name}`")]
     OutTarget { name: String, text: String },
-    #[error("the program has nothing named `{name}` to write")]
+    #[error("there is nothing named `{name}` to write")]
     UnknownOut { name: String, known: Vec<String> },
     #[error("`{name}` is {what}, not a result")]
     NotAResult { name: String, what: &'static str, known: Vec<String> },
@@ -123,7 +123,7 @@ pub(crate) enum Error {
     Source { source_node: u32, nodes: u32 },
     #[error("ranks still changed by {change:.1e} in the last of {iterations} iterations")]
     NotSettled { iterations: u32, change: f64 },
-    #[error("`{text}` is not a scale")]
+    #[error("`{text}` is not a scale from 0 to 30")]
     Scale { text: String },
     #[error(transparent)]
     Foundation(#[from] vyre_foundation::Error),
@@ -208,7 +208,8 @@ impl Error {
             Error::NotText { .. } => "a .vyre file is UTF-8 text; is this the right file?".into(),
             Error::SourceTooLarge { .. } => "split it into several files; is this the right one?".into(),
             Error::UnknownRule { .. } => {
-                "`vyre check --explain codes` lists the rules, `--explain ops` the operations, `--explain passes` the passes"
+                "`vyre check --explain codes` lists the rules, `ops` the operations, `passes` the passes; of errors with other codes, \
+                 their help line says all there is"
                     .into()
             }
             Error::NoPrograms { .. } => "write `program NAME workgroup(64) { … }`".into(),
@@ -252,7 +253,7 @@ impl Error {
                 format!("write {name}=@file.npy, {name}=@file.bin, {name}=@file.png or {name}=-")
             }
             Error::UnknownOut { known, .. } | Error::NotAResult { known, .. } => match known.as_slice() {
-                [] => "the program has no results".into(),
+                [] => "there are no results".into(),
                 known => format!("the results are: {}", known.join(", ")),
             },
             Error::OutTwice { .. } => "write each result to a file of its own".into(),
@@ -420,8 +421,10 @@ impl Error {
             difference.lines().for_each(|line| _ = writeln!(text, "  |   {line}"));
         }
         let _ = writeln!(text, "  = help: {}", self.help());
-        if let Error::Reproduced { command, .. } = self {
-            let _ = writeln!(text, "  = replay: {command}");
+        match self {
+            Error::Reproduced { replay: Ok((_, command)), .. } => _ = writeln!(text, "  = replay: {command}"),
+            Error::Reproduced { replay: Err(reason), .. } => _ = writeln!(text, "  = no file to replay it: {reason}"),
+            _ => {}
         }
         text
     }
@@ -442,8 +445,12 @@ impl Error {
             if let Error::Differs { difference, .. } = self.inner() {
                 object["difference"] = difference.object();
             }
-            if let Error::Reproduced { command, file, .. } = self {
-                (object["replay"], object["reproducer"]) = (command.as_str().into(), json!(file));
+            match self {
+                Error::Reproduced { replay: Ok((file, command)), .. } => {
+                    (object["replay"], object["reproducer"]) = (command.as_str().into(), json!(file));
+                }
+                Error::Reproduced { replay: Err(reason), .. } => object["not_replayable"] = reason.as_str().into(),
+                _ => {}
             }
             return vec![object];
         };

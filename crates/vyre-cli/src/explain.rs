@@ -15,6 +15,7 @@ use vyre_foundation::optimizer::{self, Decision, Dump, Optimized, Options, Profi
 use vyre_foundation::{Validated, text};
 
 use crate::error::Error;
+use crate::job::bytes;
 use crate::opt::{measures, profile, totals};
 use crate::report::{self, History};
 use crate::selection::{Selection, assignment};
@@ -39,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// The most memory that the buffers of a pipeline may take together
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
     budget: Option<u64>,
     /// Also write a page for a browser: the program after each pass, what it costs along the passes, and the code that comes out
     #[arg(long, value_name = "FILE")]

@@ -14,8 +14,8 @@ pub(crate) struct Args {
     /// Which program: the same seed gives the same one
     #[arg(long, value_name = "N")]
     seed: u64,
-    /// About how many instructions it has
-    #[arg(long, value_name = "N", default_value_t = Features::default().size)]
+    /// About how many instructions it has, up to 100000
+    #[arg(long, value_name = "N", default_value_t = Features::default().size, value_parser = clap::value_parser!(u32).range(..=100_000))]
     size: u32,
     /// Use only types and operations that this device has
     #[arg(long, value_name = "NAME")]

@@ -17,11 +17,12 @@ use vyre_runtime::graph::{self, Edges, Family, Graph, Progress, UNREACHED, Weigh
 use crate::compare::not_negative;
 use crate::config::Settings;
 use crate::error::Error;
+use crate::job::bytes;
 use crate::outputs::{Outputs, Target};
 use crate::reproducer::{Reproducer, quoted, watch};
 use crate::run::show_results;
 use crate::selection::assignment;
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, counted};
 use crate::{devices, explain, progress, report, trace};
 
 /// Analyze a graph on a device
@@ -58,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_cache: bool,
     /// The most device memory that may be used
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
     budget: Option<u64>,
     /// Say for every step which way edges were followed and why, and what it took
     #[arg(long)]
@@ -203,7 +204,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     }
     let mut show = || {
         let from = if kept { ", from the cache" } else { "" };
-        let (nodes, edges) = (counted(nodes as usize, "node"), counted(edges as usize, "edge"));
+        let (nodes, edges) = (counted(nodes, "node"), counted(edges, "edge"));
         writeln!(stdout, "{nodes}, {edges}, ready after {:.1} ms{from}", milliseconds(built))?;
         if args.explain {
             show_steps(&iterations, stdout)?;
@@ -280,8 +281,8 @@ fn graph(args: &Args) -> Result<(Graph, bool), Error> {
     let random = match family {
         None => None,
         Some((family, scale)) => match scale.parse::<u32>() {
-            Ok(scale) => Some((family, scale)),
-            Err(_) => return Err(Error::Scale { text: scale.into() }),
+            Ok(scale @ ..=30) => Some((family, scale)),
+            _ => return Err(Error::Scale { text: scale.into() }),
         },
     };
     let path = Path::new(&args.graph);
@@ -363,11 +364,8 @@ impl Algorithm {
                 }
                 let reached = found.depths.iter().filter(|depth| **depth != UNREACHED);
                 let (count, most) = (reached.clone().count(), reached.max().copied().unwrap_or(0));
-                let line = format!(
-                    "{} reached from {source}, at most {} away",
-                    counted(count, "node"),
-                    counted(most as usize, "edge")
-                );
+                let line =
+                    format!("{} reached from {source}, at most {} away", counted(count, "node"), counted(most, "edge"));
                 Ok(Outcome {
                     line,
                     elapsed,
@@ -406,7 +404,7 @@ impl Algorithm {
                     }
                     verified?;
                 }
-                let iterations = counted(found.iterations as usize, "iteration");
+                let iterations = counted(found.iterations, "iteration");
                 let line = format!("{iterations}, the last one changed ranks by {:.1e}", found.change);
                 let bits: Vec<u32> = found.ranks.iter().map(|rank| rank.to_bits()).collect();
                 Ok(Outcome { line, elapsed, results: vec![words("ranks", &bits)] })
@@ -417,7 +415,7 @@ impl Algorithm {
                 if args.verify {
                     found.verify(graph)?;
                 }
-                let line = counted(found.count() as usize, "component");
+                let line = counted(found.count(), "component");
                 Ok(Outcome { line, elapsed, results: vec![words("labels", &found.labels)] })
             }
             Algorithm::Tc => {
@@ -426,7 +424,7 @@ impl Algorithm {
                 if args.verify {
                     graph::verify_triangles(graph, found)?;
                 }
-                Ok(Outcome { line: counted(found as usize, "triangle"), elapsed, results: Vec::new() })
+                Ok(Outcome { line: counted(found, "triangle"), elapsed, results: Vec::new() })
             }
         }
     }
@@ -453,11 +451,6 @@ fn interface(algorithm: Algorithm, graph: &Graph) -> Result<Validated<Program>, 
     let body = program.body;
     program.push(body, Op::Return, [], &[], [], Span::NONE);
     Ok(validate::program(program)?)
-}
-
-/// `1 node`, `2 nodes`
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn milliseconds(time: Duration) -> f64 {
@@ -528,7 +521,7 @@ mod tests {
                 Err::<(), _>(vyre_driver::Error::WrongResult { algorithm: "bfs", node: 2, reason: "why".into() }.into())
             },
         );
-        let Err(Error::Reproduced { error, file: reproducer, command }) = result else { panic!("{result:?}") };
+        let Err(Error::Reproduced { error, replay: Ok((reproducer, command)) }) = result else { panic!("{result:?}") };
         assert_eq!((error.code(), error.exit_code()), ("D034", 1));
         let again = Line::parse_from(command.strip_prefix("vyre ").unwrap().split(' ')).args;
         assert_eq!((again.graph.as_str(), again.source, again.symmetric), (file, Some(1), true));

@@ -41,11 +41,16 @@ pub(crate) struct Input {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
     /// The most memory that the buffers of a pipeline may take together
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
     budget: Option<u64>,
     /// Lanes of a subgroup, on the device `reference`: a power of two up to 128
     #[arg(long, value_name = "N", value_parser = subgroup_size)]
     subgroup_size: Option<u32>,
+}
+
+/// A number of bytes.
+pub(crate) fn bytes(text: &str) -> Result<u64, &'static str> {
+    text.parse().map_err(|_| "it is not a whole number of bytes")
 }
 
 /// Something to run, and everything that it is run with.

@@ -19,7 +19,7 @@ use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Segment, Se
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::reproducer::{Reproducer, watch};
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, counted};
 use crate::{devices, explain, report, trace};
 
 /// Drain a queue of small work items in few launches
@@ -58,7 +58,7 @@ struct Top {
 #[derive(clap::Args)]
 struct Workload {
     /// How many items there are
-    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
     items: u32,
     /// Which items: the same seed gives the same ones
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     drop(progress);
     let object = object(choice.name, &first, &report, one_by_one);
     if let Some(file) = &page {
-        let title = format!("{} items in a queue", report.items);
+        let title = format!("{} in a queue", counted(report.items, "item"));
         let timeline = trace::events();
         let device = choice.device.with_profile(Profile::Megakernel);
         let kernels = explain::kernels(&demo.session.programs(), &device, registry.telemetry())?;
@@ -465,8 +465,8 @@ fn show(
     let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
     writeln!(
         stdout,
-        "{} items on {device}: {:.0} ms, {:.0} ns each",
-        report.items,
+        "{} on {device}: {:.0} ms, {:.0} ns each",
+        counted(report.items, "item"),
         milliseconds(report.elapsed),
         each(report.elapsed)
     )?;

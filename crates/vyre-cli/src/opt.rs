@@ -16,7 +16,7 @@ use vyre_foundation::{Validated, text, validate, wire};
 
 use crate::error::Error;
 use crate::outputs::Target;
-use crate::print::save;
+use crate::print::{hex, save};
 use crate::reproducer::{Reproducer, quoted};
 use crate::selection::Selection;
 use crate::stdout::Stdout;
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long)]
     report: bool,
     /// Print one JSON object with the program and all there is to say about it
-    #[arg(long, conflicts_with = "wire")]
+    #[arg(long)]
     json: bool,
     /// Print the binary form
     #[arg(long)]
@@ -105,6 +105,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         let mut object = object(&optimized, &pipeline, &report);
         match &target {
             Some(target) => target.write(&bytes)?,
+            None if args.wire => object["hex"] = hex(&bytes).into(),
             None => object["text"] = printed(&optimized).into(),
         }
         return writeln!(stdout, "{object}").map_err(Error::Stdout);
@@ -401,7 +402,7 @@ mod tests {
             let options = Options { validate_each, ..Options::default() };
             let Err(error) = optimize(&program(), &pipeline, &options, &mut |_| {}) else { panic!("accepted") };
             assert_eq!((error.exit_code(), error.code()), (1, "O007"));
-            let Error::Reproduced { error: broke, file: path, command } = &error else { panic!("{error}") };
+            let Error::Reproduced { error: broke, replay: Ok((path, command)) } = &error else { panic!("{error}") };
             assert!(matches!(&**broke, Error::Broke { pass, .. } if pass == "breaks_everything"));
             assert_eq!(*command, format!("vyre opt {} --passes breaks_everything --validate", path.display()));
             let contents = std::fs::read_to_string(path).unwrap();

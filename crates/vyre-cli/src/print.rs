@@ -50,7 +50,7 @@ impl Output {
                 json!({ "file": self.out, "bytes": bytes.len() })
             }
             (None, Ok(text)) => json!({ "text": text }),
-            (None, Err(_)) => json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() }),
+            (None, Err(_)) => json!({ "hex": hex(bytes) }),
         };
         writeln!(stdout, "{object}").map_err(Error::Stdout)
     }
@@ -71,4 +71,9 @@ pub(crate) fn save(bytes: &[u8], target: Option<&Target>, stdout: &mut Stdout) -
         None => stdout.write_all(bytes).map_err(Error::Stdout),
         Some(target) => target.write(bytes),
     }
+}
+
+/// Bytes as digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -35,8 +35,8 @@ pub(crate) struct Reproducer<'a> {
 }
 
 impl Reproducer<'_> {
-    /// Writes the file. Gives its path and the command that replays it, unless it cannot be written.
-    pub(crate) fn write(&self, error: &str) -> Option<(PathBuf, String)> {
+    /// Writes the file. Gives its path and the command that replays it.
+    pub(crate) fn write(&self, error: &str) -> Result<(PathBuf, String), Error> {
         // Other contents are another case.
         let hash = blake3::hash(format!("{}\n{}", self.facts.join("\n"), self.text).as_bytes()).to_hex();
         let path = std::env::temp_dir().join(format!("vyre-{}-{}.vyre", self.name, &hash[..8]));
@@ -49,16 +49,14 @@ impl Reproducer<'_> {
             contents.push('\n');
         }
         contents += &self.text;
-        Target::find(&path).and_then(|target| target.write(contents.as_bytes())).ok()?;
-        Some((path, command))
+        Target::find(&path)?.write(contents.as_bytes())?;
+        Ok((path, command))
     }
 
     /// The error, with the way to see it again.
     pub(crate) fn of(&self, error: Error) -> Error {
-        match self.write(&format!("error[{}]: {error}", error.code())) {
-            Some((file, command)) => Error::Reproduced { error: Box::new(error), file, command },
-            None => error,
-        }
+        let written = self.write(&format!("error[{}]: {error}", error.code()));
+        Error::Reproduced { error: Box::new(error), replay: written.map_err(|error| error.to_string()) }
     }
 }
 
@@ -88,9 +86,8 @@ pub(crate) fn watch<'a, R>(
         Ok(Err(error)) if error.is_unexpected() => Err(reproducer().of(error)),
         Ok(result) => result,
         Err(panic) => {
-            if let Some((_, command)) = reproducer().write("a panic") {
-                let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("  = replay: {command}\n"));
-            }
+            let replay = reproducer().write("a panic").map_or_else(|error| error.to_string(), |(_, command)| command);
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("  = replay: {replay}\n"));
             resume_unwind(panic)
         }
     }

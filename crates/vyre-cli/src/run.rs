@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     tolerance: Tolerance,
     /// Run it so many times, each time from the same inputs on
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
     /// Show what it took to compile, to upload, to run and to download
     #[arg(long)]
@@ -169,7 +169,8 @@ fn execute(
     expected: &Expected,
     stdout: &mut Stdout,
 ) -> Result<(), Error> {
-    let progress = Progress::new("running", 0);
+    let rounds = u64::from(args.repeat) * devices.len() as u64;
+    let progress = Progress::new("running", if rounds > 1 { rounds } else { 0 });
     let mut runs = Vec::new();
     for name in devices {
         let mut ready = job.prepare(registry, *name)?;
@@ -180,9 +181,11 @@ fn execute(
             return Err(Error::SubgroupSize { device: ready.choice.name, given });
         }
         let mut done = ready.round()?;
+        progress.step();
         for _ in 1..args.repeat {
             if done.outcome() == Outcome::Completed {
                 done = ready.round()?;
+                progress.step();
             }
         }
         runs.push((ready, done));

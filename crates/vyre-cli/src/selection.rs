@@ -26,7 +26,7 @@ pub(crate) struct Choice {
     /// Compile with this value of a constant, or of a uniform, which then need not be bound
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
-    /// Which program or pipeline of the file is meant, if it has several
+    /// Which program of the file is meant, if it has several; `run`, `bench` and `explain` take pipelines, too
     #[arg(long, value_name = "NAME")]
     program: Option<String>,
 }

@@ -44,3 +44,9 @@ impl Write for Stdout {
         self.unless_closed((), Write::flush)
     }
 }
+
+/// `1 node`, `2 nodes`
+pub(crate) fn counted(count: impl TryInto<u64>, what: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

@@ -224,5 +224,6 @@ pub fn optimize(program: Validated<Program>, request: &Request<'_>) -> Result<Op
 /// What tells this optimizer from others that may make something else of a program: its version and its source. Whoever
 /// keeps optimized programs keeps it with them.
 pub fn fingerprint() -> String {
-    format!("{} {} {:?}", env!("CARGO_PKG_VERSION"), env!("VYRE_SOURCE_HASH"), planted::active())
+    let planted = planted::active().map(|bug| format!(" with bug {bug}")).unwrap_or_default();
+    format!("{} {}{planted}", env!("CARGO_PKG_VERSION"), env!("VYRE_SOURCE_HASH"))
 }
