@@ -41,17 +41,31 @@ fn devices_that_disagree() {
     let folder = folder::empty("disagree");
     let lanes = format!("{}/tests/kernels/lanes.vyre", env!("CARGO_MANIFEST_DIR"));
     fs::write(folder.join("x.bin"), 1.0f32.to_le_bytes()).expect("a file can be written");
-    let arguments =
-        ["run", &lanes, "x=@x.bin", "--subgroup-size", "4", "--compare-devices", "reference,cpu", "--rtol", "0.5"];
+    let arguments = [
+        "run",
+        &lanes,
+        "x=@x.bin",
+        "--subgroup-size=4",
+        "--compare-devices=reference,cpu",
+        "--rtol=0.5",
+        "--timeout=9",
+    ];
     let (said, file) = replayed(&folder, &arguments);
     assert!(
         said.starts_with("error[C037]: the results on cpu are not those on reference: 32 of 32 elements"),
         "{said}"
     );
     assert!(said.contains("y[0] is ") && said.contains(", should be 4\n"), "{said}");
-    assert!(said.contains(" --rtol 0.5"), "{said}");
+    assert!(said.contains(" --timeout 9 --rtol 0.5"), "{said}");
     assert!(file.contains("\n// x: [f32; 1], blake3 ") && file.contains("\n// passes: "), "{file}");
     assert!(file.contains(&format!("x=@{}", folder.join("x.bin").display())), "{file}");
+
+    let output =
+        command(&folder, &arguments).env("TMPDIR", folder.join("none")).output().expect("the command can be run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    let reason = format!("\n  = no file to replay it: cannot write `{}", folder.join("none").display());
+    assert!(said.contains(&reason), "{said}");
 
     fs::write(folder.join("x.bin"), 2.0f32.to_le_bytes()).expect("a file can be written");
     let (_, replay) = said.rsplit_once("  = replay: vyre ").expect("it is named");
