@@ -15,15 +15,29 @@ use crate::stdout::Stdout;
 
 /// Print a kernel in a shader language, or as the machine code that the cpu device runs
 #[derive(clap::Args)]
+#[command(after_help = TARGETS)]
 pub(crate) struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// The language; `asm` is machine code for this processor, of the optimized program
+    /// The language
     #[arg(long, value_name = "LANGUAGE", value_parser = targets())]
     target: String,
     #[command(flatten)]
     output: Output,
 }
+
+const TARGETS: &str = "\
+Shaders are made of the program as it is written, for no particular device:
+  wgsl            WebGPU's language; constants are overrides
+  spirv           Vulkan's binary form, version 1.3
+  msl             Metal's language, version 2.4
+  hlsl            DirectX's language, shader model 6.6
+  glsl            OpenGL's language, version 4.50
+
+Machine code is that of the device cpu, made of the optimized program:
+  asm             for this processor
+  asm-avx2        for processors with AVX2
+  asm-avx512      for processors with AVX-512";
 
 /// Machine code, by processor.
 const MACHINE_CODE: [(&str, Option<Execution>); 3] =
