@@ -105,7 +105,11 @@ fn made(readme: &str) -> std::io::Result<[(&'static str, String); 2]> {
 fn table(rows: &[Row]) -> String {
     let mut text = String::from("| | ours | others ÷ ours |\n|---|---|---|\n");
     for row in rows {
-        let ratios: Vec<String> = row.ratios.iter().map(|(baseline, ratio)| format!("{ratio:.2} {baseline}")).collect();
+        let ratio = |(baseline, ratio): &(String, f64)| match baseline.split_once(' ') {
+            Some((_, "ns" | "us" | "ms")) => format!("{ratio:.2} goal of {baseline}"),
+            _ => format!("{ratio:.2} {baseline}"),
+        };
+        let ratios: Vec<String> = row.ratios.iter().map(ratio).collect();
         let _ = writeln!(text, "| {} | {} | {} |", row.name, duration(row.ours_ns), ratios.join(", "));
     }
     text
