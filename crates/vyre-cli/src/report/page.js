@@ -230,6 +230,7 @@ class Plot {
             el("path", { d: `${line}V${height - 6}H${x(0)}Z`, fill: "var(--accent)", opacity: ".10" }),
             el("path", { d: line, fill: "none", stroke: "var(--accent)", "stroke-width": "1.6" }),
             el("line", { x1: x(at), x2: x(at), y1: 0, y2: height - 6, stroke: "var(--faint)", "stroke-dasharray": "3 3" }),
+            el("text", { class: "faint", x: width - 4, y: 10, "text-anchor": "end" }, `at most ${count(most)}`),
             el("circle", { cx: x(at), cy: y(values[at]), r: 4, fill: "var(--accent)", stroke: "var(--panel)", "stroke-width": 2 }));
         this.figure.textContent = `${count(values[at])}${share(values[0], values[at])}`;
     }
@@ -377,7 +378,7 @@ class Program {
         measures.forEach((name, index) => chip(name, before.measures[index], step.measures[index]));
         let said = `${explained.telemetry.hot ? "hot" : "cold"} program, profile ${explained.profile}: ` +
             `${plural(explained.passes.filter((pass) => pass.selected).length, "pass", "passes")} of ` +
-            `${explained.passes.length} selected, ${explained.rounds} rounds`;
+            `${explained.passes.length} selected, ${plural(explained.rounds, "round")}`;
         if (this.step > 0 && why) said = `selected: ${why.why.replace(/^yes: /, "")}`;
         if (step.refused) said += `; its result was undone, because it would raise the cost to ${count(step.refused)}`;
         const verdicts = { changed: "changed", unchanged: "changed nothing", refused: "refused" };
@@ -423,6 +424,9 @@ class Program {
         this.code_title.textContent = this.step > 0 ? `after ${step.pass}   +${added} −${removed} lines` : "as written";
         this.code.show(shown);
         if (reveal && first >= 0) this.code.list.reveal(first);
+        // The source follows, to what the first change was made from.
+        const changed = shown.find(([, kind, , place]) => kind && place);
+        if (reveal) this.link(changed ? changed[3] : 0, false);
     }
 
     /// Marks a line of the source, and what was made of it.
@@ -593,6 +597,7 @@ function graph_view(graph) {
     const line = iterations.map((row, index) => `${index ? "L" : "M"}${centre(index)} ${y(Math.log1p(row.edges) / largest)}`).join("");
     const plot = el("svg", { width, height },
         el("line", { class: "axis", x1: 0, x2: width, y1: height - 22, y2: height - 22 }), bars, labels,
+        el("text", { class: "faint", x: 4, y: 12 }, `up to ${time(slowest)}, and ${count(graph.edges)} edges on a logarithmic scale`),
         el("path", { d: line, fill: "none", stroke: "var(--text)", "stroke-width": 1.5 }),
         iterations.map((row, index) => el("circle", { cx: centre(index), cy: y(Math.log1p(row.edges) / largest), r: 2.5, fill: "var(--text)" })));
     const names = [...new Set(iterations.map((row) => row.topology))];

@@ -140,7 +140,7 @@ pub enum Refusal {
     },
     /// A buffer is written by a stage and used by another one, and elements may cross workgroups.
     #[error(
-        "the buffer of `{object}` is written by one stage and used by another, not always at elements of the own workgroup, and the \
+        "the buffer that its `{object}` is bound to is written by one stage and used by another, not always at elements of the own workgroup, and the \
          workgroups of a launch do not wait for each other"
     )]
     Elsewhere {
