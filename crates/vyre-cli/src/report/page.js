@@ -230,7 +230,7 @@ class Plot {
             el("path", { d: `${line}V${height - 6}H${x(0)}Z`, fill: "var(--accent)", opacity: ".10" }),
             el("path", { d: line, fill: "none", stroke: "var(--accent)", "stroke-width": "1.6" }),
             el("line", { x1: x(at), x2: x(at), y1: 0, y2: height - 6, stroke: "var(--faint)", "stroke-dasharray": "3 3" }),
-            el("text", { class: "faint", x: width - 4, y: 10, "text-anchor": "end" }, `at most ${count(most)}`),
+            el("text", { class: "faint", x: width - 6, y: height - 11, "text-anchor": "end" }, `at most ${count(most)}`),
             el("circle", { cx: x(at), cy: y(values[at]), r: 4, fill: "var(--accent)", stroke: "var(--panel)", "stroke-width": 2 }));
         this.figure.textContent = `${count(values[at])}${share(values[0], values[at])}`;
     }
