@@ -19,7 +19,7 @@ pub(crate) struct Tolerance {
     /// How far elements may be from what they should be, as a part of that; it is added to --atol
     #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = not_negative, help_heading = "Comparison")]
     rtol: f64,
-    /// How many steps of its type a float may be from what it should be
+    /// How many steps of its type a float may be from what it should be; there is one between the zeros, and none to infinity
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Comparison")]
     ulp: u64,
 }
@@ -49,7 +49,7 @@ impl Tolerance {
         if slack > 0.0 && x.is_finite() && y.is_finite() && (x - y).abs() <= slack {
             return true;
         }
-        if !ty.is_float() || x.is_nan() || y.is_nan() {
+        if !ty.is_float() || !x.is_finite() || !y.is_finite() {
             return x.is_nan() && y.is_nan();
         }
         // Bits of floats of one sign are ordered like the numbers.

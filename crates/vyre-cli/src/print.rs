@@ -11,7 +11,7 @@ use crate::outputs::Target;
 use crate::source::Source;
 use crate::stdout::Stdout;
 
-/// Print a file in its canonical form
+/// Print a file in its canonical form, which has no comments
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The .vyre or .vyreb file
