@@ -31,7 +31,7 @@ where
     F: for<'k> Fn(Val<'k, T>, Val<'k, T>) -> Val<'k, T> + Copy + 'static,
 {
     let mut batch = Batch::new(device);
-    record::<T, F, true>(&mut batch, x, y, identity, op)?;
+    Scan::new(x, y, identity, op).record::<true>(&mut batch)?;
     batch.run()
 }
 
@@ -45,7 +45,7 @@ where
     F: for<'k> Fn(Val<'k, T>, Val<'k, T>) -> Val<'k, T> + Copy + 'static,
 {
     let mut batch = Batch::new(device);
-    record::<T, F, false>(&mut batch, x, y, identity, op)?;
+    Scan::new(x, y, identity, op).record::<false>(&mut batch)?;
     batch.run()
 }
 
@@ -90,13 +90,13 @@ where
         counts.add(k.group_index(), own.get());
     });
     batch.push(count.__buffer("x", x).__buffer("counts", &counts), grid(groups))?;
-    record::<u32, _, true>(&mut batch, &counts, &ends, 0, |a, b| a + b)?;
+    Scan::new(&counts, &ends, 0, |a, b| a + b).record::<true>(&mut batch)?;
 
     let pack = built("pack", [LANES, 1, 1], move |k| {
         let (x, ends, y) = (k.read::<T>("x"), k.read::<u32>("ends"), k.write::<T>("y"));
         let (group, lane) = (k.group_index(), k.local_index());
         let [start, end] = bounds(group, CHUNK, x.len());
-        let mut steps = Steps::new(k);
+        let steps = Steps::new(k);
         let next = k.var(group.gt(0).select(ends.load(group - 1), 0u32));
         k.for_range_step(start, end, LANES, |tile| {
             let i = tile + lane;
@@ -159,7 +159,7 @@ impl<'k, T: Number> Steps<'k, T> {
     }
 
     /// [`scan_lanes`], for all lanes of a workgroup.
-    fn run(&mut self, values: [Val<'k, T>; 3], op: impl Fn(Val<'k, T>, Val<'k, T>) -> Val<'k, T>) -> [Val<'k, T>; 2] {
+    fn run(&self, values: [Val<'k, T>; 3], op: impl Fn(Val<'k, T>, Val<'k, T>) -> Val<'k, T>) -> [Val<'k, T>; 2] {
         let k = values[0].kernel();
         let at = k.local_index() + Self::BEFORE;
         let [mut to, mut next] = self.arrays;
@@ -176,149 +176,144 @@ impl<'k, T: Number> Steps<'k, T> {
     }
 }
 
-/// Scans `x` into `y`, which are different buffers.
-pub(super) fn record<T, F, const INCLUSIVE: bool>(
-    batch: &mut Batch<'_>,
-    x: &Buffer<T>,
-    y: &Buffer<T>,
+/// A scan of `x` into `y`, which are different buffers.
+pub(super) struct Scan<'a, T, F> {
+    x: &'a Buffer<T>,
+    y: &'a Buffer<T>,
     identity: T,
     op: F,
-) -> Result<(), Error>
-where
-    T: Number + 'static,
-    F: for<'k> Fn(Val<'k, T>, Val<'k, T>) -> Val<'k, T> + Copy + 'static,
-{
-    let groups = chunks(length("x", x)?);
-    expect("y", y, x.len())?;
-    let capabilities = batch.device().driver().capabilities();
-    // Subgroups exchange 32 bits at once.
-    match capabilities.subgroup_size.filter(|_| capabilities.independent_groups && size_of::<T>() == 4) {
-        Some(8) if groups > 0 => record_chain::<T, F, INCLUSIVE, 8>(batch, x, y, groups, identity, op),
-        Some(16) if groups > 0 => record_chain::<T, F, INCLUSIVE, 16>(batch, x, y, groups, identity, op),
-        _ => record_steps::<T, F, INCLUSIVE>(batch, x, y, groups, identity, op),
-    }
 }
 
-fn record_chain<T, F, const INCLUSIVE: bool, const SUBGROUP: u32>(
-    batch: &mut Batch<'_>,
-    x: &Buffer<T>,
-    y: &Buffer<T>,
-    groups: usize,
-    identity: T,
-    op: F,
-) -> Result<(), Error>
+impl<'a, T, F> Scan<'a, T, F>
 where
     T: Number + 'static,
     F: for<'k> Fn(Val<'k, T>, Val<'k, T>) -> Val<'k, T> + Copy + 'static,
 {
-    // How many chunks were taken, and how many have handed on what they and those before them make.
-    const TAKEN: u32 = 0;
-    const HANDED_ON: u32 = 1;
+    pub(super) fn new(x: &'a Buffer<T>, y: &'a Buffer<T>, identity: T, op: F) -> Scan<'a, T, F> {
+        Scan { x, y, identity, op }
+    }
 
-    let (counts, carries) = (batch.device().zeros::<u32>(2)?, batch.device().zeros::<T>(groups + 1)?);
-    let launch = built("scan_chain", [SUBGROUP, 1, 1], move |k| {
-        let (identity, x, y) = (k.uniform::<T>("identity"), k.read::<T>("x"), k.write::<T>("y"));
-        let (counts, carries) = (k.atomic::<u32>("counts"), k.read_write::<T>("carries"));
-        let (identity, lane) = (identity.load(), k.local_index());
-        // Who comes first takes the first chunk, so that those before it are at least begun.
-        let taken = k.var(0u32);
-        k.if_(lane.eq(0), || taken.set(counts.add(TAKEN, 1)));
-        let chunk = taken.get().broadcast();
-        let [start, end] = bounds(chunk, CHUNK, x.len());
+    /// Adds its launches.
+    pub(super) fn record<const INCLUSIVE: bool>(&self, batch: &mut Batch<'_>) -> Result<(), Error> {
+        let groups = chunks(length("x", self.x)?);
+        expect("y", self.y, self.x.len())?;
+        let capabilities = batch.device().driver().capabilities();
+        // Subgroups exchange 32 bits at once.
+        match capabilities.subgroup_size.filter(|_| capabilities.independent_groups && size_of::<T>() == 4) {
+            Some(8) if groups > 0 => self.record_chain::<INCLUSIVE, 8>(batch, groups),
+            Some(16) if groups > 0 => self.record_chain::<INCLUSIVE, 16>(batch, groups),
+            _ => self.record_steps::<INCLUSIVE>(batch, groups),
+        }
+    }
 
-        // What the lanes of `reduce` have, side by side, and their tree.
-        let own: Vec<_> = (0..LANES / SUBGROUP).map(|_| k.var(identity)).collect();
-        let rest = end - ((end - start) & (LANES - 1));
-        k.for_range_step(start, rest, LANES, |row| {
+    /// One launch, of workgroups that are subgroups and wait for each other.
+    fn record_chain<const INCLUSIVE: bool, const SUBGROUP: u32>(
+        &self,
+        batch: &mut Batch<'_>,
+        groups: usize,
+    ) -> Result<(), Error> {
+        // How many chunks were taken, and how many have handed on what they and those before them make.
+        const TAKEN: u32 = 0;
+        const HANDED_ON: u32 = 1;
+
+        let Scan { x, y, identity, op } = *self;
+        let (counts, carries) = (batch.device().zeros::<u32>(2)?, batch.device().zeros::<T>(groups + 1)?);
+        let launch = built("scan_chain", [SUBGROUP, 1, 1], move |k| {
+            let (identity, x, y) = (k.uniform::<T>("identity"), k.read::<T>("x"), k.write::<T>("y"));
+            let (counts, carries) = (k.atomic::<u32>("counts"), k.read_write::<T>("carries"));
+            let (identity, lane) = (identity.load(), k.local_index());
+            // Who comes first takes the first chunk, so that those before it are at least begun.
+            let taken = k.var(0u32);
+            k.if_(lane.eq(0), || taken.set(counts.add(TAKEN, 1)));
+            let chunk = taken.get().broadcast();
+            let [start, end] = bounds(chunk, CHUNK, x.len());
+
+            // What the lanes of `reduce` have, side by side, and their tree.
+            let own: Vec<_> = (0..LANES / SUBGROUP).map(|_| k.var(identity)).collect();
+            let rest = end - ((end - start) & (LANES - 1));
+            k.for_range_step(start, rest, LANES, |row| {
+                for (first, own) in (0..).step_by(SUBGROUP as usize).zip(&own) {
+                    own.set(op(own.get(), x.load(row + lane + first)));
+                }
+            });
             for (first, own) in (0..).step_by(SUBGROUP as usize).zip(&own) {
-                own.set(op(own.get(), x.load(row + lane + first)));
+                let i = rest + lane + first;
+                own.set(i.lt(end).select(op(own.get(), x.load(i)), own.get()));
             }
-        });
-        for (first, own) in (0..).step_by(SUBGROUP as usize).zip(&own) {
-            let i = rest + lane + first;
-            own.set(i.lt(end).select(op(own.get(), x.load(i)), own.get()));
-        }
-        let mut tree: Vec<_> = own.iter().map(|own| own.get()).collect();
-        while tree.len() > 1 {
-            let upper = tree.split_off(tree.len() / 2);
-            tree.iter_mut().zip(upper).for_each(|(own, upper)| *own = op(*own, upper));
-        }
-        let (mut total, mut width) = (tree[0], SUBGROUP / 2);
-        while width > 0 {
-            total = op(total, total.subgroup_shuffle((lane + width) & (SUBGROUP - 1)));
-            width /= 2;
-        }
+            let mut tree: Vec<_> = own.iter().map(|own| own.get()).collect();
+            while tree.len() > 1 {
+                let upper = tree.split_off(tree.len() / 2);
+                tree.iter_mut().zip(upper).for_each(|(own, upper)| *own = op(*own, upper));
+            }
+            let (mut total, mut width) = (tree[0], SUBGROUP / 2);
+            while width > 0 {
+                total = op(total, total.subgroup_shuffle((lane + width) & (SUBGROUP - 1)));
+                width /= 2;
+            }
 
-        let handed_on = k.var(0u32);
-        k.if_(lane.eq(0), || {
-            let look = || {
-                // This changes nothing, but is not the same as the look before.
-                handed_on.set(counts.or(HANDED_ON, 0));
-                handed_on.get().ne(chunk)
+            let handed_on = k.var(0u32);
+            k.if_(lane.eq(0), || {
+                let look = || {
+                    // This changes nothing, but is not the same as the look before.
+                    handed_on.set(counts.or(HANDED_ON, 0));
+                    handed_on.get().ne(chunk)
+                };
+                k.while_(look, || {});
+            });
+            let before = chunk.gt(0).select(carries.load(handed_on.get().broadcast()), identity);
+            k.if_(lane.eq(0), || carries.store(chunk + 1, op(before, total)));
+            k.storage_barrier();
+            k.if_(lane.eq(0), || {
+                counts.add(HANDED_ON, 1);
+            });
+
+            let scan = |values| {
+                scan_lanes(
+                    values,
+                    SUBGROUP,
+                    |value, below| value.subgroup_shuffle(k.subgroup_lane() - below),
+                    |value, lane| value.subgroup_shuffle(lane),
+                    op,
+                )
             };
-            k.while_(look, || {});
+            scan_chunk::<T, F, INCLUSIVE>([start, end], [before, identity], (x, y), SUBGROUP, op, scan);
         });
-        let before = chunk.gt(0).select(carries.load(handed_on.get().broadcast()), identity);
-        k.if_(lane.eq(0), || carries.store(chunk + 1, op(before, total)));
-        k.storage_barrier();
-        k.if_(lane.eq(0), || {
-            counts.add(HANDED_ON, 1);
-        });
-
-        let scan = |values| {
-            scan_lanes(
-                values,
-                SUBGROUP,
-                |value, below| value.subgroup_shuffle(k.subgroup_lane() - below),
-                |value, lane| value.subgroup_shuffle(lane),
-                op,
-            )
-        };
-        scan_chunk::<T, F, INCLUSIVE>([start, end], [before, identity], (x, y), SUBGROUP, op, scan);
-    });
-    let launch = launch.__scalar("identity", identity).__buffer("x", x).__buffer("y", y);
-    batch.push(launch.__buffer("counts", &counts).__buffer("carries", &carries), groups * SUBGROUP as usize)
-}
-
-fn record_steps<T, F, const INCLUSIVE: bool>(
-    batch: &mut Batch<'_>,
-    x: &Buffer<T>,
-    y: &Buffer<T>,
-    groups: usize,
-    identity: T,
-    op: F,
-) -> Result<(), Error>
-where
-    T: Number + 'static,
-    F: for<'k> Fn(Val<'k, T>, Val<'k, T>) -> Val<'k, T> + Copy + 'static,
-{
-    let totals = batch.device().zeros::<T>(groups)?;
-    // One for those at a time, and one more that nobody reads.
-    let carries = batch.device().zeros::<T>(groups.div_ceil(AT_A_TIME) + 1)?;
-    for (part, first) in (0..groups).step_by(AT_A_TIME).enumerate() {
-        let some = first..(first + AT_A_TIME).min(groups);
-        reduce::record(batch, x, some.clone(), &totals, identity, op)?;
-        let launch = built("scan", [LANES, 1, 1], move |k| {
-            let (first, part) = (k.uniform::<u32>("first"), k.uniform::<u32>("part"));
-            let (identity, x) = (k.uniform::<T>("identity"), k.read::<T>("x"));
-            let (totals, carries, y) = (k.read::<T>("totals"), k.read_write::<T>("carries"), k.write::<T>("y"));
-            let (first, part, identity) = (first.load(), part.load(), identity.load());
-            let chunk = first + k.group_index();
-            let before = k.var(part.gt(0).select(carries.load(part), identity));
-            k.for_range(first, chunk, |earlier| before.set(op(before.get(), totals.load(earlier))));
-            // The last of these workgroups hands on what all of them make.
-            let is_last = k.local_index().eq(0) & (k.group_index() + 1).eq(k.group_count(crate::ir::Axis::X));
-            k.if_(is_last, || carries.store(part + 1, op(before.get(), totals.load(chunk))));
-            let mut steps = Steps::new(k);
-            let (bounds, before) = (bounds(chunk, CHUNK, x.len()), before.get());
-            let scan = |values| steps.run(values, op);
-            scan_chunk::<T, F, INCLUSIVE>(bounds, [before, identity], (x, y), LANES, op, scan);
-        });
-        let launch = launch.__scalar("first", first).__scalar("part", part).__scalar("identity", identity);
-        let launch = launch.__buffer("x", x).__buffer("totals", &totals).__buffer("carries", &carries).__buffer("y", y);
-        batch.push(launch, grid(some.len()))?;
+        let launch = launch.__scalar("identity", identity).__buffer("x", x).__buffer("y", y);
+        batch.push(launch.__buffer("counts", &counts).__buffer("carries", &carries), groups * SUBGROUP as usize)
     }
-    Ok(())
+
+    /// Launches that reduce some chunks, and launches that scan them.
+    fn record_steps<const INCLUSIVE: bool>(&self, batch: &mut Batch<'_>, groups: usize) -> Result<(), Error> {
+        let Scan { x, y, identity, op } = *self;
+        let totals = batch.device().zeros::<T>(groups)?;
+        // One for those at a time, and one more that nobody reads.
+        let carries = batch.device().zeros::<T>(groups.div_ceil(AT_A_TIME) + 1)?;
+        for (part, first) in (0..groups).step_by(AT_A_TIME).enumerate() {
+            let some = first..(first + AT_A_TIME).min(groups);
+            reduce::record(batch, x, some.clone(), &totals, identity, op)?;
+            let launch = built("scan", [LANES, 1, 1], move |k| {
+                let (first, part) = (k.uniform::<u32>("first"), k.uniform::<u32>("part"));
+                let (identity, x) = (k.uniform::<T>("identity"), k.read::<T>("x"));
+                let (totals, carries, y) = (k.read::<T>("totals"), k.read_write::<T>("carries"), k.write::<T>("y"));
+                let (first, part, identity) = (first.load(), part.load(), identity.load());
+                let chunk = first + k.group_index();
+                let before = k.var(part.gt(0).select(carries.load(part), identity));
+                k.for_range(first, chunk, |earlier| before.set(op(before.get(), totals.load(earlier))));
+                // The last of these workgroups hands on what all of them make.
+                let is_last = k.local_index().eq(0) & (k.group_index() + 1).eq(k.group_count(crate::ir::Axis::X));
+                k.if_(is_last, || carries.store(part + 1, op(before.get(), totals.load(chunk))));
+                let steps = Steps::new(k);
+                let (bounds, before) = (bounds(chunk, CHUNK, x.len()), before.get());
+                let scan = |values| steps.run(values, op);
+                scan_chunk::<T, F, INCLUSIVE>(bounds, [before, identity], (x, y), LANES, op, scan);
+            });
+            let launch = launch.__scalar("first", first).__scalar("part", part).__scalar("identity", identity);
+            let launch =
+                launch.__buffer("x", x).__buffer("totals", &totals).__buffer("carries", &carries).__buffer("y", y);
+            batch.push(launch, grid(some.len()))?;
+        }
+        Ok(())
+    }
 }
 
 /// Chunks that go through both steps together: what they read stays in a cache.
@@ -331,7 +326,7 @@ fn scan_chunk<'k, T, F, const INCLUSIVE: bool>(
     (x, y): (Object<'k, T, Read>, Object<'k, T, Write>),
     lanes: u32,
     op: F,
-    mut scan: impl FnMut([Val<'k, T>; 3]) -> [Val<'k, T>; 2],
+    scan: impl Fn([Val<'k, T>; 3]) -> [Val<'k, T>; 2],
 ) where
     T: Number,
     F: Fn(Val<'k, T>, Val<'k, T>) -> Val<'k, T>,

@@ -6,7 +6,8 @@
 //! end up beyond the end and are not stored.
 
 use super::elementwise::{gathered, mapped};
-use super::{built, expect, length, scan};
+use super::scan::Scan;
+use super::{built, expect, length};
 use crate::build::{Kernel, Object, Read, Single, Val};
 use crate::device::Batch;
 use crate::ir::{self, Axis};
@@ -223,7 +224,7 @@ fn passes<const WORDS: usize>(
 ) -> Result<(), Error> {
     let device = batch.device();
     let blocks = (keys.len() / WORDS).div_ceil(BLOCK as usize);
-    let (counts, starts) = (device.zeros(DIGITS as usize * blocks)?, device.zeros(DIGITS as usize * blocks)?);
+    let [counts, starts] = [device.zeros::<u32>(DIGITS as usize * blocks)?, device.zeros(DIGITS as usize * blocks)?];
     let other = (device.zeros(keys.len())?, values.map(|values| device.zeros(values.len())).transpose()?);
     let mut from = (keys, values);
     let mut to = (&other.0, other.1.as_ref());
@@ -232,7 +233,7 @@ fn passes<const WORDS: usize>(
         let place = |launch: Launch<'static>| launch.__scalar("word", pass / 4).__scalar("shift", 8 * (pass % 4));
         let count = place(count::<WORDS>()).__buffer("keys", from.0).__buffer("counts", &counts);
         batch.push(count, blocks * DIGITS as usize)?;
-        scan::record::<u32, _, false>(batch, &counts, &starts, 0, |a, b| a + b)?;
+        Scan::new(&counts, &starts, 0, |a, b| a + b).record::<false>(batch)?;
         let launch = match (from.1, to.1) {
             (Some(from), Some(to)) => {
                 place(spread::<WORDS, true>()).__buffer("values", from).__buffer("sorted_values", to)
