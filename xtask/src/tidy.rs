@@ -22,7 +22,7 @@ const CRATES: &[(&str, &[&str])] = &[
         "vyre",
         &["vyre-foundation", "vyre-reference", "vyre-driver", "vyre-cpu", "vyre-wgpu", "vyre-runtime", "vyre-macros"],
     ),
-    ("vyre-testkit", &["vyre-foundation", "vyre-reference", "vyre-driver"]),
+    ("vyre-testkit", &["vyre-foundation", "vyre-reference", "vyre-driver", "vyre-runtime"]),
     (
         "vyre-bench",
         &["vyre-foundation", "vyre-driver", "vyre-cpu", "vyre-wgpu", "vyre-runtime", "vyre", "vyre-testkit"],

@@ -12,9 +12,10 @@ use vyre_driver::{Argument, Device, Dispatch, Grid};
 use vyre_foundation::ir::Space;
 use vyre_foundation::launch::Limits;
 use vyre_foundation::optimizer::Profile;
-use vyre_foundation::{Validated, ir, text, validate};
+use vyre_foundation::{Validated, ir};
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
-use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Segment, Session, Share, Tenant, WorkItem, tune};
+use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Session, Share, WorkItem, tune};
+use vyre_testkit::mix::{self, Mix};
 
 use crate::error::Error;
 use crate::progress::Progress;
@@ -88,16 +89,6 @@ impl Args {
     }
 }
 
-/// The operations of the demonstration: elementwise ones, one with barriers, one with three handles, one that counts atomically, and
-/// one that reports hits.
-const OPS: &str = include_str!("../../../examples/megakernel/ops.vyre");
-
-/// Lengths in words, from 64 bytes to 64 KiB, and how many handles there are of each.
-const LENGTHS: [(u32, usize); 5] = [(16, 1200), (64, 500), (256, 200), (1024, 80), (16_384, 20)];
-
-/// Handles of atomic words.
-const COUNTERS: usize = 16;
-
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let (workload, compares) = match &args.verb {
         Verb::Demo(workload) => (workload, false),
@@ -110,17 +101,17 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     }
     let registry = devices::registry(None)?;
     let choice = registry.choose(workload.device.as_deref(), None)?;
-    let programs = programs()?;
+    let programs = mix::programs();
     let reproducer = || {
         let (verb, Workload { items, seed, .. }) = (if compares { "bench" } else { "demo" }, workload);
         let command = format!("vyre megakernel {verb} --items {items} --seed {seed} --device {}", choice.name);
         let facts = vec![format!("device {}: {}", choice.name, choice.device.capabilities().name)];
-        Reproducer { name: "megakernel", command, facts, text: OPS.into() }
+        Reproducer { name: "megakernel", command, facts, text: mix::OPS.into() }
     };
     let progress = Progress::new("draining", 0);
     let (demo, first, report, one_by_one) = watch(reproducer, || {
         let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
-        let items = demo.memory[0].items(&programs, workload.items as usize, workload.seed);
+        let items = demo.mixes[0].items(&programs, workload.items as usize, workload.seed);
         // Kernels are compiled while the first items are interpreted.
         let first = demo.drain(&items)?;
         demo.session.finish_compiling();
@@ -146,22 +137,10 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     written.map_err(Error::Stdout)
 }
 
-fn programs() -> Result<Vec<Validated<ir::Program>>, Error> {
-    let mut programs = validate::module(text::parse(OPS)?)?;
-    // What goes round as often as its input says would do little else here.
-    programs.retain(|program| program.name != "spin");
-    Ok(programs)
-}
-
 struct Demo {
     session: Session,
     /// Of each tenant.
-    memory: Vec<Memory>,
-}
-
-struct Memory {
-    plain: Vec<(Handle, u32)>,
-    counters: Vec<Handle>,
+    mixes: Vec<Mix>,
 }
 
 impl Demo {
@@ -172,12 +151,11 @@ impl Demo {
         shares: &[Share],
     ) -> Result<Demo, Error> {
         let tenants = shares.len() as u32;
-        let words: u32 = LENGTHS.iter().map(|(length, count)| length * *count as u32).sum();
         let mut session = Session::new(
             device,
             Config {
-                plain_words: tenants * words,
-                atomic_words: tenants * 64 * COUNTERS as u32,
+                plain_words: tenants * mix::PLAIN_WORDS,
+                atomic_words: tenants * mix::ATOMIC_WORDS,
                 queue,
                 tenants: shares.to_vec(),
                 telemetry: true,
@@ -188,8 +166,8 @@ impl Demo {
         for program in programs {
             session.register(Op::new(program.clone())?);
         }
-        let memory = (0..tenants).map(|id| Memory::new(session.tenant(id)?)).collect::<Result<_, _>>()?;
-        Ok(Demo { session, memory })
+        let mixes = (0..tenants).map(|id| Mix::new(session.tenant(id)?)).collect::<Result<_, _>>()?;
+        Ok(Demo { session, mixes })
     }
 
     /// Executes all items, in as many drains as it takes to report what they find.
@@ -201,65 +179,6 @@ impl Demo {
             report.add(self.session.drain()?)?;
         }
         Ok(report)
-    }
-}
-
-impl Memory {
-    fn new(mut tenant: Tenant<'_>) -> Result<Memory, vyre_driver::Error> {
-        let mut plain = Vec::new();
-        for (length, count) in LENGTHS {
-            for _ in 0..count {
-                let handle = tenant.allocate(Segment::Plain, length)?;
-                let words: Vec<u8> = (0..length).flat_map(|i| (i % 1000).to_le_bytes()).collect();
-                tenant.write(handle, &words)?;
-                plain.push((handle, length));
-            }
-        }
-        let counters = (0..COUNTERS).map(|_| tenant.allocate(Segment::Atomic, 64)).collect::<Result<_, _>>()?;
-        Ok(Memory { plain, counters })
-    }
-
-    /// Items in no order, and chains of them, each on what the one before it wrote.
-    fn items(&self, programs: &[Validated<ir::Program>], count: usize, seed: u64) -> Vec<WorkItem> {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut random = move |below: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 33) as usize % below.max(1)
-        };
-        let number =
-            |name: &str| programs.iter().position(|program| program.name == name).map_or(0, |at| at as u32 + 1);
-        let mut items = Vec::with_capacity(count);
-        while items.len() < count {
-            let (input, length) = self.plain[random(self.plain.len())];
-            let (other, other_length) = self.plain[random(self.plain.len())];
-            let output = if other_length == length && other != input { other } else { self.neighbour(input, length) };
-            let op = random(programs.len()) as u32 + 1;
-            let mut item = WorkItem { op_handle: op, input_handle: input.0, output_handle: output.0, param: 3 };
-            if op == number("sum") {
-                item.param = self.neighbour(output, length).0;
-            } else if op == number("histogram") {
-                item.output_handle = self.counters[random(COUNTERS)].0;
-            } else if op == number("find") {
-                item.param = 998;
-            } else if op == number("scale") {
-                // A chain: there and back, twice.
-                let back = WorkItem { input_handle: output.0, output_handle: input.0, param: 5, ..item };
-                items.extend([item, back, item]);
-                continue;
-            }
-            items.push(item);
-        }
-        items.truncate(count);
-        items
-    }
-
-    /// Another handle of the same length: they are next to each other.
-    fn neighbour(&self, handle: Handle, length: u32) -> Handle {
-        let at = self.plain.iter().position(|(other, _)| *other == handle).unwrap_or(0);
-        let next = [at + 1, at.wrapping_sub(1)].into_iter().filter_map(|at| self.plain.get(at));
-        next.filter(|(_, other)| *other == length).map(|(other, _)| *other).next().unwrap_or(handle)
     }
 }
 
@@ -316,16 +235,15 @@ const TICK: Duration = Duration::from_millis(250);
 fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
     let registry = devices::registry(None)?;
     let choice = registry.choose(args.device.as_deref(), None)?;
-    let programs = programs()?;
+    let programs = mix::programs();
     let shares = WEIGHTS.map(|weight| Share { weight, ..Share::default() });
-    let Demo { mut session, memory } = Demo::new(&choice.device, &programs, 20_000, &shares)?;
+    let Demo { mut session, mixes } = Demo::new(&choice.device, &programs, 20_000, &shares)?;
     let once = args.once || !args.json && !std::io::stdout().is_terminal();
     let end = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     std::thread::scope(|scope| {
-        let over = Arc::new(AtomicBool::new(false));
-        for (id, memory) in (0..).zip(&memory) {
+        for (id, mix) in (0..).zip(&mixes) {
             let producer = session.tenant(id)?.producer();
-            let items = memory.items(&programs, 10_000, u64::from(id) + 1);
+            let items = mix.items(&programs, 10_000, u64::from(id) + 1);
             // All priorities, until nobody takes items any more.
             scope.spawn(move || {
                 let parts = items.chunks(500).cycle().zip(Priority::ALL.into_iter().cycle());
@@ -334,25 +252,18 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
                     .for_each(drop);
             });
         }
-        let (canceller, ticks) = (session.canceller(), over.clone());
-        scope.spawn(move || {
-            while !ticks.load(Relaxed) {
-                std::thread::sleep(TICK);
-                canceller.cancel();
-            }
-        });
-        let mut drains = 0;
+        let mut ticks = 0;
         // Since it began: what a tenant had too much of one moment it gets less of in the next ones.
         let mut had = [Duration::ZERO; WEIGHTS.len()];
         let result = loop {
-            let report = match session.drain() {
+            let report = match tick(&mut session) {
                 Ok(report) => report,
-                Err(error) => break Err(error.into()),
+                Err(error) => break Err(error),
             };
-            drains += 1;
+            ticks += 1;
             had.iter_mut().zip(&report.tenants).for_each(|(had, usage)| *had += usage.time);
             // Where it is seen only once, kernels are compiled first.
-            if once && drains < 8 {
+            if once && ticks < 8 {
                 continue;
             }
             let shown = match args.json {
@@ -367,7 +278,6 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
                 break Ok(());
             }
         };
-        over.store(true, Relaxed);
         // Who waits for a place in the queue is told that there will be none.
         session.canceller().cancel();
         drop(session.shutdown());
@@ -375,7 +285,16 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
     })
 }
 
-/// What is to be seen of a session after a drain, for `--json`.
+/// What a session does until there is something new to see.
+fn tick(session: &mut Session) -> Result<Report, Error> {
+    let mut report = session.drain()?;
+    while report.elapsed < TICK {
+        report.add(session.drain()?)?;
+    }
+    Ok(report)
+}
+
+/// What is to be seen of a session after some drains, for `--json`.
 fn seen(device: &str, session: &Session, report: &Report, had: [Duration; WEIGHTS.len()]) -> serde_json::Value {
     let mut object: serde_json::Value = report.to_json().parse().expect("a report is an object");
     object["device"] = device.into();

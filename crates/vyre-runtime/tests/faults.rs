@@ -13,7 +13,7 @@ use vyre_foundation::ir::Program;
 use vyre_foundation::{Validated, text, validate};
 use vyre_runtime::megakernel::policy::{Policy, Sizing};
 use vyre_runtime::megakernel::ring::Pushed;
-use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Order, Report, Segment, Session, WorkItem};
+use vyre_runtime::megakernel::{Config, Failed, Failure, Handle, Op, Order, Report, Segment, Session, WorkItem};
 
 const SCALE: u32 = 1;
 const ACCUMULATE: u32 = 4;
@@ -70,12 +70,13 @@ fn fill(session: &mut Session, handle: Handle, value: u32) {
     session.write(handle, &value.to_le_bytes().repeat(n)).unwrap();
 }
 
-/// What fails: from how many launches and reads from now on the last one does, and whether there is memory, and for programs; and the
-/// most that was allocated at once.
+/// What fails: from how many launches and reads from now on the last one does, or for reads whether there was no memory, and whether there
+/// is memory, and for programs; and the most that was allocated at once.
 #[derive(Default)]
 struct Script {
     launches: AtomicI64,
     reads: AtomicI64,
+    refused: AtomicI64,
     short: AtomicI64,
     most: AtomicI64,
     dull: AtomicI64,
@@ -122,8 +123,12 @@ impl backend::Device for FaultyDevice {
                 _ => continue,
             };
             // n > 0: the nth from now fails
-            if counter.load(SeqCst) > 0 && counter.fetch_sub(1, SeqCst) == 1 {
+            let fails = |counter: &AtomicI64| counter.load(SeqCst) > 0 && counter.fetch_sub(1, SeqCst) == 1;
+            if fails(counter) {
                 return lost();
+            }
+            if matches!(command, backend::Command::Read(..)) && fails(&self.script.refused) {
+                return Err(Error::OutOfMemory { requested: 1, available: 0 });
             }
         }
         self.oracle.submit(commands)
@@ -197,13 +202,11 @@ fn checkpoint_of_half_a_slice() {
     for &handle in &handles[..7] {
         fill(&mut session, handle, 1);
     }
-    assert_eq!(
-        session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0), item(ACCUMULATE, 4, 6, 0)]),
-        Pushed::All
-    );
-    script.short.store(1, SeqCst);
-    script.short.store(0, SeqCst);
+    assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0)]), Pushed::All);
+    script.refused.store(1, SeqCst);
+    assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
     session.checkpoint().unwrap();
+    assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
     script.launches.store(1, SeqCst);
     assert!(matches!(session.drain(), Err(Error::DeviceLost { .. })));
     session.resume(&Device::open(&Oracle::default()).unwrap()).unwrap();
@@ -354,8 +357,63 @@ fn a_lot_of_hits() {
     let (mut session, _) = session(&device, Config { budget: 1 << 20, ..base() });
     let op = session.register(op);
     assert_eq!(session.submit(&[item(op, 1, 0, 0)]), Pushed::All);
-    let drained = session.drain();
-    assert!(matches!(drained, Err(Error::OutOfMemory { .. })), "{drained:?}");
+    let report = session.drain().unwrap();
+    let [Failed { item: failed, why: Failure::TooManyHits { requested, available }, .. }] = &report.failures[..] else {
+        panic!("{report:?}");
+    };
+    assert_eq!((*failed, *available), (item(op, 1, 0, 0), 1 << 20));
+    assert!(*requested > 12_000_000_000);
+}
+
+#[test]
+fn a_slice_that_there_is_no_memory_for_is_cut() {
+    let device = Device::open(&Oracle::default()).unwrap();
+    // Room for the hits of some items, but not of all.
+    let policy = Policy { min_hit_capacity: 2, ..interpreting() };
+    let config = Config { budget: 4 * (4096 + 64 + 65_537) + 5_000, policy, ..base() };
+    let (mut session, handles) = session(&device, config);
+    fill(&mut session, handles[0], 7);
+    let mut items = vec![item(FIND, 1, 0, 0); 600];
+    items.extend([item(99, 0, 0, 0), item(ACCUMULATE, 4, 6, 0)]);
+    assert_eq!(session.submit(&items), Pushed::All);
+    let report = session.drain().unwrap();
+    assert_eq!((report.items, report.hits.len(), report.failures[0].number), (602, 600, 600));
+    assert!(report.cuts > 0);
+    assert_eq!(session.pending(), []);
+}
+
+#[test]
+fn results_that_cannot_be_read_are_read_later() {
+    let script = Arc::new(Script::default());
+    let device = Device::open(&Faulty(script.clone())).unwrap();
+    for journal in [None, Some(1000)] {
+        for read in 1..8 {
+            let (mut session, handles) = session(&device, Config { journal, ..base() });
+            for &handle in &handles[..7] {
+                fill(&mut session, handle, 1);
+            }
+            session.write(handles[0], &2000u32.to_le_bytes()).unwrap();
+            let (accumulate, spin) = (item(ACCUMULATE, 4, 6, 0), item(SPIN, 1, 2, 0));
+            // One slice with several batches: what reports hits runs apart.
+            let items = [accumulate, spin, item(FIND, 7, 0, 0), accumulate, spin];
+            assert_eq!(session.submit(&items), Pushed::All);
+            script.refused.store(read, SeqCst);
+            let mut reports = Vec::new();
+            while reports.iter().map(|report: &Report| report.items).sum::<u64>() < 5 {
+                match session.drain() {
+                    Ok(report) => reports.push(report),
+                    Err(Error::OutOfMemory { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            script.refused.store(0, SeqCst);
+            let failed: Vec<_> = reports.iter().flat_map(|report| &report.failures).collect();
+            assert_eq!(failed.iter().map(|failed| failed.number).collect::<Vec<_>>(), [1, 4], "{read}");
+            assert!(failed.iter().all(|failed| failed.item == spin && failed.why == Failure::OutOfFuel));
+            assert_eq!(reports.iter().map(|report| report.hits.len()).sum::<usize>(), 300, "{read}");
+            assert_eq!(session.read(handles[5]).unwrap(), [3; 64], "{read}");
+        }
+    }
 }
 
 #[test]
@@ -385,9 +443,8 @@ fn a_write_after_half_a_slice() {
         fill(&mut session, handle, 1);
     }
     assert_eq!(session.submit(&[item(SCALE, 4, 6, 1), item(FIND, 7, 0, 0)]), Pushed::All);
-    script.short.store(1, SeqCst);
-    assert!(session.drain().is_err());
-    script.short.store(0, SeqCst);
+    script.refused.store(1, SeqCst);
+    assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
     assert_eq!(session.pending()[0], WorkItem::default(), "has run");
     session.write(handles[3], &9u32.to_le_bytes().repeat(64)).unwrap();
     script.launches.store(1, SeqCst);
@@ -496,14 +553,14 @@ fn what_ran_before_an_error_does_not_run_again() {
     }
     let accumulate = item(ACCUMULATE, 4, 6, 0);
     assert_eq!(session.submit(&[item(77, 4, 6, 0), accumulate, item(FIND, 7, 0, 0), accumulate]), Pushed::All);
-    // There is no memory for so many hits.
+    // There is no memory for any hits, which is not the fault of who reports some.
     script.short.store(1, SeqCst);
     assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
     script.short.store(0, SeqCst);
-    assert_eq!(session.pending().len(), 4, "numbers stay");
+    assert_eq!(session.pending(), [item(FIND, 7, 0, 0), WorkItem::default()], "the rest has run");
     let report = session.drain().unwrap();
-    assert_eq!((report.items, report.hits.len()), (4, 300));
-    assert_eq!(report.failures, [(0, Failure::UnknownOp)]);
+    assert_eq!((report.items, report.hits.len(), report.cuts), (4, 300, 1));
+    assert!(matches!(report.failures[..], [Failed { number: 0, why: Failure::UnknownOp, .. }]));
     assert_eq!(session.read(handles[5]).unwrap(), [3; 64]);
 }
 
@@ -517,7 +574,7 @@ fn a_full_report_ends_a_drain_and_the_next_one_goes_on() {
     let report = session.drain().unwrap();
     assert_eq!((report.failures.len(), report.tenants[0].queued), (Report::MOST_ENTRIES, slice));
     let next = session.drain().unwrap();
-    assert_eq!((next.failures.len(), next.failures[0].0), (slice, Report::MOST_ENTRIES as u64));
+    assert_eq!((next.failures.len(), next.failures[0].number), (slice, Report::MOST_ENTRIES as u64));
     let mut all = report.clone();
     all.add(next).unwrap();
     assert_eq!((all.items, all.failures.len(), all.tenants[0].queued), (items as u64, items, 0));

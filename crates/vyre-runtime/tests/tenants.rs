@@ -8,7 +8,7 @@ use vyre_foundation::{text, validate};
 use vyre_runtime::megakernel::policy::Policy;
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::tune::Tuner;
-use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Priority, Segment, Session, Share, WorkItem};
+use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Priority, Report, Segment, Session, Share, WorkItem};
 use vyre_wgpu::Wgpu;
 
 const SCALE: u32 = 1;
@@ -222,12 +222,49 @@ fn quotas_are_kept_and_handles_are_of_one_tenant() {
         assert_eq!(session.submit(&[item(SCALE, own, result), item(SCALE, theirs, result)]), Pushed::All);
         let report = session.drain().unwrap();
         assert_eq!(report.items, 4, "the second tenant has had its time after a slice of two");
-        assert_eq!(report.failures, [(1, Failure::ForeignHandle), (2, Failure::ForeignHandle)]);
+        let failed = |report: &Report| {
+            let failures = report.failures.iter();
+            failures.map(|failed| (failed.number, failed.tenant, failed.why.clone())).collect::<Vec<_>>()
+        };
+        assert_eq!(failed(&report), [(1, 0, Failure::ForeignHandle), (2, 1, Failure::ForeignHandle)]);
+        assert_eq!(report.failures[0].item, item(SCALE, theirs, result));
         assert_eq!(report.tenants.iter().map(|usage| usage.queued).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!(session.drain().unwrap().failures, [(4, Failure::ForeignHandle)]);
+        assert_eq!(failed(&session.drain().unwrap()), [(4, 1, Failure::ForeignHandle)]);
         assert_eq!(session.tenant(1).unwrap().read(to).unwrap(), [3, 6, 0, 0]);
         assert_eq!(session.read(own).unwrap(), [0, 0], "nobody else has written it");
     }
+}
+
+#[test]
+fn a_flood_neither_keeps_a_drain_from_ending_nor_others_from_their_time() {
+    const SLOTS: usize = 1000;
+    let device = Device::open(&Cpu::default()).unwrap();
+    let tenants = vec![Share { slots: Some(SLOTS), ..Share::default() }, one_slice()];
+    let config = Config { plain_words: 8, slice: 100, tenants, ..Config::of(&device) };
+    let mut session = session(&device, config);
+    let [one, nowhere] = [0; 2].map(|_| session.allocate(Segment::Plain, 1).unwrap());
+    let mut tenant = session.tenant(1).unwrap();
+    let [own, sum] = [0; 2].map(|_| tenant.allocate(Segment::Plain, 1).unwrap());
+    tenant.write(own, &1u32.to_le_bytes()).unwrap();
+    let (flood, modest) = (session.tenant(0).unwrap().producer(), session.tenant(1).unwrap().producer());
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(move || {
+            let items = [item(ACCUMULATE, one, nowhere); 50];
+            while flood.push(Priority::Urgent, &items, Otherwise::Wait) == Pushed::All {}
+        });
+        let own = vec![item(ACCUMULATE, own, sum); 500];
+        assert_eq!(modest.push(Priority::Normal, &own, Otherwise::Return), Pushed::All);
+        for drain in 1..=3 {
+            let report = session.drain().unwrap();
+            assert!(report.items as usize <= SLOTS + 500 + 100, "{}", report.items);
+            assert_eq!(report.tenants[1].slices, 1, "each drain has a slice for it");
+            assert_eq!(session.tenant(1).unwrap().read(sum).unwrap(), [100 * drain]);
+        }
+        // Whoever shuts down has time for all.
+        let shutdown = session.shutdown();
+        assert_eq!((shutdown.left.len(), shutdown.report.tenants[1].items), (0, 200));
+        flood.join().unwrap();
+    });
 }
 
 #[test]

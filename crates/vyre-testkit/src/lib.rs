@@ -1,5 +1,5 @@
 //! What vyre is tested with: [file tests](files), a [generator](generate()) of programs with a measure of what they [cover](Coverage), a
-//! [shrinker](shrink()), and the [suite](mod@conformance) that every backend must pass.
+//! [shrinker](shrink()), the [suite](mod@conformance) that every backend must pass, and a [mix](mod@mix) of items for megakernels.
 
 pub mod conformance;
 mod coverage;
@@ -8,6 +8,7 @@ mod equivalence;
 pub mod files;
 mod generate;
 mod kernels;
+pub mod mix;
 mod op_programs;
 mod shrink;
 

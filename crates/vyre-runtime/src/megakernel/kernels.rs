@@ -109,6 +109,12 @@ impl Kernels {
         self.known.retain(|key, _| key.runs != Runs::All);
     }
 
+    /// Forgets the kernels of a window, whose number another one gets.
+    pub(super) fn forget_window(&mut self, window: u32) {
+        self.finish_all();
+        self.known.retain(|key, _| key.runs != Runs::Window(window));
+    }
+
     /// A kernel that is there, because it was [requested](Kernels::request) and was there, or [required](Kernels::require).
     pub(super) fn get(&self, key: Key) -> &Compiled {
         match self.known.get(&key) {

@@ -13,7 +13,7 @@ use super::arena::Segment;
 use super::item::WorkItem;
 use super::kernel::{Column, Ready, State, Worker};
 use super::kernels::{Key, Runs};
-use super::report::{Failure, Figures, Report};
+use super::report::{Failed, Failure, Figures, Hit, Report};
 use super::session::Session;
 use super::slice::Resolved;
 use super::telemetry::{Span, Telemetry};
@@ -195,6 +195,7 @@ impl Session {
         result
     }
 
+    /// What is reported is taken from the device as a whole or not at all, so that nothing is reported twice.
     fn submit_batch(&mut self, batch: &Batch, launching: &Launching, report: &mut Report) -> Result<(), Error> {
         if self.cancelled.load(Relaxed) {
             return Err(Error::Cancelled);
@@ -205,12 +206,18 @@ impl Session {
             ready => self.device.upload(Element::U32, bytemuck::cast_slice(ready))?,
         };
         if let Some(recommendation) = report.recommendation
-            && self.hits[0].len() < recommendation.hit_capacity
             && batch.reports
         {
-            self.hits[0] = self.device.allocate(Element::U32, u64::from(recommendation.hit_capacity))?;
+            let (room, needed) = (self.hits[0].len(), recommendation.hit_capacity);
+            // What one slice needed is not kept for good.
+            if room < needed || room / 16 > needed {
+                self.hits[0] = self.device.allocate(Element::U32, u64::from(needed))?;
+            }
         }
-        loop {
+        let (hits, unfinished) = loop {
+            if batch.reports {
+                self.hits[1].write(&[0; 4])?;
+            }
             let dispatches: Vec<Dispatch<'_>> =
                 batch.launches.iter().map(|launch| self.dispatch(launch, launching, [&work, &ready])).collect();
             let begun = self.config.telemetry.then(Instant::now);
@@ -220,7 +227,7 @@ impl Session {
                 Some(watch) => watch.wait(submission, &batch.items, &self.cancelled)?,
             };
             report.launches += reports.len() as u64;
-            let mut last = begun;
+            let (mut last, mut unfinished) = (begun, Vec::new());
             for (launch, done) in batch.launches.iter().zip(reports) {
                 report.device += done.time;
                 let kernel = self.record(launch, done.time, report);
@@ -230,23 +237,48 @@ impl Session {
                 let is_interpreter = launch.key.runs == Runs::All && launch.key.worker != Worker::Claimant;
                 report.interpreted += if is_interpreter { u64::from(launch.count) } else { 0 };
                 if done.outcome != Outcome::Completed {
+                    let failed = batch.items[launch.items.clone()].iter();
                     let failed =
-                        batch.items[launch.items.clone()].iter().map(|&position| self.done + u64::from(position));
-                    report.failures.extend(failed.map(|item| (item, Failure::Unfinished(done.outcome.clone()))));
+                        failed.map(|&position| self.failed(position, Failure::Unfinished(done.outcome.clone())));
+                    unfinished.extend(failed);
                 }
             }
             if early {
+                report.failures.extend(unfinished);
                 return self.leave_rest(batch, &slow, report);
             }
-            if !batch.reports || !self.take_hits(report)? {
-                break;
+            if !batch.reports {
+                break (Vec::new(), unfinished);
             }
-        }
+            if let Some(hits) = self.read_hits()? {
+                break (hits, unfinished);
+            }
+            report.reruns += 1;
+        };
         let notes = |launch: &Launch| self.kernels.get(launch.key).columns.contains(&Column::Fault);
         if batch.launches.iter().any(notes) {
-            self.take_faults(report)?;
+            self.are_faults_unread = true;
+            // What reports hits changes nothing, so it can run again; but the rest must not, and what became of it can be read later.
+            if !batch.reports {
+                self.unread.extend(&batch.items);
+            }
+            if let Err(error) = self.take_faults(report) {
+                if !batch.reports && !matches!(error, Error::DeviceLost { .. }) {
+                    report.failures.extend(unfinished);
+                }
+                return Err(error);
+            }
         }
+        super::priority::count(&mut self.found, hits.len() as u64, "hits")?;
+        report.hits.extend(hits.into_iter().map(|word| Hit { tenant: self.tenant, word }));
+        report.failures.extend(unfinished);
         Ok(())
+    }
+
+    /// What is told of an item that failed, by its position in the slice.
+    pub(super) fn failed(&self, position: u32, why: Failure) -> Failed {
+        let item = self.pending[position as usize];
+        Failed { number: self.done + u64::from(position), tenant: self.tenant, item, why }
     }
 
     /// Finds out how far launches came whose workers were told to take no more items.
@@ -255,7 +287,6 @@ impl Session {
         self.take_faults(report)?;
         if batch.reports {
             // Nothing is known of what they found, so they run again, but for those that would take too long again.
-            self.hits[1].write(&[0; 4])?;
             report.failures.truncate(first);
         }
         let Some(watch) = &self.watch else { return Ok(()) };
@@ -266,11 +297,11 @@ impl Session {
                 let state = watch.state(unit[0]);
                 let is_stuck = state >= State::RUNNING || (batch.reports && slow.contains(&unit[0]));
                 for &position in unit.iter().filter(|_| is_stuck || (state == State::DONE && !batch.reports)) {
+                    let worker = state.saturating_sub(State::RUNNING);
+                    let failed = self.failed(position, Failure::Stuck { worker });
                     self.pending[position as usize] = WorkItem::default();
-                    let number = self.done + u64::from(position);
-                    if is_stuck && report.failures[first..].iter().all(|(failed, _)| *failed != number) {
-                        let worker = state.saturating_sub(State::RUNNING);
-                        report.failures.push((number, Failure::Stuck { worker }));
+                    if is_stuck && report.failures[first..].iter().all(|known| known.number != failed.number) {
+                        report.failures.push(failed);
                     }
                 }
             }
@@ -324,41 +355,52 @@ impl Session {
         Dispatch { kernel, grid, arguments, limits }
     }
 
-    /// Takes what was reported. If that is more than there was memory for, there is enough now, and the batch has to run again.
-    fn take_hits(&mut self, report: &mut Report) -> Result<bool, Error> {
+    /// What was reported. If that is more than there was memory for, there is enough now, and the batch has to run again.
+    fn read_hits(&mut self) -> Result<Option<Vec<u32>>, Error> {
         let count = words(&self.hits[1].read()?)[0];
-        self.hits[1].write(&[0; 4])?;
         if count > self.hits[0].len() {
             let room = u64::from(count.checked_next_power_of_two().unwrap_or(count));
             let (requested, available) = (self.resident() + 4 * room, self.config.budget);
+            self.lacks_room_for_hits = true;
             if available != 0 && requested > available {
                 return Err(Error::OutOfMemory { requested, available });
             }
             self.hits[0] = self.device.allocate(Element::U32, room)?;
-            report.reruns += 1;
-            return Ok(true);
+            self.lacks_room_for_hits = false;
+            return Ok(None);
         }
-        if count > 0 {
-            report.hits.extend(words(&self.hits[0].slice(0..count)?.read()?));
-            super::priority::count(&mut self.found, count.into(), "hits")?;
-        }
-        Ok(false)
+        Ok(Some(if count == 0 { Vec::new() } else { words(&self.hits[0].slice(0..count)?.read()?) }))
     }
 
-    fn take_faults(&mut self, report: &mut Report) -> Result<(), Error> {
-        if words(&self.faults.slice(0..1)?.read()?)[0] == 0 {
-            return Ok(());
+    /// Reports what is noted of items, and forgets it.
+    pub(super) fn take_faults(&mut self, report: &mut Report) -> Result<(), Error> {
+        if words(&self.faults.slice(0..1)?.read()?)[0] != 0 {
+            let noted = words(&self.faults.read()?);
+            self.faults.write(&vec![0; 4 * noted.len()])?;
+            for (position, word) in (0..).zip(&noted[1..]) {
+                let why = match Fault::noted(*word) {
+                    None => continue,
+                    Some(Fault::OutOfFuel) => Failure::OutOfFuel,
+                    Some(Fault::Trapped(code)) => Failure::Trapped(code),
+                };
+                report.failures.push(self.failed(position, why));
+            }
         }
-        let noted = words(&self.faults.read()?);
-        for (position, word) in noted[1..].iter().enumerate() {
-            let failure = match Fault::noted(*word) {
-                None => continue,
-                Some(Fault::OutOfFuel) => Failure::OutOfFuel,
-                Some(Fault::Trapped(code)) => Failure::Trapped(code),
-            };
-            report.failures.push((self.done + position as u64, failure));
+        self.are_faults_unread = false;
+        self.unread.clear();
+        Ok(())
+    }
+
+    /// Reports what is noted of items of a slice that failed after they had run, and has them done.
+    pub(super) fn take_unread(&mut self, report: &mut Report) -> Result<(), Error> {
+        let (first, ran) = (report.failures.len(), self.unread.clone());
+        self.take_faults(report)?;
+        if ran.is_empty() {
+            // They were not done, and will fail again.
+            report.failures.truncate(first);
         }
-        self.faults.write(&vec![0; 4 * noted.len()])
+        ran.iter().for_each(|&position| self.pending[position as usize] = WorkItem::default());
+        Ok(())
     }
 }
 

@@ -35,7 +35,7 @@ pub use arena::{Handle, Segment};
 pub use item::{Access, Traits, WorkItem};
 pub use op::Op;
 pub use priority::Priority;
-pub use report::{Failure, Figures, Report, Shutdown};
+pub use report::{Failed, Failure, Figures, Hit, Report, Shutdown};
 pub use session::{Canceller, Config, Order, Session};
 pub use telemetry::{Latencies, Span, Telemetry};
 pub use tenant::{Producer, Share, Tenant, Usage};

@@ -7,7 +7,7 @@ use vyre_foundation::launch::Outcome;
 
 use super::item::WorkItem;
 use super::policy::Recommendation;
-use super::priority::Accounting;
+use super::priority::{Accounting, count};
 use super::telemetry::{Span, Telemetry};
 use super::tenant::Usage;
 
@@ -35,6 +35,35 @@ pub enum Failure {
     },
     /// The launch that it was in did not end.
     Unfinished(Outcome),
+    /// Even alone it reports more than there is memory for, or than the budget allows.
+    TooManyHits {
+        /// Bytes that it would take.
+        requested: u64,
+        /// Bytes that there are.
+        available: u64,
+    },
+}
+
+/// An item that failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failed {
+    /// Its number in the session. Items are counted in the order in which they are taken from the queue: slice by slice.
+    pub number: u64,
+    /// Whose it is.
+    pub tenant: u32,
+    /// As it was submitted.
+    pub item: WorkItem,
+    /// Why it failed.
+    pub why: Failure,
+}
+
+/// What an operation reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hit {
+    /// Whose item did.
+    pub tenant: u32,
+    /// The word that it reported.
+    pub word: u32,
 }
 
 /// What a drain did.
@@ -42,13 +71,14 @@ pub enum Failure {
 pub struct Report {
     /// Items that were taken from the queue.
     pub items: u64,
-    /// Items that failed, by their number in the session, and why. Items are counted in the order in which they are taken from the queue:
-    /// slice by slice.
-    pub failures: Vec<(u64, Failure)>,
+    /// Items that failed.
+    pub failures: Vec<Failed>,
     /// What operations reported, in no order.
-    pub hits: Vec<u32>,
+    pub hits: Vec<Hit>,
     /// How often there was too little memory for hits, so that what reports them ran again.
-    pub reruns: u32,
+    pub reruns: u64,
+    /// How often there was too little memory for a slice, so that its items ran in smaller ones.
+    pub cuts: u64,
     /// Items that were left out because they would have changed nothing.
     pub pruned: u64,
     /// Items that were interpreted.
@@ -82,7 +112,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// When so many failures and hits are listed, a drain ends, and the next one goes on.
+    /// When so many failures and hits are listed, a drain ends after the slice that it is at, and the next one goes on.
     pub const MOST_ENTRIES: usize = 1 << 20;
 
     /// Adds what the next drain of the session did.
@@ -93,38 +123,43 @@ impl Report {
         let kernels: Vec<usize> = next.kernels.iter().map(|figures| self.figures(figures)).collect();
         for (name, items) in next.ops {
             match self.ops.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, known)) => *known += items,
+                Some((_, known)) => count(known, items, "items of an operation")?,
                 None => self.ops.push((name, items)),
             }
         }
         self.tenants.resize(self.tenants.len().max(next.tenants.len()), Usage::default());
         for (usage, next) in self.tenants.iter_mut().zip(&next.tenants) {
-            usage.items += next.items;
-            usage.failures += next.failures;
-            usage.hits += next.hits;
+            count(&mut usage.items, next.items, "items of a tenant")?;
+            count(&mut usage.failures, next.failures, "failures of a tenant")?;
+            count(&mut usage.hits, next.hits, "hits of a tenant")?;
+            count(&mut usage.slices, next.slices, "slices of a tenant")?;
             usage.time += next.time;
-            usage.slices += next.slices;
             usage.queued = next.queued;
         }
         if let Some(next) = next.telemetry {
             let telemetry = self.telemetry.get_or_insert_default();
             telemetry.latencies.merge(&next.latencies);
-            telemetry.dropped_spans += next.dropped_spans;
+            count(&mut telemetry.dropped_spans, next.dropped_spans, "spans")?;
             for span in next.spans {
                 telemetry.span(Span { kernel: span.kernel.map(|kernel| kernels[kernel]), ..span });
             }
         }
-        self.items += next.items;
+        for (sum, more, field) in [
+            (&mut self.items, next.items, "items"),
+            (&mut self.reruns, next.reruns, "reruns"),
+            (&mut self.cuts, next.cuts, "cuts"),
+            (&mut self.pruned, next.pruned, "items that were left out"),
+            (&mut self.interpreted, next.interpreted, "items that were interpreted"),
+            (&mut self.fused, next.fused, "items of windows"),
+            (&mut self.groups, next.groups, "groups"),
+            (&mut self.counted, next.counted, "items that waited for counters"),
+            (&mut self.launches, next.launches, "launches"),
+        ] {
+            count(sum, more, field)?;
+        }
         self.failures.extend(next.failures);
         self.hits.extend(next.hits);
-        self.reruns += next.reruns;
-        self.pruned += next.pruned;
-        self.interpreted += next.interpreted;
         self.recommendation = next.recommendation.or(self.recommendation.take());
-        self.fused += next.fused;
-        self.groups += next.groups;
-        self.counted += next.counted;
-        self.launches += next.launches;
         self.cancelled |= next.cancelled;
         self.elapsed += next.elapsed;
         self.device += next.device;

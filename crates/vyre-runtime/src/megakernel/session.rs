@@ -20,7 +20,7 @@ use super::op::Op;
 use super::policy::{Policy, Sizing};
 use super::priority::{Accounting, Priority, count};
 use super::redundancy::Pruner;
-use super::report::{Report, Shutdown};
+use super::report::{Failure, Report, Shutdown};
 use super::ring::{Drained, Otherwise, Pushed, Ring, Stamp};
 use super::slice::{Pace, Resolved, Worth};
 use super::tenant::{Queues, Share, Tenant, Usage};
@@ -131,6 +131,13 @@ pub struct Session {
     pub(super) limit: usize,
     /// What was taken from the queue and is not done; what has run is an item of zeros.
     pub(super) pending: Vec<WorkItem>,
+    /// So many of those, the first, are executed together.
+    pub(super) portion: usize,
+    /// Whether there may be something noted of items that nobody has read, and items that have run nevertheless, by their positions.
+    pub(super) are_faults_unread: bool,
+    pub(super) unread: Vec<u32>,
+    /// Whether memory was refused because of what is reported.
+    pub(super) lacks_room_for_hits: bool,
     /// Whose that is.
     pub(super) tenant: u32,
     /// What is known of items that waited, and is not in a report.
@@ -189,6 +196,10 @@ impl Session {
             limit: config.slice,
             queues: Queues::new(&config.tenants, config.queue, config.telemetry),
             pending: Vec::new(),
+            portion: 0,
+            are_faults_unread: false,
+            unread: Vec::new(),
+            lacks_room_for_hits: false,
             tenant: 0,
             waited: Accounting::default(),
             stamps: Vec::new(),
@@ -219,7 +230,7 @@ impl Session {
     pub fn register(&mut self, op: Op) -> u32 {
         self.ops.push(op);
         self.runs.push(0);
-        self.tuning = None;
+        self.forget_tuning();
         self.kernels.forget_interpreters();
         self.ops.len() as u32
     }
@@ -319,8 +330,11 @@ impl Session {
         Canceller(self.cancelled.clone())
     }
 
-    /// Executes what is in the queue, until there is nothing in it but what belongs to tenants that have had their time, somebody cancels, or
-    /// the report is [full](Report::MOST_ENTRIES). So a drain ends, and what it tells takes bounded memory, even if producers never pause.
+    /// Executes as many items as are in the queue, unless what is left belongs to tenants that have had their time, somebody cancels, or the
+    /// report is [full](Report::MOST_ENTRIES). So a drain ends, and what it tells takes bounded memory, even if producers never pause. What
+    /// comes while it is at work may be executed before what is less urgent, which then waits for the next drain.
+    ///
+    /// Where there is too little memory for a slice, its items are executed in smaller ones, and one whose hits alone take too much fails.
     ///
     /// # Errors
     /// The device was lost, or it or the budget lacks something. An item that cannot be executed is no error of this function. What was
@@ -372,7 +386,10 @@ impl Session {
         if self.is_torn {
             return Err(Error::Stale { name: "arena".into() });
         }
+        // What comes later is for the next one.
+        let last = report.items.saturating_add((self.pending.len() + self.queues.queued()) as u64);
         while !self.cancelled.load(Relaxed)
+            && report.items < last
             && report.failures.len() + report.hits.len() < entries
             && !self.waited.recommend().reason.is_pressing()
         {
@@ -383,52 +400,82 @@ impl Session {
                     return Ok(());
                 };
                 self.tenant = tenant;
+                self.portion = self.pending.len();
                 if let Some(journal) = &mut self.journal {
                     journal.slice.clone_from(&self.pending);
                 }
                 self.waited.add(&counted)?;
             }
-            let (failures, hits, start) = (report.failures.len(), report.hits.len(), Instant::now());
-            let result = self.slice(report);
+            let (items, failures, hits, start) =
+                (self.portion, report.failures.len(), report.hits.len(), Instant::now());
+            let result = match self.slice(report) {
+                Ok(()) => {
+                    self.tune_slice(items, start.elapsed());
+                    report.tenants[self.tenant as usize].items += items as u64;
+                    self.finish_slice(report)
+                }
+                Err(error) => self.put_back(error, report),
+            };
             let time = start.elapsed();
-            self.queues.charge(self.tenant, self.pending.len(), time);
+            self.queues.charge(self.tenant, items, time);
             let usage = &mut report.tenants[self.tenant as usize];
             usage.failures += (report.failures.len() - failures) as u64;
             usage.hits += (report.hits.len() - hits) as u64;
             usage.time += time;
             usage.slices += 1;
-            match result {
-                Ok(()) => {
-                    usage.items += self.pending.len() as u64;
-                    self.tune_slice(self.pending.len(), time);
-                }
-                Err(error) => {
-                    let left = self.pending.iter().filter(|item| **item != WorkItem::default()).count();
-                    self.waited.requeue(left as u64)?;
-                    // Some items are left, for another try or for another drain.
-                    if error == Error::Cancelled {
-                        continue;
-                    }
-                    return Err(error);
-                }
-            }
-            report.items += self.pending.len() as u64;
-            count(&mut self.done, self.pending.len() as u64, "items")?;
-            self.pending.clear();
-            if let Some(telemetry) = &mut report.telemetry {
-                let now = Instant::now();
-                for (items, at) in self.stamps.drain(..) {
-                    telemetry.latencies.add(now.duration_since(at), items as u64);
-                }
-            }
-            if let Some(journal) = &mut self.journal {
-                journal.settle(self.tenant, &self.pending);
-                if journal.is_full() {
-                    journal.checkpoint(&self.arena)?;
-                }
-            }
+            result?;
         }
         Ok(())
+    }
+
+    /// The items of a slice are done.
+    fn finish_slice(&mut self, report: &mut Report) -> Result<(), Error> {
+        report.items += self.portion as u64;
+        count(&mut self.done, self.portion as u64, "items")?;
+        if let Some(journal) = &mut self.journal {
+            self.pending[..self.portion].fill(WorkItem::default());
+            journal.settle(self.tenant, &self.pending);
+            journal.slice.drain(..self.portion);
+        }
+        self.pending.drain(..self.portion);
+        self.portion = self.portion.min(self.pending.len());
+        if !self.pending.is_empty() {
+            return Ok(());
+        }
+        if let Some(telemetry) = &mut report.telemetry {
+            let now = Instant::now();
+            for (items, at) in self.stamps.drain(..) {
+                telemetry.latencies.add(now.duration_since(at), items as u64);
+            }
+        }
+        match &mut self.journal {
+            Some(journal) if journal.is_full() => journal.checkpoint(&self.arena),
+            _ => Ok(()),
+        }
+    }
+
+    /// Some items of a slice are left, for another try or for another drain: there is an error then.
+    fn put_back(&mut self, error: Error, report: &mut Report) -> Result<(), Error> {
+        let live = || (0..).zip(&self.pending[..self.portion]).filter(|(_, item)| **item != WorkItem::default());
+        let left = live().count();
+        let first = live().next().map(|(position, _)| position);
+        self.waited.requeue(left as u64)?;
+        let fits = self.config.budget == 0 || self.resident() <= self.config.budget;
+        match (error, first) {
+            (Error::Cancelled, _) => Ok(()),
+            (Error::OutOfMemory { .. }, Some(_)) if fits && left > 1 => {
+                self.portion = self.portion.div_ceil(2);
+                report.cuts += 1;
+                Ok(())
+            }
+            // Nobody else has to wait for memory that is not there.
+            (Error::OutOfMemory { requested, available }, Some(position)) if fits && self.lacks_room_for_hits => {
+                report.failures.push(self.failed(position, Failure::TooManyHits { requested, available }));
+                self.leave_out(position as usize);
+                Ok(())
+            }
+            (error, _) => Err(error),
+        }
     }
 
     /// Keeps the contents of the arena, so that the journal has less to repeat. A session without a journal has no use for it.
@@ -470,6 +517,8 @@ impl Session {
             self.config.watchdog.map(|patience| Watch::new(device, self.config.slice, patience)).transpose()?;
         self.kernels = Kernels::new(device, self.watch.is_some());
         self.device = device.clone();
+        self.are_faults_unread = false;
+        self.unread.clear();
         journal.restore(&self.arena)?;
         for entry in &journal.entries {
             match entry {
@@ -485,6 +534,7 @@ impl Session {
 
     /// Executes items whose report was given.
     fn repeat(&mut self, tenant: u32, items: Vec<WorkItem>) -> Result<(), Error> {
+        let portion = std::mem::replace(&mut self.portion, items.len());
         let pending = std::mem::replace(&mut self.pending, items);
         let pending_of = std::mem::replace(&mut self.tenant, tenant);
         let result = loop {
@@ -494,13 +544,13 @@ impl Session {
                 result => break result,
             }
         };
-        (self.pending, self.tenant) = (pending, pending_of);
+        (self.portion, self.pending, self.tenant) = (portion, pending, pending_of);
         result
     }
 
-    /// Takes no more items, executes those that were accepted, and gives those back that it could not.
+    /// Takes no more items, executes those that were accepted, however long it takes, and gives those back that it could not.
     pub fn shutdown(mut self) -> Shutdown {
-        self.queues.all().for_each(|ring| ring.close());
+        self.queues.close();
         let (report, error) = match self.drain_until(usize::MAX) {
             Ok(report) => (report, None),
             Err(error) => (std::mem::take(&mut self.unreported), Some(error)),

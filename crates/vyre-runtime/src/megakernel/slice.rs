@@ -151,6 +151,10 @@ impl Session {
         let start = Instant::now();
         let span = tracing::info_span!("slice", items = Empty, topology = Empty, mode = Empty, why = Empty).entered();
         let planning = tracing::info_span!("plan").entered();
+        self.lacks_room_for_hits = false;
+        if self.are_faults_unread {
+            self.take_unread(report)?;
+        }
         if let Some(watch) = &self.watch {
             watch.reset()?;
         }
@@ -165,7 +169,10 @@ impl Session {
         self.hazards.find(&resolved, &self.ops, self.arena.handles());
         let threshold = self.config.policy.hot_window_threshold;
         self.windows.find(&resolved, &self.ops, self.hazards.dependencies(), threshold);
-        let recommendation = self.recommend(resolved.len())?;
+        for window in self.windows.replaced.drain(..) {
+            self.kernels.forget_window(window);
+        }
+        let recommendation = self.recommend(resolved.len(), report)?;
         report.recommendation = Some(recommendation);
         if !span.is_disabled() {
             span.record("items", resolved.len()).record("topology", debug(recommendation.topology));
@@ -267,14 +274,10 @@ impl Session {
         let mut left_out = pruned.redundant_pairs.iter().map(|pair| pair.late).peekable();
         if !pruned.redundant_pairs.is_empty() {
             let mut index = 0;
-            let (pending, journal) = (&mut self.pending, &mut self.journal);
             resolved.retain(|item| {
                 let stays = left_out.next_if_eq(&index).is_none();
                 if !stays {
-                    pending[item.position as usize] = WorkItem::default();
-                    if let Some(journal) = journal {
-                        journal.slice[item.position as usize] = WorkItem::default();
-                    }
+                    self.leave_out(item.position as usize);
                 }
                 index += 1;
                 stays
@@ -286,8 +289,16 @@ impl Session {
         Ok(pruned.redundant_pairs.len() as u64)
     }
 
+    /// An item is done that has changed nothing, so that it need not be repeated either.
+    pub(super) fn leave_out(&mut self, position: usize) {
+        self.pending[position] = WorkItem::default();
+        if let Some(item) = self.journal.as_mut().and_then(|journal| journal.slice.get_mut(position)) {
+            *item = WorkItem::default();
+        }
+    }
+
     /// Asks the policy how to launch items.
-    fn recommend(&self, items: usize) -> Result<Recommendation, Error> {
+    fn recommend(&mut self, items: usize, report: &Report) -> Result<Recommendation, Error> {
         let capabilities = self.device.capabilities();
         let (mut hot, mut reporting) = (0, 0);
         for ((op, runs), mix) in self.ops.iter().zip(&self.runs).zip(self.mix.chunks(2)) {
@@ -302,16 +313,19 @@ impl Session {
             hot_opcode_count: hot,
             hot_window_count: self.windows.hot,
             max_priority_age: u32::try_from(self.waited.oldest_age).unwrap_or(u32::MAX),
-            requeue_count: self.waited.requeues,
+            // Also those of drains before that failed.
+            requeue_count: self.waited.requeues.saturating_add(report.priority.requeues),
             resident_device_bytes: self.resident(),
             device_memory_budget_bytes: self.config.budget,
             ..Request::direct(u32::try_from(items).unwrap_or(u32::MAX), 0, capabilities.max_workgroup_size[0])
         };
         // Only what reports hits needs room for them.
+        self.lacks_room_for_hits = reporting > 0;
         let hits = match reporting {
             0 => 1,
             _ => self.config.policy.recommend(&Request { queue_len: reporting, ..request })?.hit_capacity,
         };
+        self.lacks_room_for_hits = false;
         self.config.policy.recommend(&Request { requested_hit_capacity: hits, ..request })
     }
 
@@ -327,18 +341,19 @@ impl Session {
     /// Looks up what items name. Those of zeros are nothing, and those that name nothing fail.
     fn resolve(&mut self, resolved: &mut Vec<Resolved>, report: &mut Report) {
         resolved.clear();
-        resolved.reserve(self.pending.len());
-        for (position, item) in self.pending.iter_mut().enumerate() {
-            if *item == WorkItem::default() {
+        resolved.reserve(self.portion);
+        for position in 0..self.portion {
+            let item = self.pending[position];
+            if item == WorkItem::default() {
                 continue;
             }
-            match places(*item, self.tenant, &self.ops, &self.arena, self.watch.is_some()) {
+            match places(item, self.tenant, &self.ops, &self.arena, self.watch.is_some()) {
                 Ok((bucket, places)) => {
-                    resolved.push(Resolved { item: *item, position: position as u32, bucket, places });
+                    resolved.push(Resolved { item, position: position as u32, bucket, places });
                 }
-                Err(failure) => {
-                    *item = WorkItem::default();
-                    report.failures.push((self.done + position as u64, failure));
+                Err(why) => {
+                    report.failures.push(self.failed(position as u32, why));
+                    self.leave_out(position);
                 }
             }
         }

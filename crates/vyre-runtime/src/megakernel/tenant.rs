@@ -1,14 +1,16 @@
 //! Tenants: who shares a session, what each may take of it, and whose items come next.
 //!
-//! A slice is of one tenant, so what it takes is charged to that tenant to the nanosecond, whatever its items do: planning, traps, fuel and
-//! items that name nothing included. The next slice is of the tenant that has had least of its share, which is time divided by weight; who had
-//! nothing to do has not saved anything up. While others wait, slices are short, so that a tenant waits for each other one for a few
-//! milliseconds.
+//! A slice is of one tenant, so what it takes is charged to that tenant to the nanosecond, whatever its items do: planning, traps, fuel,
+//! checkpoints and items that name nothing included. The next slice is of the tenant that has had least of its share, which is time divided
+//! by weight; who had nothing to do has not saved anything up. Slices have as many items as a tenant's items let them do in about two
+//! milliseconds while others wait, and eight times as many while nobody does, so that who comes does not wait for long. Only an item that
+//! takes longer than that itself is waited for; it is charged like all others.
 //!
 //! Items of a tenant come in the order of their deadlines: the slice in which they came, plus
 //! [`priority_age_threshold`](super::policy::Policy::priority_age_threshold) slices for each class that they are less than urgent. So an item
 //! of class `c` (0 is urgent) is overtaken only by what comes in the `c` × threshold slices after it; since the queue is bounded, it
 //! is in one of the next `c` × threshold + ⌈4 × [slots](Share::slots) ÷ n⌉ slices of its tenant, if those have `n` items, whatever comes.
+//! That is how aging works, always: where the policy says that it is time for it, items are due by then.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -147,11 +149,14 @@ pub struct Usage {
 
 const CLASSES: usize = Priority::ALL.len();
 
-/// A slice takes about this long while other tenants wait, unless it has few items.
+/// A slice takes about this long while other tenants wait.
 const QUANTUM: Duration = Duration::from_millis(2);
 
-/// Slices are not cut shorter than this, because each takes some time whatever is in it.
-const SHORTEST: usize = 256;
+/// So many times as many items has a slice while there is nobody who waits, but somebody who may come.
+const ALONE: usize = 8;
+
+/// Items of the first slice of a tenant while others wait: nothing is known of them yet.
+const FIRST: usize = 1024;
 
 /// Items of one class that came between two slices.
 #[derive(Debug)]
@@ -252,7 +257,7 @@ impl Queues {
             share: share.clone(),
             runs: Default::default(),
             slices: 0,
-            batch: 4 * SHORTEST,
+            batch: FIRST,
             used: Duration::ZERO,
             had: 0,
             waits: false,
@@ -266,6 +271,17 @@ impl Queues {
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Ring>> {
         self.tenants.iter().flat_map(|tenant| &tenant.rings)
+    }
+
+    /// How many items wait.
+    pub(super) fn queued(&self) -> usize {
+        self.all().map(|ring| ring.queued()).sum()
+    }
+
+    /// Takes no more items, and lets all tenants have the time that the rest needs.
+    pub(super) fn close(&mut self) {
+        self.all().for_each(|ring| ring.close());
+        self.tenants.iter_mut().for_each(|tenant| tenant.share.time = None);
     }
 
     /// A drain begins, in which all may have their time.
@@ -293,9 +309,10 @@ impl Queues {
         let waiting = || self.tenants.iter().enumerate().filter(|(_, tenant)| tenant.waits);
         let contended = waiting().nth(1).is_some();
         let Some((next, _)) = waiting().min_by_key(|(_, tenant)| tenant.had) else { return Ok(None) };
+        let alone = if self.tenants.len() == 1 { usize::MAX } else { ALONE };
         let tenant = &mut self.tenants[next];
         self.now = tenant.had;
-        let limit = if contended { limit.min(tenant.batch) } else { limit };
+        let limit = limit.min(tenant.batch.saturating_mul(if contended { 1 } else { alone }));
         let counted = tenant.take(limit, into, stamps)?;
         Ok(Some((next as u32, counted)))
     }
@@ -305,9 +322,10 @@ impl Queues {
         let tenant = &mut self.tenants[tenant as usize];
         tenant.used += time;
         tenant.had += (time.as_nanos() << 20) / u128::from(tenant.share.weight.max(1));
-        if time > 2 * QUANTUM {
-            tenant.batch = (tenant.batch.min(items) / 2).max(SHORTEST);
-        } else if time < QUANTUM && items >= tenant.batch {
+        let quantum = QUANTUM * (items / tenant.batch).max(1) as u32;
+        if time > 2 * quantum {
+            tenant.batch = (tenant.batch.min(items) / 2).max(1);
+        } else if time < quantum && items >= tenant.batch {
             tenant.batch = tenant.batch.saturating_mul(2).min(1 << 24);
         }
     }

@@ -21,7 +21,7 @@ use super::session::Session;
 pub struct Settings {
     /// Lanes of a workgroup.
     pub width: u32,
-    /// From this length of a slice on, what is in it is compiled. At [`NEVER`], hot operations are not compiled either.
+    /// From this length of a slice on, what is in it is compiled. At [`NEVER`], hot operations and windows are not compiled either.
     pub jit: u32,
     /// So many times the hits that are expected have room.
     pub multiplier: u32,
@@ -35,7 +35,7 @@ pub const NEVER: u32 = u32::MAX;
 /// A candidate has to cost less than this part of what is there.
 const WORTHWHILE: f64 = 0.96;
 
-/// No more drains are measured than these.
+/// No more drains than these try anything.
 const MOST_DRAINS: u32 = 20;
 
 /// Tries settings, and keeps the best.
@@ -84,30 +84,43 @@ impl Tuner {
 
     /// Takes what a drain with the [settings](Tuner::settings) cost, and decides what to try next.
     pub fn measured(&mut self, cost: f64) {
-        let (known, (settings, first)) = match (self.cost, self.trial) {
-            (Some(known), Some(trial)) => (known, trial),
+        match (self.cost, self.trial) {
+            (None, _) => self.cost = Some(cost),
             (Some(_), None) => return,
-            (None, _) => {
-                self.cost = Some(cost);
-                return self.next();
+            (Some(known), Some((settings, first))) => {
+                let is_better = best(&[0, 1], &[WORTHWHILE * known, cost], 0) == 1;
+                if is_better && first.is_none() {
+                    self.trial = Some((settings, Some(cost)));
+                    self.count_drain();
+                    return;
+                }
+                if is_better {
+                    (self.best, self.cost) = (settings, Some(cost.max(first.unwrap_or(0.0))));
+                }
             }
-        };
-        self.drains += 1;
-        let is_better = best(&[0, 1], &[WORTHWHILE * known, cost], 0) == 1;
-        if is_better && first.is_none() {
-            self.trial = Some((settings, Some(cost)));
-            return;
         }
-        let cost = cost.max(first.unwrap_or(0.0));
-        if is_better {
-            (self.best, self.cost) = (settings, Some(cost));
+        if self.count_drain() {
+            self.next();
         }
-        self.next();
+    }
+
+    /// A drain was too short to measure what it took.
+    pub fn not_measured(&mut self) {
+        self.count_drain();
+    }
+
+    /// The last one leaves things as they are, and gives whether there are more.
+    fn count_drain(&mut self) -> bool {
+        self.drains = self.drains.saturating_add(1);
+        if self.drains >= MOST_DRAINS {
+            (self.cost, self.trial) = (self.cost.or(Some(f64::MAX)), None);
+        }
+        self.drains < MOST_DRAINS
     }
 
     fn next(&mut self) {
         self.trial = None;
-        // The last one of those that are measured may have to be measured twice.
+        // What is tried may have to be measured twice, after a drain that is not measured.
         while let Some((knob, value)) = self.candidates.pop().filter(|_| self.drains + 3 <= MOST_DRAINS) {
             let mut settings = self.best;
             if *knob(&mut settings) != value {
@@ -128,6 +141,8 @@ pub(super) struct Tuning {
     name: String,
     items: usize,
     time: Duration,
+    /// Whether this drain had a slice at all.
+    is_used: bool,
     /// Whether a slice has had the settings of this drain, so that what they need is compiled.
     is_warm: bool,
 }
@@ -152,15 +167,26 @@ impl Session {
         let before = *policy;
         policy.sizing = NonZeroU32::new(width).map_or(Sizing::Widest, Sizing::Preferred);
         policy.jit_queue_len_threshold = jit;
-        policy.hot_opcode_threshold = if jit == NEVER { NEVER } else { tuning.standard.hot_opcode_threshold };
+        let or_never = |threshold| if jit == NEVER { NEVER } else { threshold };
+        policy.hot_opcode_threshold = or_never(tuning.standard.hot_opcode_threshold);
+        policy.hot_window_threshold = or_never(tuning.standard.hot_window_threshold);
         policy.hit_capacity_multiplier = multiplier;
         tuning.is_warm &= before == *policy;
         self.limit = batch as usize;
     }
 
+    /// Lets a session be as it was before it was tuned: it is not the same any more.
+    pub(super) fn forget_tuning(&mut self) {
+        if let Some(tuning) = self.tuning.take() {
+            self.config.policy = tuning.standard;
+            self.limit = self.config.slice;
+        }
+    }
+
     /// Takes what a slice took, unless it was the first with its settings.
     pub(super) fn tune_slice(&mut self, items: usize, time: Duration) {
         let Some(tuning) = self.tuning.as_mut().filter(|tuning| !tuning.tuner.is_settled()) else { return };
+        tuning.is_used = true;
         if tuning.is_warm {
             tuning.items += items;
             tuning.time += time;
@@ -172,7 +198,14 @@ impl Session {
 
     /// Decides what the next drain is to try, if this one has shown anything.
     pub(super) fn end_tuning(&mut self) {
-        let Some(tuning) = self.tuning.as_mut().filter(|tuning| tuning.items > 0) else { return };
+        let Some(tuning) = &mut self.tuning else { return };
+        let is_used = std::mem::take(&mut tuning.is_used);
+        if tuning.items == 0 {
+            if is_used {
+                tuning.tuner.not_measured();
+            }
+            return;
+        }
         let cost = tuning.time.as_nanos() as f64 / tuning.items as f64;
         (tuning.items, tuning.time) = (0, Duration::ZERO);
         tuning.tuner.measured(cost);
@@ -209,7 +242,7 @@ impl Session {
             Some(known) => Tuner::settled(known),
             None => Tuner::new(start, widest, batch, reports),
         };
-        Tuning { tuner, standard: policy, name, items: 0, time: Duration::ZERO, is_warm: false }
+        Tuning { tuner, standard: policy, name, items: 0, time: Duration::ZERO, is_used: false, is_warm: false }
     }
 }
 
@@ -313,6 +346,21 @@ mod tests {
                     assert_eq!(tuner.settings(), found, "it stays");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn short_drains_do_not_make_it_longer() {
+        let start = Settings { width: 64, jit: 4096, multiplier: 2, batch: 1 << 16 };
+        for measured_every in 1..30 {
+            let mut tuner = Tuner::new(start, 256, 1 << 16, true);
+            for drain in 1..=20 {
+                match drain % measured_every {
+                    0 => tuner.measured(100.0 - f64::from(drain)),
+                    _ => tuner.not_measured(),
+                }
+            }
+            assert!(tuner.is_settled(), "{tuner:?}");
         }
     }
 

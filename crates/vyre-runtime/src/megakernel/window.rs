@@ -22,6 +22,9 @@ const MOST_ITEMS: usize = 8;
 /// The most windows that are fused.
 const MOST_WINDOWS: usize = 64;
 
+/// A window that did not come in so many slices makes room for others.
+const IDLE: u64 = 256;
+
 /// The most shapes that are counted at once.
 const MOST_COUNTED: usize = 256;
 
@@ -46,6 +49,8 @@ pub(super) struct Window {
     members: usize,
     /// Whether its kernel is there.
     pub(super) ready: bool,
+    /// The slice that it was last in.
+    came: u64,
 }
 
 /// Finds windows, and keeps count of them.
@@ -55,6 +60,9 @@ pub(super) struct Windows {
     /// What was fused; `None` cannot be.
     known: FxHashMap<Shape, Option<u32>>,
     pub(super) fused: Vec<Window>,
+    /// The numbers of windows that are not what they were: kernels of the old ones must be forgotten.
+    pub(super) replaced: Vec<u32>,
+    slices: u64,
     /// How many chains of the last items came often.
     pub(super) hot: u32,
     /// For each item the next one of its chain, or itself.
@@ -73,6 +81,7 @@ impl Windows {
         self.next.extend(0..items.len() as u32);
         self.units.clear();
         self.hot = 0;
+        self.slices += 1;
         if dependencies.is_empty() {
             self.units.extend((0..items.len() as u32).map(|head| Unit { head, window: None }));
             return;
@@ -170,20 +179,36 @@ impl Windows {
     /// The window that a chain begins with, if the chain has come often enough and can be fused.
     fn window(&mut self, items: &[Resolved], ops: &[Op], chain: &[usize], threshold: u32) -> Option<u32> {
         let shape = shape(items, ops, chain);
-        if let Some(known) = self.known.get(&shape) {
-            return *known;
+        if let Some(&known) = self.known.get(&shape) {
+            if let Some(window) = known {
+                self.fused[window as usize].came = self.slices;
+            }
+            return known;
         }
         if self.known.len() >= 16 * MOST_WINDOWS {
             self.known.retain(|_, window| window.is_some());
         }
-        if !self.is_hot(shape.clone(), threshold) || self.fused.len() >= MOST_WINDOWS {
+        if !self.is_hot(shape.clone(), threshold) {
             return None;
         }
+        let is_idle = |window: &Window| window.came + IDLE <= self.slices;
+        let place = match self.fused.len() {
+            MOST_WINDOWS.. => self.fused.iter().position(is_idle)?,
+            next => next,
+        };
         let fused = fuse(items, ops, chain).map(|(body, members)| {
             let head = &items[chain[0]];
             let many = head.length(head.op(ops).body.extent.handle) > FEW;
-            self.fused.push(Window { body, many, members, ready: false });
-            self.fused.len() as u32 - 1
+            let window = Window { body, many, members, ready: false, came: self.slices };
+            let number = place as u32;
+            if place < self.fused.len() {
+                self.fused[place] = window;
+                self.known.retain(|_, known| *known != Some(number));
+                self.replaced.push(number);
+            } else {
+                self.fused.push(window);
+            }
+            number
         });
         self.known.insert(shape, fused);
         fused

@@ -1,0 +1,106 @@
+//! A mix of work items for megakernels: what `vyre megakernel` shows, and what its settings are measured with.
+
+use vyre_driver::Error;
+use vyre_foundation::ir::Program;
+use vyre_foundation::{Validated, text, validate};
+use vyre_runtime::megakernel::{Handle, Segment, Tenant, WorkItem};
+
+/// The operations: elementwise ones, one with barriers, one with three handles, one that counts atomically, and one that reports hits.
+pub const OPS: &str = include_str!("../../../examples/megakernel/ops.vyre");
+
+/// Lengths in words, from 64 bytes to 64 KiB, and how many handles there are of each.
+const LENGTHS: [(u32, u32); 5] = [(16, 1200), (64, 500), (256, 200), (1024, 80), (16_384, 20)];
+
+/// Handles of atomic words, and how many words each has.
+const COUNTERS: usize = 16;
+const BINS: u32 = 64;
+
+/// Words of the arena that a mix takes.
+pub const PLAIN_WORDS: u32 = {
+    let (mut words, mut kind) = (0, 0);
+    while kind < LENGTHS.len() {
+        words += LENGTHS[kind].0 * LENGTHS[kind].1;
+        kind += 1;
+    }
+    words
+};
+
+/// Atomic words of the arena that a mix takes.
+pub const ATOMIC_WORDS: u32 = BINS * COUNTERS as u32;
+
+/// The operations but the one that goes round as often as its input says, which would do little else.
+pub fn programs() -> Vec<Validated<Program>> {
+    let module = text::parse(OPS).expect("the operations are tested");
+    let mut programs = validate::module(module).expect("the operations are valid");
+    programs.retain(|program| program.name != "spin");
+    programs
+}
+
+/// The memory of a tenant that items are about.
+pub struct Mix {
+    plain: Vec<(Handle, u32)>,
+    counters: Vec<Handle>,
+}
+
+impl Mix {
+    /// Takes [`PLAIN_WORDS`] and [`ATOMIC_WORDS`] of the arena, and fills them.
+    ///
+    /// # Errors
+    /// There are not as many left, or the device was lost.
+    pub fn new(mut tenant: Tenant<'_>) -> Result<Mix, Error> {
+        let mut plain = Vec::new();
+        for (length, count) in LENGTHS {
+            for _ in 0..count {
+                let handle = tenant.allocate(Segment::Plain, length)?;
+                let words: Vec<u8> = (0..length).flat_map(|i| (i % 1000).to_le_bytes()).collect();
+                tenant.write(handle, &words)?;
+                plain.push((handle, length));
+            }
+        }
+        let counters = (0..COUNTERS).map(|_| tenant.allocate(Segment::Atomic, BINS)).collect::<Result<_, _>>()?;
+        Ok(Mix { plain, counters })
+    }
+
+    /// Items in no order, and chains of them, each on what the one before it wrote. The same seed gives the same ones.
+    pub fn items(&self, programs: &[Validated<Program>], count: usize, seed: u64) -> Vec<WorkItem> {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut random = move |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 33) as usize % below.max(1)
+        };
+        let number =
+            |name: &str| programs.iter().position(|program| program.name == name).map_or(0, |at| at as u32 + 1);
+        let mut items = Vec::with_capacity(count);
+        while items.len() < count {
+            let (input, length) = self.plain[random(self.plain.len())];
+            let (other, other_length) = self.plain[random(self.plain.len())];
+            let output = if other_length == length && other != input { other } else { self.neighbour(input, length) };
+            let op = random(programs.len()) as u32 + 1;
+            let mut item = WorkItem { op_handle: op, input_handle: input.0, output_handle: output.0, param: 3 };
+            if op == number("sum") {
+                item.param = self.neighbour(output, length).0;
+            } else if op == number("histogram") {
+                item.output_handle = self.counters[random(COUNTERS)].0;
+            } else if op == number("find") {
+                item.param = 998;
+            } else if op == number("scale") {
+                // A chain: there and back, twice.
+                let back = WorkItem { input_handle: output.0, output_handle: input.0, param: 5, ..item };
+                items.extend([item, back, item]);
+                continue;
+            }
+            items.push(item);
+        }
+        items.truncate(count);
+        items
+    }
+
+    /// Another handle of the same length: they are next to each other.
+    fn neighbour(&self, handle: Handle, length: u32) -> Handle {
+        let at = self.plain.iter().position(|(other, _)| *other == handle).unwrap_or(0);
+        let next = [at + 1, at.wrapping_sub(1)].into_iter().filter_map(|at| self.plain.get(at));
+        next.filter(|(_, other)| *other == length).map(|(other, _)| *other).next().unwrap_or(handle)
+    }
+}
