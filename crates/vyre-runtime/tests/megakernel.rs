@@ -303,6 +303,41 @@ fn chains_that_come_often_are_fused() {
 }
 
 #[test]
+fn chains_that_come_no_more_make_room_for_others() {
+    const SHAPES: u32 = 150;
+    let device = Device::open(&Cpu::default()).unwrap();
+    let policy = Policy { hot_window_threshold: 1, ..compiling() };
+    let config = Config { plain_words: 1 << 16, order: Order::Barriers, policy, ..Config::of(&device) };
+    let (mut session, _) = session(&device, config);
+    // Each length makes another shape: a → b → c.
+    let mut chain = |length| {
+        let [a, b, c] = [0; 3].map(|_| session.allocate(Segment::Plain, length).unwrap());
+        session.write(a, &1u32.to_le_bytes().repeat(length as usize)).unwrap();
+        let link = |from: Handle, to: Handle| WorkItem {
+            op_handle: ACCUMULATE,
+            input_handle: from.0,
+            output_handle: to.0,
+            param: 0,
+        };
+        let items = [link(a, b), link(b, c)];
+        let (mut rounds, mut fused, mut sum) = (0, 0, 0);
+        while fused == 0 {
+            assert_eq!(session.submit(&items), Pushed::All);
+            fused = session.drain().unwrap().fused;
+            session.finish_compiling();
+            rounds += 1;
+            sum += rounds;
+            assert!(rounds < 1000, "length {length}");
+        }
+        assert_eq!(session.read(c).unwrap(), vec![sum; length as usize]);
+        rounds
+    };
+    let rounds: Vec<u32> = (9..9 + SHAPES).map(&mut chain).collect();
+    assert!(rounds[..64].iter().all(|rounds| *rounds <= 3), "{rounds:?}");
+    assert!(rounds[64..].iter().any(|rounds| *rounds > 3), "some wait for others to be forgotten: {rounds:?}");
+}
+
+#[test]
 fn items_wait_for_those_they_depend_on() {
     // All operations have workgroups of this size, and none reports hits.
     let sizing = Sizing::Preferred(NonZeroU32::new(32).unwrap());
