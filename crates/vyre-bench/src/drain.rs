@@ -22,6 +22,7 @@ use crate::line::{Line, Report};
 const SCALE: u32 = 1;
 const ROTATE: u32 = 3;
 const ACCUMULATE: u32 = 4;
+const SCAN: u32 = 5;
 
 /// A session with all operations of the file.
 fn session(device: &Device, config: Config) -> Result<Session, Error> {
