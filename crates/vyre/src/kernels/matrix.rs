@@ -128,8 +128,8 @@ pub fn matmul<T: Number + 'static>(
         }
     });
     let launch = launch.__scalar("m", m).__scalar("n", n).__scalar("k", k);
-    let [columns, rows] = [n.div_ceil(TILE[0] as usize), m.div_ceil(TILE[1] as usize)];
-    let grid = [columns * GROUP[0] as usize, rows * GROUP[1] as usize];
+    // The launch rounds up to whole workgroups.
+    let grid = [n.div_ceil(OWN[0] as usize), m.div_ceil(OWN[1] as usize)];
     launch.__buffer("a", a).__buffer("b", b).__buffer("c", c).run(device, grid)?;
     Ok(())
 }
@@ -175,7 +175,8 @@ pub fn spmv<T: Number + 'static>(
         let (values, x, y) = (k.read::<T>("values"), k.read::<T>("x"), k.write::<T>("y"));
         let row = k.global_index();
         k.if_(row.lt(y.len()), || {
-            let (sum, end) = (k.unset::<T>(), starts.load(row + 1));
+            // A loop that ends beyond the last element would take up to 2³² trips, or wrap around and not end at all.
+            let (sum, end) = (k.unset::<T>(), starts.load(row + 1).min(values.len()));
             if size_of::<T>() == 4 {
                 // One access for four neighbours of each row is better than four.
                 k.for_range_step(starts.load(row), end, 4, |i| {
