@@ -106,15 +106,30 @@ fn built<'a, B: Fn(&Kernel) + 'static>(name: &'static str, workgroup: [u32; 3], 
 
 /// The number of elements, if indices and sums of them fit into 32 bits.
 fn length<T: Element>(name: &'static str, buffer: &Buffer<T>) -> Result<usize, Error> {
-    let length = buffer.len();
-    if length > 1 << 31 {
-        return Err(Error::TooLarge { name, value: length as i128 });
-    }
-    Ok(length)
+    limited(name, buffer.len(), 1)
+}
+
+/// A number of elements that take so many words, if indices of words and sums of them fit into 32 bits.
+fn limited(name: &'static str, length: usize, words: usize) -> Result<usize, Error> {
+    if length <= (1 << 31) / words { Ok(length) } else { Err(Error::TooLarge { name, value: length as i128 }) }
 }
 
 /// Whether a buffer has as many elements as it should.
 fn expect<T: Element>(name: &'static str, buffer: &Buffer<T>, expected: usize) -> Result<(), Error> {
     let found = buffer.len();
     if found == expected { Ok(()) } else { Err(Error::Length { name, expected, found }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_limited() {
+        for (words, most) in [(1, 1usize << 31), (2, 1 << 30)] {
+            assert_eq!(limited("keys", most, words), Ok(most));
+            let error = Error::TooLarge { name: "keys", value: most as i128 + 1 };
+            assert_eq!(limited("keys", most + 1, words), Err(error));
+        }
+    }
 }

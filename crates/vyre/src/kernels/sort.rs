@@ -7,7 +7,7 @@
 
 use super::elementwise::{gathered, mapped};
 use super::scan::Scan;
-use super::{built, expect, length};
+use super::{built, expect, limited};
 use crate::build::{Kernel, Object, Read, Single, Val};
 use crate::device::Batch;
 use crate::ir::{self, Axis};
@@ -86,7 +86,7 @@ where
     K: Key,
     V: Element + Single + 'static,
 {
-    let n = length("keys", keys)?;
+    let n = count_of(keys)?;
     expect("values", values, n)?;
     let mut batch = Batch::new(device);
     if size_of::<V>() == 4 {
@@ -133,7 +133,7 @@ pub fn top_k<K: Key>(
     if k > keys.len() {
         return Err(Error::Length { name: "values", expected: keys.len(), found: k });
     }
-    let mut order = device.zeros(keys.len())?;
+    let mut order = device.zeros(count_of(keys)?)?;
     let mut batch = Batch::new(device);
     ordered(&mut batch, keys, &mut order, u32::MAX)?;
     batch.push(mapped(&*order.slice(0..k)?, indices, |at| at), k)?;
@@ -143,7 +143,7 @@ pub fn top_k<K: Key>(
 
 /// The order of keys with these bits changed.
 fn ordered<K: Key>(batch: &mut Batch<'_>, keys: &Buffer<K>, order: &mut Buffer<u32>, change: u32) -> Result<(), Error> {
-    let n = length("keys", keys)?;
+    let n = count_of(keys)?;
     let copied = batch.device().zeros(n)?;
     // As words, so that it does not matter whether the device computes with such numbers.
     batch.push(mapped(&words(keys)?, &words::<K>(&copied)?, |word| word), n * (size_of::<K>() / 4))?;
@@ -151,12 +151,15 @@ fn ordered<K: Key>(batch: &mut Batch<'_>, keys: &Buffer<K>, order: &mut Buffer<u
     sorted::<K>(batch, &copied, Some(order), change)
 }
 
-/// A buffer as words.
+/// The number of keys, if indices of their words fit into 32 bits.
+fn count_of<K: Key>(keys: &Buffer<K>) -> Result<usize, Error> {
+    limited("keys", keys.len(), size_of::<K>() / 4)
+}
+
+/// A buffer as words, as many as [`count_of`] lets through.
 fn words<T: Element>(buffer: &Buffer<T>) -> Result<Buffer<u32>, Error> {
     let count = buffer.len() * (size_of::<T>() / 4);
-    let count = u32::try_from(count).ok().filter(|&count| count <= 1 << 31);
-    let count = count.ok_or(Error::TooLarge { name: "keys", value: buffer.len() as i128 })?;
-    Ok(Buffer::new(buffer.on_device()?.view(ir::Element::U32, count)?))
+    Ok(Buffer::new(buffer.on_device()?.view(ir::Element::U32, count as u32)?))
 }
 
 #[kernel(workgroup = 256)]
@@ -192,7 +195,7 @@ fn sorted<K: Key>(
     values: Option<&Buffer<u32>>,
     change: u32,
 ) -> Result<(), Error> {
-    length("keys", keys)?;
+    count_of(keys)?;
     match size_of::<K>() {
         4 => in_words::<K, 1>(batch, words(keys)?, values, change),
         _ => in_words::<K, 2>(batch, words(keys)?, values, change),
