@@ -22,11 +22,13 @@
 //! | [`map`] [`zip`] [`fill`] [`copy`] [`gather`] [`scatter`] | element by element | n | none |
 //! | [`reduce`] [`sum`] [`min`] [`max`] | one value of all | n | n ÷ 65 536 |
 //! | [`inclusive_scan`] [`exclusive_scan`] | one value of all up to each | n | n ÷ 65 536 |
-//! | [`compact`] | those that meet a condition | n | n ÷ 32 768 |
+//! | [`compact`] | those that meet a condition | n | n ÷ 32 768 words |
 //! | [`histogram`] | how often each value occurs | n | none |
-//! | [`sort`] [`sort_by_key`] [`argsort`] [`top_k`] | by 8 bits at a time | n × bytes of a key | n, 2 n, 3 n, 4 n |
-//! | [`transpose`] [`matmul`] [`spmv`] | matrices | m n, m n k, nonzeros | none |
+//! | [`sort`] [`sort_by_key`] [`argsort`] [`top_k`] | by 8 bits at a time | n × bytes of a key | n, 2 n (4 n if values have not 32 bits), 3 n, 4 n |
+//! | [`transpose`] [`matmul`] [`spmv`] | matrices | m n, m n k, elements that are stored | none |
 //! | [`random`] [`uniform`] [`normal`] | numbers by their position | n | none |
+//!
+//! n is the number of elements, and memory is counted in elements, too. Sorts need n ÷ 32 words besides.
 //!
 //! # Operations
 //!
@@ -74,8 +76,8 @@
 //!
 //! # Errors
 //!
-//! Besides what any launch can fail with, buffers whose lengths do not fit each other are an [`Error::Length`], and those of more than 2³¹ elements
-//! an [`Error::TooLarge`].
+//! Besides what any launch can fail with, buffers whose lengths do not fit each other are an [`Error::Length`], and those of more than 2³¹ elements,
+//! or 2³⁰ keys of 64 bits, an [`Error::TooLarge`]. Both name the argument.
 
 mod elementwise;
 mod histogram;

@@ -51,10 +51,12 @@ const BLOCK: u32 = 16384;
 const RUN: u32 = 1024;
 const DIGITS: u32 = 256;
 
-/// Sorts, from the least to the greatest.
+/// Sorts, from the least to the greatest. There are at most 2³¹ keys, and of those with 64 bits 2³⁰.
 ///
-/// Work n for each byte of a key, in four launches for each of them; memory for n keys and n ÷ 32 words. The result has the same bits
-/// everywhere.
+/// - Work: n for each byte of a key, in three launches where [scans](super::inclusive_scan) are one, and elsewhere in four for up to 2²⁴
+///   keys; signed keys and floats take two launches more in all.
+/// - Memory: n keys and n ÷ 32 words.
+/// - Exactness: the same bits everywhere, also those of a NaN.
 ///
 /// ```
 /// # use vyre::{Device, kernels};
@@ -77,7 +79,9 @@ pub fn sort<K: Key>(device: &Device, keys: &mut Buffer<K>) -> Result<(), Error> 
 
 /// Sorts keys, and values along with them. Of equal keys, the value that came first stays first.
 ///
-/// As [`sort`], with memory for 2 n of them; values that have not 32 bits are moved once more at the end.
+/// - Work: as [`sort`]; values that have not 32 bits are copied first and moved at the end, in three launches more.
+/// - Memory: n keys and n values; for values that have not 32 bits, n words twice more; and n ÷ 32 words.
+/// - Exactness: the same bits everywhere, also those of a NaN.
 ///
 /// # Errors
 /// The lengths differ, or a launch fails.
@@ -104,7 +108,9 @@ where
 /// Which key is the first, the second, and so on, from the least to the greatest: `order[0]` is where the least is. Of equal keys, the
 /// first comes first.
 ///
-/// As [`sort`], with memory for 3 n of them.
+/// - Work: as [`sort`], in two launches more.
+/// - Memory: n keys twice, n words and n ÷ 32 words.
+/// - Exactness: the same everywhere.
 ///
 /// # Errors
 /// The lengths differ, or a launch fails.
@@ -118,7 +124,9 @@ pub fn argsort<K: Key>(device: &Device, keys: &Buffer<K>, order: &mut Buffer<u32
 /// The greatest keys, as many as `values` has room for, from the greatest downwards, and where they are. Of equal keys, the first comes
 /// first.
 ///
-/// As [`argsort`] of all keys, with memory for n further words.
+/// - Work: as [`argsort`] of all keys, in two launches more; unsigned keys are changed like others.
+/// - Memory: n keys twice, n words twice and n ÷ 32 words.
+/// - Exactness: the same bits everywhere, also those of a NaN.
 ///
 /// # Errors
 /// `values` is longer than `keys`, `indices` has another length, or a launch fails.
