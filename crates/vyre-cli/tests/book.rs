@@ -12,6 +12,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+const OP_TABLE: &str = "crates/vyre-foundation/src/ir/ops.rs";
+
 /// A part of a chapter between fences.
 struct Block {
     /// The chapter and the line.
@@ -47,6 +53,11 @@ fn bare(program: &str) -> String {
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
+/// Lines without their indentation.
+fn flush(text: &str) -> String {
+    text.lines().map(|line| format!("{}\n", line.trim_start())).collect()
+}
+
 #[test]
 fn blocks_are_tested() {
     for Block { place, language, text } in blocks() {
@@ -54,10 +65,22 @@ fn blocks_are_tested() {
         match language.as_str() {
             // A diagram; and what is tested elsewhere.
             "text" | "rust" | "console" => {}
-            // A file that is compiled as what it is.
-            "rs" => assert!(included.is_some_and(|file| root().join(file).is_file()), "{place}: no file"),
+            // A file that is compiled as what it is, or rows of the op table.
+            "rs" => match included {
+                Some(file) => assert!(root().join(file).is_file(), "{place}: no file `{file}`"),
+                None => assert!(flush(&read(OP_TABLE)).contains(&flush(&text)), "{place}: not in the op table"),
+            },
+            // Crates of the repository, and those that it uses, in the same version.
+            "toml" => {
+                for line in text.lines() {
+                    let path = line.split("path = \"../vyre/").nth(1).and_then(|rest| rest.split('"').next());
+                    assert!(path.is_none_or(|path| root().join(path).join("Cargo.toml").is_file()), "{place}: {line}");
+                    let used = line.split(", features").next().unwrap_or(line).replace("{ version = ", "");
+                    assert!(!line.contains("version") || read("Cargo.toml").contains(&used), "{place}: {line}");
+                }
+            }
             "vyre" => {
-                let text = included.map_or(text.clone(), |file| fs::read_to_string(root().join(file)).expect(&place));
+                let text = included.map_or(text.clone(), read);
                 let module = text::parse(&text).unwrap_or_else(|error| panic!("{place}: {error}"));
                 assert_eq!(bare(&text), bare(&text::print(&module)), "{place}: is printed otherwise");
                 validate::module(module).unwrap_or_else(|error| panic!("{place}: {error}"));
@@ -66,7 +89,7 @@ fn blocks_are_tested() {
             "sh" => {
                 for command in text.lines() {
                     let words: Vec<&str> = command.split(' ').collect();
-                    assert_eq!(words[0], "cargo", "{place}: {command}");
+                    assert!(["cargo", "git", "cd"].contains(&words[0]), "{place}: {command}");
                     for pair in words.windows(2) {
                         let example = root().join(format!("crates/vyre/examples/{}.rs", pair[1]));
                         assert!(pair[0] != "--example" || example.is_file(), "{place}: no example `{}`", pair[1]);
@@ -98,7 +121,7 @@ const INTRODUCTION: &str = "\
 # Operations
 
 This chapter is made from the op table, `crates/vyre-foundation/src/ir/ops.rs`, by which programs are parsed, printed, validated and
-evaluated. `vyre check --explain ops` prints the same.
+evaluated. `vyre check --explain ops` lists them, too.
 
 *Floats* says how far results may be off on devices without exact floats, in units in the last place. Where nothing stands there, the
 bits are the same everywhere. On the oracle, on the device `cpu` and on GPUs whose floats are found to be exact, they are the same in all

@@ -50,6 +50,15 @@ fn to_bytes(x: &[f32], y: &mut [u8]) {
     }
 }
 
+/// What plain Rust makes of a pixel with a whole neighbourhood.
+fn expected(dots: impl Fn(usize) -> u8, row: usize, column: usize) -> f32 {
+    let weight = |k: usize| (k.min(2 * RADIUS - k) + 1) as f32 / ((RADIUS + 1) * (RADIUS + 1)) as f32;
+    let linear = |r, c| (f32::from(dots((row + r - RADIUS) * WIDTH + column + c - RADIUS)) / 255.0).powf(2.2);
+    let of_row = |r| (0..2 * RADIUS + 1).map(|c| weight(c) * linear(r, c)).sum::<f32>();
+    let sum: f32 = (0..2 * RADIUS + 1).map(|r| weight(r) * of_row(r)).sum();
+    (1.25 * sum).min(1.0).powf(1.0 / 2.2) * 255.0
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let n = WIDTH * HEIGHT;
     let dots = |i: usize| if (i % WIDTH / 64 + i / WIDTH / 64).is_multiple_of(2) { 255 } else { (i % 97) as u8 };
@@ -68,12 +77,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         to_bytes(&bright, &mut blurred).record(p, n)
     })?;
     pipeline.run()?;
+    let pixels = blurred.download()?;
+    for (row, column) in [(60, 70), (300, 500), (HEIGHT - RADIUS - 1, RADIUS)] {
+        let (found, expected) = (pixels[row * WIDTH + column], expected(dots, row, column));
+        assert!((f32::from(found) - expected).abs() < 1.0, "a pixel is {found} instead of {expected}");
+    }
 
     let plan = pipeline.plan()?;
     println!("{} kernels in {} launches; {} bytes saved", plan.order.len(), plan.launches.len(), plan.avoided_bytes());
     let mut encoder = png::Encoder::new(BufWriter::new(File::create("blur.png")?), WIDTH as u32, HEIGHT as u32);
     encoder.set_color(png::ColorType::Grayscale);
-    encoder.write_header()?.write_image_data(&blurred.download()?)?;
+    encoder.write_header()?.write_image_data(&pixels)?;
     println!("wrote blur.png");
     Ok(())
 }

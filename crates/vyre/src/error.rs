@@ -58,7 +58,7 @@ pub enum Error {
     /// A transient buffer where it has no memory: outside of the launches of its pipeline.
     #[error("a transient buffer has no memory outside of the launches of its pipeline")]
     Transient,
-    /// An index or a size of 2³² or more.
+    /// An index or a size for which 32 bits are not enough.
     #[error("`{name}` is {value}, but indices of devices have 32 bits")]
     TooLarge {
         /// The argument.

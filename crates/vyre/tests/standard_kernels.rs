@@ -2,22 +2,35 @@
 
 mod devices;
 
+use std::cmp::Ordering;
+use std::fmt::Debug;
+
 use devices::on_devices;
 use vyre::{Buffer, Device, Error, kernels};
 use vyre_cpu::{Cpu, Execution};
+use vyre_driver::DeviceKind;
 
 /// Runs a check on every device, with every size. Only the CPU device gets many elements: the others take too long for them.
 fn on_sizes(check: impl Fn(&Device, usize)) {
     on_devices(|device| {
-        let large = match device.driver().capabilities().kind {
-            vyre_driver::DeviceKind::Cpu => (1 << 20) + 77,
-            vyre_driver::DeviceKind::Oracle => 1500,
+        let large = match kind(device) {
+            DeviceKind::Cpu => (1 << 20) + 77,
+            DeviceKind::Oracle => 1500,
             _ => 70_001,
         };
         for n in [0, 1, 1001, large] {
             check(device, n);
         }
     });
+}
+
+fn kind(device: &Device) -> DeviceKind {
+    device.driver().capabilities().kind
+}
+
+/// Whether a device computes with such numbers.
+fn has<T: vyre::Number>(device: &Device) -> bool {
+    device.driver().capabilities().types.contains(T::TYPE)
 }
 
 /// Numbers that look random.
@@ -38,7 +51,7 @@ fn floats(n: usize) -> Vec<f32> {
 }
 
 #[track_caller]
-fn same<T: vyre::Element + PartialEq + std::fmt::Debug>(found: &Buffer<T>, expected: &[T]) {
+fn same<T: vyre::Element + PartialEq + Debug>(found: &Buffer<T>, expected: &[T]) {
     let found = found.download().unwrap();
     assert_eq!(found.len(), expected.len());
     let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
@@ -131,13 +144,29 @@ fn scans() {
         let expected = [0].into_iter().chain(scanned(&b, u32::max)).take(n).collect::<Vec<_>>();
         same(&y, &expected);
 
-        let wide: Vec<i64> = b.iter().map(|word| i64::from(*word as i32) << 20).collect();
-        let mut y = device.zeros::<i64>(n).unwrap();
-        match kernels::inclusive_scan(device, &device.upload(&wide).unwrap(), &mut y, 0, |a, b| a + b) {
-            Err(Error::Driver(vyre_driver::Error::Unsupported { .. })) => return,
-            result => result.unwrap(),
+        if has::<i64>(device) {
+            let wide: Vec<i64> = b.iter().map(|word| i64::from(*word as i32) << 20).collect();
+            let mut y = device.zeros::<i64>(n).unwrap();
+            kernels::inclusive_scan(device, &device.upload(&wide).unwrap(), &mut y, 0, |a, b| a + b).unwrap();
+            same(&y, &scanned(&wide, |a, b| a + b));
         }
-        same(&y, &scanned(&wide, |a, b| a + b));
+    });
+}
+
+/// More chunks than are scanned at a time, or where that takes too long more than one, and more than one block of keys.
+#[test]
+fn several_parts() {
+    on_devices(|device| {
+        let (n, count) = if kind(device) == DeviceKind::Oracle { (65_537, 16_385) } else { (300_001, 40_001) };
+        let (a, mut keys) = (words(n), words(count));
+        let mut y = device.zeros(n).unwrap();
+        kernels::inclusive_scan(device, &device.upload(&a).unwrap(), &mut y, 0, |a, b| a + b).unwrap();
+        same(&y, &scanned(&a, u32::wrapping_add));
+
+        let mut sorted = device.upload(&keys).unwrap();
+        kernels::sort(device, &mut sorted).unwrap();
+        keys.sort_unstable();
+        same(&sorted, &keys);
     });
 }
 
@@ -244,13 +273,122 @@ fn wide_and_equal_keys() {
     });
 }
 
+/// Sorts keys as `compare` does, also from the greatest downwards.
+fn check_keys<K: kernels::Key>(device: &Device, mut keys: Vec<K>, compare: fn(&K, &K) -> Ordering) {
+    let all = device.upload(&keys).unwrap();
+    let (mut values, mut indices) = (device.zeros(9).unwrap(), device.zeros(9).unwrap());
+    let mut sorted = device.upload(&keys).unwrap();
+    kernels::sort(device, &mut sorted).unwrap();
+    keys.sort_by(compare);
+    let bytes = |keys: &[K]| bytemuck::cast_slice::<K, u8>(keys).to_vec();
+    assert!(bytes(&sorted.download().unwrap()) == bytes(&keys), "{} are sorted otherwise", K::TYPE);
+    if has::<K>(device) {
+        kernels::top_k(device, &all, &mut values, &mut indices).unwrap();
+        let greatest: Vec<K> = keys.into_iter().rev().take(9).collect();
+        assert!(bytes(&values.download().unwrap()) == bytes(&greatest), "other {} are the greatest", K::TYPE);
+    }
+}
+
+/// Products, sums and extremes of numbers that are exact, so that they are those of plain Rust in any order.
+fn check_numbers<T: kernels::Key + From<u32> + Debug>(device: &Device) {
+    if !has::<T>(device) {
+        return;
+    }
+    let numbers = |n| words(n).into_iter().map(|word| T::from(word >> 2)).collect::<Vec<T>>();
+    let total = |terms: &mut dyn Iterator<Item = T>| terms.fold(T::from(0), |sum, term| sum + term);
+    let upload = |elements: &[T]| device.upload(elements).unwrap();
+    let [m, n, k] = [18, 5, 21];
+    let (a, b) = (numbers(m * k), (0..k * n).map(|i| T::from(i as u32)).collect::<Vec<T>>());
+    let (all, mut c) = (upload(&a), upload(&vec![T::from(7); m * n]));
+    kernels::matmul(device, [m, n, k], &all, &upload(&b), &mut c).unwrap();
+    let element = |at: usize| total(&mut (0..k).map(|p| a[at / n * k + p] * b[p * n + at % n]));
+    same(&c, &(0..m * n).map(element).collect::<Vec<_>>());
+
+    assert_eq!(kernels::sum(device, &all).unwrap(), total(&mut a.iter().copied()));
+    let compare = |a: &T, b: &T| a.partial_cmp(b).unwrap();
+    assert_eq!(kernels::min(device, &all).unwrap(), a.iter().copied().min_by(compare));
+    assert_eq!(kernels::max(device, &all).unwrap(), a.iter().copied().max_by(compare));
+
+    // A row of one element, then one of two, and so on.
+    let starts: Vec<u32> = (0..27).map(|row| row * (row + 1) / 2).collect();
+    let columns: Vec<u32> = (0..starts[26]).map(|i| i * 7 % 105).collect();
+    let mut y = device.zeros(26).unwrap();
+    let [starts_buffer, columns_buffer] = [&starts, &columns].map(|words| device.upload(words).unwrap());
+    let values = upload(&a[..columns.len()]);
+    kernels::spmv(device, &starts_buffer, &columns_buffer, &values, &upload(&b), &mut y).unwrap();
+    let products: Vec<T> = a.iter().zip(&columns).map(|(value, column)| *value * b[*column as usize]).collect();
+    let element = |row: &[u32]| total(&mut products[row[0] as usize..row[1] as usize].iter().copied());
+    same(&y, &starts.windows(2).map(element).collect::<Vec<_>>());
+}
+
+#[test]
+fn numbers_of_64_bits() {
+    on_devices(|device| {
+        check_numbers::<f64>(device);
+        check_numbers::<i64>(device);
+        check_numbers::<u64>(device);
+
+        // Keys that differ in both words, in one of them, and hardly.
+        let all = words(3000);
+        let parts = [u64::MAX, u64::MAX >> 32, u64::MAX << 32, 3 << 30].into_iter().cycle();
+        let keys = all.iter().zip(&all[1..]).zip(parts);
+        let keys = keys.map(|((low, high), part)| (u64::from(*high) << 32 | u64::from(*low)) & part);
+        let special = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -f64::NAN].map(f64::to_bits);
+        let keys: Vec<u64> = keys.chain(special).collect();
+        check_keys(device, keys.iter().map(|key| f64::from_bits(*key)).collect(), f64::total_cmp);
+        check_keys(device, keys.iter().map(|key| *key as i64).collect(), i64::cmp);
+        check_keys(device, keys, u64::cmp);
+    });
+}
+
+#[test]
+fn nans_and_zeros() {
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    let cases: [(&[f32], [f32; 2]); 6] = [
+        (&[nan, 1.0, -2.0, -nan], [-2.0, 1.0]),
+        (&[0.0, -0.0, 0.0], [-0.0, 0.0]),
+        (&[-0.0, nan], [-0.0, -0.0]),
+        (&[nan, inf], [inf, inf]),
+        (&[-inf, 3.0, nan], [-inf, 3.0]),
+        (&[nan, -nan, nan], [inf, -inf]),
+    ];
+    // Quiet and signalling ones, of both signs; and the least floats.
+    let patterns = [0x7fc0_0001, 0xffc1_2345, 0x7f80_0001, 0xffbf_ffff, 0x8000_0000, 1, 0x807f_ffff];
+    on_devices(|device| {
+        for (values, expected) in cases {
+            let x = device.upload(values).unwrap();
+            let found = [kernels::min(device, &x).unwrap(), kernels::max(device, &x).unwrap()].map(Option::unwrap);
+            assert_eq!(bits(&found), bits(&expected), "of {values:?}");
+            if has::<f64>(device) {
+                let x = device.upload(&values.iter().copied().map(f64::from).collect::<Vec<_>>()).unwrap();
+                let found = [kernels::min(device, &x).unwrap(), kernels::max(device, &x).unwrap()].map(Option::unwrap);
+                assert_eq!(found.map(f64::to_bits), expected.map(|v| f64::from(v).to_bits()), "of {values:?}");
+            }
+        }
+
+        let x = device.upload(&patterns.map(f32::from_bits)).unwrap();
+        let mut y = device.zeros::<f32>(patterns.len()).unwrap();
+        kernels::copy(device, &x, &mut y).unwrap();
+        assert_eq!(bits(&y.download().unwrap()), patterns);
+        kernels::transpose(device, [1, patterns.len()], &x, &mut y).unwrap();
+        assert_eq!(bits(&y.download().unwrap()), patterns);
+        let order = device.upload(&[6, 5, 4, 3, 2, 1, 0]).unwrap();
+        let backwards: Vec<u32> = patterns.into_iter().rev().collect();
+        kernels::gather(device, &x, &order, &mut y).unwrap();
+        assert_eq!(bits(&y.download().unwrap()), backwards);
+        kernels::scatter(device, &x, &order, &mut y).unwrap();
+        assert_eq!(bits(&y.download().unwrap()), backwards);
+        kernels::fill(device, &mut y, f32::from_bits(patterns[1])).unwrap();
+        assert_eq!(bits(&y.download().unwrap()), [patterns[1]; 7]);
+    });
+}
+
 #[test]
 fn matrices() {
     on_devices(|device| {
-        let large = matches!(device.driver().capabilities().kind, vyre_driver::DeviceKind::Cpu);
-        for [m, n, k] in
-            [[0, 3, 2], [1, 1, 1], [2, 3, 0], [33, 17, 35], if large { [130, 150, 190] } else { [5, 40, 9] }]
-        {
+        let large = if kind(device) == DeviceKind::Cpu { [130, 150, 190] } else { [5, 40, 9] };
+        // Of tall matrices, and of those with one row or one column, too.
+        for [m, n, k] in [[0, 3, 2], [1, 1, 1], [2, 3, 0], [33, 17, 35], [1001, 1, 3], [77, 2, 1], [1, 5, 100], large] {
             let (a, b) = (floats(m * k), words(k * n).into_iter().map(|word| word as f32).collect::<Vec<_>>());
             let (a_buffer, b_buffer) = (device.upload(&a).unwrap(), device.upload(&b).unwrap());
             let mut c = device.upload(&vec![7.0f32; m * n]).unwrap();
@@ -296,6 +434,34 @@ fn sparse_matrices() {
     });
 }
 
+/// A matrix with starts that are no starts, and a column that `x` does not have.
+fn check_wrong_starts<T: vyre::Number + From<u16> + Debug>(device: &Device) {
+    let numbers = |numbers: &[u16]| device.upload(&numbers.iter().map(|v| T::from(*v)).collect::<Vec<T>>()).unwrap();
+    let starts = [0, u32::MAX, 2, 1, u32::MAX - 1, u32::MAX, 4, 2, 3];
+    let starts = device.upload(&starts).unwrap();
+    let columns = device.upload(&[0, 1, 7]).unwrap();
+    let mut y = numbers(&[9; 8]);
+    kernels::spmv(device, &starts, &columns, &numbers(&[2, 3, 5]), &numbers(&[10, 100]), &mut y).unwrap();
+    same(&y, &[320, 0, 0, 300, 0, 0, 0, 0].map(T::from));
+}
+
+#[test]
+fn sparse_matrices_that_are_wrong() {
+    on_devices(|device| {
+        check_wrong_starts::<f32>(device);
+        check_wrong_starts::<u32>(device);
+        if has::<f64>(device) {
+            check_wrong_starts::<f64>(device);
+        }
+        // Where there is no `x`, it is 0.
+        let (starts, columns) = (device.upload(&[0, 1]).unwrap(), device.upload(&[5]).unwrap());
+        let (infinity, x) = (device.upload(&[f32::INFINITY]).unwrap(), device.upload(&[1.0]).unwrap());
+        let mut y = device.zeros(1).unwrap();
+        kernels::spmv(device, &starts, &columns, &infinity, &x, &mut y).unwrap();
+        assert!(y.download().unwrap()[0].is_nan());
+    });
+}
+
 /// One block of Philox4x32-10.
 fn philox(mut block: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
@@ -335,49 +501,100 @@ fn random_numbers() {
     });
 }
 
-/// Roundings depend on the length alone: on all threads and devices they are the same.
+/// The sum, added up in the order that `reduce` promises.
+fn sum_in_order(x: &[f32]) -> f32 {
+    let total = |chunk: &[f32]| {
+        let mut lanes = [0f32; 64];
+        chunk.iter().enumerate().for_each(|(i, v)| lanes[i % 64] += v);
+        for width in [32, 16, 8, 4, 2, 1] {
+            (0..width).for_each(|lane| lanes[lane] += lanes[lane + width]);
+        }
+        lanes[0]
+    };
+    let totals: Vec<f32> = x.chunks(1 << 16).map(total).collect();
+    if totals.len() > 1 { sum_in_order(&totals) } else { totals[0] }
+}
+
+/// Roundings depend on the length alone: in all runs, on all threads and devices they are the same.
 #[test]
 fn the_same_bits_everywhere() {
-    let n = 70_001;
-    let a: Vec<f32> = words(n).into_iter().map(|word| word as f32 * 1e-7 - 200.0).collect();
-    let run = |device: &Device| {
-        let x = device.upload(&a).unwrap();
+    let all: Vec<f32> = words((1 << 20) + 77).into_iter().map(|word| word as f32 * 1e-7 - 200.0).collect();
+    assert_ne!(sum_in_order(&all), all.iter().sum::<f32>(), "the order should make a difference");
+    let run = |device: &Device, n: usize| {
+        let x = device.upload(&all[..n]).unwrap();
         let mut sums = device.zeros(n).unwrap();
         kernels::exclusive_scan(device, &x, &mut sums, 0.0, |a, b| a + b).unwrap();
         let mut normal = device.zeros(n).unwrap();
         kernels::normal(device, 5, &mut normal).unwrap();
         let total = kernels::sum(device, &x).unwrap();
-        (total.to_bits(), bits(&sums.download().unwrap()), bits(&normal.download().unwrap()))
+        assert_eq!(total.to_bits(), sum_in_order(&all[..n]).to_bits(), "{total} is not the sum in its order");
+        (bits(&sums.download().unwrap()), bits(&normal.download().unwrap()))
     };
-    let with = |cpu: Cpu| run(&Device::from(vyre_driver::Device::open(&cpu).unwrap()));
-    let expected = with(Cpu { threads: Some(1), ..Cpu::default() });
-    assert!(with(Cpu { threads: Some(2), ..Cpu::default() }) == expected, "two threads give other bits than one");
-    // Its subgroups have other sizes.
+    let open = |cpu: Cpu| Device::from(vyre_driver::Device::open(&cpu).unwrap());
+    let one_thread = open(Cpu { threads: Some(1), ..Cpu::default() });
+    let expected = run(&one_thread, all.len());
+    for threads in [1, 2, 3, 7] {
+        let device = open(Cpu { threads: Some(threads), ..Cpu::default() });
+        for turn in ["the first", "the second"] {
+            assert!(run(&device, all.len()) == expected, "{threads} threads give other bits in {turn} run");
+        }
+    }
+    // Two chunks, on devices that are slow. Subgroups of the portable executor have other sizes.
+    let n = 70_001;
+    let expected = run(&one_thread, n);
     let portable = Cpu { execution: Some(Execution::Portable), ..Cpu::default() };
-    assert!(with(portable) == expected, "the portable executor gives other bits");
+    assert!(run(&open(portable), n) == expected, "the portable executor gives other bits");
     on_devices(|device| {
         let capabilities = device.driver().capabilities();
-        if capabilities.kind != vyre_driver::DeviceKind::Oracle && capabilities.floats.exact_f32 {
-            assert!(run(device) == expected, "{} gives other bits", capabilities.name);
+        if capabilities.floats.exact_f32 {
+            assert!(run(device, n) == expected, "{} gives other bits", capabilities.name);
         }
     });
 }
 
 #[test]
 fn lengths_that_do_not_fit() {
-    let device = Device::named("cpu").unwrap();
-    let x = device.upload(&[1.0f32, 2.0, 3.0]).unwrap();
-    let (mut four, mut index) = (device.zeros::<f32>(4).unwrap(), device.zeros::<u32>(4).unwrap());
+    let device = &Device::named("cpu").unwrap();
+    let upload = |n: usize| device.upload(&vec![1.0f32; n]).unwrap();
+    let (x, one, mut three, mut four) = (upload(3), upload(1), upload(3), upload(4));
+    let mut index = device.zeros::<u32>(4).unwrap();
     let failures = [
-        kernels::copy(&device, &x, &mut four),
-        kernels::inclusive_scan(&device, &x, &mut four, 0.0, |a, b| a + b),
-        kernels::argsort(&device, &x, &mut index),
-        kernels::matmul(&device, [2, 2, 2], &x, &x, &mut four),
-        kernels::top_k(&device, &x, &mut four, &mut index),
+        ("y", 3, 4, kernels::copy(device, &x, &mut four)),
+        ("b", 3, 4, kernels::zip(device, &x, &index, &mut three, |a, _| a)),
+        ("y", 3, 4, kernels::zip(device, &x, &x, &mut four, |a, b| a + b)),
+        ("y", 4, 3, kernels::gather(device, &x, &index, &mut three)),
+        ("index", 3, 4, kernels::scatter(device, &x, &index, &mut four)),
+        ("y", 3, 4, kernels::inclusive_scan(device, &x, &mut four, 0.0, |a, b| a + b)),
+        ("y", 3, 4, kernels::exclusive_scan(device, &x, &mut four, 0.0, |a, b| a + b)),
+        ("values", 3, 4, kernels::sort_by_key(device, &mut three, &mut index)),
+        ("order", 3, 4, kernels::argsort(device, &x, &mut index)),
+        ("values", 3, 4, kernels::top_k(device, &x, &mut four, &mut index)),
+        ("indices", 3, 4, kernels::top_k(device, &x, &mut three, &mut index)),
+        ("x", 4, 3, kernels::transpose(device, [2, 2], &x, &mut four)),
+        ("y", 3, 4, kernels::transpose(device, [3, 1], &x, &mut four)),
+        ("a", 4, 3, kernels::matmul(device, [2, 2, 2], &x, &x, &mut four)),
+        ("b", 1, 3, kernels::matmul(device, [3, 1, 1], &x, &x, &mut three)),
+        ("c", 3, 4, kernels::matmul(device, [3, 1, 1], &x, &one, &mut four)),
+        ("starts", 5, 4, kernels::spmv(device, &index, &index, &x, &x, &mut four)),
+        ("columns", 3, 4, kernels::spmv(device, &index, &index, &x, &x, &mut three)),
     ];
-    for failure in failures {
-        let error = failure.unwrap_err();
-        assert!(matches!(error, Error::Length { .. }), "{error}");
-        assert_eq!(error.code(), "K007");
+    for (name, expected, found, failure) in failures {
+        assert_eq!(failure, Err(Error::Length { name, expected, found }));
+    }
+}
+
+/// A product of nothing, of sizes that nothing can have.
+#[test]
+fn sizes_that_do_not_fit() {
+    let device = &Device::named("cpu").unwrap();
+    let (none, mut c) = (device.zeros::<f32>(0).unwrap(), device.zeros::<f32>(0).unwrap());
+    let most = usize::MAX;
+    for (name, sizes) in [("m", [most, 0, 0]), ("n", [0, most, 0]), ("k", [0, 0, most])] {
+        let failure = kernels::matmul(device, sizes, &none, &none, &mut c);
+        assert_eq!(failure, Err(Error::TooLarge { name, value: most as i128 }));
+    }
+    for (name, sizes) in [("rows", [most, 0]), ("columns", [0, most])] {
+        let failure = kernels::transpose(device, sizes, &none, &mut c);
+        assert_eq!(failure, Err(Error::TooLarge { name, value: most as i128 }));
     }
 }

@@ -9,7 +9,9 @@ const GROUP: [u32; 3] = [256, 1, 1];
 
 /// `y[i] = f(x[i])`. Elements of 8 and 16 bits are seen as those of 32, and cut off where they are stored.
 ///
-/// Work n, in one launch. As exact as `f`.
+/// - Work: n, in one launch.
+/// - Memory: none.
+/// - Exactness: that of `f`.
 ///
 /// # Errors
 /// The lengths differ, or the launch fails.
@@ -40,7 +42,9 @@ where
 
 /// `y[i] = f(a[i], b[i])`.
 ///
-/// Work n, in one launch. As exact as `f`.
+/// - Work: n, in one launch.
+/// - Memory: none.
+/// - Exactness: that of `f`.
 ///
 /// # Errors
 /// The lengths differ, or the launch fails.
@@ -66,6 +70,10 @@ where
 
 /// `y[i] = value`.
 ///
+/// - Work: n, in one launch.
+/// - Memory: none.
+/// - Exactness: bits stay as they are, also those of a NaN.
+///
 /// # Errors
 /// The launch fails.
 pub fn fill<T: Number + 'static>(device: &Device, y: &mut Buffer<T>, value: T) -> Result<(), Error> {
@@ -78,7 +86,11 @@ pub fn fill<T: Number + 'static>(device: &Device, y: &mut Buffer<T>, value: T) -
     Ok(())
 }
 
-/// `y[i] = x[i]`. Bits stay as they are, also those of NaN.
+/// `y[i] = x[i]`.
+///
+/// - Work: n, in one launch.
+/// - Memory: none.
+/// - Exactness: bits stay as they are, also those of a NaN.
 ///
 /// # Errors
 /// The lengths differ, or the launch fails.
@@ -87,6 +99,10 @@ pub fn copy<T: Element + Single + 'static>(device: &Device, x: &Buffer<T>, y: &m
 }
 
 /// `y[i] = table[index[i]]`; 0 where an index is outside of the table.
+///
+/// - Work: n, the number of indices, in one launch.
+/// - Memory: none.
+/// - Exactness: bits stay as they are, also those of a NaN.
 ///
 /// # Errors
 /// The lengths of the indices and of `y` differ, or the launch fails.
@@ -112,8 +128,12 @@ where
     launch.__buffer("table", table).__buffer("index", index).__buffer("y", y)
 }
 
-/// `y[index[i]] = x[i]`; nothing where an index is outside of `y`. Elements that are not indexed stay as they are; of several values for the same
-/// one, any may end up there.
+/// `y[index[i]] = x[i]`; nothing where an index is outside of `y`. Elements that are not indexed stay as they are.
+///
+/// - Work: n, the number of indices, in one launch.
+/// - Memory: none.
+/// - Exactness: bits stay as they are, also those of a NaN. Of several values for one element, any may end up there: only then, results
+///   may differ from run to run.
 ///
 /// # Errors
 /// The lengths of the indices and of `x` differ, or the launch fails.

@@ -11,8 +11,10 @@ const CHUNK: u32 = 1 << 17;
 
 /// `bins[v]` is how often `v` occurs; values without a bin are not counted. They are u8, u16 or u32.
 ///
-/// Work n, in one launch; every element is read once. Up to 4096 bins are counted by each workgroup for itself, and
-/// more of them in memory that all share.
+/// - Work: n, in one launch; every element is read once. Up to 4096 bins are counted by each workgroup for itself, and more of them in
+///   memory that all share.
+/// - Memory: none.
+/// - Exactness: exact.
 ///
 /// ```
 /// # use vyre::{Device, kernels};

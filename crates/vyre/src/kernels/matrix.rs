@@ -7,10 +7,13 @@ use crate::{Buffer, Device, Error, Number};
 
 /// The transpose of a matrix of `rows` × `columns`: `y[c * rows + r] = x[r * columns + c]`.
 ///
-/// Work n, in one launch, by tiles that a workgroup shares, so that neighbours read and write neighbours.
+/// - Work: n = `rows` × `columns`, in one launch, by tiles that a workgroup shares, so that neighbours read and write neighbours.
+/// - Memory: none.
+/// - Exactness: bits stay as they are, also those of a NaN.
 ///
 /// # Errors
-/// A length is not that of a matrix of this size, or the launch fails.
+/// A length is not that of a matrix of this size, or the launch fails: also because sides, rounded up to multiples of 16, make 2³² elements
+/// or more (`GridTooLarge`), as a single row or column of 2²⁸ elements does.
 pub fn transpose<T: Number + 'static>(
     device: &Device,
     [rows, columns]: [usize; 2],
@@ -50,10 +53,10 @@ const DEPTH: u32 = 16;
 
 /// The matrix product C = A × B, of sizes `[m, n, k]`: A has m rows of k, B has k rows of n, C has m rows of n.
 ///
-/// Each element of C starts with 0 and takes the products in the order of k: of floats with one rounding each (`mul_add`), of integers
-/// wrapping.
-///
-/// Work m n k, in one launch, by tiles that a workgroup shares: A is read n ÷ 16 times and B m ÷ 16 times.
+/// - Work: m n k, in one launch, by tiles that a workgroup shares: A is read n ÷ 16 times and B m ÷ 16 times.
+/// - Memory: none.
+/// - Exactness: each element of C starts with 0 and takes the products in the order of k, of floats with one rounding each (`mul_add`), of
+///   integers wrapping.
 ///
 /// ```
 /// # use vyre::{Device, kernels};
@@ -69,7 +72,8 @@ const DEPTH: u32 = 16;
 /// ```
 ///
 /// # Errors
-/// A length is not that of a matrix of its size, or the launch fails.
+/// A length is not that of a matrix of its size, or the launch fails: also because m and n, rounded up to multiples of 16, make 2³² elements
+/// or more (`GridTooLarge`), as a single row or column of 2²⁸ elements does.
 pub fn matmul<T: Number + 'static>(
     device: &Device,
     [m, n, k]: [usize; 3],
@@ -128,19 +132,20 @@ pub fn matmul<T: Number + 'static>(
         }
     });
     let launch = launch.__scalar("m", m).__scalar("n", n).__scalar("k", k);
-    let [columns, rows] = [n.div_ceil(TILE[0] as usize), m.div_ceil(TILE[1] as usize)];
-    let grid = [columns * GROUP[0] as usize, rows * GROUP[1] as usize];
+    // The launch rounds up to whole workgroups.
+    let grid = [n.div_ceil(OWN[0] as usize), m.div_ceil(OWN[1] as usize)];
     launch.__buffer("a", a).__buffer("b", b).__buffer("c", c).run(device, grid)?;
     Ok(())
 }
 
 /// y = A × x, for a sparse matrix A in compressed rows: those elements of row r that are not zero are `values[i]`, in column `columns[i]`, for i
-/// from `starts[r]` to below `starts[r + 1]`.
+/// from `starts[r]` to below `starts[r + 1]`. In columns that it does not have, x counts as 0, and infinity times 0 is NaN. Starts beyond the
+/// last element count as its end, and a row that ends before it starts is empty.
 ///
-/// Each element of y starts with 0 and takes the products in the order in which they are stored: of floats with one rounding each (`mul_add`),
-/// of integers wrapping. What is stored in columns that x does not have counts as 0.
-///
-/// Work is the number of elements that are stored, in one launch. An invocation has a row, and neighbours wait for the longest of theirs.
+/// - Work: the elements that are stored, in one launch. An invocation has a row, and neighbours wait for the longest of theirs.
+/// - Memory: none.
+/// - Exactness: each element of y starts with 0 and takes the products in the order in which they are stored, of floats with one rounding
+///   each (`mul_add`), of integers wrapping.
 ///
 /// ```
 /// # use vyre::{Device, kernels};
@@ -175,7 +180,8 @@ pub fn spmv<T: Number + 'static>(
         let (values, x, y) = (k.read::<T>("values"), k.read::<T>("x"), k.write::<T>("y"));
         let row = k.global_index();
         k.if_(row.lt(y.len()), || {
-            let (sum, end) = (k.unset::<T>(), starts.load(row + 1));
+            // A loop that ends beyond the last element would take up to 2³² trips, or wrap around and not end at all.
+            let (sum, end) = (k.unset::<T>(), starts.load(row + 1).min(values.len()));
             if size_of::<T>() == 4 {
                 // One access for four neighbours of each row is better than four.
                 k.for_range_step(starts.load(row), end, 4, |i| {

@@ -22,11 +22,13 @@
 //! | [`map`] [`zip`] [`fill`] [`copy`] [`gather`] [`scatter`] | element by element | n | none |
 //! | [`reduce`] [`sum`] [`min`] [`max`] | one value of all | n | n ÷ 65 536 |
 //! | [`inclusive_scan`] [`exclusive_scan`] | one value of all up to each | n | n ÷ 65 536 |
-//! | [`compact`] | those that meet a condition | n | n ÷ 32 768 |
+//! | [`compact`] | those that meet a condition | n | n ÷ 32 768 words |
 //! | [`histogram`] | how often each value occurs | n | none |
-//! | [`sort`] [`sort_by_key`] [`argsort`] [`top_k`] | by 8 bits at a time | n × bytes of a key | n, 2 n, 3 n, 4 n |
-//! | [`transpose`] [`matmul`] [`spmv`] | matrices | m n, m n k, nonzeros | none |
+//! | [`sort`] [`sort_by_key`] [`argsort`] [`top_k`] | by 8 bits at a time | n × bytes of a key | n, 2 n (4 n if values have not 32 bits), 3 n, 4 n |
+//! | [`transpose`] [`matmul`] [`spmv`] | matrices | m n, m n k, elements that are stored | none |
 //! | [`random`] [`uniform`] [`normal`] | numbers by their position | n | none |
+//!
+//! n is the number of elements, and memory is counted in elements, too. Sorts need n ÷ 32 words besides.
 //!
 //! # Operations
 //!
@@ -74,8 +76,8 @@
 //!
 //! # Errors
 //!
-//! Besides what any launch can fail with, buffers whose lengths do not fit each other are an [`Error::Length`], and those of more than 2³¹ elements
-//! an [`Error::TooLarge`].
+//! Besides what any launch can fail with, buffers whose lengths do not fit each other are an [`Error::Length`], and those of more than 2³¹ elements,
+//! or 2³⁰ keys of 64 bits, an [`Error::TooLarge`]. Both name the argument.
 
 mod elementwise;
 mod histogram;
@@ -106,15 +108,30 @@ fn built<'a, B: Fn(&Kernel) + 'static>(name: &'static str, workgroup: [u32; 3], 
 
 /// The number of elements, if indices and sums of them fit into 32 bits.
 fn length<T: Element>(name: &'static str, buffer: &Buffer<T>) -> Result<usize, Error> {
-    let length = buffer.len();
-    if length > 1 << 31 {
-        return Err(Error::TooLarge { name, value: length as i128 });
-    }
-    Ok(length)
+    limited(name, buffer.len(), 1)
+}
+
+/// A number of elements that take so many words, if indices of words and sums of them fit into 32 bits.
+fn limited(name: &'static str, length: usize, words: usize) -> Result<usize, Error> {
+    if length <= (1 << 31) / words { Ok(length) } else { Err(Error::TooLarge { name, value: length as i128 }) }
 }
 
 /// Whether a buffer has as many elements as it should.
 fn expect<T: Element>(name: &'static str, buffer: &Buffer<T>, expected: usize) -> Result<(), Error> {
     let found = buffer.len();
     if found == expected { Ok(()) } else { Err(Error::Length { name, expected, found }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_limited() {
+        for (words, most) in [(1, 1usize << 31), (2, 1 << 30)] {
+            assert_eq!(limited("keys", most, words), Ok(most));
+            let error = Error::TooLarge { name: "keys", value: most as i128 + 1 };
+            assert_eq!(limited("keys", most + 1, words), Err(error));
+        }
+    }
 }

@@ -19,11 +19,13 @@ pub(super) const CHUNK: u32 = 1 << 16;
 
 /// `op` of all elements, in some order; `identity` if there are none.
 ///
-/// `op` is associative and commutative, or nearly so, as sums of floats are, and `op(identity, v)` is `v`. Which element meets
-/// which depends on the length alone. Element i belongs to chunk i ÷ 65 536 and lane i mod 64: each lane starts with the
-/// identity and takes its elements in their order, then lane l takes what l + 32 has, then l + 16, and so on; and the same with what chunks have.
+/// `op` is associative and commutative, or nearly so, as sums of floats are, and `op(identity, v)` is `v`.
 ///
-/// Work n, n ÷ 65 536 elements of memory, in one launch for up to 65 536 elements and two for more. Every element is read once.
+/// - Work: n, in one launch for up to 65 536 elements and two for more. Every element is read once.
+/// - Memory: n ÷ 65 536 elements.
+/// - Exactness: which element meets which depends on the length alone. Element i belongs to chunk i ÷ 65 536 and lane i mod 64: each lane
+///   starts with the identity and takes its elements in their order, then lane l takes what l + 32 has, then l + 16, and so on; and the
+///   same with what chunks have.
 ///
 /// # Errors
 /// A launch fails.
@@ -47,7 +49,11 @@ where
     Ok(totals.download()?[0])
 }
 
-/// The sum of all elements; integers wrap, and floats are rounded as [`reduce`] says.
+/// The sum of all elements.
+///
+/// - Work: n, in launches as [`reduce`].
+/// - Memory: n ÷ 65 536 elements.
+/// - Exactness: integers wrap; floats are rounded after each addition, in the order of [`reduce`].
 ///
 /// # Errors
 /// A launch fails.
@@ -57,6 +63,10 @@ pub fn sum<T: Number + 'static>(device: &Device, x: &Buffer<T>) -> Result<T, Err
 
 /// The least element, if there is one. NaNs count only where there is nothing else, and then as infinity.
 ///
+/// - Work: n, in launches as [`reduce`].
+/// - Memory: n ÷ 65 536 elements.
+/// - Exactness: exact; −0 is less than +0.
+///
 /// # Errors
 /// A launch fails.
 pub fn min<T: Key>(device: &Device, x: &Buffer<T>) -> Result<Option<T>, Error> {
@@ -64,6 +74,10 @@ pub fn min<T: Key>(device: &Device, x: &Buffer<T>) -> Result<Option<T>, Error> {
 }
 
 /// The greatest element, if there is one. NaNs count only where there is nothing else, and then as negative infinity.
+///
+/// - Work: n, in launches as [`reduce`].
+/// - Memory: n ÷ 65 536 elements.
+/// - Exactness: exact; −0 is less than +0.
 ///
 /// # Errors
 /// A launch fails.

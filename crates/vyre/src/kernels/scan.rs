@@ -17,11 +17,12 @@ use crate::{Buffer, Device, Element, Error, Number};
 
 /// `y[i]` is `op` of `x[0]` to `x[i]`.
 ///
-/// `op` is associative and commutative, or nearly so, as sums of floats are, and `op(identity, v)` is `v`. In which order it is applied
-/// depends on the length alone.
+/// `op` is associative and commutative, or nearly so, as sums of floats are, and `op(identity, v)` is `v`.
 ///
-/// Work n, n ÷ 65 536 elements of memory, in one launch or in two for each quarter of a million of elements, depending on the
-/// device. Every element is read twice, the second time most likely from a cache.
+/// - Work: n, in one launch where workgroups can wait for each other and elements have 32 bits, and elsewhere in two for each 262 144
+///   elements. Every element is read twice, the second time most likely from a cache.
+/// - Memory: n ÷ 65 536 elements, and at most a quarter more.
+/// - Exactness: in which order `op` is applied depends on the length alone.
 ///
 /// # Errors
 /// The lengths differ, or a launch fails.
@@ -36,6 +37,10 @@ where
 }
 
 /// `y[i]` is `op` of all elements before `x[i]`, and `y[0]` the identity; otherwise as [`inclusive_scan`].
+///
+/// - Work: n, in launches as [`inclusive_scan`].
+/// - Memory: n ÷ 65 536 elements, and at most a quarter more.
+/// - Exactness: in which order `op` is applied depends on the length alone.
 ///
 /// # Errors
 /// The lengths differ, or a launch fails.
@@ -52,7 +57,9 @@ where
 /// Puts the elements that meet a condition next to each other, in their order, at the beginning of `y`, and gives how many there
 /// are. The rest of `y` stays as it is; elements for which it is too short are left out.
 ///
-/// Work n, n ÷ 32 768 words of memory, in four launches for up to 2³¹ elements. Every element is read twice.
+/// - Work: n, in three launches where scans are one, and elsewhere in four. Every element is read twice.
+/// - Memory: n ÷ 32 768 words.
+/// - Exactness: bits and order stay as they are.
 ///
 /// ```
 /// # use vyre::{Device, kernels};

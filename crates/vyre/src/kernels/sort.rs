@@ -7,7 +7,7 @@
 
 use super::elementwise::{gathered, mapped};
 use super::scan::Scan;
-use super::{built, expect, length};
+use super::{built, expect, limited};
 use crate::build::{Kernel, Object, Read, Single, Val};
 use crate::device::Batch;
 use crate::ir::{self, Axis};
@@ -51,10 +51,12 @@ const BLOCK: u32 = 16384;
 const RUN: u32 = 1024;
 const DIGITS: u32 = 256;
 
-/// Sorts, from the least to the greatest.
+/// Sorts, from the least to the greatest. There are at most 2³¹ keys, and of those with 64 bits 2³⁰.
 ///
-/// Work n for each byte of a key, in four launches for each of them; memory for n keys and n ÷ 32 words. The result has the same bits
-/// everywhere.
+/// - Work: n for each byte of a key, in three launches where [scans](super::inclusive_scan) are one, and elsewhere in four for up to 2²⁴
+///   keys; signed keys and floats take two launches more in all.
+/// - Memory: n keys and n ÷ 32 words.
+/// - Exactness: the same bits everywhere, also those of a NaN.
 ///
 /// ```
 /// # use vyre::{Device, kernels};
@@ -77,7 +79,9 @@ pub fn sort<K: Key>(device: &Device, keys: &mut Buffer<K>) -> Result<(), Error> 
 
 /// Sorts keys, and values along with them. Of equal keys, the value that came first stays first.
 ///
-/// As [`sort`], with memory for 2 n of them; values that have not 32 bits are moved once more at the end.
+/// - Work: as [`sort`]; values that have not 32 bits are copied first and moved at the end, in three launches more.
+/// - Memory: n keys and n values; for values that have not 32 bits, n words twice more; and n ÷ 32 words.
+/// - Exactness: the same bits everywhere, also those of a NaN.
 ///
 /// # Errors
 /// The lengths differ, or a launch fails.
@@ -86,7 +90,7 @@ where
     K: Key,
     V: Element + Single + 'static,
 {
-    let n = length("keys", keys)?;
+    let n = count_of(keys)?;
     expect("values", values, n)?;
     let mut batch = Batch::new(device);
     if size_of::<V>() == 4 {
@@ -104,7 +108,9 @@ where
 /// Which key is the first, the second, and so on, from the least to the greatest: `order[0]` is where the least is. Of equal keys, the
 /// first comes first.
 ///
-/// As [`sort`], with memory for 3 n of them.
+/// - Work: as [`sort`], in two launches more.
+/// - Memory: n keys twice, n words and n ÷ 32 words.
+/// - Exactness: the same everywhere.
 ///
 /// # Errors
 /// The lengths differ, or a launch fails.
@@ -118,7 +124,9 @@ pub fn argsort<K: Key>(device: &Device, keys: &Buffer<K>, order: &mut Buffer<u32
 /// The greatest keys, as many as `values` has room for, from the greatest downwards, and where they are. Of equal keys, the first comes
 /// first.
 ///
-/// As [`argsort`] of all keys, with memory for n further words.
+/// - Work: as [`argsort`] of all keys, in two launches more; unsigned keys are changed like others.
+/// - Memory: n keys twice, n words twice and n ÷ 32 words.
+/// - Exactness: the same bits everywhere, also those of a NaN.
 ///
 /// # Errors
 /// `values` is longer than `keys`, `indices` has another length, or a launch fails.
@@ -133,7 +141,7 @@ pub fn top_k<K: Key>(
     if k > keys.len() {
         return Err(Error::Length { name: "values", expected: keys.len(), found: k });
     }
-    let mut order = device.zeros(keys.len())?;
+    let mut order = device.zeros(count_of(keys)?)?;
     let mut batch = Batch::new(device);
     ordered(&mut batch, keys, &mut order, u32::MAX)?;
     batch.push(mapped(&*order.slice(0..k)?, indices, |at| at), k)?;
@@ -143,7 +151,7 @@ pub fn top_k<K: Key>(
 
 /// The order of keys with these bits changed.
 fn ordered<K: Key>(batch: &mut Batch<'_>, keys: &Buffer<K>, order: &mut Buffer<u32>, change: u32) -> Result<(), Error> {
-    let n = length("keys", keys)?;
+    let n = count_of(keys)?;
     let copied = batch.device().zeros(n)?;
     // As words, so that it does not matter whether the device computes with such numbers.
     batch.push(mapped(&words(keys)?, &words::<K>(&copied)?, |word| word), n * (size_of::<K>() / 4))?;
@@ -151,12 +159,15 @@ fn ordered<K: Key>(batch: &mut Batch<'_>, keys: &Buffer<K>, order: &mut Buffer<u
     sorted::<K>(batch, &copied, Some(order), change)
 }
 
-/// A buffer as words.
+/// The number of keys, if indices of their words fit into 32 bits.
+fn count_of<K: Key>(keys: &Buffer<K>) -> Result<usize, Error> {
+    limited("keys", keys.len(), size_of::<K>() / 4)
+}
+
+/// A buffer as words, as many as [`count_of`] lets through.
 fn words<T: Element>(buffer: &Buffer<T>) -> Result<Buffer<u32>, Error> {
     let count = buffer.len() * (size_of::<T>() / 4);
-    let count = u32::try_from(count).ok().filter(|&count| count <= 1 << 31);
-    let count = count.ok_or(Error::TooLarge { name: "keys", value: buffer.len() as i128 })?;
-    Ok(Buffer::new(buffer.on_device()?.view(ir::Element::U32, count)?))
+    Ok(Buffer::new(buffer.on_device()?.view(ir::Element::U32, count as u32)?))
 }
 
 #[kernel(workgroup = 256)]
@@ -192,7 +203,7 @@ fn sorted<K: Key>(
     values: Option<&Buffer<u32>>,
     change: u32,
 ) -> Result<(), Error> {
-    length("keys", keys)?;
+    count_of(keys)?;
     match size_of::<K>() {
         4 => in_words::<K, 1>(batch, words(keys)?, values, change),
         _ => in_words::<K, 2>(batch, words(keys)?, values, change),
