@@ -526,6 +526,13 @@ impl Lower<'_> {
                 }
                 Some(quads) => this.quad_address(object, &bases, quads.stride, pack, lane),
             };
+            if self.shape.tile.lanes == 16 && quads.as_ref().is_some_and(|quads| quads.stride == 4) {
+                let first = address(self, 0);
+                for (list, reg) in regs.iter_mut().zip(self.load_lanes_by_fours(first)) {
+                    list.push(reg);
+                }
+                continue;
+            }
             // Four vectors with the elements of every fourth lane.
             let pairs = [0, 1, 2, 3].map(|lane| {
                 let first = address(self, lane);
@@ -557,17 +564,16 @@ impl Lower<'_> {
         let mut whole = Vec::new();
         for pack in 0..tile.packs() as usize {
             let lanes = [0, 1, 2, 3].map(|k| self.vector(values[k], pack, 0));
-            let transposed = self.transposed(lanes);
             if quads.stride == 4 {
                 // All of it is one run.
                 let address = self.quad_address(object, &bases, quads.stride, pack, 0);
-                for (number, vector) in (0..).zip(self.quads_in_order(transposed)) {
+                for (number, vector) in (0..).zip(self.lanes_by_fours(lanes)) {
                     let displacement = address.displacement + number * self.emit.bytes();
                     whole.push((Address { displacement, ..address }, vector));
                 }
                 continue;
             }
-            for (lane, vector) in (0..).zip(transposed) {
+            for (lane, vector) in (0..).zip(self.transposed(lanes)) {
                 for part in 0..tile.lanes as u8 / 4 {
                     let address = self.quad_address(object, &bases, quads.stride, pack, lane + 4 * i32::from(part));
                     self.emit.store_quad(address, vector, part);
@@ -596,22 +602,45 @@ impl Lower<'_> {
         ]
     }
 
-    /// The same elements, of which the first vector has those of the first lanes, and so on, instead of every fourth.
-    fn quads_in_order(&mut self, [a, b, c, d]: [Reg; 4]) -> [Reg; 4] {
-        const PICK: (Code, Code) =
-            (Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, Code::EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8);
-        let mut pick = |a, b, parts| self.emit.v2i(PICK, a, b, parts);
+    /// Four vectors with the elements of lanes that are next to each other in memory, four for each of 16 lanes.
+    fn load_lanes_by_fours(&mut self, first: Address) -> [Reg; 4] {
+        const HALVES: (Code, Code) = (Code::INVALID, Code::EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8);
+        let at = |vector: i32| Address { displacement: first.displacement + 64 * vector, ..first };
+        // Of two vectors, the elements with two of the four numbers.
+        let [[ab_low, cd_low], [ab_high, cd_high]] = [0, 2].map(|vector| {
+            let loaded = self.emit.load(at(vector));
+            [0, 2].map(|number| {
+                let lanes = std::array::from_fn(|lane| (4 * (lane % 8) + number + lane / 8) as u8);
+                self.emit.pick_lanes(lanes, loaded, at(vector + 1))
+            })
+        });
+        let mut join = |low, high, parts| self.emit.v2i(HALVES, low, high, parts);
+        [
+            join(ab_low, ab_high, 0x44),
+            join(ab_low, ab_high, 0xee),
+            join(cd_low, cd_high, 0x44),
+            join(cd_low, cd_high, 0xee),
+        ]
+    }
+
+    /// Four elements of each lane, in the order of lanes.
+    fn lanes_by_fours(&mut self, [a, b, c, d]: [Reg; 4]) -> [Reg; 4] {
+        const HALVES: (Code, Code) = (Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, Code::INVALID);
         if self.shape.tile.lanes == 8 {
+            let [a, b, c, d] = self.transposed([a, b, c, d]);
+            let mut pick = |a, b, parts| self.emit.v2i(HALVES, a, b, parts);
             return [pick(a, b, 0x20), pick(c, d, 0x20), pick(a, b, 0x31), pick(c, d, 0x31)];
         }
-        let (ab_low, cd_low) = (pick(a, b, 0x44), pick(c, d, 0x44));
-        let (ab_high, cd_high) = (pick(a, b, 0xee), pick(c, d, 0xee));
-        [
-            pick(ab_low, cd_low, 0x88),
-            pick(ab_low, cd_low, 0xdd),
-            pick(ab_high, cd_high, 0x88),
-            pick(ab_high, cd_high, 0xdd),
-        ]
+        // Pairs of elements of half of the lanes, then all four of a quarter.
+        let [low, high] = [0, 8].map(|first| {
+            let lanes = std::array::from_fn(|lane| (first + lane / 2 + 16 * (lane % 2)) as u8);
+            [self.emit.pick_lanes(lanes, a, b), self.emit.pick_lanes(lanes, c, d)]
+        });
+        let mut quarter = |[pairs, others]: [Reg; 2], first: usize| {
+            let lanes = std::array::from_fn(|lane| (first + lane / 4 * 2 + lane % 2 + 16 * (lane % 4 / 2)) as u8);
+            self.emit.pick_lanes(lanes, pairs, others)
+        };
+        [quarter(low, 0), quarter(low, 8), quarter(high, 0), quarter(high, 8)]
     }
 
     /// Loads lane by lane, for all packs and results.

@@ -46,6 +46,8 @@ pub(crate) struct Emit {
     /// The instruction of the program that code is written for.
     pub(crate) origin: u32,
     constants: FxHashMap<(u64, bool), i32>,
+    /// Where the numbers of lanes are that [`Emit::pick_lanes`] takes.
+    picks: FxHashMap<[u8; 16], i32>,
 }
 
 /// What a block is called with.
@@ -54,7 +56,8 @@ pub(crate) type Regs = SmallVec<[Reg; 4]>;
 impl Emit {
     pub(crate) fn new(wide: bool) -> Emit {
         let function = Function { blocks: Vec::new(), classes: Vec::new(), pool: Vec::new(), scratch: 0, wide };
-        let mut emit = Emit { function, at: BlockId(0), origin: 0, constants: FxHashMap::default() };
+        let mut emit =
+            Emit { function, at: BlockId(0), origin: 0, constants: FxHashMap::default(), picks: FxHashMap::default() };
         emit.at = emit.block(false);
         emit
     }
@@ -406,6 +409,18 @@ impl Emit {
     /// Each lane gets the one whose number it has in `from`, modulo their count.
     pub(crate) fn permute(&mut self, from: Reg, lanes: Reg) -> Reg {
         self.v2((Code::VEX_Vpermd_ymm_ymm_ymmm256, Code::EVEX_Vpermd_zmm_k1z_zmm_zmmm512b32), from, lanes)
+    }
+
+    /// The lanes with these numbers of two vectors of 16: those of the second begin with 16. Only AVX-512 has that.
+    pub(crate) fn pick_lanes(&mut self, lanes: [u8; 16], a: Reg, b: impl Into<Source>) -> Reg {
+        let pool = &mut self.function.pool;
+        let displacement = *self.picks.entry(lanes).or_insert_with(|| {
+            let offset = pool.len() as i32;
+            pool.extend(lanes.iter().flat_map(|&lane| u32::from(lane).to_le_bytes()));
+            offset
+        });
+        let lanes = self.load(Address { base: Base::Pool, index: None, displacement });
+        self.v3((Code::INVALID, Code::EVEX_Vpermi2d_zmm_k1z_zmm_zmmm512b32), lanes, a, b)
     }
 
     /// Each lane gets the one that is so far below it, and the lowest ones a constant.
