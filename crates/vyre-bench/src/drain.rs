@@ -37,6 +37,7 @@ fn session(device: &Device, config: Config) -> Result<Session, Error> {
 struct Queue {
     session: Session,
     items: Vec<WorkItem>,
+    drains: u32,
 }
 
 impl Queue {
@@ -62,7 +63,7 @@ impl Queue {
 
     /// What is hot is known after some drains, and compiled behind them.
     fn warm(session: Session, items: Vec<WorkItem>) -> Queue {
-        let mut queue = Queue { session, items };
+        let mut queue = Queue { session, items, drains: 0 };
         for _ in 0..3 {
             queue.drain();
             queue.session.finish_compiling();
@@ -77,6 +78,7 @@ impl Queue {
         loop {
             let drained = self.session.drain().expect("it drained before");
             assert!(drained.failures.iter().all(|failed| matches!(failed.why, Failure::Trapped(_))));
+            self.drains += 1;
             device += drained.device.as_nanos() as f64;
             if drained.tenants[0].queued == 0 {
                 return device;
@@ -241,7 +243,7 @@ fn tuning(report: &Report, device: &Device) -> Result<(), Error> {
             session.register(Op::new(program.clone())?);
         }
         let items = Mix::new(session.tenant(0)?)?.items(&programs, ITEMS as usize, 1);
-        Ok(Queue { session, items })
+        Ok(Queue { session, items, drains: 0 })
     };
     let best = |queue: &mut Queue| {
         let times = (0..if report.quick { 3 } else { 8 }).map(|_| {
@@ -274,11 +276,10 @@ fn tuning(report: &Report, device: &Device) -> Result<(), Error> {
         fixed.push((of(Some(settings))?, settings));
     }
     let mut tuned = queue(true, None)?;
-    let mut drains = 0;
-    while drains < 20 && !tuned.session.tuner().is_some_and(Tuner::is_settled) {
+    while !tuned.session.tuner().is_some_and(Tuner::is_settled) {
         tuned.drain();
-        drains += 1;
     }
+    let drains = tuned.drains;
     let found = tuned.session.tuner().map(Tuner::settings);
     let (least, of_least) = least(&fixed);
     eprintln!("tuned in {drains} drains to {found:?}; of all settings {of_least:?} is best");
