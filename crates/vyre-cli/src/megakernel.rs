@@ -40,7 +40,7 @@ enum Verb {
 
 #[derive(clap::Args)]
 struct Top {
-    /// End after so many seconds instead of when it is interrupted
+    /// End after so many seconds, not only when it is interrupted or nobody reads what it prints
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
     /// Print what there is to see once; so is text where there is no terminal
@@ -272,7 +272,7 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
             if let Err(error) = write!(stdout, "{clear}{shown}").and_then(|()| stdout.flush()) {
                 break Err(Error::Stdout(error));
             }
-            if once || end.is_some_and(|end| Instant::now() >= end) {
+            if once || stdout.is_closed() || end.is_some_and(|end| Instant::now() >= end) {
                 break Ok(());
             }
         };
