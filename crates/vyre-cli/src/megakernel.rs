@@ -111,9 +111,9 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
         let items = demo.mixes[0].items(&programs, workload.items as usize, workload.seed);
         // Kernels are compiled while the first items are interpreted.
-        let first = demo.drain(&items)?;
+        let first = demo.drain("first", &items)?;
         demo.session.finish_compiling();
-        let report = demo.drain(&items)?;
+        let report = demo.drain("second", &items)?;
         let one_by_one = if compares { Some(demo.one_by_one(&choice.device, &programs, &items)?) } else { None };
         Ok((demo, first, report, one_by_one))
     })?;
@@ -169,7 +169,8 @@ impl Demo {
     }
 
     /// Executes all items, in as many drains as it takes to report what they find.
-    fn drain(&mut self, items: &[WorkItem]) -> Result<Report, Error> {
+    fn drain(&mut self, which: &str, items: &[WorkItem]) -> Result<Report, Error> {
+        let _span = tracing::info_span!("drain", which).entered();
         let pushed = self.session.submit(items);
         debug_assert_eq!(pushed, Pushed::All, "the queue holds all of them");
         let mut report = self.session.drain()?;
