@@ -94,7 +94,21 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    quieten_drivers();
     ExitCode::from(guard(command))
+}
+
+/// Without a session of a desktop, a layer that Mesa adds to Vulkan complains on standard error that there is none. Its own switch leaves
+/// it out, unless it was asked to do something: vyre chooses the GPU itself.
+#[allow(unsafe_code)]
+fn quieten_drivers() {
+    let is_set = |variable: &str| std::env::var_os(variable).is_some();
+    if cfg!(target_os = "linux")
+        && !["XDG_RUNTIME_DIR", "MESA_VK_DEVICE_SELECT", "NODEVICE_SELECT"].into_iter().any(is_set)
+    {
+        // SAFETY: this is the first thing that the process does, so there is no other thread yet.
+        unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
+    }
 }
 
 /// Turns a panic into a request to report it.
