@@ -190,13 +190,15 @@ impl<'a> Explained<'a> {
         let Some(history) = &self.history else { return Ok(Value::Null) };
         let mut page = history.object(&self.optimized.report, &self.object());
         let code = vyre_cpu::listing(&Arc::new(self.optimized.program.clone()), Settings::load()?.execution());
-        let mut emitted = vec![report::emitted("machine code", code.map_err(Error::from))];
+        let code = report::emitted("machine code", code.map_err(Error::from));
+        #[cfg(not(feature = "wgpu"))]
+        let emitted = [code];
         #[cfg(feature = "wgpu")]
-        {
+        let emitted = {
             let shader = crate::emit::shader(&self.optimized.program, vyre_wgpu::Target::Wgsl.name());
-            emitted.insert(0, report::emitted("WGSL", shader.map(|bytes| String::from_utf8_lossy(&bytes).into())));
-        }
-        page["emitted"] = emitted.into();
+            [report::emitted("WGSL", shader.map(|bytes| String::from_utf8_lossy(&bytes).into())), code]
+        };
+        page["emitted"] = json!(emitted);
         Ok(page)
     }
 
