@@ -36,6 +36,7 @@ Commands:
   bench [SUITE] --record
                     Measure a suite, or all of them, keep the result under bench/records, and bring bench/README.md and the
                     README up to date
+  bench --redraw    Do the latter with the results that were kept
   soak diff [--minutes N] [--device cpu|wgpu] [--seed S]
                     Compare a device with the oracle on generated programs, for as long as you like
   soak megakernel [--minutes N]

@@ -74,7 +74,7 @@ pub(crate) fn run() -> bool {
     };
     let mut violations = check(&files);
     let readme = files.iter().find(|file| file.path == "README.md").and_then(File::text).unwrap_or_default();
-    violations.extend(bench::stale(readme).into_iter().map(|(file, message)| Violation::new(file, 1, message)));
+    violations.extend(bench::stale(readme).into_iter().map(|(file, message)| Violation::new(&file, 1, message)));
     for violation in &violations {
         println!("{violation}");
     }

@@ -155,7 +155,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
             match fs::remove_file(&entry.path) {
                 // Somebody else was faster.
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::Unwritable { path: entry.path.clone(), reason: error.to_string() });
+                    return Err(Error::Unwritable { path: entry.path.clone(), error });
                 }
                 _ => {}
             }

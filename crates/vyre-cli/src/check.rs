@@ -16,7 +16,10 @@ use vyre_reference::Options;
 
 use crate::config::{Settings, seconds};
 use crate::error::Error;
+use crate::job::whole;
 use crate::print::Output;
+use crate::progress::Progress;
+use crate::reproducer::{Reproducer, hashes, replayable, watch};
 use crate::source::Source;
 use crate::stdout::{Stdout, counted};
 use crate::{run, selection};
@@ -45,10 +48,10 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["elements", "grid", "set", "program"])]
     replay: bool,
     /// How many loop trips all invocations together may take
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     fuel: Option<u64>,
     /// How long the kernel may run
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     timeout: Option<Duration>,
     /// Count findings that are only warnings, too
     #[arg(long)]
@@ -113,7 +116,7 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     let choice = directive.map_or(&args.choice, |directive| &directive.choice);
     let (source, program) = choice.read(file)?;
     choice.leaves(&bindings)?;
-    let mut inputs = run::inputs(&bindings, &program)?;
+    let inputs = run::inputs(&bindings, &program)?;
     let (groups, _) = directive.map_or(&args.grid, |directive| &directive.grid).groups(&program)?;
     let arguments = bind(&program, &inputs.arguments())?;
     let fuel = args.fuel.or(directive.and_then(|directive| directive.fuel));
@@ -121,7 +124,19 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     let lanes = directive.and_then(|directive| directive.subgroup_size);
     let subgroup_size = lanes.unwrap_or(Options::default().subgroup_size);
     let options = Options { limits, subgroup_size };
-    let (report, findings) = vyre_reference::sanitize(&program, groups, &arguments, &mut inputs.buffers, &options)?;
+    let reproducer = || {
+        let timeout = args.timeout.map(|timeout| format!(" --timeout {}", timeout.as_secs_f64())).unwrap_or_default();
+        let command = format!("vyre check --run {{}} --replay{timeout}");
+        let facts = std::iter::once("device reference, with the sanitizers; passes: none".into());
+        let facts = facts.chain(hashes(&inputs).map(|(_, fact)| fact)).collect();
+        let text = replayable(&program, groups, limits.fuel, lanes, &bindings, &inputs);
+        Reproducer { name: &program.name, command, facts, text }
+    };
+    let progress = Progress::new("checking", 0);
+    let mut buffers = inputs.buffers.clone();
+    let (report, findings) =
+        watch(reproducer, || Ok(vyre_reference::sanitize(&program, groups, &arguments, &mut buffers, &options)?))?;
+    drop(progress);
     let failure = run::failure(&report.outcome, limits, None, &source);
     let counted = findings.iter().filter(|finding| args.deny || !finding.fault.is_warning()).count();
     if args.json {

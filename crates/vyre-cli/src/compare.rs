@@ -7,27 +7,29 @@ use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Element, Literal, Memory, Op, Program, Type};
 
 use crate::error::Error;
+use crate::job::whole;
 use crate::outputs::{result, results};
 use crate::run::bound;
+use crate::stdout::counted;
 
 /// How far apart elements may be that count as equal. Without any of these, all their bits are; a NaN equals a NaN.
 #[derive(Clone, Copy, clap::Args)]
 pub(crate) struct Tolerance {
     /// How far elements may be from what they should be
-    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = not_negative, help_heading = "Comparison")]
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = not_negative, help_heading = "Comparison")]
     atol: f64,
     /// How far elements may be from what they should be, as a part of that; it is added to --atol
-    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = not_negative, help_heading = "Comparison")]
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = not_negative, help_heading = "Comparison")]
     rtol: f64,
     /// How many steps of its type a float may be from what it should be; there is one between the zeros, and none to infinity
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Comparison")]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole, help_heading = "Comparison")]
     ulp: u64,
 }
 
 pub(crate) fn not_negative(text: &str) -> Result<f64, &'static str> {
     match text.parse() {
         Ok(number) if number >= 0.0 => Ok(number),
-        _ => Err("it is not a number, or negative"),
+        _ => Err("it is not a number from 0 on"),
     }
 }
 
@@ -101,7 +103,10 @@ pub(crate) struct Expected(Vec<(Memory, Vec<u8>)>);
 impl Expected {
     pub(crate) fn read(pairs: &[(String, String)], program: &Program) -> Result<Expected, Error> {
         let mut expected = Vec::new();
-        for pair in pairs {
+        for (at, pair) in pairs.iter().enumerate() {
+            if pairs[..at].iter().any(|(name, _)| *name == pair.0) {
+                return Err(vyre_foundation::Error::BoundTwice { name: pair.0.clone() }.into());
+            }
             let memory = result(program, &pair.0)?;
             let given = bound(std::slice::from_ref(pair), program)?;
             expected.push((memory.clone(), given.contents(&pair.0).unwrap_or_default().to_vec()));
@@ -133,6 +138,11 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
+    /// Whether there are not as many elements as there should be.
+    pub(crate) fn is_of_length(&self) -> bool {
+        self.length != self.wanted_length
+    }
+
     fn plain(&self, bits: u64) -> String {
         Literal { ty: self.element.value_type(), bits }.plain()
     }
@@ -157,8 +167,8 @@ impl Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Difference { name, length, wanted_length, count, .. } = self;
-        if length != wanted_length {
-            return write!(f, "`{name}` has {length} elements instead of {wanted_length}");
+        if self.is_of_length() {
+            return write!(f, "`{name}` has {} instead of {wanted_length}", counted(*length, "element"));
         }
         write!(f, "{count} of {length} elements of `{name}` differ")
     }

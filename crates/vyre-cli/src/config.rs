@@ -14,6 +14,7 @@ use vyre_driver::Registry;
 use vyre_foundation::ir::Span;
 use vyre_foundation::launch::Limits;
 
+use crate::devices;
 use crate::error::Error;
 use crate::source::Source;
 use crate::stdout::Stdout;
@@ -70,7 +71,10 @@ impl Settings {
     /// The settings, if nothing is wrong with them.
     pub(crate) fn load() -> Result<Settings, Error> {
         let mut settings = Settings::read();
-        if settings.problems.is_empty() { Ok(settings) } else { Err(settings.problems.swap_remove(0)) }
+        match Error::of(std::mem::take(&mut settings.problems)) {
+            None => Ok(settings),
+            Some(error) => Err(error),
+        }
     }
 
     /// The settings, as far as they can be used.
@@ -105,6 +109,11 @@ impl Settings {
         self.cache.value.clone().or_else(Registry::user_folder)
     }
 
+    /// What the device cpu generates code for.
+    pub(crate) fn execution(&self) -> Execution {
+        self.isa.value.unwrap_or_else(Execution::best)
+    }
+
     /// What a dispatch may use up: what flags say, or else the settings.
     pub(crate) fn limits(&self, fuel: Option<u64>, timeout: Option<Duration>) -> Limits {
         let defaults = Limits::default();
@@ -121,7 +130,7 @@ impl Settings {
             self.adapter.row(json!(self.adapter.value)),
             self.cache.row(json!(folder)),
             self.threads.row(json!(self.threads.value.unwrap_or_else(threads))),
-            self.isa.row(json!(isa_name(self.isa.value.unwrap_or(Execution::best())))),
+            self.isa.row(json!(isa_name(self.execution()))),
             self.fuel.row(json!(self.fuel.value.unwrap_or(Limits::default().fuel))),
             self.timeout.row(json!(self.timeout.value.map(|timeout| timeout.as_secs_f64()))),
         ];
@@ -294,7 +303,9 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     } else {
         settings.show(stdout).map_err(Error::Stdout)?;
     }
-    if settings.problems.is_empty() { Ok(()) } else { Err(settings.problems.swap_remove(0)) }
+    let device = devices::registry_for(&settings, None).knows(None);
+    settings.problems.extend(device.map_err(Error::from).err());
+    Error::of(settings.problems).map_or(Ok(()), Err)
 }
 
 impl Settings {

@@ -9,7 +9,7 @@ use vyre_foundation::ir::Type;
 
 use crate::config::Settings;
 use crate::error::Error;
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, counted};
 
 /// All devices this command was built with, and what is known of earlier dispatches. The oracle lets the caller choose the size of its subgroups.
 pub(crate) fn registry(subgroup_size: Option<u32>) -> Result<Registry, Error> {
@@ -40,6 +40,12 @@ pub(crate) fn registry_for(settings: &Settings, subgroup_size: Option<u32>) -> R
 pub(crate) fn warn_of_damage(registry: &Registry) {
     let problems = registry.cache().map(Cache::take_problems);
     problems.unwrap_or_default().iter().for_each(warn);
+}
+
+/// Where the settings name a device.
+pub(crate) fn named_by(name: &str) -> Option<String> {
+    let device = Settings::read().device;
+    device.origin.filter(|_| device.value.as_deref() == Some(name))
 }
 
 pub(crate) fn warn(problem: &vyre_driver::Error) {
@@ -115,24 +121,27 @@ fn types(capabilities: &Capabilities) -> Vec<&'static str> {
 
 fn description(capabilities: &Capabilities) -> String {
     let Capabilities { name, floats, .. } = capabilities;
-    let threads = capabilities.threads.map(|threads| format!(", {threads} threads")).unwrap_or_default();
+    let threads = capabilities.threads.map(|threads| format!(", {}", counted(threads, "thread"))).unwrap_or_default();
     let memory = capabilities.memory_bytes.map_or("unknown".into(), |bytes| format!("{} MiB", bytes >> 20));
     let subgroup = capabilities.subgroup_size.map_or("none".into(), |size| size.to_string());
     let trips = capabilities
         .max_loop_trips
         .map(|trips| format!("\n    loops: at most {trips} trips of an invocation, whatever the fuel"));
     let adapters: String = capabilities.reasons.iter().map(|reason| format!("\n    adapter {reason}")).collect();
+    let bindings = match capabilities.max_binding_bytes {
+        u64::MAX => "of any size".into(),
+        bytes => format!("up to {bytes} bytes"),
+    };
     let yes = |flag: bool| if flag { "yes" } else { "no" };
     format!(
         "\n    {name} ({}{threads})\n    types: {}\n    64-bit atomics: {}, subgroup size: {subgroup}\n    \
-         workgroups: up to {} invocations, {} bytes\n    bindings: up to {} bytes, memory: {memory}{}\n    \
+         workgroups: up to {} invocations, {} bytes\n    bindings: {bindings}, memory: {memory}{}\n    \
          floats: exact f32 {}, fused fma {}, subnormals {}, infinities and NaNs {}{adapters}",
         kind(capabilities.kind),
         types(capabilities).join(", "),
         yes(capabilities.atomics_64),
         capabilities.max_workgroup_invocations,
         capabilities.max_workgroup_bytes,
-        capabilities.max_binding_bytes,
         trips.unwrap_or_default(),
         yes(floats.exact_f32),
         yes(floats.fused_fma),

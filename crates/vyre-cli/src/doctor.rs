@@ -11,7 +11,7 @@ use vyre_foundation::{text, validate};
 
 use crate::config::{Settings, isa_name, misspelt_variables};
 use crate::error::Error;
-use crate::stdout::Stdout;
+use crate::stdout::{Stdout, counted};
 use crate::{cache, devices};
 
 /// Find out what works on this machine, and what to do about what does not
@@ -118,10 +118,10 @@ fn processor() -> Finding {
     match Execution::best() {
         Execution::Portable => Finding::wrong(
             "processor",
-            format!("{cores} threads, no AVX2"),
+            format!("{}, no AVX2", counted(cores, "thread")),
             "nothing: the device cpu works, but several times slower than with AVX2; a GPU would help",
         ),
-        best => Finding::fine("processor", format!("{cores} threads, {}", isa_name(best))),
+        best => Finding::fine("processor", format!("{}, {}", counted(cores, "thread"), isa_name(best))),
     }
 }
 
@@ -167,7 +167,7 @@ fn kept(settings: &Settings) -> Finding {
     match writable {
         Ok(()) => {
             let (entries, bytes, damaged) = cache::totals(&folder);
-            let found = format!("{shown} has {bytes} bytes in {entries} files");
+            let found = format!("{shown} has {} in {}", counted(bytes, "byte"), counted(entries, "file"));
             match damaged {
                 0 => Finding::fine("cache", found),
                 _ => Finding::wrong(

@@ -1,5 +1,6 @@
 //! `vyre emit`: a kernel in another language.
 
+use std::io;
 use std::sync::Arc;
 
 use vyre_cpu::{Cpu, Execution};
@@ -7,9 +8,11 @@ use vyre_driver::Device;
 use vyre_foundation::ir::{Module, Program};
 use vyre_foundation::{Validated, text};
 
+use crate::config::Settings;
 use crate::error::Error;
 use crate::print::Output;
-use crate::reproducer::{Reproducer, watch};
+use crate::progress::Progress;
+use crate::reproducer::{Reproducer, passes_of, watch};
 use crate::selection::Selection;
 use crate::stdout::Stdout;
 
@@ -35,7 +38,7 @@ Shaders are made of the program as it is written, for no particular device:
   glsl            OpenGL's language, version 4.50
 
 Machine code is that of the device cpu, made of the optimized program:
-  asm             for this processor
+  asm             for this processor, or what the setting `isa` names
   asm-avx2        for processors with AVX2
   asm-avx512      for processors with AVX-512";
 
@@ -51,25 +54,44 @@ fn targets() -> clap::builder::PossibleValuesParser {
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
+    let settings = Settings::load()?;
     let target = args.output.target()?;
+    if let Some(path) = args.output.out.clone()
+        && target.as_ref().is_some_and(|target| target.is(&args.selection.file))
+    {
+        let error = io::Error::new(io::ErrorKind::AlreadyExists, "it is the program itself");
+        return Err(Error::Unwritable { path, error });
+    }
     let (_, program) = args.selection.read()?;
     let code = MACHINE_CODE.iter().find(|(name, _)| *name == args.target);
+    let execution = code.map(|(_, execution)| execution.unwrap_or_else(|| settings.execution()));
+    if execution == Some(Execution::Portable) {
+        return Err(Error::NoMachineCode);
+    }
+    let cpu = Cpu { threads: settings.threads.value, execution: settings.isa.value };
     let reproducer = || {
-        let command = format!("vyre emit {{}} --target {}", args.target);
-        let text = text::print(&Module::from(program.clone().into_inner()));
-        Reproducer { name: &program.name, command, facts: Vec::new(), text }
-    };
-    let bytes = watch(reproducer, || match code {
-        Some(&(_, execution)) => {
-            machine_code(&program, execution.unwrap_or_else(Execution::best)).map(String::into_bytes)
+        let (command, mut facts) = (format!("vyre emit {{}} --target {}", args.target), Vec::new());
+        match (execution, Device::open(&cpu)) {
+            (Some(execution), Ok(device)) => {
+                facts.push(format!("device cpu: {}, code for {execution:?}", device.capabilities().name));
+                facts.extend(passes_of([&program], &device));
+            }
+            _ => facts.push("for no particular device; passes: none".into()),
         }
+        let text = text::print(&Module::from(program.clone().into_inner()));
+        Reproducer { name: &program.name, command, facts, text }
+    };
+    let progress = Progress::new("compiling", 0);
+    let bytes = watch(reproducer, || match execution {
+        Some(execution) => machine_code(&program, &cpu, execution).map(String::into_bytes),
         None => shader(&program, &args.target),
     })?;
+    drop(progress);
     args.output.save(&bytes, target.as_ref(), stdout)
 }
 
-fn machine_code(program: &Validated<Program>, execution: Execution) -> Result<String, Error> {
-    let kernel = Device::open(&Cpu::default())?.compile(program)?;
+fn machine_code(program: &Validated<Program>, cpu: &Cpu, execution: Execution) -> Result<String, Error> {
+    let kernel = Device::open(cpu)?.compile(program)?;
     Ok(vyre_cpu::listing(&Arc::new(kernel.program().clone()), execution)?)
 }
 

@@ -10,6 +10,7 @@ use vyre_foundation::diagnostics::Diagnostics;
 use vyre_foundation::ir::{Element, Type};
 
 use crate::compare::Difference;
+use crate::devices;
 use crate::source::{Place, Source};
 
 /// Why a command did not do what was asked.
@@ -39,11 +40,20 @@ pub(crate) enum Error {
     #[error("`{program}` does not say how many invocations to run, and neither does the command")]
     NoGrid { program: String },
 
+    #[error("`{name}` is not bound")]
+    MissingInput { name: String, length: u32 },
+
+    #[error("{}", first(.0))]
+    Several(Vec<Error>),
     #[error("{error}")]
     Reproduced { error: Box<Error>, replay: Result<(PathBuf, String), String> },
     #[error("the command was ended by {signal}")]
     #[cfg_attr(not(unix), expect(dead_code))]
     Crashed { signal: &'static str },
+    #[error("there is no machine code: the device cpu is set to execute programs without any")]
+    NoMachineCode,
+    #[error("`{name}` cannot be compared with itself")]
+    DeviceTwice { name: String },
     #[error("{device} computes something else than the interpreter")]
     NotWorking { device: String },
     #[error("there is no folder to keep anything in")]
@@ -77,8 +87,8 @@ pub(crate) enum Error {
     NotAResult { name: String, what: &'static str, known: Vec<String> },
     #[error("`{}` is to be written twice", target.display())]
     OutTwice { target: PathBuf },
-    #[error("cannot write `{}`: {reason}", path.display())]
-    Unwritable { path: PathBuf, reason: String },
+    #[error("cannot write `{}`: {error}", path.display())]
+    Unwritable { path: PathBuf, error: io::Error },
     #[error("`{name}`, {length} elements of type {element}, is not an image of {width} x {height}")]
     NotAnImage { name: String, element: Element, length: u64, width: u32, height: u32 },
 
@@ -141,6 +151,11 @@ pub(crate) struct Faults {
 }
 
 impl Error {
+    /// Everything that is wrong, if something is.
+    pub(crate) fn of(mut errors: Vec<Error>) -> Option<Error> {
+        if errors.len() > 1 { Some(Error::Several(errors)) } else { errors.pop() }
+    }
+
     /// The stable code. What comes from other crates keeps the code it has there.
     pub(crate) fn code(&self) -> &'static str {
         match self {
@@ -189,6 +204,10 @@ impl Error {
             Error::TooManyTrips { .. } => "C043",
             Error::ChangedInput { .. } => "C044",
             Error::NotSettled { .. } => "C042",
+            Error::NoMachineCode => "C045",
+            Error::DeviceTwice { .. } => "C046",
+            Error::MissingInput { .. } => "L004",
+            Error::Several(errors) => first(errors).code(),
             Error::Reproduced { error, .. } => error.code(),
             Error::Faults(faults) => faults.diagnostics.first_code(),
             Error::Wire { error, .. }
@@ -227,11 +246,21 @@ impl Error {
             Error::Differs { lanes: Some([one, other]), .. } | Error::Disagrees { lanes: Some([one, other]), .. } => {
                 format!("the program uses subgroups, which have {one} lanes on one of them and {other} on the other")
             }
+            Error::Differs { difference, .. } if difference.is_of_length() => {
+                "expect as many elements as the result has".into()
+            }
             Error::Differs { .. } => {
                 "if they are close enough, say how close with --atol, --rtol or --ulp; what --out asks for was written".into()
             }
             Error::Disagrees { .. } => "is there a race? `vyre check --run` looks for some".into(),
-            Error::Flag { flag: "--compare-devices", .. } => "name two devices or more, each once".into(),
+            Error::Flag { flag: "--compare-devices", .. } | Error::DeviceTwice { .. } => {
+                "name two devices or more, each once".into()
+            }
+            Error::NoMachineCode => {
+                "name a processor, with --target asm-avx2 or asm-avx512; `vyre config` says where `isa` comes from".into()
+            }
+            Error::MissingInput { name, length } => format!("bind it, for example {name}=zeros:{length}"),
+            Error::Several(errors) => first(errors).help(),
             Error::Flag { about, .. } if !matches!(*about, "a program" | "a pipeline") => "leave it out".into(),
             Error::Flag { .. } => "leave it out, or say which program or pipeline is meant with --program NAME".into(),
             Error::Format { reading: true, .. } => {
@@ -257,7 +286,13 @@ impl Error {
                 known => format!("the results are: {}", known.join(", ")),
             },
             Error::OutTwice { .. } => "write each result to a file of its own".into(),
-            Error::Unwritable { .. } => "name a file in a folder that exists and can be written".into(),
+            Error::Unwritable { error, .. } => match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                    "make room there, or name a file on another disk".into()
+                }
+                io::ErrorKind::AlreadyExists => "choose another name".into(),
+                _ => "name a file in a folder that exists and can be written".into(),
+            },
             Error::NotAnImage { width, height, .. } => {
                 let pixels = u64::from(*width) * u64::from(*height);
                 format!(
@@ -309,13 +344,20 @@ impl Error {
             Error::Faults(_) => "each error above says how to fix it".into(),
             Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.help(),
             Error::Reference(error) => error.help().into(),
-            Error::Driver(error) => error.help(),
+            Error::Driver(error) => match error {
+                vyre_driver::Error::NoSuchDevice { name, .. } => match devices::named_by(name) {
+                    Some(origin) => format!("{}; {origin} names `{name}`", error.help()),
+                    None => error.help(),
+                },
+                _ => error.help(),
+            },
         }
     }
 
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Error::Reproduced { error, .. } => error.exit_code(),
+            Error::Several(errors) => first(errors).exit_code(),
             Error::Crashed { .. } => crate::INTERNAL,
             Error::Usage(message) => u8::try_from(message.exit_code()).unwrap_or(2),
             Error::Trapped { .. }
@@ -332,6 +374,9 @@ impl Error {
             | Error::NoGrid { .. }
             | Error::Flag { .. }
             | Error::NoCache
+            | Error::NoMachineCode
+            | Error::DeviceTwice { .. }
+            | Error::MissingInput { .. }
             | Error::Config { .. }
             | Error::Variable { .. }
             | Error::Source { .. }
@@ -413,6 +458,9 @@ impl Error {
         if let Error::Faults(faults) = self {
             return faults.diagnostics.render(&faults.source.file, &faults.source.text);
         }
+        if let Error::Several(errors) = self {
+            return errors.iter().map(Error::text).collect();
+        }
         let mut text = format!("error[{}]: {self}\n", self.code());
         if let Some(Place { file, line, column, excerpt }) = self.place() {
             let _ = writeln!(text, "  --> {file}:{line}:{column}\n  |   {excerpt}");
@@ -440,6 +488,9 @@ impl Error {
                 "help": help,
             })
         };
+        if let Error::Several(errors) = self {
+            return errors.iter().flat_map(Error::objects).collect();
+        }
         let Error::Faults(faults) = self else {
             let mut object = object(self.code(), self.to_string(), self.place(), self.help());
             if let Error::Differs { difference, .. } = self.inner() {
@@ -480,6 +531,11 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// Of several errors, of which there are two at least.
+fn first(errors: &[Error]) -> &Error {
+    &errors[0]
 }
 
 /// What is wrong, without what clap says about how to go on.

@@ -7,17 +7,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use vyre_cpu::Execution;
 use vyre_driver::{Device, Telemetry};
+use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{MemId, Module, Program, Space};
 use vyre_foundation::optimizer::cost::Roofline;
 use vyre_foundation::optimizer::{self, Decision, Dump, Optimized, Options, Profile, Reason, Request};
 use vyre_foundation::{Validated, text};
 
+use crate::config::Settings;
 use crate::error::Error;
 use crate::job::bytes;
 use crate::opt::{measures, profile, totals};
+use crate::progress::Progress;
 use crate::report::{self, History};
+use crate::reproducer::{Reproducer, hashes, passes, quoted, watch, words};
 use crate::selection::{Selection, assignment};
 use crate::source::Source;
 use crate::stdout::Stdout;
@@ -40,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// The most memory that the buffers of a pipeline may take together
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = bytes)]
     budget: Option<u64>,
     /// Also write a page for a browser: the program after each pass, what it costs along the passes, and the code that comes out
     #[arg(long, value_name = "FILE")]
@@ -63,24 +66,49 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         if args.profile.is_some() {
             return Err(Error::Flag { flag: "--profile", about: "a pipeline" });
         }
-        return pipelines::explain(&source, &pipeline, args.device.as_deref(), page.as_ref(), args.json, stdout);
+        pipelines::bound(&args.bindings, &pipeline, &pipelines::interface(&pipeline)?)?;
+        let (device, flags) = (args.device.as_deref(), args.flags());
+        return pipelines::explain(&source, &pipeline, device, page.as_ref(), &flags, args.json, stdout);
     }
     if args.device.is_some() {
         return Err(Error::Flag { flag: "--device", about: "a program" });
     }
     let (source, program) = args.selection.read()?;
     args.selection.choice.leaves(&args.bindings)?;
-    let lengths = lengths(&args.bindings, &program)?;
+    let inputs = runs::bound(&args.bindings, &program)?;
+    let lengths = lengths(&inputs, &program);
     let registry = devices::registry(None)?;
-    let history = page.as_ref().map(|_| History::new(&source, &program));
     let (profile, options) = (args.profile.as_deref().map_or(Profile::Release, profile), Options::default());
-    let explained = Explained::new(&program, profile, options, &lengths, registry.telemetry(), history)?;
-    if let Some(file) = &page {
-        let what = json!({ "programs": [explained.page()] });
-        report::write(file, &program.name, &subtitle(&source, explained.profile.name()), what)?;
-    }
-    let text = if args.json { format!("{}\n", explained.object()) } else { explained.text() };
+    let reproducer = || {
+        let (bindings, flags) = (words(&args.bindings), args.flags());
+        let command = format!("vyre explain {{}} --profile {}{bindings}{flags}", profile.name());
+        let (hints, lengths) = (Some(registry.telemetry().hints()), &lengths[..]);
+        let request = Request { profile, hints, lengths, ..Request::default() };
+        let facts = hashes(&inputs).map(|(_, fact)| fact).chain([passes(&program, &request)]).collect();
+        let text = text::print(&Module::from(program.clone().into_inner()));
+        Reproducer { name: &program.name, command, facts, text }
+    };
+    let progress = Progress::new("explaining", 0);
+    let text = watch(reproducer, || {
+        let history = page.as_ref().map(|_| History::new(&source, &program));
+        let explained = Explained::new(&program, profile, options, &lengths, registry.telemetry(), history)?;
+        if let Some(file) = &page {
+            let what = json!({ "programs": [explained.page()?] });
+            report::write(file, &program.name, &subtitle(&source, explained.profile.name()), what)?;
+        }
+        Ok(if args.json { format!("{}\n", explained.object()) } else { explained.text() })
+    })?;
+    drop(progress);
     stdout.write_all(text.as_bytes()).map_err(Error::Stdout)
+}
+
+impl Args {
+    /// What it takes to explain a file in the same way, besides what is in it.
+    fn flags(&self) -> String {
+        let budget = self.budget.map(|bytes| format!(" --budget {bytes}")).unwrap_or_default();
+        let page = self.html.as_deref().and_then(|file| std::path::absolute(file).ok());
+        budget + &page.map(|file| format!(" --html {}", quoted(&file.display().to_string()))).unwrap_or_default()
+    }
 }
 
 /// What a page is about, besides its title.
@@ -100,21 +128,20 @@ pub(crate) fn kernels(
         // What is read has places in the text.
         let program = source.validate(source.parse()?)?.swap_remove(0);
         let history = Some(History::new(&source, &program));
-        Ok(Explained::new(&program, device.profile(), device.options(), &[], telemetry, history)?.page())
+        Explained::new(&program, device.profile(), device.options(), &[], telemetry, history)?.page()
     };
     programs.iter().map(kernel).collect()
 }
 
 /// How long the objects are that the command line says something about.
-fn lengths(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Vec<(MemId, u64)>, Error> {
-    let inputs = runs::bound(bindings, program)?;
+fn lengths(inputs: &Inputs, program: &Validated<Program>) -> Vec<(MemId, u64)> {
     let length = |(id, memory): (MemId, &vyre_foundation::ir::Memory)| match memory.space {
         Space::Storage(_) => {
             inputs.contents(&memory.name).map(|bytes| (id, (bytes.len() / memory.element.size()) as u64))
         }
         Space::Workgroup | Space::Private | Space::Uniform => None,
     };
-    Ok(program.memory.iter().filter_map(length).collect())
+    program.memory.iter().filter_map(length).collect()
 }
 
 /// What happened to a pass in all its executions.
@@ -159,18 +186,20 @@ impl<'a> Explained<'a> {
     }
 
     /// All of it, with the program after each pass and the code that comes out.
-    pub(crate) fn page(&self) -> Value {
-        let Some(history) = &self.history else { return Value::Null };
+    pub(crate) fn page(&self) -> Result<Value, Error> {
+        let Some(history) = &self.history else { return Ok(Value::Null) };
         let mut page = history.object(&self.optimized.report, &self.object());
-        let code = vyre_cpu::listing(&Arc::new(self.optimized.program.clone()), Execution::best());
-        let mut emitted = vec![report::emitted("machine code", code.map_err(Error::from))];
+        let code = vyre_cpu::listing(&Arc::new(self.optimized.program.clone()), Settings::load()?.execution());
+        let code = report::emitted("machine code", code.map_err(Error::from));
+        #[cfg(not(feature = "wgpu"))]
+        let emitted = [code];
         #[cfg(feature = "wgpu")]
-        {
+        let emitted = {
             let shader = crate::emit::shader(&self.optimized.program, vyre_wgpu::Target::Wgsl.name());
-            emitted.insert(0, report::emitted("WGSL", shader.map(|bytes| String::from_utf8_lossy(&bytes).into())));
-        }
-        page["emitted"] = emitted.into();
-        page
+            [report::emitted("WGSL", shader.map(|bytes| String::from_utf8_lossy(&bytes).into())), code]
+        };
+        page["emitted"] = json!(emitted);
+        Ok(page)
     }
 
     fn passes(&self) -> BTreeMap<&'static str, Pass> {

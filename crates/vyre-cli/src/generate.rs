@@ -4,7 +4,9 @@ use vyre_testkit::{Features, generate};
 
 use crate::devices;
 use crate::error::Error;
+use crate::job::whole;
 use crate::print::Output;
+use crate::progress::Progress;
 use crate::stdout::Stdout;
 
 /// Print a random program that is valid, ends, and has the same results on all devices with subgroups of the same size
@@ -12,10 +14,10 @@ use crate::stdout::Stdout;
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
     /// Which program: the same seed gives the same one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     seed: u64,
     /// About how many instructions it has, up to 100000
-    #[arg(long, value_name = "N", default_value_t = Features::default().size, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = Features::default().size, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(..=100_000))]
     size: u32,
     /// Use only types and operations that this device has
     #[arg(long, value_name = "NAME")]
@@ -39,5 +41,8 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         None => Features::default(),
     };
     let features = Features { size: args.size, effects: !args.no_effects, ..features };
-    args.output.save(generate(args.seed, &features).source().as_bytes(), target.as_ref(), stdout)
+    let progress = Progress::new("generating", 0);
+    let source = generate(args.seed, &features).source();
+    drop(progress);
+    args.output.save(source.as_bytes(), target.as_ref(), stdout)
 }

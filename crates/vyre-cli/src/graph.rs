@@ -17,10 +17,10 @@ use vyre_runtime::graph::{self, Edges, Family, Graph, Progress, UNREACHED, Weigh
 use crate::compare::not_negative;
 use crate::config::Settings;
 use crate::error::Error;
-use crate::job::bytes;
+use crate::job::{bytes, whole};
 use crate::outputs::{Outputs, Target};
 use crate::reproducer::{Reproducer, quoted, watch};
-use crate::run::show_results;
+use crate::run::{outputs_object, show_results};
 use crate::selection::assignment;
 use crate::stdout::{Stdout, counted};
 use crate::{devices, explain, progress, report, trace};
@@ -35,22 +35,22 @@ pub(crate) struct Args {
     #[arg(value_name = "GRAPH")]
     graph: String,
     /// Where paths begin; otherwise at the first node that has edges
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, value_name = "NODE", allow_negative_numbers = true)]
     source: Option<u32>,
     /// How far apart nodes may be that sssp follows at once; it follows from the weights otherwise
-    #[arg(long, value_name = "X", value_parser = positive)]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
     delta: Option<f32>,
-    /// pagerank is done when ranks change by no more than this, all together
-    #[arg(long, value_name = "X", default_value_t = 1e-4, value_parser = not_negative)]
-    tolerance: f64,
-    /// pagerank is done after so many iterations
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    iterations: u32,
+    /// pagerank is done when ranks change by no more than this, all together; 0.0001 otherwise
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = not_negative)]
+    tolerance: Option<f64>,
+    /// pagerank is done after so many iterations; 100 otherwise
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
+    iterations: Option<u32>,
     /// Edges of a random graph, for each node; 16 otherwise
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     factor: Option<u32>,
     /// Which random graph: the same seed gives the same one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     seed: Option<u64>,
     /// Let every edge be followed both ways
     #[arg(long)]
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_cache: bool,
     /// The most device memory that may be used
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = bytes)]
     budget: Option<u64>,
     /// Say for every step which way edges were followed and why, and what it took
     #[arg(long)]
@@ -72,7 +72,7 @@ pub(crate) struct Args {
     pub(crate) trace: Option<PathBuf>,
     /// Write a page for a browser: the steps and why they were made that way, the passes of each kernel, and what happened when
     #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    pub(crate) html: Option<PathBuf>,
     /// Where a result goes
     #[arg(long, value_name = "NAME=TARGET", value_parser = assignment)]
     out: Vec<(String, String)>,
@@ -148,6 +148,8 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let senseless = [
         ("--source", args.source.is_some() && !begins),
         ("--delta", args.delta.is_some() && !matches!(args.algorithm, Algorithm::Sssp)),
+        ("--tolerance", args.tolerance.is_some() && !matches!(args.algorithm, Algorithm::Pagerank)),
+        ("--iterations", args.iterations.is_some() && !matches!(args.algorithm, Algorithm::Pagerank)),
     ];
     if let Some((flag, _)) = senseless.into_iter().find(|(_, senseless)| *senseless) {
         return Err(Error::Flag { flag, about: args.algorithm.name() });
@@ -180,7 +182,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         inputs.bytes(&interface, name, bytes)?;
     }
     outputs.save(&inputs)?;
-    let object = json!({
+    let mut object = json!({
         "algorithm": interface.name,
         "device": choice.name,
         "nodes": nodes,
@@ -196,10 +198,11 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         let title = format!("{} on {}", interface.name, args.graph);
         let timeline = trace::events();
         let kernels = explain::kernels(&engine.programs(), engine.device(), registry.telemetry())?;
-        let what = json!({ "graph": object, "programs": kernels, "timeline": timeline });
+        let what = json!({ "graph": &object, "programs": kernels, "timeline": timeline });
         report::write(file, &title, choice.name, what)?;
     }
     if args.json {
+        object["outputs"] = outputs_object(&outputs.printed, &inputs).into();
         return writeln!(stdout, "{object}").map_err(Error::Stdout);
     }
     let mut show = || {
@@ -231,8 +234,8 @@ fn reproducer(args: &Args, engine: &Engine<'_>, device: &str) -> Reproducer<'sta
         _ => args.graph.clone(),
     };
     let mut command = format!("vyre graph {algorithm} {}", quoted(&graph));
-    let Args { tolerance, iterations, .. } = args;
-    command += &format!(" --tolerance {tolerance} --iterations {iterations}");
+    command += &args.tolerance.map(|tolerance| format!(" --tolerance {tolerance}")).unwrap_or_default();
+    command += &args.iterations.map(|iterations| format!(" --iterations {iterations}")).unwrap_or_default();
     command += &args.source.map(|source| format!(" --source {source}")).unwrap_or_default();
     command += &args.factor.map(|factor| format!(" --factor {factor}")).unwrap_or_default();
     command += &args.seed.map(|seed| format!(" --seed {seed}")).unwrap_or_default();
@@ -394,12 +397,13 @@ impl Algorithm {
                 Ok(Outcome { line, elapsed, results: vec![self::words("distances", &words)] })
             }
             Algorithm::Pagerank => {
-                let found = graph::pagerank(engine, args.tolerance, args.iterations)?;
+                let tolerance = args.tolerance.unwrap_or(1e-4);
+                let found = graph::pagerank(engine, tolerance, args.iterations.unwrap_or(100))?;
                 let elapsed = started.elapsed();
                 if args.verify {
-                    let verified = found.verify(graph, args.tolerance);
+                    let verified = found.verify(graph, tolerance);
                     // Nobody is to blame for what would have taken more iterations.
-                    if verified.is_err() && found.change > args.tolerance {
+                    if verified.is_err() && found.change > tolerance {
                         return Err(Error::NotSettled { iterations: found.iterations, change: found.change });
                     }
                     verified?;

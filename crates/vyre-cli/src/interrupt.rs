@@ -38,6 +38,7 @@ pub(crate) fn listen() {
 fn end(signal: i32) -> ! {
     let unfinished = unfinished();
     unfinished.iter().for_each(|path| remove(path));
+    crate::progress::clear();
     // The list stays locked, so that nobody gives an unfinished file its name now.
     std::process::exit(SIGNAL + signal)
 }

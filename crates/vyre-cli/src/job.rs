@@ -35,22 +35,27 @@ pub(crate) struct Input {
     #[arg(long, conflicts_with_all = ["bindings", "elements", "grid", "set", "program"])]
     replay: bool,
     /// How many loop trips all invocations together may take
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     fuel: Option<u64>,
     /// How long the kernel may run
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     timeout: Option<Duration>,
     /// The most memory that the buffers of a pipeline may take together
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = bytes)]
     budget: Option<u64>,
     /// Lanes of a subgroup, on the device `reference`: a power of two up to 128
-    #[arg(long, value_name = "N", value_parser = subgroup_size)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = subgroup_size)]
     subgroup_size: Option<u32>,
 }
 
 /// A number of bytes.
 pub(crate) fn bytes(text: &str) -> Result<u64, &'static str> {
     text.parse().map_err(|_| "it is not a whole number of bytes")
+}
+
+/// A number of things that can be many.
+pub(crate) fn whole(text: &str) -> Result<u64, &'static str> {
+    text.parse().map_err(|_| "it is not a whole number from 0 to 2^64 - 1")
 }
 
 /// Something to run, and everything that it is run with.

@@ -37,6 +37,7 @@ mod stdout;
 mod trace;
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -94,7 +95,21 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    quieten_drivers();
     ExitCode::from(guard(command))
+}
+
+/// Without a session of a desktop, a layer that Mesa adds to Vulkan complains on standard error that there is none. Its own switch leaves
+/// it out, unless it was asked to do something: vyre chooses the GPU itself.
+#[allow(unsafe_code)]
+fn quieten_drivers() {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let has_session = variable("XDG_RUNTIME_DIR").is_some_and(|folder| folder.is_absolute());
+    let is_asked = ["MESA_VK_DEVICE_SELECT", "NODEVICE_SELECT"].into_iter().any(|name| variable(name).is_some());
+    if cfg!(target_os = "linux") && !has_session && !is_asked {
+        // SAFETY: this is the first thing that the process does, so there is no other thread yet.
+        unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
+    }
 }
 
 /// Turns a panic into a request to report it.
@@ -131,7 +146,7 @@ fn command() -> u8 {
     let result = match &cli.verb {
         Verb::Check(args) => check::run(args, &mut stdout),
         Verb::Print(args) => print::run(args, &mut stdout).map(|()| 0),
-        Verb::Run(args) => trace::around(args.trace.as_deref(), || run::run(args, &mut stdout)).map(|()| 0),
+        Verb::Run(args) => trace::around([args.trace.as_deref(), None], || run::run(args, &mut stdout)).map(|()| 0),
         Verb::Opt(args) => opt::run(args, &mut stdout).map(|()| 0),
         Verb::Explain(args) => explain::run(args, &mut stdout).map(|()| 0),
         Verb::Emit(args) => emit::run(args, &mut stdout).map(|()| 0),
@@ -142,8 +157,11 @@ fn command() -> u8 {
         Verb::Completions(args) => manual::completions(args, &mut stdout).map(|()| 0),
         Verb::Man(args) => manual::pages(args, &mut stdout).map(|()| 0),
         Verb::Config(args) => config::run(args, &mut stdout).map(|()| 0),
-        Verb::Megakernel(args) => trace::around(args.trace(), || megakernel::run(args, &mut stdout)).map(|()| 0),
-        Verb::Graph(args) => trace::around(args.trace.as_deref(), || graph::run(args, &mut stdout)).map(|()| 0),
+        Verb::Megakernel(args) => trace::around(args.files(), || megakernel::run(args, &mut stdout)).map(|()| 0),
+        Verb::Graph(args) => {
+            let files = [args.trace.as_deref(), args.html.as_deref()];
+            trace::around(files, || graph::run(args, &mut stdout)).map(|()| 0)
+        }
         Verb::Generate(args) => generate::run(args, &mut stdout).map(|()| 0),
         Verb::Shrink(args) => shrink::run(args, &mut stdout).map(|()| 0),
     };

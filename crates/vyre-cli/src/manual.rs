@@ -44,7 +44,7 @@ pub(crate) fn pages(args: &Pages, stdout: &mut Stdout) -> Result<(), Error> {
     let Some(folder) = &args.out else {
         return Output { out: None, json: args.json }.save(&page(&command).1, None, stdout);
     };
-    let unwritable = |error: std::io::Error| Error::Unwritable { path: folder.clone(), reason: error.to_string() };
+    let unwritable = |error: std::io::Error| Error::Unwritable { path: folder.clone(), error };
     std::fs::create_dir_all(folder).map_err(unwritable)?;
     let (mut commands, mut files, mut written) = (vec![&command], Vec::new(), Vec::new());
     while let Some(command) = commands.pop() {
@@ -64,7 +64,9 @@ pub(crate) fn pages(args: &Pages, stdout: &mut Stdout) -> Result<(), Error> {
 fn page(command: &Command) -> (String, Vec<u8>) {
     let (man, mut contents) = (Man::new(command.clone()), Vec::new());
     man.render(&mut contents).expect("memory can be written to");
-    (man.get_filename(), contents)
+    // What stands below the help of a verb has another name there.
+    let contents = String::from_utf8_lossy(&contents).replace("\n.SH EXTRA\n", "\n.SH NOTES\n");
+    (man.get_filename(), contents.into_bytes())
 }
 
 pub(crate) fn completions(args: &Completions, stdout: &mut Stdout) -> Result<(), Error> {

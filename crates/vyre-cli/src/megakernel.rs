@@ -16,8 +16,9 @@ use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Session, Sh
 use vyre_testkit::mix::{self, Mix};
 
 use crate::error::Error;
+use crate::job::whole;
 use crate::progress::Progress;
-use crate::reproducer::{Reproducer, watch};
+use crate::reproducer::{Reproducer, passes_of, watch};
 use crate::stdout::{Stdout, counted};
 use crate::{devices, explain, report, trace};
 
@@ -40,8 +41,8 @@ enum Verb {
 
 #[derive(clap::Args)]
 struct Top {
-    /// End after so many seconds instead of when it is interrupted
-    #[arg(long, value_name = "N")]
+    /// End after so many seconds, not only when it is interrupted or nobody reads what it prints
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
     seconds: Option<u64>,
     /// Print what there is to see once; so is text where there is no terminal
     #[arg(long)]
@@ -54,13 +55,16 @@ struct Top {
     json: bool,
 }
 
+/// Most of the memory that items take is that of the hits they report.
+const MOST_ITEMS: i64 = 10_000_000;
+
 #[derive(clap::Args)]
 struct Workload {
-    /// How many items there are
-    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
+    /// How many items there are, up to 10000000; each takes about 500 bytes of memory
+    #[arg(long, value_name = "N", default_value_t = 200_000, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=MOST_ITEMS))]
     items: u32,
     /// Which items: the same seed gives the same ones
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = whole)]
     seed: u64,
     /// Where to run them: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
     #[arg(long, value_name = "NAME")]
@@ -78,11 +82,11 @@ struct Workload {
 }
 
 impl Args {
-    /// The file for what happened when.
-    pub(crate) fn trace(&self) -> Option<&Path> {
+    /// The files for what happened when, and for a page.
+    pub(crate) fn files(&self) -> [Option<&Path>; 2] {
         match &self.verb {
-            Verb::Demo(workload) | Verb::Bench(workload) => workload.trace.as_deref(),
-            Verb::Top(_) => None,
+            Verb::Demo(workload) | Verb::Bench(workload) => [workload.trace.as_deref(), workload.html.as_deref()],
+            Verb::Top(_) => [None; 2],
         }
     }
 }
@@ -103,7 +107,8 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let reproducer = || {
         let (verb, Workload { items, seed, .. }) = (if compares { "bench" } else { "demo" }, workload);
         let command = format!("vyre megakernel {verb} --items {items} --seed {seed} --device {}", choice.name);
-        let facts = vec![format!("device {}: {}", choice.name, choice.device.capabilities().name)];
+        let device = std::iter::once(format!("device {}: {}", choice.name, choice.device.capabilities().name));
+        let facts = device.chain(passes_of(&programs, &choice.device.with_profile(Profile::Megakernel))).collect();
         Reproducer { name: "megakernel", command, facts, text: mix::OPS.into() }
     };
     let progress = Progress::new("draining", 0);
@@ -111,9 +116,9 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         let mut demo = Demo::new(&choice.device, &programs, workload.items as usize, &[Share::default()])?;
         let items = demo.mixes[0].items(&programs, workload.items as usize, workload.seed);
         // Kernels are compiled while the first items are interpreted.
-        let first = demo.drain(&items)?;
+        let first = demo.drain("first", &items)?;
         demo.session.finish_compiling();
-        let report = demo.drain(&items)?;
+        let report = demo.drain("second", &items)?;
         let one_by_one = if compares { Some(demo.one_by_one(&choice.device, &programs, &items)?) } else { None };
         Ok((demo, first, report, one_by_one))
     })?;
@@ -169,7 +174,8 @@ impl Demo {
     }
 
     /// Executes all items, in as many drains as it takes to report what they find.
-    fn drain(&mut self, items: &[WorkItem]) -> Result<Report, Error> {
+    fn drain(&mut self, which: &str, items: &[WorkItem]) -> Result<Report, Error> {
+        let _span = tracing::info_span!("drain", which).entered();
         let pushed = self.session.submit(items);
         debug_assert_eq!(pushed, Pushed::All, "the queue holds all of them");
         let mut report = self.session.drain()?;
@@ -272,7 +278,7 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
             if let Err(error) = write!(stdout, "{clear}{shown}").and_then(|()| stdout.flush()) {
                 break Err(Error::Stdout(error));
             }
-            if once || end.is_some_and(|end| Instant::now() >= end) {
+            if once || stdout.is_closed() || end.is_some_and(|end| Instant::now() >= end) {
                 break Ok(());
             }
         };
@@ -405,7 +411,11 @@ fn show(
             100.0 * telemetry.occupancy()
         )?;
     }
-    writeln!(stdout, "  {} items ran with others of their window, {} were left out", report.fused, report.pruned)?;
+    writeln!(
+        stdout,
+        "  {} items ran with others of their window, {} that repeat others were left out",
+        report.fused, report.pruned
+    )?;
     writeln!(stdout, "  {} hits, {} failures", report.hits.len(), report.failures.len())?;
     writeln!(
         stdout,

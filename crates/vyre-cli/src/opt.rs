@@ -15,9 +15,10 @@ use vyre_foundation::optimizer::{
 use vyre_foundation::{Validated, text, validate, wire};
 
 use crate::error::Error;
-use crate::outputs::Target;
+use crate::job::whole;
+use crate::outputs;
 use crate::print::{hex, save};
-use crate::reproducer::{Reproducer, quoted};
+use crate::reproducer::{Reproducer, quoted, watch};
 use crate::selection::Selection;
 use crate::stdout::Stdout;
 
@@ -37,8 +38,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PASS")]
     disable: Vec<String>,
     /// Stop after so many changes: halving finds the change that does harm
-    #[arg(long, value_name = "N")]
-    bisect: Option<usize>,
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
+    bisect: Option<u64>,
     /// Validate the program after every pass, not only in the end
     #[arg(long)]
     validate: bool,
@@ -51,13 +52,13 @@ pub(crate) struct Args {
     /// Show what each change did to the measures of the program, on standard error
     #[arg(long)]
     report: bool,
-    /// Print one JSON object with the program and all there is to say about it
+    /// Print one JSON object with all there is to say about it, and the program as `text`, or as `hex` with --wire; with --out, the `file`
     #[arg(long)]
     json: bool,
     /// Print the binary form
     #[arg(long)]
     wire: bool,
-    /// The file to write, instead of standard output
+    /// The file to write, instead of standard output, which is `-`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -73,20 +74,20 @@ Example:
   vyre opt examples/kernels/matmul.vyre --report --disable unroll_loops";
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
-    let target = args.out.as_deref().map(Target::find).transpose()?;
+    let target = outputs::target(args.out.as_deref())?;
     let (_, program) = args.selection.read()?;
     let pipeline = pipeline(args, &program)?;
     let shown = Shown::parse(args.print_after.as_deref())?;
     let options = Options {
         validate_each: args.validate || Options::default().validate_each,
-        max_changes: args.bisect,
+        max_changes: args.bisect.map(|changes| usize::try_from(changes).unwrap_or(usize::MAX)),
         // What does not come to an end is shown all the same, with a warning.
         strict: false,
         dump: shown.dump(),
         ..Options::default()
     };
     let mut stderr = io::stderr();
-    let (optimized, report) = optimize(&program, &pipeline, &options, &mut |snapshot| {
+    let mut show = |snapshot: optimizer::Snapshot<'_>| {
         if shown.shows(snapshot.pass) {
             let changed = if snapshot.changed { "" } else { ", which changed nothing" };
             let _ = writeln!(
@@ -97,14 +98,25 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
                 printed(snapshot.program)
             );
         }
-    })?;
+    };
+    let reproducer = || {
+        let bisect = args.bisect.map(|changes| format!(" --bisect {changes}")).unwrap_or_default();
+        let validate = if args.validate { " --validate" } else { "" };
+        let command = format!("vyre opt {{}} --passes {}{bisect}{validate}", quoted(&pipeline.to_string()));
+        let facts = vec![format!("passes: {pipeline}")];
+        Reproducer { name: &program.name, command, facts, text: printed(&program) }
+    };
+    let (optimized, report) = watch(reproducer, || optimize(&program, &pipeline, &options, &mut show))?;
 
     let bytes =
         if args.wire { wire::encode(&module(&optimized)) } else { text::print(&module(&optimized)).into_bytes() };
     if args.json {
         let mut object = object(&optimized, &pipeline, &report);
         match &target {
-            Some(target) => target.write(&bytes)?,
+            Some(target) => {
+                target.write(&bytes)?;
+                (object["file"], object["bytes"]) = (json!(args.out), bytes.len().into());
+            }
             None if args.wire => object["hex"] = hex(&bytes).into(),
             None => object["text"] = printed(&optimized).into(),
         }
@@ -216,7 +228,7 @@ fn optimize(
             };
             let error = Error::Broke { pass: pass.clone(), error: error.clone() };
             let command = format!("vyre opt {{}} --passes {} --validate", quoted(&pipeline));
-            Reproducer { name: pass, command, facts: Vec::new(), text: before }.of(error)
+            Reproducer { name: pass, command, facts: vec![format!("passes: {pipeline}")], text: before }.of(error)
         }
         other => other.into(),
     })

@@ -98,6 +98,11 @@ fn replace(written: &[(Option<Unfinished>, &Target)]) -> Result<(), Error> {
     uninterrupted(|| written.iter().try_for_each(|(temporary, target)| target.replace(temporary.as_ref())))
 }
 
+/// The one file of a verb, if there is to be one: `-` is standard output, as if no file was named.
+pub(crate) fn target(file: Option<&Path>) -> Result<Option<Target>, Error> {
+    file.filter(|file| *file != Path::new("-")).map(Target::find).transpose()
+}
+
 /// The objects that hold the results of a program.
 pub(crate) fn results(program: &Program) -> impl Iterator<Item = &Memory> {
     program.memory.values().filter(|memory| matches!(memory.space, Space::Storage(_)) && memory.writable())
@@ -127,7 +132,7 @@ pub(crate) struct Target {
     given: PathBuf,
     /// The path without links: equal for equal files.
     place: PathBuf,
-    /// Whether it is there and no file, such as a pipe: that is written to as it is.
+    /// Whether it is there and no file, such as a pipe, or a file that is open already: that is written to as it is.
     special: bool,
     /// How a file begins that may be replaced.
     begins: &'static str,
@@ -142,23 +147,34 @@ impl Target {
     /// The same, for a file that nobody has written by hand: what is there is replaced only if it is empty or begins like this. A slip
     /// does not cost a program, or a result that was written before.
     pub(crate) fn find_like(path: &Path, begins: &'static str) -> Result<Target, Error> {
-        let unwritable = |reason: String| Error::Unwritable { path: path.into(), reason };
+        let unwritable = |error: io::Error| Error::Unwritable { path: path.into(), error };
+        let wrong = |kind: io::ErrorKind, reason: &str| Err(unwritable(io::Error::new(kind, reason)));
+        if !begins.is_empty() && path == Path::new("-") {
+            return wrong(io::ErrorKind::AlreadyExists, "standard output is for what is printed");
+        }
         let existing = fs::metadata(path).ok();
-        let special = existing.as_ref().is_some_and(|existing| !existing.is_file());
+        let special = existing.as_ref().is_some_and(|existing| !existing.is_file()) || is_open(path);
         let place = match existing {
-            Some(existing) if existing.is_dir() => return Err(unwritable("it is a folder".into())),
-            Some(existing) if existing.permissions().readonly() => return Err(unwritable("it is read-only".into())),
+            Some(existing) if existing.is_dir() => return wrong(io::ErrorKind::IsADirectory, "it is a folder"),
+            Some(existing) if existing.permissions().readonly() => {
+                return wrong(io::ErrorKind::PermissionDenied, "it is read-only");
+            }
             Some(_) if special => Ok(path.into()),
             Some(_) => path.canonicalize(),
             None => beside(path),
         };
-        let place = place.map_err(|error| unwritable(error.to_string()))?;
+        let place = place.map_err(unwritable)?;
         let target = Target { given: path.into(), place, special, begins };
         target.expect_like()?;
         if !special {
             target.temporary().map_err(|error| target.unwritable(error))?;
         }
         Ok(target)
+    }
+
+    /// Whether a path means this file.
+    pub(crate) fn is(&self, path: &Path) -> bool {
+        path.canonicalize().or_else(|_| beside(path)).is_ok_and(|place| place == self.place)
     }
 
     /// Whether what is there may be replaced.
@@ -171,7 +187,7 @@ impl Target {
         match read {
             Ok(0) | Err(_) => Ok(()),
             Ok(_) if found == self.begins.as_bytes() => Ok(()),
-            Ok(_) => Err(self.unwritable(io::Error::other("it is there, and something else: choose another name"))),
+            Ok(_) => Err(self.unwritable(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there"))),
         }
     }
 
@@ -193,7 +209,7 @@ impl Target {
     fn fill(&self, write: impl FnOnce(&File) -> io::Result<()>) -> Result<Option<Unfinished>, Error> {
         let filled = || {
             if self.special {
-                write(&File::options().write(true).open(&self.place)?)?;
+                write(&opened(&self.place)?)?;
                 return Ok(None);
             }
             let (temporary, file) = self.temporary()?;
@@ -211,10 +227,33 @@ impl Target {
         renamed.map_err(|error| self.unwritable(error))
     }
 
-    #[allow(clippy::needless_pass_by_value)] // It is made for `map_err`.
     fn unwritable(&self, error: io::Error) -> Error {
-        Error::Unwritable { path: self.given.clone(), reason: error.to_string() }
+        Error::Unwritable { path: self.given.clone(), error }
     }
+}
+
+/// Whether a path is a name of something that this process has open. It may be a file, but replacing that would be no help to whoever
+/// opened it.
+fn is_open(path: &Path) -> bool {
+    let folders = ["/dev/fd", "/proc/self/fd"].map(Path::new);
+    ["/dev/stdout", "/dev/stderr"].map(Path::new).contains(&path)
+        || folders.iter().any(|folder| path.parent() == Some(*folder))
+}
+
+/// Something that is written to as it is. What is open already is written where it is.
+fn opened(path: &Path) -> io::Result<File> {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsFd as _;
+        let own = |name: &str, number: &str| path == Path::new(name) || is_open(path) && path.ends_with(number);
+        if own("/dev/stdout", "1") {
+            return Ok(io::stdout().as_fd().try_clone_to_owned()?.into());
+        }
+        if own("/dev/stderr", "2") {
+            return Ok(io::stderr().as_fd().try_clone_to_owned()?.into());
+        }
+    }
+    if is_open(path) { File::options().append(true).open(path) } else { File::options().write(true).open(path) }
 }
 
 /// The path of a new file, with the links in its folder resolved.

@@ -11,14 +11,15 @@ use vyre_foundation::launch::Report;
 use vyre_foundation::{Validated, validate};
 use vyre_runtime::pipeline::{Join, Pipeline, Plan, Use};
 
-use crate::devices;
 use crate::error::Error;
 use crate::explain::{Explained, subtitle};
 use crate::outputs::Target;
+use crate::progress::Progress;
 use crate::report::{self, History};
-use crate::run::bound;
+use crate::reproducer::{Reproducer, canonical, launched, watch};
 use crate::source::Source;
 use crate::stdout::Stdout;
+use crate::{devices, run as runs};
 
 /// The pipeline as a program whose objects are the buffers that the caller sees, so that these are bound, checked and shown like the
 /// objects of any other.
@@ -47,26 +48,37 @@ pub(crate) fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error
     Ok(validate::program(program)?)
 }
 
-/// What the caller gives: everything that the pipeline asks for, and nothing else.
-pub(crate) fn inputs(
+/// Whether the caller gives what a buffer starts with.
+fn is_given(pipeline: &Pipeline, name: &str) -> bool {
+    let buffers = &pipeline.recorded().buffers;
+    buffers.values().any(|buffer| buffer.name == name && buffer.role.is_given())
+}
+
+/// What the caller gives, which is nothing but what the pipeline asks for.
+pub(crate) fn bound(
     bindings: &[(String, String)],
     pipeline: &Pipeline,
     interface: &Validated<Program>,
 ) -> Result<Inputs, Error> {
-    let given = |name: &str| {
-        let buffers = &pipeline.recorded().buffers;
-        buffers.values().any(|buffer| buffer.name == name && buffer.role.is_given())
-    };
+    let given = |name: &str| is_given(pipeline, name);
     if let Some((name, _)) = bindings.iter().find(|(name, _)| !given(name)) {
         let objects = interface.memory.values().map(|memory| memory.name.clone());
         let known = objects.filter(|name| given(name)).collect();
         return Err(vyre_foundation::Error::UnknownBinding { name: name.clone(), known }.into());
     }
-    let mut inputs = bound(bindings, interface)?;
-    for memory in interface.memory.values().filter(|memory| given(&memory.name)) {
+    runs::bound(bindings, interface)
+}
+
+/// The same, and it is everything.
+pub(crate) fn inputs(
+    bindings: &[(String, String)],
+    pipeline: &Pipeline,
+    interface: &Validated<Program>,
+) -> Result<Inputs, Error> {
+    let mut inputs = bound(bindings, pipeline, interface)?;
+    for memory in interface.memory.values().filter(|memory| is_given(pipeline, &memory.name)) {
         if inputs.contents(&memory.name).is_none() {
-            let (name, example) = (memory.name.clone(), "zeros:1024");
-            return Err(vyre_foundation::Error::MissingBinding { name, example }.into());
+            return Err(Error::MissingInput { name: memory.name.clone(), length: memory.length.unwrap_or(0) });
         }
     }
     inputs.complete(interface)?;
@@ -93,33 +105,46 @@ pub(crate) fn ran(plan: &Plan, groups: &[Vec<Report>]) -> Value {
     })
 }
 
+/// `flags` are those of a command that does the same.
 pub(crate) fn explain(
     source: &Source,
     pipeline: &Pipeline,
     device: Option<&str>,
     page: Option<&Target>,
+    flags: &str,
     json: bool,
     stdout: &mut Stdout,
 ) -> Result<(), Error> {
     let registry = devices::registry(None)?;
     let choice = registry.choose(device, None)?;
-    let plan = pipeline.plan(choice.device.capabilities())?;
-    if let Some(file) = page {
-        let mut programs = Vec::new();
-        for launch in &plan.launches {
-            let lengths: Vec<_> = launch.lengths(&plan).collect();
-            let history = Some(History::new(source, &launch.program));
-            let (profile, options) = (choice.device.profile(), choice.device.options());
-            let telemetry = registry.telemetry();
-            programs.push(Explained::new(&launch.program, profile, options, &lengths, telemetry, history)?.page());
-        }
-        let what = json!({ "pipeline": object(&plan, choice.name, pipeline), "programs": programs });
-        report::write(file, &plan.name, &subtitle(source, choice.name), what)?;
-    }
-    let text = match json {
-        true => format!("{}\n", object(&plan, choice.name, pipeline)),
-        false => describe(&plan, choice.name, pipeline),
+    let reproducer = || {
+        let name = &pipeline.recorded().name;
+        let command = format!("vyre explain {{}} --program {name} --device {}{flags}", choice.name);
+        let mut facts = vec![format!("device {}: {}", choice.name, choice.device.capabilities().name)];
+        facts.extend(launched(pipeline, &choice.device));
+        Reproducer { name, command, facts, text: canonical(source) }
     };
+    let progress = Progress::new("explaining", 0);
+    let text = watch(reproducer, || {
+        let plan = pipeline.plan(choice.device.capabilities())?;
+        if let Some(file) = page {
+            let mut programs = Vec::new();
+            for launch in &plan.launches {
+                let lengths: Vec<_> = launch.lengths(&plan).collect();
+                let history = Some(History::new(source, &launch.program));
+                let (profile, options) = (choice.device.profile(), choice.device.options());
+                let telemetry = registry.telemetry();
+                programs.push(Explained::new(&launch.program, profile, options, &lengths, telemetry, history)?.page()?);
+            }
+            let what = json!({ "pipeline": object(&plan, choice.name, pipeline), "programs": programs });
+            report::write(file, &plan.name, &subtitle(source, choice.name), what)?;
+        }
+        Ok(match json {
+            true => format!("{}\n", object(&plan, choice.name, pipeline)),
+            false => describe(&plan, choice.name, pipeline),
+        })
+    })?;
+    drop(progress);
     stdout.write_all(text.as_bytes()).map_err(Error::Stdout)
 }
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use vyre_foundation::{text, wire};
 
 use crate::error::Error;
-use crate::outputs::Target;
+use crate::outputs::{self, Target};
 use crate::source::Source;
 use crate::stdout::Stdout;
 
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 /// Where the one text or file goes that a verb makes.
 #[derive(clap::Args)]
 pub(crate) struct Output {
-    /// The file to write, instead of standard output
+    /// The file to write, instead of standard output, which is `-`
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Print one JSON object instead: the result as `text`, or as `hex` if it is binary; with --out, the `file`
@@ -37,7 +37,7 @@ pub(crate) struct Output {
 impl Output {
     /// The file, if there is to be one.
     pub(crate) fn target(&self) -> Result<Option<Target>, Error> {
-        self.out.as_deref().map(Target::find).transpose()
+        outputs::target(self.out.as_deref())
     }
 
     pub(crate) fn save(&self, bytes: &[u8], target: Option<&Target>, stdout: &mut Stdout) -> Result<(), Error> {

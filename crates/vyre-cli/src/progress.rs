@@ -1,8 +1,20 @@
 //! How far something is that takes longer than one would like to wait in the dark.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, WeakProgressBar};
+
+/// The latest bar.
+static LATEST: Mutex<Option<WeakProgressBar>> = Mutex::new(None);
+
+/// Takes away the bar that may be on the terminal, when the process is about to end in the middle.
+pub(crate) fn clear() {
+    let latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(bar) = latest.and_then(|latest| latest.upgrade()) {
+        bar.finish_and_clear();
+    }
+}
 
 /// A bar on standard error. It appears after a second, if there is a terminal, and goes with its value.
 pub(crate) struct Progress(ProgressBar);
@@ -19,6 +31,7 @@ impl Progress {
         }
         bar.set_message(message);
         let shown = bar.downgrade();
+        *LATEST.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown.clone());
         std::thread::spawn(move || {
             std::thread::sleep(PATIENCE);
             if let Some(bar) = shown.upgrade().filter(|bar| !bar.is_finished()) {

@@ -8,12 +8,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
-use vyre_driver::{Choice, Registry};
+use vyre_driver::{Choice, Device, Registry};
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::Module;
+use vyre_foundation::ir::{Module, Program};
 use vyre_foundation::launch::Argument;
 use vyre_foundation::optimizer::{self, Request};
-use vyre_foundation::text;
+use vyre_foundation::{Validated, text};
+use vyre_runtime::pipeline::Pipeline;
 
 #[cfg(unix)]
 use crate::crash;
@@ -70,6 +71,44 @@ pub(crate) struct Watched<'a> {
     pub(crate) flags: String,
 }
 
+/// The passes that are selected for a program, as a reproducer says it.
+pub(crate) fn passes(program: &Validated<Program>, request: &Request<'_>) -> String {
+    format!("passes: {}", optimizer::plan(program, request).pipeline)
+}
+
+/// The same for each of the programs that are compiled for a device.
+pub(crate) fn passes_of<'p>(
+    programs: impl IntoIterator<Item = &'p Validated<Program>>,
+    device: &Device,
+) -> impl Iterator<Item = String> {
+    programs.into_iter().map(|program| {
+        let request = Request { profile: device.profile(), options: device.options(), ..Request::default() };
+        format!("passes of {}: {}", program.name, optimizer::plan(program, &request).pipeline)
+    })
+}
+
+/// A program with a line that says how to run it: what `--replay` reads.
+pub(crate) fn replayable(
+    program: &Validated<Program>,
+    groups: [u32; 3],
+    fuel: u64,
+    subgroup_size: Option<u32>,
+    bindings: &[(String, String)],
+    inputs: &Inputs,
+) -> String {
+    let [x, y, z] = groups;
+    let mut line = format!("//@ run --grid {x},{y},{z} --fuel {fuel}");
+    if let Some(lanes) = subgroup_size {
+        line += &format!(" --subgroup-size {lanes}");
+    }
+    // The words of the line have no quotes, so what has spaces in it is written out.
+    for ((name, value), (_, written)) in bindings.iter().zip(inputs.notations(program)) {
+        let binding = format!("{name}={}", absolute(value));
+        line += &if binding.contains(' ') { format!(" {name}={written}") } else { format!(" {binding}") };
+    }
+    format!("{}{line}\n", text::print(&Module::from(program.clone().into_inner())))
+}
+
 /// Does something. What goes wrong in it and should not leaves a file, and an error that names it.
 pub(crate) fn watch<'a, R>(
     reproducer: impl Fn() -> Reproducer<'a>,
@@ -115,32 +154,42 @@ impl<'a> Watched<'a> {
             names => format!(" --compare-devices {}{flags}", names.join(",")),
         };
         facts.extend(hashes(&job.inputs).map(|(_, fact)| fact));
-        let bindings = job.bindings.iter().map(|(name, value)| format!("{name}={}", absolute(value)));
         let (text, command) = match &job.work {
-            Work::Kernel { groups: [x, y, z], .. } => {
-                facts.push(format!("passes: {}", optimizer::plan(program, &Request::default()).pipeline));
-                let mut line = format!("//@ run --grid {x},{y},{z} --fuel {}", job.limits.fuel);
-                if let Some(lanes) = job.subgroup_size {
-                    line += &format!(" --subgroup-size {lanes}");
-                }
-                // The words of the line have no quotes, so what has spaces in it is written out.
-                for (binding, (name, value)) in bindings.zip(job.inputs.notations(program)) {
-                    line += &if binding.contains(' ') { format!(" {name}={value}") } else { format!(" {binding}") };
-                }
-                let printed = text::print(&Module::from(program.clone().into_inner()));
-                (format!("{printed}{line}\n"), format!("vyre run {{}} --replay{flags}"))
+            Work::Kernel { groups, .. } => {
+                facts.push(passes(program, &Request::default()));
+                let (fuel, lanes) = (job.limits.fuel, job.subgroup_size);
+                let text = replayable(program, *groups, fuel, lanes, &job.bindings, &job.inputs);
+                (text, format!("vyre run {{}} --replay{flags}"))
             }
-            Work::Pipeline(_) => {
-                let bindings: String = bindings.map(|binding| format!(" {}", quoted(&binding))).collect();
-                (job.source.text.clone(), format!("vyre run {{}} --program {}{bindings}{flags}", program.name))
+            Work::Pipeline(pipeline) => {
+                facts.extend(opened.first().into_iter().flat_map(|choice| launched(pipeline, &choice.device)));
+                let command = format!("vyre run {{}} --program {}{}{flags}", program.name, words(&job.bindings));
+                (canonical(&job.source), command)
             }
         };
         Reproducer { name: &program.name, command, facts, text }
     }
 }
 
+/// The passes of each launch of a pipeline, unless it is the plan that goes wrong.
+pub(crate) fn launched(pipeline: &Pipeline, device: &Device) -> Vec<String> {
+    let planned = catch_unwind(AssertUnwindSafe(|| pipeline.plan(device.capabilities())));
+    let Ok(Ok(plan)) = planned else { return Vec::new() };
+    passes_of(plan.launches.iter().map(|launch| &*launch.program), device).collect()
+}
+
+/// What is in a file, without comments: those of a reproducer are about an earlier time.
+pub(crate) fn canonical(source: &Source) -> String {
+    source.parse().map_or_else(|_| source.text.clone(), |module| text::print(&module))
+}
+
+/// Bindings as words of a shell, each with a space before it.
+pub(crate) fn words(bindings: &[(String, String)]) -> String {
+    bindings.iter().map(|(name, value)| format!(" {}", quoted(&format!("{name}={}", absolute(value))))).collect()
+}
+
 /// The names of what is bound, with what a reproducer says of its contents.
-fn hashes(inputs: &Inputs) -> impl Iterator<Item = (&str, String)> {
+pub(crate) fn hashes(inputs: &Inputs) -> impl Iterator<Item = (&str, String)> {
     inputs.arguments().into_iter().filter_map(|(name, argument)| {
         let (Argument::Slice(slice), Some(contents)) = (argument, inputs.contents(name)) else { return None };
         let (element, length) = (slice.element, contents.len() / slice.element.size());

@@ -146,10 +146,12 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let mut registry = devices::registry(job.subgroup_size)?;
     let devices = device_names(&args.compare_devices, args.device.as_deref());
     devices.iter().try_for_each(|name| registry.knows(*name))?;
-    if let [names @ .., last] = args.compare_devices.as_slice()
-        && (names.is_empty() || names.contains(last))
-    {
+    if args.compare_devices.len() == 1 {
         return Err(Error::Flag { flag: "--compare-devices", about: "one device alone" });
+    }
+    let mut compared = args.compare_devices.iter().enumerate();
+    if let Some((_, name)) = compared.find(|(at, name)| args.compare_devices[..*at].contains(name)) {
+        return Err(Error::DeviceTwice { name: name.clone() });
     }
     if job.subgroup_size.is_none() {
         registry = alike(registry, &args.compare_devices)?;

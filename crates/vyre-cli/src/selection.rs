@@ -59,7 +59,15 @@ impl Choice {
             }
             None if module.pipelines.is_empty() => None,
             None => Some(0),
-            Some(name) => module.pipelines.iter().position(|pipeline| pipeline.name == *name),
+            Some(name) => {
+                let programs = || module.programs.iter().map(|program| &program.name);
+                let position = module.pipelines.iter().position(|pipeline| pipeline.name == *name);
+                if position.is_none() && !module.pipelines.is_empty() && !programs().any(|known| known == name) {
+                    let known = programs().cloned().chain(module.pipelines.iter().map(known)).collect();
+                    return Err(Error::UnknownProgram { name: name.clone(), known });
+                }
+                position
+            }
         };
         let Some(position) = position else {
             return if budget.is_some() { Err(Error::Flag { flag: "--budget", about: "a program" }) } else { Ok(None) };

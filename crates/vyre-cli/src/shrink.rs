@@ -137,6 +137,6 @@ fn folder() -> Result<Unfinished, Error> {
     let path = std::env::temp_dir().join(format!("vyre-shrink-{}", std::process::id()));
     match Unfinished::new(path.clone(), |path| std::fs::create_dir_all(path)) {
         Ok((folder, ())) => Ok(folder),
-        Err(error) => Err(Error::Unwritable { path, reason: error.to_string() }),
+        Err(error) => Err(Error::Unwritable { path, error }),
     }
 }

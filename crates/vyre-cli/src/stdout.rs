@@ -16,6 +16,11 @@ impl Default for Stdout {
 }
 
 impl Stdout {
+    /// Whether it is known that nobody reads any more. What would go on until it is interrupted ends then.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// `dropped` is what to answer when nobody reads any more.
     fn unless_closed<T>(
         &mut self,

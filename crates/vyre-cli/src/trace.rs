@@ -29,10 +29,13 @@ const WORKERS: u32 = 2;
 
 static RECORDER: OnceLock<Recorder> = OnceLock::new();
 
-/// Does something, and writes what happened meanwhile to a file, if there is to be one, whatever came of it.
-pub(crate) fn around<T>(file: Option<&Path>, body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+/// Does something, and writes what happened meanwhile to a file, if there is to be one, whatever came of it. A page is another file.
+pub(crate) fn around<T>([file, page]: [Option<&Path>; 2], body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let Some(file) = file else { return body() };
     let target = Target::find_like(file, "{\"traceEvents\"")?;
+    if page.is_some_and(|page| target.is(page)) {
+        return Err(Error::OutTwice { target: file.into() });
+    }
     start();
     let result = body();
     let written = target.write(json!({ "traceEvents": events() }).to_string().as_bytes());

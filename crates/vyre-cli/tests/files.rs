@@ -389,3 +389,20 @@ fn pages_are_written_all_or_none() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(folder.names(), ["vyre-check.1"]);
 }
+
+/// What is open already is written where it is, and not replaced.
+#[cfg(target_os = "linux")]
+#[test]
+fn standard_output_by_its_name() {
+    let folder = Folder::new("by_name");
+    folder.write("n.vyre", "program n workgroup(1) {}");
+    for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+        let mut file = fs::File::create(folder.path("out")).expect("a file");
+        std::io::Write::write_all(&mut file, b"before\n").expect("a line");
+        let mut command = folder.command(&["print", "n.vyre", "--out", name]);
+        assert!(command.stdout(file).status().expect("the command can be run").success());
+        let written = String::from_utf8(folder.read("out")).expect("text");
+        assert!(written.starts_with("before\nprogram n "), "{written}");
+    }
+    assert_eq!(folder.names(), ["n.vyre", "out"]);
+}

@@ -80,10 +80,21 @@ fn what_is_unfinished_is_removed() {
 fn a_session_is_watched_line_by_line() {
     let folder = folder::empty("interrupted_top");
     let mut child = command(&folder, &["megakernel", "top", "--json"]).stdout(Stdio::piped()).spawn().expect("a child");
-    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().take(2);
-    for line in lines {
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    for line in lines.by_ref().take(2) {
         let seen: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
         assert_eq!(seen["tenants"].as_array().map(Vec::len), Some(3));
     }
     assert_eq!(interrupt(child, "TERM").code(), Some(143));
+    drop(lines);
+}
+
+/// As in `vyre megakernel top --json | head -1`.
+#[test]
+fn a_session_that_nobody_watches_any_more_ends() {
+    let folder = folder::empty("unwatched_top");
+    let mut child = command(&folder, &["megakernel", "top", "--json"]).stdout(Stdio::piped()).spawn().expect("a child");
+    let line = BufReader::new(child.stdout.take().expect("a pipe")).lines().next();
+    assert!(matches!(line, Some(Ok(_))), "{line:?}");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }

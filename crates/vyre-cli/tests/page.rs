@@ -254,8 +254,14 @@ fn pages_show_what_they_are_about() {
 
     vyre(&folder, &["megakernel", "demo", "--items", "20000", "--device", "cpu", "--html", "queue.html"]);
     look(&mut browser, &folder, "queue", &["Queue", "Timeline"]);
-    let slices = "data.timeline.filter((event) => event.args.topology && event.args.why).length > 1";
+    let slices = "data.timeline.filter((event) => event.args.topology_why && event.args.mode_why).length > 1";
     assert_eq!(browser.evaluate(slices), true);
+    let drains = browser
+        .evaluate("[...document.querySelectorAll('.table .item')].map((row) => row.children[1].textContent).join()");
+    assert!(
+        drains.as_str().is_some_and(|drains| drains.starts_with("first,") && drains.contains("second,")),
+        "{drains}"
+    );
     let kernels = step_through_kernels(&mut browser, &folder.join("queue-kernel.png"));
     assert!(kernels.iter().any(|name| name == "scale"), "{kernels:?}");
     browser.evaluate("turn(views.at(-1))");

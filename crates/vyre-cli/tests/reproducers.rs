@@ -119,6 +119,29 @@ fn crashes() {
     let (replay, text) = crashed(&folder, &demo, "SEGV");
     assert_eq!(replay, "vyre megakernel demo --items 1000000 --seed 1 --device cpu");
     assert!(text.contains("\n// device cpu: ") && text.contains("\nprogram scale "), "{text}");
+    assert!(text.contains("\n// passes of scale: "), "{text}");
+
+    let (replay, text) = crashed(&folder, &["check", "--run", &spin], "ABRT");
+    assert!(replay.starts_with("vyre check --run ") && replay.ends_with(".vyre --replay"), "{replay}");
+    assert!(text.contains("\n//@ run --grid "), "{text}");
+
+    // It takes a while to make a page of this.
+    let made = command(&folder, &["generate", "--seed", "3", "--size", "100000", "--out", "large.vyre"]).status();
+    assert!(made.expect("the command can be run").success());
+    let (replay, text) = crashed(&folder, &["explain", "large.vyre", "--html", "page.html"], "ABRT");
+    assert!(replay.starts_with("vyre explain ") && replay.contains(" --profile release --html "), "{replay}");
+    assert!(text.contains("\n// passes: ") && !folder.join("page.html").exists(), "{replay}");
+}
+
+/// What is compiled of a pipeline is known before it runs.
+#[test]
+fn pipelines() {
+    let folder = folder::empty("unexpected_pipeline");
+    let soften = format!("{}/../../examples/pipelines/soften.vyre", env!("CARGO_MANIFEST_DIR"));
+    let (said, file) =
+        replayed(&folder, &["run", &soften, "x=zeros:256", "--expect", "y=zeros:256", "--device", "cpu"]);
+    assert!(said.contains("256 of 256 elements of `y` differ"), "{said}");
+    assert!(file.contains("\n// passes of affine_square: ") && file.contains("\n// passes of mean: "), "{file}");
 }
 
 #[test]

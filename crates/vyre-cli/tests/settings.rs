@@ -141,6 +141,40 @@ fn what_is_wrong_is_shown_where_it_is() {
 }
 
 #[test]
+fn all_that_is_wrong_is_said_at_once() {
+    let folder = configured("settings_several", "device = \"gpu9\"\nthreads = 0\nfuel = -1\n");
+    let output = vyre(&folder, &[], &["config", "--json"]);
+    let said: Value = serde_json::from_slice(&output.stderr).expect("one JSON object");
+    let errors = said["errors"].as_array().expect("a list").iter();
+    let codes: Vec<&str> = errors.filter_map(|error| error["code"].as_str()).collect();
+    assert_eq!((output.status.code(), codes), (Some(2), vec!["C035", "C035", "D002"]));
+
+    // It is said where a device is named that is not there.
+    fs::write(folder.join("vyre.toml"), "device = \"gpu9\"").expect("a file can be written");
+    let saxpy = format!("{}/../../examples/kernels/saxpy.vyre", env!("CARGO_MANIFEST_DIR"));
+    for arguments in [&["config"][..], &["run", &saxpy, "a=1", "x=1", "y=1", "--elements", "1"]] {
+        let output = vyre(&folder, &[], arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let place = format!("; {}:1 names `gpu9`\n", folder.join("vyre.toml").display());
+        assert!(output.status.code() == Some(4) && stderr.ends_with(&place), "{stderr}");
+    }
+}
+
+#[test]
+fn machine_code_is_what_the_device_would_run() {
+    let folder = configured("settings_isa", "isa = \"portable\"");
+    let saxpy = format!("{}/../../examples/kernels/saxpy.vyre", env!("CARGO_MANIFEST_DIR"));
+    let output = vyre(&folder, &[], &["emit", &saxpy, "--target", "asm"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && stderr.starts_with("error[C045]: "), "{stderr}");
+    let output = vyre(&folder, &[], &["explain", &saxpy, "--html", "page.html"]);
+    let page = fs::read_to_string(folder.join("page.html")).expect("a page");
+    assert!(output.status.success() && page.contains("no code is generated for Portable execution"), "{stderr}");
+    fs::write(folder.join("vyre.toml"), "isa = 7").expect("a file can be written");
+    assert_eq!(vyre(&folder, &[], &["emit", &saxpy, "--target", "wgsl"]).status.code(), Some(2));
+}
+
+#[test]
 fn names_that_do_not_exist_are_shown_with_those_that_do() {
     let folder = configured("settings_names", "");
     let bogus = [("VYRE_DEVICE", "bogus")];

@@ -130,7 +130,10 @@ function table(columns, rows) {
         style: width ? `width:${width}px` : "",
     });
     const list = new List("table", 28, (index) =>
-        el("div", { title: rows[index].why }, columns.map((column) => el("span", place(column), column[2](rows[index], index)))));
+        el("div", {}, columns.map((column) => {
+            const cell = column[2](rows[index], index);
+            return el("span", { ...place(column), title: column[3] && typeof cell === "string" && cell }, cell);
+        })));
     const head = el("div", { class: "columns" }, columns.map((column) => el("span", place(column), column[0])));
     list.show(rows.length);
     return [head, list.node];
@@ -627,7 +630,8 @@ function graph_view(graph) {
 
 // A queue that was drained.
 
-function megakernel_view(run, slices) {
+function megakernel_view(run, slices, drains) {
+    const drain = (slice) => ["", "first", "second"][drains.filter((drain) => drain.ts <= slice.ts).length];
     const latency = run.latency_ns || {};
     const of = colors();
     const kernels = [...run.kernels].sort((a, b) => b.time_ns - a.time_ns);
@@ -643,24 +647,26 @@ function megakernel_view(run, slices) {
     ], kernels);
     const slice_rows = table([
         ["slice", 44, (_, index) => String(index)],
+        ["drain", 58, drain, true],
         ["at", 84, (row) => time(row.ts * 1e3)],
         ["time", 84, (row) => time(row.dur * 1e3)],
         ["items", 74, (row) => count(row.args.items)],
-        ["topology", 150, (row) => el("span", {}, swatch(of(row.args.topology)), row.args.topology), true],
-        ["mode", 90, (row) => row.args.mode, true],
-        ["why", null, (row) => row.args.why, true],
+        ["topology", 130, (row) => el("span", {}, swatch(of(row.args.topology)), row.args.topology), true],
+        ["why this topology", 220, (row) => row.args.topology_why, true],
+        ["mode", 84, (row) => row.args.mode, true],
+        ["why this mode", null, (row) => row.args.mode_why, true],
     ], slices);
     return el("div", { class: "view" }, el("div", { class: "column grow" },
         el("div", { class: "cards" },
-            card("items", count(run.items), `${time(run.elapsed_ns / Math.max(1, run.items))} each, on ${run.device}`),
-            card("time", time(run.elapsed_ns), `${time(run.device_ns)} in launches`),
+            card("items of the second drain", count(run.items), `${time(run.elapsed_ns / Math.max(1, run.items))} each, on ${run.device}`),
+            card("time", time(run.elapsed_ns), `${time(run.device_ns)} in launches; ${time(run.first_elapsed_ns)} the first time`),
             card("launches", count(run.launches), `between ${count(run.groups)} barriers`),
             card("latency", time(latency.p50 || 0), `${time(latency.p99 || 0)} for 99 %`),
             card("workers busy", `${((run.occupancy || 0) * 100).toFixed(0)} %`, ""),
             card("fused, left out", `${count(run.fused)}, ${count(run.pruned)}`, `${count(run.interpreted)} interpreted`),
             card("hits, failures", `${count(run.hits)}, ${count(run.failures)}`, "")),
-        panel("Slices: what was decided, and why", 1, ...slice_rows),
-        panel("Kernels", 1, ...kernel_rows)));
+        panel("Slices of both drains: what was decided, and why", 1, ...slice_rows),
+        panel("Kernels of the second drain", 1, ...kernel_rows)));
 }
 
 // What happened when: a track for each thread of the host and each worker of the device.
@@ -837,7 +843,8 @@ if (data.pipeline) views.push({ name: "Launches", node: pipeline_view(data.pipel
 if (data.graph) views.push({ name: "Steps", node: graph_view(data.graph) });
 if (data.megakernel) {
     const slices = data.timeline.filter((event) => event.args && event.args.topology && event.args.mode);
-    views.push({ name: "Queue", node: megakernel_view(data.megakernel, slices) });
+    const drains = data.timeline.filter((event) => event.args && event.args.which && event.name.startsWith("drain "));
+    views.push({ name: "Queue", node: megakernel_view(data.megakernel, slices, drains) });
 }
 for (const program of data.programs || []) views.push(Object.assign(new Program(program), { name: program.name }));
 if (data.timeline) views.push(Object.assign(new Timeline(data.timeline), { name: "Timeline" }));

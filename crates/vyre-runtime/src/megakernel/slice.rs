@@ -145,11 +145,31 @@ fn places(
     Ok((2 * number + u32::from(many), places))
 }
 
+/// What the topology was chosen from.
+fn why_topology(recommendation: &Recommendation) -> String {
+    let evidence = &recommendation.topology_evidence;
+    let density = f64::from(evidence.frontier_density_bps) / 100.0;
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let budget = match recommendation.device_memory_budget_bytes {
+        0 => String::new(),
+        budget => format!(" of {:.1}", mib(budget)),
+    };
+    format!("density {density:.2} %, memory {:.1}{budget} MiB", mib(evidence.estimated_peak_device_bytes))
+}
+
 impl Session {
     /// Executes the items that are pending.
     pub(super) fn slice(&mut self, report: &mut Report) -> Result<(), Error> {
         let start = Instant::now();
-        let span = tracing::info_span!("slice", items = Empty, topology = Empty, mode = Empty, why = Empty).entered();
+        let span = tracing::info_span!(
+            "slice",
+            items = Empty,
+            topology = Empty,
+            topology_why = Empty,
+            mode = Empty,
+            mode_why = Empty
+        );
+        let span = span.entered();
         let planning = tracing::info_span!("plan").entered();
         self.lacks_room_for_hits = false;
         if self.are_faults_unread {
@@ -176,8 +196,9 @@ impl Session {
         report.recommendation = Some(recommendation);
         if !span.is_disabled() {
             span.record("items", resolved.len()).record("topology", debug(recommendation.topology));
+            span.record("topology_why", why_topology(&recommendation));
             span.record("mode", debug(recommendation.execution_mode));
-            span.record("why", recommendation.promotion_evidence.describe());
+            span.record("mode_why", recommendation.promotion_evidence.describe());
         }
         let compiles = recommendation.execution_mode == Mode::Jit;
         let width = recommendation.geometry.width;
