@@ -249,6 +249,13 @@ pub(super) struct Queues {
     diffusion: Diffusion,
 }
 
+impl Drop for Queues {
+    /// Who waits for a place in the queue is told that there will be none.
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl Queues {
     pub(super) fn new(shares: &[Share], slots: usize, is_stamped: bool) -> Queues {
         let ring = |slots| Arc::new(if is_stamped { Ring::stamped(slots) } else { Ring::new(slots) });
