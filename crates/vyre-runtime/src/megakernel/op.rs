@@ -23,8 +23,8 @@ pub(super) struct View {
 ///
 /// It is a program whose objects have these names, each of which it may leave out: `input`, which it reads; `output`, which it writes;
 /// `param`, a uniform u32, or a third object; and, for an operation that reports something, `hits`, which it writes, and `hit_count`,
-/// an atomic object by which it counts them. Elements have 32 bits. An item runs an invocation for each element of its output, or of
-/// its input if there is no output, rounded up to whole workgroups if invocations work together.
+/// an atomic object by which it counts them: up to 2³² − 1 of a launch. Elements have 32 bits. An item runs an invocation for each element
+/// of its output, or of its input if there is no output, rounded up to whole workgroups if invocations work together.
 #[derive(Clone, Debug)]
 pub struct Op {
     pub(super) body: Body,
