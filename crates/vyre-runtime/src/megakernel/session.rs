@@ -438,7 +438,8 @@ impl Session {
             journal.slice.drain(..self.portion);
         }
         self.pending.drain(..self.portion);
-        self.portion = self.portion.min(self.pending.len());
+        // What was cut for want of memory grows again.
+        self.portion = (self.portion + self.portion.div_ceil(4)).min(self.pending.len());
         if !self.pending.is_empty() {
             return Ok(());
         }
