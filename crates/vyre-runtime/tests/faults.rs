@@ -203,7 +203,8 @@ fn checkpoint_of_half_a_slice() {
         fill(&mut session, handle, 1);
     }
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0)]), Pushed::All);
-    script.refused.store(1, SeqCst);
+    // How many hits there are cannot be read.
+    script.refused.store(2, SeqCst);
     assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
     session.checkpoint().unwrap();
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
@@ -443,7 +444,7 @@ fn a_write_after_half_a_slice() {
         fill(&mut session, handle, 1);
     }
     assert_eq!(session.submit(&[item(SCALE, 4, 6, 1), item(FIND, 7, 0, 0)]), Pushed::All);
-    script.refused.store(1, SeqCst);
+    script.refused.store(2, SeqCst);
     assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
     assert_eq!(session.pending()[0], WorkItem::default(), "has run");
     session.write(handles[3], &9u32.to_le_bytes().repeat(64)).unwrap();

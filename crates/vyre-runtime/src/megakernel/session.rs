@@ -458,7 +458,7 @@ impl Session {
     /// Some items of a slice are left, for another try or for another drain: there is an error then.
     fn put_back(&mut self, error: Error, report: &mut Report) -> Result<(), Error> {
         let live = || (0..).zip(&self.pending[..self.portion]).filter(|(_, item)| **item != WorkItem::default());
-        let left = live().count();
+        let left = live().count().saturating_sub(self.unread.len());
         let first = live().next().map(|(position, _)| position);
         self.waited.requeue(left as u64)?;
         let fits = self.config.budget == 0 || self.resident() <= self.config.budget;
