@@ -195,25 +195,27 @@ fn pruned_items_are_not_replayed_too_early() {
 
 #[test]
 fn checkpoint_of_half_a_slice() {
-    let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
-    let policy = Policy { min_hit_capacity: 2, ..interpreting() };
-    let (mut session, handles) = session(&device, Config { journal: Some(1000), policy, ..base() });
-    for &handle in &handles[..7] {
-        fill(&mut session, handle, 1);
+    for refused in [1, 2] {
+        let script = Arc::new(Script::default());
+        let device = Device::open(&Faulty(script.clone())).unwrap();
+        let policy = Policy { min_hit_capacity: 2, ..interpreting() };
+        let (mut session, handles) = session(&device, Config { journal: Some(1000), policy, ..base() });
+        for &handle in &handles[..7] {
+            fill(&mut session, handle, 1);
+        }
+        assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0)]), Pushed::All);
+        // How many hits there are cannot be read, or what became of the first item.
+        script.refused.store(refused, SeqCst);
+        assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
+        session.checkpoint().unwrap();
+        assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
+        script.launches.store(1, SeqCst);
+        assert!(matches!(session.drain(), Err(Error::DeviceLost { .. })));
+        session.resume(&Device::open(&Oracle::default()).unwrap()).unwrap();
+        let report = session.drain().unwrap();
+        assert_eq!(report.hits.len(), 300);
+        assert_eq!(session.read(handles[5]).unwrap()[0], 3);
     }
-    assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0)]), Pushed::All);
-    // How many hits there are cannot be read.
-    script.refused.store(2, SeqCst);
-    assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
-    session.checkpoint().unwrap();
-    assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
-    script.launches.store(1, SeqCst);
-    assert!(matches!(session.drain(), Err(Error::DeviceLost { .. })));
-    session.resume(&Device::open(&Oracle::default()).unwrap()).unwrap();
-    let report = session.drain().unwrap();
-    assert_eq!(report.hits.len(), 300);
-    assert_eq!(session.read(handles[5]).unwrap()[0], 3);
 }
 
 #[test]
@@ -367,6 +369,33 @@ fn a_lot_of_hits() {
 }
 
 #[test]
+fn what_is_noted_of_an_item_without_room_is_not_of_others() {
+    let device = Device::open(&Oracle::default()).unwrap();
+    let source = "program op workgroup(64) {\nread input: [u32]\nwrite hits: [u32]\nread_write atomic hit_count: [u32]\n%o = atomic_add hit_count[0], 3000000000\ntrap 9\n}";
+    let op = op(source);
+    let (mut session, _) = session(&device, Config { budget: 1 << 20, ..base() });
+    let op = session.register(op);
+    let mut items = vec![item(SCALE, 1, 2, 1); 5];
+    items.push(item(op, 1, 0, 0));
+    assert_eq!(session.submit(&items), Pushed::All);
+    let report = session.drain().unwrap();
+    assert!(matches!(report.failures[..], [Failed { number: 5, why: Failure::TooManyHits { .. }, .. }]));
+    assert_eq!(session.submit(&[item(SPIN, 1, 2, 0); 2]), Pushed::All);
+    assert_eq!(session.drain().unwrap().failures, []);
+}
+
+#[test]
+fn who_is_alone_may_take_what_there_is() {
+    let device = Device::open(&Oracle::default()).unwrap();
+    // Less than what is expected that an item needs.
+    let (mut session, handles) = session(&device, Config { budget: 4 * (4096 + 64 + 65_537) + 8000, ..base() });
+    fill(&mut session, handles[6], 7);
+    assert_eq!(session.submit(&[item(FIND, 7, 0, 0), item(FIND, 7, 0, 0)]), Pushed::All);
+    let report = session.drain().unwrap();
+    assert_eq!((report.hits.len(), report.failures.len(), report.cuts), (600, 0, 1));
+}
+
+#[test]
 fn a_slice_that_there_is_no_memory_for_is_cut() {
     let device = Device::open(&Oracle::default()).unwrap();
     // Room for the hits of some items, but not of all.
@@ -436,23 +465,25 @@ fn resume_when_somebody_cancelled() {
 
 #[test]
 fn a_write_after_half_a_slice() {
-    let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
-    let policy = Policy { min_hit_capacity: 2, ..interpreting() };
-    let (mut session, handles) = session(&device, Config { journal: Some(1000), policy, ..base() });
-    for &handle in &handles[..7] {
-        fill(&mut session, handle, 1);
+    for refused in [1, 2] {
+        let script = Arc::new(Script::default());
+        let device = Device::open(&Faulty(script.clone())).unwrap();
+        let policy = Policy { min_hit_capacity: 2, ..interpreting() };
+        let (mut session, handles) = session(&device, Config { journal: Some(1000), policy, ..base() });
+        for &handle in &handles[..7] {
+            fill(&mut session, handle, 1);
+        }
+        assert_eq!(session.submit(&[item(SCALE, 4, 6, 1), item(FIND, 7, 0, 0)]), Pushed::All);
+        script.refused.store(refused, SeqCst);
+        assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
+        session.write(handles[3], &9u32.to_le_bytes().repeat(64)).unwrap();
+        assert_eq!(session.pending()[0], WorkItem::default(), "has run");
+        script.launches.store(1, SeqCst);
+        assert!(matches!(session.drain(), Err(Error::DeviceLost { .. })));
+        session.resume(&Device::open(&Oracle::default()).unwrap()).unwrap();
+        session.drain().unwrap();
+        assert_eq!(session.read(handles[5]).unwrap()[0], 1);
     }
-    assert_eq!(session.submit(&[item(SCALE, 4, 6, 1), item(FIND, 7, 0, 0)]), Pushed::All);
-    script.refused.store(2, SeqCst);
-    assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
-    assert_eq!(session.pending()[0], WorkItem::default(), "has run");
-    session.write(handles[3], &9u32.to_le_bytes().repeat(64)).unwrap();
-    script.launches.store(1, SeqCst);
-    assert!(matches!(session.drain(), Err(Error::DeviceLost { .. })));
-    session.resume(&Device::open(&Oracle::default()).unwrap()).unwrap();
-    session.drain().unwrap();
-    assert_eq!(session.read(handles[5]).unwrap()[0], 1);
 }
 
 #[test]

@@ -111,7 +111,11 @@ impl Kernels {
 
     /// Forgets the kernels of a window, whose number another one gets.
     pub(super) fn forget_window(&mut self, window: u32) {
-        self.finish_all();
+        let is_coming =
+            |(key, state): (&Key, &State)| key.runs == Runs::Window(window) && matches!(state, State::Coming);
+        if self.known.iter().any(is_coming) {
+            self.finish_all();
+        }
         self.known.retain(|key, _| key.runs != Runs::Window(window));
     }
 

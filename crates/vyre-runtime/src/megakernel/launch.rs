@@ -210,11 +210,14 @@ impl Session {
         {
             let (room, needed) = (self.hits[0].len(), recommendation.hit_capacity);
             // What one slice needed is not kept for good.
-            if room < needed || room / 16 > needed {
+            if room < needed || room / 16 > needed.max(self.recent_hits) {
                 self.hits[0] = self.device.allocate(Element::U32, u64::from(needed))?;
             }
         }
+        let notes = |launch: &Launch| self.kernels.get(launch.key).columns.contains(&Column::Fault);
+        let notes = batch.launches.iter().any(notes);
         let (hits, unfinished) = loop {
+            self.are_faults_unread |= notes;
             if batch.reports {
                 self.hits[1].write(&[0; 4])?;
             }
@@ -244,8 +247,7 @@ impl Session {
                 }
             }
             if early {
-                report.failures.extend(unfinished);
-                return self.leave_rest(batch, &slow, report);
+                return self.leave_rest(batch, &slow, unfinished, report);
             }
             if !batch.reports {
                 break (Vec::new(), unfinished);
@@ -255,9 +257,7 @@ impl Session {
             }
             report.reruns += 1;
         };
-        let notes = |launch: &Launch| self.kernels.get(launch.key).columns.contains(&Column::Fault);
-        if batch.launches.iter().any(notes) {
-            self.are_faults_unread = true;
+        if notes {
             // What reports hits changes nothing, so it can run again; but the rest must not, and what became of it can be read later.
             if !batch.reports {
                 self.unread.extend(&batch.items);
@@ -282,30 +282,49 @@ impl Session {
     }
 
     /// Finds out how far launches came whose workers were told to take no more items.
-    fn leave_rest(&mut self, batch: &Batch, slow: &[u32], report: &mut Report) -> Result<(), Error> {
-        let first = report.failures.len();
-        self.take_faults(report)?;
-        if batch.reports {
-            // Nothing is known of what they found, so they run again, but for those that would take too long again.
-            report.failures.truncate(first);
-        }
+    fn leave_rest(
+        &mut self,
+        batch: &Batch,
+        slow: &[u32],
+        unfinished: Vec<Failed>,
+        report: &mut Report,
+    ) -> Result<(), Error> {
         let Some(watch) = &self.watch else { return Ok(()) };
+        let (mut done, mut stuck): (Vec<u32>, Vec<(u32, u32)>) = Default::default();
         for launch in &batch.launches {
             // What is noted of a window is noted of its first item.
             let items = &batch.items[launch.items.clone()];
             for unit in items.chunks(items.len() / launch.count as usize) {
                 let state = watch.state(unit[0]);
-                let is_stuck = state >= State::RUNNING || (batch.reports && slow.contains(&unit[0]));
-                for &position in unit.iter().filter(|_| is_stuck || (state == State::DONE && !batch.reports)) {
-                    let worker = state.saturating_sub(State::RUNNING);
-                    let failed = self.failed(position, Failure::Stuck { worker });
-                    self.pending[position as usize] = WorkItem::default();
-                    if is_stuck && report.failures[first..].iter().all(|known| known.number != failed.number) {
-                        report.failures.push(failed);
-                    }
+                if state >= State::RUNNING || (batch.reports && slow.contains(&unit[0])) {
+                    stuck.extend(unit.iter().map(|&position| (position, state.saturating_sub(State::RUNNING))));
+                } else if state == State::DONE && !batch.reports {
+                    done.extend(unit);
                 }
             }
         }
+        let first = report.failures.len();
+        let taken = self.take_faults(report);
+        if let Err(error @ Error::DeviceLost { .. }) = taken {
+            return Err(error);
+        }
+        if batch.reports {
+            // Nothing is known of what they found, so they run again, but for those that would take too long again.
+            report.failures.truncate(first);
+        }
+        report.failures.extend(unfinished);
+        for (position, worker) in stuck {
+            let failed = self.failed(position, Failure::Stuck { worker });
+            if report.failures[first..].iter().all(|known| known.number != failed.number) {
+                report.failures.push(failed);
+            }
+            self.pending[position as usize] = WorkItem::default();
+        }
+        if let Err(error) = taken {
+            self.unread.extend(done);
+            return Err(error);
+        }
+        done.iter().for_each(|&position| self.pending[position as usize] = WorkItem::default());
         Err(Error::Cancelled)
     }
 
@@ -358,14 +377,18 @@ impl Session {
     /// What was reported. If that is more than there was memory for, there is enough now, and the batch has to run again.
     fn read_hits(&mut self) -> Result<Option<Vec<u32>>, Error> {
         let count = words(&self.hits[1].read()?)[0];
+        self.recent_hits = count;
         if count > self.hits[0].len() {
-            let room = u64::from(count.checked_next_power_of_two().unwrap_or(count));
-            let (requested, available) = (self.resident() + 4 * room, self.config.budget);
+            let available = if self.config.budget == 0 { u64::MAX } else { self.config.budget };
+            let resident = self.resident();
+            let bytes = |hits: u32| resident + 4 * u64::from(hits);
+            let rounded = count.checked_next_power_of_two().filter(|&hits| bytes(hits) <= available);
+            let room = rounded.unwrap_or(count);
             self.lacks_room_for_hits = true;
-            if available != 0 && requested > available {
-                return Err(Error::OutOfMemory { requested, available });
+            if bytes(room) > available {
+                return Err(Error::OutOfMemory { requested: bytes(room), available });
             }
-            self.hits[0] = self.device.allocate(Element::U32, room)?;
+            self.hits[0] = self.device.allocate(Element::U32, u64::from(room))?;
             self.lacks_room_for_hits = false;
             return Ok(None);
         }

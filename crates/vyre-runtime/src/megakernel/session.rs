@@ -138,6 +138,8 @@ pub struct Session {
     pub(super) unread: Vec<u32>,
     /// Whether memory was refused because of what is reported.
     pub(super) lacks_room_for_hits: bool,
+    /// How many hits were reported last.
+    pub(super) recent_hits: u32,
     /// Whose that is.
     pub(super) tenant: u32,
     /// What is known of items that waited, and is not in a report.
@@ -200,6 +202,7 @@ impl Session {
             are_faults_unread: false,
             unread: Vec::new(),
             lacks_room_for_hits: false,
+            recent_hits: 0,
             tenant: 0,
             waited: Accounting::default(),
             stamps: Vec::new(),
@@ -364,6 +367,8 @@ impl Session {
         for (tenant, usage) in (0..).zip(&mut report.tenants) {
             usage.queued = self.queues.rings(tenant).iter().map(|ring| ring.queued()).sum();
         }
+        let left = self.pending.iter().filter(|item| **item != WorkItem::default()).count();
+        report.tenants[self.tenant as usize].queued += left.saturating_sub(self.unread.len());
         self.end_tuning();
         report.elapsed += start.elapsed();
         report.cancelled = self.cancelled.swap(false, Relaxed);
@@ -484,10 +489,28 @@ impl Session {
     /// # Errors
     /// The device was lost.
     pub fn checkpoint(&mut self) -> Result<(), Error> {
+        self.settle_unread()?;
         match &mut self.journal {
             Some(journal) => journal.checkpoint(&self.arena),
             None => Ok(()),
         }
+    }
+
+    /// Has items done that have run, before anything else happens to their memory. What became of them is in the next report.
+    pub(super) fn settle_unread(&mut self) -> Result<(), Error> {
+        if !self.are_faults_unread {
+            return Ok(());
+        }
+        let mut report = std::mem::take(&mut self.unreported);
+        let known = report.failures.len();
+        let result = self.take_unread(&mut report);
+        report.tenants.resize(self.config.tenants.len(), Usage::default());
+        report.tenants[self.tenant as usize].failures += (report.failures.len() - known) as u64;
+        self.unreported = report;
+        if let Some(journal) = &mut self.journal {
+            journal.settle(self.tenant, &self.pending);
+        }
+        result
     }
 
     /// Goes on on another device, after this one was lost: the arena gets the contents of the last checkpoint, and what was done since
@@ -535,6 +558,12 @@ impl Session {
 
     /// Executes items whose report was given.
     fn repeat(&mut self, tenant: u32, items: Vec<WorkItem>) -> Result<(), Error> {
+        // What reports hits writes nothing else.
+        let is_silent = |item: &WorkItem| {
+            let op = self.ops.get(item.op_handle.wrapping_sub(1) as usize);
+            op.is_none_or(|op| !op.reports)
+        };
+        let items: Vec<WorkItem> = items.into_iter().filter(is_silent).collect();
         let portion = std::mem::replace(&mut self.portion, items.len());
         let pending = std::mem::replace(&mut self.pending, items);
         let pending_of = std::mem::replace(&mut self.tenant, tenant);
@@ -542,7 +571,15 @@ impl Session {
             match self.slice(&mut Report::default()) {
                 // The watchdog ended an item, as it did before, or somebody cancelled, who means drains.
                 Err(Error::Cancelled) => self.cancelled.store(false, Relaxed),
-                result => break result,
+                Err(Error::OutOfMemory { .. }) if self.portion > 1 => self.portion = self.portion.div_ceil(2),
+                Err(error) => break Err(error),
+                Ok(()) => {
+                    self.pending.drain(..self.portion);
+                    self.portion = self.portion.min(self.pending.len());
+                    if self.pending.is_empty() {
+                        break Ok(());
+                    }
+                }
             }
         };
         (self.portion, self.pending, self.tenant) = (portion, pending, pending_of);
@@ -556,6 +593,8 @@ impl Session {
             Ok(report) => (report, None),
             Err(error) => (std::mem::take(&mut self.unreported), Some(error)),
         };
+        // Of these it is only not known whether they failed.
+        self.unread.iter().for_each(|&position| self.pending[position as usize] = WorkItem::default());
         let mut left: Vec<WorkItem> = self.pending.drain(..).filter(|item| *item != WorkItem::default()).collect();
         for ring in self.queues.all() {
             while let Drained::Items(1..) = ring.drain(&mut left, ring.capacity(), Otherwise::Return) {}

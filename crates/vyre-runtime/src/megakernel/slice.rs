@@ -344,7 +344,16 @@ impl Session {
         self.lacks_room_for_hits = reporting > 0;
         let hits = match reporting {
             0 => 1,
-            _ => self.config.policy.recommend(&Request { queue_len: reporting, ..request })?.hit_capacity,
+            _ => match self.config.policy.recommend(&Request { queue_len: reporting, ..request }) {
+                Ok(recommendation) => recommendation.hit_capacity,
+                // Who is alone may take what there is: it is known only afterwards how much it needs.
+                Err(Error::OutOfMemory { .. }) if items == 1 => {
+                    let free = self.config.budget.saturating_sub(self.resident());
+                    let hits = free / u64::from(self.config.policy.scratch_bytes_per_hit.max(1));
+                    u32::try_from(hits).unwrap_or(u32::MAX).max(1)
+                }
+                Err(error) => return Err(error),
+            },
         };
         self.lacks_room_for_hits = false;
         self.config.policy.recommend(&Request { requested_hit_capacity: hits, ..request })

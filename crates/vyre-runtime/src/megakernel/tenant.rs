@@ -3,8 +3,8 @@
 //! A slice is of one tenant, so what it takes is charged to that tenant to the nanosecond, whatever its items do: planning, traps, fuel,
 //! checkpoints and items that name nothing included. The next slice is of the tenant that has had least of its share, which is time divided
 //! by weight; who had nothing to do has not saved anything up. Slices have as many items as a tenant's items let them do in about two
-//! milliseconds while others wait, and eight times as many while nobody does, so that who comes does not wait for long. Only an item that
-//! takes longer than that itself is waited for; it is charged like all others.
+//! milliseconds while others wait, though no fewer than sixteen, and eight times as many while nobody does, so that who comes does not
+//! wait for long. What takes longer is charged like all else.
 //!
 //! Items of a tenant come in the order of their deadlines: the slice in which they came, plus
 //! [`priority_age_threshold`](super::policy::Policy::priority_age_threshold) slices for each class that they are less than urgent. So an item
@@ -69,6 +69,7 @@ impl Tenant<'_> {
     /// The handle names nothing of this tenant, or the device was lost.
     pub fn free(&mut self, handle: Handle) -> Result<(), Error> {
         self.session.arena.part(self.id, handle)?;
+        self.session.settle_unread()?;
         // What is in the journal is looked up by handles.
         if self.session.journal.as_ref().is_some_and(|journal| !journal.is_empty()) {
             self.session.checkpoint()?;
@@ -81,7 +82,9 @@ impl Tenant<'_> {
     /// # Errors
     /// The handle names nothing of this tenant, there are not as many bytes as it has, or the device was lost.
     pub fn write(&mut self, handle: Handle, bytes: &[u8]) -> Result<(), Error> {
-        self.memory(handle)?.write(bytes)?;
+        let memory = self.memory(handle)?;
+        self.session.settle_unread()?;
+        memory.write(bytes)?;
         if let Some(journal) = &mut self.session.journal {
             let Part { segment, first, .. } = self.session.arena.part(self.id, handle)?;
             journal.wrote(segment, first, bytes);
@@ -151,6 +154,9 @@ const CLASSES: usize = Priority::ALL.len();
 
 /// A slice takes about this long while other tenants wait.
 const QUANTUM: Duration = Duration::from_millis(2);
+
+/// Slices are not cut shorter than this, because each takes some time whatever is in it.
+const SHORTEST: usize = 16;
 
 /// So many times as many items has a slice while there is nobody who waits, but somebody who may come.
 const ALONE: usize = 8;
@@ -331,7 +337,7 @@ impl Queues {
         tenant.had += (time.as_nanos() << 20) / u128::from(tenant.share.weight.max(1));
         let quantum = QUANTUM * (items / tenant.batch).max(1) as u32;
         if time > 2 * quantum {
-            tenant.batch = (tenant.batch.min(items) / 2).max(1);
+            tenant.batch = (tenant.batch.min(items) / 2).max(SHORTEST);
         } else if time < quantum && items >= tenant.batch {
             tenant.batch = tenant.batch.saturating_mul(2).min(1 << 24);
         }
