@@ -311,8 +311,9 @@ impl Session {
         if batch.reports {
             // Nothing is known of what they found, so they run again, but for those that would take too long again.
             report.failures.truncate(first);
+        } else {
+            report.failures.extend(unfinished);
         }
-        report.failures.extend(unfinished);
         for (position, worker) in stuck {
             let failed = self.failed(position, Failure::Stuck { worker });
             if report.failures[first..].iter().all(|known| known.number != failed.number) {
