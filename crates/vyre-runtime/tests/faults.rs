@@ -70,6 +70,13 @@ fn fill(session: &mut Session, handle: Handle, value: u32) {
     session.write(handle, &value.to_le_bytes().repeat(n)).unwrap();
 }
 
+/// The same, with ones in all memory that is used plainly.
+fn filled(device: &Device, config: Config) -> (Session, Vec<Handle>) {
+    let (mut session, handles) = session(device, config);
+    handles[..7].iter().for_each(|&handle| fill(&mut session, handle, 1));
+    (session, handles)
+}
+
 /// What fails: from how many launches and reads from now on the last one does, or for reads whether there was no memory, and whether there
 /// is memory, and for programs; and the most that was allocated at once.
 #[derive(Default)]
@@ -140,10 +147,7 @@ fn a_watchdog_and_an_op_that_reports() {
     let device = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
     let config =
         Config { watchdog: Some(Duration::from_millis(200)), fuel: u32::MAX, order: Order::Barriers, ..base() };
-    let (mut session, handles) = session(&device, config);
-    for &handle in &handles[..7] {
-        fill(&mut session, handle, 1);
-    }
+    let (mut session, handles) = filled(&device, config);
     let mut forever = 1u32.to_le_bytes().repeat(300);
     forever[..4].copy_from_slice(&u32::MAX.to_le_bytes());
     session.write(handles[6], &forever).unwrap();
@@ -199,10 +203,7 @@ fn checkpoint_of_half_a_slice() {
         let script = Arc::new(Script::default());
         let device = Device::open(&Faulty(script.clone())).unwrap();
         let policy = Policy { min_hit_capacity: 2, ..interpreting() };
-        let (mut session, handles) = session(&device, Config { journal: Some(1000), policy, ..base() });
-        for &handle in &handles[..7] {
-            fill(&mut session, handle, 1);
-        }
+        let (mut session, handles) = filled(&device, Config { journal: Some(1000), policy, ..base() });
         assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0)]), Pushed::All);
         // How many hits there are cannot be read, or what became of the first item.
         script.refused.store(refused, SeqCst);
@@ -222,10 +223,7 @@ fn checkpoint_of_half_a_slice() {
 fn half_a_checkpoint() {
     let script = Arc::new(Script::default());
     let device = Device::open(&Faulty(script.clone())).unwrap();
-    let (mut session, handles) = session(&device, Config { journal: Some(1000), ..base() });
-    for &handle in &handles[..7] {
-        fill(&mut session, handle, 1);
-    }
+    let (mut session, handles) = filled(&device, Config { journal: Some(1000), ..base() });
     session.checkpoint().unwrap();
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
     session.drain().unwrap();
@@ -418,10 +416,7 @@ fn results_that_cannot_be_read_are_read_later() {
     let device = Device::open(&Faulty(script.clone())).unwrap();
     for journal in [None, Some(1000)] {
         for read in 1..8 {
-            let (mut session, handles) = session(&device, Config { journal, ..base() });
-            for &handle in &handles[..7] {
-                fill(&mut session, handle, 1);
-            }
+            let (mut session, handles) = filled(&device, Config { journal, ..base() });
             session.write(handles[0], &2000u32.to_le_bytes()).unwrap();
             let (accumulate, spin) = (item(ACCUMULATE, 4, 6, 0), item(SPIN, 1, 2, 0));
             // One slice with several batches: what reports hits runs apart.
@@ -450,10 +445,7 @@ fn results_that_cannot_be_read_are_read_later() {
 fn resume_when_somebody_cancelled() {
     let script = Arc::new(Script::default());
     let device = Device::open(&Faulty(script.clone())).unwrap();
-    let (mut session, handles) = session(&device, Config { journal: Some(1000), ..base() });
-    for &handle in &handles[..7] {
-        fill(&mut session, handle, 1);
-    }
+    let (mut session, _) = filled(&device, Config { journal: Some(1000), ..base() });
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
     session.drain().unwrap();
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
@@ -469,10 +461,7 @@ fn a_write_after_half_a_slice() {
         let script = Arc::new(Script::default());
         let device = Device::open(&Faulty(script.clone())).unwrap();
         let policy = Policy { min_hit_capacity: 2, ..interpreting() };
-        let (mut session, handles) = session(&device, Config { journal: Some(1000), policy, ..base() });
-        for &handle in &handles[..7] {
-            fill(&mut session, handle, 1);
-        }
+        let (mut session, handles) = filled(&device, Config { journal: Some(1000), policy, ..base() });
         assert_eq!(session.submit(&[item(SCALE, 4, 6, 1), item(FIND, 7, 0, 0)]), Pushed::All);
         script.refused.store(refused, SeqCst);
         assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
@@ -579,10 +568,7 @@ fn memory_for_hits() {
 fn what_ran_before_an_error_does_not_run_again() {
     let script = Arc::new(Script::default());
     let device = Device::open(&Faulty(script.clone())).unwrap();
-    let (mut session, handles) = session(&device, base());
-    for &handle in &handles[..7] {
-        fill(&mut session, handle, 1);
-    }
+    let (mut session, handles) = filled(&device, base());
     let accumulate = item(ACCUMULATE, 4, 6, 0);
     assert_eq!(session.submit(&[item(77, 4, 6, 0), accumulate, item(FIND, 7, 0, 0), accumulate]), Pushed::All);
     // There is no memory for any hits, which is not the fault of who reports some.
