@@ -132,7 +132,8 @@ fn the_more_urgent_comes_first_and_takes_its_siblings_with_it() {
 
 #[test]
 fn tenants_get_their_shares_whatever_others_do() {
-    const ITEMS: usize = 400_000;
+    // Enough that a slice which somebody else on the machine holds up is a small part of what a tenant has.
+    const ITEMS: usize = 1_600_000;
     let device = Device::open(&Cpu::default()).unwrap();
     let weights = [1, 2, 5];
     let tenants = weights.map(|weight| Share { weight, ..Share::default() }).to_vec();

@@ -202,23 +202,17 @@ impl Session {
     pub(super) fn end_tuning(&mut self) {
         let Some(tuning) = &mut self.tuning else { return };
         let is_used = std::mem::take(&mut tuning.is_used);
-        if tuning.items == 0 {
-            if is_used {
-                tuning.tuner.not_measured();
-            }
-            return;
+        match tuning.items {
+            0 if !is_used => return,
+            0 => tuning.tuner.not_measured(),
+            items => tuning.tuner.measured(tuning.time.as_nanos() as f64 / items as f64),
         }
-        let cost = tuning.time.as_nanos() as f64 / tuning.items as f64;
         (tuning.items, tuning.time) = (0, Duration::ZERO);
-        tuning.tuner.measured(cost);
-        if tuning.tuner.is_settled() {
+        // What was never measured is nothing to remember.
+        if let Some(cost) = tuning.tuner.cost.filter(|cost| tuning.tuner.is_settled() && *cost < f64::MAX) {
             let Settings { width, jit, multiplier, batch } = tuning.tuner.settings();
             let name = format!("{}/{width}/{jit}/{multiplier}/{batch}", tuning.name);
-            self.device.telemetry().record(
-                &name,
-                tuning.tuner.cost.map_or(Duration::ZERO, |ns| Duration::from_nanos(ns as u64)),
-                0,
-            );
+            self.device.telemetry().record(&name, Duration::from_nanos(cost as u64), 0);
         }
     }
 
