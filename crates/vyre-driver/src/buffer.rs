@@ -112,7 +112,8 @@ impl Buffer {
                 core.backend.allocate(bytes)
             }))?,
         };
-        core.used.fetch_add(bytes, Ordering::Relaxed);
+        let used = core.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        core.peak.fetch_max(used, Ordering::Relaxed);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let allocation = Allocation { id, memory, bytes, core: core.clone(), generation: core.generation() };
         let buffer = Buffer { allocation: Arc::new(allocation), element, start: 0, length };

@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub(crate) pool: Lock<Pool>,
     /// Bytes of all buffers.
     pub(crate) used: AtomicU64,
+    /// High-water mark of `used` since the device was opened or the mark was reset.
+    pub(crate) peak: AtomicU64,
     /// How often the device was lost.
     generation: AtomicU64,
     /// The programs that were compiled last.
@@ -278,6 +280,7 @@ impl Device {
             backend: device,
             pool: Lock(Mutex::new(Pool::default())),
             used: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             recent: Lock(Mutex::new(Recent::default())),
             submissions: Lock(Mutex::default()),
@@ -340,6 +343,17 @@ impl Device {
             pooled: self.core.pool.lock().bytes,
             total: self.capabilities().memory_bytes,
         }
+    }
+
+    /// High-water mark of the bytes in buffers, as the pool rounds them, since the device was opened or the mark was reset.
+    /// Clones of a device share it.
+    pub fn peak_bytes(&self) -> u64 {
+        self.core.peak.load(Ordering::Relaxed)
+    }
+
+    /// Lowers the high-water mark to the bytes that are in use now.
+    pub fn reset_peak_bytes(&self) {
+        self.core.peak.store(self.core.used.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Prepares a program: optimizes it, harder if its dispatches have taken long, and hands it to the backend. What was

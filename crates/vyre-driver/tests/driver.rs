@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use vyre_driver::backend::{self, Backend, Command, Kernel, Memory, Ticket};
 use vyre_driver::{
-    Cache, Capabilities, Device, DeviceKind, Dispatch, Error, Grid, Null, Oracle, Origin, Registry, Telemetry,
+    Buffer, Cache, Capabilities, Device, DeviceKind, Dispatch, Error, Grid, Null, Oracle, Origin, Registry, Telemetry,
 };
 use vyre_foundation::ir::{Element, Program, Span, Type, TypeSet};
 use vyre_foundation::launch::Limits;
@@ -135,6 +135,12 @@ fn memory_is_counted_pooled_and_limited() {
     let second = device.allocate(Element::U32, 99_000).unwrap();
     assert_eq!((device.memory().used, device.memory().pooled), (used, 0));
     drop(second);
+    let third = device.allocate(Element::U8, 1000).unwrap();
+    assert_eq!(device.peak_bytes(), used, "the high-water mark stays when buffers are dropped");
+    device.reset_peak_bytes();
+    assert_eq!(device.peak_bytes(), device.memory().used);
+    drop(third);
+    assert_eq!(device.peak_bytes(), Buffer::size_class(1000).unwrap());
 }
 
 #[test]
