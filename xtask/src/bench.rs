@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &[&str]) -> bool {
     }
     let command = || {
         let mut command = cargo("run");
-        command.args(["--quiet", "--release", "--package", "vyre-bench", "--"]);
+        command.args(["--quiet", "--locked", "--release", "--package", "vyre-bench", "--"]);
         command
     };
     let suites = match arguments {

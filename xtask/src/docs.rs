@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::root;
 use crate::test::{cargo, passes, quiet};
+use crate::{root, target_dir};
 
 /// Builds the book, and says whether that worked. With `open`, a browser shows it.
 pub(crate) fn run(open: bool) -> bool {
@@ -12,22 +12,25 @@ pub(crate) fn run(open: bool) -> bool {
         eprintln!("error: the book needs mdBook, and `cargo install --locked mdbook` did not give it");
         return false;
     };
-    let built = passes(Command::new(mdbook).current_dir(root()).args(["build", "docs"]).args(open.then_some("--open")));
+    let pages = target_dir().join("book");
+    let mut build = Command::new(mdbook);
+    build.current_dir(root()).args(["build", "docs", "--dest-dir"]).arg(&pages).args(open.then_some("--open"));
+    let built = passes(&mut build);
     if built {
-        println!("the book is target/book/index.html");
+        println!("the book is {}", pages.join("index.html").display());
     }
     built
 }
 
 /// The mdBook of this machine, or one of our own.
 fn installed() -> Option<PathBuf> {
-    let folder = root().join("target/tools");
+    let folder = target_dir().join("tools");
     let own = folder.join("bin").join(format!("mdbook{}", std::env::consts::EXE_SUFFIX));
     let works = |path: &PathBuf| quiet(Command::new(path).arg("--version"));
     if let Some(found) = [PathBuf::from("mdbook"), own.clone()].into_iter().find(works) {
         return Some(found);
     }
-    println!("installing mdBook into target/tools");
+    println!("installing mdBook into {}", folder.display());
     passes(cargo("install").args(["--locked", "mdbook", "--root"]).arg(folder));
     Some(own).filter(works)
 }

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::root;
 use crate::test::{cargo, passes, quiet};
+use crate::{root, target_dir};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
@@ -42,7 +42,7 @@ pub(crate) fn run(programs: u32) -> bool {
 }
 
 fn tried(programs: u32) -> Result<bool, String> {
-    let folder = root().join("target/emulate");
+    let folder = target_dir().join("emulate");
     fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     install()?;
     let kernel = kernel(&folder)?;
@@ -106,7 +106,17 @@ fn kernel(folder: &Path) -> Result<PathBuf, String> {
 /// Builds the tests, without need for any library.
 fn build() -> Result<PathBuf, String> {
     let mut build = cargo("test");
-    build.args(["--package", "vyre-cpu", "--test", "conformance", "--no-run", "--release", "--target", TARGET]);
+    build.args([
+        "--locked",
+        "--package",
+        "vyre-cpu",
+        "--test",
+        "conformance",
+        "--no-run",
+        "--release",
+        "--target",
+        TARGET,
+    ]);
     build.arg("--message-format=json").env("CARGO_PROFILE_RELEASE_STRIP", "symbols").stderr(Stdio::inherit());
     build.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", "-C target-feature=+crt-static");
     let output = build.output().map_err(|error| error.to_string())?;

@@ -25,7 +25,7 @@ pub(crate) fn run(target: &str, seconds: u32) -> bool {
             return false;
         }
     }
-    let corpus = ["--quiet", "--package", "vyre-testkit", "--example", "corpus", "--", "fuzz/corpus"];
+    let corpus = ["--quiet", "--locked", "--package", "vyre-testkit", "--example", "corpus", "--", "fuzz/corpus"];
     if !passes(cargo("run").args(corpus)) {
         return false;
     }
@@ -56,7 +56,7 @@ fn found_since(target: &str, started: SystemTime) -> Vec<PathBuf> {
 /// The fuzz crate is a workspace of its own, which the lints of the other one do not reach. Folder and profile are the same, so
 /// that what both need in the same form is built once.
 pub(crate) fn lint() -> bool {
-    passes(fuzz_crate("clippy").args(["--target-dir", "target", "--", "-D", "warnings"]))
+    passes(fuzz_crate("clippy").args(["--locked", "--", "-D", "warnings"]))
 }
 
 pub(crate) fn format() -> bool {

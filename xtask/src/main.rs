@@ -10,8 +10,9 @@ mod soak;
 mod test;
 mod tidy;
 
-use std::path::Path;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::LazyLock;
 
 const USAGE: &str = "\
 Developer tasks of the vyre repository
@@ -19,8 +20,10 @@ Developer tasks of the vyre repository
 Usage: cargo xtask <command>
 
 Commands:
-  test [--no-gpu]   Install what the tests need, and run everything that must pass: formatting, lints, tests,
-                    models of threads, mutants, examples, documentation, tidy. --no-gpu leaves out the tests that need a Vulkan driver
+  test [STEP ...] [--list] [--quick] [--no-gpu]
+                    Install the system packages of the tests, and run everything that must pass, or only the named
+                    steps. --list prints the steps, --quick leaves out slow steps and shortens randomized tests,
+                    --no-gpu leaves out the tests that need a Vulkan driver
   mutants [NAME ...]
                     Plant bugs, all or those that are named, and print which test notices which
   docs [--open]     Install mdBook, and make the book of it that is in docs/, as web pages in target/book
@@ -53,8 +56,13 @@ fn main() -> ExitCode {
             println!("{USAGE}");
             true
         }
-        ["test"] => test::run(test::Options { gpu: true }),
-        ["test", "--no-gpu"] => test::run(test::Options { gpu: false }),
+        ["test", ..] => match test::Options::parse(&args[1..]) {
+            Ok(options) => test::run(&options),
+            Err(error) => {
+                eprintln!("error: {error}");
+                return ExitCode::from(2);
+            }
+        },
         ["fuzz", target] => fuzz::run(target, 300),
         ["fuzz", target, "--seconds", seconds] => match seconds.parse() {
             Ok(seconds) => fuzz::run(target, seconds),
@@ -96,4 +104,23 @@ fn main() -> ExitCode {
 /// The root of the workspace.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace")
+}
+
+/// The folder of build artifacts, as cargo resolves it from `CARGO_TARGET_DIR` and its configuration files.
+fn target_dir() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut metadata = Command::new(cargo);
+        metadata.args(["metadata", "--locked", "--no-deps", "--format-version", "1", "--manifest-path"]);
+        let output = metadata.arg(root().join("Cargo.toml")).output();
+        let printed = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        json_string(&printed, "target_directory").map_or_else(|| root().join("target"), PathBuf::from)
+    });
+    &FOLDER
+}
+
+/// The first string under a key in JSON that cargo printed. Escapes other than the backslash do not occur in its paths.
+fn json_string(json: &str, key: &str) -> Option<String> {
+    let (_, rest) = json.split_once(&format!("\"{key}\":\""))?;
+    Some(rest.split_once('"')?.0.replace("\\\\", "\\"))
 }

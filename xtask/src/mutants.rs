@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::root;
 use crate::test::{GPU_CRATE, cargo};
+use crate::{json_string, root, target_dir};
 
 /// Tests of a package: all that a test target has, or one of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,8 +122,14 @@ const X86: &str = "X86";
 const BUGS: usize = 40;
 const PERCENT: usize = 90;
 
-/// A test that takes longer than this hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time limit of a check without a bug.
+const SOUND_LIMIT: Duration = Duration::from_secs(1800);
+
+/// Time limit of a check with a bug, past which the bug counts as noticed. It follows from the time that the same check took
+/// without one, so that a busy machine does not turn slow checks into hangs.
+fn time_limit(sound: Duration) -> Duration {
+    Duration::from_secs(60) + 10 * sound
+}
 
 /// What the tests are told: few programs, always the same, and no time is spent on making them small.
 const ENVIRONMENT: &[(&str, &str)] =
@@ -160,14 +166,20 @@ pub(crate) fn run(names: &[&str], gpu: bool) -> bool {
     let mut sound: Vec<Check> = bugs.iter().flat_map(|bug| checks(&bug.place)).copied().collect();
     sound.sort();
     sound.dedup();
-    let failures = in_parallel(&sound, |check| noticed(&programs, check, ""));
-    if let Some(failure) = failures.into_iter().flatten().next() {
+    let outcomes = in_parallel(&sound, |check| {
+        let start = Instant::now();
+        (noticed(&programs, check, "", SOUND_LIMIT), start.elapsed())
+    });
+    if let Some(failure) = outcomes.iter().find_map(|(failure, _)| failure.as_ref()) {
         eprintln!("error: without any bug, this fails: {failure}");
         return false;
     }
+    let limits: BTreeMap<Check, Duration> =
+        sound.into_iter().zip(outcomes).map(|(check, (_, time))| (check, time_limit(time))).collect();
 
-    let caught =
-        in_parallel(&bugs, |bug| checks(&bug.place).iter().find_map(|check| noticed(&programs, check, &bug.name)));
+    let caught = in_parallel(&bugs, |bug| {
+        checks(&bug.place).iter().find_map(|check| noticed(&programs, check, &bug.name, limits[check]))
+    });
     let name_width = bugs.iter().map(|bug| bug.name.len()).max().unwrap_or(0);
     let caught_width = caught.iter().flatten().map(String::len).max().unwrap_or(0);
     println!("{:<name_width$}  {:<10}  {:<caught_width$}  what goes wrong", "bug", "place", "noticed by");
@@ -195,7 +207,7 @@ type Programs = BTreeMap<(String, String), PathBuf>;
 
 fn build(gpu: bool) -> Option<Programs> {
     let mut command = cargo("test");
-    command.args(["--no-run", "--features", "vyre-foundation/planted-bugs", "--message-format", "json"]);
+    command.args(["--no-run", "--locked", "--features", "vyre-foundation/planted-bugs", "--message-format", "json"]);
     // The whole workspace, as for the tests: with fewer packages, other features of third parties would be built anew.
     command.arg("--workspace");
     if !gpu {
@@ -205,14 +217,10 @@ fn build(gpu: bool) -> Option<Programs> {
     if !output.status.success() {
         return None;
     }
-    let text = |message: &str, key: &str| {
-        let (_, rest) = message.split_once(&format!("\"{key}\":\""))?;
-        Some(rest.split_once('"')?.0.replace("\\\\", "\\"))
-    };
     let program = |message: &str| {
-        let manifest = PathBuf::from(text(message, "manifest_path")?);
+        let manifest = PathBuf::from(json_string(message, "manifest_path")?);
         let package = manifest.parent()?.file_name()?.to_str()?.to_owned();
-        Some(((package, text(message, "name")?), PathBuf::from(text(message, "executable")?)))
+        Some(((package, json_string(message, "name")?), PathBuf::from(json_string(message, "executable")?)))
     };
     Some(String::from_utf8_lossy(&output.stdout).lines().filter_map(program).collect())
 }
@@ -229,8 +237,9 @@ fn table(programs: &Programs) -> Option<Vec<Bug>> {
     listed.lines().map(bug).collect()
 }
 
-/// Runs tests with a bug. If they fail, says which did; what they print is kept under `target/mutants`.
-fn noticed(programs: &Programs, check: &Check, bug: &str) -> Option<String> {
+/// Runs tests with a bug and a time limit. Returns the name of the test that failed, if one did; the output is kept under
+/// `mutants` in the target folder.
+fn noticed(programs: &Programs, check: &Check, bug: &str, limit: Duration) -> Option<String> {
     let name = match check.test {
         Some(test) => format!("{} {}::{test}", check.package, check.target),
         None => format!("{} {}", check.package, check.target),
@@ -238,7 +247,7 @@ fn noticed(programs: &Programs, check: &Check, bug: &str) -> Option<String> {
     let Some(program) = programs.get(&(check.package.into(), check.target.into())) else {
         return Some(format!("{name} was not built"));
     };
-    let folder = root().join("target/mutants");
+    let folder = target_dir().join("mutants");
     let log = folder.join(if bug.is_empty() { name.replace([' ', ':'], "-") } else { bug.to_owned() } + ".log");
     let opened = std::fs::create_dir_all(&folder).and_then(|()| File::create(&log));
     let (Ok(out), Ok(errors)) = (opened.as_ref().map_or(Err(()), |file| file.try_clone().map_err(|_| ())), opened)
@@ -261,7 +270,7 @@ fn noticed(programs: &Programs, check: &Check, bug: &str) -> Option<String> {
     let start = Instant::now();
     let status = loop {
         match child.try_wait() {
-            Ok(None) if start.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(10)),
+            Ok(None) if start.elapsed() < limit => std::thread::sleep(Duration::from_millis(10)),
             Ok(Some(status)) => break status,
             Ok(None) | Err(_) => {
                 let _ = child.kill().and_then(|()| child.wait());

@@ -1,73 +1,165 @@
-//! `cargo xtask test`: everything that must pass, as an ordered list of steps. All of them run, whatever fails.
+//! `cargo xtask test`: everything that must pass, as an ordered list of steps. A failing step does not stop the others.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{fuzz, mutants, root, tidy};
+use crate::{fuzz, mutants, root, target_dir, tidy};
 
-/// Says whether the step passed. What went wrong has been printed by then.
-type Step = fn(Options) -> bool;
-
-/// What is tested.
-#[derive(Clone, Copy)]
-pub(crate) struct Options {
-    /// Whether the tests that need a GPU, or a driver that plays one, are run.
-    pub(crate) gpu: bool,
+/// One entry of the list. Its function returns true if the step passed, and prints the reason otherwise.
+struct Step {
+    name: &'static str,
+    summary: &'static str,
+    /// Part of `--quick`.
+    quick: bool,
+    run: fn(&Options) -> bool,
 }
 
-const STEPS: &[(&str, Step)] = &[
-    ("toolchain", |_| toolchain()),
-    ("packages", packages),
-    ("format", |_| passes(cargo("fmt").args(["--all", "--", "--check"])) & fuzz::format()),
-    ("lint", |_| passes(cargo("clippy").args(["--workspace", "--all-targets", "--", "-D", "warnings"]))),
-    // Fuzzing takes its time and is run by itself; that it builds is checked here.
-    ("fuzz lint", |_| fuzz::lint()),
-    // Documentation tests are included.
-    ("test", |options| {
-        let without_gpu: &[&str] = if options.gpu { &[] } else { &["--exclude", GPU_CRATE] };
-        passes(cargo("test").args(["--workspace", "--no-fail-fast"]).args(without_gpu))
-    }),
-    // A build of its own, in which locks are those of the model.
-    ("model", |_| {
-        let mut model = cargo("test");
-        model.args(["--package", "vyre-runtime", "--test", "ring_model"]);
-        passes(model.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", root().join("target/loom")))
-    }),
-    ("mutants", |options| mutants::run(&[], options.gpu)),
-    ("examples", |_| examples()),
-    ("doc", |_| passes(cargo("doc").args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))),
-    ("tidy", |_| tidy::run()),
+/// Selection of steps, and the amount of testing in them.
+#[derive(Default)]
+pub(crate) struct Options {
+    /// Names of the steps to run; all of them if there is none.
+    steps: Vec<String>,
+    /// Prints the steps instead of running them.
+    list: bool,
+    /// Leaves out slow steps and shortens randomized tests.
+    quick: bool,
+    /// Leaves out the tests that need a Vulkan driver.
+    no_gpu: bool,
+}
+
+impl Options {
+    /// Parses the arguments behind `cargo xtask test`.
+    pub(crate) fn parse(arguments: &[&str]) -> Result<Options, String> {
+        let mut options = Options::default();
+        for &argument in arguments {
+            match argument {
+                "--list" => options.list = true,
+                "--quick" => options.quick = true,
+                "--no-gpu" => options.no_gpu = true,
+                step if STEPS.iter().any(|known| known.name == step) => options.steps.push(step.into()),
+                unknown => {
+                    let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+                    return Err(format!(
+                        "`{unknown}` is neither an option nor a step; the steps are {}",
+                        names.join(", ")
+                    ));
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    fn selects(&self, step: &Step) -> bool {
+        if self.steps.is_empty() { step.quick || !self.quick } else { self.steps.iter().any(|name| name == step.name) }
+    }
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "toolchain", summary: "rustfmt and clippy are installed", quick: true, run: |_| toolchain() },
+    Step { name: "packages", summary: "system packages of the tests are installed", quick: true, run: packages },
+    Step {
+        name: "format",
+        summary: "rustfmt changes nothing",
+        quick: true,
+        run: |_| passes(cargo("fmt").args(["--all", "--", "--check"])) & fuzz::format(),
+    },
+    Step {
+        name: "lint",
+        summary: "clippy has no warnings",
+        quick: false,
+        run: |_| passes(cargo("clippy").args(["--locked", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+    },
+    // Fuzzing itself runs on request (`cargo xtask fuzz`).
+    Step { name: "fuzz-lint", summary: "the fuzz targets build without warnings", quick: false, run: |_| fuzz::lint() },
+    Step { name: "test", summary: "unit, integration and documentation tests", quick: true, run: tests },
+    Step { name: "model", summary: "loom models of the lock-free protocols", quick: false, run: |_| models() },
+    Step {
+        name: "mutants",
+        summary: "the tests notice planted bugs",
+        quick: false,
+        run: |options| mutants::run(&[], !options.no_gpu),
+    },
+    Step { name: "examples", summary: "the examples run and check their results", quick: false, run: |_| examples() },
+    Step {
+        name: "doc",
+        summary: "rustdoc has no warnings",
+        quick: false,
+        run: |_| passes(cargo("doc").args(["--locked", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings")),
+    },
+    Step { name: "tidy", summary: "rules of the repository hold", quick: true, run: |_| tidy::run() },
 ];
 
 /// The crate whose tests need a GPU.
 pub(crate) const GPU_CRATE: &str = "vyre-wgpu";
 
-/// Runs the steps and prints a summary. Says whether all passed.
-pub(crate) fn run(options: Options) -> bool {
-    let outcomes: Vec<(&str, bool, Duration)> = STEPS
-        .iter()
-        .map(|&(name, step)| {
-            println!("\n=== {name} ===");
+/// Runs the selected steps and prints the time of each. Returns true if all passed.
+pub(crate) fn run(options: &Options) -> bool {
+    let steps = STEPS.iter().filter(|step| options.selects(step));
+    if options.list {
+        steps.for_each(|step| println!("{:<10} {}", step.name, step.summary));
+        return true;
+    }
+    let outcomes: Vec<(&str, bool, Duration)> = steps
+        .map(|step| {
+            println!("\n=== {} ===", step.name);
             let start = Instant::now();
-            let passed = step(options);
-            (name, passed, start.elapsed())
+            let passed = (step.run)(options);
+            let time = start.elapsed();
+            println!("{}: {} in {:.1} s", step.name, verdict(passed), time.as_secs_f64());
+            (step.name, passed, time)
         })
         .collect();
 
     println!("\n=== summary ===");
     for (name, passed, time) in &outcomes {
-        let result = if *passed { "ok" } else { "FAILED" };
-        println!("{name:<10} {result:<6} {:>7.1} s", time.as_secs_f64());
+        println!("{name:<10} {:<6} {:>7.1} s", verdict(*passed), time.as_secs_f64());
     }
-    if !options.gpu {
+    let total: Duration = outcomes.iter().map(|(_, _, time)| *time).sum();
+    println!("{:<10} {:>14.1} s", "total", total.as_secs_f64());
+    if options.no_gpu {
         println!("not run: the tests of {GPU_CRATE}, because of --no-gpu");
     }
     outcomes.iter().all(|(_, passed, _)| *passed)
 }
 
-/// Runs the examples of the crate `vyre`, which check their results themselves, where they may leave files.
+fn verdict(passed: bool) -> &'static str {
+    if passed { "ok" } else { "FAILED" }
+}
+
+/// The tests of all crates, documentation tests included.
+fn tests(options: &Options) -> bool {
+    let mut command = cargo("test");
+    command.args(["--locked", "--workspace", "--no-fail-fast"]);
+    if options.no_gpu {
+        command.args(["--exclude", GPU_CRATE]);
+    }
+    if options.quick {
+        // Fewer generated programs and shorter campaigns; an explicit setting of the caller wins.
+        for (variable, value) in [("VYRE_PROGRAMS", "200"), ("VYRE_SOAK_SECONDS", "2")] {
+            if std::env::var_os(variable).is_none() {
+                command.env(variable, value);
+            }
+        }
+    }
+    passes(&mut command)
+}
+
+/// The loom models, in a build of their own: `--cfg loom` replaces the atomics and locks of the protocols.
+fn models() -> bool {
+    MODELS.iter().fold(true, |passed, (package, test)| {
+        let mut model = cargo("test");
+        model.args(["--locked", "--package", package, "--test", test]);
+        model.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_dir().join("loom"));
+        passes(&mut model) && passed
+    })
+}
+
+/// Packages and test targets of the loom models.
+const MODELS: &[(&str, &str)] = &[("vyre-runtime", "ring_model")];
+
+/// Runs the examples of the crate `vyre`, which check their results themselves, in a folder where they may leave files.
 fn examples() -> bool {
-    let folder = root().join("target/examples");
+    let folder = target_dir().join("examples");
     let listed = std::fs::create_dir_all(&folder).and_then(|()| std::fs::read_dir(root().join("crates/vyre/examples")));
     let files = match listed {
         Ok(entries) => entries.flatten().map(|entry| entry.path()),
@@ -77,19 +169,19 @@ fn examples() -> bool {
         }
     };
     let names = files.filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned()));
-    // Those of the whole workspace, as the tests have built them: for one package alone, its dependencies had other features.
-    let built = passes(cargo("build").args(["--workspace", "--examples"]));
-    // Each one, whatever becomes of the others.
+    // The whole workspace, as the step `test` builds it: a single package would resolve other features and build its
+    // dependencies again.
+    let built = passes(cargo("build").args(["--locked", "--workspace", "--examples"]));
     names.fold(built, |passed, name| {
         println!("{name}");
-        let mut example = Command::new(root().join("target/debug/examples").join(name));
+        let mut example = Command::new(target_dir().join("debug/examples").join(name));
         passes(example.current_dir(&folder).stdout(Stdio::null())) && passed
     })
 }
 
-/// What the tests need from the system: a solver for the proofs, a browser for pages, and for the GPU a Vulkan driver and a validator of
-/// SPIR-V.
-fn packages(options: Options) -> bool {
+/// Installs the system packages of the tests: a solver for the proofs, a browser for HTML reports, and for the GPU a Vulkan driver and a
+/// validator of SPIR-V.
+fn packages(options: &Options) -> bool {
     let missing = || -> Vec<&str> {
         let mut missing = Vec::new();
         if !quiet(Command::new("z3").arg("--version")) {
@@ -100,7 +192,7 @@ fn packages(options: Options) -> bool {
         if !browsers.any(|browser| quiet(Command::new(browser).arg("--version"))) {
             missing.push("chromium");
         }
-        if !options.gpu {
+        if options.no_gpu {
             return missing;
         }
         let driver = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"].iter().any(|folder| {
@@ -121,7 +213,7 @@ fn packages(options: Options) -> bool {
         return true;
     }
     println!("missing: {}", needed.join(", "));
-    // Only root can install; anybody else is told what to do.
+    // Only root can install; for other users the message below names the packages.
     if quiet(Command::new("apt-get").arg("--version")) {
         let environment = ("DEBIAN_FRONTEND", "noninteractive");
         passes(Command::new("apt-get").arg("update").env(environment.0, environment.1));
@@ -160,10 +252,11 @@ fn toolchain() -> bool {
     passed
 }
 
-/// A command of the cargo that runs this.
+/// A command of the cargo that runs this, at the root of the workspace.
 pub(crate) fn cargo(command: &str) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root()).arg(command);
+    // A relative CARGO_TARGET_DIR refers to the caller's folder, not to the root.
+    cargo.current_dir(root()).env("CARGO_TARGET_DIR", target_dir()).arg(command);
     cargo
 }
 
