@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::process::Command;
 
+use crate::test::cargo;
 use crate::{bench, root};
 
 /// Which crates of the workspace a crate may depend on, in the order of the flow of data. ARCHITECTURE.md has the reasons.
@@ -74,11 +75,53 @@ pub(crate) fn run() -> bool {
     };
     let mut violations = check(&files);
     let readme = files.iter().find(|file| file.path == "README.md").and_then(File::text).unwrap_or_default();
+    violations.extend(unified_features());
     violations.extend(bench::stale(readme).into_iter().map(|(file, message)| Violation::new(&file, 1, message)));
     for violation in &violations {
         println!("{violation}");
     }
     violations.is_empty()
+}
+
+/// Development dependencies of the default members turn on no features in the dependencies of wgpu. Cargo unifies features, so
+/// `cargo run --example NAME` would otherwise build wgpu again after `cargo run`.
+fn unified_features() -> Option<Violation> {
+    let features = |edges: &str| {
+        let mut tree = cargo("tree");
+        tree.args(["--locked", "--package", "vyre", "--package", "vyre-cli", "--edges", edges]);
+        tree.args(["--no-dedupe", "--prefix", "depth", "--format", " {p} {f}"]);
+        subtree(&String::from_utf8_lossy(&tree.output().ok()?.stdout), "wgpu")
+    };
+    let message = match (features("normal,build"), features("normal,build,dev")) {
+        (Some(of_command), Some(of_examples)) => {
+            let changed: Vec<&str> = of_examples.difference(&of_command).map(String::as_str).collect();
+            if changed.is_empty() {
+                return None;
+            }
+            format!("examples are built with other features of dependencies of wgpu: {}", changed.join(", "))
+        }
+        (None, _) | (_, None) => "`cargo tree` does not list the dependencies of wgpu".into(),
+    };
+    Some(Violation::new("crates/vyre-cli/Cargo.toml", 1, message))
+}
+
+/// The packages below `root` in the output of `cargo tree --prefix depth`, or `None` if there are none.
+fn subtree(tree: &str, root: &str) -> Option<BTreeSet<String>> {
+    let mut packages = BTreeSet::new();
+    let mut depth_of_root = None;
+    for line in tree.lines() {
+        let Some((depth, package)) = line.split_once(' ') else { continue };
+        let Ok(depth) = depth.parse::<usize>() else { continue };
+        if depth_of_root.is_some_and(|root| depth <= root) {
+            depth_of_root = None;
+        }
+        if depth_of_root.is_some() {
+            packages.insert(package.trim_end().to_owned());
+        } else if package.split(' ').next() == Some(root) {
+            depth_of_root = Some(depth);
+        }
+    }
+    (!packages.is_empty()).then_some(packages)
 }
 
 struct File {
@@ -489,6 +532,14 @@ vyre-none = []
                 "docs/src/a.md:2: `../../b.rs` is not a file of this repository",
             ],
         );
+    }
+
+    #[test]
+    fn packages_below_one_in_a_tree() {
+        let tree = "0 vyre v1 default\n1 wgpu v30 std\n2 naga v30\n3 bitflags v2 std\n1 png v1\n0 vyre-cli v1\n1 wgpu v30 std\n2 log v1\n";
+        let packages: Vec<String> = subtree(tree, "wgpu").unwrap().into_iter().collect();
+        assert_eq!(packages, ["bitflags v2 std", "log v1", "naga v30"]);
+        assert_eq!(subtree("", "wgpu"), None);
     }
 
     #[test]

@@ -1,0 +1,1 @@
+//! Compile-fail tests of `#[kernel]` and `#[derive(Record)]`: each file under `tests/fail` is refused with the message beside it.
