@@ -1,4 +1,4 @@
-//! `vyre cache`: what is kept from run to run.
+//! `vyre cache`: the persistent cache.
 
 use std::fs;
 use std::io::Write as _;
@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use vyre_driver::{Registry, Telemetry};
+use vyre_driver::atomic_file::TEMPORARY;
+use vyre_driver::{PrivateFolder, Registry, Telemetry};
 use vyre_runtime::graph::cache as graphs;
 
 use crate::config::Settings;
@@ -69,13 +70,18 @@ impl Kind {
         }
     }
 
-    /// Its files below the folder of the cache, also those that are still being written.
+    /// Its files below the folder of the cache, also those that are still being written. Files of other names are not ours.
     fn files(self, folder: &Path) -> Vec<PathBuf> {
         let place = folder.join(self.name());
         match self {
             Kind::Programs | Kind::Graphs => {
                 let listed = fs::read_dir(place).into_iter().flatten().flatten();
-                let mut files: Vec<PathBuf> = listed.map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+                let is_ours = |path: &PathBuf| {
+                    let extension = path.extension().and_then(|extension| extension.to_str());
+                    path.is_file()
+                        && extension.is_some_and(|found| found == TEMPORARY || Some(found) == self.extension())
+                };
+                let mut files: Vec<PathBuf> = listed.map(|entry| entry.path()).filter(is_ours).collect();
                 files.sort();
                 files
             }
@@ -83,25 +89,41 @@ impl Kind {
         }
     }
 
-    /// What is in a file, or what is wrong with it.
-    fn inspect(self, file: &Path) -> Result<String, String> {
+    /// Extension of its files, if they are in a folder of their own.
+    fn extension(self) -> Option<&'static str> {
+        match self {
+            Kind::Programs => Some("program"),
+            Kind::Graphs => Some("graph"),
+            Kind::Hints | Kind::Throughput => None,
+        }
+    }
+
+    /// Reads a file.
+    fn inspect(self, file: &Path) -> State {
         let reason = |error: vyre_driver::Error| match error {
             vyre_driver::Error::CachedProgram { reason, .. }
             | vyre_driver::Error::CachedGraph { reason, .. }
             | vyre_driver::Error::Hints { reason, .. } => reason,
             other => other.to_string(),
         };
-        match self {
-            Kind::Programs => vyre_driver::Cache::inspect(file).map(|program| program.name.clone()).map_err(reason),
+        let found = match self {
+            Kind::Programs => match vyre_driver::Cache::inspect(file) {
+                Ok(Some(program)) => Ok(program.name.clone()),
+                Ok(None) => return State::Deleted,
+                Err(error) => Err(reason(error)),
+            },
             Kind::Graphs => graphs::inspect(file)
                 .map(|graph| format!("{} nodes, {} edges", graph.nodes(), graph.edges()))
                 .map_err(reason),
-            Kind::Hints => match Telemetry::kept_in(file).problem() {
-                Some(problem) => Err(reason(problem.clone())),
-                None => Ok("records of dispatches".into()),
-            },
+            Kind::Hints => Telemetry::inspect(file).map(|()| "records of dispatches".into()).map_err(reason),
             Kind::Throughput if Registry::reads_throughputs(file) => Ok("speeds of devices".into()),
             Kind::Throughput => Err("it is of another version".into()),
+        };
+        match found {
+            Ok(contents) => State::Holds(contents),
+            // Another process may have deleted it since it was listed: that is no damage.
+            Err(_) if matches!(file.try_exists(), Ok(false)) => State::Deleted,
+            Err(reason) => State::Damaged(reason),
         }
     }
 }
@@ -115,11 +137,22 @@ struct Entry {
 }
 
 impl Entry {
-    /// What is in it, or what is wrong with it; nothing is known of a file that is being written.
-    fn inspect(&self) -> Option<Result<String, String>> {
-        let unfinished = self.path.extension().is_some_and(|extension| extension == "tmp");
-        (!unfinished).then(|| self.kind.inspect(&self.path))
+    /// Reads the file, unless it is being written.
+    fn inspect(&self) -> State {
+        match self.path.extension().is_some_and(|extension| extension == TEMPORARY) {
+            true => State::Unknown,
+            false => self.kind.inspect(&self.path),
+        }
     }
+}
+
+/// Result of reading an entry.
+enum State {
+    /// It was not read, or is being written.
+    Unknown,
+    Holds(String),
+    Damaged(String),
+    Deleted,
 }
 
 /// Everything that is kept, or everything of a kind.
@@ -137,19 +170,19 @@ fn entries(folder: &Path, kind: Option<Kind>) -> Vec<Entry> {
 /// How many files are kept, their bytes, and how many of them are damaged.
 pub(crate) fn totals(folder: &Path) -> (usize, u64, usize) {
     let entries = entries(folder, None);
-    let damaged = entries.iter().filter(|entry| matches!(entry.inspect(), Some(Err(_))));
+    let damaged = entries.iter().filter(|entry| matches!(entry.inspect(), State::Damaged(_)));
     (entries.len(), entries.iter().map(|entry| entry.bytes).sum(), damaged.count())
 }
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
-    let folder = Settings::load()?.folder().ok_or(Error::NoCache)?;
+    // Files below a folder of others may be anywhere: nothing is read or deleted there.
+    let folder = PrivateFolder::open(Settings::load()?.folder().ok_or(Error::NoCache)?)?.path().to_owned();
     let (choice, clears, verifies) = match &args.verb {
         Verb::List(choice) => (choice, false, false),
         Verb::Clear(choice) => (choice, true, false),
         Verb::Verify(choice) => (choice, false, true),
     };
     let entries = entries(&folder, choice.kind);
-    let bytes: u64 = entries.iter().map(|entry| entry.bytes).sum();
     if clears {
         for entry in &entries {
             match fs::remove_file(&entry.path) {
@@ -162,29 +195,33 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
         }
     }
     let progress = Progress::new("checking", entries.len() as u64);
-    let mut found = Vec::new();
-    for entry in &entries {
-        found.push(if verifies { entry.inspect() } else { None });
+    let mut found: Vec<(Entry, State)> = Vec::new();
+    for entry in entries {
+        let state = if verifies { entry.inspect() } else { State::Unknown };
         progress.step();
+        if !matches!(state, State::Deleted) {
+            found.push((entry, state));
+        }
     }
     drop(progress);
-    let damaged = found.iter().flatten().filter(|result| result.is_err()).count();
+    let bytes: u64 = found.iter().map(|(entry, _)| entry.bytes).sum();
+    let damaged = found.iter().filter(|(_, state)| matches!(state, State::Damaged(_))).count();
     if choice.json {
-        let object = |(entry, found): (&Entry, &Option<Result<String, String>>)| {
+        let object = |(entry, state): &(Entry, State)| {
             let mut object = json!({
                 "kind": entry.kind.name(),
                 "file": entry.path,
                 "bytes": entry.bytes,
                 "age_seconds": entry.age.as_secs(),
             });
-            match found {
-                Some(Ok(what)) => object["holds"] = what.clone().into(),
-                Some(Err(reason)) => object["damaged"] = reason.clone().into(),
-                None => {}
+            match state {
+                State::Holds(contents) => object["holds"] = contents.clone().into(),
+                State::Damaged(reason) => object["damaged"] = reason.clone().into(),
+                State::Unknown | State::Deleted => {}
             }
             object
         };
-        let entries: Vec<Value> = entries.iter().zip(&found).map(object).collect();
+        let entries: Vec<Value> = found.iter().map(object).collect();
         let mut object = json!({ "folder": folder, "bytes": bytes, "cleared": clears, "entries": entries });
         if verifies {
             object["damaged"] = damaged.into();
@@ -193,12 +230,12 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
         return Ok(u8::from(damaged > 0));
     }
     let mut show = || {
-        for (entry, found) in entries.iter().zip(&found).filter(|_| !clears) {
+        for (entry, state) in found.iter().filter(|_| !clears) {
             let name = entry.path.file_name().unwrap_or_default().to_string_lossy();
-            let what = match found {
-                Some(Ok(what)) => format!("  {what}"),
-                Some(Err(reason)) => format!("  damaged: {reason}"),
-                None => String::new(),
+            let what = match state {
+                State::Holds(contents) => format!("  {contents}"),
+                State::Damaged(reason) => format!("  damaged: {reason}"),
+                State::Unknown | State::Deleted => String::new(),
             };
             writeln!(
                 stdout,
@@ -208,7 +245,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
                 age(entry.age)
             )?;
         }
-        let (count, is) = (entries.len(), if entries.len() == 1 { "entry" } else { "entries" });
+        let (count, is) = (found.len(), if found.len() == 1 { "entry" } else { "entries" });
         let verb = if clears { "deleted" } else { "kept" };
         let damage = if verifies { format!(", {damaged} damaged") } else { String::new() };
         writeln!(stdout, "{count} {is}, {bytes} bytes {verb} in {}{damage}", folder.display())

@@ -5,12 +5,13 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::Once;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use toml::de::{DeTable, DeValue};
 use vyre_cpu::Execution;
-use vyre_driver::Registry;
+use vyre_driver::{PrivateFolder, Registry};
 use vyre_foundation::ir::Span;
 use vyre_foundation::launch::Limits;
 
@@ -104,9 +105,16 @@ impl Settings {
         }
     }
 
-    /// Where things are kept, if that is known.
+    /// The cache folder, if one is known.
     pub(crate) fn folder(&self) -> Option<PathBuf> {
         self.cache.value.clone().or_else(Registry::user_folder)
+    }
+
+    /// The cache folder, if it can be trusted. Otherwise the first call warns.
+    pub(crate) fn private_folder(&self) -> Option<PrivateFolder> {
+        static WARNED: Once = Once::new();
+        let opened = PrivateFolder::open(self.folder()?);
+        opened.map_err(|error| WARNED.call_once(|| devices::warn(&error))).ok()
     }
 
     /// What the device cpu generates code for.

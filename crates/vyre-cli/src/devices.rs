@@ -29,7 +29,7 @@ pub(crate) fn registry_for(settings: &Settings, subgroup_size: Option<u32>) -> R
     if let (Some(name), Some(origin)) = (&settings.device.value, &settings.device.origin) {
         registry = registry.prefer(name, origin);
     }
-    if let Some(folder) = settings.folder() {
+    if let Some(folder) = settings.private_folder() {
         registry = registry.remember(&folder);
     }
     registry.telemetry().problem().into_iter().for_each(warn);

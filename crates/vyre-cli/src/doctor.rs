@@ -4,7 +4,8 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 use vyre_cpu::Execution;
-use vyre_driver::{Device, Oracle, Registry};
+use vyre_driver::atomic_file::TEMPORARY;
+use vyre_driver::{Device, Oracle, PrivateFolder, Registry};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::launch::{Grid, Limits};
 use vyre_foundation::{text, validate};
@@ -160,9 +161,12 @@ fn kept(settings: &Settings) -> Finding {
     let Some(folder) = settings.folder() else {
         return Finding::wrong("cache", Error::NoCache.to_string(), Error::NoCache.help());
     };
-    let probe = folder.join(format!("doctor.{}.tmp", std::process::id()));
-    let writable = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&probe, ""));
-    let _ = std::fs::remove_file(&probe);
+    let private = match PrivateFolder::open(&folder) {
+        Ok(private) => private,
+        Err(error) => return Finding::wrong("cache", error.to_string(), error.help()),
+    };
+    let probe = format!("doctor.{}.{TEMPORARY}", std::process::id());
+    let writable = private.replace(&probe, &[]).and_then(|()| private.remove(&probe));
     let shown = folder.display();
     match writable {
         Ok(()) => {

@@ -308,10 +308,11 @@ fn graph(args: &Args) -> Result<(Graph, bool), Error> {
         Some((family, scale)) => Some(format!("{family:?} {scale} {factor} {seed}")),
         None => cache::origin(path),
     };
-    let folder = Settings::load()?.folder().filter(|_| !args.no_cache);
+    let settings = Settings::load()?;
+    let folder = if args.no_cache { None } else { settings.private_folder() };
     let (Some(origin), Some(folder)) = (origin, folder) else { return Ok((build()?, false)) };
     let origin = format!("{} {origin}", if args.symmetric { "symmetric" } else { "as it is" });
-    let (graph, found) = Cache::kept_in(folder.join("graphs")).graph(&origin, build)?;
+    let (graph, found) = Cache::kept_in(folder.subfolder("graphs")).graph(&origin, build)?;
     if let Found::Damaged(problem) = &found {
         devices::warn(problem);
     }

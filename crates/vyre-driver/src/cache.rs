@@ -1,4 +1,4 @@
-//! Programs that were compiled before.
+//! Persistent cache of optimized programs, and the cache in memory before it.
 //!
 //! ```text
 //! compile → Key → Recent: of the device, in memory → Cache: a folder that processes share → the optimizer
@@ -11,33 +11,41 @@
 //! A file of the cache holds an optimized program, never machine code:
 //!
 //! ```text
-//! entry   = "vyrepgm" version:u8 key:[u8; 32] length:u64 program place… checksum:[u8; 32]     the checksum is blake3
+//! entry   = "vyrepgm" version:u8 length:u64 label length:u64 program place… checksum:[u8; 32]     the checksum is blake3
+//! label   = optimizer backend passes places:[u8; 32] source:[u8; 32]
 //! program = as in the binary format, of that length
 //! place   = start:u32 end:u32            of each constant, memory object and instruction, since the binary format has none
 //! ```
 //!
+//! The label says what the entry was made of: the fingerprints of the optimizer and of the backend and the passes with their
+//! options, each with its length before it, then the hashes of the source positions and of the source program. The name of the
+//! file is the hash of the label. An entry with another label than the compile asks for is refused.
+//!
 //! Reports of traps and of fuel name places, so a kept program has those of the program that was given. Names of values are
 //! for people who read programs, and are not kept.
 //!
-//! Nothing of a file is trusted: it is decoded and validated like any program from outside. What is damaged counts as absent,
-//! is deleted, and is reported once. Files are replaced in one step, so readers see all of an entry or none, whoever else
-//! reads, writes or is killed. That a file may be lost when the machine is, is left to the checksum.
+//! An entry is decoded and validated like any program from outside, so that damage cannot break the process. Damaged entries
+//! count as absent, are deleted, and are reported once. Files are replaced [atomically](crate::atomic_file), so a reader sees all
+//! of an entry or none. Files that were incomplete on disk when the machine went down fail the checksum.
+//!
+//! Label and checksum catch mix-ups and damage, not attacks: anyone who can write an entry can compute both. What protects the
+//! cache from others is the [`PrivateFolder`].
 
 use std::collections::VecDeque;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use vyre_foundation::ir::{Module, Program, Span};
 use vyre_foundation::{Validated, optimizer, validate, wire};
 
-use crate::{Error, backend, shared};
+use crate::{Error, PrivateFolder, atomic_file, backend};
 
 /// A folder of optimized programs, which processes may share.
 #[derive(Debug)]
 pub struct Cache {
-    folder: PathBuf,
+    folder: PrivateFolder,
     /// Bytes that all files together may take.
     most_bytes: u64,
     /// Bytes that were written since the folder was opened.
@@ -56,14 +64,14 @@ const EXTENSION: &str = "program";
 
 impl Cache {
     /// Programs in a folder. It need not exist, and where it cannot be read or written, nothing is kept.
-    pub fn kept_in(folder: impl Into<PathBuf>) -> Cache {
-        let (folder, written, problems) = (folder.into(), AtomicU64::new(0), Mutex::default());
+    pub fn kept_in(folder: PrivateFolder) -> Cache {
+        let (written, problems) = (AtomicU64::new(0), Mutex::default());
         Cache { folder, most_bytes: MOST_BYTES, written, problems }
     }
 
     /// The folder.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     /// The damaged files that were found since this was last asked.
@@ -71,55 +79,54 @@ impl Cache {
         std::mem::take(&mut self.problems.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The program of a file of such a folder, which stays as it is even if it is damaged.
+    /// The program of a file of such a folder, which stays as it is even if it is damaged; `None` if it has been deleted.
     ///
     /// # Errors
     /// [`Error::CachedProgram`] with what is wrong with it.
-    pub fn inspect(file: &Path) -> Result<Validated<Program>, Error> {
-        let key = file.file_stem().and_then(|name| blake3::Hash::from_hex(name.as_encoded_bytes()).ok());
-        let program = match key {
-            Some(key) => shared::read(file, MOST_ENTRY_BYTES + 1)
-                .map_err(|error| error.to_string())
-                .and_then(|bytes| decode(&Key(key.into()), &bytes)),
+    pub fn inspect(file: &Path) -> Result<Option<Validated<Program>>, Error> {
+        let hash = file.file_stem().and_then(|name| blake3::Hash::from_hex(name.as_encoded_bytes()).ok());
+        let program = match hash {
+            Some(hash) => match atomic_file::read(file, MOST_ENTRY_BYTES + 1) {
+                Ok(bytes) => decode(&bytes, |label| blake3::hash(label) == hash).map(Some),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error.to_string()),
+            },
             None => Err("its name is not that of a program".into()),
         };
         program.map_err(|reason| Error::CachedProgram { file: file.into(), reason })
     }
 
     pub(crate) fn load(&self, key: &Key) -> Option<Validated<Program>> {
-        let file = self.file(key);
-        fs::metadata(&file).ok().filter(fs::Metadata::is_file)?;
-        let bytes = shared::read(&file, MOST_ENTRY_BYTES + 1).ok()?;
-        match decode(key, &bytes) {
-            Ok(program) => Some(program),
-            Err(reason) => {
-                // Of all who find it, the one who deletes it says so.
-                if fs::remove_file(&file).is_ok() {
-                    let problem = Error::CachedProgram { file, reason };
-                    self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
-                }
-                None
-            }
+        let name = key.file_name();
+        let reason = match self.folder.read(&name, MOST_ENTRY_BYTES + 1) {
+            Ok(bytes) => match decode(&bytes, |label| *label == *key.label) {
+                Ok(program) => return Some(program),
+                Err(reason) => reason,
+            },
+            // A folder of that name, or one that cannot be read, keeps nothing.
+            Err(_) => return None,
+        };
+        // Only the process that wins the delete reports it.
+        if self.folder.remove(&name).is_ok() {
+            let problem = Error::CachedProgram { file: self.folder().join(name), reason };
+            self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
         }
+        None
     }
 
     pub(crate) fn store(&self, key: &Key, program: &Validated<Program>) {
         let entry = encode(key, program);
         let bytes = entry.len() as u64;
-        if bytes > MOST_ENTRY_BYTES {
+        // An entry that cannot be written only means to optimize again.
+        if bytes > MOST_ENTRY_BYTES || self.folder.replace(&key.file_name(), &[&entry]).is_err() {
             return;
         }
-        shared::replace(&self.file(key), &[&entry]);
         // Others write as well, so what is there is looked up: by the first write, and whenever an eighth has been added.
         let step = self.most_bytes / 8;
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
         if before == 0 || before / step != (before + bytes) / step {
-            shared::make_room(&self.folder, EXTENSION, self.most_bytes, MOST_FILES);
+            self.folder.evict(EXTENSION, self.most_bytes, MOST_FILES);
         }
-    }
-
-    fn file(&self, key: &Key) -> PathBuf {
-        self.folder.join(key.name()).with_extension(EXTENSION)
     }
 }
 
@@ -129,27 +136,28 @@ pub(crate) struct Passes {
     pub(crate) options: optimizer::Options,
 }
 
-/// Everything that an optimized program depends on, as a hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key([u8; 32]);
+/// Everything that an optimized program depends on: the label of its entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    label: Arc<[u8]>,
+}
 
 impl Key {
     /// The key of a program with this content hash, on a backend with this fingerprint, optimized with these passes if with
     /// any. Programs that are written in other places are others: reports say where something happened.
     pub(crate) fn new(program: &Program, hash: [u8; 32], backend: &str, passes: Option<&Passes>) -> Key {
         let passes = passes.map(|Passes { plan, options }| format!("{} {options:?}", plan.pipeline));
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&hash);
+        let mut label = Vec::new();
         for text in [&optimizer::fingerprint(), backend, passes.as_deref().unwrap_or_default()] {
-            hasher.update(&(text.len() as u64).to_le_bytes());
-            hasher.update(text.as_bytes());
+            push_sized(&mut label, text.as_bytes());
         }
-        hasher.update(&places(program));
-        Key(*hasher.finalize().as_bytes())
+        label.extend(blake3::hash(&places(program)).as_bytes());
+        label.extend(hash);
+        Key { label: label.into() }
     }
 
-    fn name(&self) -> String {
-        blake3::Hash::from(self.0).to_hex().to_string()
+    fn file_name(&self) -> String {
+        format!("{}.{EXTENSION}", blake3::hash(&self.label).to_hex())
     }
 }
 
@@ -195,36 +203,47 @@ impl Recent {
 // Entries.
 
 /// First bytes of an entry; the last one is the version.
-const MAGIC: [u8; 8] = *b"vyrepgm\x01";
+const MAGIC: [u8; 8] = *b"vyrepgm\x02";
 const CHECKSUM: usize = 32;
 
 fn encode(key: &Key, program: &Program) -> Vec<u8> {
-    let encoded = wire::encode(&Module::from(program.clone()));
     let mut entry = MAGIC.to_vec();
-    entry.extend(key.0);
-    entry.extend((encoded.len() as u64).to_le_bytes());
-    entry.extend(encoded);
+    push_sized(&mut entry, &key.label);
+    push_sized(&mut entry, &wire::encode(&Module::from(program.clone())));
     entry.extend(places(program));
     let checksum = blake3::hash(&entry);
     entry.extend(checksum.as_bytes());
     entry
 }
 
-/// The program of an entry, or what is wrong with it.
-fn decode(key: &Key, bytes: &[u8]) -> Result<Validated<Program>, String> {
+/// Decodes an entry whose label is the expected one, or says why it cannot be used.
+fn decode(bytes: &[u8], is_expected: impl FnOnce(&[u8]) -> bool) -> Result<Validated<Program>, String> {
     let (contents, checksum) = bytes.split_last_chunk::<CHECKSUM>().ok_or("it is cut off")?;
     if blake3::hash(contents) != *checksum {
         return Err("it is damaged: its checksum is another".into());
     }
     let contents = contents.strip_prefix(&MAGIC).ok_or("it is of another version")?;
-    let contents = contents.strip_prefix(&key.0).ok_or("it belongs to another program")?;
-    let (length, contents) = contents.split_first_chunk().ok_or("it is cut off")?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
-    let (encoded, places) = contents.split_at_checked(length).ok_or("it is cut off")?;
+    let (label, contents) = split_sized(contents).ok_or("it is cut off")?;
+    if !is_expected(label) {
+        return Err("it was made of another program, with other options or by another optimizer".into());
+    }
+    let (encoded, places) = split_sized(contents).ok_or("it is cut off")?;
     let module = wire::decode(encoded).map_err(|error| error.to_string())?;
     let [mut program] = <[Program; 1]>::try_from(module.programs).map_err(|_| "it is not one program")?;
     place(&mut program, places).ok_or("it does not say where everything was written")?;
     validate::program(program).map_err(|error| error.to_string())
+}
+
+/// Appends bytes with their length before them.
+fn push_sized(to: &mut Vec<u8>, bytes: &[u8]) {
+    to.extend((bytes.len() as u64).to_le_bytes());
+    to.extend(bytes);
+}
+
+/// Splits off what [`push_sized`] appended; `None` if it is cut off.
+fn split_sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
 }
 
 /// Where everything in a program was written, as bytes.
@@ -263,14 +282,16 @@ fn place(program: &mut Program, places: &[u8]) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::{BufRead as _, BufReader};
+    use std::path::PathBuf;
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, SystemTime};
 
     use vyre_foundation::text;
 
     use super::*;
-    use crate::shared::ABANDONED;
+    use crate::atomic_file::ABANDONED;
 
     /// Programs that differ.
     fn program(number: u64) -> Validated<Program> {
@@ -280,14 +301,24 @@ mod tests {
     }
 
     fn key(number: u64) -> Key {
-        Key(*blake3::hash(&number.to_le_bytes()).as_bytes())
+        Key { label: number.to_le_bytes().to_vec().into() }
     }
 
     /// A cache in an empty folder.
     fn cache(name: &str) -> Cache {
         let folder = std::env::temp_dir().join(format!("vyre-cache-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        Cache::kept_in(folder)
+        Cache::kept_in(PrivateFolder::open(folder).unwrap())
+    }
+
+    /// Creates the folder of a cache, as the first write does.
+    fn create(cache: &Cache) {
+        cache.folder.replace("created", &[]).unwrap();
+        cache.folder.remove("created").unwrap();
+    }
+
+    fn file(cache: &Cache, key: &Key) -> PathBuf {
+        cache.folder().join(key.file_name())
     }
 
     /// Whether a program is found; if it is, it is the right one in every respect.
@@ -325,8 +356,8 @@ mod tests {
         bad.push(b"not a program at all".into());
         bad.push(vec![0; MOST_ENTRY_BYTES as usize + 10]);
 
-        let file = cache.file(&key(0));
-        fs::create_dir_all(cache.folder()).unwrap();
+        let file = file(&cache, &key(0));
+        create(&cache);
         for bytes in bad {
             fs::write(&file, &bytes).unwrap();
             assert!(cache.load(&key(0)).is_none(), "{bytes:?}");
@@ -347,13 +378,71 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_other_sources_options_or_optimizers_are_refused() {
+        let cache = cache("labels");
+        let (one, other) = (program(1), program(2));
+        let passes = |options: optimizer::Options| Passes {
+            plan: optimizer::plan(&one, &optimizer::Request::default()),
+            options,
+        };
+        let usual = passes(optimizer::Options::default());
+        let fewer = passes(optimizer::Options { disabled: vec!["unroll_loops".into()], ..Default::default() });
+        let hash = |program: &Program| wire::content_hash(program);
+        let wanted = Key::new(&one, hash(&one), "a", Some(&usual));
+        let mut labels = vec![
+            Key::new(&one, hash(&other), "a", Some(&usual)),
+            Key::new(&one, hash(&one), "b", Some(&usual)),
+            Key::new(&one, hash(&one), "a", Some(&fewer)),
+            Key::new(&one, hash(&one), "a", None),
+        ];
+        // The fingerprint of the optimizer is the first text.
+        let mut label = wanted.label.to_vec();
+        label[8] ^= 1;
+        labels.push(Key { label: label.into() });
+        let place = file(&cache, &wanted);
+        create(&cache);
+        for label in labels {
+            assert_ne!(label.file_name(), wanted.file_name());
+            fs::write(&place, encode(&label, &other)).unwrap();
+            assert!(Cache::inspect(&place).is_err());
+            assert!(cache.load(&wanted).is_none());
+            assert_eq!(cache.take_problems().iter().map(Error::code).collect::<Vec<_>>(), ["D014"]);
+        }
+        // The start of one entry with the rest of another, under a checksum that fits.
+        let (ours, theirs) =
+            (encode(&wanted, &one), encode(&Key::new(&other, hash(&other), "a", Some(&usual)), &other));
+        for cut in 0..MAGIC.len() + 8 + wanted.label.len() {
+            let mut spliced = [&ours[..cut], &theirs[cut..theirs.len() - CHECKSUM]].concat();
+            spliced.extend(blake3::hash(&spliced).as_bytes());
+            fs::write(&place, spliced).unwrap();
+            assert!(cache.load(&wanted).is_none(), "cut at {cut}");
+        }
+        fs::remove_dir_all(cache.folder()).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn entries_in_a_folder_that_others_can_write_are_not_used() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let cache = cache("public");
+        cache.store(&key(0), &program(0));
+        assert!(found(&cache, 0));
+        fs::set_permissions(cache.folder(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(!found(&cache, 0));
+        cache.store(&key(1), &program(1));
+        assert_eq!(fs::read_dir(cache.folder()).unwrap().count(), 1, "nothing is written to it, either");
+        fs::remove_dir_all(cache.folder()).unwrap();
+    }
+
+    #[test]
     fn a_folder_that_cannot_be_used_does_no_harm() {
         let cache = cache("unusable");
         fs::write(cache.folder(), "a file where a folder should be").unwrap();
         cache.store(&key(0), &program(0));
         assert!(!found(&cache, 0));
         fs::remove_file(cache.folder()).unwrap();
-        fs::create_dir_all(cache.file(&key(0))).unwrap();
+        create(&cache);
+        fs::create_dir(file(&cache, &key(0))).unwrap();
         cache.store(&key(0), &program(0));
         assert!(!found(&cache, 0));
         assert!(cache.take_problems().is_empty());
@@ -365,7 +454,7 @@ mod tests {
     fn the_oldest_make_room_and_what_was_abandoned_goes() {
         let entry = encode(&key(0), &program(0)).len() as u64;
         let cache = Cache { most_bytes: 8 * entry, ..cache("room") };
-        fs::create_dir_all(cache.folder()).unwrap();
+        create(&cache);
         let unfinished = |name: &str, age: Duration| {
             let path = cache.folder().join(name);
             fs::File::create(&path).unwrap().set_modified(SystemTime::now() - age).unwrap();
@@ -376,7 +465,7 @@ mod tests {
         for number in 0..20 {
             cache.store(&key(number), &program(number));
             let age = Duration::from_secs(1000 - number);
-            let file = fs::File::options().append(true).open(cache.file(&key(number))).unwrap();
+            let file = fs::File::options().append(true).open(file(&cache, &key(number))).unwrap();
             file.set_modified(SystemTime::now() - age).unwrap();
         }
         let kept: Vec<u64> = (0..20).filter(|&number| found(&cache, number)).collect();
@@ -411,7 +500,7 @@ mod tests {
     #[test]
     fn another_process() {
         let Some(folder) = std::env::var_os(FOLDER) else { return };
-        let cache = Cache::kept_in(folder);
+        let cache = Cache::kept_in(PrivateFolder::open(folder).unwrap());
         loop {
             round(&cache);
             println!("round");

@@ -202,6 +202,18 @@ error_table! {
         reason: String,
     } ("{}: {reason}", file.display()), help "nothing to do: it was deleted, and the program was optimized again";
 
+    /// A cache folder that other users may have written to. Nothing in it is used.
+    D050 UntrustedFolder {
+        /// The folder.
+        folder: std::path::PathBuf,
+        /// The condition that it fails.
+        reason: String,
+    } ("the cache folder {} is not used: {reason}", folder.display()),
+    help format!(
+        "delete it, or run `chmod 700 {}` if only you have written to it; VYRE_CACHE names another folder",
+        folder.display()
+    );
+
     /// Launches are planned for a budget of nothing.
     D015 ZeroBudget ("a launch may take 0 bytes, which no stage fits"),
     help "give a budget of at least what the largest stage needs";

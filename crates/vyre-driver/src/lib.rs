@@ -6,7 +6,7 @@
 //!
 //! On the way to a backend, a program is [optimized](vyre_foundation::optimizer), with what [`Telemetry`] knows of earlier
 //! dispatches. A program that was optimized before is not optimized again: a device remembers what it compiled last, and a [`Cache`]
-//! keeps optimized programs for other processes.
+//! keeps optimized programs for other processes, in a [`PrivateFolder`].
 //!
 //! What is launched together, in which order and in how much memory is [planned](plan).
 //!
@@ -14,6 +14,7 @@
 //! of arguments, overlaps, grids, buffers of other or lost devices, types that a device does not have. A backend implements
 //! the five functions of [`backend::Device`] and may rely on all of that.
 
+pub mod atomic_file;
 pub mod backend;
 mod buffer;
 mod cache;
@@ -23,8 +24,8 @@ mod error;
 mod null;
 mod oracle;
 pub mod plan;
+mod private_folder;
 mod registry;
-pub mod shared;
 mod telemetry;
 pub mod trace;
 
@@ -35,5 +36,6 @@ pub use device::{Argument, Compilation, Device, Dispatch, Grid, Kernel, MemoryFi
 pub use error::{Error, Unacknowledged, Work};
 pub use null::Null;
 pub use oracle::Oracle;
+pub use private_folder::PrivateFolder;
 pub use registry::{Choice, Registry};
 pub use telemetry::Telemetry;

@@ -9,7 +9,7 @@ use vyre_foundation::launch::{Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
 
 use crate::backend::Backend;
-use crate::{Cache, Device, DeviceKind, Dispatch, Error, Grid, Telemetry, shared};
+use crate::{Cache, Device, DeviceKind, Dispatch, Error, Grid, PrivateFolder, Telemetry, atomic_file};
 
 /// The backends a program was linked with, in the order in which they were registered. Registration is explicit.
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub struct Registry {
     backends: Vec<Box<dyn Backend>>,
     /// The device to use if the caller names none, and who says so.
     preferred: Option<(String, String)>,
-    record: Option<PathBuf>,
+    folder: Option<PrivateFolder>,
     telemetry: Arc<Telemetry>,
     cache: Option<Arc<Cache>>,
 }
@@ -56,10 +56,10 @@ impl Registry {
     /// Keeps in a folder what other processes can use: measured throughputs, which hold for a day, what dispatches took,
     /// and optimized programs.
     #[must_use]
-    pub fn remember(mut self, folder: &Path) -> Registry {
-        self.record = Some(folder.join("throughput"));
-        self.telemetry = Arc::new(Telemetry::kept_in(folder.join("hints")));
-        self.cache = Some(Arc::new(Cache::kept_in(folder.join("programs"))));
+    pub fn remember(mut self, folder: &PrivateFolder) -> Registry {
+        self.folder = Some(folder.clone());
+        self.telemetry = Arc::new(Telemetry::kept_in(folder.clone()));
+        self.cache = Some(Arc::new(Cache::kept_in(folder.subfolder("programs"))));
         self
     }
 
@@ -89,9 +89,9 @@ impl Registry {
         }
     }
 
-    /// Whether a file keeps throughputs that this version has measured.
+    /// Checks that a file keeps throughputs that this version has measured.
     pub fn reads_throughputs(file: &Path) -> bool {
-        std::fs::read_to_string(file).is_ok_and(|text| text.lines().next() == Some(Record::header()))
+        atomic_file::read(file, Record::MAX_BYTES).is_ok_and(|bytes| Record::parse(&bytes).is_some())
     }
 
     /// The backends.
@@ -152,34 +152,29 @@ impl Registry {
 
     /// The device with the highest measured throughput of those that can run the program and are made for speed.
     fn best(&self, program: Option<&Validated<Program>>) -> Result<Choice, Error> {
-        let mut record = Record::load(self.record.as_deref());
+        let mut record = Record::load(self.folder.as_ref());
         let mut reasons = Vec::new();
         let mut candidates = Vec::new();
         for backend in self.backends() {
             let name = backend.name();
             match record.get(name) {
-                Some(Record::ABSENT) => reasons.push((name, "could not be opened when last tried".into())),
-                Some(Record::ON_REQUEST) => reasons.push((name, ON_REQUEST.into())),
-                Some(throughput) => candidates.push((throughput, backend, None)),
+                Some(Speed::OnRequest) => reasons.push((name, ON_REQUEST.into())),
+                Some(Speed::Measured(throughput)) => candidates.push((throughput, backend, None)),
                 None => match measured(backend) {
                     Ok(Some((device, throughput))) => {
-                        record.set(name, throughput);
+                        record.set(name, Speed::Measured(throughput));
                         candidates.push((throughput, backend, Some(device)));
                     }
                     Ok(None) => {
-                        record.set(name, Record::ON_REQUEST);
+                        record.set(name, Speed::OnRequest);
                         reasons.push((name, ON_REQUEST.into()));
                     }
-                    Err(error) => {
-                        if matches!(error, Error::NoAdapter { .. }) {
-                            record.set(name, Record::ABSENT);
-                        }
-                        reasons.push((name, error.to_string()));
-                    }
+                    // A failure is not recorded: the driver may work the next time.
+                    Err(error) => reasons.push((name, error.to_string())),
                 },
             }
         }
-        record.save(self.record.as_deref());
+        record.save(self.folder.as_ref());
         candidates.sort_by(|a, b| b.0.total_cmp(&a.0));
         let mut chosen = None;
         for (throughput, backend, device) in candidates {
@@ -248,61 +243,78 @@ fn throughput(device: &Device) -> Result<f64, Error> {
         let start = Instant::now();
         let report = device.run(&dispatch)?;
         if report.outcome != Outcome::Completed {
-            return Ok(f64::MIN_POSITIVE);
+            return Err(Error::Stopped { kernel: program.name.clone(), outcome: format!("{:?}", report.outcome) });
         }
         best = best.min(start.elapsed());
     }
     Ok(f64::from(ELEMENTS * ROUNDS) / best.as_secs_f64().max(1e-9))
 }
 
-/// Measured throughputs by backend name, in a small text file. Anything unreadable counts as nothing known.
-struct Record(Vec<(String, f64)>);
+/// Throughputs by backend name, in a small text file. Backends that could not be opened or measured are not in it, and a file that
+/// cannot be read counts as empty.
+#[derive(Default)]
+struct Record {
+    speeds: Vec<(String, Speed)>,
+    /// The file has to be written.
+    changed: bool,
+}
+
+/// Throughput of a backend, as far as it takes part in the choice.
+#[derive(Clone, Copy)]
+enum Speed {
+    /// Steps per second.
+    Measured(f64),
+    /// Not measured, because the device is used only when asked for.
+    OnRequest,
+}
 
 impl Record {
-    /// Stands for a throughput: there was nothing to open.
-    const ABSENT: f64 = 0.0;
-    /// Stands for a throughput: it was not measured, because it is used only when asked for.
-    const ON_REQUEST: f64 = -1.0;
-
+    const FILE: &str = "throughput";
+    const HEADER: &str = concat!("vyre throughput 3, ", env!("CARGO_PKG_VERSION"));
+    const MAX_BYTES: u64 = 1 << 16;
     /// After this time a driver may have been installed or updated.
     const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-    fn load(path: Option<&Path>) -> Record {
-        let fresh = |path: &&Path| {
-            let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-            modified
-                .and_then(|time| SystemTime::now().duration_since(time).ok())
-                .is_some_and(|age| age < Self::LIFETIME)
+    fn load(folder: Option<&PrivateFolder>) -> Record {
+        let read = |folder: &PrivateFolder| {
+            let modified = folder.file(Self::FILE).ok()?.metadata().ok()?.modified().ok()?;
+            SystemTime::now().duration_since(modified).ok().filter(|age| *age < Self::LIFETIME)?;
+            Record::parse(&folder.read(Self::FILE, Self::MAX_BYTES).ok()?)
         };
-        let text = path.filter(fresh).and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
-        let mut lines = text.lines();
-        if lines.next() != Some(Record::header()) {
-            return Record(Vec::new());
-        }
-        let entries = lines.filter_map(|line| {
-            let (name, value) = line.split_once(' ')?;
-            Some((name.to_owned(), value.parse().ok().filter(|value: &f64| value.is_finite())?))
+        folder.and_then(read).unwrap_or_default()
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Record> {
+        let mut lines = std::str::from_utf8(bytes).ok()?.lines();
+        lines.next().filter(|header| *header == Record::HEADER)?;
+        let speed = |text: &str| match text {
+            "on-request" => Some(Speed::OnRequest),
+            number => {
+                let throughput = number.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0)?;
+                Some(Speed::Measured(throughput))
+            }
+        };
+        let entry = |line: &str| line.split_once(' ').and_then(|(name, text)| Some((name.to_owned(), speed(text)?)));
+        Some(Record { speeds: lines.filter_map(entry).collect(), changed: false })
+    }
+
+    fn get(&self, name: &str) -> Option<Speed> {
+        self.speeds.iter().find(|(known, _)| known == name).map(|(_, speed)| *speed)
+    }
+
+    fn set(&mut self, name: &str, speed: Speed) {
+        self.speeds.push((name.into(), speed));
+        self.changed = true;
+    }
+
+    fn save(&self, folder: Option<&PrivateFolder>) {
+        let Some(folder) = folder.filter(|_| self.changed) else { return };
+        let lines = self.speeds.iter().map(|(name, speed)| match speed {
+            Speed::Measured(throughput) => format!("{name} {throughput:.0}\n"),
+            Speed::OnRequest => format!("{name} on-request\n"),
         });
-        Record(entries.collect())
-    }
-
-    const fn header() -> &'static str {
-        concat!("vyre throughput 2, ", env!("CARGO_PKG_VERSION"))
-    }
-
-    fn get(&self, name: &str) -> Option<f64> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
-    }
-
-    fn set(&mut self, name: &str, value: f64) {
-        self.0.push((name.into(), value));
-    }
-
-    /// Replaces the file.
-    fn save(&self, path: Option<&Path>) {
-        let Some(path) = path else { return };
-        let lines = self.0.iter().map(|(name, value)| format!("{name} {value:.0}\n"));
-        let text = format!("{}\n{}", Record::header(), lines.collect::<String>());
-        shared::replace(path, &[text.as_bytes()]);
+        let text = format!("{}\n{}", Record::HEADER, lines.collect::<String>());
+        // Without the file, the next process measures again.
+        let _ = folder.replace(Self::FILE, &[text.as_bytes()]);
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use vyre_foundation::optimizer::{Hints, Report};
 
-use crate::{Error, shared};
+use crate::{Error, PrivateFolder, atomic_file};
 
 /// The content hash of a program.
 type Hash = [u8; 32];
@@ -22,7 +22,7 @@ type Hash = [u8; 32];
 const REPORTS: usize = 64;
 
 /// Longer files are not records.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Records of dispatches and compiles, shared by the devices of a [`Registry`](crate::Registry).
 #[derive(Debug, Default)]
@@ -30,24 +30,34 @@ pub struct Telemetry {
     hints: Hints,
     /// What the last compile of a program did, by the hash of its contents; the most recent last.
     reports: Mutex<VecDeque<(Hash, Arc<Report>)>>,
-    file: Option<PathBuf>,
+    folder: Option<PrivateFolder>,
     changed: AtomicBool,
     problem: Option<Error>,
 }
 
 impl Telemetry {
-    /// Records that a file keeps. They are written when the last device that uses them is gone.
-    pub fn kept_in(file: impl Into<PathBuf>) -> Telemetry {
-        let file = file.into();
+    /// Records in the file [`FILE`](Telemetry::FILE) of a folder. They are written when the last device that uses them is gone.
+    pub fn kept_in(folder: PrivateFolder) -> Telemetry {
         let hints = Hints::default();
-        let problem = match shared::read(&file, MOST_BYTES) {
-            Ok(bytes) => hints.load(&bytes).err().map(|error| error.to_string()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => Some(error.to_string()),
-        };
-        let problem = problem.map(|reason| Error::Hints { file: file.clone(), reason });
+        let read = folder.read(Self::FILE, MAX_BYTES);
+        let problem = load(&hints, read).err().map(|reason| {
+            let file = folder.path().join(Self::FILE);
+            Error::Hints { file, reason }
+        });
         let (reports, changed) = (Mutex::default(), AtomicBool::new(false));
-        Telemetry { hints, reports, file: Some(file), changed, problem }
+        Telemetry { hints, reports, folder: Some(folder), changed, problem }
+    }
+
+    /// Name of the file.
+    pub const FILE: &str = "hints";
+
+    /// Checks a file of records, and leaves it as it is.
+    ///
+    /// # Errors
+    /// [`Error::Hints`] with the reason why it cannot be used.
+    pub fn inspect(file: &Path) -> Result<(), Error> {
+        load(&Hints::default(), atomic_file::read(file, MAX_BYTES))
+            .map_err(|reason| Error::Hints { file: file.into(), reason })
     }
 
     /// How long dispatches took.
@@ -56,8 +66,8 @@ impl Telemetry {
     }
 
     /// The file that keeps the records.
-    pub fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
+    pub fn file(&self) -> Option<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.path().join(Self::FILE))
     }
 
     /// Why the file could not be used. It is ignored as a whole, and replaced by what is recorded from now on.
@@ -89,8 +99,18 @@ impl Telemetry {
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        if let (Some(file), true) = (&self.file, self.changed.load(Ordering::Relaxed)) {
-            shared::replace(file, &[&self.hints.encode()]);
+        if let (Some(folder), true) = (&self.folder, self.changed.load(Ordering::Relaxed)) {
+            // The records are only a hint: without them the next process starts with none.
+            let _ = folder.replace(Self::FILE, &[&self.hints.encode()]);
         }
+    }
+}
+
+/// Loads the contents of a file. A file that does not exist has no records.
+fn load(hints: &Hints, read: io::Result<Vec<u8>>) -> Result<(), String> {
+    match read {
+        Ok(bytes) => hints.load(&bytes).map_err(|error| error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error.to_string()),
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use vyre_driver::backend::{self, Backend, Command, Kernel, Memory, Ticket};
 use vyre_driver::{
-    Buffer, Cache, Capabilities, Device, DeviceKind, Dispatch, Error, Grid, Null, Oracle, Origin, Registry, Telemetry,
+    Buffer, Cache, Capabilities, Device, DeviceKind, Dispatch, Error, Grid, Null, Oracle, Origin, PrivateFolder,
+    Registry, Telemetry,
 };
 use vyre_foundation::ir::{Element, Program, Span, Type, TypeSet};
 use vyre_foundation::launch::Limits;
@@ -232,13 +233,14 @@ fn auto_takes_what_is_there_and_can_run_the_program_and_says_why() {
     };
     let folder = std::env::temp_dir().join(format!("vyre-routing-{}", std::process::id()));
     let record = folder.join("throughput");
+    let private = PrivateFolder::open(&folder).unwrap();
     let registry = || {
         Registry::default()
             .with(ABSENT)
             .with(Oracle::default())
             .with(pretended("small", small))
             .with(pretended("full", cpu))
-            .remember(&folder)
+            .remember(&private)
     };
     let wide = program("program p workgroup(1) {\n    read x: [f64]\n}");
     // What was measured does not matter for a program that only one of them can run.
@@ -261,9 +263,28 @@ fn auto_takes_what_is_there_and_can_run_the_program_and_says_why() {
     assert_eq!(nothing.choose(Some("auto"), None).err().unwrap().code(), "D003");
 }
 
+#[test]
+fn a_driver_that_could_not_be_opened_is_tried_again() {
+    let folder = std::env::temp_dir().join(format!("vyre-retried-{}", std::process::id()));
+    let private = PrivateFolder::open(&folder).unwrap();
+    let gpu = |capabilities: &mut Capabilities| capabilities.kind = DeviceKind::Gpu;
+    let cpu = || taking(Duration::from_micros(1));
+    let before = Registry::default().with(Fake { name: "gpu", ..ABSENT }).with(cpu()).remember(&private);
+    let choice = before.choose(Some("auto"), None).unwrap();
+    assert_eq!((choice.name, choice.reasons[0].1.as_str()), ("taking", "gpu has no device: it is not there"));
+    let record = std::fs::read_to_string(folder.join("throughput")).unwrap();
+    assert!(record.contains("\ntaking ") && !record.contains("gpu"), "{record}");
+
+    let after = Registry::default().with(pretended("gpu", gpu)).with(cpu()).remember(&private);
+    let choice = after.choose(Some("auto"), None).unwrap();
+    let speed = choice.reasons[0].1.trim_start_matches("the fastest: ").trim_start_matches("slower: ");
+    assert!(speed.ends_with("million steps per second"), "it is measured: {speed}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// Compiles and runs a small program on a device of its own, as a process would, and returns what was decided.
 fn decisions(folder: &std::path::Path, time: Duration) -> Vec<Decision> {
-    let registry = Registry::default().with(taking(time)).remember(folder);
+    let registry = Registry::default().with(taking(time)).remember(&PrivateFolder::open(folder).unwrap());
     let device = registry.open("taking").unwrap();
     let kernel = device.compile(&program("program small workgroup(1) {\n}")).unwrap();
     let dispatch = Dispatch { kernel: &kernel, grid: Grid::elements(1), arguments: vec![], limits: Limits::default() };
@@ -292,13 +313,13 @@ fn dispatches_that_take_long_are_remembered_by_the_next_process() {
     flipped[good.len() / 2] ^= 1;
     for bad in [&good[..good.len() - 1], &flipped, &vec![0; 2 << 20]] {
         std::fs::write(&file, bad).unwrap();
-        let telemetry = Telemetry::kept_in(&file);
+        let telemetry = Telemetry::kept_in(PrivateFolder::open(&folder).unwrap());
         assert_eq!(telemetry.problem().map(Error::code), Some("D013"));
         assert!(telemetry.hints().records().is_empty());
         drop(telemetry);
         assert!(std::fs::read(&file).unwrap() == bad, "nothing was recorded");
         assert_eq!(decisions(&folder, Duration::from_micros(100)), cold);
-        assert!(Telemetry::kept_in(&file).problem().is_none());
+        assert_eq!(Telemetry::inspect(&file), Ok(()));
         assert_eq!(selected(&decisions(&folder, Duration::ZERO)), selected(&hot));
     }
     std::fs::remove_dir_all(folder).unwrap();
@@ -355,7 +376,7 @@ fn a_device_compiles_a_program_once() {
 #[test]
 fn optimized_programs_are_kept_for_the_next_process() {
     let folder = std::env::temp_dir().join(format!("vyre-programs-{}", std::process::id()));
-    let cache = Arc::new(Cache::kept_in(&folder));
+    let cache = Arc::new(Cache::kept_in(PrivateFolder::open(&folder).unwrap()));
     let open = |backend: &dyn Backend| Device::open(backend).unwrap().with_cache(&cache);
     let compile = |margin| {
         let kernel = open(&taking(Duration::ZERO)).compile(&shifted(0, margin)).unwrap();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use vyre_driver::PrivateFolder;
 use vyre_runtime::Error;
 use vyre_runtime::graph::cache::{self, Cache, Found};
 use vyre_runtime::graph::{self, Edge, Edges, Family, Graph, Weights};
@@ -214,7 +215,7 @@ fn who_waits_is_told_of_progress() {
 fn cache(name: &str) -> (PathBuf, Cache) {
     let folder = std::env::temp_dir().join(format!("vyre-graphs-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
-    (folder.clone(), Cache::kept_in(folder))
+    (folder.clone(), Cache::kept_in(PrivateFolder::open(folder).unwrap()))
 }
 
 fn kept_files(folder: &Path) -> Vec<PathBuf> {

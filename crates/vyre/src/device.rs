@@ -3,10 +3,10 @@
 use std::any::TypeId;
 use std::hash::BuildHasher as _;
 use std::marker::PhantomData;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use rustc_hash::FxBuildHasher;
-use vyre_driver::{Argument, Dispatch, Kernel, Registry};
+use vyre_driver::{Argument, Dispatch, Kernel, PrivateFolder, Registry};
 use vyre_foundation::ir::{self, Literal, Program};
 use vyre_foundation::launch::{self, Limits, Report};
 use vyre_foundation::{Validated, validate};
@@ -143,8 +143,13 @@ fn registry() -> Registry {
     let registry = registry.with(vyre_wgpu::Wgpu);
     #[cfg(feature = "reference")]
     let registry = registry.with(vyre_driver::Oracle::default());
-    match Registry::user_folder() {
-        Some(folder) => registry.remember(&folder),
+    match Registry::user_folder().map(PrivateFolder::open) {
+        Some(Ok(folder)) => registry.remember(&folder),
+        Some(Err(error)) => {
+            static WARNED: Once = Once::new();
+            WARNED.call_once(|| tracing::warn!(code = error.code(), "{error}; {}", error.help()));
+            registry
+        }
         None => registry,
     }
 }

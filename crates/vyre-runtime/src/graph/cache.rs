@@ -10,10 +10,10 @@
 //! driver keeps. They are as large as the graph is, so the oldest make room for others.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use vyre_driver::shared;
+use vyre_driver::PrivateFolder;
 
 use super::words::Map;
 use super::{Graph, Rows, Weights, in_parts};
@@ -22,7 +22,7 @@ use crate::Error;
 /// A folder of graphs, which processes may share.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    folder: PathBuf,
+    folder: PrivateFolder,
 }
 
 /// Where a graph was found.
@@ -46,8 +46,8 @@ const EXTENSION: &str = "graph";
 
 impl Cache {
     /// Graphs in a folder. It need not exist, and where it cannot be read or written, nothing is kept.
-    pub fn kept_in(folder: impl Into<PathBuf>) -> Cache {
-        Cache { folder: folder.into() }
+    pub fn kept_in(folder: PrivateFolder) -> Cache {
+        Cache { folder }
     }
 
     /// A graph that was built before, or what `build` makes. `origin` says everything that it depends on, besides how graphs are made.
@@ -57,20 +57,20 @@ impl Cache {
     pub fn graph(&self, origin: &str, build: impl FnOnce() -> Result<Graph, Error>) -> Result<(Graph, Found), Error> {
         let _span = tracing::info_span!("cached graph").entered();
         let key = key(origin);
-        let file = self.folder.join(key.to_hex().as_str()).with_extension(EXTENSION);
-        let mapped = File::open(&file).and_then(|file| Map::new(&file)).ok();
+        let name = format!("{}.{EXTENSION}", key.to_hex());
+        let mapped = self.folder.file(&name).and_then(|file| Map::new(&file)).ok();
         let found = match mapped.map(|map| decode(&map, &key)) {
             Some(Ok(graph)) => return Ok((graph, Found::Kept)),
             Some(Err(reason)) => {
-                let _ = fs::remove_file(&file);
-                Found::Damaged(Error::CachedGraph { file: file.clone(), reason })
+                let _ = self.folder.remove(&name);
+                Found::Damaged(Error::CachedGraph { file: self.folder.path().join(&name), reason })
             }
             None => Found::Built,
         };
         let graph = build()?;
         if graph.edges() >= LEAST_EDGES {
-            store(&file, &key, &graph);
-            shared::make_room(&self.folder, EXTENSION, MOST_BYTES, MOST_FILES);
+            store(&self.folder, &name, &key, &graph);
+            self.folder.evict(EXTENSION, MOST_BYTES, MOST_FILES);
         }
         Ok((graph, found))
     }
@@ -121,7 +121,7 @@ fn words(hash: &blake3::Hash) -> [u32; HASH] {
     bytemuck::cast(*hash.as_bytes())
 }
 
-fn store(file: &Path, key: &blake3::Hash, graph: &Graph) {
+fn store(folder: &PrivateFolder, name: &str, key: &blake3::Hash, graph: &Graph) {
     let weights = match graph.weights {
         Weights::None => 0,
         Weights::Whole => 1,
@@ -138,7 +138,8 @@ fn store(file: &Path, key: &blake3::Hash, graph: &Graph) {
     let checksum = words(&checksum(&parts));
     parts.push(&checksum);
     let parts: Vec<&[u8]> = parts.into_iter().map(bytemuck::cast_slice).collect();
-    shared::replace(file, &parts);
+    // A graph that cannot be written is built again the next time.
+    let _ = folder.replace(name, &parts);
 }
 
 /// The graph of a file, or what is wrong with it.

@@ -1,0 +1,279 @@
+//! Private folders: the trust boundary of everything that is cached on disk.
+//!
+//! A cache entry decides which program runs or which graph is searched, and its checksum can be computed by anyone. So entries are
+//! believed only because no other user can have written them: the folder belongs to the user of the process, gives no write
+//! permission to group or others, and is not a symbolic link. A folder is created with mode 0700; one that others may read, but
+//! not write, is accepted, as OpenSSH accepts it for `~/.ssh`. The conditions are checked when a folder is opened and before each
+//! access, since a folder may be created or replaced in between.
+//!
+//! On systems without Unix permissions only the kind of the file is checked; there, folders of a user are private unless they are
+//! shared on purpose.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, atomic_file};
+
+/// A folder that only the user of this process can write. It is created, with mode 0700, by the first write.
+#[derive(Clone, Debug)]
+pub struct PrivateFolder {
+    /// The folder that was opened.
+    root: PathBuf,
+    /// The folder itself: the root, or a subfolder.
+    path: PathBuf,
+}
+
+impl PrivateFolder {
+    /// Opens a folder, which need not exist.
+    ///
+    /// # Errors
+    /// [`Error::UntrustedFolder`] if it exists and is not private.
+    pub fn open(path: impl Into<PathBuf>) -> Result<PrivateFolder, Error> {
+        let path = path.into();
+        let folder = PrivateFolder { root: path.clone(), path };
+        match folder.check() {
+            Err(Refusal::Untrusted(reason)) => Err(Error::UntrustedFolder { folder: folder.path, reason }),
+            Ok(()) | Err(Refusal::Inaccessible(_)) => Ok(folder),
+        }
+    }
+
+    /// Creates an empty folder in the system's folder for temporary files, under a name that cannot be predicted.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn temporary(prefix: &str) -> io::Result<PrivateFolder> {
+        let create = |path: &Path| builder().create(path);
+        let (path, ()) = atomic_file::create_unique(&std::env::temp_dir(), prefix, "", create)?;
+        Ok(PrivateFolder { root: path.clone(), path })
+    }
+
+    /// A folder in this one, which need not exist.
+    #[must_use]
+    pub fn subfolder(&self, name: &str) -> PrivateFolder {
+        PrivateFolder { root: self.root.clone(), path: self.path.join(name) }
+    }
+
+    /// The path. Files below it should be accessed with the functions of this type, which check the folder first.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// The folder is not private any more, or the file cannot be opened.
+    pub fn file(&self, name: &str) -> io::Result<File> {
+        self.check()?;
+        File::open(self.path.join(name))
+    }
+
+    /// Reads at most `limit` bytes of a file.
+    ///
+    /// # Errors
+    /// As for [`file`](PrivateFolder::file).
+    pub fn read(&self, name: &str, limit: u64) -> io::Result<Vec<u8>> {
+        self.check()?;
+        atomic_file::read(&self.path.join(name), limit)
+    }
+
+    /// [Replaces](atomic_file::replace) a file, and creates the folder if it does not exist.
+    ///
+    /// # Errors
+    /// The folder is not private any more, or the file cannot be written.
+    pub fn replace(&self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
+        builder().recursive(true).create(&self.path)?;
+        self.check()?;
+        atomic_file::replace(&self.path.join(name), parts)
+    }
+
+    /// Deletes a file.
+    ///
+    /// # Errors
+    /// The folder is not private any more, or the file cannot be deleted.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        self.check()?;
+        fs::remove_file(self.path.join(name))
+    }
+
+    /// Deletes the oldest files with this extension until at most `max_bytes` and `max_files` remain, and temporary files of
+    /// processes that were killed.
+    pub fn evict(&self, extension: &str, max_bytes: u64, max_files: usize) {
+        if self.check().is_ok() {
+            atomic_file::evict(&self.path, extension, max_bytes, max_files);
+        }
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        check(&self.root)?;
+        if self.path == self.root { Ok(()) } else { check(&self.path) }
+    }
+}
+
+/// Reason why a folder is not used.
+enum Refusal {
+    /// It does not exist, or nothing is known of it.
+    Inaccessible(io::Error),
+    /// Others may have written what is in it.
+    Untrusted(String),
+}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> io::Error {
+        match refusal {
+            Refusal::Inaccessible(error) => error,
+            Refusal::Untrusted(reason) => io::Error::new(io::ErrorKind::PermissionDenied, reason),
+        }
+    }
+}
+
+fn check(folder: &Path) -> Result<(), Refusal> {
+    let found = fs::symlink_metadata(folder).map_err(Refusal::Inaccessible)?;
+    if found.is_symlink() {
+        return Err(Refusal::Untrusted("it is a symbolic link".into()));
+    }
+    if !found.is_dir() {
+        return Err(Refusal::Untrusted("it is not a folder".into()));
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let user = nix::unistd::geteuid().as_raw();
+        if found.uid() != user {
+            return Err(Refusal::Untrusted(format!("it belongs to user {}, not to user {user}", found.uid())));
+        }
+        let bits = found.mode() & 0o7777;
+        if bits & 0o022 != 0 {
+            return Err(Refusal::Untrusted(format!("other users can write to it: its mode is {bits:04o}")));
+        }
+    }
+    Ok(())
+}
+
+/// Creates folders for the user alone.
+fn builder() -> fs::DirBuilder {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// A path at which nothing is.
+    fn absent(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("vyre-private-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        let _ = fs::remove_file(&path);
+        path
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    fn refused(path: &Path) -> String {
+        match PrivateFolder::open(path) {
+            Err(Error::UntrustedFolder { folder, reason }) if folder == path => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn folders_are_created_for_the_user_alone() {
+        let path = absent("created");
+        let folder = PrivateFolder::open(path.join("root")).unwrap();
+        let inner = folder.subfolder("inner");
+        assert_eq!(inner.read("entry", 10).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(!path.exists(), "opening and reading create nothing");
+        inner.replace("entry", &[b"con", b"tents"]).unwrap();
+        assert_eq!(inner.read("entry", 3).unwrap(), b"con");
+        for created in [&path, folder.path(), inner.path()] {
+            assert_eq!(mode(created), 0o700, "{created:?}");
+        }
+        assert_eq!(fs::read_dir(inner.path()).unwrap().count(), 1, "no temporary file is left");
+        fs::remove_dir_all(path).unwrap();
+
+        let [one, other] = [(); 2].map(|()| PrivateFolder::temporary("vyre-test-").unwrap());
+        assert_ne!(one.path(), other.path());
+        for temporary in [one, other] {
+            assert_eq!(mode(temporary.path()), 0o700);
+            fs::remove_dir(temporary.path()).unwrap();
+        }
+    }
+
+    #[test]
+    fn folders_that_others_can_write_are_refused() {
+        let path = absent("open");
+        fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+        for open in [0o702, 0o720, 0o757, 0o775, 0o777, 0o1777] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(open)).unwrap();
+            assert!(refused(&path).contains(&format!("{open:04o}")));
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(PrivateFolder::open(&path).is_ok());
+        fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn folders_of_other_users_are_refused() {
+        if nix::unistd::geteuid().is_root() {
+            let path = absent("foreign");
+            fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            assert!(refused(&path).contains("belongs to user 65534"));
+            fs::remove_dir(&path).unwrap();
+        } else {
+            assert!(refused(Path::new("/")).contains("belongs to user 0"));
+        }
+    }
+
+    #[test]
+    fn links_and_files_are_refused() {
+        let (path, link) = (absent("target"), absent("link"));
+        fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+        symlink(&path, &link).unwrap();
+        assert!(refused(&link).contains("symbolic link"));
+        fs::remove_file(&link).unwrap();
+        fs::write(&link, "").unwrap();
+        assert!(refused(&link).contains("not a folder"));
+        fs::remove_file(&link).unwrap();
+        // A link that dangles is not a folder to be created, either.
+        symlink(path.join("absent"), &link).unwrap();
+        assert!(refused(&link).contains("symbolic link"));
+        fs::remove_file(&link).unwrap();
+        fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn every_access_checks_the_folder_again() {
+        let path = absent("later");
+        let folder = PrivateFolder::open(&path).unwrap();
+        let inner = folder.subfolder("inner");
+        inner.replace("entry", &[b"contents"]).unwrap();
+        let denied = |folder: &PrivateFolder| {
+            let errors = [
+                folder.read("entry", 10).unwrap_err(),
+                folder.file("entry").unwrap_err(),
+                folder.replace("entry", &[b"others"]).unwrap_err(),
+                folder.remove("entry").unwrap_err(),
+            ];
+            assert!(errors.iter().all(|error| error.kind() == io::ErrorKind::PermissionDenied), "{errors:?}");
+        };
+        for open in [folder.path(), inner.path()] {
+            fs::set_permissions(open, fs::Permissions::from_mode(0o777)).unwrap();
+            denied(&inner);
+            fs::set_permissions(open, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        assert_eq!(inner.read("entry", 10).unwrap(), b"contents");
+        fs::rename(inner.path(), path.join("moved")).unwrap();
+        symlink(path.join("moved"), inner.path()).unwrap();
+        denied(&inner);
+        assert_eq!(fs::read(path.join("moved/entry")).unwrap(), b"contents");
+        fs::remove_dir_all(path).unwrap();
+    }
+}
