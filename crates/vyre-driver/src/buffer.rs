@@ -94,26 +94,38 @@ impl Buffer {
         let Ok(length) = u32::try_from(length) else {
             return Err(vyre_foundation::Error::TooLarge { elements: length, element }.into());
         };
-        let used = core.used.load(Ordering::Relaxed);
-        let left = capabilities.memory_bytes.map_or(u64::MAX, |memory| memory.saturating_sub(used));
-        let available = left.min(capabilities.max_buffer_bytes);
-        let out_of_memory = Error::OutOfMemory { requested, available };
+        let available = |used: u64| {
+            let left = capabilities.memory_bytes.map_or(u64::MAX, |memory| memory.saturating_sub(used));
+            left.min(capabilities.max_buffer_bytes)
+        };
         // What is allocated may be a little more than what is asked for, but never more than there is.
-        let bytes = Buffer::size_class(requested).filter(|_| requested <= available).ok_or(out_of_memory)?;
-        let bytes = bytes.min(available).max(requested.next_multiple_of(16)).max(16);
+        let rounded = |used: u64| {
+            let bytes = Buffer::size_class(requested).filter(|_| requested <= available(used))?;
+            Some(bytes.min(available(used)).max(requested.next_multiple_of(16)).max(16))
+        };
+        // Bytes are reserved before they are allocated, so that threads that allocate at once stay within what is left.
+        let reserve = |used: u64| rounded(used).and_then(|bytes| used.checked_add(bytes));
+        let reserved = core.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
+        let out_of_memory = |used: u64| Error::OutOfMemory { requested, available: available(used) };
+        let used = reserved.map_err(out_of_memory)?;
+        let bytes = rounded(used).ok_or(out_of_memory(used))?;
 
         let pooled = core.pool.lock().take(bytes);
         let reused = pooled.is_some();
         let memory = match pooled {
             Some(memory) => memory,
-            None => core.observe(core.backend.allocate(bytes).or_else(|_| {
-                // What the pool holds back may be what is missing.
-                core.pool.lock().clear();
-                core.backend.allocate(bytes)
-            }))?,
+            None => {
+                let allocated = core.observe(core.backend.allocate(bytes).or_else(|_| {
+                    // What the pool holds back may be what is missing.
+                    core.pool.lock().clear();
+                    core.backend.allocate(bytes)
+                }));
+                allocated.inspect_err(|_| {
+                    core.used.fetch_sub(bytes, Ordering::Relaxed);
+                })?
+            }
         };
-        let used = core.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        core.peak.fetch_max(used, Ordering::Relaxed);
+        core.peak.fetch_max(used + bytes, Ordering::Relaxed);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let allocation = Allocation { id, memory, bytes, core: core.clone(), generation: core.generation() };
         let buffer = Buffer { allocation: Arc::new(allocation), element, start: 0, length };
@@ -151,17 +163,29 @@ impl Buffer {
         Ok(Buffer { start, length: elements.end - elements.start, ..self.clone() })
     }
 
-    /// The beginning of the memory, as so many elements of another type.
+    /// The beginning of the memory, as `length` elements of another type.
     ///
     /// # Errors
-    /// There is less memory than that, or it does not begin at an element.
+    /// There is less memory than that, or it does not begin at a multiple of the element's size.
     pub fn view(&self, element: Element, length: u32) -> Result<Buffer, Error> {
-        let Range { start, end } = 0..u64::from(length) * element.size() as u64;
-        let bytes = u64::from(self.length) * self.element.size() as u64;
-        if end > bytes || !self.start.is_multiple_of(element.size() as u64) {
-            return Err(Error::OutOfRange { start, end, length: bytes });
+        let (size, bytes) = (element.size() as u64, self.range().bytes);
+        if u64::from(length) * size > bytes {
+            return Err(Error::OutOfRange { start: 0, end: u64::from(length), length: bytes / size });
+        }
+        if !self.start.is_multiple_of(size) {
+            return Err(Error::ElementSize { size: element.size(), bytes: self.start });
         }
         Ok(Buffer { element, length, ..self.clone() })
+    }
+
+    /// Bytes of the allocation that the buffer is a part of, as the pool rounds them: the device counts these as used.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.allocation.bytes
+    }
+
+    /// Whether both buffers are parts of the same allocation, overlapping or not.
+    pub fn shares_allocation(&self, other: &Buffer) -> bool {
+        Arc::ptr_eq(&self.allocation, &other.allocation)
     }
 
     /// Whether there is memory that both are parts of.
@@ -176,8 +200,8 @@ impl Buffer {
     pub fn write(&self, bytes: &[u8]) -> Result<(), Error> {
         let range = self.live("buffer")?;
         if bytes.len() as u64 != range.bytes {
-            let end = (bytes.len() / self.element.size()) as u64;
-            return Err(Error::OutOfRange { start: 0, end, length: u64::from(self.length) });
+            let (given, element, length) = (bytes.len() as u64, self.element, self.length);
+            return Err(Error::WriteLength { given, element, length });
         }
         if range.bytes > 0 {
             let _span = tracing::info_span!("upload", bytes = range.bytes).entered();
@@ -197,8 +221,12 @@ impl Buffer {
     /// Reads the contents as elements of a type, whose size divides that of the buffer.
     ///
     /// # Errors
-    /// The device was lost.
+    /// The size of the buffer is not a multiple of the element's, or the device was lost.
     pub fn elements<T: bytemuck::Pod>(&self) -> Result<Vec<T>, Error> {
+        let bytes = self.live("buffer")?.bytes;
+        if bytes.checked_rem(size_of::<T>() as u64) != Some(0) {
+            return Err(Error::ElementSize { size: size_of::<T>(), bytes });
+        }
         let _span = tracing::info_span!("download", elements = self.length).entered();
         match self.begin_reading(align_of::<T>())? {
             None => Ok(Vec::new()),

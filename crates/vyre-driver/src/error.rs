@@ -179,6 +179,26 @@ error_table! {
         length: u64,
     } ("elements {start}..{end} are outside of a buffer of {length}"), help "use a range inside the buffer";
 
+    /// Contents that are not as long as the buffer that they replace.
+    D027 WriteLength {
+        /// Bytes that were given.
+        given: u64,
+        /// Element type of the buffer.
+        element: vyre_foundation::ir::Element,
+        /// Elements of the buffer.
+        length: u32,
+    } ("{given} bytes cannot replace the {} bytes of [{element}; {length}]", u64::from(*length) * element.size() as u64),
+    help "write all elements at once, or write to a part of the buffer: `buffer.slice(0..n)`";
+
+    /// A number of bytes that is not a multiple of the size of an element.
+    D026 ElementSize {
+        /// Bytes of an element.
+        size: usize,
+        /// Bytes of the buffer, or before it.
+        bytes: u64,
+    } ("{bytes} bytes are not a multiple of elements of {size} bytes"),
+    help "use a type whose size divides that of the buffer's elements";
+
     /// An indirect grid needs three u32.
     D008 IndirectGrid {
         /// What the buffer holds.

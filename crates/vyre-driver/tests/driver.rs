@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use proptest::prelude::*;
 use vyre_driver::backend::{self, Backend, Command, Kernel, Memory, Ticket};
 use vyre_driver::{
     Buffer, Cache, Capabilities, Device, DeviceKind, Dispatch, Error, Grid, Null, Oracle, Origin, PrivateFolder,
@@ -410,4 +411,124 @@ fn optimized_programs_are_kept_for_the_next_process() {
     assert_eq!((compile("").1.origin, compile("").1.origin), (Origin::Optimized, Origin::Disk));
     assert_eq!(cache.take_problems().iter().map(Error::code).collect::<Vec<_>>(), ["D014"]);
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+const ELEMENTS: [Element; 11] = [
+    Element::I8,
+    Element::U8,
+    Element::I16,
+    Element::U16,
+    Element::I32,
+    Element::U32,
+    Element::F32,
+    Element::I64,
+    Element::U64,
+    Element::F64,
+    Element::F16,
+];
+
+fn element() -> impl Strategy<Value = Element> {
+    prop::sample::select(&ELEMENTS[..])
+}
+
+/// Small numbers, and those at the ends of their type.
+fn index() -> impl Strategy<Value = u32> {
+    prop_oneof![0u32..40, Just(u32::MAX), Just(u32::MAX - 1), Just(1 << 31), any::<u32>()]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn parts_and_contents_of_buffers_take_any_argument(
+        of in element(), length in 0u32..40, start in index(), end in index(), other in element(), seen in index(), given in 0usize..400
+    ) {
+        let device = Device::open(&Oracle::default()).unwrap();
+        let all = device.allocate(of, length.into()).unwrap();
+        let part = all.slice(start..end);
+        if start <= end && end <= length {
+            prop_assert_eq!(part.as_ref().map(Buffer::len), Ok(end - start));
+        } else {
+            let (start, end, length) = (u64::from(start), u64::from(end), u64::from(length));
+            prop_assert_eq!(part.as_ref().err(), Some(&Error::OutOfRange { start, end, length }));
+        }
+        let buffer = part.unwrap_or(all);
+        let (elements, element, bytes) = (buffer.len(), buffer.element(), buffer.len() as usize * of.size());
+
+        let write = buffer.write(&vec![7; given]);
+        let refused = Error::WriteLength { given: given as u64, element, length: elements };
+        prop_assert_eq!(write, if given == bytes { Ok(()) } else { Err(refused) });
+        prop_assert_eq!(buffer.read().map(|contents| contents.len()), Ok(bytes));
+
+        let view = buffer.view(other, seen);
+        let fits = u64::from(seen) * other.size() as u64 <= bytes as u64;
+        let codes = if fits { [None, Some("D026")] } else { [Some("D007"); 2] };
+        prop_assert!(codes.contains(&view.as_ref().err().map(Error::code)), "{view:?}");
+        if let Ok(view) = view {
+            prop_assert_eq!(view.read().map(|contents| contents.len()), Ok(seen as usize * other.size()));
+        }
+
+        let counts = [
+            (0, buffer.elements::<()>().map(|elements| elements.len())),
+            (1, buffer.elements::<u8>().map(|elements| elements.len())),
+            (2, buffer.elements::<u16>().map(|elements| elements.len())),
+            (8, buffer.elements::<u64>().map(|elements| elements.len())),
+            (12, buffer.elements::<[u32; 3]>().map(|elements| elements.len())),
+            (16, buffer.elements::<u128>().map(|elements| elements.len())),
+        ];
+        for (size, count) in counts {
+            let whole = bytes.checked_rem(size) == Some(0);
+            let refused = Error::ElementSize { size, bytes: bytes as u64 };
+            prop_assert_eq!(count, if whole { Ok(bytes / size) } else { Err(refused) });
+        }
+        prop_assert!(buffer.peek(start).is_none() || start < length.max(1) * 2);
+        prop_assert!(!buffer.poke(u32::MAX, 1));
+    }
+
+    #[test]
+    fn allocations_of_any_size_stay_within_memory(
+        lengths in prop::collection::vec((element(), prop_oneof![0u64..4000, any::<u64>(), Just(u64::MAX), Just(1 << 32)]), 1..12)
+    ) {
+        const MEMORY: u64 = 20_000;
+        let device = Device::open(&Null { memory_bytes: Some(MEMORY) }).unwrap();
+        let mut kept = Vec::new();
+        for (element, length) in lengths {
+            let bytes = length.saturating_mul(element.size() as u64);
+            let before = device.memory().used;
+            match device.allocate(element, length) {
+                Ok(buffer) => {
+                    prop_assert!(bytes <= MEMORY.saturating_sub(before) && buffer.allocated_bytes() >= bytes);
+                    kept.push(buffer);
+                }
+                Err(Error::OutOfMemory { requested, available }) => {
+                    prop_assert_eq!((requested, available), (bytes, MEMORY.saturating_sub(before)));
+                    prop_assert!(requested > available);
+                }
+                Err(error) => prop_assert_eq!((error.code(), length > u64::from(u32::MAX)), ("F006", true)),
+            }
+            prop_assert_eq!(device.memory().used, kept.iter().map(Buffer::allocated_bytes).sum::<u64>());
+            // An empty buffer takes 16 bytes, also of a device that is full.
+            prop_assert!(device.peak_bytes() <= MEMORY + 16 * kept.len() as u64);
+        }
+        drop(kept);
+        prop_assert_eq!(device.memory().used, 0);
+    }
+}
+
+#[test]
+fn threads_that_allocate_at_once_stay_within_memory() {
+    const MEMORY: u64 = 1 << 20;
+    let device = Device::open(&Null { memory_bytes: Some(MEMORY) }).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let buffers: Vec<_> = (0..40).map_while(|_| device.allocate(Element::U8, 16 << 10).ok()).collect();
+                    drop(buffers);
+                }
+            });
+        }
+    });
+    assert!(device.peak_bytes() <= MEMORY, "{}", device.peak_bytes());
+    assert_eq!(device.memory().used, 0);
 }
