@@ -84,7 +84,7 @@ impl Input {
     pub(crate) fn job(&self) -> Result<Job, Error> {
         let file = &self.selection.file;
         let settings = Settings::load()?;
-        if let Some((source, pipeline)) = self.selection.choice.pipeline(file, self.budget)? {
+        if let Some((source, mut pipeline)) = self.selection.choice.pipeline(file, self.budget)? {
             let flags = [
                 ("--replay", self.replay),
                 ("--elements", self.grid.elements.is_some()),
@@ -95,11 +95,13 @@ impl Input {
                 return Err(Error::Flag { flag, about: "a pipeline" });
             }
             let interface = pipeline::interface(&pipeline)?;
+            let limits = settings.limits(self.fuel, self.timeout);
+            pipeline.limits(limits);
             return Ok(Job {
                 inputs: pipeline::inputs(&self.bindings, &pipeline, &interface)?,
                 source,
                 interface,
-                limits: settings.limits(self.fuel, self.timeout),
+                limits,
                 subgroup_size: None,
                 bindings: self.bindings.clone(),
                 work: Work::Pipeline(Box::new(pipeline)),

@@ -205,7 +205,7 @@ fn object(plan: &Plan, device: &str, pipeline: &Pipeline) -> Value {
         .enumerate()
         .map(|(position, &dispatch)| {
             let join = position.checked_sub(1).map(|edge| &plan.joins[edge]);
-            let uses = pipeline.uses(dispatch);
+            let uses = pipeline.uses(dispatch).unwrap_or_default();
             let names = |which: fn(&Use) -> bool| -> Vec<&str> {
                 uses.iter().filter(|used| which(used)).map(|used| name(&used.buffer)).collect()
             };

@@ -322,6 +322,26 @@ error_table! {
         bps: u16,
     } ("{field} is {bps} basis points, but all there is are 10000"), help "give at most 10000 basis points";
 
+    /// A fused launch that cannot keep a limit of its dispatches.
+    D028 UnplannedLimit {
+        /// The program of the launch.
+        launch: String,
+        /// The limit, and why the launch does not keep it.
+        reason: String,
+    } ("the fused launch `{launch}` cannot keep the limits of its dispatches: {reason}"),
+    help "plan the pipeline for these limits: `pipeline.limits(limits)` before `plan`";
+
+    /// A plan that does not execute every recorded dispatch exactly once.
+    D029 IncompletePlan {
+        /// Position of the first dispatch that is missing, repeated or unknown.
+        dispatch: usize,
+        /// How often the plan executes it.
+        planned: usize,
+        /// How many dispatches were recorded.
+        recorded: usize,
+    } ("the plan executes dispatch {dispatch} {planned} times, but 0..{recorded} were recorded, to be executed once each"),
+    help "this is a bug in vyre, unless the fields of the plan were changed: please report it, with the pipeline";
+
     /// The results of a submission are given once.
     D012 AlreadyTaken ("the results were taken before"), help "keep the results that `wait_timeout` or `poll` gave";
 

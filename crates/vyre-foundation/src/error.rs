@@ -232,6 +232,17 @@ error_table! {
     } ("`{first}` and `{second}` overlap, and the program writes at least one of them"),
     help "bind them to separate buffers, or to parts that do not overlap";
 
+    /// An argument that is no buffer of the pipeline.
+    L013 UnknownBuffer {
+        /// The object that it is bound to.
+        object: String,
+        /// Index of the buffer.
+        buffer: usize,
+        /// Number of buffers of the pipeline.
+        count: usize,
+    } ("`{object}` is bound to buffer {buffer}, but the pipeline has {count} buffers"),
+    help "use ids that `buffer` and `attach` of the same pipeline returned";
+
     /// A pipeline's dispatch writes a buffer that is the caller's.
     L012 InputWritten {
         /// The buffer.

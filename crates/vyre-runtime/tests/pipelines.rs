@@ -470,6 +470,67 @@ fn independent_dispatches_are_between_the_same_barriers_until_memory_is_short() 
     assert_eq!(refused.err(), Some(Error::OverBudget { field: "pipeline bytes", required, budget }));
 }
 
+/// The need that a pipeline names for a budget.
+fn need(pipeline: &Pipeline, device: &Device, budget: u64) -> Option<u64> {
+    let mut limited = pipeline.clone();
+    limited.budget(budget);
+    match limited.plan(device.capabilities()) {
+        Ok(_) => None,
+        Err(Error::OverBudget { required, budget: named, .. }) => {
+            assert_eq!(named, budget);
+            Some(required)
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn budgets_bound_the_high_water_mark_and_the_named_need_is_the_least_that_is_accepted() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    for seed in 0..60 {
+        let pipeline = generate(seed, 1 + seed as usize % 12);
+        let least = need(&pipeline, &device, 0).expect("buffers take memory");
+        for budget in [1, least / 2, least - 256, least - 1] {
+            assert_eq!(need(&pipeline, &device, budget), Some(least), "seed {seed}, budget {budget}");
+        }
+        for budget in [least, least + 1, least + 255, least + 256, least + least / 3, 2 * least] {
+            let mut limited = pipeline.clone();
+            limited.budget(budget);
+            let plan = limited.plan(device.capabilities()).unwrap();
+            assert_eq!(device.memory().used, 0);
+            device.reset_peak_bytes();
+            let compiled = plan.compile(&device).unwrap();
+            compiled.run(Limits::default()).unwrap();
+            assert_eq!(device.peak_bytes(), plan.memory.peak_bytes, "seed {seed}, budget {budget}");
+            assert!(device.peak_bytes() <= budget, "seed {seed}: {} > {budget}", device.peak_bytes());
+        }
+        let mut limited = pipeline.clone();
+        limited.budget(least);
+        check(&device, &limited);
+    }
+}
+
+#[test]
+fn attached_buffers_count_as_the_allocations_that_they_are_parts_of() {
+    let scale = programs().remove(0);
+    let device = Device::open(&Cpu::default()).unwrap();
+    let all = device.allocate(Element::U32, 10_000).unwrap();
+    let mut pipeline = Pipeline::new("parts");
+    let parts = [0..100, 200..300, 400..500].map(|part| pipeline.attach(&all.slice(part).unwrap()));
+    let t = pipeline.buffer("t", Role::Transient, Element::U32, 100);
+    for (from, to) in [(parts[0], parts[1]), (parts[1], t), (t, parts[2])] {
+        let arguments = [("a", 3u32.into()), ("x", from.into()), ("y", to.into())];
+        pipeline.dispatch(scale.clone(), Grid::Elements([100, 1, 1]), &arguments).unwrap();
+    }
+    let least = need(&pipeline, &device, 1).unwrap();
+    assert_eq!(need(&pipeline, &device, least - 1), Some(least));
+    pipeline.budget(least);
+    let plan = pipeline.plan(device.capabilities()).unwrap();
+    assert_eq!(plan.memory.resident_bytes, all.allocated_bytes());
+    plan.compile(&device).unwrap().run(Limits::default()).unwrap();
+    assert_eq!(device.peak_bytes(), least);
+}
+
 #[test]
 fn mistakes_are_typed() {
     let scale = programs().remove(0);

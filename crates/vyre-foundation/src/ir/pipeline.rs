@@ -123,14 +123,17 @@ impl Pipeline {
     /// pipeline's buffer.
     ///
     /// # Errors
-    /// What [`launch::bind`] finds wrong, or [`Error::InputWritten`].
+    /// What [`launch::bind`] finds wrong, [`Error::UnknownBuffer`] or [`Error::InputWritten`].
     pub fn bind(&self, program: &Validated<Program>, arguments: &[(String, Argument)]) -> Result<Arguments, Error> {
         let mut given = Vec::new();
         for (name, argument) in arguments {
             let argument = match *argument {
                 Argument::Scalar(literal) => launch::Argument::Scalar(literal),
                 Argument::Buffer(id) => {
-                    let buffer = &self.buffers[id];
+                    let Some(buffer) = self.buffers.get(id) else {
+                        let (object, buffer, count) = (name.clone(), id.index(), self.buffers.len());
+                        return Err(Error::UnknownBuffer { object, buffer, count });
+                    };
                     let writes = program.memory_named(name).is_some_and(|memory| program.memory[memory].writable());
                     if buffer.role == Role::In && writes {
                         return Err(Error::InputWritten { buffer: buffer.name.clone(), object: name.clone() });

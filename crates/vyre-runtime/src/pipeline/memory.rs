@@ -8,6 +8,7 @@ use vyre_foundation::ir::{
 };
 
 use super::plan::{Launch, Use};
+use super::{Attached, Pipeline};
 
 /// The memory that a plan takes.
 #[derive(Clone, Debug)]
@@ -35,9 +36,18 @@ pub(super) fn allocated(buffer: &Buffer) -> Result<u64, Error> {
     vyre_driver::Buffer::size_class(buffer.bytes()).ok_or(Error::Overflow { field: "pipeline bytes" })
 }
 
-/// What the buffers take that the caller sees.
-pub(super) fn resident(buffers: &Arena<BufferId, Buffer>) -> Result<u64, Error> {
-    sum(buffers.values().filter(|buffer| buffer.role != Role::Transient).map(allocated))
+/// Bytes of the buffers that the caller sees. Attached buffers count as the allocations that they are parts of, each once.
+pub(super) fn resident(pipeline: &Pipeline) -> Result<u64, Error> {
+    let attached = &pipeline.attached;
+    let is_attached = |id: BufferId| attached.iter().any(|attached| attached.id == id);
+    let declared = pipeline.recorded.buffers.iter();
+    let declared = declared.filter(|(id, buffer)| buffer.role != Role::Transient && !is_attached(*id));
+    let is_first = |(position, known): &(usize, &Attached)| {
+        !attached[..*position].iter().any(|earlier| earlier.memory.shares_allocation(&known.memory))
+    };
+    let allocations = attached.iter().enumerate().filter(is_first);
+    let allocations = allocations.map(|(_, attached)| Ok(attached.memory.allocated_bytes()));
+    sum(declared.map(|(_, buffer)| allocated(buffer)).chain(allocations))
 }
 
 fn sum(bytes: impl Iterator<Item = Result<u64, Error>>) -> Result<u64, Error> {
@@ -54,6 +64,7 @@ impl Memory {
         launches: &[Launch],
         used: &[Vec<Use>],
         groups: &[Vec<usize>],
+        resident_bytes: u64,
         budget_bytes: u64,
     ) -> Result<Memory, Error> {
         // From the first to the last group that uses it.
@@ -86,7 +97,7 @@ impl Memory {
         transient.sort_by_key(|(bytes, life, _)| (std::cmp::Reverse(*bytes), *life));
         let mut slots: Vec<(u64, Vec<(usize, usize)>)> = Vec::new();
         let mut slot_of = Arena::filled(buffers.len(), None);
-        let mut over_time = vec![resident(buffers)?; groups.len()];
+        let mut over_time = vec![resident_bytes; groups.len()];
         for (bytes, (first, last), id) in transient {
             let free =
                 |(_, lives): &(u64, Vec<(usize, usize)>)| lives.iter().all(|life| life.1 < first || last < life.0);
@@ -101,7 +112,6 @@ impl Memory {
             }
         }
         let slots: Vec<u64> = slots.into_iter().map(|(bytes, _)| bytes).collect();
-        let resident_bytes = resident(buffers)?;
         Ok(Memory {
             budget_bytes,
             peak_bytes: sum(slots.iter().copied().chain([resident_bytes]).map(Ok))?,

@@ -53,7 +53,7 @@ use vyre_driver::{Capabilities, Error};
 use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::ir::pipeline::{Argument, Buffer, Dispatch, Role};
 use vyre_foundation::ir::{self, BufferId, Element, MemId, Program, Span};
-use vyre_foundation::launch::{self, Grid};
+use vyre_foundation::launch::{self, Grid, Limits};
 use vyre_foundation::{Validated, validate};
 
 pub use memory::Memory;
@@ -66,6 +66,8 @@ pub struct Pipeline {
     recorded: ir::Pipeline,
     stages: Vec<Stage>,
     attached: Vec<Attached>,
+    /// Of each dispatch.
+    limits: Limits,
 }
 
 /// A buffer whose memory is the caller's.
@@ -118,6 +120,12 @@ impl Pipeline {
         self.recorded.budget = Some(bytes);
     }
 
+    /// Sets the fuel and the deadline of each dispatch that the plan keeps. Dispatches that may reach them are not fused where the
+    /// limit would apply to other dispatches, too, or leave their results incomplete. The default is [`Limits::default`].
+    pub fn limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// Declares a buffer.
     pub fn buffer(&mut self, name: impl Into<String>, role: Role, element: Element, length: u32) -> BufferId {
         self.recorded.buffers.push(Buffer { name: name.into(), role, element, length, span: Span::NONE })
@@ -148,7 +156,7 @@ impl Pipeline {
     /// Appends a dispatch. It sees what those before it wrote.
     ///
     /// # Errors
-    /// The arguments do not fit the program, or the grid is too large.
+    /// The arguments do not fit the program, two of them overlap and the program writes one of them, or the grid is too large.
     pub fn dispatch(
         &mut self,
         program: impl Into<Arc<Validated<Program>>>,
@@ -169,9 +177,28 @@ impl Pipeline {
                 Some((memory, Argument::Buffer(BufferId::from_index(slice.buffer as usize))))
             }
         };
-        let arguments = program.memory.keys().filter_map(argument).collect();
+        let arguments: Vec<(MemId, Argument)> = program.memory.keys().filter_map(argument).collect();
+        self.disjoint(&program, &arguments)?;
         self.stages.push(Stage { program, groups, arguments });
         self.recorded.dispatches.push(dispatch);
+        Ok(())
+    }
+
+    /// Refuses a dispatch over overlapping attached buffers of which it writes one, as a direct launch does: the binding check
+    /// of [`ir::Pipeline::bind`] takes different buffers for disjoint.
+    fn disjoint(&self, program: &Program, arguments: &[(MemId, Argument)]) -> Result<(), Error> {
+        for (position, &(second, argument)) in arguments.iter().enumerate() {
+            let Argument::Buffer(buffer) = argument else { continue };
+            let overlapping = self.overlapping(buffer);
+            for &(first, other) in &arguments[..position] {
+                let overlaps = matches!(other, Argument::Buffer(other) if overlapping.contains(&other));
+                let (first, second) = (&program.memory[first], &program.memory[second]);
+                if overlaps && (first.writable() || second.writable()) {
+                    let (first, second) = (first.name.clone(), second.name.clone());
+                    return Err(vyre_foundation::Error::Overlap { first, second }.into());
+                }
+            }
+        }
         Ok(())
     }
 

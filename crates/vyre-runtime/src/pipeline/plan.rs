@@ -16,7 +16,8 @@ use vyre_driver::{Capabilities, Error};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::pipeline::{Argument, Buffer, Role};
-use vyre_foundation::ir::{BufferId, Literal, MemId, Program};
+use vyre_foundation::ir::{BufferId, Literal, MemId, Program, total_invocations};
+use vyre_foundation::launch::Limits;
 use vyre_foundation::transform::fuse::{self, Fused};
 use vyre_foundation::validate::limits;
 
@@ -31,6 +32,8 @@ pub struct Plan {
     pub(super) buffers: Arena<BufferId, Buffer>,
     /// The memory of buffers that are the caller's.
     pub(super) attached: Vec<(BufferId, vyre_driver::Buffer)>,
+    /// Number of recorded dispatches.
+    recorded: usize,
     /// The dispatches, by their position in the pipeline, in the order in which neighbours were considered for fusion.
     pub order: Vec<usize>,
     /// Whether each dispatch of the order but the first was fused with those before it.
@@ -67,35 +70,85 @@ pub struct Launch {
     pub dropped: Vec<BufferId>,
     /// Of every storage object and uniform of the program.
     pub(super) arguments: Vec<(MemId, Argument)>,
+    /// What the launch takes to keep the limits of each of its dispatches; `None` for a single dispatch, whose limits are its own.
+    pub(super) fused: Option<Needs>,
+}
+
+/// What a fused launch takes to keep the limits of each of its dispatches.
+#[derive(Clone, Debug)]
+pub(super) struct Needs {
+    /// Upper bound of the loop trips of a dispatch. With less fuel, a dispatch might end the others.
+    fuel: u64,
+    /// A buffer that a dispatch but the last writes and others read: a deadline would leave it incomplete.
+    exposed: Option<String>,
 }
 
 impl Plan {
     /// How many launches fewer there are than dispatches.
     pub fn avoided_launches(&self) -> usize {
-        self.order.len() - self.launches.len()
+        self.order.len().saturating_sub(self.launches.len())
+    }
+
+    /// Checks that the groups execute every recorded dispatch exactly once.
+    pub(super) fn verify(&self) -> Result<(), Error> {
+        let recorded = self.recorded;
+        let mut planned = vec![0usize; recorded];
+        for &launch in self.groups.iter().flatten() {
+            let launch = self.launches.get(launch);
+            // A launch that does not exist executes a dispatch that does not exist.
+            let unknown = launch.is_none().then_some(recorded);
+            for dispatch in launch.into_iter().flat_map(|launch| launch.dispatches.iter().copied()).chain(unknown) {
+                let count = planned.get_mut(dispatch);
+                *count.ok_or(Error::IncompletePlan { dispatch, planned: 1, recorded })? += 1;
+            }
+        }
+        match planned.iter().position(|count| *count != 1) {
+            Some(dispatch) => Err(Error::IncompletePlan { dispatch, planned: planned[dispatch], recorded }),
+            None => Ok(()),
+        }
     }
 
     /// The bytes of buffers that are not needed because of fusion.
     pub fn avoided_bytes(&self) -> u64 {
-        self.launches.iter().flat_map(|launch| &launch.dropped).map(|id| self.buffers[*id].bytes()).sum()
+        let dropped = self.launches.iter().flat_map(|launch| &launch.dropped);
+        dropped.filter_map(|id| self.buffers.get(*id)).fold(0, |sum, buffer| sum.saturating_add(buffer.bytes()))
     }
 }
 
 impl Launch {
+    /// The limits of the launch, given those of each of its dispatches: none of these can run out of fuel, and together they have
+    /// as much time as one after the other.
+    ///
+    /// # Errors
+    /// The launch was fused for other limits.
+    pub(super) fn limits(&self, each: Limits) -> Result<Limits, Error> {
+        let Some(Needs { fuel, exposed }) = &self.fused else { return Ok(each) };
+        let unplanned = |reason| Error::UnplannedLimit { launch: self.program.name.clone(), reason };
+        if each.fuel < *fuel {
+            return Err(unplanned(format!("a dispatch may take {fuel} loop trips > fuel {}", each.fuel)));
+        }
+        if let (Some(deadline), Some(buffer)) = (each.deadline, exposed) {
+            return Err(unplanned(format!("a deadline of {deadline:?} could leave `{buffer}` incomplete")));
+        }
+        let count = self.dispatches.len();
+        let deadline = each.deadline.map(|deadline| deadline.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX)));
+        Ok(Limits { fuel: each.fuel.saturating_mul(count as u64), deadline, ..each })
+    }
+
     /// The lengths of the buffers that its objects are bound to.
     pub fn lengths(&self, plan: &Plan) -> impl Iterator<Item = (MemId, u64)> {
         self.arguments.iter().filter_map(|(object, argument)| match argument {
-            Argument::Buffer(buffer) => Some((*object, u64::from(plan.buffers[*buffer].length))),
+            Argument::Buffer(buffer) => Some((*object, u64::from(plan.buffers.get(*buffer)?.length))),
             Argument::Scalar(_) => None,
         })
     }
 }
 
 impl Pipeline {
-    /// What a dispatch does with the buffers that it is bound to, one entry for each of them.
-    pub fn uses(&self, dispatch: usize) -> Vec<Use> {
-        let Stage { program, arguments, .. } = &self.stages[dispatch];
-        uses(program, arguments)
+    /// Accesses of a dispatch, one entry for each buffer that it is bound to; `None` if fewer dispatches were recorded.
+    pub fn uses(&self, dispatch: usize) -> Option<Vec<Use>> {
+        let Stage { program, arguments, .. } = self.stages.get(dispatch)?;
+        Some(uses(program, arguments))
     }
 }
 
@@ -190,15 +243,23 @@ pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<P
     let (labels, refusals) = sequence.labels(capabilities);
     let priced = sequence.priced(&labels)?;
     let budget = pipeline.recorded.budget.or(capabilities.memory_bytes).unwrap_or(u64::MAX);
-    let largest = priced.iter().map(|stage| stage.input_bytes + stage.output_bytes + stage.scratch_bytes).max();
-    let largest = largest.unwrap_or(0).max(1);
+    let mut largest = 1u64;
+    let mut all = 0u64;
+    for stage in &priced {
+        let bytes = stage.input_bytes + stage.output_bytes + stage.scratch_bytes;
+        largest = largest.max(bytes);
+        all = all.saturating_add(bytes);
+    }
+    let resident = memory::resident(pipeline)?;
 
     let mut fusion = launch_fusion::Planner::default();
     let mut layers = frontier::Planner::default();
     let mut made: FxHashMap<Range<usize>, Launch> = FxHashMap::default();
     let mut least = u64::MAX;
-    // Fusing all that may be fused saves most. Less of it needs fewer buffers at once.
-    for group_bytes in [u64::MAX, budget.max(largest), largest] {
+    // Fusing all that may be fused saves most. Less of it needs fewer buffers at once. None of the attempts depends on the budget,
+    // so the least that one of them needs is a budget that is accepted, and less is not.
+    let halves = std::iter::successors(Some(all / 2), |bytes| Some(bytes / 2)).take_while(|bytes| *bytes > largest);
+    for group_bytes in std::iter::once(u64::MAX).chain(halves).chain([largest]) {
         let fused = fusion.plan(&priced, group_bytes)?;
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for group in fused.groups() {
@@ -211,7 +272,6 @@ pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<P
             .collect();
         let used: Vec<Vec<Use>> = launches.iter().map(|launch| uses(&launch.program, &launch.arguments)).collect();
         let needed = dependencies(pipeline, &used);
-        let resident = memory::resident(buffers)?;
         let waves = waves(&used, buffers)?;
         let widest = waves.iter().map(|wave| wave.frontier_bytes.saturating_add(wave.output_bytes)).max().unwrap_or(0);
         let narrowest = resident.checked_add(widest).ok_or(Error::Overflow { field: "pipeline bytes" })?;
@@ -221,17 +281,20 @@ pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<P
         loop {
             let mut dependencies = needed.clone();
             dependencies.extend((window..launches.len()).map(|after| Dependency { before: after - window, after }));
-            for group_budget in [budget.max(narrowest), narrowest] {
+            for group_budget in [u64::MAX, narrowest] {
                 let layered = layers.plan(&waves, &dependencies, resident, group_budget, 0)?;
                 let groups: Vec<Vec<usize>> = layered.barriers.groups().map(<[usize]>::to_vec).collect();
-                let memory = Memory::new(buffers, &launches, &used, &groups, budget)?;
+                let memory = Memory::new(buffers, &launches, &used, &groups, resident, budget)?;
                 least = least.min(memory.peak_bytes);
                 if memory.peak_bytes <= budget {
                     let joins = joins(&ranges, &refusals);
                     let (name, buffers) = (pipeline.recorded.name.clone(), buffers.clone());
                     let attached = pipeline.attached.iter();
                     let attached = attached.map(|attached| (attached.id, attached.memory.clone())).collect();
-                    return Ok(Plan { name, buffers, attached, order, joins, launches, groups, memory });
+                    let recorded = pipeline.stages.len();
+                    let plan = Plan { name, buffers, attached, recorded, order, joins, launches, groups, memory };
+                    plan.verify()?;
+                    return Ok(plan);
                 }
             }
             if window == 1 {
@@ -278,6 +341,8 @@ struct Sequence<'p> {
     fusable: Vec<fuse::Stage<'p>>,
     /// The first and last stage that use each buffer.
     spans: Arena<BufferId, Option<(usize, usize)>>,
+    /// Upper bound of the loop trips of an invocation of each stage, if one is known.
+    trips: Vec<Option<u64>>,
 }
 
 impl<'p> Sequence<'p> {
@@ -307,7 +372,63 @@ impl<'p> Sequence<'p> {
             }
             fuse::Stage::new(&stage.program, stage.groups, bound, given)
         });
-        Sequence { fusable: fusable.collect(), pipeline, stages, steps, buffers, spans }
+        let fusable: Vec<fuse::Stage<'_>> = fusable.collect();
+        let trips = fusable.iter().zip(stages).map(|(fusable, stage)| {
+            fusable.most_trips(&|object| match stage.arguments.iter().find(|(bound, _)| *bound == object)?.1 {
+                Argument::Scalar(literal) => Some(literal),
+                Argument::Buffer(_) => None,
+            })
+        });
+        Sequence { trips: trips.collect(), fusable, pipeline, stages, steps, buffers, spans }
+    }
+
+    /// Upper bound of the loop trips of all invocations of a stage.
+    fn fuel(&self, stage: usize) -> Option<u64> {
+        let Stage { program, groups, .. } = self.stages[stage];
+        let invocations = total_invocations(*groups, program.workgroup_size)?;
+        self.trips[stage]?.checked_mul(u64::from(invocations))
+    }
+
+    /// A stage but the last, and a buffer that it writes and that is read outside of these stages.
+    fn exposed(&self, range: Range<usize>) -> Option<(usize, &str)> {
+        let inside = |(first, last): (usize, usize)| range.start <= first && last < range.end;
+        let is_seen = |used: &&Use| {
+            let transient = self.buffers[used.buffer].role == Role::Transient;
+            used.writes && !(transient && self.spans[used.buffer].is_some_and(inside))
+        };
+        let of_stage = |stage: usize| {
+            let used = self.steps[stage].iter().find(is_seen)?;
+            Some((stage, self.buffers[used.buffer].name.as_str()))
+        };
+        (range.start..range.end.saturating_sub(1)).find_map(of_stage)
+    }
+
+    /// Why stages cannot keep their limits in one launch.
+    fn limited(&self, range: Range<usize>, capabilities: &Capabilities) -> Option<String> {
+        let limits = self.pipeline.limits;
+        let name = |stage: usize| &self.stages[stage].program.name;
+        for stage in range.clone() {
+            match self.fuel(stage) {
+                None => {
+                    return Some(format!(
+                        "the loop trips of `{}` have no known bound, and fuel is limited per dispatch",
+                        name(stage)
+                    ));
+                }
+                Some(trips) if trips > limits.fuel => {
+                    return Some(format!("`{}` may take {trips} loop trips > fuel {}", name(stage), limits.fuel));
+                }
+                Some(_) => {}
+            }
+        }
+        let together: u64 = self.trips[range.clone()].iter().flatten().fold(0, |sum, trips| sum.saturating_add(*trips));
+        // A device may divide its trips between two sorts of loops.
+        if let Some(most) = capabilities.max_loop_trips.filter(|most| together > most / 2) {
+            return Some(format!("{together} loop trips per invocation > half of the {most} that the device can take"));
+        }
+        let (stage, buffer) = limits.deadline.and_then(|_| self.exposed(range.clone()))?;
+        let last = name(range.end - 1);
+        Some(format!("`{buffer}` of `{}` would be incomplete if `{last}` passed the deadline", name(stage)))
     }
 
     /// A label for each stage, which changes wherever a stage may not be fused with those before it, and why not for each but the
@@ -340,8 +461,11 @@ impl<'p> Sequence<'p> {
         if earlier.any(|earlier| self.steps[next].iter().any(|used| overlaps(used, earlier))) {
             return Some("it uses a part of a buffer that was used in another part".into());
         }
-        // Only what may be too much for the device is fused to find out.
         let together = before.start..next + 1;
+        if let Some(reason) = self.limited(together.clone(), capabilities) {
+            return Some(reason);
+        }
+        // Only what may be too much for the device is fused to find out.
         let buffers: FxHashSet<BufferId> =
             self.steps[together.clone()].iter().flatten().map(|used| used.buffer).collect();
         let fits = buffers.len() <= capabilities.max_storage_objects as usize
@@ -398,7 +522,7 @@ impl<'p> Sequence<'p> {
         let Stage { program, groups, arguments } = self.stages[range.start].clone();
         let dispatches = order[range.clone()].to_vec();
         if range.len() == 1 {
-            return Launch { program, groups, dispatches, dropped: Vec::new(), arguments };
+            return Launch { program, groups, dispatches, dropped: Vec::new(), arguments, fused: None };
         }
         let Fused { program, objects, dropped } = self.fuse(range.clone());
         let bound = |(object, stage, of_stage): (MemId, usize, MemId)| {
@@ -411,6 +535,10 @@ impl<'p> Sequence<'p> {
             dispatches,
             dropped,
             arguments: objects.into_iter().filter_map(bound).collect(),
+            fused: Some(Needs {
+                fuel: range.clone().filter_map(|stage| self.fuel(stage)).max().unwrap_or(0),
+                exposed: self.exposed(range).map(|(_, buffer)| buffer.to_owned()),
+            }),
         }
     }
 }

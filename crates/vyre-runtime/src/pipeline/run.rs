@@ -41,8 +41,10 @@ impl Plan {
     /// Prepares a device to run the plan.
     ///
     /// # Errors
-    /// A program needs something that the device does not have, or there is not enough memory.
+    /// A program needs something that the device does not have, there is not enough memory, or the plan does not execute every
+    /// dispatch exactly once.
     pub fn compile(&self, device: &Device) -> Result<Compiled, Error> {
+        self.verify()?;
         let mut kernels = Vec::with_capacity(self.launches.len());
         for launch in &self.launches {
             kernels.push(device.compile_for(&launch.program, &launch.lengths(self).collect::<Vec<_>>())?);
@@ -83,16 +85,19 @@ impl Compiled {
     }
 
     /// Runs the plan and waits for it: a submission for each barrier group, which begins with filling those buffers with zeros
-    /// that the group does not overwrite. Limits are those of each launch.
+    /// that the group does not overwrite. Limits are those of each dispatch, also where some are fused into one launch.
     ///
     /// # Errors
-    /// The device was lost.
+    /// A fused launch cannot keep limits that are lower than those of the [plan](super::Pipeline::limits), or the device was lost.
     pub fn run(&self, limits: Limits) -> Result<Run, Error> {
         let start = Instant::now();
+        let of_launches = self.plan.launches.iter().map(|launch| launch.limits(limits));
+        let limits = of_launches.collect::<Result<Vec<Limits>, Error>>()?;
         let mut submissions = Vec::with_capacity(self.plan.groups.len());
         for (group, cleared) in self.plan.groups.iter().zip(&self.plan.memory.cleared) {
             let cleared: Vec<&Buffer> = cleared.iter().filter_map(|id| self.buffers[*id].as_ref()).collect();
-            let dispatches: Vec<Dispatch<'_>> = group.iter().map(|&launch| self.dispatch(launch, limits)).collect();
+            let dispatches: Vec<Dispatch<'_>> =
+                group.iter().map(|&launch| self.dispatch(launch, limits[launch])).collect();
             submissions.push(self.device.submit_on_zeros(&cleared, &dispatches)?);
         }
         let groups = submissions.into_iter().map(Submission::wait).collect::<Result<_, Error>>()?;

@@ -6,9 +6,9 @@
 use rustc_hash::FxHashMap;
 
 use super::Bound;
-use crate::analysis::{Interval, Ranges};
+use crate::analysis::{Counted, Interval, Ranges, Stays, counted, exits_of, finite};
 use crate::ir::entity::Arena;
-use crate::ir::{Axis, BlockId, BufferId, InstId, MemId, Op, Program, Type, ValueId};
+use crate::ir::{Axis, BlockId, BufferId, InstId, Literal, MemId, Op, Program, Type, ValueId};
 
 /// How many positions there are: of workgroups along x, y and z, and of invocations in a workgroup.
 pub(super) type Counts = [u32; 6];
@@ -166,34 +166,51 @@ pub(super) struct Facts {
 impl Facts {
     pub(super) fn of(program: &Program, counts: Counts, bound: &[Bound]) -> Facts {
         let mut facts = Facts::default();
-        let mut walk = Walk {
-            program,
-            counts,
-            bound,
-            ranges: Ranges::of(program),
-            forms: Arena::filled(program.values.len(), Form::ANYTHING),
-        };
-        for (value, definition) in program.values.iter() {
-            walk.forms[value] = match (definition.ty, program.known(value)) {
-                (Type::U32 | Type::I32, Some(literal)) => Form::within(literal.bits as i64, literal.bits as i64),
-                _ => walk.range(value),
-            };
-        }
+        let mut walk = Walk::new(program, counts, bound, &|_| None);
         walk.block(program.body, 0, false, &mut facts);
         facts.returns = facts.returns.saturating_sub(1);
         facts
     }
 }
 
+/// Upper bound of the loop trips that one invocation takes, all loops together, or `None` where a loop has no known bound.
+/// A trip that only breaks is one, too: it is charged as fuel.
+pub(super) fn most_trips(program: &Program, counts: Counts, bound: &[Bound], scalars: Scalars<'_>) -> Option<u64> {
+    let mut has_loops = false;
+    program.walk(|id, _| has_loops |= program.insts[id].op == Op::Loop);
+    if !has_loops {
+        return Some(0);
+    }
+    let mut walk = Walk::new(program, counts, bound, scalars);
+    walk.block(program.body, 0, false, &mut Facts::default());
+    walk.trips_of_block(program.body)
+}
+
+/// The value of a uniform, where it is known.
+pub(super) type Scalars<'a> = &'a dyn Fn(MemId) -> Option<Literal>;
+
 struct Walk<'p> {
     program: &'p Program,
     counts: Counts,
     bound: &'p [Bound],
+    scalars: Scalars<'p>,
     ranges: Ranges,
     forms: Arena<ValueId, Form>,
 }
 
-impl Walk<'_> {
+impl<'p> Walk<'p> {
+    fn new(program: &'p Program, counts: Counts, bound: &'p [Bound], scalars: Scalars<'p>) -> Walk<'p> {
+        let forms = Arena::filled(program.values.len(), Form::ANYTHING);
+        let mut walk = Walk { program, counts, bound, scalars, ranges: Ranges::of(program), forms };
+        for (value, definition) in program.values.iter() {
+            walk.forms[value] = match (definition.ty, program.known(value)) {
+                (Type::U32 | Type::I32, Some(literal)) => Form::within(literal.bits as i64, literal.bits as i64),
+                _ => walk.range(value),
+            };
+        }
+        walk
+    }
+
     fn block(&mut self, block: BlockId, depth: usize, guarded: bool, facts: &mut Facts) {
         let program = self.program;
         facts.depth = facts.depth.max(depth);
@@ -216,6 +233,62 @@ impl Walk<'_> {
                 self.forms[*result] = self.form(id, *result);
             }
         }
+    }
+
+    fn trips_of_block(&self, block: BlockId) -> Option<u64> {
+        let mut sum = 0u64;
+        for &id in &self.program.blocks[block].insts {
+            let inst = &self.program.insts[id];
+            let mut nested = 0u64;
+            for &block in &inst.blocks {
+                nested = nested.saturating_add(self.trips_of_block(block)?);
+            }
+            if inst.op == Op::Loop {
+                nested = self.trips_of_loop(id)?.saturating_mul(nested.saturating_add(1));
+            }
+            sum = sum.saturating_add(nested);
+        }
+        Some(sum)
+    }
+
+    fn trips_of_loop(&self, id: InstId) -> Option<u64> {
+        if exits_of(self.program, self.program.insts[id].blocks[0]).continues.is_empty() {
+            return Some(1);
+        }
+        if let Some(finite) = finite(self.program, id) {
+            return Some(finite.trips.saturating_add(1));
+        }
+        let Counted { param, start, step, stays, bound, .. } = counted(self.program, id)?;
+        let (start, bound) = (self.interval(start)?, self.interval(bound)?);
+        let (least, most) = match self.program.ty(param) {
+            Type::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+            _ => (0, i64::from(u32::MAX)),
+        };
+        // The counter leaves the loop in the first trip in which it has reached `end`, unless it wraps around before.
+        let (distance, end) = match (stays, step > 0) {
+            (Stays::Lt, true) => (bound.high - start.low, bound.high),
+            (Stays::Le, true) => (bound.high + 1 - start.low, bound.high + 1),
+            (Stays::Gt, false) => (start.high - bound.low, bound.low),
+            (Stays::Ge, false) => (start.high + 1 - bound.low, bound.low - 1),
+            _ => return None,
+        };
+        let furthest = if step > 0 { end - 1 + step } else { end + 1 + step };
+        let trips = distance.max(0).unsigned_abs().div_ceil(step.unsigned_abs());
+        (least..=most).contains(&furthest).then(|| trips + 1)
+    }
+
+    /// The numbers that a 32-bit integer can be for this grid, these lengths and these uniforms.
+    fn interval(&self, value: ValueId) -> Option<Interval> {
+        let Interval { low, high } = self.ranges.of_value(value);
+        let (least, most) = self.forms[value].settled(self.counts).bounds(self.counts);
+        match self.program.ty(value) {
+            Type::U32 => Some(Interval { low: low.max(least), high: high.min(most) }),
+            // Forms are meant modulo 2³²: both readings of a number agree below 2³¹.
+            Type::I32 if most <= i64::from(i32::MAX) => Some(Interval { low: low.max(least), high: high.min(most) }),
+            Type::I32 => Some(Interval { low, high }),
+            _ => None,
+        }
+        .filter(|interval| interval.low <= interval.high)
     }
 
     fn touch(&self, id: InstId) -> Option<Touch> {
@@ -255,6 +328,9 @@ impl Walk<'_> {
                 Some(bound) => number(bound.elements),
                 None => self.range(result),
             },
+            Op::Load(memory) if let Some(literal) = (self.scalars)(memory) => {
+                Form::within(literal.bits as i64, literal.bits as i64)
+            }
             Op::Add => of(0).plus(of(1)),
             Op::Sub => of(0).plus(of(1).times(-1)),
             Op::Mul => match (of(0).number(), of(1).number()) {

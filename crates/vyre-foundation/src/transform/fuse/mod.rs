@@ -16,7 +16,7 @@ mod access;
 mod apply;
 
 use crate::Validated;
-use crate::ir::{BufferId, MemId, Program, Space};
+use crate::ir::{BufferId, Literal, MemId, Program, Space};
 use crate::validate::{self, limits};
 use access::{Counts, Facts, Form, Touch};
 
@@ -56,6 +56,14 @@ impl<'a> Stage<'a> {
     ) -> Stage<'a> {
         let facts = Facts::of(program, counts(program, groups), &buffers);
         Stage { program, groups, buffers, scalars, facts }
+    }
+
+    /// Upper bound of the loop trips that an invocation of the stage is charged for in a fused program, or `None` where a loop has
+    /// no known bound for the grid, the lengths and these uniforms.
+    pub fn most_trips(&self, scalars: &dyn Fn(MemId) -> Option<Literal>) -> Option<u64> {
+        let trips = access::most_trips(self.program, self.counts(), &self.buffers, scalars)?;
+        // An early `return` may become a loop that is executed once.
+        Some(trips.saturating_add(self.facts.returns as u64))
     }
 
     fn counts(&self) -> Counts {
