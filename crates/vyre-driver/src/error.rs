@@ -117,6 +117,22 @@ error_table! {
     } ("tenant {tenant} asks for {requested} bytes of the arena, but may have {available} more"),
     help "free what the tenant does not need, or give it a larger share";
 
+    /// The operating system gave no thread.
+    D040 NoThread {
+        /// Purpose of the thread.
+        purpose: &'static str,
+        /// Error of the operating system.
+        reason: String,
+    } ("no thread for {purpose}: {reason}"),
+    help "raise the limits of the process on threads and memory (`ulimit -u`, `ulimit -v`), or drop sessions that are not needed";
+
+    /// A megakernel session has no handle left to give.
+    D041 OutOfHandles {
+        /// Handles in use.
+        live: u32,
+    } ("the session has no handle left: {live} are in use, and a handle is never given twice"),
+    help "free handles, or allocate fewer and larger parts; a session that has given 2^32 handles has to be replaced";
+
     /// A file that holds no graph.
     D032 GraphFile {
         /// The file.

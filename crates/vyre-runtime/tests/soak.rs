@@ -276,7 +276,7 @@ fn nothing_is_lost_or_done_twice() {
             session.set_budget(u64::from(drains.is_multiple_of(37)));
             let report = match session.drain() {
                 Ok(report) => report,
-                Err(Error::OutOfMemory { available: 1, .. }) => {
+                Err(Error::OverBudget { budget: 1, .. }) => {
                     refused += 1;
                     continue;
                 }

@@ -1,14 +1,20 @@
 //! Who shares a megakernel gets what is due to it, and what waits for long comes.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use vyre_cpu::Cpu;
-use vyre_driver::{Device, Error};
-use vyre_foundation::{text, validate};
+use vyre_driver::backend::{self, Backend};
+use vyre_driver::{Capabilities, Device, Error};
+use vyre_foundation::ir::Program;
+use vyre_foundation::{Validated, text, validate};
 use vyre_runtime::megakernel::policy::Policy;
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::tune::Tuner;
-use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Priority, Report, Segment, Session, Share, WorkItem};
+use vyre_runtime::megakernel::{
+    Canceller, Clock, Config, Failure, Handle, Op, Priority, Report, Segment, Session, Share, WorkItem,
+};
 use vyre_wgpu::Wgpu;
 
 const SCALE: u32 = 1;
@@ -130,53 +136,116 @@ fn the_more_urgent_comes_first_and_takes_its_siblings_with_it() {
     assert_eq!(drain(&mut session), [10, 0, 10, 10, 10]);
 }
 
+/// Virtual time: only the work of a [metered](Metered) device advances it.
+#[derive(Debug)]
+struct Virtual {
+    start: Instant,
+    nanoseconds: AtomicU64,
+    /// Drains are cancelled from this time on.
+    end: OnceLock<(u64, Canceller)>,
+}
+
+impl Virtual {
+    fn advance(&self, nanoseconds: u64) {
+        let now = self.nanoseconds.fetch_add(nanoseconds, SeqCst) + nanoseconds;
+        if let Some((_, canceller)) = self.end.get().filter(|(end, _)| now >= *end) {
+            canceller.cancel();
+        }
+    }
+}
+
+impl Clock for Virtual {
+    fn now(&self) -> Instant {
+        self.start + Duration::from_nanos(self.nanoseconds.load(SeqCst))
+    }
+}
+
+/// A processor whose work takes virtual time: a microsecond for each byte that is written, which are mostly the columns of items, and ten
+/// for each command.
+struct Metered(Arc<Virtual>);
+struct MeteredDevice {
+    cpu: Box<dyn backend::Device>,
+    clock: Arc<Virtual>,
+}
+impl Backend for Metered {
+    fn name(&self) -> &'static str {
+        "metered"
+    }
+    fn description(&self) -> &'static str {
+        "takes virtual time"
+    }
+    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
+        Ok(Box::new(MeteredDevice { cpu: Cpu::default().open()?, clock: self.0.clone() }))
+    }
+}
+impl backend::Device for MeteredDevice {
+    fn capabilities(&self) -> &Capabilities {
+        self.cpu.capabilities()
+    }
+    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn backend::Kernel>, Error> {
+        self.cpu.compile(program)
+    }
+    fn allocate(&self, bytes: u64) -> Result<Arc<dyn backend::Memory>, Error> {
+        self.cpu.allocate(bytes)
+    }
+    fn submit(&self, commands: Vec<backend::Command>) -> Result<Box<dyn backend::Ticket>, Error> {
+        for command in &commands {
+            let bytes = if let backend::Command::Write(_, bytes) = command { bytes.len() as u64 } else { 0 };
+            self.clock.advance(10_000 + 1_000 * bytes);
+        }
+        self.cpu.submit(commands)
+    }
+}
+
 #[test]
 fn tenants_get_their_shares_whatever_others_do() {
-    // Enough that a slice which somebody else on the machine holds up is a small part of what a tenant has.
-    const ITEMS: usize = 1_600_000;
-    let device = Device::open(&Cpu::default()).unwrap();
+    const ITEMS: usize = 80_000;
+    const TIME: Duration = Duration::from_millis(1500);
+    let clock = Arc::new(Virtual { start: Instant::now(), nanoseconds: AtomicU64::new(0), end: OnceLock::new() });
+    let device = Device::open(&Metered(clock.clone())).unwrap();
     let weights = [1, 2, 5];
     let tenants = weights.map(|weight| Share { weight, ..Share::default() }).to_vec();
     let policy = Policy { hot_window_threshold: u32::MAX, ..Config::default().policy };
-    let config = Config { plain_words: 4096, queue: ITEMS, fuel: 400, tenants, policy, ..Config::of(&device) };
+    // The record of faults, which is cleared after a slice with faults, has a size that depends on the most items of a slice.
+    let (slice, plain_words) = (256, 4096);
+    let config = Config {
+        plain_words,
+        queue: ITEMS,
+        slice,
+        fuel: 400,
+        tenants,
+        policy,
+        clock: clock.clone(),
+        ..Config::of(&device)
+    };
     let mut session = session(&device, config);
-    let producers: Vec<_> = (0..3)
-        .map(|id| {
-            let mut tenant = session.tenant(id).unwrap();
-            let outputs: Vec<Handle> = (0..64).map(|_| tenant.allocate(Segment::Plain, 16).unwrap()).collect();
-            let [trips, long, bad] = [200, u32::MAX, 666].map(|word: u32| {
-                let handle = tenant.allocate(Segment::Plain, 16).unwrap();
-                tenant.write(handle, &word.to_le_bytes().repeat(16)).unwrap();
-                handle
-            });
-            let items: Vec<WorkItem> = (0..ITEMS)
-                .map(|number| match (id, number % 4) {
-                    // The first one behaves; the second takes all fuel and traps; the third submits much that is nothing.
-                    (1, 0) => item(SPIN, long, outputs[number % 64]),
-                    (1, 1) => item(CHECKED, bad, outputs[number % 64]),
-                    (2, 2) => item(99, trips, outputs[number % 64]),
-                    _ => item(SPIN, trips, outputs[number % 64]),
-                })
-                .collect();
-            let producer = tenant.producer();
-            assert_eq!(producer.push(Priority::ALL[id as usize], &items, Otherwise::Return), Pushed::All);
-            producer
-        })
-        .collect();
-    let canceller = session.canceller();
-    let report = std::thread::scope(|scope| {
-        // All have something to do as long as it goes on.
-        let watch = || {
-            while producers.iter().all(|producer| producer.queued() > ITEMS / 5) {
-                std::thread::yield_now();
-            }
-            canceller.cancel();
-        };
-        scope.spawn(watch);
-        session.drain().unwrap()
-    });
-    assert!(report.cancelled && report.tenants.iter().all(|usage| usage.queued > 0));
+    for id in 0..3 {
+        let mut tenant = session.tenant(id).unwrap();
+        let outputs: Vec<Handle> = (0..64).map(|_| tenant.allocate(Segment::Plain, 16).unwrap()).collect();
+        let [trips, long, bad] = [200, u32::MAX, 666].map(|word: u32| {
+            let handle = tenant.allocate(Segment::Plain, 16).unwrap();
+            tenant.write(handle, &word.to_le_bytes().repeat(16)).unwrap();
+            handle
+        });
+        let items: Vec<WorkItem> = (0..ITEMS)
+            .map(|number| match (id, number % 4) {
+                // The first one behaves; the second takes all fuel and traps; the third submits much that is nothing.
+                (1, 0) => item(SPIN, long, outputs[number % 64]),
+                (1, 1) => item(CHECKED, bad, outputs[number % 64]),
+                (2, 2) => item(99, trips, outputs[number % 64]),
+                _ => item(SPIN, trips, outputs[number % 64]),
+            })
+            .collect();
+        let pushed = tenant.producer().push(Priority::ALL[id as usize], &items, Otherwise::Return);
+        assert_eq!(pushed, Pushed::All);
+    }
+    let end = clock.nanoseconds.load(SeqCst) + TIME.as_nanos() as u64;
+    clock.end.set((end, session.canceller())).unwrap();
+    let report = session.drain().unwrap();
+    // All have something to do as long as it goes on.
+    assert!(report.cancelled && report.tenants.iter().all(|usage| usage.queued > 0), "{:?}", report.tenants);
     let total: Duration = report.tenants.iter().map(|usage| usage.time).sum();
+    assert!(total >= TIME && total == report.elapsed, "{total:?} of {:?}", report.elapsed);
     for (usage, weight) in report.tenants.iter().zip(weights) {
         let (share, due) = (usage.time.as_secs_f64() / total.as_secs_f64(), f64::from(weight) / 8.0);
         println!("{share:.4} of {due:.4}: {usage:?}");

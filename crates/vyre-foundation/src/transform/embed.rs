@@ -53,19 +53,21 @@ pub struct Position {
     pub groups: ValueId,
 }
 
-/// Where faults are noted: an atomic object of u32 whose first element counts them. The larger of the faults of an element stays
-/// there: 1 for a loop that took too many trips, and a trap's code plus 2.
+/// Fault record of an embedded program: an atomic object of u32 whose first element counts faults, and in it the
+/// [two elements](Fault::recorded) of the program, its kind of fault and its trap code.
+///
+/// Each element keeps the maximum. A trap therefore wins over a loop out of fuel, and of several traps the largest code stays.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     /// The object.
     pub memory: MemId,
-    /// The element.
+    /// The first of the two elements.
     pub at: ValueId,
     /// How many trips the loops of an invocation may take together.
     pub fuel: ValueId,
 }
 
-/// A fault, by what stands for it.
+/// A fault of an embedded program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A loop took too many trips.
@@ -75,12 +77,18 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The fault that was noted, if it is one.
-    pub fn noted(word: u32) -> Option<Fault> {
-        match word {
+    /// Elements of the record of one program.
+    pub const ELEMENTS: u32 = 2;
+
+    const OUT_OF_FUEL: u32 = 1;
+    const TRAPPED: u32 = 2;
+
+    /// The fault that a record holds, if any: its kind, and the code of a trap. Codes have a word of their own because every u32 is one.
+    pub fn recorded([kind, code]: [u32; Fault::ELEMENTS as usize]) -> Option<Fault> {
+        match kind {
             0 => None,
-            1 => Some(Fault::OutOfFuel),
-            code => Some(Fault::Trapped(code - 2)),
+            Fault::OUT_OF_FUEL => Some(Fault::OutOfFuel),
+            _ => Some(Fault::Trapped(code)),
         }
     }
 }
@@ -329,11 +337,10 @@ impl Copy<'_> {
             && let Some((faults, _)) = self.faults
         {
             let code = self.value(inst.operands[0]);
-            let two = self.host.literal(2u32);
-            let most = self.host.literal(u32::MAX - 2);
-            let code = emit(self.host, to, Op::Min, &[code, most], Type::U32);
-            let noted = emit(self.host, to, Op::Add, &[code, two], Type::U32);
-            note(self.host, to, faults, noted);
+            let one = self.host.literal(1u32);
+            let at = emit(self.host, to, Op::Add, &[faults.at, one], Type::U32);
+            emit(self.host, to, Op::AtomicMax(faults.memory), &[at, code], Type::U32);
+            record(self.host, to, faults, Fault::TRAPPED);
             self.host.push(to, Op::Return, [], &[], [], inst.span);
             return;
         }
@@ -361,7 +368,7 @@ impl Copy<'_> {
         let fuel = emit(self.host, to, Op::Load(left), &[zero], Type::U32);
         let spent = emit(self.host, to, Op::Eq, &[fuel, zero], Type::Bool);
         let (end, go_on) = (self.host.block(), self.host.block());
-        note(self.host, end, faults, one);
+        record(self.host, end, faults, Fault::OUT_OF_FUEL);
         self.host.push(end, Op::Return, [], &[], [], span);
         self.host.push(go_on, Op::Yield, [], &[], [], span);
         self.host.push(to, Op::If, [spent], &[], [end, go_on], span);
@@ -443,10 +450,11 @@ impl Copy<'_> {
     }
 }
 
-fn note(host: &mut Program, to: BlockId, faults: Faults, noted: ValueId) {
-    let (zero, one) = (host.literal(0u32), host.literal(1u32));
+/// Counts a fault and records its kind.
+fn record(host: &mut Program, to: BlockId, faults: Faults, kind: u32) {
+    let (zero, one, kind) = (host.literal(0u32), host.literal(1u32), host.literal(kind));
     emit(host, to, Op::AtomicAdd(faults.memory), &[zero, one], Type::U32);
-    emit(host, to, Op::AtomicMax(faults.memory), &[faults.at, noted], Type::U32);
+    emit(host, to, Op::AtomicMax(faults.memory), &[faults.at, kind], Type::U32);
 }
 
 impl Program {

@@ -5,9 +5,19 @@ use std::collections::BTreeMap;
 use vyre_driver::{Buffer, Device, Error};
 use vyre_foundation::ir::Element;
 
-/// A part of the arena. 0 names none.
+/// Generational handle of a part of the arena: a slot in the lower 24 bits, and the generation of the slot above them. 0 names none.
+///
+/// A session gives each handle once. A freed slot is used again with the next of its 256 generations, and retired after the last one. A
+/// session therefore has at most 2²⁴ − 1 handles at a time, gives less than 2³² in all, and recognizes every handle that was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Handle(pub u32);
+
+const SLOT_BITS: u32 = 24;
+
+/// Slot of a handle.
+pub(super) const fn slot(handle: u32) -> usize {
+    (handle & ((1 << SLOT_BITS) - 1)) as usize
+}
 
 /// Which operations can use a part: devices have words that are accessed atomically apart from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +40,17 @@ pub(super) struct Part {
 
 /// One kind of words.
 struct Words {
+    /// Empty while the arena moves to another device.
     buffer: Buffer,
+    length: u32,
     /// Where nothing is, by the first word: how many words.
     free: BTreeMap<u32, u32>,
 }
 
 impl Words {
-    fn new(device: &Device, words: u32) -> Result<Words, Error> {
-        let buffer = device.allocate(Element::U32, u64::from(words))?;
-        Ok(Words { buffer, free: BTreeMap::from([(0, words)]) })
+    fn new(device: &Device, length: u32) -> Result<Words, Error> {
+        let buffer = device.allocate(Element::U32, u64::from(length))?;
+        Ok(Words { buffer, length, free: BTreeMap::from([(0, length)]) })
     }
 
     /// Takes the smallest free part that is large enough.
@@ -67,13 +79,24 @@ impl Words {
     }
 }
 
+/// A slot of the table of handles.
+#[derive(Clone, Copy)]
+struct Slot {
+    /// The handle of its part, or the next one that it gives.
+    handle: u32,
+    part: Option<Part>,
+}
+
 /// The memory of a session.
 pub(super) struct Arena {
     plain: Words,
     atomic: Words,
-    /// By handle; the first is nobody's.
-    parts: Vec<Option<Part>>,
+    /// Slots of handles; the first is never given.
+    slots: Vec<Slot>,
+    /// Free slots that have a generation left.
     unused: Vec<u32>,
+    /// Handles in use.
+    live: u32,
     /// How many bytes each tenant may still take.
     left: Vec<u64>,
 }
@@ -82,13 +105,21 @@ impl Arena {
     /// An arena of which each tenant may have so many bytes.
     pub(super) fn new(device: &Device, plain_words: u32, atomic_words: u32, bytes: Vec<u64>) -> Result<Arena, Error> {
         let (plain, atomic) = (Words::new(device, plain_words)?, Words::new(device, atomic_words)?);
-        Ok(Arena { plain, atomic, parts: vec![None], unused: Vec::new(), left: bytes })
+        let slots = vec![Slot { handle: 0, part: None }];
+        Ok(Arena { plain, atomic, slots, unused: Vec::new(), live: 0, left: bytes })
     }
 
-    /// Takes as much memory of another device, whatever was in that of this one.
+    /// Gives the memory back to its device and holds an empty buffer instead, until it is [renewed](Arena::renew).
+    pub(super) fn release(&mut self, empty: &Buffer) {
+        for words in [&mut self.plain, &mut self.atomic] {
+            words.buffer = empty.clone();
+        }
+    }
+
+    /// Allocates as much memory on another device, with unspecified contents.
     pub(super) fn renew(&mut self, device: &Device) -> Result<(), Error> {
         for words in [&mut self.plain, &mut self.atomic] {
-            words.buffer = device.allocate(Element::U32, u64::from(words.buffer.len()))?;
+            words.buffer = device.allocate(Element::U32, u64::from(words.length))?;
         }
         Ok(())
     }
@@ -98,10 +129,6 @@ impl Arena {
             Segment::Plain => &self.plain.buffer,
             Segment::Atomic => &self.atomic.buffer,
         }
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        4 * (u64::from(self.plain.buffer.len()) + u64::from(self.atomic.buffer.len()))
     }
 
     fn words(&mut self, segment: Segment) -> &mut Words {
@@ -116,36 +143,44 @@ impl Arena {
         if requested > available {
             return Err(Error::OverQuota { tenant: owner, requested, available });
         }
+        let reused = self.unused.last().copied();
+        let slot = reused.unwrap_or(self.slots.len() as u32);
+        if slot >> SLOT_BITS != 0 {
+            return Err(Error::OutOfHandles { live: self.live });
+        }
         let words = self.words(segment);
         let largest = words.free.values().copied().max().unwrap_or(0);
-        let first = words
-            .take(length.max(1))
-            .ok_or(Error::OutOfMemory { requested: 4 * u64::from(length), available: 4 * u64::from(largest) })?;
+        let first =
+            words.take(length.max(1)).ok_or(Error::OutOfMemory { requested, available: 4 * u64::from(largest) })?;
+        match reused {
+            Some(_) => _ = self.unused.pop(),
+            None => self.slots.push(Slot { handle: slot, part: None }),
+        }
         self.left[owner as usize] -= requested;
-        let part = Some(Part { segment, first, length, owner });
-        Ok(Handle(match self.unused.pop() {
-            Some(handle) => {
-                self.parts[handle as usize] = part;
-                handle
-            }
-            None => {
-                self.parts.push(part);
-                self.parts.len() as u32 - 1
-            }
-        }))
+        self.live += 1;
+        let slot = &mut self.slots[slot as usize];
+        slot.part = Some(Part { segment, first, length, owner });
+        Ok(Handle(slot.handle))
     }
 
     pub(super) fn free(&mut self, owner: u32, handle: Handle) -> Result<(), Error> {
         let part = self.part(owner, handle)?;
         self.left[owner as usize] += taken(part.length);
+        self.live -= 1;
         self.words(part.segment).give(part.first, part.length.max(1));
-        self.parts[handle.0 as usize] = None;
-        self.unused.push(handle.0);
+        let slot = &mut self.slots[slot(handle.0)];
+        slot.part = None;
+        // After the last generation, the slot is retired.
+        if let Some(next) = handle.0.checked_add(1 << SLOT_BITS) {
+            slot.handle = next;
+            self.unused.push(next & ((1 << SLOT_BITS) - 1));
+        }
         Ok(())
     }
 
+    #[inline]
     pub(super) fn get(&self, handle: u32) -> Option<Part> {
-        self.parts.get(handle as usize).copied().flatten()
+        self.slots.get(slot(handle)).filter(|slot| slot.handle == handle)?.part
     }
 
     /// What a tenant knows by a handle.
@@ -163,9 +198,9 @@ impl Arena {
         self.buffer(segment).slice(first..first + length)
     }
 
-    /// How many handles there may have been.
-    pub(super) fn handles(&self) -> usize {
-        self.parts.len()
+    /// Number of slots that handles name.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
     }
 }
 

@@ -2,13 +2,14 @@
 
 use vyre_driver::plan::barrier::Dependency;
 
+use super::arena::slot;
 use super::op::Op;
 use super::slice::Resolved;
 
 /// Finds dependencies, and keeps the memory that this takes.
 #[derive(Default)]
 pub(super) struct Hazards {
-    /// By handle.
+    /// By slot of the handle.
     uses: Vec<Uses>,
     /// Items are counted from one slice to the next, so that what is left of earlier slices is told by its number. This many were before.
     before: u32,
@@ -29,14 +30,14 @@ struct Uses {
 
 impl Hazards {
     /// Finds the dependencies of items, in an order in which they could be executed.
-    pub(super) fn find(&mut self, items: &[Resolved], ops: &[Op], handles: usize) {
+    pub(super) fn find(&mut self, items: &[Resolved], ops: &[Op], slots: usize) {
         if self.before.checked_add(items.len() as u32 + 1).is_none() {
             self.uses.fill(Uses::default());
             self.before = 0;
         }
         self.readers.clear();
         self.dependencies.clear();
-        self.uses.resize(handles.max(self.uses.len()), Uses::default());
+        self.uses.resize(slots.max(self.uses.len()), Uses::default());
         for (after, item) in items.iter().enumerate() {
             let op = item.op(ops);
             let handles = [item.item.input_handle, item.item.output_handle, item.item.param];
@@ -56,7 +57,7 @@ impl Hazards {
     #[inline]
     fn touch(&mut self, after: usize, handle: u32, writes: bool) {
         let before = self.before;
-        let uses = &mut self.uses[handle as usize];
+        let uses = &mut self.uses[slot(handle)];
         let mut depend = |number: u32| {
             let before = (number - before) as usize - 1;
             // An item may name a handle twice.

@@ -16,14 +16,22 @@ pub(super) struct Journal {
     atomic: Vec<u8>,
     pub(super) entries: Vec<Entry>,
     /// The items of the slice that is being executed.
-    pub(super) slice: Vec<WorkItem>,
+    slice: Vec<Executed>,
+}
+
+/// An item that was executed.
+#[derive(Clone, Copy)]
+pub(super) struct Executed {
+    pub(super) item: WorkItem,
+    /// The watchdog or a limit of the device ended it before it was complete.
+    pub(super) is_cut_short: bool,
 }
 
 pub(super) enum Entry {
     /// The host wrote words of a segment, from one on.
     Write(Segment, u32, Vec<u8>),
     /// Items of a tenant were executed.
-    Items(u32, Vec<WorkItem>),
+    Items(u32, Vec<Executed>),
 }
 
 impl Journal {
@@ -40,19 +48,44 @@ impl Journal {
         }
     }
 
-    /// The slice of a tenant was executed, but for the items that are pending.
+    /// Begins a slice of these items.
+    pub(super) fn begin(&mut self, pending: &[WorkItem]) {
+        self.slice.clear();
+        self.slice.extend(pending.iter().map(|&item| Executed { item, is_cut_short: false }));
+    }
+
+    /// Records that the item at a position of the slice was ended before it was complete.
+    pub(super) fn cut_short(&mut self, position: usize) {
+        if let Some(executed) = self.slice.get_mut(position) {
+            executed.is_cut_short = true;
+        }
+    }
+
+    /// Records that the item at a position of the slice was not executed.
+    pub(super) fn leave_out(&mut self, position: usize) {
+        if let Some(executed) = self.slice.get_mut(position) {
+            executed.item = WorkItem::default();
+        }
+    }
+
+    /// Appends an entry for the items of the slice that were executed: all but those that are pending.
     pub(super) fn settle(&mut self, tenant: u32, pending: &[WorkItem]) {
-        let mut done = std::mem::replace(&mut self.slice, pending.to_vec());
-        for (done, pending) in done.iter_mut().zip(pending) {
-            if *pending != WorkItem::default() {
-                *done = WorkItem::default();
+        let mut done = Vec::new();
+        for (executed, pending) in self.slice.iter_mut().zip(pending) {
+            if *pending == WorkItem::default() && executed.item != WorkItem::default() {
+                done.push(*executed);
+                executed.item = WorkItem::default();
             }
         }
-        done.retain(|item| *item != WorkItem::default());
         if !done.is_empty() {
             self.items += done.len();
             self.entries.push(Entry::Items(tenant, done));
         }
+    }
+
+    /// Removes the first items of the slice, which are settled.
+    pub(super) fn advance(&mut self, items: usize) {
+        self.slice.drain(..items.min(self.slice.len()));
     }
 
     /// The host wrote words.

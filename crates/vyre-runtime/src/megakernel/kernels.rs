@@ -76,15 +76,18 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    /// None yet. Those to come may be [watched](Kernel::new).
-    pub(super) fn new(device: &Device, is_watched: bool) -> Kernels {
+    /// Starts the compiler thread. Kernels may be [watched](Kernel::new).
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub(super) fn new(device: &Device, is_watched: bool) -> Result<Kernels, Error> {
         let device = device.with_profile(Profile::Megakernel);
         let (jobs, waiting) = channel::<(Key, Vec<(u32, Body)>)>();
         let (finish, finished) = channel();
         let compiler = device.clone();
         let wanted = Arc::new(());
         let is_wanted = Arc::downgrade(&wanted);
-        std::thread::spawn(move || {
+        let work = move || {
             for (key, bodies) in waiting {
                 // The session is gone, or has another device. It must not keep this one for the sake of what has piled up.
                 if is_wanted.strong_count() == 0 {
@@ -99,8 +102,13 @@ impl Kernels {
                 // Nobody waits for it any more if the session is gone.
                 let _ = finish.send((key, result));
             }
-        });
-        Kernels { device, is_watched, known: FxHashMap::default(), coming: 0, jobs, finished, _wanted: wanted }
+        };
+        let thread = std::thread::Builder::new().name("vyre-megakernel-compiler".into()).spawn(work);
+        thread.map_err(|error| Error::NoThread {
+            purpose: "the compiler of a megakernel session",
+            reason: error.to_string(),
+        })?;
+        Ok(Kernels { device, is_watched, known: FxHashMap::default(), coming: 0, jobs, finished, _wanted: wanted })
     }
 
     /// Forgets kernels of all operations, because there is one more.
@@ -173,9 +181,12 @@ impl Kernels {
         }
     }
 
-    /// Whether a kernel can never be there.
-    pub(super) fn is_impossible(&self, key: Key) -> bool {
-        matches!(self.known.get(&key), Some(State::Impossible(_)))
+    /// Reason why the device can never run a kernel.
+    pub(super) fn refusal(&self, key: Key) -> Option<Error> {
+        match self.known.get(&key) {
+            Some(State::Impossible(error)) => Some(error.clone()),
+            Some(State::Coming | State::Ready(_)) | None => None,
+        }
     }
 
     /// Waits for what is being compiled.
@@ -242,7 +253,7 @@ mod tests {
         let key = Key { runs: Runs::All, worker: Worker::Workgroup, width: 64 };
         let general = compile(&device, key, false, &bodies).unwrap().kernel;
         assert_eq!(cases(&general), ops.len());
-        let mut kernels = Kernels::new(&device, false);
+        let mut kernels = Kernels::new(&device, false).unwrap();
         kernels.require(key, &bodies).unwrap();
         let kernel = &kernels.get(key).kernel;
         assert_eq!(cases(kernel), 3);

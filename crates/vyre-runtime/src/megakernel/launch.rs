@@ -13,8 +13,9 @@ use super::arena::Segment;
 use super::item::WorkItem;
 use super::kernel::{Column, Ready, State, Worker};
 use super::kernels::{Key, Runs};
+use super::priority::count;
 use super::report::{Failed, Failure, Figures, Hit, Report};
-use super::session::Session;
+use super::session::{Session, allocated};
 use super::slice::Resolved;
 use super::telemetry::{Span, Telemetry};
 use super::watch::Ended;
@@ -56,6 +57,16 @@ struct Launch {
     count: u32,
     /// Its items, in the list of the batch.
     items: Range<usize>,
+}
+
+impl Batch {
+    /// The units of each launch, as the positions of their items in the slice.
+    fn units(&self) -> impl Iterator<Item = (&Launch, &[u32])> {
+        self.launches.iter().flat_map(|launch| {
+            let items = &self.items[launch.items.clone()];
+            items.chunks(items.len() / launch.count as usize).map(move |unit| (launch, unit))
+        })
+    }
 }
 
 impl Session {
@@ -164,7 +175,7 @@ impl Session {
     }
 
     /// The kernel that a unit is for.
-    fn key(&self, launching: &Launching, items: &[Resolved], unit: &Unit) -> Key {
+    pub(super) fn key(&self, launching: &Launching, items: &[Resolved], unit: &Unit) -> Key {
         let item = &items[unit.head as usize];
         match unit.window {
             Some(window) => {
@@ -182,6 +193,10 @@ impl Session {
         }
         let mut batch = std::mem::take(&mut self.batch);
         let result = self.submit_batch(&batch, launching, report);
+        if batch.reports && self.config.budget != 0 {
+            // Within a budget, room for hits is planned for batches that report some.
+            self.hits[0] = self.hits[1].slice(0..0)?;
+        }
         if result.is_ok() && !is_last {
             // If the rest of the slice fails, what has run must not run again.
             batch.items.iter().for_each(|&position| self.pending[position as usize] = WorkItem::default());
@@ -211,7 +226,7 @@ impl Session {
             let (room, needed) = (self.hits[0].len(), recommendation.hit_capacity);
             // What one slice needed is not kept for good.
             if room < needed || room / 16 > needed.max(self.recent_hits) {
-                self.hits[0] = self.device.allocate(Element::U32, u64::from(needed))?;
+                self.allocate_hits(needed)?;
             }
         }
         let notes = |launch: &Launch| self.kernels.get(launch.key).columns.contains(&Column::Fault);
@@ -225,9 +240,11 @@ impl Session {
                 batch.launches.iter().map(|launch| self.dispatch(launch, launching, [&work, &ready])).collect();
             let begun = self.config.telemetry.then(Instant::now);
             let submission = self.device.submit(&dispatches)?;
+            // They hold the memory for hits, which may have to make room for more.
+            drop(dispatches);
             let Ended { reports, early, slow } = match &self.watch {
                 None => Ended { reports: submission.wait()?, early: false, slow: Vec::new() },
-                Some(watch) => watch.wait(submission, &batch.items, &self.cancelled)?,
+                Some(watch) => watch.wait(submission, &batch.items, &self.cancelled, &*self.config.clock)?,
             };
             report.launches += reports.len() as u64;
             let (mut last, mut unfinished) = (begun, Vec::new());
@@ -237,13 +254,11 @@ impl Session {
                 if let (Some(telemetry), Some(last)) = (&mut report.telemetry, &mut last) {
                     measure(telemetry, kernel, &done, last);
                 }
-                let is_interpreter = launch.key.runs == Runs::All && launch.key.worker != Worker::Claimant;
-                report.interpreted += if is_interpreter { u64::from(launch.count) } else { 0 };
                 if done.outcome != Outcome::Completed {
-                    let failed = batch.items[launch.items.clone()].iter();
-                    let failed =
-                        failed.map(|&position| self.failed(position, Failure::Unfinished(done.outcome.clone())));
-                    unfinished.extend(failed);
+                    let why = Failure::Unfinished(done.outcome);
+                    for &position in &batch.items[launch.items.clone()] {
+                        self.fail(position, &why, &mut unfinished);
+                    }
                 }
             }
             if early {
@@ -252,13 +267,16 @@ impl Session {
             if !batch.reports {
                 break (Vec::new(), unfinished);
             }
-            if let Some(hits) = self.read_hits()? {
+            if let Some(hits) = self.read_hits(allocated(work.len().into()))? {
                 break (hits, unfinished);
             }
             report.reruns += 1;
         };
+        // What reports hits changes nothing, so it can run again; but the rest must not, and what became of it can be read later.
+        if !batch.reports {
+            self.count_executed(batch.units(), report)?;
+        }
         if notes {
-            // What reports hits changes nothing, so it can run again; but the rest must not, and what became of it can be read later.
             if !batch.reports {
                 self.unread.extend(&batch.items);
             }
@@ -269,16 +287,61 @@ impl Session {
                 return Err(error);
             }
         }
-        super::priority::count(&mut self.found, hits.len() as u64, "hits")?;
+        if batch.reports {
+            self.count_executed(batch.units(), report)?;
+        }
+        count(&mut self.found, hits.len() as u64, "hits")?;
         report.hits.extend(hits.into_iter().map(|word| Hit { tenant: self.tenant, word }));
         report.failures.extend(unfinished);
         Ok(())
     }
 
-    /// What is told of an item that failed, by its position in the slice.
-    pub(super) fn failed(&self, position: u32, why: Failure) -> Failed {
+    /// Reports that the item at a position of the slice failed, and with it the duplicates that were pruned in its favour.
+    pub(super) fn fail(&mut self, position: u32, why: &Failure, failures: &mut Vec<Failed>) {
+        if let (Failure::Stuck { .. } | Failure::Unfinished(_), Some(journal)) = (why, &mut self.journal) {
+            journal.cut_short(position as usize);
+        }
+        let number = self.done + u64::from(position);
+        // A duplicate equals its twin in all words.
         let item = self.pending[position as usize];
-        Failed { number: self.done + u64::from(position), tenant: self.tenant, item, why }
+        let first = self.duplicates.partition_point(|(twin, _)| *twin < number);
+        let duplicates = self.duplicates[first..].iter().take_while(|(twin, _)| *twin == number);
+        let numbers = std::iter::once(number).chain(duplicates.map(|(_, duplicate)| *duplicate));
+        failures.extend(numbers.map(|number| Failed { number, tenant: self.tenant, item, why: why.clone() }));
+    }
+
+    /// Counts units that were executed and will not be executed again.
+    fn count_executed<'b>(
+        &mut self,
+        units: impl Iterator<Item = (&'b Launch, &'b [u32])>,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        self.executed.clear();
+        self.executed.resize(self.ops.len(), 0);
+        for (launch, items) in units {
+            match launch.key.runs {
+                Runs::All if launch.key.worker == Worker::Claimant => report.counted += items.len() as u64,
+                Runs::All => report.interpreted += items.len() as u64,
+                Runs::Window(_) => report.fused += items.len() as u64 - 1,
+                Runs::Op(_) => {}
+            }
+            for &position in items {
+                let op = self.pending[position as usize].op_handle.wrapping_sub(1);
+                self.executed[op as usize] += 1;
+            }
+        }
+        for ((op, runs), &items) in self.ops.iter().zip(&mut self.runs).zip(&self.executed) {
+            if items == 0 {
+                continue;
+            }
+            count(runs, items, "items of an operation")?;
+            count(&mut self.reporters, if op.reports { items } else { 0 }, "items that report")?;
+            match report.ops.iter_mut().find(|(name, _)| name == op.name()) {
+                Some((_, known)) => count(known, items, "items of an operation")?,
+                None => report.ops.push((op.name().into(), items)),
+            }
+        }
+        Ok(())
     }
 
     /// Finds out how far launches came whose workers were told to take no more items.
@@ -291,16 +354,16 @@ impl Session {
     ) -> Result<(), Error> {
         let Some(watch) = &self.watch else { return Ok(()) };
         let (mut done, mut stuck): (Vec<u32>, Vec<(u32, u32)>) = Default::default();
-        for launch in &batch.launches {
+        let mut executed = Vec::new();
+        for (launch, unit) in batch.units() {
             // What is noted of a window is noted of its first item.
-            let items = &batch.items[launch.items.clone()];
-            for unit in items.chunks(items.len() / launch.count as usize) {
-                let state = watch.state(unit[0]);
-                if state >= State::RUNNING || (batch.reports && slow.contains(&unit[0])) {
-                    stuck.extend(unit.iter().map(|&position| (position, state.saturating_sub(State::RUNNING))));
-                } else if state == State::DONE && !batch.reports {
-                    done.extend(unit);
-                }
+            let state = watch.state(unit[0]);
+            if state >= State::RUNNING || (batch.reports && slow.contains(&unit[0])) {
+                stuck.extend(unit.iter().map(|&position| (position, state.saturating_sub(State::RUNNING))));
+                executed.push((launch, unit));
+            } else if state == State::DONE && !batch.reports {
+                done.extend(unit);
+                executed.push((launch, unit));
             }
         }
         let first = report.failures.len();
@@ -308,6 +371,7 @@ impl Session {
         if let Err(error @ Error::DeviceLost { .. }) = taken {
             return Err(error);
         }
+        self.count_executed(executed.into_iter(), report)?;
         if batch.reports {
             // Nothing is known of what they found, so they run again, but for those that would take too long again.
             report.failures.truncate(first);
@@ -315,9 +379,9 @@ impl Session {
             report.failures.extend(unfinished);
         }
         for (position, worker) in stuck {
-            let failed = self.failed(position, Failure::Stuck { worker });
-            if report.failures[first..].iter().all(|known| known.number != failed.number) {
-                report.failures.push(failed);
+            let number = self.done + u64::from(position);
+            if report.failures[first..].iter().all(|known| known.number != number) {
+                self.fail(position, &Failure::Stuck { worker }, &mut report.failures);
             }
             self.pending[position as usize] = WorkItem::default();
         }
@@ -375,21 +439,29 @@ impl Session {
         Dispatch { kernel, grid, arguments, limits }
     }
 
-    /// What was reported. If that is more than there was memory for, there is enough now, and the batch has to run again.
-    fn read_hits(&mut self) -> Result<Option<Vec<u32>>, Error> {
+    /// Replaces the memory for hits. The old is given back first, so that both together are never in use.
+    fn allocate_hits(&mut self, hits: u32) -> Result<(), Error> {
+        self.hits[0] = self.hits[1].slice(0..0)?;
+        self.hits[0] = self.device.allocate(Element::U32, u64::from(hits))?;
+        Ok(())
+    }
+
+    /// Reads the hits of a batch whose columns take this many bytes. Where there was too little memory for them, there is enough
+    /// afterwards, and the batch has to run again.
+    fn read_hits(&mut self, columns: u64) -> Result<Option<Vec<u32>>, Error> {
         let count = words(&self.hits[1].read()?)[0];
         self.recent_hits = count;
         if count > self.hits[0].len() {
             let available = if self.config.budget == 0 { u64::MAX } else { self.config.budget };
-            let resident = self.resident();
-            let bytes = |hits: u32| resident + 4 * u64::from(hits);
+            let others = self.resident() + columns;
+            let bytes = |hits: u32| others + allocated(hits.into());
             let rounded = count.checked_next_power_of_two().filter(|&hits| bytes(hits) <= available);
             let room = rounded.unwrap_or(count);
             self.lacks_room_for_hits = true;
             if bytes(room) > available {
                 return Err(Error::OutOfMemory { requested: bytes(room), available });
             }
-            self.hits[0] = self.device.allocate(Element::U32, u64::from(room))?;
+            self.allocate_hits(room)?;
             self.lacks_room_for_hits = false;
             return Ok(None);
         }
@@ -401,13 +473,14 @@ impl Session {
         if words(&self.faults.slice(0..1)?.read()?)[0] != 0 {
             let noted = words(&self.faults.read()?);
             self.faults.write(&vec![0; 4 * noted.len()])?;
-            for (position, word) in (0..).zip(&noted[1..]) {
-                let why = match Fault::noted(*word) {
+            let (records, _) = noted[1..].as_chunks();
+            for (position, record) in (0..).zip(records) {
+                let why = match Fault::recorded(*record) {
                     None => continue,
                     Some(Fault::OutOfFuel) => Failure::OutOfFuel,
                     Some(Fault::Trapped(code)) => Failure::Trapped(code),
                 };
-                report.failures.push(self.failed(position, why));
+                self.fail(position, &why, &mut report.failures);
             }
         }
         self.are_faults_unread = false;
@@ -459,7 +532,8 @@ fn column_of(column: Column, units: &[Unit], items: &[Resolved], next: &[u32], w
         Column::First(field) => push(work, units, |unit| item(unit, field.item).places[field.handle].first),
         Column::Length(field) => push(work, units, |unit| item(unit, field.item).places[field.handle].length),
         Column::Param(number) => push(work, units, |unit| item(unit, number).item.param),
-        Column::Fault | Column::State => push(work, units, |unit| 1 + item(unit, 0).position),
+        Column::Fault => push(work, units, |unit| 1 + Fault::ELEMENTS * item(unit, 0).position),
+        Column::State => push(work, units, |unit| 1 + item(unit, 0).position),
         // Only who knows what items wait for fills these.
         Column::Successors | Column::SuccessorCount => {}
     }

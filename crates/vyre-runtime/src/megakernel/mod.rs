@@ -11,6 +11,7 @@
 //! ```
 
 mod arena;
+mod clock;
 mod hazards;
 mod item;
 mod journal;
@@ -32,6 +33,7 @@ mod watch;
 mod window;
 
 pub use arena::{Handle, Segment};
+pub use clock::{Clock, Monotonic};
 pub use item::{Access, Traits, WorkItem};
 pub use op::Op;
 pub use priority::Priority;

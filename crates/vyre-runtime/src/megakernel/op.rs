@@ -36,8 +36,8 @@ pub struct Op {
     pub(super) pure: bool,
     /// Whether an invocation uses only elements of its own, so that it may write what it reads.
     pub(super) elementwise: bool,
-    /// Whether the device of the session has turned out not to be able to run it.
-    pub(super) is_refused: bool,
+    /// Reason why the device of the session cannot run it.
+    pub(super) refusal: Option<Error>,
 }
 
 impl Op {
@@ -84,15 +84,15 @@ impl Op {
         };
         let elementwise = is_elementwise(&program);
         let body = Body { program, facts, slots, extent: Field { item: 0, handle } };
-        Ok(Op { body, views, reports, pure: false, elementwise, is_refused: false })
+        Ok(Op { body, views, reports, pure: false, elementwise, refusal: None })
     }
 
-    /// Declares that running it again on the same contents changes nothing, so that an item that repeats another one can be left out.
+    /// Declares that running it again on the same contents changes nothing, so that an item that repeats another one can be pruned. A pruned
+    /// item fails if the item that it repeats does.
     #[must_use]
     pub fn pure(mut self) -> Op {
         let accumulates = self.body.program.memory.values().any(|memory| memory.atomic);
-        // One that fails has to say so each time.
-        self.pure = !(self.reports || accumulates || self.body.facts.faults);
+        self.pure = !(self.reports || accumulates);
         self
     }
 

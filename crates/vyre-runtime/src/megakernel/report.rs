@@ -16,7 +16,7 @@ use super::tenant::Usage;
 pub enum Failure {
     /// There is no such operation.
     UnknownOp,
-    /// A handle names no memory, or memory of the other segment than the operation uses.
+    /// A handle names no memory, because it was freed or never given, or memory of the other segment than the operation uses.
     UnknownHandle,
     /// A handle names memory of another tenant.
     ForeignHandle,
@@ -81,7 +81,7 @@ pub struct Report {
     pub cuts: u64,
     /// Items that were left out because they would have changed nothing.
     pub pruned: u64,
-    /// Items that were interpreted.
+    /// Items that were interpreted. An item counts once, however often it was launched.
     pub interpreted: u64,
     /// What the policy said of the last slice.
     pub recommendation: Option<Recommendation>,
@@ -115,10 +115,10 @@ impl Report {
     /// When so many failures and hits are listed, a drain ends after the slice that it is at, and the next one goes on.
     pub const MOST_ENTRIES: usize = 1 << 20;
 
-    /// Adds what the next drain of the session did.
+    /// Adds what the next drain of the session did. Times saturate.
     ///
     /// # Errors
-    /// There is too much to be counted.
+    /// There is too much to be counted; what was added by then stays.
     pub fn add(&mut self, next: Report) -> Result<(), Error> {
         let kernels: Vec<usize> = next.kernels.iter().map(|figures| self.figures(figures)).collect();
         for (name, items) in next.ops {
@@ -133,7 +133,7 @@ impl Report {
             count(&mut usage.failures, next.failures, "failures of a tenant")?;
             count(&mut usage.hits, next.hits, "hits of a tenant")?;
             count(&mut usage.slices, next.slices, "slices of a tenant")?;
-            usage.time += next.time;
+            usage.time = usage.time.saturating_add(next.time);
             usage.queued = next.queued;
         }
         if let Some(next) = next.telemetry {
@@ -141,7 +141,7 @@ impl Report {
             telemetry.latencies.merge(&next.latencies);
             count(&mut telemetry.dropped_spans, next.dropped_spans, "spans")?;
             for span in next.spans {
-                telemetry.span(Span { kernel: span.kernel.map(|kernel| kernels[kernel]), ..span });
+                telemetry.span(Span { kernel: span.kernel.and_then(|kernel| kernels.get(kernel).copied()), ..span });
             }
         }
         for (sum, more, field) in [
@@ -161,8 +161,8 @@ impl Report {
         self.hits.extend(next.hits);
         self.recommendation = next.recommendation.or(self.recommendation.take());
         self.cancelled |= next.cancelled;
-        self.elapsed += next.elapsed;
-        self.device += next.device;
+        self.elapsed = self.elapsed.saturating_add(next.elapsed);
+        self.device = self.device.saturating_add(next.device);
         self.priority.add(&next.priority)
     }
 
@@ -174,9 +174,9 @@ impl Report {
             return self.kernels.len() - 1;
         };
         let figures = &mut self.kernels[kernel];
-        figures.units += more.units;
-        figures.launches += more.launches;
-        figures.time += more.time;
+        figures.units = figures.units.saturating_add(more.units);
+        figures.launches = figures.launches.saturating_add(more.launches);
+        figures.time = figures.time.saturating_add(more.time);
         kernel
     }
 }

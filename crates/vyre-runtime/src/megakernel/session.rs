@@ -9,18 +9,20 @@ use vyre_driver::plan::frontier;
 use vyre_driver::{Buffer, Device, DeviceKind, Error, Unacknowledged, Work};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::{Element, Program};
+use vyre_foundation::transform::embed::Fault;
 
 use super::arena::{Arena, Handle, Segment};
+use super::clock::{Clock, Monotonic};
 use super::hazards::Hazards;
 use super::item::WorkItem;
-use super::journal::{Entry, Journal};
+use super::journal::{Entry, Executed, Journal};
 use super::kernels::Kernels;
 use super::launch::Batch;
 use super::op::Op;
 use super::policy::{Policy, Sizing};
 use super::priority::{Accounting, Priority, count};
 use super::redundancy::Pruner;
-use super::report::{Failure, Report, Shutdown};
+use super::report::{Failed, Failure, Report, Shutdown};
 use super::ring::{Drained, Otherwise, Pushed, Ring, Stamp};
 use super::slice::{Pace, Resolved, Worth};
 use super::tenant::{Queues, Share, Tenant, Usage};
@@ -46,7 +48,8 @@ pub struct Config {
     pub fuel: u32,
     /// The most workgroups of a launch; 0 leaves it to the policy.
     pub worker_groups: u32,
-    /// What the session may take of the memory of its device, in bytes; 0 is all of it.
+    /// Most bytes of device memory that the session has in use at any time, as the device [rounds](Buffer::size_class) allocations;
+    /// 0 is no limit. The arena, what is kept for each item of a slice, and at least one item at a time have to fit.
     pub budget: u64,
     /// Decides how slices are launched.
     pub policy: Policy,
@@ -63,6 +66,8 @@ pub struct Config {
     /// Keeps what is done, and after so many items the contents of the arena instead, so that the session can
     /// [go on](Session::resume) after its device is lost.
     pub journal: Option<usize>,
+    /// Time source of shares, quotas, autotuning and the watchdog.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// What items wait for that depend on others.
@@ -93,6 +98,7 @@ impl Default for Config {
             telemetry: false,
             watchdog: None,
             journal: None,
+            clock: Arc::new(Monotonic),
             policy: Policy {
                 sizing: NonZeroU32::new(64).map_or(Sizing::Widest, Sizing::Preferred),
                 ..Policy::default()
@@ -116,6 +122,47 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Elements of the buffer of faults: a counter, and a record for each item of a slice.
+    fn fault_words(&self) -> u64 {
+        1 + u64::from(Fault::ELEMENTS) * self.slice as u64
+    }
+
+    /// Bytes of all buffers that a session has between slices.
+    fn resident(&self) -> u64 {
+        let states = self.watchdog.map_or(0, |_| allocated(1 + self.slice as u64));
+        let arena = allocated(self.plain_words.into()) + allocated(self.atomic_words.into());
+        // The counter of hits is a buffer of its own.
+        arena + states + allocated(self.fault_words()) + allocated(1)
+    }
+
+    /// # Errors
+    /// [`Error::OverBudget`]: the budget has no room for slices of one item, which are its columns and some hits.
+    fn fits_budget(&self) -> Result<(), Error> {
+        let required = self.resident() + 2 * allocated(1);
+        match self.budget {
+            1.. if required > self.budget => {
+                Err(Error::OverBudget { field: "bytes of a megakernel session", required, budget: self.budget })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Bytes that a device allocates for words.
+pub(super) fn allocated(words: u64) -> u64 {
+    words.checked_mul(4).and_then(Buffer::size_class).unwrap_or(u64::MAX)
+}
+
+/// The largest [size class](Buffer::size_class) that is not larger than `bytes`; 0 where none is.
+pub(super) fn largest_class(bytes: u64) -> u64 {
+    // Classes from a power of two to the next are a quarter of the power apart.
+    match bytes.checked_ilog2() {
+        Some(log) if bytes >= allocated(1) => bytes & !((1 << (log - 2)) - 1),
+        _ => 0,
+    }
+}
+
 /// The memory, operations and queue of a megakernel.
 pub struct Session {
     pub(super) device: Device,
@@ -133,6 +180,8 @@ pub struct Session {
     pub(super) pending: Vec<WorkItem>,
     /// So many of those, the first, are executed together.
     pub(super) portion: usize,
+    /// Pruned items of the slice, by the number of the item that each repeats and its own, sorted.
+    pub(super) duplicates: Vec<(u64, u64)>,
     /// Whether there may be something noted of items that nobody has read, and items that have run nevertheless, by their positions.
     pub(super) are_faults_unread: bool,
     pub(super) unread: Vec<u32>,
@@ -168,6 +217,8 @@ pub struct Session {
     pub(super) planner: frontier::Planner,
     /// How many items of the slice there are in each [bucket](Resolved::bucket).
     pub(super) mix: Vec<u32>,
+    /// Executed items of each operation of a batch.
+    pub(super) executed: Vec<u64>,
     /// The memory of the slice before, which the next one uses again.
     pub(super) resolved: Vec<Resolved>,
     pub(super) batch: Batch,
@@ -177,28 +228,32 @@ impl Session {
     /// A session without operations on a device.
     ///
     /// # Errors
-    /// There is not enough memory.
+    /// There is not enough memory, the budget is less than the session needs, the device cannot be watched, or there is no thread for
+    /// the compiler of the session.
     pub fn new(device: &Device, mut config: Config) -> Result<Session, Error> {
         config.slice = config.slice.clamp(1, 1 << 24);
         if config.tenants.is_empty() {
             config.tenants.push(Share::default());
         }
+        config.fits_budget()?;
         let quotas = config.tenants.iter().map(|share| share.bytes).collect();
         let arena = Arena::new(device, config.plain_words, config.atomic_words, quotas)?;
-        let faults = device.allocate(Element::U32, 1 + config.slice as u64)?;
-        let hits = [device.allocate(Element::U32, 0)?, device.allocate(Element::U32, 1)?];
+        let faults = device.allocate(Element::U32, config.fault_words())?;
+        let hit_count = device.allocate(Element::U32, 1)?;
+        let hits = [hit_count.slice(0..0)?, hit_count];
         let watch = config.watchdog.map(|patience| Watch::new(device, config.slice, patience)).transpose()?;
         Ok(Session {
             device: device.clone(),
             arena,
             ops: Vec::new(),
             runs: Vec::new(),
-            kernels: Kernels::new(device, watch.is_some()),
+            kernels: Kernels::new(device, watch.is_some())?,
             tuning: None,
             limit: config.slice,
             queues: Queues::new(&config.tenants, config.queue, config.telemetry),
             pending: Vec::new(),
             portion: 0,
+            duplicates: Vec::new(),
             are_faults_unread: false,
             unread: Vec::new(),
             lacks_room_for_hits: false,
@@ -223,6 +278,7 @@ impl Session {
             pace: Pace::default(),
             planner: frontier::Planner::default(),
             mix: Vec::new(),
+            executed: Vec::new(),
             resolved: Vec::new(),
             batch: Batch::default(),
             config,
@@ -257,12 +313,24 @@ impl Session {
         self.tenant(0)?.allocate(segment, words)
     }
 
-    /// Bytes that the session has on its device.
+    /// Bytes that the session has on its device between slices, but for the room for hits.
     pub(super) fn resident(&self) -> u64 {
-        self.arena.bytes() + 4 * u64::from(self.faults.len())
+        self.config.resident()
     }
 
-    /// Gives words back. What is in the queue must not name them.
+    /// # Errors
+    /// [`Error::OverBudget`]: the budget has no room for slices of one item.
+    pub(super) fn fits_budget(&self) -> Result<(), Error> {
+        self.config.fits_budget()
+    }
+
+    /// # Errors
+    /// [`Error::Stale`]: the arena does not have its contents, because it could not be restored on another device.
+    pub(super) fn is_restored(&self) -> Result<(), Error> {
+        if self.is_torn { Err(Error::Stale { name: "arena".into() }) } else { Ok(()) }
+    }
+
+    /// Gives words back. Items in the queue that name them fail with [`Failure::UnknownHandle`].
     ///
     /// # Errors
     /// The handle names nothing, or the device was lost.
@@ -283,7 +351,12 @@ impl Session {
     /// # Errors
     /// The handle names nothing.
     pub fn memory(&self, handle: Handle) -> Result<Buffer, Error> {
-        self.arena.slice(0, handle)
+        self.memory_of(0, handle)
+    }
+
+    pub(super) fn memory_of(&self, tenant: u32, handle: Handle) -> Result<Buffer, Error> {
+        self.is_restored()?;
+        self.arena.slice(tenant, handle)
     }
 
     /// The words of a handle.
@@ -326,6 +399,10 @@ impl Session {
     /// Limits the memory that slices may take from now on, as [`Config::budget`] does.
     pub fn set_budget(&mut self, bytes: u64) {
         self.config.budget = bytes;
+        // Without a budget, room for hits is kept from slice to slice.
+        if let Ok(empty) = self.hits[1].slice(0..0) {
+            self.hits[0] = empty;
+        }
     }
 
     /// By what other threads can cancel drains.
@@ -349,7 +426,7 @@ impl Session {
 
     /// Ends when so many failures and hits are reported.
     fn drain_until(&mut self, entries: usize) -> Result<Report, Error> {
-        let start = Instant::now();
+        let start = self.config.clock.now();
         let mut report = std::mem::take(&mut self.unreported);
         if self.config.telemetry {
             report.telemetry.get_or_insert_default();
@@ -370,10 +447,13 @@ impl Session {
         let left = self.pending.iter().filter(|item| **item != WorkItem::default()).count();
         report.tenants[self.tenant as usize].queued += left.saturating_sub(self.unread.len());
         self.end_tuning();
-        report.elapsed += start.elapsed();
-        report.cancelled = self.cancelled.swap(false, Relaxed);
+        report.elapsed = report.elapsed.saturating_add(self.config.clock.now().duration_since(start));
         match result {
-            Ok(()) => Ok(report),
+            Ok(()) => {
+                // A drain that fails does not use up the request to cancel.
+                report.cancelled = self.cancelled.swap(false, Relaxed);
+                Ok(report)
+            }
             Err(mut error) => {
                 self.unreported = report;
                 if let Error::DeviceLost { unacknowledged, .. } = &mut error {
@@ -388,9 +468,7 @@ impl Session {
     }
 
     fn slices(&mut self, report: &mut Report, entries: usize) -> Result<(), Error> {
-        if self.is_torn {
-            return Err(Error::Stale { name: "arena".into() });
-        }
+        self.is_restored()?;
         // What comes later is for the next one.
         let last = report.items.saturating_add((self.pending.len() + self.queues.queued()) as u64);
         while !self.cancelled.load(Relaxed)
@@ -407,26 +485,26 @@ impl Session {
                 self.tenant = tenant;
                 self.portion = self.pending.len();
                 if let Some(journal) = &mut self.journal {
-                    journal.slice.clone_from(&self.pending);
+                    journal.begin(&self.pending);
                 }
                 self.waited.add(&counted)?;
             }
             let (items, failures, hits, start) =
-                (self.portion, report.failures.len(), report.hits.len(), Instant::now());
+                (self.portion, report.failures.len(), report.hits.len(), self.config.clock.now());
             let result = match self.slice(report) {
                 Ok(()) => {
-                    self.tune_slice(items, start.elapsed());
+                    self.tune_slice(items, self.config.clock.now().duration_since(start));
                     report.tenants[self.tenant as usize].items += items as u64;
                     self.finish_slice(report)
                 }
                 Err(error) => self.put_back(error, report),
             };
-            let time = start.elapsed();
+            let time = self.config.clock.now().duration_since(start);
             self.queues.charge(self.tenant, items, time);
             let usage = &mut report.tenants[self.tenant as usize];
             usage.failures += (report.failures.len() - failures) as u64;
             usage.hits += (report.hits.len() - hits) as u64;
-            usage.time += time;
+            usage.time = usage.time.saturating_add(time);
             usage.slices += 1;
             result?;
         }
@@ -440,9 +518,11 @@ impl Session {
         if let Some(journal) = &mut self.journal {
             self.pending[..self.portion].fill(WorkItem::default());
             journal.settle(self.tenant, &self.pending);
-            journal.slice.drain(..self.portion);
+            journal.advance(self.portion);
         }
         self.pending.drain(..self.portion);
+        let settled = self.duplicates.partition_point(|(twin, _)| *twin < self.done);
+        self.duplicates.drain(..settled);
         // What was cut for want of memory grows again.
         self.portion = (self.portion + self.portion.div_ceil(4)).min(self.pending.len());
         if !self.pending.is_empty() {
@@ -466,17 +546,16 @@ impl Session {
         let left = live().count().saturating_sub(self.unread.len());
         let first = live().next().map(|(position, _)| position);
         self.waited.requeue(left as u64)?;
-        let fits = self.config.budget == 0 || self.resident() <= self.config.budget;
         match (error, first) {
             (Error::Cancelled, _) => Ok(()),
-            (Error::OutOfMemory { .. }, Some(_)) if fits && left > 1 => {
+            (Error::OutOfMemory { .. }, Some(_)) if left > 1 => {
                 self.portion = self.portion.div_ceil(2);
                 report.cuts += 1;
                 Ok(())
             }
-            // Nobody else has to wait for memory that is not there.
-            (Error::OutOfMemory { requested, available }, Some(position)) if fits && self.lacks_room_for_hits => {
-                report.failures.push(self.failed(position, Failure::TooManyHits { requested, available }));
+            // Fail this item instead of blocking the queue.
+            (Error::OutOfMemory { requested, available }, Some(position)) if self.lacks_room_for_hits => {
+                self.fail(position, &Failure::TooManyHits { requested, available }, &mut report.failures);
                 self.leave_out(position as usize);
                 Ok(())
             }
@@ -489,6 +568,7 @@ impl Session {
     /// # Errors
     /// The device was lost.
     pub fn checkpoint(&mut self) -> Result<(), Error> {
+        self.is_restored()?;
         self.settle_unread()?;
         match &mut self.journal {
             Some(journal) => journal.checkpoint(&self.arena),
@@ -513,33 +593,40 @@ impl Session {
         result
     }
 
-    /// Goes on on another device, after this one was lost: the arena gets the contents of the last checkpoint, and what was done since
-    /// then is done again, without being reported again. The next drain begins with the items that were not known to be done.
+    /// Resumes on another device after the loss of this one: restores the arena from the last checkpoint and replays the journal, without
+    /// reporting it again. The next drain begins with the items that were not known to be done. A cancel during the replay ends that drain.
     ///
     /// # Errors
-    /// There is no journal, or the device cannot do what the session needs. It can be tried again on yet another one.
+    /// There is no journal, or the device cannot do what the session needs: it refuses an operation that was executed before, or does not
+    /// complete an item that was complete before. Until it succeeds, on this device or another one, the arena cannot be used.
     pub fn resume(&mut self, device: &Device) -> Result<(), Error> {
         let Some(journal) = self.journal.take() else {
             let (needed, available) = ("a journal to resume from".into(), "a session without one".into());
             return Err(Error::Unsupported { needed, available });
         };
         self.is_torn = true;
-        // Whoever cancels means drains.
-        let cancelled = self.cancelled.swap(false, Relaxed);
+        // Cancellers mean drains: they keep their flag, and the replay does not see it.
+        let cancelled = std::mem::take(&mut self.cancelled);
         let result = self.replay(device, &journal);
-        self.cancelled.fetch_or(cancelled, Relaxed);
+        self.cancelled = cancelled;
         self.journal = Some(journal);
         self.is_torn = result.is_err();
         result
     }
 
     fn replay(&mut self, device: &Device, journal: &Journal) -> Result<(), Error> {
+        // All old memory is given back first, in case the device is the same one.
+        let hit_count = device.allocate(Element::U32, 1)?;
+        let empty = hit_count.slice(0..0)?;
+        self.arena.release(&empty);
+        (self.faults, self.watch) = (empty.clone(), None);
+        self.hits = [empty, hit_count];
         self.arena.renew(device)?;
-        self.faults = device.allocate(Element::U32, u64::from(self.faults.len()))?;
-        self.hits = [device.allocate(Element::U32, 0)?, device.allocate(Element::U32, 1)?];
+        self.faults = device.allocate(Element::U32, self.config.fault_words())?;
         self.watch =
             self.config.watchdog.map(|patience| Watch::new(device, self.config.slice, patience)).transpose()?;
-        self.kernels = Kernels::new(device, self.watch.is_some());
+        self.kernels = Kernels::new(device, self.watch.is_some())?;
+        self.ops.iter_mut().for_each(|op| op.refusal = None);
         self.device = device.clone();
         self.are_faults_unread = false;
         self.unread.clear();
@@ -550,40 +637,68 @@ impl Session {
                     let words = (bytes.len() / 4) as u32;
                     self.arena.buffer(*segment).slice(*first..first + words)?.write(bytes)?;
                 }
-                Entry::Items(tenant, items) => self.repeat(*tenant, items.clone())?,
+                Entry::Items(tenant, items) => self.repeat(*tenant, items)?,
             }
         }
         Ok(())
     }
 
     /// Executes items whose report was given.
-    fn repeat(&mut self, tenant: u32, items: Vec<WorkItem>) -> Result<(), Error> {
+    fn repeat(&mut self, tenant: u32, items: &[Executed]) -> Result<(), Error> {
         // What reports hits writes nothing else.
-        let is_silent = |item: &WorkItem| {
-            let op = self.ops.get(item.op_handle.wrapping_sub(1) as usize);
+        let is_silent = |executed: &&Executed| {
+            let op = self.ops.get(executed.item.op_handle.wrapping_sub(1) as usize);
             op.is_none_or(|op| !op.reports)
         };
-        let items: Vec<WorkItem> = items.into_iter().filter(is_silent).collect();
+        let items: Vec<Executed> = items.iter().filter(is_silent).copied().collect();
         let portion = std::mem::replace(&mut self.portion, items.len());
-        let pending = std::mem::replace(&mut self.pending, items);
+        let pending = std::mem::replace(&mut self.pending, items.iter().map(|executed| executed.item).collect());
         let pending_of = std::mem::replace(&mut self.tenant, tenant);
-        let result = loop {
-            match self.slice(&mut Report::default()) {
-                // The watchdog ended an item, as it did before, or somebody cancelled, who means drains.
-                Err(Error::Cancelled) => self.cancelled.store(false, Relaxed),
-                Err(Error::OutOfMemory { .. }) if self.portion > 1 => self.portion = self.portion.div_ceil(2),
-                Err(error) => break Err(error),
+        let duplicates = std::mem::take(&mut self.duplicates);
+        let result = self.repeat_pending(&items);
+        (self.portion, self.pending, self.tenant, self.duplicates) = (portion, pending, pending_of, duplicates);
+        result
+    }
+
+    fn repeat_pending(&mut self, items: &[Executed]) -> Result<(), Error> {
+        while !self.pending.is_empty() {
+            let mut report = Report::default();
+            let result = self.slice(&mut report);
+            let first = items.len() - self.pending.len();
+            for failed in &report.failures {
+                let executed = &items[first + (failed.number - self.done) as usize];
+                self.compare_failure(failed, executed.is_cut_short)?;
+            }
+            match result {
                 Ok(()) => {
                     self.pending.drain(..self.portion);
                     self.portion = self.portion.min(self.pending.len());
-                    if self.pending.is_empty() {
-                        break Ok(());
-                    }
+                    // Numbers of the items that are left begin anew.
+                    self.duplicates.clear();
                 }
+                // The watchdog ended an item, as it did before, or an operation was refused.
+                Err(Error::Cancelled) => {}
+                Err(Error::OutOfMemory { .. }) if self.portion > 1 => self.portion = self.portion.div_ceil(2),
+                Err(error) => return Err(error),
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that a failure of a replayed item happened before, too: otherwise its effects are missing.
+    fn compare_failure(&self, failed: &Failed, was_cut_short: bool) -> Result<(), Error> {
+        let op = self.ops.get(failed.item.op_handle.wrapping_sub(1) as usize);
+        let stopped = |outcome: String| {
+            let kernel = op.map_or_else(String::new, |op| op.name().into());
+            Err(Error::Stopped { kernel, outcome })
         };
-        (self.portion, self.pending, self.tenant) = (portion, pending, pending_of);
-        result
+        match &failed.why {
+            Failure::Refused => Err(op.and_then(|op| op.refusal.clone()).unwrap_or(Error::Cancelled)),
+            Failure::Unfinished(outcome) if !was_cut_short => stopped(outcome.to_string()),
+            Failure::Stuck { .. } if !was_cut_short => stopped("it was stuck when an item was replayed".into()),
+            // These depend on the item alone.
+            _ => Ok(()),
+        }
     }
 
     /// Takes no more items, executes those that were accepted, however long it takes, and gives those back that it could not.
@@ -619,6 +734,22 @@ impl Canceller {
 mod tests {
     use super::*;
     use crate::megakernel::priority::Reason;
+
+    #[test]
+    fn the_largest_class_of_a_size_is_the_last_class_up_to_it() {
+        let mut last = 0;
+        for bytes in 0..1 << 14 {
+            if Buffer::size_class(bytes) == Some(bytes) {
+                last = bytes;
+            }
+            assert_eq!(largest_class(bytes), last, "{bytes}");
+        }
+        for bytes in [u64::from(u32::MAX), 1 << 40, u64::MAX / 2] {
+            let class = largest_class(bytes);
+            assert_eq!(Buffer::size_class(class), Some(class), "{bytes}");
+            assert!(class <= bytes && Buffer::size_class(class + 1).is_none_or(|next| next > bytes), "{bytes}");
+        }
+    }
 
     #[test]
     fn counters_that_are_nearly_full_end_a_drain_and_are_in_its_report() {

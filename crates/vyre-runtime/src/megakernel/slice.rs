@@ -13,9 +13,8 @@ use super::kernels::{Key, Runs};
 use super::launch::Launching;
 use super::op::Op;
 use super::policy::{Mode, Recommendation, Request};
-use super::priority::count;
 use super::report::{Failure, Report};
-use super::session::{Order, Session};
+use super::session::{Order, Session, allocated, largest_class};
 use super::telemetry::Span;
 use super::window::Unit;
 
@@ -101,10 +100,6 @@ impl Resolved {
     }
 }
 
-fn nanoseconds_each(start: Instant, items: usize) -> f64 {
-    start.elapsed().as_nanos() as f64 / items.max(1) as f64
-}
-
 /// The bucket of an item, and what its handles name.
 #[inline]
 fn places(
@@ -116,7 +111,7 @@ fn places(
 ) -> Result<(u32, [Place; 3]), Failure> {
     let number = item.op_handle.wrapping_sub(1);
     let op = ops.get(number as usize).ok_or(Failure::UnknownOp)?;
-    if op.is_refused {
+    if op.refusal.is_some() {
         return Err(Failure::Refused);
     }
     let handles = [item.input_handle, item.output_handle, item.param];
@@ -160,7 +155,8 @@ fn why_topology(recommendation: &Recommendation) -> String {
 impl Session {
     /// Executes the items that are pending.
     pub(super) fn slice(&mut self, report: &mut Report) -> Result<(), Error> {
-        let start = Instant::now();
+        self.fits_budget()?;
+        let (start, begun) = (self.config.clock.now(), Instant::now());
         let span = tracing::info_span!(
             "slice",
             items = Empty,
@@ -186,7 +182,7 @@ impl Session {
         self.mix.clear();
         self.mix.resize(2 * self.ops.len(), 0);
         resolved.iter().for_each(|item| self.mix[item.bucket as usize] += 1);
-        self.hazards.find(&resolved, &self.ops, self.arena.handles());
+        self.hazards.find(&resolved, &self.ops, self.arena.slots());
         let threshold = self.config.policy.hot_window_threshold;
         self.windows.find(&resolved, &self.ops, self.hazards.dependencies(), threshold);
         for window in self.windows.replaced.drain(..) {
@@ -209,54 +205,43 @@ impl Session {
             }
         }
         self.windows.merge(self.hazards.dependencies(), compiles && recommendation.promote_hot_windows);
-        report.fused += (resolved.len() - self.windows.units.len()) as u64;
 
         let buckets = self.buckets(compiles, width)?;
         let launching = Launching { buckets, width, groups: recommendation.worker_groups };
-        let (ordering, counted) = (Instant::now(), report.counted);
+        let ordering = self.config.clock.now();
         drop(planning);
         if let Some(telemetry) = &mut report.telemetry {
-            telemetry.span(Span { worker: None, kernel: None, from: start, until: ordering });
+            telemetry.span(Span { worker: None, kernel: None, from: begun, until: Instant::now() });
         }
-        if let Some(claimant) = self.claimant(&resolved, width) {
+        let claimant = self.claimant(&resolved, width);
+        if let Some(claimant) = claimant {
             self.fill_counted(claimant, &resolved);
-            report.counted += resolved.len() as u64;
         } else if self.windows.dependencies.is_empty() && self.config.budget == 0 {
             // Nothing waits for anything, and there is no limit: the plan is one group of everything.
             self.group(self.windows.units.clone(), &resolved, &launching, report)?;
         } else {
-            let waves: Vec<Wave> = self.windows.units.iter().map(|unit| self.wave(&resolved, unit)).collect();
-            let budget = if self.config.budget == 0 { u64::MAX } else { self.config.budget };
-            let plan = self.planner.plan(&waves, &self.windows.dependencies, self.resident(), budget, 0)?;
+            let units = self.windows.units.iter();
+            let waves: Vec<Wave> = units.map(|unit| self.wave(&launching, &resolved, unit)).collect();
+            let room = self.room_for_columns(recommendation.hit_capacity);
+            let plan = self.planner.plan(&waves, &self.windows.dependencies, 0, room, 0)?;
             for group in plan.barriers.groups() {
                 let units = group.iter().map(|&wave| self.windows.units[wave]).collect();
                 self.group(units, &resolved, &launching, report)?;
                 if self.config.budget != 0 {
-                    // The columns of all groups together may be more than there is room for.
+                    // There is room for the columns of one group, not of all.
                     self.run(&launching, false, report)?;
                 }
             }
         }
         self.run(&launching, true, report)?;
+        let now = self.config.clock.now();
+        let each = |since: Instant| now.duration_since(since).as_nanos() as f64 / resolved.len().max(1) as f64;
         if !self.windows.dependencies.is_empty() {
-            let is_counted = report.counted != counted;
-            let pace = if is_counted { &mut self.pace.counters } else { &mut self.pace.barriers };
-            update(pace, nanoseconds_each(ordering, resolved.len()));
-        }
-        for ((op, runs), mix) in self.ops.iter().zip(&mut self.runs).zip(self.mix.chunks(2)) {
-            let items = u64::from(mix[0]) + u64::from(mix[1]);
-            if items == 0 {
-                continue;
-            }
-            count(runs, items, "items of an operation")?;
-            count(&mut self.reporters, if op.reports { items } else { 0 }, "items that report")?;
-            match report.ops.iter_mut().find(|(name, _)| name == op.name()) {
-                Some((_, known)) => *known += items,
-                None => report.ops.push((op.name().into(), items)),
-            }
+            let pace = if claimant.is_some() { &mut self.pace.counters } else { &mut self.pace.barriers };
+            update(pace, each(ordering));
         }
         self.worth.slices += 1;
-        update(&mut self.worth.executing, nanoseconds_each(start, resolved.len()));
+        update(&mut self.worth.executing, each(start));
         self.resolved = resolved;
         Ok(())
     }
@@ -271,7 +256,7 @@ impl Session {
     ) -> Result<(), Error> {
         report.groups += 1;
         let mut reporting = Vec::new();
-        if self.ops.iter().zip(self.mix.chunks(2)).any(|(op, mix)| op.reports && mix != [0; 2]) {
+        if self.reports() {
             reporting = units.extract_if(.., |unit| items[unit.head as usize].op(&self.ops).reports).collect();
         }
         self.fill(launching, items, &units);
@@ -285,15 +270,24 @@ impl Session {
         Ok(())
     }
 
-    /// Leaves out items that would change nothing, and says how many.
+    /// The slice has items of operations that report hits.
+    fn reports(&self) -> bool {
+        self.ops.iter().zip(self.mix.chunks(2)).any(|(op, mix)| op.reports && mix != [0; 2])
+    }
+
+    /// Prunes redundant items, and returns how many there were.
     fn prune(&mut self, resolved: &mut Vec<Resolved>) -> Result<u64, Error> {
-        let start = Instant::now();
+        let start = self.config.clock.now();
         let items: Vec<WorkItem> = resolved.iter().map(|item| item.item).collect();
         let traits: Vec<Traits> = self.ops.iter().map(Op::traits).collect();
         let mut kept = Vec::new();
         let pruned = self.pruner.prune(&items, |op| traits[op as usize - 1], &mut kept)?;
         let mut left_out = pruned.redundant_pairs.iter().map(|pair| pair.late).peekable();
         if !pruned.redundant_pairs.is_empty() {
+            let number = |index: usize| self.done + u64::from(resolved[index].position);
+            let pairs = pruned.redundant_pairs.iter().map(|pair| (number(pair.early), number(pair.late)));
+            self.duplicates.extend(pairs);
+            self.duplicates.sort_unstable();
             let mut index = 0;
             resolved.retain(|item| {
                 let stays = left_out.next_if_eq(&index).is_none();
@@ -305,7 +299,8 @@ impl Session {
             });
         }
         let count = items.len().max(1) as f64;
-        update(&mut self.worth.pruning, start.elapsed().as_nanos() as f64 / count);
+        let time = self.config.clock.now().duration_since(start);
+        update(&mut self.worth.pruning, time.as_nanos() as f64 / count);
         update(&mut self.worth.left_out, pruned.redundant_pairs.len() as f64 / count);
         Ok(pruned.redundant_pairs.len() as u64)
     }
@@ -313,8 +308,8 @@ impl Session {
     /// An item is done that has changed nothing, so that it need not be repeated either.
     pub(super) fn leave_out(&mut self, position: usize) {
         self.pending[position] = WorkItem::default();
-        if let Some(item) = self.journal.as_mut().and_then(|journal| journal.slice.get_mut(position)) {
-            *item = WorkItem::default();
+        if let Some(journal) = &mut self.journal {
+            journal.leave_out(position);
         }
     }
 
@@ -344,28 +339,52 @@ impl Session {
         self.lacks_room_for_hits = reporting > 0;
         let hits = match reporting {
             0 => 1,
-            _ => match self.config.policy.recommend(&Request { queue_len: reporting, ..request }) {
-                Ok(recommendation) => recommendation.hit_capacity,
-                // Who is alone may take what there is: it is known only afterwards how much it needs.
-                Err(Error::OutOfMemory { .. }) if items == 1 => {
-                    let free = self.config.budget.saturating_sub(self.resident());
-                    let hits = free / u64::from(self.config.policy.scratch_bytes_per_hit.max(1));
-                    u32::try_from(hits).unwrap_or(u32::MAX).max(1)
+            _ => {
+                let most = self.most_hits();
+                let wanted = match self.config.policy.recommend(&Request { queue_len: reporting, ..request }) {
+                    Ok(recommendation) => recommendation.hit_capacity,
+                    // A single item may take what there is: only running it tells how much it needs.
+                    Err(Error::OutOfMemory { .. }) if items == 1 => {
+                        let free = self.config.budget.saturating_sub(self.resident());
+                        let hits = free / u64::from(self.config.policy.scratch_bytes_per_hit.max(1));
+                        u32::try_from(hits).unwrap_or(u32::MAX).max(1)
+                    }
+                    Err(error) => return Err(error),
+                };
+                if wanted > most && items > 1 {
+                    let requested = self.resident() + allocated(1) + allocated(wanted.into());
+                    return Err(Error::OutOfMemory { requested, available: self.config.budget });
                 }
-                Err(error) => return Err(error),
-            },
+                wanted.min(most)
+            }
         };
+        let recommendation = self.config.policy.recommend(&Request { requested_hit_capacity: hits, ..request })?;
         self.lacks_room_for_hits = false;
-        self.config.policy.recommend(&Request { requested_hit_capacity: hits, ..request })
+        Ok(recommendation)
     }
 
-    /// What a unit takes of memory while it runs: its columns.
-    fn wave(&self, items: &[Resolved], unit: &Unit) -> Wave {
-        let body = match unit.window {
-            Some(window) => &self.windows.fused[window as usize].body,
-            None => &items[unit.head as usize].op(&self.ops).body,
+    /// Memory of a unit while it runs: its columns.
+    fn wave(&self, launching: &Launching, items: &[Resolved], unit: &Unit) -> Wave {
+        let columns = &self.kernels.get(self.key(launching, items, unit)).columns;
+        Wave { frontier_bytes: 4 * columns.len() as u64, ..Wave::default() }
+    }
+
+    /// Most hits that the budget has room for, beside the columns of one unit.
+    fn most_hits(&self) -> u32 {
+        let hits = match self.config.budget {
+            0 => u64::MAX,
+            budget => largest_class(budget.saturating_sub(self.resident() + allocated(1))) / 4,
         };
-        Wave { frontier_bytes: 8 * (1 + body.slots.len() as u64), ..Wave::default() }
+        u32::try_from(hits).unwrap_or(u32::MAX)
+    }
+
+    /// Most bytes of the columns of a batch, beside this many hits if the slice reports any.
+    fn room_for_columns(&self, hits: u32) -> u64 {
+        let hits = if self.reports() { allocated(hits.into()) } else { 0 };
+        match self.config.budget {
+            0 => u64::MAX,
+            budget => largest_class(budget.saturating_sub(self.resident() + hits)),
+        }
     }
 
     /// Looks up what items name. Those of zeros are nothing, and those that name nothing fail.
@@ -382,7 +401,7 @@ impl Session {
                     resolved.push(Resolved { item, position: position as u32, bucket, places });
                 }
                 Err(why) => {
-                    report.failures.push(self.failed(position as u32, why));
+                    self.fail(position as u32, &why, &mut report.failures);
                     self.leave_out(position);
                 }
             }
@@ -397,7 +416,7 @@ impl Session {
             && !self.windows.dependencies.is_empty()
             && self.windows.units.len() == items.len();
         let key = Key { runs: Runs::All, worker: Worker::Claimant, width };
-        let fits = |op: &Op| key.takes(&op.body) && !op.reports && !op.is_refused;
+        let fits = |op: &Op| key.takes(&op.body) && !op.reports && op.refusal.is_none();
         if !possible || !items.iter().all(|item| fits(item.op(&self.ops))) {
             return None;
         }
@@ -419,20 +438,21 @@ impl Session {
                     continue;
                 }
                 let all = Key { runs: Runs::All, ..*key };
-                let taken = (0..).zip(&self.ops).filter(|(_, op)| all.takes(&op.body) && !op.is_refused);
+                let taken = (0..).zip(&self.ops).filter(|(_, op)| all.takes(&op.body) && op.refusal.is_none());
                 let bodies: Vec<(u32, &Body)> = taken.map(|(number, op)| (number, &op.body)).collect();
                 // What is too much together is compiled by itself.
                 match self.kernels.require(all, &bodies) {
                     Ok(()) => *key = all,
-                    Err(_) => match self.kernels.require(*key, &[(number, &op.body)]) {
-                        // Its items fail when the slice is looked at again.
-                        Err(_) if self.kernels.is_impossible(*key) => {
-                            self.ops[number as usize].is_refused = true;
+                    Err(_) => {
+                        let result = self.kernels.require(*key, &[(number, &op.body)]);
+                        if let Some(refusal) = self.kernels.refusal(*key) {
+                            // Its items fail when the slice is resolved again.
+                            self.ops[number as usize].refusal = Some(refusal);
                             self.kernels.forget_interpreters();
                             return Err(Error::Cancelled);
                         }
-                        result => result?,
-                    },
+                        result?;
+                    }
                 }
             }
             buckets.extend(keys);

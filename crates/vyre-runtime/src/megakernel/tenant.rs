@@ -63,11 +63,12 @@ impl Tenant<'_> {
         }
     }
 
-    /// Gives words back. What is in the queue must not name them.
+    /// Gives words back. Items in the queue that name them fail with [`UnknownHandle`](super::Failure::UnknownHandle).
     ///
     /// # Errors
     /// The handle names nothing of this tenant, or the device was lost.
     pub fn free(&mut self, handle: Handle) -> Result<(), Error> {
+        self.session.is_restored()?;
         self.session.arena.part(self.id, handle)?;
         self.session.settle_unread()?;
         // What is in the journal is looked up by handles.
@@ -100,7 +101,7 @@ impl Tenant<'_> {
     /// # Errors
     /// The handle names nothing of this tenant.
     pub fn memory(&self, handle: Handle) -> Result<Buffer, Error> {
-        self.session.arena.slice(self.id, handle)
+        self.session.memory_of(self.id, handle)
     }
 
     /// The words of a handle.
@@ -333,8 +334,9 @@ impl Queues {
     /// Charges a tenant for a slice of so many items.
     pub(super) fn charge(&mut self, tenant: u32, items: usize, time: Duration) {
         let tenant = &mut self.tenants[tenant as usize];
-        tenant.used += time;
-        tenant.had += (time.as_nanos() << 20) / u128::from(tenant.share.weight.max(1));
+        tenant.used = tenant.used.saturating_add(time);
+        let scaled = (time.as_nanos() << 20) / u128::from(tenant.share.weight.max(1));
+        tenant.had = tenant.had.saturating_add(scaled);
         let quantum = QUANTUM * (items / tenant.batch).max(1) as u32;
         if time > 2 * quantum {
             tenant.batch = (tenant.batch.min(items) / 2).max(SHORTEST);

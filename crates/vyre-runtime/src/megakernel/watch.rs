@@ -8,6 +8,7 @@ use vyre_driver::{Buffer, Device, Error, Submission};
 use vyre_foundation::ir::Element;
 use vyre_foundation::launch::Report;
 
+use super::clock::Clock;
 use super::kernel::State;
 
 pub(super) struct Watch {
@@ -59,6 +60,7 @@ impl Watch {
         mut submission: Submission,
         positions: &[u32],
         is_cancelled: &AtomicBool,
+        clock: &dyn Clock,
     ) -> Result<Ended, Error> {
         let mut early = false;
         let mut slow = Vec::new();
@@ -69,7 +71,7 @@ impl Watch {
                 Some(reports) => break reports?,
                 None => {}
             }
-            let now = Instant::now();
+            let now = clock.now();
             for &position in positions {
                 match self.state(position) {
                     0 | State::DONE => _ = running.remove(&position),

@@ -1,0 +1,23 @@
+//! Time source of a session.
+
+use std::fmt::Debug;
+use std::time::Instant;
+
+/// Time source of what a session decides by time: the shares and time quotas of tenants, autotuning, the choice between barriers and
+/// counters, and the patience of the watchdog. [`Monotonic`] is the default; a simulation or a replay can supply its own.
+///
+/// [Telemetry](super::Telemetry) always tells real time.
+pub trait Clock: Debug + Send + Sync {
+    /// Returns the time. A session treats time that goes backwards as time that stands still.
+    fn now(&self) -> Instant;
+}
+
+/// The monotonic clock of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Monotonic;
+
+impl Clock for Monotonic {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}
