@@ -1,6 +1,6 @@
 //! Lowering to SPMD form: steps over lanes.
 //!
-//! A *block* of lanes holds the invocations of one workgroup, or of several where they have nothing to do with each other.
+//! A *block* of lanes holds the invocations of one workgroup, or of several where these [may run in lockstep](may_merge_workgroups).
 //! Every value gets a [`Slot`]: an array with one element for each lane, shared with other values whose lives do not overlap.
 //! Uniform values are the same in all lanes, active or not, so that lane 0 always speaks for all.
 //!
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use vyre_foundation::Validated;
-use vyre_foundation::analysis::{Scope, Uniformity, exits_of};
+use vyre_foundation::analysis::{Scope, Uniformity, exits_of, may_merge_workgroups};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Kind, Op};
-use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Span, Type, ValueId};
+use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Span, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
 /// A program in SPMD form.
@@ -214,7 +214,7 @@ const PREFERRED_LANES: usize = 1024;
 /// Lowers a program without functions of the math library.
 pub fn lower(program: &Arc<Validated<Program>>, subgroup_size: u32) -> Form {
     let size = program.workgroup_size.iter().product::<u32>() as usize;
-    let groups = if is_independent(program) { (PREFERRED_LANES / size).max(1) } else { 1 };
+    let groups = if may_merge_workgroups(program) { (PREFERRED_LANES / size).max(1) } else { 1 };
     let scope = if groups > 1 { Scope::Dispatch } else { Scope::Workgroup };
     let uniformity = Uniformity::of(program, scope);
     let (slots, counts, spare) = allocate(program, &uniformity);
@@ -243,12 +243,6 @@ pub fn lower(program: &Arc<Validated<Program>>, subgroup_size: u32) -> Form {
         literals,
         slots: counts,
     }
-}
-
-/// Whether invocations of a workgroup have nothing to do with each other, so that workgroups can share a block.
-pub(crate) fn is_independent(program: &Program) -> bool {
-    let shares = program.memory.values().any(|memory| memory.space == Space::Workgroup);
-    !shares && !program.contains(program.body, |op| op.row().kind == Kind::Collective)
 }
 
 // Slots.

@@ -27,7 +27,7 @@ macro_rules! conformance {
     ($backend:expr) => {
         $crate::conformance!(@tests $backend;
             example_kernels, file_tests, operations, generated_programs, wrong_dispatches, canaries, endless_programs,
-            long_loops, large_grids, indirect_grids, parts_of_buffers, concurrent_submissions, cancellation, published_values, visible_dispatches);
+            long_loops, large_grids, indirect_grids, parts_of_buffers, concurrent_submissions, cancellation, published_values, visible_dispatches, waiting_groups);
     };
     (@tests $backend:expr; $($test:ident),*) => { $(
         #[test]
@@ -436,4 +436,52 @@ pub fn visible_dispatches(backend: &dyn Backend) {
     }
     let found = a.read().expect("some kilobytes");
     assert_eq!(found, expected.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
+}
+
+/// Workgroups that wait for those before them go on, and see what these published, where the device says so.
+pub fn waiting_groups(backend: &dyn Backend) {
+    let device = open(backend);
+    if !device.capabilities().independent_groups {
+        return;
+    }
+    // The loop is left by a comparison, by a value that went through a private array, and by ending the invocation; behind a
+    // barrier, workgroups also add to what the one before them stored.
+    let wait = |done: &str| format!("loop {{\n%t = load turn[0]\n%mine = ge %t, %g\nif %mine {{\n{done}\n}}\n}}");
+    let through_private =
+        "loop {\n%t = load turn[0]\nstore seen[0], %t\n%s = load seen[0]\n%mine = ge %s, %g\nif %mine {\nbreak\n}\n}";
+    let next = "%first = eq %l, 0\nif %first {\natomic_add turn[0], 1\n}";
+    let publish =
+        "if %first {\n%prev = sub %g, 1\n%before = load sums[%prev]\n%sum = add %before, %g\nstore sums[%g], %sum\n}";
+    let bodies = [
+        format!("{}\n{next}", wait("break")),
+        format!("{through_private}\n{next}"),
+        wait(&format!("{next}\nreturn")),
+        format!(
+            "{}\n%first = eq %l, 0\n{publish}\nstorage_barrier\nif %first {{\natomic_add turn[0], 1\n}}",
+            wait("break")
+        ),
+    ];
+    let groups = 100;
+    for (number, body) in bodies.iter().enumerate() {
+        for size in [1, 3, 8, 32, 200] {
+            let program = read(&format!(
+                "program turns workgroup({size}) {{\nread_write atomic turn: [u32; 1]\nread_write sums: [u32]\n\
+                 private seen: [u32; 1]\n%g = group_index\n%l = local_index\n{body}\n}}"
+            ));
+            let kernel = device.compile(&program).expect("a simple kernel");
+            let turn = device.allocate(Element::U32, 1).expect("four bytes");
+            let sums = device.allocate(Element::U32, groups).expect("a few bytes");
+            // Fuel would be used up by threads that spin while another one is not scheduled.
+            let limits = Limits { fuel: u64::MAX, deadline: Some(Duration::from_secs(60)), ..Limits::default() };
+            let arguments = vec![("turn", (&turn).into()), ("sums", (&sums).into())];
+            let grid = Grid::groups([groups as u32, 1, 1]);
+            let report = device.run(&Dispatch { kernel: &kernel, grid, arguments, limits }).expect("it runs");
+            assert_eq!(report.outcome, Outcome::Completed, "{}", text::print(&Module::from((*program).clone())));
+            assert_eq!(turn.read().expect("four bytes"), (groups as u32).to_le_bytes());
+            if number == bodies.len() - 1 {
+                let expected: Vec<u8> = (0..groups as u32).flat_map(|g| (g * (g + 1) / 2).to_le_bytes()).collect();
+                assert_eq!(sums.read().expect("a few bytes"), expected);
+            }
+        }
+    }
 }

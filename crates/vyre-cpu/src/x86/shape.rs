@@ -65,8 +65,8 @@ pub(crate) enum Layout {
     Rows,
     /// A tile is a run of the linear index in the workgroup; the last one may be incomplete.
     Linear,
-    /// A tile is a run of the linear index in the grid; the last one may be incomplete. Only for programs whose invocations
-    /// have nothing to do with each other.
+    /// A tile is a run of the linear index in the grid; the last one may be incomplete. Only for programs whose workgroups
+    /// [may run in lockstep](vyre_foundation::analysis::may_merge_workgroups).
     Merged,
 }
 

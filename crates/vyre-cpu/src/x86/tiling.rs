@@ -3,13 +3,13 @@
 //! More packs share what is the same for them, and hide latencies; but their values must fit into registers. The choice is the
 //! form with the fewest instructions for an invocation whose values do.
 
+use vyre_foundation::analysis::may_merge_workgroups;
 use vyre_foundation::ir::entity::{Arena, Entity};
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, Program, Type, ValueId};
 
 use super::Level;
 use super::shape::{Axes, Layout, Shape, Tile};
-use crate::spmd::is_independent;
 
 /// Programs of more instructions than this are written out for few packs only: compiling them would take too long.
 const LARGE: usize = 250;
@@ -29,7 +29,7 @@ pub(crate) fn choose(program: &Program, level: Level) -> Tile {
     let [x, y, _] = program.workgroup_size;
     let layout = if x.is_multiple_of(lanes) {
         Layout::Rows
-    } else if is_independent(program) {
+    } else if may_merge_workgroups(program) {
         Layout::Merged
     } else {
         Layout::Linear

@@ -5,6 +5,7 @@
 mod cache;
 mod effects;
 mod loops;
+mod progress;
 mod ranges;
 mod structure;
 mod uniformity;
@@ -14,6 +15,7 @@ pub use cache::{Analyses, Analysis};
 pub use effects::{Effects, Objects, Summary};
 pub(crate) use loops::leaves_when;
 pub use loops::{Counted, Exits, Finite, Stays, counted, exits_of, finite, given, is_outside, yields_of};
+pub use progress::may_merge_workgroups;
 pub use ranges::{Interval, Lengths, Ranges};
 pub use structure::Structure;
 pub use uniformity::{Scope, Uniformity};

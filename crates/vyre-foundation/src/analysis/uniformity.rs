@@ -1,5 +1,5 @@
-//! Uniformity: which values are the same for all active invocations of a workgroup (or of the whole dispatch), and which
-//! blocks are executed by all of them together.
+//! Uniformity: which values are the same for all active invocations of a workgroup (or of the whole dispatch, or in all
+//! interleavings of it), and which blocks are executed by all of them together.
 //!
 //! The analysis starts by assuming that everything is uniform and takes back what it cannot keep, until nothing changes.
 //! For each value and block that is not uniform it remembers one cause, so that a message can show the way back to the
@@ -16,13 +16,16 @@ use crate::ir::ops::Kind;
 use crate::ir::{BlockId, InstId, MemId, Op, Program, Space, ValueId};
 use crate::planted::{self, Bug};
 
-/// Among whom values are compared.
+/// The executions among which values are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The invocations of one workgroup: what barriers are about.
     Workgroup,
     /// All invocations of a dispatch: for backends that execute several workgroups in one go.
     Dispatch,
+    /// The executions of one invocation under all interleavings with the rest of its dispatch: a value is uniform if no store or
+    /// atomic of another invocation can change it.
+    Interleavings,
 }
 
 /// Why a value is not uniform.
@@ -41,6 +44,8 @@ enum Cause {
 pub struct Uniformity {
     values: Arena<ValueId, Option<Cause>>,
     control: Arena<BlockId, Option<ValueId>>,
+    /// For each loop that some executions may leave or continue while others do not, the condition.
+    exits: FxHashMap<InstId, ValueId>,
 }
 
 impl Uniformity {
@@ -54,12 +59,13 @@ impl Uniformity {
             facts: Uniformity {
                 values: Arena::filled(program.values.len(), None),
                 control: Arena::filled(program.blocks.len(), None),
+                exits: FxHashMap::default(),
             },
-            exits: FxHashMap::default(),
+            stored: Arena::filled(program.memory.len(), None),
             changed: true,
         };
         // A single invocation agrees with itself.
-        if scope == Scope::Dispatch || program.workgroup_size != [1, 1, 1] {
+        if scope != Scope::Workgroup || program.workgroup_size != [1, 1, 1] {
             while std::mem::take(&mut analysis.changed) {
                 analysis.block(program.body, Control { absolute: None, in_loop: None }, None);
             }
@@ -75,6 +81,11 @@ impl Uniformity {
     /// The condition because of which only some invocations may be executing a block.
     pub fn divergence(&self, block: BlockId) -> Option<ValueId> {
         self.control[block]
+    }
+
+    /// The condition because of which trip counts of a loop differ: the first one found, of any loop.
+    pub fn divergent_exit(&self) -> Option<ValueId> {
+        self.exits.values().next().copied()
     }
 
     /// The way from a value that is not uniform back to the one that tells invocations apart, both included.
@@ -109,8 +120,8 @@ struct Analysis<'p> {
     /// Objects that the program stores to.
     written: Arena<MemId, bool>,
     facts: Uniformity,
-    /// For each loop that some invocations may leave or continue while others do not, the condition.
-    exits: FxHashMap<InstId, ValueId>,
+    /// For each private array that divergent values are stored to, or uniform ones in divergent control flow, the cause.
+    stored: Arena<MemId, Option<ValueId>>,
     changed: bool,
 }
 
@@ -157,19 +168,32 @@ impl Analysis<'_> {
                 }
                 Op::Loop => self.loop_inst(id, control),
                 Op::Continue if planted::is(Bug::UniformContinue) => {}
-                Op::Break | Op::Continue => {
-                    if let (Some(target), Some(condition)) = (enclosing_loop, control.in_loop)
-                        && self.exits.insert(target, condition).is_none()
-                    {
-                        self.changed = true;
-                    }
+                Op::Break | Op::Continue => self.exit(enclosing_loop, control.in_loop),
+                // An invocation that ends leaves all loops around it, not only the innermost.
+                Op::Return | Op::Trap if self.scope == Scope::Interleavings => {
+                    self.exit(enclosing_loop, control.absolute);
                 }
                 op => {
+                    if let Op::Store(memory) = op
+                        && self.stored[*memory].is_none()
+                        && let Some(cause) = self.divergent_operand(&inst.operands).or(control.absolute)
+                    {
+                        self.stored[*memory] = Some(cause);
+                        self.changed = true;
+                    }
                     let cause = match self.divergent_operand(&inst.operands) {
                         // Whatever was given, all invocations of a workgroup get the same.
                         _ if *op == Op::Broadcast && self.scope == Scope::Workgroup => None,
                         Some(operand) => Some(Cause::Operand(operand)),
-                        None => self.tells_invocations_apart(op).then_some(Cause::Origin),
+                        None => match (op, self.scope) {
+                            // What an invocation has stored itself is there in all interleavings.
+                            (Op::Load(memory), Scope::Interleavings)
+                                if self.program.memory[*memory].space == Space::Private =>
+                            {
+                                self.stored[*memory].map(Cause::Operand)
+                            }
+                            _ => self.tells_invocations_apart(op).then_some(Cause::Origin),
+                        },
                     };
                     if let Some(cause) = cause {
                         for &result in &inst.results {
@@ -181,11 +205,20 @@ impl Analysis<'_> {
         }
     }
 
+    /// Notes that a loop is left or continued under a divergent condition, if there are both.
+    fn exit(&mut self, enclosing_loop: Option<InstId>, condition: Option<ValueId>) {
+        if let (Some(target), Some(condition)) = (enclosing_loop, condition)
+            && self.facts.exits.insert(target, condition).is_none()
+        {
+            self.changed = true;
+        }
+    }
+
     fn loop_inst(&mut self, id: InstId, control: Control) {
         let program = self.program;
         let inst = &program.insts[id];
         let body = inst.blocks[0];
-        let exits = self.exits.get(&id).copied();
+        let exits = self.facts.exits.get(&id).copied();
         self.block(body, Control { absolute: control.absolute.or(exits), in_loop: exits }, Some(id));
 
         let Exits { breaks, continues } = exits_of(program, body);
@@ -227,6 +260,7 @@ impl Analysis<'_> {
         match op.row().kind {
             Kind::Pure | Kind::Effect | Kind::Control => false,
             Kind::PerGroup => self.scope == Scope::Dispatch && matches!(op, Op::GroupId(_) | Op::GroupIndex),
+            Kind::PerInvocation if self.scope == Scope::Interleavings => false,
             // There is only one position along an axis of size 1.
             Kind::PerInvocation => match op {
                 Op::LocalId(axis) => self.program.workgroup_size[*axis as usize] > 1,
@@ -242,7 +276,7 @@ impl Analysis<'_> {
             // Atomics take turns.
             Kind::Atomic => true,
             // The subgroups of a workgroup differ.
-            Kind::Collective => self.scope == Scope::Dispatch || *op != Op::Broadcast,
+            Kind::Collective => self.scope != Scope::Workgroup || *op != Op::Broadcast,
         }
     }
 }
