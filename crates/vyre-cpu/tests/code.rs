@@ -55,3 +55,23 @@ fn generated_programs_have_code() {
         has_code(&program, &format!("seed {seed}"));
     }
 }
+
+/// Other threads may see stores behind a storage barrier before non-temporal ones in front of it, unless these are fenced.
+#[test]
+fn storage_barriers_fence_non_temporal_stores() {
+    for size in [8, 64, 1024] {
+        let listing_with = |barrier: &str| {
+            let source = format!(
+                "program p workgroup({size}) {{\nwrite y: [u32]\nread_write atomic flag: [u32; 1]\n%i = global_index\n\
+                 store y[%i], %i\n{barrier}\natomic_add flag[0], 1\n}}"
+            );
+            let module = text::parse(&source).expect("a program");
+            let program = Arc::new(validate::program(module.programs.into_iter().next().unwrap()).expect("valid"));
+            [Execution::Avx2, Execution::Avx512].map(|execution| listing(&program, execution).expect("code"))
+        };
+        let fences = |listings: [String; 2]| listings.map(|listing| listing.matches("sfence").count());
+        // One at the end, and one for each barrier.
+        assert_eq!(fences(listing_with("storage_barrier")), [2, 2], "workgroups of {size}");
+        assert_eq!(fences(listing_with("workgroup_barrier")), [1, 1], "workgroups of {size}");
+    }
+}

@@ -382,12 +382,17 @@ impl Lower<'_> {
         self.finish();
     }
 
-    /// Returns. What went past the caches is in memory then.
+    /// Returns. Non-temporal stores are in memory then.
     fn finish(&mut self) {
+        self.fence_streams();
+        self.emit.ret();
+    }
+
+    /// Orders non-temporal stores, if there can be any, before later stores: other stores are in order without a fence.
+    pub(super) fn fence_streams(&mut self) {
         if self.only_stored.values().any(|&only_stored| only_stored) {
             self.emit.push(Code::Sfence, &[], true);
         }
-        self.emit.ret();
     }
 
     /// Computes instructions of a block that are the same for a whole dispatch or workgroup.

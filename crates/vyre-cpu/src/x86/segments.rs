@@ -472,7 +472,11 @@ impl Lower<'_> {
                 continue;
             }
             match &inst.op {
-                Op::WorkgroupBarrier | Op::StorageBarrier => self.flush(&mut pending),
+                Op::WorkgroupBarrier => self.flush(&mut pending),
+                Op::StorageBarrier => {
+                    self.flush(&mut pending);
+                    self.fence_streams();
+                }
                 Op::Broadcast => {
                     self.flush(&mut pending);
                     self.broadcast(id);

@@ -25,8 +25,9 @@ impl Lower<'_> {
     pub(super) fn collective(&mut self, id: InstId) {
         let inst = &self.program.insts[id];
         match &inst.op {
-            // Everybody is here.
-            Op::WorkgroupBarrier | Op::StorageBarrier => {}
+            // All invocations of the workgroup are in this tile.
+            Op::WorkgroupBarrier => {}
+            Op::StorageBarrier => self.fence_streams(),
             Op::Broadcast => {
                 let (from, to) = (inst.operands[0], inst.results[0]);
                 let regs = self.first_of_tile(from, to);
