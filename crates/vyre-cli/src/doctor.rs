@@ -50,12 +50,14 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     let mut works = false;
     for backend in registry.backends() {
         let subject = format!("device {}", backend.name());
-        let finding = match Device::open(backend).map_err(Error::from).and_then(|device| what_works(&device)) {
-            Ok(found) => Finding::fine(&subject, found),
-            Err(error) => Finding::wrong(&subject, error.to_string(), advice(&error, &settings)),
-        };
+        let (finding, fallback) =
+            match Device::open(backend).map_err(Error::from).and_then(|device| what_works(&device)) {
+                Ok((found, fallback)) => (Finding::fine(&subject, found), fallback),
+                Err(error) => (Finding::wrong(&subject, error.to_string(), advice(&error, &settings)), None),
+            };
         works |= finding.fine;
         findings.push(finding);
+        findings.extend(fallback.map(|reason| Finding::wrong(&subject, reason, ALLOW_CODE)));
     }
     let chosen = chosen(&registry);
     works &= chosen.fine && settings.problems.is_empty();
@@ -126,8 +128,13 @@ fn processor() -> Finding {
     }
 }
 
-/// Runs a kernel on a device, and compares what comes out with the oracle.
-fn what_works(device: &Device) -> Result<String, Error> {
+/// Advice where the system denies machine code.
+const ALLOW_CODE: &str = "programs run, but several times slower: allow the process to make memory executable (SELinux: \
+    `execmem`; systemd: `MemoryDenyWriteExecute=no`)";
+
+/// Runs a kernel on a device, and compares what comes out with the oracle. Also returns the reason if the kernel was run in a
+/// slower way than the device is meant to.
+fn what_works(device: &Device) -> Result<(String, Option<String>), Error> {
     const PROGRAM: &str = include_str!("../../../examples/kernels/saxpy.vyre");
     let program = validate::program(text::parse(PROGRAM)?.programs.swap_remove(0))?;
     let run = |device: &Device| {
@@ -143,7 +150,8 @@ fn what_works(device: &Device) -> Result<String, Error> {
         return Err(Error::NotWorking { device: capabilities.name.clone() });
     }
     let adapters: String = capabilities.reasons.iter().map(|reason| format!("\n    adapter {reason}")).collect();
-    Ok(format!("{} works{adapters}", capabilities.name))
+    let fallback = device.compile(&program)?.compilation().fallback.clone();
+    Ok((format!("{} works{adapters}", capabilities.name), fallback))
 }
 
 fn chosen(registry: &Registry) -> Finding {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use vyre_cpu::Cpu;
 use vyre_driver::{Device, Telemetry};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{MemId, Module, Program, Space};
@@ -161,6 +162,15 @@ pub(crate) struct Explained<'a> {
     optimized: Optimized,
     telemetry: &'a Telemetry,
     history: Option<History<'a>>,
+    /// The reason why the device cpu has no machine code for the optimized program.
+    fallback: Option<String>,
+}
+
+/// Compiles an optimized program for the device cpu, and returns the reason if that leaves it without machine code.
+fn fallback(program: &Validated<Program>) -> Result<Option<String>, Error> {
+    let cpu = Cpu { threads: Some(1), execution: Settings::load()?.isa.value, ..Cpu::default() };
+    let kernel = Device::open(&cpu)?.as_written().compile(program)?;
+    Ok(kernel.compilation().fallback.clone())
 }
 
 impl<'a> Explained<'a> {
@@ -181,8 +191,9 @@ impl<'a> Explained<'a> {
                 history.add(snapshot.program);
             }
         })?;
+        let fallback = fallback(&optimized)?;
         let optimized = Optimized { program: optimized, decisions: plan.decisions, report };
-        Ok(Explained { profile, before: program, optimized, telemetry, history })
+        Ok(Explained { profile, before: program, optimized, telemetry, history, fallback })
     }
 
     /// All of it, with the program after each pass and the code that comes out.
@@ -253,6 +264,9 @@ impl<'a> Explained<'a> {
             let roofline = Roofline::of(program);
             let intensity = roofline.intensity().map_or("-".into(), |intensity| format!("{intensity:.2}"));
             let _ = writeln!(text, "{name:<22}{:>10.1}{:>14.1}{intensity:>22}", roofline.bytes, roofline.operations);
+        }
+        if let Some(reason) = &self.fallback {
+            let _ = writeln!(text, "\non the device cpu, the portable executor runs it: {reason}");
         }
         text
     }
@@ -336,6 +350,7 @@ impl<'a> Explained<'a> {
             "costs": costs,
             "measures": { "before": measures(&report.before), "after": measures(&report.after) },
             "roofline": { "before": roofline(self.before), "after": roofline(&self.optimized.program) },
+            "fallback": self.fallback,
         })
     }
 }

@@ -131,7 +131,7 @@ impl Backend for Cpu {
 /// were made for. Code for another processor than this one can be printed, too.
 ///
 /// # Errors
-/// There is none: programs are executed without code.
+/// There is none: the execution generates no code, or has a reason not to, such as a stack frame that is too large.
 pub fn listing(program: &Arc<Validated<Program>>, execution: Execution) -> Result<String, Error> {
     let failed = |reason: String| Error::Backend { backend: "cpu", reason };
     #[cfg(all(target_arch = "x86_64", unix))]
@@ -183,13 +183,33 @@ impl Drop for CpuDevice {
 struct CpuKernel {
     program: Arc<Validated<Program>>,
     subgroup_size: u32,
-    #[cfg(all(target_arch = "x86_64", unix))]
-    code: Option<x86::Kernel>,
+    code: Code,
     /// Made when it is needed, if there is code.
     portable: OnceLock<portable::Kernel>,
 }
 
-impl Kernel for CpuKernel {}
+/// Machine code of a program.
+enum Code {
+    /// The device executes programs without.
+    NotWanted,
+    #[cfg(all(target_arch = "x86_64", unix))]
+    Generated(x86::Kernel),
+    /// There is none, for this reason.
+    #[cfg(all(target_arch = "x86_64", unix))]
+    Missing(String),
+}
+
+impl Kernel for CpuKernel {
+    fn fallback(&self) -> Option<&str> {
+        match &self.code {
+            Code::NotWanted => None,
+            #[cfg(all(target_arch = "x86_64", unix))]
+            Code::Generated(_) => None,
+            #[cfg(all(target_arch = "x86_64", unix))]
+            Code::Missing(reason) => Some(reason),
+        }
+    }
+}
 
 impl CpuKernel {
     fn portable(&self) -> &portable::Kernel {
@@ -198,7 +218,9 @@ impl CpuKernel {
 
     fn run(&self, launch: &Launch<'_>, pool: &Pool) -> Report {
         #[cfg(all(target_arch = "x86_64", unix))]
-        if let Some(code) = self.code.as_ref().filter(|_| x86::Kernel::can_run(launch)) {
+        if let Code::Generated(code) = &self.code
+            && x86::Kernel::can_run(launch)
+        {
             return code.run(launch, pool);
         }
         portable::run(self.portable(), launch, pool)
@@ -212,11 +234,18 @@ impl Device for CpuDevice {
 
     fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
         let program = without_math(program);
+        #[cfg(all(target_arch = "x86_64", unix))]
+        // The portable executor runs programs that there is no code for.
+        let code = match self.execution.level().map(|level| x86::compile(&program, level)) {
+            None => Code::NotWanted,
+            Some(Ok(code)) => Code::Generated(code),
+            Some(Err(reason)) => Code::Missing(format!("no machine code: {reason}")),
+        };
+        #[cfg(not(all(target_arch = "x86_64", unix)))]
+        let code = Code::NotWanted;
         let kernel = CpuKernel {
             subgroup_size: self.execution.subgroup_size(),
-            #[cfg(all(target_arch = "x86_64", unix))]
-            // What code cannot be made for runs anyway.
-            code: self.execution.level().and_then(|level| x86::compile(&program, level).ok()),
+            code,
             portable: OnceLock::new(),
             program,
         };

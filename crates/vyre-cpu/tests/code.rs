@@ -56,6 +56,36 @@ fn generated_programs_have_code() {
     }
 }
 
+/// A program that keeps `values` sums in registers or spill slots at once.
+fn many_live_values(values: usize) -> Validated<Program> {
+    let mut body = String::from("%i = global_index\n%s0 = load x[%i]\n");
+    for k in 1..values {
+        body += &format!("%a{k} = xor %i, {k}\n%s{k} = load x[%a{k}]\n");
+    }
+    let last = values - 1;
+    body += &format!("%t{last} = add %s{last}, 1\n");
+    for k in (0..last).rev() {
+        body += &format!("%m{k} = mul %t{}, 3\n%t{k} = add %m{k}, %s{k}\n", k + 1);
+    }
+    let source = format!("program live workgroup(8) {{\nread x: [u32]\nwrite y: [u32]\n{body}store y[%i], %t0\n}}");
+    let module = text::parse(&source).expect("a program");
+    validate::program(module.programs.into_iter().next().expect("one")).expect("valid")
+}
+
+#[test]
+fn the_reason_for_no_machine_code_is_reported() {
+    let program = many_live_values(50_000);
+    let device = Device::open(&Cpu { threads: Some(1), ..Cpu::default() }).expect("a processor").as_written();
+    let kernel = device.compile(&program).expect("compiles");
+    match Execution::best() {
+        Execution::Portable => assert_eq!(kernel.compilation().fallback, None),
+        Execution::Avx2 | Execution::Avx512 => {
+            let fallback = kernel.compilation().fallback.as_deref().expect("a reason");
+            assert!(fallback.starts_with("no machine code: a stack frame of "), "{fallback}");
+        }
+    }
+}
+
 /// Other threads may see stores behind a storage barrier before non-temporal ones in front of it, unless these are fenced.
 #[test]
 fn storage_barriers_fence_non_temporal_stores() {

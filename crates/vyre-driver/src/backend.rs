@@ -55,7 +55,13 @@ pub trait Device: Send + Sync {
 }
 
 /// A program prepared for a device.
-pub trait Kernel: Any + Send + Sync {}
+pub trait Kernel: Any + Send + Sync {
+    /// The reason why the program is executed in a slower way than the device is meant to, such as without machine code; `None`
+    /// if it is not.
+    fn fallback(&self) -> Option<&str> {
+        None
+    }
+}
 
 /// Memory of a device. It is freed when the last reference goes away and no command uses it any more.
 pub trait Memory: Any + Send + Sync {

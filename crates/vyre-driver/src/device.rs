@@ -160,6 +160,8 @@ pub struct Compilation {
     pub decisions: Vec<optimizer::Decision>,
     /// What the passes did, if they ran for this device: what comes from disk comes without it.
     pub report: Option<Arc<optimizer::Report>>,
+    /// The reason why the device executes it in a slower way than others, such as without machine code.
+    pub fallback: Option<String>,
 }
 
 /// Where the program of a kernel comes from.
@@ -392,7 +394,8 @@ impl Device {
         let compiled = Compiled { program: optimized.clone(), report: report.clone(), kernel: Arc::downgrade(&kernel) };
         self.core.recent.lock().insert(key, compiled);
         let decisions = passes.map(|passes| passes.plan.decisions).unwrap_or_default();
-        let compilation = Arc::new(Compilation { origin, decisions, report });
+        let fallback = kernel.fallback().map(str::to_owned);
+        let compilation = Arc::new(Compilation { origin, decisions, report, fallback });
         let entry_op = program.entry_op().map(Arc::from);
         let name = program.name.as_str().into();
         Ok(Kernel { core: self.core.clone(), program: optimized, kernel, name, entry_op, compilation })
