@@ -63,7 +63,11 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// There are not as many elements as the buffer has, or the device was lost.
     pub fn write(&mut self, elements: &[T]) -> Result<(), Error> {
-        Ok(self.on_device()?.write(bytemuck::cast_slice(elements))?)
+        let memory = self.on_device()?;
+        if elements.len() != self.len() {
+            return Err(Error::Length { name: "elements", expected: self.len(), found: elements.len() });
+        }
+        Ok(memory.write(bytemuck::cast_slice(elements))?)
     }
 
     /// Reads the contents, after all launches before.
@@ -100,9 +104,13 @@ impl<T: Element> Buffer<T> {
     }
 
     fn part(&self, elements: Range<usize>) -> Result<Buffer<T>, Error> {
-        // No buffer has as many elements as what does not fit.
-        let bound = |index: usize| u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(T::WIDTH);
-        Ok(Buffer::new(self.on_device()?.slice(bound(elements.start)..bound(elements.end))?))
+        let (memory, Range { start, end }, length) = (self.on_device()?, elements, self.len());
+        if start > end || end > length {
+            let [start, end, length] = [start, end, length].map(|count| count as u64);
+            return Err(vyre_driver::Error::OutOfRange { start, end, length }.into());
+        }
+        let numbers = |index: usize| index as u32 * T::WIDTH;
+        Ok(Buffer::new(memory.slice(numbers(start)..numbers(end))?))
     }
 }
 

@@ -157,7 +157,7 @@ fn registry() -> Registry {
 /// How many invocations there are, in up to three dimensions. They are rounded up to whole workgroups, so that a kernel asks
 /// whether its index is inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid(pub(crate) [u32; 3]);
+pub struct Grid(pub(crate) [usize; 3]);
 
 impl From<usize> for Grid {
     fn from(invocations: usize) -> Grid {
@@ -172,9 +172,20 @@ impl From<[usize; 2]> for Grid {
 }
 
 impl From<[usize; 3]> for Grid {
-    /// What does not fit is too large for every device, which then says so.
     fn from(invocations: [usize; 3]) -> Grid {
-        Grid(invocations.map(|count| u32::try_from(count).unwrap_or(u32::MAX)))
+        Grid(invocations)
+    }
+}
+
+impl Grid {
+    /// The grid as devices take it, unless a dimension does not fit into 32 bits.
+    fn elements(self) -> Result<launch::Grid, Error> {
+        let mut elements = [0; 3];
+        for (element, count) in elements.iter_mut().zip(self.0) {
+            let too_large = |_| Error::TooLarge { name: "grid", value: count as i128 };
+            *element = u32::try_from(count).map_err(too_large)?;
+        }
+        Ok(launch::Grid::Elements(elements))
     }
 }
 
@@ -221,7 +232,7 @@ impl<'a> Launch<'a> {
             return Err(Error::Transient);
         }
         let prepared = device.prepared(self.key, &self.program)?;
-        let grid = vyre_driver::Grid::Fixed(launch::Grid::Elements(grid.0));
+        let grid = vyre_driver::Grid::Fixed(grid.elements()?);
         let kernel = prepared.kernel(device)?;
         Ok((Dispatch { kernel, grid, arguments: self.arguments, limits: self.limits }, &prepared.program))
     }
@@ -240,7 +251,7 @@ impl<'a> Launch<'a> {
             return Err(Error::Transient);
         }
         let program = validated(&(self.program)()?)?;
-        let groups = launch::Grid::Elements(grid.into().0).groups(program.workgroup_size)?;
+        let groups = grid.into().elements()?.groups(program.workgroup_size)?;
         let mut contents = Vec::new();
         let mut arguments = Vec::new();
         for (name, argument) in &self.arguments {
@@ -289,7 +300,7 @@ impl<'a> Launch<'a> {
             }
             arguments.push((name, transient.id.into()));
         }
-        recorded.pipeline.dispatch(program, launch::Grid::Elements(grid.into().0), &arguments)?;
+        recorded.pipeline.dispatch(program, grid.into().elements()?, &arguments)?;
         Ok(())
     }
 

@@ -106,7 +106,9 @@ impl Error {
             Error::OutOfFuel { .. } => "make sure that the loop ends, or give more fuel with `Launch::limits`".into(),
             Error::DeadlinePassed { .. } => "launch less at a time, or give more time with `Launch::limits`".into(),
             Error::TooLarge { .. } => "work in smaller pieces".into(),
-            Error::Length { expected, .. } => format!("give a buffer, or a part of one, of {expected} elements"),
+            Error::Length { expected, .. } => {
+                format!("give {expected} elements; `Buffer::slice` is a part of a buffer")
+            }
             Error::Transient => "record what uses it, or take a buffer of the device: `device.zeros(n)`".into(),
         }
     }

@@ -35,8 +35,8 @@ pub struct Id {
 }
 
 impl Id {
-    fn of([x, y, z]: [u32; 3]) -> Id {
-        Id { x: x as usize, y: y as usize, z: z as usize }
+    fn of([x, y, z]: [usize; 3]) -> Id {
+        Id { x, y, z }
     }
 
     fn index(self, size: Id) -> usize {
@@ -60,7 +60,8 @@ thread_local! {
 /// Runs a body for every invocation of a grid, as a device would number them.
 #[doc(hidden)]
 pub fn run(grid: Grid, size: [u32; 3], mut body: impl FnMut()) {
-    let count: [u32; 3] = std::array::from_fn(|axis| grid.0[axis].div_ceil(size[axis]));
+    let size = size.map(|side| side as usize);
+    let count: [usize; 3] = std::array::from_fn(|axis| grid.0[axis].div_ceil(size[axis]));
     let place = Place { count: Id::of(count), size: Id::of(size), ..Place::default() };
     for group in ids(count) {
         for local in ids(size) {
@@ -71,7 +72,7 @@ pub fn run(grid: Grid, size: [u32; 3], mut body: impl FnMut()) {
 }
 
 /// All positions in a box, in the order of their indices.
-fn ids([x, y, z]: [u32; 3]) -> impl Iterator<Item = Id> {
+fn ids([x, y, z]: [usize; 3]) -> impl Iterator<Item = Id> {
     (0..z).flat_map(move |z| (0..y).flat_map(move |y| (0..x).map(move |x| Id::of([x, y, z]))))
 }
 

@@ -76,9 +76,14 @@ impl Pipeline {
         self.compiled = None;
     }
 
-    /// What each launch of a run may use up: loop trips, time, lines of the trace.
+    /// Sets what each recorded launch may use up: loop trips, time, lines of the trace. Launches that may reach a limit are not fused
+    /// where that would stop others, too.
     pub fn limits(&mut self, limits: Limits) {
-        self.limits = limits;
+        if limits != self.limits {
+            self.limits = limits;
+            self.recorded.pipeline.limits(limits);
+            self.compiled = None;
+        }
     }
 
     /// Records launches after those that there are, all of them or, if one cannot be recorded, none. They use the memory of the
