@@ -50,18 +50,18 @@ struct Others {
 
 impl Others {
     fn new(graph: &Graph) -> Others {
-        let rows = || (0..graph.nodes()).flat_map(|node| graph.outgoing.range(node).map(move |at| (node, at)));
-        let once = || rows().map(|(node, at)| (node, at, graph.outgoing.targets[at])).filter(|(a, _, b)| a < b);
+        let rows = || (0..graph.nodes()).flat_map(|node| graph.outgoing().range(node).map(move |at| (node, at)));
+        let once = || rows().map(|(node, at)| (node, at, graph.outgoing().targets[at])).filter(|(a, _, b)| a < b);
         let mut petgraph = UnGraph::with_capacity(graph.nodes() as usize, graph.edges() as usize / 2);
         for _ in 0..graph.nodes() {
             petgraph.add_node(());
         }
         for (a, at, b) in once() {
-            petgraph.add_edge(a.into(), b.into(), graph.outgoing.weights[at]);
+            petgraph.add_edge(a.into(), b.into(), graph.outgoing().weights[at]);
         }
         // The last node may have no edges, and the builder counts nodes by them: a loop changes nothing.
         let last = graph.nodes() - 1;
-        let edges = rows().map(|(node, at)| (node, graph.outgoing.targets[at], graph.outgoing.weights[at] as f32));
+        let edges = rows().map(|(node, at)| (node, graph.outgoing().targets[at], graph.outgoing().weights[at] as f32));
         let edges: Vec<(u32, u32, f32)> = edges.chain([(last, last, 1.0)]).collect();
         let sorted = || GraphBuilder::new().csr_layout(CsrLayout::Sorted);
         let directed = sorted().edges(edges.iter().map(|(source, target, _)| (*source, *target)).collect::<Vec<_>>());
@@ -78,7 +78,7 @@ fn measure(report: &Report, graph_name: &str, graph: &Graph, others: &Others, th
     let device = Device::open(&Cpu { threads: Some(threads as usize), ..Cpu::default() })?;
     let engine = Engine::new(&device, graph, Config::default(), Needs::default())?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads as usize).build().expect("threads");
-    let source = (0..graph.nodes()).max_by_key(|node| (graph.outgoing.of(*node).len() == 16, *node)).unwrap_or(0);
+    let source = (0..graph.nodes()).max_by_key(|node| (graph.outgoing().of(*node).len() == 16, *node)).unwrap_or(0);
     let suffix = if threads == 1 { "_one_thread" } else { "" };
     let compare = |algorithm: &str, unit, work: u64, ours: Contender<'_>, contenders: Vec<(&str, Contender<'_>)>| {
         let names: Vec<String> = contenders

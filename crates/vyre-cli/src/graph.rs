@@ -61,6 +61,9 @@ pub(crate) struct Args {
     /// The most device memory that may be used
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = bytes)]
     budget: Option<u64>,
+    /// Maximum host memory for reading, generating and building the graph [default: available memory]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = bytes)]
+    memory_limit: Option<u64>,
     /// Say for every step which way edges were followed and why, and what it took
     #[arg(long)]
     explain: bool,
@@ -115,8 +118,19 @@ enum Algorithm {
 impl Args {
     /// The node where paths begin.
     fn begin(&self, graph: &Graph) -> u32 {
-        let leads = |node: &u32| !graph.outgoing.of(*node).is_empty();
+        let leads = |node: &u32| !graph.outgoing().of(*node).is_empty();
         self.source.or_else(|| (0..graph.nodes()).find(leads)).unwrap_or(0)
+    }
+
+    /// Device memory of the algorithm.
+    fn needs(&self, graph: &Graph) -> Result<Needs, Error> {
+        Ok(match self.algorithm {
+            Algorithm::Bfs => graph::bfs::needs(graph),
+            Algorithm::Sssp => graph::sssp::needs(graph, self.delta),
+            Algorithm::Pagerank => graph::pagerank::needs(graph)?,
+            Algorithm::Cc => graph::components::needs(graph),
+            Algorithm::Tc => graph::triangles::needs(graph),
+        })
     }
 }
 
@@ -155,7 +169,10 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         return Err(Error::Flag { flag, about: args.algorithm.name() });
     }
     let started = Instant::now();
-    let (graph, kept) = watched(|| graph(args))?;
+    let (graph, kept) = watched(|| match args.memory_limit {
+        Some(bytes) => graph::limited(bytes, || graph(args)),
+        None => graph(args),
+    })?;
     let built = started.elapsed();
     let (nodes, edges) = (graph.nodes(), graph.edges());
     if args.begin(&graph) >= nodes {
@@ -170,7 +187,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let choice = registry.choose(args.device.as_deref(), None)?;
     let explains = args.explain || args.json || args.html.is_some();
     let config = Config { budget: args.budget, explains, ..Config::default() };
-    let engine = Engine::new(&choice.device, &graph, config, args.algorithm.needs())?;
+    let engine = Engine::new(&choice.device, &graph, config, args.needs(&graph)?)?;
     let bar = progress::Progress::new("running", 0);
     let found = watch(|| reproducer(args, &engine, choice.name), || args.algorithm.run(&engine, args))?;
     drop(bar);
@@ -241,11 +258,12 @@ fn reproducer(args: &Args, engine: &Engine<'_>, device: &str) -> Reproducer<'sta
     command += &args.seed.map(|seed| format!(" --seed {seed}")).unwrap_or_default();
     command += &args.delta.map(|delta| format!(" --delta {delta}")).unwrap_or_default();
     command += &args.budget.map(|budget| format!(" --budget {budget}")).unwrap_or_default();
+    command += &args.memory_limit.map(|bytes| format!(" --memory-limit {bytes}")).unwrap_or_default();
     command += if args.symmetric { " --symmetric" } else { "" };
     command += &format!(" --no-cache --verify --device {device}");
 
     let mut hash = blake3::Hasher::new();
-    let rows = &engine.graph().outgoing;
+    let rows = engine.graph().outgoing();
     for word in [&rows.offsets, &rows.targets, &rows.weights].into_iter().flat_map(|words| words.iter()) {
         hash.update(&word.to_le_bytes());
     }
@@ -327,20 +345,6 @@ impl Algorithm {
             Algorithm::Pagerank => "pagerank",
             Algorithm::Cc => "cc",
             Algorithm::Tc => "tc",
-        }
-    }
-
-    /// What it has on the device.
-    fn needs(self) -> Needs {
-        match self {
-            Algorithm::Bfs => Needs { node_bytes: 8, edge_bytes: 0 },
-            // Distances, the offsets of heavy edges, and bits of two sets.
-            Algorithm::Sssp => Needs { node_bytes: 9, edge_bytes: 4 },
-            // Ranks, changes, portions, and shares of this iteration and the next.
-            Algorithm::Pagerank => Needs { node_bytes: 20, edge_bytes: 0 },
-            Algorithm::Cc => Needs { node_bytes: 4, edge_bytes: 0 },
-            // Half of the edges once more, and bits for each of a fixed number of workgroups.
-            Algorithm::Tc => Needs { node_bytes: 12, edge_bytes: 2 },
         }
     }
 
@@ -493,6 +497,7 @@ fn object(step: &Iteration) -> Value {
         "topology": format!("{:?}", step.topology),
         "reason": step.reason,
         "examined": step.examined,
+        "parts": step.parts,
         "time_ns": step.time.as_nanos() as u64,
         "bytes": step.bytes,
     })
@@ -518,7 +523,7 @@ mod tests {
         let Line { args } = Line::parse_from(["graph", "bfs", file, "--source=1", "--symmetric", "--no-cache"]);
         let (graph, _) = graph(&args).unwrap();
         let device = Device::open(&Oracle::default()).unwrap();
-        let engine = Engine::new(&device, &graph, Config::default(), args.algorithm.needs()).unwrap();
+        let engine = Engine::new(&device, &graph, Config::default(), args.needs(&graph).unwrap()).unwrap();
         let result = watch(
             || reproducer(&args, &engine, "reference"),
             || {

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
+use vyre_runtime::graph::cache;
 
 /// A folder with a cache and a list of edges.
 struct Folder(PathBuf);
@@ -25,6 +26,18 @@ impl Folder {
         fs::write(self.0.join("path.el"), lines).expect("a file can be written");
         let file = fs::File::options().append(true).open(self.0.join("path.el")).expect("the file");
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).expect("a time");
+        // A file that has just been changed is not cached.
+        while cache::origin(&self.0.join("path.el")).is_none() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Standard error of a command that fails with the exit code of bad input.
+    fn fails(&self, command: &mut Command) -> String {
+        let output = command.current_dir(&self.0).env_remove("VYRE_DEVICE").output().expect("the command can be run");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{:?}: {stderr}", output.status);
+        stderr
     }
 
     /// Whether the graph came from the cache, the result, and what is said on standard error.
@@ -62,6 +75,12 @@ fn graphs_are_built_once() {
     folder.write_list(20_001, 1001);
     assert_eq!(folder.run(&[]), result(false, 20_000));
     assert_eq!(folder.graphs().len(), 3);
+    // Other contents, of the same length and time.
+    let list = fs::read_to_string(folder.0.join("path.el")).expect("the list");
+    fs::write(folder.0.join("path.el"), list.replace("19999 20000 ", "20000 20000 ")).expect("a file can be written");
+    let file = fs::File::options().append(true).open(folder.0.join("path.el")).expect("the file");
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1001)).expect("a time");
+    assert_eq!(folder.run(&[]), result(false, 19_999), "a loop is left out");
 }
 
 #[test]
@@ -86,5 +105,67 @@ fn a_cache_that_cannot_be_written_does_no_harm() {
     fs::write(folder.0.join("cache/vyre/graphs"), "a file where a folder should be").expect("a file");
     for _ in 0..2 {
         assert_eq!(folder.run(&[]), (false, "19999".into(), String::new()));
+    }
+}
+
+fn vyre() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_vyre"))
+}
+
+#[test]
+fn memory_for_graphs_is_limited() {
+    let folder = Folder(folder::empty("limited-graphs"));
+    fs::write(folder.0.join("huge-node.el"), "0 2147483646\n").expect("a file");
+    let header = "%%MatrixMarket matrix coordinate pattern general\n";
+    fs::write(folder.0.join("huge-nodes.mtx"), format!("{header}2147483647 2147483647 1\n1 2\n")).expect("a file");
+    for graph in ["huge-node.el", "huge-nodes.mtx", "kron:30"] {
+        let mut command = vyre();
+        command.args(["graph", "cc", graph, "--symmetric", "--memory-limit", "1000000000"]);
+        if graph.contains(':') {
+            command.args(["--factor", "1"]);
+        }
+        let stderr = folder.fails(&mut command);
+        assert!(stderr.starts_with("error[D048]: ") && stderr.contains("the limit is 1000000000"), "{stderr}");
+    }
+}
+
+/// The address space ends before the limit of memory does.
+#[cfg(unix)]
+#[test]
+fn memory_that_cannot_be_allocated_is_an_error() {
+    let folder = Folder(folder::empty("no-memory"));
+    fs::write(folder.0.join("huge-node.el"), "0 2147483646\n").expect("a file");
+    for graph in ["huge-node.el", "kron:29"] {
+        let mut command = Command::new("sh");
+        let limited = "ulimit -v 2000000 && exec \"$0\" graph cc \"$@\" --memory-limit 1000000000000000";
+        command.args(["-c", limited, env!("CARGO_BIN_EXE_vyre"), graph]);
+        if graph.contains(':') {
+            command.args(["--factor", "1"]);
+        }
+        let stderr = folder.fails(&mut command);
+        assert!(stderr.starts_with("error[D020]: ") || stderr.starts_with("error[D006]: "), "{stderr}");
+    }
+}
+
+#[test]
+fn rows_that_contradict_each_other_are_bad_input() {
+    let folder = Folder(folder::empty("gap-graphs"));
+    let write = |name: &str, directed: u8, words: &[u64], rows: &[(&[u64], &[u32])]| {
+        let mut bytes = vec![directed];
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        for (offsets, targets) in rows {
+            bytes.extend(offsets.iter().flat_map(|word| word.to_le_bytes()));
+            bytes.extend(targets.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        fs::write(folder.0.join(name), bytes).expect("a file");
+    };
+    let outgoing: (&[u64], &[u32]) = (&[0, 1, 2, 3, 4], &[1, 2, 3, 0]);
+    write("incoming-differs.sg", 1, &[4, 4], &[outgoing, (&[0, 1, 2, 3, 4], &[3, 0, 0, 2])]);
+    write("undirected-lies.sg", 0, &[2, 3], &[(&[0, 1, 2, 2], &[1, 2])]);
+    for name in ["incoming-differs.sg", "undirected-lies.sg"] {
+        for algorithm in ["bfs", "sssp", "pagerank", "cc", "tc"] {
+            let stderr = folder.fails(vyre().args(["graph", algorithm, name, "--verify"]));
+            assert!(stderr.starts_with(&format!("error[D032]: {name}: ")), "{stderr}");
+        }
     }
 }

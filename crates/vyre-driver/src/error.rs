@@ -176,6 +176,36 @@ error_table! {
         reason: String,
     } ("{}: {reason}", file.display()), help "nothing to do: it was deleted, and the graph was built again";
 
+    /// A node that the graph does not have.
+    D046 NoSuchNode {
+        /// The node.
+        node: u32,
+        /// Number of nodes.
+        nodes: u32,
+    } ("node {node} is outside of a graph of {nodes} nodes"),
+    help match nodes {
+        0 => "use a graph that has nodes".to_owned(),
+        nodes => format!("use a node from 0 to {}", nodes - 1),
+    };
+
+    /// A fixed topology that follows no edges, so that a traversal would never end.
+    D047 FixedTopology {
+        /// The topology.
+        topology: &'static str,
+    } ("the topology `{topology}` follows no edges, so it cannot be fixed for every step"),
+    help "fix a sparse, hybrid, dense, fused dense or memory-constrained topology, or leave the choice to the policy";
+
+    /// Host memory beyond the limit for reading, generating and building graphs.
+    D048 OverMemoryLimit {
+        /// Subject of the estimate, with its size.
+        subject: String,
+        /// Bytes that are needed.
+        required: u64,
+        /// Bytes that are allowed.
+        limit: u64,
+    } ("{subject}: {required} bytes of memory are needed, but the limit is {limit}"),
+    help "use a smaller graph, number its nodes without gaps, or raise the limit (`--memory-limit BYTES`)";
+
     /// More memory than there is.
     D006 OutOfMemory {
         /// How much was asked for.

@@ -68,7 +68,7 @@ fn everywhere(check: impl Fn(&Engine<'_>) -> Result<(), Error>) {
         for (graph_name, graph) in graphs() {
             for fixed in TOPOLOGIES {
                 let config = Config { fixed, explains: true, ..Config::default() };
-                let engine = Engine::new(&device, &graph, config, Needs { node_bytes: 16, edge_bytes: 4 }).unwrap();
+                let engine = Engine::new(&device, &graph, config, graph::sssp::needs(&graph, None)).unwrap();
                 check(&engine).unwrap_or_else(|error| panic!("{device_name}, {graph_name}, {fixed:?}: {error}"));
             }
         }
@@ -150,8 +150,8 @@ fn triangle_counts() {
 /// The topologies of a breadth-first search.
 fn topologies(device: &Device, graph: &Graph, config: Config) -> Vec<Topology> {
     let config = Config { explains: true, ..config };
-    let engine = Engine::new(device, graph, config, Needs { node_bytes: 8, edge_bytes: 0 }).unwrap();
-    let source = (0..graph.nodes()).find(|node| !graph.outgoing.of(*node).is_empty()).unwrap();
+    let engine = Engine::new(device, graph, config, graph::bfs::needs(graph)).unwrap();
+    let source = (0..graph.nodes()).find(|node| !graph.outgoing().of(*node).is_empty()).unwrap();
     graph::bfs(&engine, source).unwrap().verify(graph, source).unwrap();
     let iterations = engine.iterations();
     assert!(iterations.iter().all(|step| !step.reason.is_empty() && step.bytes > 0));
@@ -188,25 +188,179 @@ fn the_policy_decides() {
     assert_eq!(found[4..], [Topology::FusedDense; 2], "four at once, and the last one");
 }
 
+/// An algorithm with its needs.
+#[derive(Clone, Copy, Debug)]
+enum Algorithm {
+    Bfs,
+    Sssp,
+    /// With buckets that are narrower than most edges, so that rows are split.
+    SsspSplit,
+    PageRank,
+    Components,
+    Triangles,
+}
+
+impl Algorithm {
+    const ALL: [Algorithm; 6] = [
+        Algorithm::Bfs,
+        Algorithm::Sssp,
+        Algorithm::SsspSplit,
+        Algorithm::PageRank,
+        Algorithm::Components,
+        Algorithm::Triangles,
+    ];
+
+    fn delta(self) -> Option<f32> {
+        matches!(self, Algorithm::SsspSplit).then_some(3.0)
+    }
+
+    fn needs(self, graph: &Graph) -> Needs {
+        match self {
+            Algorithm::Bfs => graph::bfs::needs(graph),
+            Algorithm::Sssp | Algorithm::SsspSplit => graph::sssp::needs(graph, self.delta()),
+            Algorithm::PageRank => graph::pagerank::needs(graph).unwrap(),
+            Algorithm::Components => graph::components::needs(graph),
+            Algorithm::Triangles => graph::triangles::needs(graph),
+        }
+    }
+
+    fn run(self, engine: &Engine<'_>) -> Result<(), Error> {
+        let (graph, source) = (engine.graph(), engine.graph().nodes() / 3);
+        match self {
+            Algorithm::Bfs => graph::bfs(engine, source)?.verify(graph, source),
+            Algorithm::Sssp | Algorithm::SsspSplit => graph::sssp(engine, source, self.delta())?.verify(graph, source),
+            Algorithm::PageRank => graph::pagerank(engine, 1e-4, 100)?.verify(graph, 1e-4),
+            Algorithm::Components => graph::components(engine)?.verify(graph),
+            Algorithm::Triangles => graph::verify_triangles(graph, graph::triangles(engine)?),
+        }
+    }
+}
+
+/// The budget that an error asks for.
+fn required<T>(result: Result<T, Error>) -> u64 {
+    match result {
+        Err(Error::OverBudget { required, .. }) => required,
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("the budget was accepted"),
+    }
+}
+
+/// Graphs whose buffers are rounded by nothing, by a fifth, and by something between, directed and not.
+fn graphs_of_all_sizes() -> Vec<Graph> {
+    let generate = |scale, factor| Edges::generate(Family::Kronecker, scale, factor, 1).unwrap();
+    let mut directed = generate(10, 5);
+    directed.symmetric = false;
+    let mut odd = generate(11, 3);
+    odd.nodes += 1;
+    let path: Vec<(u32, u32)> = (1..777).map(|node| (node - 1, node)).collect();
+    let mut graphs: Vec<Graph> =
+        [generate(12, 16), generate(10, 9), directed, odd].iter().map(|edges| Graph::new(edges).unwrap()).collect();
+    graphs.push(graph(777, &path, false));
+    graphs.push(graph(1, &[], true));
+    graphs
+}
+
 #[test]
-fn memory_budgets_are_kept() {
+fn device_memory_stays_within_the_budget() {
+    for graph in graphs_of_all_sizes() {
+        for algorithm in Algorithm::ALL {
+            if matches!(algorithm, Algorithm::Triangles) && !graph.is_symmetric() {
+                continue;
+            }
+            let device = Device::open(&Cpu::default()).unwrap();
+            let needs = algorithm.needs(&graph);
+            let engine = |budget| {
+                let config = Config { budget: Some(budget), explains: true, ..Config::default() };
+                Engine::new(&device, &graph, config, needs.clone())
+            };
+            let what = |budget: u64| format!("{algorithm:?}, {} nodes, budget {budget}", graph.nodes());
+            let least = required(engine(0));
+            assert_eq!(required(engine(least - 1)), least, "{}", what(least - 1));
+            let around = [least, least + 1, least + 255, least + 4096];
+            let shares = [21, 22, 24, 28, 32, 40, 50, 70, 100].map(|twentieths| least * twentieths / 20);
+            for budget in around.into_iter().chain(shares) {
+                let engine = engine(budget).unwrap_or_else(|error| panic!("{}: {error}", what(budget)));
+                device.reset_peak_bytes();
+                algorithm.run(&engine).unwrap_or_else(|error| panic!("{}: {error}", what(budget)));
+                assert!(device.peak_bytes() <= budget, "{}: peak {}", what(budget), device.peak_bytes());
+                assert!(engine.iterations().iter().all(|step| step.bytes <= budget), "{}", what(budget));
+            }
+        }
+    }
+}
+
+#[test]
+fn algorithms_without_frontiers_ask_for_exactly_what_they_use() {
+    for graph in graphs_of_all_sizes() {
+        for algorithm in [Algorithm::PageRank, Algorithm::Components, Algorithm::Triangles] {
+            if matches!(algorithm, Algorithm::Triangles) && !graph.is_symmetric() {
+                continue;
+            }
+            let device = Device::open(&Cpu::default()).unwrap();
+            let engine = |budget| {
+                let config = Config { budget: Some(budget), ..Config::default() };
+                Engine::new(&device, &graph, config, algorithm.needs(&graph))
+            };
+            let least = required(engine(0));
+            algorithm.run(&engine(least).unwrap()).unwrap();
+            assert_eq!(device.peak_bytes(), least, "{algorithm:?}, {} nodes", graph.nodes());
+        }
+    }
+}
+
+#[test]
+fn an_engine_for_other_needs_keeps_its_budget() {
+    let device = Device::open(&Cpu::default()).unwrap();
+    for graph in graphs_of_all_sizes() {
+        // Each algorithm after each other: what one leaves on the device makes room for the next.
+        let all: Vec<Algorithm> = Algorithm::ALL
+            .into_iter()
+            .filter(|algorithm| graph.is_symmetric() || !matches!(algorithm, Algorithm::Triangles))
+            .collect();
+        for needs in [Needs::default(), graph::bfs::needs(&graph)] {
+            for budget in [1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22] {
+                let config = Config { budget: Some(budget), ..Config::default() };
+                let Ok(engine) = Engine::new(&device, &graph, config, needs.clone()) else { continue };
+                for (algorithm, next) in all.iter().flat_map(|first| all.iter().map(move |next| (first, next))) {
+                    for algorithm in [algorithm, next] {
+                        device.reset_peak_bytes();
+                        match algorithm.run(&engine) {
+                            Ok(()) => {}
+                            Err(Error::OverBudget { required, .. }) => assert!(required > budget),
+                            Err(error) => panic!("{algorithm:?}: {error}"),
+                        }
+                        let peak = device.peak_bytes();
+                        assert!(peak <= budget, "{algorithm:?}, {} nodes: {peak} of {budget}", graph.nodes());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn steps_are_executed_in_the_parts_that_are_reported() {
     let device = Device::open(&Cpu::default()).unwrap();
     let graph = Graph::new(&Edges::generate(Family::Kronecker, 14, 4, 1).unwrap()).unwrap();
-    let (nodes, edges) = (u64::from(graph.nodes()), u64::from(graph.edges()));
-    let needed = nodes * 12 + edges * 4 + nodes / 4;
-    // Queues for a tenth of the nodes.
-    let config = Config { budget: Some(needed + nodes * 4 / 10), ..Config::default() };
-    let found = topologies(&device, &graph, config);
-    assert!(found.iter().all(|step| *step == Topology::MemoryConstrained), "{found:?}");
-    let used = {
-        let config = Config { explains: true, ..config };
-        let engine = Engine::new(&device, &graph, config, Needs { node_bytes: 8, edge_bytes: 0 }).unwrap();
-        graph::bfs(&engine, 3).unwrap();
-        engine.iterations().iter().map(|step| step.bytes).max().unwrap()
+    let run = |algorithm: Algorithm, budget| {
+        let config = Config { budget: Some(budget), explains: true, ..Config::default() };
+        let engine = Engine::new(&device, &graph, config, algorithm.needs(&graph))?;
+        algorithm.run(&engine)?;
+        Ok::<_, Error>(engine.iterations())
     };
-    // A buffer may be a fifth larger than what is asked for.
-    assert!(used * 5 <= config.budget.unwrap() * 6, "{used} of {config:?}");
-    let too_little = Config { budget: Some(needed + 16), ..Config::default() };
-    let error = Engine::new(&device, &graph, too_little, Needs { node_bytes: 8, edge_bytes: 0 }).err().unwrap();
-    assert_eq!(error.code(), "D018");
+    let least = required(run(Algorithm::Bfs, 0));
+    let mut most = 64;
+    for (budget, at_least) in [(least, 64), (least + (1 << 12), 2), (least * 11 / 10, 1)] {
+        let iterations = run(Algorithm::Bfs, budget).unwrap();
+        let parts = iterations[0].parts;
+        assert!((at_least..=most).contains(&parts), "{parts} parts with {budget} bytes");
+        most = parts;
+        for step in iterations {
+            assert_eq!((step.topology, step.parts), (Topology::MemoryConstrained, parts));
+            assert!(step.reason.contains(&format!("; {parts} part")), "{}", step.reason);
+        }
+    }
+    // Iterations of PageRank follow all edges at once, however short memory is.
+    let least = required(run(Algorithm::PageRank, 0));
+    assert!(run(Algorithm::PageRank, least).unwrap().iter().all(|step| step.parts == 1));
 }

@@ -49,14 +49,14 @@ fn edges(nodes: u32, list: &[(u32, u32)], symmetric: bool) -> Edges {
 #[test]
 fn edge_lists() {
     let graph = read("a.txt", b"# of somebody\n0 1\n\n1\t2\r\n0 1\n2 2\n% end\n0 3");
-    assert_eq!(graph.outgoing.offsets, [0, 2, 3, 3, 3]);
-    assert_eq!(graph.outgoing.targets, [1, 3, 2], "once each, and no loops");
+    assert_eq!(graph.outgoing().offsets, [0, 2, 3, 3, 3]);
+    assert_eq!(graph.outgoing().targets, [1, 3, 2], "once each, and no loops");
     assert_eq!(graph.incoming().targets, [0, 1, 0]);
     assert!(!graph.is_symmetric() && !graph.is_weighted());
     let both = graph.symmetric().unwrap();
-    assert_eq!((both.outgoing.of(0), both.outgoing.of(2)), ([1, 3].as_slice(), [1].as_slice()));
+    assert_eq!((both.outgoing().of(0), both.outgoing().of(2)), ([1, 3].as_slice(), [1].as_slice()));
     let weighted = read("b.el", b"0 1 7\n0 1 3\n1 0 3\n");
-    assert_eq!(weighted.outgoing.weights, [3, 3], "the lightest one");
+    assert_eq!(weighted.outgoing().weights, [3, 3], "the lightest one");
     assert!(weighted.is_symmetric(), "both directions are there");
     assert_eq!(read("c.el", b"").nodes(), 0);
 
@@ -81,11 +81,11 @@ fn matrix_market() {
     let header = "%%MatrixMarket matrix coordinate integer symmetric\n% about it\n\n";
     let graph = read("a.mtx", format!("{header}4 3 2\n2 1 5\n4 3 6\n").as_bytes());
     assert_eq!((graph.nodes(), graph.edges()), (4, 4));
-    assert_eq!(graph.outgoing.targets, [1, 0, 3, 2]);
-    assert_eq!(graph.outgoing.weights, [5, 5, 6, 6]);
+    assert_eq!(graph.outgoing().targets, [1, 0, 3, 2]);
+    assert_eq!(graph.outgoing().weights, [5, 5, 6, 6]);
     let real = read("b.mtx", b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 2 3.0\n");
     assert_eq!(real.weights(), Weights::Real);
-    assert_eq!(real.outgoing.weights, [3f32.to_bits()]);
+    assert_eq!(real.outgoing().weights, [3f32.to_bits()]);
 
     let fails = |rest: &str, line, expected| fails("c.mtx", format!("{header}{rest}").as_bytes(), line, expected);
     fails("4 4\n", Some(4), "three numbers");
@@ -111,7 +111,7 @@ fn real_weights() {
     let graph = read("real.el", b"0 1 2\n0 2 .25\n0 2 1e-3\n0 3 -0.0\n0 4 1e-40\n0 5 3000000000\n");
     let expected = [2.0, 1e-3, 0.0, 0.0, 3e9];
     assert_eq!(graph.weights(), Weights::Real);
-    assert_eq!(graph.outgoing.weights, expected.map(f32::to_bits), "what may be 0 on a device is 0");
+    assert_eq!(graph.outgoing().weights, expected.map(f32::to_bits), "what may be 0 on a device is 0");
     let both = graph.symmetric().unwrap();
     assert_eq!((both.weights(), both.edges()), (Weights::Real, 10));
     let header = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 2 0.5\n";
@@ -142,8 +142,8 @@ fn gap_files() {
     let directed = read("b.sg", &serialized(1, &[(&[0, 1, 2, 2], &[1, 2]), (&[0, 0, 1, 2], &[0, 1])]));
     assert_eq!(directed, Graph::new(&edges(3, &[(0, 1), (1, 2)], false)).unwrap());
     let weighted = read("c.wsg", &serialized(0, &[(&[0, 1, 2], &[1, 9, 0, 9])]));
-    assert_eq!(weighted.outgoing.targets, [1, 0]);
-    assert_eq!(weighted.outgoing.weights, [9, 9]);
+    assert_eq!(weighted.outgoing().targets, [1, 0]);
+    assert_eq!(weighted.outgoing().weights, [9, 9]);
 
     let whole = serialized(0, &[(&[0, 1, 3, 4], &[1, 0, 2, 1])]);
     for length in 0..whole.len() {
@@ -160,13 +160,29 @@ fn gap_files() {
     fails("k.sg", &huge, None, "too many");
 }
 
+#[test]
+fn gap_files_whose_directions_differ() {
+    let outgoing: (&[u64], &[i32]) = (&[0, 1, 2, 3], &[1, 2, 0]);
+    assert_eq!(read("a.sg", &serialized(1, &[outgoing, (&[0, 1, 2, 3], &[2, 0, 1])])).edges(), 3);
+    let fails = |rows: &[(&[u64], &[i32])], directed, name, expected| {
+        fails(name, &serialized(directed, rows), None, expected);
+    };
+    let incoming: (&[u64], &[i32]) = (&[0, 1, 2, 3], &[1, 0, 1]);
+    fails(&[outgoing, incoming], 1, "b.sg", "incoming and outgoing edges differ: the edge from 2 to 0 is missing");
+    fails(&[outgoing, outgoing], 1, "c.sg", "incoming and outgoing edges differ");
+    fails(&[(&[0, 1, 2, 2], &[1, 2])], 0, "d.sg", "it says that it is undirected, but the edge from 0 to 1 is missing");
+    let heavier: (&[u64], &[i32]) = (&[0, 0, 1], &[0, 6]);
+    fails(&[(&[0, 1, 1], &[1, 5]), heavier], 1, "e.wsg", "weighs 5, but 6 reversed");
+    fails(&[(&[0, 1, 2], &[1, 9, 0, 8])], 0, "f.wsg", "weighs 9, but 8 reversed");
+}
+
 #[cfg(feature = "gz")]
 #[test]
 fn compressed_lists() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, b"0 1\n1 2\n").unwrap();
     let packed = packed.finish().unwrap();
-    assert_eq!(read("a.txt.gz", &packed).outgoing.targets, [1, 2]);
+    assert_eq!(read("a.txt.gz", &packed).outgoing().targets, [1, 2]);
     fails("b.txt.gz", &packed[..packed.len() - 4], None, "");
     fails("c.txt.gz", b"0 1\n", None, "");
 }
@@ -180,15 +196,17 @@ fn generators() {
         assert_ne!(made.list, Edges::generate(family, 12, 16, 8).unwrap().list);
         assert!(made.list.iter().all(|edge| (1..=255).contains(&edge.weight)));
         let graph = Graph::new(&made).unwrap();
-        let longest = (0..4096).map(|node| graph.outgoing.of(node).len()).max().unwrap();
-        let isolated = (0..4096).filter(|node| graph.outgoing.of(*node).is_empty()).count();
+        let longest = (0..4096).map(|node| graph.outgoing().of(node).len()).max().unwrap();
+        let isolated = (0..4096).filter(|node| graph.outgoing().of(*node).is_empty()).count();
         match family {
             // R-MAT of this size: hubs have hundreds of neighbours, and a fifth of the nodes has none.
             Family::Kronecker => assert!(longest > 500 && (400..1400).contains(&isolated), "{longest} {isolated}"),
             Family::Uniform => assert!(longest < 70 && isolated == 0, "{longest} {isolated}"),
         }
         for node in 0..4096 {
-            assert!(graph.outgoing.of(node).iter().all(|other| graph.outgoing.of(*other).binary_search(&node).is_ok()));
+            assert!(
+                graph.outgoing().of(node).iter().all(|other| graph.outgoing().of(*other).binary_search(&node).is_ok())
+            );
         }
     }
     assert_eq!(Edges::generate(Family::Uniform, 0, 16, 1).unwrap().nodes, 1);
@@ -244,8 +262,11 @@ fn graphs_are_kept() {
         assert_eq!(cache.graph("small", || Ok(small.clone())).unwrap().1, Found::Built, "not worth a file");
     }
     let (kept, _) = cache.graph("real", never).unwrap();
+    for file in kept_files(&folder) {
+        std::fs::write(file, "").unwrap();
+    }
     std::fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(kept.clone().symmetric().unwrap().nodes(), 1024, "what is in use stays");
+    assert_eq!(kept.clone().symmetric().unwrap().nodes(), 1024, "a graph does not depend on its file");
     // A file where the folder should be.
     std::fs::write(&folder, "").unwrap();
     assert_eq!(cache.graph("real", || Ok(kept.clone())).unwrap(), (kept, Found::Built));
@@ -271,8 +292,6 @@ fn damaged_graphs_are_built_again() {
     bad.push([&good[..], &[0; 4]].concat());
     bad.push(vec![0xff; good.len()]);
     for bytes in bad {
-        // As a new file: nobody writes to one that may be mapped.
-        std::fs::remove_file(&file).unwrap();
         std::fs::write(&file, &bytes).unwrap();
         let (graph, found) = cache.graph("it", || Ok(built.clone())).unwrap();
         let Found::Damaged(Error::CachedGraph { file: reported, .. }) = found else { panic!("{found:?}") };
@@ -287,19 +306,137 @@ fn damaged_graphs_are_built_again() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// Waits until the times of a file are old enough to tell it from a later version.
+fn settled(file: &Path) -> String {
+    loop {
+        if let Some(origin) = cache::origin(file) {
+            return origin;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
-fn origins_of_files() {
+fn an_origin_tells_versions_of_a_file_apart() {
     let list = File::new("origin.el", b"0 1\n");
-    assert_eq!(cache::origin(&list.0), None, "it could be changed again at the same time");
-    let aged = |seconds| {
-        let file = std::fs::File::options().append(true).open(&list.0).unwrap();
-        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
-        cache::origin(&list.0).unwrap()
-    };
-    let first = aged(1000);
-    assert_eq!(first, aged(1000));
-    assert_ne!(first, aged(1001));
-    std::fs::write(&list.0, b"0 1\n1 2\n").unwrap();
-    assert_ne!(first, aged(1000), "its length is another");
+    let (path, time) = (&list.0, SystemTime::UNIX_EPOCH + Duration::from_secs(1000));
+    let set_time = |path: &Path| std::fs::File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
+    set_time(path);
+    assert_eq!(cache::origin(path), None, "it could be changed again at the same time");
+    let first = settled(path);
+    assert_eq!(first, settled(path));
+
+    // As `cp -p` leaves it: other contents, but the same inode, size and time.
+    std::fs::write(path, b"1 0\n").unwrap();
+    set_time(path);
+    let second = settled(path);
+    assert_ne!(first, second);
+
+    // As `mv` leaves it: another inode.
+    let other = File::new("origin-other.el", b"0 0\n");
+    set_time(&other.0);
+    std::fs::rename(&other.0, path).unwrap();
+    assert!(![first, second].contains(&settled(path)));
+
     assert_eq!(cache::origin(Path::new("no such file")), None);
+    assert_eq!(cache::origin(&std::env::temp_dir()), None, "a folder");
+}
+
+#[track_caller]
+fn exceeds(limit: u64, result: impl FnOnce() -> Result<Graph, Error>) {
+    let error = graph::limited(limit, result).unwrap_err();
+    assert_eq!(error.code(), "D048");
+    let Error::OverMemoryLimit { required, limit: said, .. } = error else { panic!("{error}") };
+    assert!(required > said && said == limit, "{required} of {said}");
+}
+
+#[test]
+fn memory_for_graphs_is_limited() {
+    // Few bytes that name many nodes.
+    let list = File::new("huge-node.el", b"0 2147483646\n");
+    exceeds(1 << 30, || Graph::read(&list.0));
+    let header = "%%MatrixMarket matrix coordinate pattern general\n";
+    let matrix = File::new("huge.mtx", format!("{header}2147483647 2147483647 1\n1 2\n").as_bytes());
+    exceeds(1 << 30, || Graph::read(&matrix.0));
+    exceeds(1 << 20, || Graph::new(&edges(1 << 20, &[], false)));
+    exceeds(1 << 20, || Graph::new(&Edges::generate(Family::Kronecker, 18, 2, 1)?));
+    exceeds(1 << 30, || Graph::new(&Edges::generate(Family::Uniform, 30, 1, 1)?));
+    let path: Vec<(u32, u32)> = (1..10_000).map(|node| (node - 1, node)).collect();
+    let directed = Graph::new(&edges(10_000, &path, false)).unwrap();
+    exceeds(1 << 17, || directed.symmetric());
+
+    // Texts and rows that are larger than the limit, or whose graph is.
+    let text = File::new("limited.el", "12 13\n".repeat(10_000).as_bytes());
+    for limit in [1000, 59_999, 100_000] {
+        exceeds(limit, || Graph::read(&text.0));
+    }
+    assert_eq!(graph::limited(1 << 20, || Graph::read(&text.0)).unwrap().edges(), 1);
+    let rows = File::new("limited.sg", &serialized(0, &[(&[0, 1, 3, 4], &[1, 0, 2, 1])]));
+    exceeds(60, || Graph::read(&rows.0));
+    assert_eq!(graph::limited(200, || Graph::read(&rows.0)).unwrap().edges(), 4);
+
+    // An inner limit holds until it ends.
+    graph::limited(10, || {
+        graph::limited(1 << 20, || Graph::read(&rows.0)).unwrap();
+        exceeds(10, || Graph::read(&rows.0));
+    });
+}
+
+#[test]
+fn kept_graphs_are_limited() {
+    let (folder, cache) = cache("limited");
+    let built = Graph::new(&Edges::generate(Family::Uniform, 10, 20, 1).unwrap()).unwrap();
+    cache.graph("it", || Ok(built)).unwrap();
+    exceeds(1000, || cache.graph("it", never).map(|(graph, _)| graph));
+    exceeds(1000, || cache::inspect(&kept_files(&folder)[0]));
+    assert_eq!(cache.graph("it", never).unwrap().1, Found::Kept, "it is not deleted");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[cfg(feature = "gz")]
+#[test]
+fn unpacked_files_are_limited() {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    for _ in 0..64 {
+        std::io::Write::write_all(&mut packed, &[b' '; 1 << 20]).unwrap();
+    }
+    let packed = packed.finish().unwrap();
+    assert!(packed.len() < 1 << 20);
+    for name in ["bomb.el.gz", "bomb.mtx.gz", "bomb.sg.gz"] {
+        let file = File::new(name, &packed);
+        exceeds(1 << 24, || Graph::read(&file.0));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn devices_are_refused_and_pipes_are_limited() {
+    for path in ["/dev/zero", "/dev/null", "/"] {
+        let error = graph::limited(1 << 24, || Graph::read(Path::new(path))).unwrap_err();
+        let Error::GraphFile { reason, .. } = error else { panic!("{error}") };
+        assert_eq!(reason, "it is neither a file nor a pipe");
+    }
+    let pipe = std::env::temp_dir().join(format!("vyre-{}-pipe.el", std::process::id()));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let read = |limit, text: &'static str| {
+        let writer = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || {
+                let mut pipe = std::fs::File::options().write(true).open(pipe).unwrap();
+                // Until nothing reads it any more, or it is complete.
+                for _ in 0..1 << 16 {
+                    if std::io::Write::write_all(&mut pipe, text.as_bytes()).is_err() {
+                        break;
+                    }
+                }
+            }
+        });
+        let result = graph::limited(limit, || Graph::read(&pipe));
+        writer.join().unwrap();
+        result
+    };
+    assert_eq!(cache::origin(&pipe), None);
+    assert_eq!(read(1 << 24, "0 1\n").unwrap().edges(), 1);
+    exceeds(1 << 20, || read(1 << 20, "0 1000 this line is much longer than it has to be\n"));
+    std::fs::remove_file(&pipe).unwrap();
 }

@@ -27,7 +27,7 @@ fn is_inside(k: &Kernel) -> Test<'_> {
 /// How many nodes each core has, from the 0-core to the last that has any.
 fn core_sizes(engine: &Engine<'_>) -> Result<Vec<u32>, Error> {
     let graph = engine.graph();
-    let degrees = (0..graph.nodes()).flat_map(|node| (graph.outgoing.of(node).len() as u32).to_le_bytes());
+    let degrees = (0..graph.nodes()).flat_map(|node| (graph.outgoing().of(node).len() as u32).to_le_bytes());
     let left = engine.device().upload(ir::Element::U32, &degrees.collect::<Vec<u8>>())?;
     let (mut inside, mut outside) = (engine.frontier(0..graph.nodes())?, engine.frontier([])?);
     let mut sizes = Vec::new();
@@ -46,7 +46,7 @@ fn core_sizes(engine: &Engine<'_>) -> Result<Vec<u32>, Error> {
 
 /// The same, one node after the other.
 fn plainly(graph: &Graph) -> Vec<u32> {
-    let mut left: Vec<usize> = (0..graph.nodes()).map(|node| graph.outgoing.of(node).len()).collect();
+    let mut left: Vec<usize> = (0..graph.nodes()).map(|node| graph.outgoing().of(node).len()).collect();
     let mut gone = vec![false; left.len()];
     let mut sizes = Vec::new();
     for k in 1.. {
@@ -58,7 +58,7 @@ fn plainly(graph: &Graph) -> Vec<u32> {
         let mut stack: Vec<usize> = (0..left.len()).filter(|node| !gone[*node] && left[*node] < k).collect();
         stack.iter().for_each(|node| gone[*node] = true);
         while let Some(node) = stack.pop() {
-            for next in graph.outgoing.of(node as u32).iter().map(|next| *next as usize) {
+            for next in graph.outgoing().of(node as u32).iter().map(|next| *next as usize) {
                 left[next] -= 1;
                 if left[next] < k && !std::mem::replace(&mut gone[next], true) {
                     stack.push(next);
@@ -72,7 +72,8 @@ fn plainly(graph: &Graph) -> Vec<u32> {
 fn main() -> Result<(), Error> {
     let graph = Graph::new(&Edges::generate(Family::Kronecker, 12, 8, 1)?)?;
     let device = Device::auto()?;
-    let engine = Engine::new(device.driver(), &graph, Config::default(), Needs { node_bytes: 4, edge_bytes: 0 })?;
+    let needs = Needs { frontiers: 2, ..Needs::traversal(&graph, 1) };
+    let engine = Engine::new(device.driver(), &graph, Config::default(), needs)?;
     let sizes = core_sizes(&engine)?;
     assert_eq!(sizes, plainly(&graph));
     println!("{} nodes, {} edges", graph.nodes(), graph.edges());

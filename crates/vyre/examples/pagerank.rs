@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use vyre::frontier::{Config, Engine, Needs};
+use vyre::frontier::{Config, Engine};
 use vyre::graph::{self, Edges, Family, Graph};
 use vyre::{Device, Error};
 
@@ -18,7 +18,7 @@ fn main() -> Result<(), Error> {
     println!("{} nodes, {} edges", graph.nodes(), graph.edges());
 
     let device = Device::auto()?;
-    let engine = Engine::new(device.driver(), &graph, Config::default(), Needs { node_bytes: 20, edge_bytes: 0 })?;
+    let engine = Engine::new(device.driver(), &graph, Config::default(), graph::pagerank::needs(&graph)?)?;
     let found = graph::pagerank(&engine, TOLERANCE, 100)?;
     found.verify(&graph, TOLERANCE)?;
     println!("{} iterations, the last of which changed ranks by {:.1e}", found.iterations, found.change);

@@ -48,7 +48,7 @@ pub(crate) fn bfs(graph: &Graph, source: u32) -> Vec<u32> {
     const ALPHA: usize = 15;
     const BETA: usize = 18;
     let nodes = graph.nodes() as usize;
-    let degree = |node: u32| graph.outgoing.of(node).len();
+    let degree = |node: u32| graph.outgoing().of(node).len();
     let parents = atomics(nodes, |_| UNREACHED);
     parents[source as usize].store(source, Relaxed);
     let mut queue = vec![source];
@@ -104,7 +104,7 @@ pub(crate) fn bfs(graph: &Graph, source: u32) -> Vec<u32> {
                 .map(|chunk| {
                     let (mut local, mut edges) = (Vec::new(), 0);
                     for node in chunk {
-                        for next in graph.outgoing.of(*node) {
+                        for next in graph.outgoing().of(*node) {
                             let parent = &parents[*next as usize];
                             if parent.load(Relaxed) == UNREACHED
                                 && parent.compare_exchange(UNREACHED, *node, Relaxed, Relaxed).is_ok()
@@ -130,7 +130,7 @@ pub(crate) fn pagerank(graph: &Graph, iterations: u32) -> Vec<f32> {
     let least = 0.15 / nodes as f32;
     let mut ranks = vec![1.0 / nodes as f32; nodes];
     let mut shares = vec![0.0f32; nodes];
-    let outgoing = |node: usize| (graph.outgoing.offsets[node + 1] - graph.outgoing.offsets[node]) as f32;
+    let outgoing = |node: usize| (graph.outgoing().offsets[node + 1] - graph.outgoing().offsets[node]) as f32;
     for _ in 0..iterations {
         shares.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, part)| {
             for (node, share) in (chunk * CHUNK..).zip(part) {
@@ -186,7 +186,7 @@ pub(crate) fn components(graph: &Graph) -> Vec<u32> {
     };
     for round in 0..ROUNDS {
         all().for_each(|node| {
-            if let Some(next) = graph.outgoing.of(node).get(round) {
+            if let Some(next) = graph.outgoing().of(node).get(round) {
                 link(node, *next);
             }
         });
@@ -199,7 +199,7 @@ pub(crate) fn components(graph: &Graph) -> Vec<u32> {
     let largest = counts.into_iter().max_by_key(|(_, count)| *count).map_or(0, |(label, _)| label);
     all().for_each(|node| {
         if label(node) != largest {
-            graph.outgoing.of(node).iter().skip(ROUNDS).for_each(|next| link(node, *next));
+            graph.outgoing().of(node).iter().skip(ROUNDS).for_each(|next| link(node, *next));
         }
     });
     flatten();
@@ -219,9 +219,9 @@ pub(crate) fn sssp(graph: &Graph, source: u32, delta: u32) -> Vec<u32> {
         let mut bins: Vec<Vec<u32>> = Vec::new();
         let relax = |node: u32, bins: &mut Vec<Vec<u32>>| {
             let from = distances[node as usize].load(Relaxed);
-            for at in graph.outgoing.range(node) {
-                let next = &distances[graph.outgoing.targets[at] as usize];
-                let through = from + graph.outgoing.weights[at];
+            for at in graph.outgoing().range(node) {
+                let next = &distances[graph.outgoing().targets[at] as usize];
+                let through = from + graph.outgoing().weights[at];
                 let mut old = next.load(Relaxed);
                 while through < old {
                     match next.compare_exchange_weak(old, through, Relaxed, Relaxed) {
@@ -230,7 +230,7 @@ pub(crate) fn sssp(graph: &Graph, source: u32, delta: u32) -> Vec<u32> {
                             if bins.len() <= bin {
                                 bins.resize_with(bin + 1, Vec::new);
                             }
-                            bins[bin].push(graph.outgoing.targets[at]);
+                            bins[bin].push(graph.outgoing().targets[at]);
                             break;
                         }
                         Err(now) => old = now,
@@ -290,7 +290,7 @@ pub(crate) fn sssp(graph: &Graph, source: u32, delta: u32) -> Vec<u32> {
 pub(crate) fn triangles(graph: &Graph) -> u64 {
     let nodes = graph.nodes();
     let mut by_rank: Vec<u32> = (0..nodes).collect();
-    by_rank.par_sort_unstable_by_key(|node| std::cmp::Reverse(graph.outgoing.of(*node).len()));
+    by_rank.par_sort_unstable_by_key(|node| std::cmp::Reverse(graph.outgoing().of(*node).len()));
     let mut ranks = vec![0; nodes as usize];
     for (rank, node) in (0..).zip(&by_rank) {
         ranks[*node as usize] = rank;
@@ -298,7 +298,7 @@ pub(crate) fn triangles(graph: &Graph) -> u64 {
     let rows: Vec<Vec<u32>> = by_rank
         .par_iter()
         .map(|node| {
-            let mut row: Vec<u32> = graph.outgoing.of(*node).iter().map(|next| ranks[*next as usize]).collect();
+            let mut row: Vec<u32> = graph.outgoing().of(*node).iter().map(|next| ranks[*next as usize]).collect();
             row.retain(|next| *next < ranks[*node as usize]);
             row.sort_unstable();
             row

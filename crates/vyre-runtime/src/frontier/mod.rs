@@ -32,6 +32,7 @@ use vyre_foundation::optimizer::Profile;
 use vyre_foundation::{Validated, validate};
 
 use crate::Error;
+use crate::graph::memory::{collected, filled, zeroed};
 use crate::graph::{Graph, UNREACHED};
 use crate::megakernel::policy::{Policy, Request};
 use kernels::WORD;
@@ -111,13 +112,25 @@ impl Default for Config {
     }
 }
 
-/// What a computation has on the device besides the rows of the graph.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Device buffers of a computation, from which an engine plans a memory budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// For each node.
-    pub node_bytes: u64,
-    /// For each edge: 4 if there are weights.
-    pub edge_bytes: u64,
+    /// Frontiers that exist at the same time.
+    pub frontiers: u32,
+    /// Steps read the weights of edges.
+    pub weights: bool,
+    /// Lengths of the other buffers, in elements of 4 bytes: rows of the graph, and arrays of the computation.
+    pub buffers: Vec<u64>,
+}
+
+impl Needs {
+    /// One frontier, the rows of outgoing edges, and `arrays` arrays with an element of 4 bytes for each node.
+    pub fn traversal(graph: &Graph, arrays: u8) -> Needs {
+        let (nodes, edges) = (u64::from(graph.nodes()), u64::from(graph.edges()));
+        let mut buffers = vec![nodes + 1, edges];
+        buffers.resize(2 + usize::from(arrays), nodes);
+        Needs { frontiers: 1, weights: false, buffers }
+    }
 }
 
 /// What a step of a frontier was, and why.
@@ -135,6 +148,8 @@ pub struct Iteration {
     pub reason: String,
     /// Edges that were looked at.
     pub examined: u64,
+    /// Parts of the frontier that were followed one after the other.
+    pub parts: u32,
     /// How long it took, with what the host does.
     pub time: Duration,
     /// Device memory in use.
@@ -225,12 +240,10 @@ pub struct Engine<'g> {
     resident: RefCell<FxHashMap<&'static str, Buffer>>,
     /// The rows of outgoing edges, those lighter than a limit first in each.
     split: RefCell<Option<(u32, Arguments<'static>)>>,
-    /// The part of the budget that would be used if nothing was done about it.
-    pressure_bps: u16,
-    /// Nodes that have incoming edges: others are last in the order of degrees, and nobody reaches them.
+    /// Memory of the device, and how much of it frontiers may use.
+    memory: MemoryPlan,
+    /// Nodes that have incoming edges: others are last in the order of degrees, and are never reached.
     reachable: u32,
-    /// Words of a frontier whose nodes fit into a queue, one part after the other.
-    parts: Vec<Range<u32>>,
     /// By name, with the programs that they were made of.
     kernels: RefCell<BTreeMap<String, (Validated<Program>, vyre_driver::Kernel)>>,
     iterations: RefCell<Vec<Iteration>>,
@@ -240,28 +253,39 @@ impl<'g> Engine<'g> {
     /// A graph that is going to be on a device, as far as it is needed there.
     ///
     /// # Errors
-    /// It does not fit.
+    /// [`Error::OverBudget`] names the least budget that is accepted. [`Error::FixedTopology`]: the topology follows no edges.
     pub fn new(device: &Device, graph: &'g Graph, config: Config, needs: Needs) -> Result<Engine<'g>, Error> {
-        let (nodes, edges) = (u64::from(graph.nodes()), u64::from(graph.edges()));
-        let words = graph.nodes().div_ceil(WORD).max(1);
-        // Rows, what the caller has, and bits of two frontiers: this is needed in any case.
-        let resident = nodes * (4 + needs.node_bytes) + edges * (4 + needs.edge_bytes) + 2 * 4 * u64::from(words);
+        if config.fixed == Some(Topology::Empty) {
+            return Err(Error::FixedTopology { topology: "Empty" });
+        }
         let budget = config.budget.or(device.capabilities().memory_bytes);
-        // Slices of rows, and two queues.
-        let unconstrained = resident + nodes * (4 + 2 * 4) + edges * 4;
-        let share = |budget: u64| (u128::from(unconstrained) * 10_000 / u128::from(budget.max(1))).min(10_000);
-        let pressure_bps = budget.map_or(0, |budget| share(budget) as u16);
-        let short = pressure_bps >= config.policy.memory_pressure_threshold_bps;
-        let constrained = short || config.fixed == Some(Topology::MemoryConstrained);
-        let parts = match constrained {
-            true => plan(words, resident, budget.unwrap_or(u64::MAX))?,
-            false => std::iter::once(0..words).collect(),
-        };
+        let memory = MemoryPlan::new(graph, &config, &needs, budget)?;
         let (kernels, iterations) = (RefCell::default(), RefCell::default());
         let device = device.with_profile(Profile::Dataflow);
         let (resident, split) = (RefCell::default(), RefCell::default());
         let reachable = graph.incoming().offsets.windows(2).filter(|row| row[0] != row[1]).count() as u32;
-        Ok(Engine { device, graph, config, resident, split, pressure_bps, reachable, parts, kernels, iterations })
+        Ok(Engine { device, graph, config, resident, split, memory, reachable, kernels, iterations })
+    }
+
+    /// Makes sure that a computation fits the budget, whichever needs the engine was made for. Parts of the graph that other computations have
+    /// left on the device make room.
+    pub(crate) fn admit(&self, needs: &Needs) -> Result<(), Error> {
+        let Some(budget) = self.memory.budget else { return Ok(()) };
+        let required = self.memory.bytes(self.graph, needs)?;
+        if required > budget {
+            return Err(Error::OverBudget { field: COMPUTATION, required, budget });
+        }
+        let (nodes, edges) = (u64::from(self.graph.nodes()), u64::from(self.graph.edges()));
+        let split = self.split.borrow().as_ref().map_or([0; 3], |_| [2 * nodes + 1, edges, edges]);
+        let resident = self.resident.borrow();
+        let left = resident.values().map(|buffer| u64::from(buffer.len())).chain(split.into_iter().filter(|n| *n > 0));
+        let left = left.map(|length| 4 * length).try_fold(0, sum_class)?;
+        drop(resident);
+        if left > budget - required {
+            self.resident.borrow_mut().clear();
+            *self.split.borrow_mut() = None;
+        }
+        Ok(())
     }
 
     /// The device.
@@ -303,35 +327,35 @@ impl<'g> Engine<'g> {
     /// # Errors
     /// There is not that much memory.
     pub fn per_node(&self, value: u32) -> Result<Buffer, Error> {
-        let words = vec![value; self.graph.nodes() as usize];
+        let words = filled("nodes of the graph", value, self.graph.nodes() as usize)?;
         self.device.upload(Element::U32, bytemuck::cast_slice(&words))
     }
 
-    /// A frontier of these nodes, which are nodes of the graph.
+    /// A frontier of these nodes.
     ///
     /// # Errors
-    /// There is not enough memory.
+    /// [`Error::NoSuchNode`]: one of them is not a node of the graph. There is not enough memory.
     pub fn frontier(&self, nodes: impl IntoIterator<Item = u32>) -> Result<Frontier, Error> {
         let words = self.graph.nodes().div_ceil(WORD).max(1);
-        let mut bits = vec![0u32; words as usize];
+        let mut bits: Vec<u32> = zeroed("nodes of a frontier", words as usize)?;
         let (mut count, mut edges) = (0, 0);
         for node in nodes {
+            self.graph.node(node)?;
             let (word, bit) = (&mut bits[(node / WORD) as usize], 1 << (node % WORD));
             if *word & bit == 0 {
                 *word |= bit;
                 count += 1;
-                edges += self.graph.outgoing.of(node).len() as u32;
+                edges += self.graph.outgoing().of(node).len() as u32;
             }
         }
-        // A part of a frontier is never larger than the first.
-        let chunk = self.parts.len() > 1;
-        let capacity = if chunk { self.parts[0].len() as u32 * WORD } else { self.graph.nodes().max(1) };
-        let queue = self.words(capacity)?;
+        let queue = self.words(self.memory.queue)?;
         let set = |queue| {
-            let [bits, counts, grid] = [self.words(words)?, self.words(4)?, self.words(3)?];
+            let [bits, counts, grid] = [self.words(words)?, self.words(COUNTS)?, self.words(GRID)?];
             Ok::<Set, Error>(Set { bits, queue, counts, grid })
         };
-        let (now, next) = (set(queue.clone())?, set(if chunk { queue } else { self.words(capacity)? })?);
+        // A queue that is filled for each part is not needed by the next frontier at the same time.
+        let other = if self.memory.constrained { queue.clone() } else { self.words(self.memory.queue)? };
+        let (now, next) = (set(queue)?, set(other)?);
         now.bits.write(bytemuck::cast_slice(&bits))?;
         now.counts.write(bytemuck::cast_slice(&[count, edges, 0, 0]))?;
         Ok(Frontier { now, next, queued: false, nodes: count, edges, step: 0, topology: None, dense: 0 })
@@ -395,7 +419,7 @@ impl<'g> Engine<'g> {
                 let kernel = self.kernel(name, || kernels::push(name, step, false, lanes))?;
                 let mut batch = Batch::default();
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
-                for part in &self.parts {
+                for part in &self.memory.parts {
                     self.gather(frontier, part.clone(), &mut batch)?;
                     let grid = Grid::Indirect(frontier.now.grid.clone());
                     batch.add(kernel.clone(), grid, push_objects(frontier), given.clone());
@@ -441,7 +465,8 @@ impl<'g> Engine<'g> {
         frontier.queued = topology == Topology::SparseFrontier;
         frontier.topology = Some(topology);
         frontier.step += 1;
-        self.record(&decision, examined);
+        let parts = if topology == Topology::MemoryConstrained { self.memory.parts.len() } else { 1 };
+        self.record(&decision, parts as u32, examined);
         Ok(())
     }
 
@@ -534,7 +559,7 @@ impl<'g> Engine<'g> {
             graph_node_count: self.graph.nodes(),
             graph_edge_count: self.graph.edges(),
             frontier_density_bps: density_bps,
-            memory_pressure_bps: self.pressure_bps,
+            memory_pressure_bps: self.memory.pressure_bps,
             previous_topology,
             ..Request::direct(nodes, 0, capabilities.max_workgroup_size[0])
         };
@@ -550,8 +575,8 @@ impl<'g> Engine<'g> {
         Ok(Decision { policy, topology, why, nodes, edges, density_bps, dense, started, _span: span })
     }
 
-    /// Remembers a step.
-    pub(crate) fn record(&self, decision: &Decision, examined: u64) {
+    /// Remembers a step that was executed in a number of parts.
+    pub(crate) fn record(&self, decision: &Decision, parts: u32, examined: u64) {
         let Decision { policy, topology, why, nodes, edges, density_bps, dense, started, .. } = *decision;
         if !self.config.explains {
             return;
@@ -563,7 +588,8 @@ impl<'g> Engine<'g> {
             (Why::Kept, _) => "close to what it was before".into(),
             (Why::Measured, Topology::Empty) => "nothing is left".into(),
             (Why::Measured, Topology::MemoryConstrained) => {
-                format!("{} of the memory would be in use; {} parts", percent(self.pressure_bps), self.parts.len())
+                let plural = if parts == 1 { "" } else { "s" };
+                format!("{} of the memory would be in use; {parts} part{plural}", percent(self.memory.pressure_bps))
             }
             (Why::Measured, Topology::SparseFrontier) => compared("up to", policy.sparse_frontier_threshold_bps),
             (Why::Measured, Topology::HybridFrontier) => compared("below", policy.dense_frontier_threshold_bps),
@@ -571,7 +597,7 @@ impl<'g> Engine<'g> {
             (Why::Measured, Topology::FusedDense) => format!("{dense} steps in a row were dense"),
         };
         let (time, bytes) = (started.elapsed(), self.device.memory().used);
-        let iteration = Iteration { nodes, edges, density_bps, topology, reason, examined, time, bytes };
+        let iteration = Iteration { nodes, edges, density_bps, topology, reason, examined, parts, time, bytes };
         self.iterations.borrow_mut().push(iteration);
     }
 
@@ -597,22 +623,23 @@ impl<'g> Engine<'g> {
             self.resident.borrow_mut().insert(name, buffer.clone());
             Ok(Some(buffer))
         };
-        let (outgoing, incoming) = (&self.graph.outgoing, self.graph.incoming());
+        let (outgoing, incoming) = (self.graph.outgoing(), self.graph.incoming());
         match name {
             "offsets" => upload(name, &outgoing.offsets),
             "targets" => upload(name, &outgoing.targets),
             "incoming_offsets" => upload(name, &incoming.offsets),
             "incoming_targets" => upload(name, &incoming.targets),
             "weights" if self.graph.is_weighted() => upload(name, &outgoing.weights),
-            "weights" => upload(name, &vec![1; outgoing.targets.len()]),
+            "weights" => upload(name, &filled("weights of edges", 1, outgoing.targets.len())?),
             _ => {
                 let slices = incoming.sliced()?;
-                let ones = if self.graph.is_weighted() { Vec::new() } else { vec![1; slices.targets.len()] };
                 upload("order", &slices.order)?;
                 upload("starts", &slices.starts)?;
                 upload("sliced", &slices.targets)?;
-                if pulls && name == "sliced_weights" {
-                    upload(name, if self.graph.is_weighted() { &slices.weights } else { &ones })?;
+                if name == "sliced_weights" && self.graph.is_weighted() {
+                    upload(name, &slices.weights)?;
+                } else if name == "sliced_weights" {
+                    upload(name, &filled("weights of edges", 1, slices.targets.len())?)?;
                 }
                 Ok(self.resident.borrow().get(name).cloned())
             }
@@ -625,15 +652,15 @@ impl<'g> Engine<'g> {
         const NAMES: [&str; 3] = ["order", "ranked", "portions"];
         if !self.resident.borrow().contains_key("ranked") {
             let slices = self.graph.incoming().sliced()?;
-            let mut places = vec![0; slices.order.len()];
+            let mut places: Vec<u32> = zeroed("nodes of the graph", slices.order.len())?;
             (0..).zip(&slices.order).for_each(|(place, node): (u32, _)| places[*node as usize] = place);
             let place = |node: &u32| places.get(*node as usize).copied().unwrap_or(UNREACHED);
-            let ranked: Vec<u32> = slices.targets.iter().map(place).collect();
-            let portion = |node: &u32| match self.graph.outgoing.of(*node).len() {
+            let ranked = collected("edges of slices", slices.targets.iter().map(place))?;
+            let portion = |node: &u32| match self.graph.outgoing().of(*node).len() {
                 0 => 0.0,
                 degree => 1.0 / degree as f32,
             };
-            let portions: Vec<f32> = slices.order.iter().map(portion).collect();
+            let portions = collected("nodes of the graph", slices.order.iter().map(portion))?;
             for (name, element, bytes) in [
                 ("order", Element::U32, bytemuck::cast_slice(&slices.order)),
                 ("starts", Element::U32, bytemuck::cast_slice(&slices.starts)),
@@ -664,7 +691,7 @@ impl<'g> Engine<'g> {
         {
             return Ok(rows.clone());
         }
-        let rows = self.graph.outgoing.split(limit);
+        let rows = self.graph.outgoing().split(limit)?;
         let mut arguments: Arguments<'static> = vec![("stride", 2u32.into())];
         for (name, words) in [("offsets", &rows.offsets), ("targets", &rows.targets), ("weights", &rows.weights)] {
             let buffer = self.device.upload(Element::U32, bytemuck::cast_slice(words))?;
@@ -803,18 +830,112 @@ fn push_objects(frontier: &Frontier) -> Arguments<'static> {
     ]
 }
 
-/// Parts of the words of a frontier, so that the queue of each fits what the rest leaves of the budget.
-fn plan(words: u32, resident: u64, budget: u64) -> Result<Vec<Range<u32>>, Error> {
-    const WAVES: u32 = 64;
-    let each = words.div_ceil(WAVES);
-    let starts = (0..words).step_by(each as usize);
-    let waves: Vec<Range<u32>> = starts.map(|start| start..words.min(start + each)).collect();
-    let bytes = |wave: &Range<u32>| 4 * u64::from(WORD) * wave.len() as u64;
-    let costs: Vec<Wave> = waves.iter().map(|wave| Wave { frontier_bytes: bytes(wave), ..Wave::default() }).collect();
-    let plan = Planner::default().plan(&costs, &[], resident, budget, 0)?;
-    let part = |group: &[usize]| waves[group[0]].start..waves[group[group.len() - 1]].end;
-    Ok(plan.barriers.groups().map(part).collect())
+/// Elements of `counts` and of `grid` of a set.
+const COUNTS: u32 = 4;
+const GRID: u32 = 3;
+
+/// Plan of the device memory of a computation, in sizes as the pool of the device rounds them.
+struct MemoryPlan {
+    budget: Option<u64>,
+    /// The share of the budget that would be used without a bound on queues.
+    pressure_bps: u16,
+    /// Queues are bounded, and nodes are followed in parts.
+    constrained: bool,
+    /// Elements of a queue.
+    queue: u32,
+    /// Words of a frontier whose nodes fit into a queue, one part after the other.
+    parts: Vec<Range<u32>>,
+    /// Elements of the sliced rows that dense steps use; 0 without a budget.
+    sliced: u64,
 }
+
+impl MemoryPlan {
+    fn new(graph: &Graph, config: &Config, needs: &Needs, budget: Option<u64>) -> Result<MemoryPlan, Error> {
+        let words = graph.nodes().div_ceil(WORD).max(1);
+        let parts = std::iter::once(0..words).collect();
+        let sliced = if budget.is_some() { graph.incoming().sliced_len()? } else { 0 };
+        let queue = graph.nodes().max(1);
+        let free = MemoryPlan { budget, pressure_bps: 0, constrained: false, queue, parts, sliced };
+        let unconstrained = free.bytes(graph, needs)?;
+        let share = |budget: u64| (u128::from(unconstrained) * 10_000 / u128::from(budget.max(1))).min(10_000);
+        let pressure_bps = budget.map_or(0, |budget| share(budget) as u16);
+        let is_over = budget.is_some_and(|budget| unconstrained > budget);
+        let is_short = is_over || pressure_bps >= config.policy.memory_pressure_threshold_bps;
+        if !is_short && config.fixed != Some(Topology::MemoryConstrained) {
+            return Ok(MemoryPlan { pressure_bps, ..free });
+        }
+
+        /// Parts that a frontier is cut into where memory is shortest.
+        const WAVES: u32 = 64;
+        let each = words.div_ceil(WAVES);
+        let waves: Vec<Range<u32>> =
+            (0..words).step_by(each as usize).map(|start| start..words.min(start + each)).collect();
+        let bounded = |queue: u32| MemoryPlan { pressure_bps, constrained: true, queue, parts: Vec::new(), ..free };
+        let budget = budget.unwrap_or(u64::MAX);
+        let queue_of = |count: u32| words.min(count * each) * WORD;
+        let required = |count: u32| bounded(queue_of(count)).bytes(graph, needs);
+        let least = required(1)?;
+        if least > budget {
+            return Err(Error::OverBudget { field: COMPUTATION, required: least, budget });
+        }
+        // The longest queue that fits. Its size is rounded as a whole, so that those of waves cannot be added up.
+        let mut count = waves.len() as u32;
+        while required(count)? > budget {
+            count -= 1;
+        }
+        let queue = queue_of(count);
+        let bytes = |words: u32| 4 * u64::from(WORD) * u64::from(words);
+        let cost = |wave: &Range<u32>| Wave { frontier_bytes: bytes(wave.len() as u32), ..Wave::default() };
+        let costs: Vec<Wave> = waves.iter().map(cost).collect();
+        let plan = Planner::default().plan(&costs, &[], 0, bytes(queue / WORD), 0)?;
+        let part = |group: &[usize]| waves[group[0]].start..waves[group[group.len() - 1]].end;
+        let parts = plan.barriers.groups().map(part).collect();
+        Ok(MemoryPlan { parts, ..bounded(queue) })
+    }
+
+    /// Bytes of all buffers of a computation.
+    fn bytes(&self, graph: &Graph, needs: &Needs) -> Result<u64, Error> {
+        let (nodes, edges) = (u64::from(graph.nodes()), u64::from(graph.edges()));
+        let words = nodes.div_ceil(WORD.into()).max(1);
+        let weights = needs.weights.then_some(edges);
+        let mut bytes = needs
+            .buffers
+            .iter()
+            .copied()
+            .chain(weights)
+            .map(|length| length.saturating_mul(4))
+            .try_fold(0, sum_class)?;
+        let queues = if self.constrained { 1 } else { 2 };
+        let mut frontier = 0;
+        for (count, length) in [(2, words), (2, COUNTS.into()), (2, GRID.into()), (queues, self.queue.into())] {
+            for _ in 0..count {
+                frontier = sum_class(frontier, 4 * length)?;
+            }
+        }
+        let frontiers = u64::from(needs.frontiers).checked_mul(frontier);
+        bytes = frontiers.and_then(|frontiers| bytes.checked_add(frontiers)).ok_or(TOO_LARGE)?;
+        // Dense steps use slices of the rows of incoming edges besides.
+        if needs.frontiers > 0 && !self.constrained {
+            let weights = needs.weights.then_some(self.sliced);
+            bytes = [nodes, graph.incoming().slices() + 1, self.sliced]
+                .into_iter()
+                .chain(weights)
+                .map(|length| 4 * length)
+                .try_fold(bytes, sum_class)?;
+        }
+        Ok(bytes)
+    }
+}
+
+/// Adds the size of a buffer, as the pool rounds it.
+fn sum_class(sum: u64, bytes: u64) -> Result<u64, Error> {
+    let class = Buffer::size_class(bytes);
+    class.and_then(|class| sum.checked_add(class)).ok_or(TOO_LARGE)
+}
+
+const TOO_LARGE: Error = Error::Overflow { field: COMPUTATION };
+/// Subject of errors about budgets.
+const COMPUTATION: &str = "device memory of the computation";
 
 /// Launches that are submitted together, and what is filled with zeros before.
 #[derive(Default)]

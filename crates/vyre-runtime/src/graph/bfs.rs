@@ -3,9 +3,10 @@
 use vyre_driver::Buffer;
 use vyre_foundation::build;
 
-use super::{Graph, UNREACHED, wrong};
+use super::memory::{filled, with_capacity};
+use super::{Graph, UNREACHED, complete, wrong};
 use crate::Error;
-use crate::frontier::{Engine, Step, Visitor};
+use crate::frontier::{Engine, Needs, Step, Visitor};
 
 /// The shortest ways from a node, by the number of edges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +34,15 @@ fn visit(k: &build::Kernel) -> Visitor<'_> {
     .wanting(move |node| depths.load(node).eq(UNREACHED))
 }
 
-/// Finds the shortest ways from a node, which is one of the graph.
+/// Device memory of a search: parents and depths.
+pub fn needs(graph: &Graph) -> Needs {
+    Needs::traversal(graph, 2)
+}
+
+/// Finds the shortest ways from a node.
 ///
 /// # Errors
-/// There is not enough memory, or the device failed.
+/// [`Error::NoSuchNode`], there is not enough memory, or the device failed.
 pub fn bfs(engine: &Engine<'_>, source: u32) -> Result<Bfs, Error> {
     let (parents, depths) = run(engine, source)?;
     Ok(Bfs { parents: parents.elements()?, depths: depths.elements()? })
@@ -45,8 +51,10 @@ pub fn bfs(engine: &Engine<'_>, source: u32) -> Result<Bfs, Error> {
 /// The same, and leaves the results on the device: parents and depths.
 ///
 /// # Errors
-/// There is not enough memory, or the device failed.
+/// As for [`bfs`].
 pub fn run(engine: &Engine<'_>, source: u32) -> Result<(Buffer, Buffer), Error> {
+    engine.graph().node(source)?;
+    engine.admit(&needs(engine.graph()))?;
     let (parents, depths) = (engine.per_node(UNREACHED)?, engine.per_node(UNREACHED)?);
     parents.slice(source..source + 1)?.write(&source.to_le_bytes())?;
     depths.slice(source..source + 1)?.write(&0u32.to_le_bytes())?;
@@ -63,10 +71,15 @@ impl Bfs {
     /// Checks the tree: depths are those that a queue finds, and parents are neighbours one step closer.
     ///
     /// # Errors
-    /// [`Error::WrongResult`] names the first node that is wrong.
+    /// [`Error::WrongResult`] names the first node that is wrong. [`Error::NoSuchNode`]: the source is none of the graph.
     pub fn verify(&self, graph: &Graph, source: u32) -> Result<(), Error> {
-        let mut depths = vec![UNREACHED; graph.nodes() as usize];
-        let mut queue = vec![source];
+        graph.node(source)?;
+        complete("bfs", graph, self.depths.len())?;
+        complete("bfs", graph, self.parents.len())?;
+        let mut depths = filled("depths of nodes", UNREACHED, graph.nodes() as usize)?;
+        // Each node is in the queue once.
+        let mut queue = with_capacity("nodes of the graph", graph.nodes() as usize)?;
+        queue.push(source);
         depths[source as usize] = 0;
         let mut at = 0;
         while let Some(&node) = queue.get(at) {

@@ -1,22 +1,25 @@
-//! Graphs that were built before, in files that are mapped into memory.
+//! Cache of graphs that were built before, in files that are read on all cores.
 //!
 //! ```text
 //! file = magic version weights directed nodes edges key:[_; 8] rows… checksum:[_; 8]     words, as the machine has them
 //! rows = offsets targets weights        of outgoing edges, and then of incoming ones if the graph is directed
 //! ```
 //!
-//! A key covers everything that a graph depends on, so what is found under a key is never out of date. A file is checked from beginning to end
-//! before it is used; what is damaged is deleted, and the graph built again. Files are replaced in one step, as those of the programs that the
-//! driver keeps. They are as large as the graph is, so the oldest make room for others.
+//! A key covers everything that a graph depends on, so what is found under a key is never out of date. The numbers of nodes and edges have to
+//! add up to the length of the file before memory is allocated for them, and a file is checked from beginning to end before it is used; what
+//! is damaged is deleted, and the graph built again. Files are read, not mapped: truncating a file that is mapped ends the process that uses
+//! it. Files are replaced in one step, as those of the programs that the driver keeps. They are as large as the graph is, so the oldest
+//! make room for others.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
+use std::io;
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use vyre_driver::PrivateFolder;
 
-use super::words::Map;
-use super::{Graph, Rows, Weights, in_parts};
+use super::memory::{self, zeroed};
+use super::{Graph, Rows, Weights, in_blocks, in_parts};
 use crate::Error;
 
 /// A folder of graphs, which processes may share.
@@ -53,19 +56,19 @@ impl Cache {
     /// A graph that was built before, or what `build` makes. `origin` says everything that it depends on, besides how graphs are made.
     ///
     /// # Errors
-    /// Those of `build`.
+    /// Those of `build`, or the graph takes more memory than the [limit](super::limited).
     pub fn graph(&self, origin: &str, build: impl FnOnce() -> Result<Graph, Error>) -> Result<(Graph, Found), Error> {
         let _span = tracing::info_span!("cached graph").entered();
         let key = key(origin);
         let name = format!("{}.{EXTENSION}", key.to_hex());
-        let mapped = self.folder.file(&name).and_then(|file| Map::new(&file)).ok();
-        let found = match mapped.map(|map| decode(&map, &key)) {
-            Some(Ok(graph)) => return Ok((graph, Found::Kept)),
-            Some(Err(reason)) => {
+        let found = match load(self.folder.file(&name), &key) {
+            Ok(graph) => return Ok((graph, Found::Kept)),
+            Err(Refusal::Damaged(reason)) => {
                 let _ = self.folder.remove(&name);
                 Found::Damaged(Error::CachedGraph { file: self.folder.path().join(&name), reason })
             }
-            None => Found::Built,
+            Err(Refusal::Unreadable(_)) => Found::Built,
+            Err(Refusal::Memory(error)) => return Err(error),
         };
         let graph = build()?;
         if graph.edges() >= LEAST_EDGES {
@@ -83,25 +86,41 @@ impl Cache {
 pub fn inspect(file: &Path) -> Result<Graph, Error> {
     let key = file.file_stem().and_then(|name| blake3::Hash::from_hex(name.as_encoded_bytes()).ok());
     let graph = match key {
-        Some(key) => File::open(file)
-            .and_then(|file| Map::new(&file))
-            .map_err(|error| error.to_string())
-            .and_then(|map| decode(&map, &key)),
-        None => Err("its name is not that of a graph".into()),
+        Some(key) => load(File::open(file), &key),
+        None => Err(Refusal::Damaged("its name is not that of a graph".into())),
     };
-    graph.map_err(|reason| Error::CachedGraph { file: file.into(), reason })
+    graph.map_err(|refusal| match refusal {
+        Refusal::Damaged(reason) => Error::CachedGraph { file: file.into(), reason },
+        Refusal::Unreadable(error) => Error::CachedGraph { file: file.into(), reason: error.to_string() },
+        Refusal::Memory(error) => error,
+    })
 }
 
-/// What the graph of a file depends on: which file it is, how long, and when it was changed. A file that has just been changed has no
-/// origin: it could be changed again without a difference in any of these.
+/// Identity and version of a file, which its graph depends on: path, device, inode, size, and the times of the last change of its contents
+/// and of its inode. A program such as `cp -p` can set the former time, but not the latter. A file that has just been changed has no
+/// origin, since another change in the same tick of the clock would leave the times as they are; a pipe or device has none, either.
 pub fn origin(file: &Path) -> Option<String> {
     /// The times of some file systems are that coarse.
     const TICK: Duration = Duration::from_secs(2);
     let (path, metadata) = (file.canonicalize().ok()?, fs::metadata(file).ok()?);
-    let modified = metadata.modified().ok()?;
-    modified.elapsed().ok().filter(|age| *age > TICK)?;
-    let since = modified.duration_since(UNIX_EPOCH).ok()?;
-    Some(format!("{} {} {path:?}", metadata.len(), since.as_nanos()))
+    let (changed, identity) = version(&metadata)?;
+    changed.elapsed().ok().filter(|age| metadata.is_file() && *age > TICK)?;
+    let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos();
+    let changed = changed.duration_since(UNIX_EPOCH).ok()?.as_nanos();
+    Some(format!("{} {modified} {changed} {identity} {path:?}", metadata.len()))
+}
+
+/// Time of the last change, and the identity of the file.
+#[cfg(unix)]
+fn version(metadata: &Metadata) -> Option<(SystemTime, String)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let changed = Duration::new(u64::try_from(metadata.ctime()).ok()?, u32::try_from(metadata.ctime_nsec()).ok()?);
+    Some((UNIX_EPOCH.checked_add(changed)?, format!("{}:{}", metadata.dev(), metadata.ino())))
+}
+
+#[cfg(not(unix))]
+fn version(metadata: &Metadata) -> Option<(SystemTime, String)> {
+    Some((metadata.modified().ok()?, String::new()))
 }
 
 fn key(origin: &str) -> blake3::Hash {
@@ -111,7 +130,7 @@ fn key(origin: &str) -> blake3::Hash {
 // Files.
 
 const MAGIC: u32 = u32::from_be_bytes(*b"vgph");
-/// Of files, and of how graphs are made: who changes either counts it up.
+/// Version of the format and of how graphs are built; a change of either increments it.
 const VERSION: u32 = 1;
 const HEADER: usize = 14;
 /// Words of a checksum, and of a key.
@@ -135,58 +154,133 @@ fn store(folder: &PrivateFolder, name: &str, key: &blake3::Hash, graph: &Graph) 
     if bytes > MOST_BYTES / 2 {
         return;
     }
-    let checksum = words(&checksum(&parts));
+    let mut all = blake3::Hasher::new();
+    for part in &parts {
+        let blocks: Vec<&[u32]> = part.chunks(BLOCK).collect();
+        let hashes = in_parts("checking", blocks.len() * BLOCK, |range| {
+            let blocks = &blocks[range.start.div_ceil(BLOCK)..range.end.div_ceil(BLOCK)];
+            blocks.iter().map(|block| blake3::hash(bytemuck::cast_slice(block))).collect::<Vec<_>>()
+        });
+        hashes.iter().flatten().for_each(|hash| _ = all.update(hash.as_bytes()));
+    }
+    let checksum = words(&all.finalize());
     parts.push(&checksum);
     let parts: Vec<&[u8]> = parts.into_iter().map(bytemuck::cast_slice).collect();
     // A graph that cannot be written is built again the next time.
     let _ = folder.replace(name, &parts);
 }
 
-/// The graph of a file, or what is wrong with it.
-fn decode(map: &Map, key: &blake3::Hash) -> Result<Graph, String> {
-    let (contents, checked) = map.words().split_last_chunk::<HASH>().ok_or("it is cut off")?;
-    let (header, _) = contents.split_first_chunk::<HEADER>().ok_or("it is cut off")?;
+/// Reason why a file gives no graph.
+enum Refusal {
+    /// There is no such file, or it cannot be read.
+    Unreadable(io::Error),
+    Damaged(String),
+    /// It takes more memory than the limit, or than there is.
+    Memory(Error),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Refusal {
+        match error.kind() {
+            // The file became shorter while it was read.
+            io::ErrorKind::UnexpectedEof => Refusal::Damaged("it is cut off".into()),
+            _ => Refusal::Unreadable(error),
+        }
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Refusal {
+        Refusal::Damaged(reason)
+    }
+}
+
+/// Words of a block, which is read and hashed by one core.
+const BLOCK: usize = 1 << 16;
+
+/// Reads and checks the graph of a file.
+fn load(file: io::Result<File>, key: &blake3::Hash) -> Result<Graph, Refusal> {
+    let file = file?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err("it is not a file".to_owned().into());
+    }
+    let mut header = [0; HEADER];
+    read_words(&file, 0, &mut header)?;
     let (&[magic, version, weights, directed, nodes, edges], found) =
-        header.split_first_chunk().ok_or("it is cut off")?;
+        header.split_first_chunk().ok_or("it is cut off".to_owned())?;
     if [magic, version] != [MAGIC, VERSION] {
-        return Err("it is of another version".into());
+        return Err("it is of another version".to_owned().into());
     }
     if *found != words(key) {
-        return Err("it belongs to another graph".into());
+        return Err("it belongs to another graph".to_owned().into());
     }
     let weights = match weights {
         0 => Weights::None,
         1 => Weights::Whole,
         2 => Weights::Real,
-        _ => return Err(format!("there are no weights of kind {weights}")),
+        _ => return Err(format!("there are no weights of kind {weights}").into()),
     };
+    let (nodes, edges) = (nodes as usize, edges as usize);
+    let lengths = [nodes + 1, edges, if weights == Weights::None { 0 } else { edges }];
+    let directions = if directed == 0 { 1 } else { 2 };
+    let all = 4 * (HEADER as u64 + directions * lengths.iter().map(|length| *length as u64).sum::<u64>() + HASH as u64);
+    if metadata.len() != all {
+        return Err(format!(
+            "it has {} bytes instead of {all}: it is cut off, or goes on past its end",
+            metadata.len()
+        )
+        .into());
+    }
+    memory::check(all, || format!("a graph of {nodes} nodes and {edges} edges")).map_err(Refusal::Memory)?;
+
+    let mut checksum = blake3::Hasher::new();
+    checksum.update(blake3::hash(bytemuck::cast_slice(&header)).as_bytes());
     let mut end = HEADER;
     let mut part = |length: usize| {
         let start = end;
-        end = end.checked_add(length).filter(|end| *end <= contents.len()).ok_or("it is cut off")?;
-        Ok::<_, String>(map.part(start..end))
+        end += length;
+        let mut words: Vec<u32> = zeroed("words of a graph", length).map_err(Refusal::Memory)?;
+        let hashes = in_blocks("reading", &mut words, BLOCK, |number, block| {
+            read_words(&file, start + number * BLOCK, block).map(|()| blake3::hash(bytemuck::cast_slice(block)))
+        });
+        for hash in hashes {
+            checksum.update(hash?.as_bytes());
+        }
+        Ok::<_, Refusal>(words)
     };
     let mut rows = || {
-        let (offsets, targets) = (part((nodes as usize).saturating_add(1))?, part(edges as usize)?);
-        Ok::<_, String>(Rows {
-            offsets,
-            targets,
-            weights: part(if weights == Weights::None { 0 } else { edges as usize })?,
-        })
+        Ok::<_, Refusal>(Rows { offsets: part(lengths[0])?, targets: part(lengths[1])?, weights: part(lengths[2])? })
     };
     let outgoing = rows()?;
     let incoming = if directed == 0 { None } else { Some(rows()?) };
-    if end != contents.len() {
-        return Err(format!("{} words follow its end", contents.len() - end));
-    }
-    let graph = Graph { outgoing, incoming, weights };
-    if words(&checksum(&parts(header, &graph))) != *checked {
-        return Err("it is damaged: its checksum is another".into());
+    let mut expected = [0; HASH];
+    read_words(&file, end, &mut expected)?;
+    if words(&checksum.finalize()) != expected {
+        return Err("it is damaged: its checksum is another".to_owned().into());
     }
     // Nothing but the checksum vouches for what was written.
-    graph.outgoing.check()?;
-    graph.incoming.as_ref().map_or(Ok(()), Rows::check)?;
-    Ok(graph)
+    outgoing.check()?;
+    incoming.as_ref().map_or(Ok(()), Rows::check)?;
+    Ok(Graph { outgoing, incoming, weights })
+}
+
+/// Reads words from a place of a file, counted in words. Threads read from one handle, whose own place does not matter.
+fn read_words(file: &File, place: usize, words: &mut [u32]) -> io::Result<()> {
+    let (mut bytes, mut offset): (&mut [u8], u64) = (bytemuck::cast_slice_mut(words), 4 * place as u64);
+    while !bytes.is_empty() {
+        #[cfg(unix)]
+        let count = std::os::unix::fs::FileExt::read_at(file, bytes, offset);
+        #[cfg(windows)]
+        let count = std::os::windows::fs::FileExt::seek_read(file, bytes, offset);
+        match count {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => (bytes, offset) = (&mut bytes[count..], offset + count as u64),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn parts<'g>(header: &'g [u32], graph: &'g Graph) -> Vec<&'g [u32]> {
@@ -195,19 +289,4 @@ fn parts<'g>(header: &'g [u32], graph: &'g Graph) -> Vec<&'g [u32]> {
         parts.extend([&*rows.offsets, &*rows.targets, &*rows.weights]);
     }
     parts
-}
-
-/// Of blocks of each part, so that all cores can compute it.
-fn checksum(parts: &[&[u32]]) -> blake3::Hash {
-    const BLOCK: usize = 1 << 16;
-    let mut all = blake3::Hasher::new();
-    for part in parts {
-        let blocks: Vec<&[u32]> = part.chunks(BLOCK).collect();
-        let hashes = in_parts("checking", blocks.len() * BLOCK, |range| {
-            let blocks = &blocks[range.start.div_ceil(BLOCK)..range.end.div_ceil(BLOCK)];
-            blocks.iter().map(|block| blake3::hash(bytemuck::cast_slice(block))).collect::<Vec<_>>()
-        });
-        hashes.iter().flatten().for_each(|hash| _ = all.update(hash.as_bytes()));
-    }
-    all.finalize()
 }

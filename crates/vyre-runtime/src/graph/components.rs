@@ -6,9 +6,10 @@ use vyre_driver::{Argument, Buffer, Grid, Kernel};
 use vyre_foundation::build::{self, Atomic, Object, Val, kernel};
 use vyre_foundation::ir::{Element, Program};
 
-use super::{Graph, wrong};
+use super::memory::{collected, filled, with_capacity};
+use super::{Graph, complete, wrong};
 use crate::Error;
-use crate::frontier::{Batch, Engine};
+use crate::frontier::{Batch, Engine, Needs};
 
 /// For each node, the lowest number of a node that it is connected with, whichever way edges lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +95,16 @@ fn pick() -> Result<Program, Error> {
     })?)
 }
 
+/// Device memory of the search for components: labels, picked labels, and rows of edges, in both directions if these differ.
+pub fn needs(graph: &Graph) -> Needs {
+    let (nodes, edges) = (u64::from(graph.nodes()), u64::from(graph.edges()));
+    let mut buffers = vec![nodes, PICKS.into(), nodes + 1, edges];
+    if !graph.is_symmetric() {
+        buffers.extend([nodes + 1, edges]);
+    }
+    Needs { buffers, ..Needs::default() }
+}
+
 /// Finds the components of a graph.
 ///
 /// # Errors
@@ -109,7 +120,8 @@ pub fn components(engine: &Engine<'_>) -> Result<Components, Error> {
 pub fn run(engine: &Engine<'_>) -> Result<Buffer, Error> {
     let (graph, device) = (engine.graph(), engine.device());
     let nodes = graph.nodes();
-    let numbers: Vec<u32> = (0..nodes).collect();
+    engine.admit(&needs(graph))?;
+    let numbers = collected("nodes of the graph", 0..nodes)?;
     let labels = device.upload(Element::U32, bytemuck::cast_slice(&numbers))?;
     let picks = device.allocate(Element::U32, PICKS.into())?;
     let add = |batch: &mut Batch, kernel: Kernel, given: Vec<(&str, Argument)>| {
@@ -155,8 +167,10 @@ impl Components {
     /// # Errors
     /// [`Error::WrongResult`] names the first node with another label than its component.
     pub fn verify(&self, graph: &Graph) -> Result<(), Error> {
-        let mut seen = vec![false; graph.nodes() as usize];
-        let mut stack = Vec::new();
+        complete("cc", graph, self.labels.len())?;
+        let mut seen = filled("nodes of the graph", false, graph.nodes() as usize)?;
+        // Each node is pushed once.
+        let mut stack = with_capacity("nodes of the graph", graph.nodes() as usize)?;
         for start in 0..graph.nodes() {
             if std::mem::replace(&mut seen[start as usize], true) {
                 continue;

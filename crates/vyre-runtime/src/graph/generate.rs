@@ -1,6 +1,7 @@
 //! Random graphs, distributed as those of the GAP benchmark suite.
 
-use super::{Edge, Edges, Weights, in_parts};
+use super::memory::{self, collected, zeroed};
+use super::{Edge, Edges, Weights, in_blocks};
 use crate::Error;
 
 /// A kind of random graph.
@@ -12,7 +13,7 @@ pub enum Family {
     Uniform,
 }
 
-/// So many edges have a random number generator of their own, so that graphs do not depend on how many cores make them.
+/// Edges that share a random number generator, so that graphs do not depend on the number of cores.
 const BLOCK: usize = 1 << 16;
 
 impl Edges {
@@ -20,33 +21,30 @@ impl Edges {
     /// seed gives the same graph. Weights are 1 to 255.
     ///
     /// # Errors
-    /// There are more edges than can be counted.
+    /// There are more edges than can be counted, or they take more memory than the [limit](super::limited).
     pub fn generate(family: Family, scale: u32, factor: u32, seed: u64) -> Result<Edges, Error> {
         let _span = tracing::info_span!("generate edges", scale).entered();
         let too_large = Error::Overflow { field: "edges of the graph" };
         let count = 1u64.checked_shl(scale).and_then(|nodes| nodes.checked_mul(factor.into()));
         let count = count.filter(|count| scale < 31 && *count < 1 << 31).ok_or(too_large)? as usize;
         let nodes = 1u32 << scale;
+        let required = 4 * u64::from(nodes) + (size_of::<Edge>() * count) as u64;
+        memory::check(required, || format!("a random graph of {nodes} nodes and {count} edges"))?;
         // Hubs would be next to each other otherwise.
-        let renamed = shuffled(nodes, seed);
-        let block = |block: usize| {
-            let renamed = &renamed;
-            let mut random = Random::new(seed, block as u64 + 1);
-            (block * BLOCK..count.min((block + 1) * BLOCK)).map(move |_| {
+        let renamed = shuffled(nodes, seed)?;
+        let mut list: Vec<Edge> = zeroed("edges of the graph", count)?;
+        in_blocks("generating", &mut list, BLOCK, |number, block| {
+            let mut random = Random::new(seed, number as u64 + 1);
+            for edge in block {
                 let (source, target) = match family {
                     Family::Kronecker => kronecker(&mut random, scale),
                     Family::Uniform => (random.below(nodes), random.below(nodes)),
                 };
                 let weight = 1 + random.below(255);
-                Edge { source: renamed[source as usize], target: renamed[target as usize], weight }
-            })
-        };
-        let blocks = count.div_ceil(BLOCK);
-        let parts = in_parts("generating", blocks * BLOCK, |part| {
-            let first = part.start.div_ceil(BLOCK)..part.end.div_ceil(BLOCK);
-            first.flat_map(block).collect::<Vec<Edge>>()
+                *edge = Edge { source: renamed[source as usize], target: renamed[target as usize], weight };
+            }
         });
-        Ok(Edges { nodes, list: parts.concat(), weights: Weights::Whole, symmetric: true })
+        Ok(Edges { nodes, list, weights: Weights::Whole, symmetric: true })
     }
 }
 
@@ -64,13 +62,13 @@ fn kronecker(random: &mut Random, scale: u32) -> (u32, u32) {
     (source, target)
 }
 
-fn shuffled(count: u32, seed: u64) -> Vec<u32> {
+fn shuffled(count: u32, seed: u64) -> Result<Vec<u32>, Error> {
     let mut random = Random::new(seed, 0);
-    let mut list: Vec<u32> = (0..count).collect();
+    let mut list = collected("nodes of the graph", 0..count)?;
     for at in (1..count).rev() {
         list.swap(at as usize, random.below(at + 1) as usize);
     }
-    list
+    Ok(list)
 }
 
 /// SplitMix64.

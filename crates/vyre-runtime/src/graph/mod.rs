@@ -14,32 +14,34 @@ pub mod bfs;
 pub mod cache;
 pub mod components;
 mod generate;
+pub(crate) mod memory;
 pub mod pagerank;
 mod progress;
 mod read;
 pub mod sssp;
 pub mod triangles;
-mod words;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use crate::Error;
+use memory::{collected, concat, filled, with_capacity, zeroed};
 
 pub use bfs::{Bfs, bfs};
 pub use components::{Components, components};
 pub use generate::Family;
+pub use memory::limited;
 pub use pagerank::{PageRank, pagerank};
 pub use progress::{Progress, watched};
 pub use sssp::{Sssp, sssp};
 pub use triangles::{triangles, verify_triangles};
-pub use words::Words;
 
 /// What is said of nodes that cannot be reached.
 pub const UNREACHED: u32 = u32::MAX;
 
 /// An edge as it stands in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Zeroable)]
 pub struct Edge {
     /// Where it begins.
     pub source: u32,
@@ -89,22 +91,30 @@ pub struct Edges {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
     /// Where each row begins, and where the last one ends.
-    pub offsets: Words,
+    pub offsets: Vec<u32>,
     /// The neighbours, in ascending order in each row.
-    pub targets: Words,
+    pub targets: Vec<u32>,
     /// The weights of these edges; empty if there are none.
-    pub weights: Words,
+    pub weights: Vec<u32>,
 }
 
 impl Rows {
-    /// Where the row of a node is.
+    /// Where the row of a node is: nowhere, if there is no such node.
     pub fn range(&self, node: u32) -> Range<usize> {
-        self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize
+        match self.offsets.get(node as usize..).and_then(|offsets| offsets.first_chunk()) {
+            Some(&[start, end]) => start as usize..end as usize,
+            None => 0..0,
+        }
     }
 
-    /// The neighbours of a node.
+    /// The neighbours of a node: none, if there is no such node.
     pub fn of(&self, node: u32) -> &[u32] {
-        &self.targets[self.range(node)]
+        self.targets.get(self.range(node)).unwrap_or_default()
+    }
+
+    /// The weight of the edge at a place of `targets`; 1 if there are no weights.
+    fn weight(&self, at: usize) -> u32 {
+        self.weights.get(at).copied().unwrap_or(1)
     }
 
     /// What is wrong with rows from outside, of which there is at least the end.
@@ -135,15 +145,42 @@ impl Rows {
         });
         parts.into_iter().collect()
     }
+
+    /// Checks that `other` has every edge reversed, with its weight, and no others: rows have each edge once, so that being as many is enough.
+    fn check_transpose(&self, other: &Rows) -> Result<(), String> {
+        let (edges, reversed) = (self.targets.len(), other.targets.len());
+        if edges != reversed {
+            return Err(format!("{edges} edges lead one way, and {reversed} the other"));
+        }
+        let parts = in_parts("checking", self.offsets.len() - 1, |part| {
+            for node in part.start as u32..part.end as u32 {
+                for at in self.range(node) {
+                    let target = self.targets[at];
+                    let row = other.range(target);
+                    let Ok(back) = other.of(target).binary_search(&node) else {
+                        return Err(format!("the edge from {node} to {target} is missing in the other direction"));
+                    };
+                    let (there, back) = (self.weight(at), other.weight(row.start + back));
+                    if there != back {
+                        return Err(format!("the edge from {node} to {target} weighs {there}, but {back} reversed"));
+                    }
+                }
+            }
+            Ok(())
+        });
+        parts.into_iter().collect()
+    }
 }
 
 impl Rows {
     /// The same, with the edges of each row that are lighter than a limit before the others. Each row has two offsets: that of its light
     /// edges, and that of the others.
-    pub(crate) fn split(&self, limit: u32) -> Rows {
+    pub(crate) fn split(&self, limit: u32) -> Result<Rows, Error> {
         let parts = in_parts("splitting rows", self.offsets.len() - 1, |nodes| {
-            let mut part = [Vec::new(), Vec::new(), Vec::new()];
-            let [offsets, targets, weights] = &mut part;
+            let places = self.offsets[nodes.start] as usize..self.offsets[nodes.end] as usize;
+            let mut offsets = with_capacity("offsets of split rows", 2 * nodes.len())?;
+            let mut targets = with_capacity("edges of split rows", places.len())?;
+            let mut weights = with_capacity("edges of split rows", places.len())?;
             for node in nodes {
                 let row = self.range(node as u32);
                 let light = self.weights[row.clone()].iter().filter(|weight| **weight < limit).count();
@@ -154,15 +191,21 @@ impl Rows {
                     weights.extend(of_kind.map(|at| self.weights[at]));
                 }
             }
-            part
+            Ok::<_, Error>((offsets, targets, weights))
         });
-        let mut all = [Vec::new(), Vec::new(), Vec::new()];
+        let mut all = (Vec::new(), Vec::new(), Vec::new());
         for part in parts {
-            all.iter_mut().zip(part).for_each(|(all, part)| all.extend(part));
+            let (offsets, targets, weights) = part?;
+            all.0.push(offsets);
+            all.1.push(targets);
+            all.2.push(weights);
         }
-        let [mut offsets, targets, weights] = all;
-        offsets.push(self.targets.len() as u32);
-        Rows { offsets: offsets.into(), targets: targets.into(), weights: weights.into() }
+        all.0.push(vec![self.targets.len() as u32]);
+        Ok(Rows {
+            offsets: concat("offsets of split rows", all.0)?,
+            targets: concat("edges of split rows", all.1)?,
+            weights: concat("edges of split rows", all.2)?,
+        })
     }
 }
 
@@ -171,7 +214,6 @@ pub(crate) const SLICE: u32 = 32;
 
 /// The same neighbours, in slices of rows of almost the same length: first the first neighbour of each row of a slice, then the second of
 /// each, and so on. Where a row has no more, [`UNREACHED`] stands instead.
-#[derive(Default)]
 pub(crate) struct Slices {
     /// The nodes, those with the longest rows first.
     pub(crate) order: Vec<u32>,
@@ -185,20 +227,22 @@ pub(crate) struct Slices {
 impl Rows {
     pub(crate) fn sliced(&self) -> Result<Slices, Error> {
         let nodes = self.offsets.len() as u32 - 1;
-        let mut order: Vec<u32> = (0..nodes).collect();
-        order.sort_by_key(|node| std::cmp::Reverse(self.range(*node).len()));
-        let mut made = Slices { starts: vec![0], ..Slices::default() };
+        let mut order = collected("nodes in the order of degrees", 0..nodes)?;
+        // An unstable sort takes no memory; the number of the node makes the order that of a stable one.
+        order.sort_unstable_by_key(|node| (std::cmp::Reverse(self.range(*node).len()), *node));
+        let mut starts = with_capacity("slices of rows", self.slices() as usize + 1)?;
+        starts.push(0);
         for slice in order.chunks(SLICE as usize) {
             let longest = self.range(slice[0]).len() as u64;
-            let end = made.starts.last().map_or(0, |start| u64::from(*start)) + longest * u64::from(SLICE);
-            made.starts.push(u32::try_from(end).map_err(|_| Error::Overflow { field: "edges of the graph" })?);
+            let end = starts.last().map_or(0, |start| u64::from(*start)) + longest * u64::from(SLICE);
+            starts.push(u32::try_from(end).map_err(|_| Error::Overflow { field: "edges of the graph" })?);
         }
         let columns = |words: &[u32]| {
-            let parts = in_parts("slicing", made.starts.len() - 1, |slices| {
-                let first = made.starts[slices.start] as usize;
-                let mut part = vec![UNREACHED; made.starts[slices.end] as usize - first];
+            let parts = in_parts("slicing", starts.len() - 1, |slices| {
+                let first = starts[slices.start] as usize;
+                let mut part = filled("edges of slices", UNREACHED, starts[slices.end] as usize - first)?;
                 for slice in slices {
-                    let start = made.starts[slice] as usize - first;
+                    let start = starts[slice] as usize - first;
                     let rows = order[slice * SLICE as usize..].iter().take(SLICE as usize);
                     for (lane, node) in rows.enumerate() {
                         for (at, word) in words[self.range(*node)].iter().enumerate() {
@@ -206,13 +250,33 @@ impl Rows {
                         }
                     }
                 }
-                part
+                Ok(part)
             });
-            parts.concat()
+            concat("edges of slices", parts.into_iter().collect::<Result<_, Error>>()?)
         };
-        let targets = columns(&self.targets);
-        let weights = if self.weights.is_empty() { Vec::new() } else { columns(&self.weights) };
-        Ok(Slices { order, targets, weights, ..made })
+        let targets = columns(&self.targets)?;
+        let weights = if self.weights.is_empty() { Vec::new() } else { columns(&self.weights)? };
+        Ok(Slices { order, starts, targets, weights })
+    }
+
+    /// Number of slices.
+    pub(crate) fn slices(&self) -> u64 {
+        (self.offsets.len() as u64 - 1).div_ceil(SLICE.into())
+    }
+
+    /// Length of `targets` of the slices, padding included, from a histogram of the lengths of rows.
+    pub(crate) fn sliced_len(&self) -> Result<u64, Error> {
+        let lengths = || self.offsets.windows(2).map(|row| (row[1] - row[0]) as usize);
+        let mut histogram: Vec<u32> = zeroed("lengths of rows", lengths().max().map_or(0, |longest| longest + 1))?;
+        lengths().for_each(|length| histogram[length] += 1);
+        let (mut place, mut words) = (0u64, 0);
+        for (length, count) in histogram.iter().enumerate().rev() {
+            // The first row of a slice is its longest.
+            let first = place.div_ceil(SLICE.into());
+            place += u64::from(*count);
+            words += (place.div_ceil(SLICE.into()) - first) * length as u64 * u64::from(SLICE);
+        }
+        Ok(words)
     }
 }
 
@@ -220,7 +284,7 @@ impl Rows {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     /// Where edges lead to.
-    pub outgoing: Rows,
+    outgoing: Rows,
     /// Where edges come from, if that is not the same.
     incoming: Option<Rows>,
     weights: Weights,
@@ -237,9 +301,20 @@ impl Graph {
         self.outgoing.targets.len() as u32
     }
 
+    /// Where edges lead to.
+    pub fn outgoing(&self) -> &Rows {
+        &self.outgoing
+    }
+
     /// Where edges come from.
     pub fn incoming(&self) -> &Rows {
         self.incoming.as_ref().unwrap_or(&self.outgoing)
+    }
+
+    /// Makes sure that a node is one of the graph.
+    pub(crate) fn node(&self, node: u32) -> Result<(), Error> {
+        let nodes = self.nodes();
+        if node < nodes { Ok(()) } else { Err(Error::NoSuchNode { node, nodes }) }
     }
 
     /// Whether every edge can be followed both ways.
@@ -260,42 +335,67 @@ impl Graph {
     /// The same graph with edges that can be followed both ways.
     ///
     /// # Errors
-    /// These are too many edges.
+    /// These are too many edges, or they take more memory than the [limit](limited).
     pub fn symmetric(self) -> Result<Graph, Error> {
         if self.is_symmetric() {
             return Ok(self);
         }
-        let (rows, weights) = (&self.outgoing, self.weights);
-        let row = |source: u32| {
-            rows.range(source).map(move |at| {
-                let weight = rows.weights.get(at).copied().unwrap_or(1);
-                Edge { source, target: rows.targets[at], weight }
-            })
-        };
-        let list = (0..self.nodes()).flat_map(row).collect();
-        Graph::new(&Edges { nodes: self.nodes(), list, weights, symmetric: true })
+        let (nodes, rows, weights) = (self.nodes(), &self.outgoing, self.weights);
+        check_building(nodes, rows.targets.len(), weights, true)?;
+        let mut list = with_capacity("edges of the graph", rows.targets.len())?;
+        for source in 0..nodes {
+            let edge = |at: usize| Edge { source, target: rows.targets[at], weight: rows.weight(at) };
+            list.extend(rows.range(source).map(edge));
+        }
+        Graph::new(&Edges { nodes, list, weights, symmetric: true })
     }
 
     /// Makes rows of edges, on all cores. Of several edges between the same nodes, the lightest one stays.
     ///
     /// # Errors
-    /// There are too many edges.
+    /// There are too many nodes or edges, they take more memory than the [limit](limited), or an edge has a node that is none of the graph.
     pub fn new(edges: &Edges) -> Result<Graph, Error> {
         let _span = tracing::info_span!("build graph", edges = edges.list.len()).entered();
         if edges.list.len() as u64 * 2 > u64::from(u32::MAX) {
             return Err(Error::Overflow { field: "edges of the graph" });
         }
-        let outgoing = rows(edges, true, edges.symmetric);
-        let incoming = if edges.symmetric { None } else { Some(rows(edges, false, true)) };
+        if edges.nodes > i32::MAX as u32 {
+            return Err(Error::Overflow { field: "nodes of the graph" });
+        }
+        check_building(edges.nodes, edges.list.len(), edges.weights, edges.symmetric)?;
+        let outgoing = rows(edges, true, edges.symmetric)?;
+        let incoming = if edges.symmetric { None } else { Some(rows(edges, false, true)?) };
         // A list that names both directions of every edge is symmetric, whatever it says of itself.
         let incoming = incoming.filter(|incoming| *incoming != outgoing);
         Ok(Graph { outgoing, incoming, weights: edges.weights })
     }
 }
 
+/// Checks the peak of memory while a graph is built of a list of edges, the list included.
+fn check_building(nodes: u32, edges: usize, weights: Weights, symmetric: bool) -> Result<(), Error> {
+    let (n, listed) = (u64::from(nodes), edges as u64);
+    let entries = if symmetric { 2 * listed } else { listed };
+    let words = if weights == Weights::None { 1 } else { 2 };
+    let rows = 4 * (n + 1) + 4 * words * entries;
+    // Cursors, ends of rows, and packed entries, all of which are gone before the sorted parts become rows.
+    let placing = 8 * n + 8 * entries;
+    let first_direction = if symmetric { 0 } else { rows };
+    let list = size_of::<Edge>() as u64 * listed;
+    memory::check(list + first_direction + rows + placing.max(rows), || format!("{nodes} nodes and {edges} edges"))
+}
+
 /// A result that is not what it should be.
 fn wrong(algorithm: &'static str, node: u32, reason: String) -> Result<(), Error> {
     Err(Error::WrongResult { algorithm, node, reason })
+}
+
+/// Makes sure that a result has an element for each node.
+fn complete(algorithm: &'static str, graph: &Graph, length: usize) -> Result<(), Error> {
+    let nodes = graph.nodes();
+    if length == nodes as usize {
+        return Ok(());
+    }
+    wrong(algorithm, nodes.min(length as u32), format!("there are results for {length} nodes of {nodes}"))
 }
 
 fn threads() -> usize {
@@ -318,7 +418,9 @@ fn in_parts<R: Send>(stage: &'static str, count: usize, work: impl Fn(Range<usiz
         done.collect::<Vec<(usize, R)>>()
     };
     let mut results = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads().min(parts)).map(|_| scope.spawn(|| run(None))).collect();
+        // Without memory for more threads, those that there are do the work.
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, || run(None)).ok();
+        let others: Vec<_> = (1..threads().min(parts)).map_while(spawn).collect();
         // Who waits does one in any case, and tells of it.
         let mut results = run(Some(0));
         for other in others {
@@ -330,8 +432,24 @@ fn in_parts<R: Send>(stage: &'static str, count: usize, work: impl Fn(Range<usiz
     results.into_iter().map(|(_, result)| result).collect()
 }
 
+/// Blocks of a list, which all cores write to. `work` is given the number of a block and the block; its results are in order.
+fn in_blocks<T: Send, R: Send>(
+    stage: &'static str,
+    list: &mut [T],
+    block: usize,
+    work: impl Fn(usize, &mut [T]) -> R + Sync,
+) -> Vec<R> {
+    let blocks: Vec<Mutex<&mut [T]>> = list.chunks_mut(block).map(Mutex::new).collect();
+    let parts = in_parts(stage, blocks.len() * block, |part| {
+        let numbers = part.start.div_ceil(block)..part.end.div_ceil(block);
+        let work = |number: usize| work(number, &mut blocks[number].lock().unwrap_or_else(PoisonError::into_inner));
+        numbers.map(work).collect::<Vec<R>>()
+    });
+    parts.into_iter().flatten().collect()
+}
+
 /// The rows of edges: each edge is in the row of its source, of its target, or in both.
-fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Rows {
+fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Result<Rows, Error> {
     let nodes = edges.nodes as usize;
     let entries = |edge: &Edge| {
         let packed = |neighbour: u32| u64::from(neighbour) << 32 | u64::from(edge.weight);
@@ -340,47 +458,65 @@ fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Rows {
         let back = (of_targets && proper).then_some((edge.target as usize, packed(edge.source)));
         out.into_iter().chain(back)
     };
-    let cursors: Vec<AtomicU32> = (0..nodes).map(|_| AtomicU32::new(0)).collect();
-    in_parts("counting", edges.list.len(), |part| {
-        for (row, _) in edges.list[part].iter().flat_map(entries) {
-            cursors[row].fetch_add(1, Relaxed);
+    let cursors: Vec<AtomicU32> = zeroed("nodes of the graph", nodes)?;
+    let counted = in_parts("counting", edges.list.len(), |part| {
+        for edge in &edges.list[part] {
+            let node = edge.source.max(edge.target);
+            if node >= edges.nodes {
+                return Err(Error::NoSuchNode { node, nodes: edges.nodes });
+            }
+            entries(edge).for_each(|(row, _)| _ = cursors[row].fetch_add(1, Relaxed));
         }
+        Ok(())
     });
-    let mut ends = Vec::with_capacity(nodes);
+    counted.into_iter().collect::<Result<(), Error>>()?;
+    let mut ends = with_capacity("nodes of the graph", nodes)?;
     let mut end = 0;
     for cursor in &cursors {
         let start = end;
         end += cursor.swap(start, Relaxed);
         ends.push(end);
     }
-    let packed: Vec<AtomicU64> = (0..end).map(|_| AtomicU64::new(0)).collect();
+    let packed: Vec<AtomicU64> = zeroed("edges of the graph", end as usize)?;
     in_parts("placing", edges.list.len(), |part| {
         for (row, entry) in edges.list[part].iter().flat_map(entries) {
             packed[cursors[row].fetch_add(1, Relaxed) as usize].store(entry, Relaxed);
         }
     });
+    drop(cursors);
+    let start_of = |node: usize| node.checked_sub(1).map_or(0, |before| ends[before]) as usize;
     // Rows become shorter here, so each part makes its own, and they are put together in the end.
     let parts = in_parts("sorting", nodes, |part| {
-        let (mut lengths, mut targets, mut weights) = (Vec::with_capacity(part.len()), Vec::new(), Vec::new());
-        let mut row = Vec::new();
+        let most = start_of(part.end) - start_of(part.start);
+        let mut lengths: Vec<u32> = with_capacity("nodes of the graph", part.len())?;
+        let mut targets: Vec<u32> = with_capacity("edges of the graph", most)?;
+        let is_weighted = edges.weights != Weights::None;
+        let mut weights: Vec<u32> = with_capacity("edges of the graph", if is_weighted { most } else { 0 })?;
+        let mut row: Vec<u64> = Vec::new();
         for node in part {
-            let start = node.checked_sub(1).map_or(0, |before| ends[before]) as usize;
+            let unsorted = &packed[start_of(node)..ends[node] as usize];
             row.clear();
-            row.extend(packed[start..ends[node] as usize].iter().map(|entry| entry.load(Relaxed)));
+            row.try_reserve(unsorted.len())
+                .map_err(|_| Error::Reservation { field: "edges of a node", requested: unsorted.len() })?;
+            row.extend(unsorted.iter().map(|entry| entry.load(Relaxed)));
             row.sort_unstable();
             row.dedup_by_key(|entry| *entry >> 32);
             lengths.push(row.len() as u32);
             targets.extend(row.iter().map(|entry| (entry >> 32) as u32));
-            if edges.weights != Weights::None {
+            if is_weighted {
                 weights.extend(row.iter().map(|entry| *entry as u32));
             }
         }
-        (lengths, targets, weights)
+        Ok::<_, Error>((lengths, targets, weights))
     });
-    let (mut offsets, mut targets, mut weights) = (Vec::with_capacity(nodes + 1), Vec::new(), Vec::new());
+    drop(packed);
+    drop(ends);
+    let parts = parts.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    let mut offsets = with_capacity("nodes of the graph", nodes + 1)?;
+    let edges_of = |length: fn(&(Vec<u32>, Vec<u32>, Vec<u32>)) -> usize| parts.iter().map(length).sum();
+    let mut targets = with_capacity("edges of the graph", edges_of(|part| part.1.len()))?;
+    let mut weights = with_capacity("edges of the graph", edges_of(|part| part.2.len()))?;
     offsets.push(0);
-    targets.reserve_exact(parts.iter().map(|part| part.1.len()).sum());
-    weights.reserve_exact(parts.iter().map(|part| part.2.len()).sum());
     let mut end = 0;
     for part in parts {
         offsets.extend(part.0.into_iter().map(|length| {
@@ -390,5 +526,5 @@ fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Rows {
         targets.extend(part.1);
         weights.extend(part.2);
     }
-    Rows { offsets: offsets.into(), targets: targets.into(), weights: weights.into() }
+    Ok(Rows { offsets, targets, weights })
 }

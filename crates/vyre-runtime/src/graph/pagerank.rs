@@ -7,9 +7,10 @@ use vyre_driver::{Buffer, Grid};
 use vyre_foundation::build::kernel;
 use vyre_foundation::ir::{Element, Program};
 
-use super::{Graph, SLICE, wrong};
+use super::memory::{collected, filled, zeroed};
+use super::{Graph, SLICE, complete, wrong};
 use crate::Error;
-use crate::frontier::{Batch, Engine, Topology, slice};
+use crate::frontier::{Batch, Engine, Needs, Topology, slice};
 
 /// How important each node is, by how important those are that lead to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +57,19 @@ fn sum() -> Result<Program, Error> {
     })?)
 }
 
+/// Device memory of PageRank: slices of rows, with the order of nodes and the portions that go along each edge; ranks, changes, and shares
+/// of this iteration and the next; sums of changes.
+///
+/// # Errors
+/// There is no memory to measure the slices.
+pub fn needs(graph: &Graph) -> Result<Needs, Error> {
+    let (nodes, rows) = (u64::from(graph.nodes()), graph.incoming());
+    let mut buffers = vec![rows.slices() + 1, rows.sliced_len()?];
+    buffers.extend([nodes; 6]);
+    buffers.extend([u64::from(SUMS); FUSED as usize]);
+    Ok(Needs { buffers, ..Needs::default() })
+}
+
 /// Computes ranks until they change by no more than `tolerance` all together, or `most` times.
 ///
 /// # Errors
@@ -63,12 +77,14 @@ fn sum() -> Result<Program, Error> {
 pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRank, Error> {
     let (graph, device) = (engine.graph(), engine.device());
     let nodes = graph.nodes();
+    engine.admit(&needs(graph)?)?;
     let start = 1.0 / nodes as f32;
     let upload = |floats: &[f32]| device.upload(Element::F32, bytemuck::cast_slice(floats));
     let [order, sliced, portions] = engine.by_degree()?;
-    let of_start: Vec<f32> = portions.elements::<f32>()?.iter().map(|portion| start * portion).collect();
+    let of_start = collected("ranks of nodes", portions.elements::<f32>()?.iter().map(|portion| start * portion))?;
     let mut shares = upload(&of_start)?;
-    let ranks = upload(&vec![start; nodes as usize])?;
+    drop(of_start);
+    let ranks = upload(&filled("ranks of nodes", start, nodes as usize)?)?;
     let mut next = device.allocate(Element::F32, nodes.into())?;
     let changes = device.allocate(Element::F32, nodes.into())?;
     let sums =
@@ -100,9 +116,9 @@ pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRa
         change = last.iter().map(|sum| f64::from(*sum)).sum();
         iterations += at_once;
         previous = Some(decision.topology);
-        engine.record(&decision, u64::from(graph.edges()) * u64::from(at_once));
+        engine.record(&decision, 1, u64::from(graph.edges()) * u64::from(at_once));
     }
-    let (found, mut ranks) = (ranks.elements::<f32>()?, vec![0.0; nodes as usize]);
+    let (found, mut ranks) = (ranks.elements::<f32>()?, zeroed::<f32>("ranks of nodes", nodes as usize)?);
     for (node, rank) in order.elements::<u32>()?.iter().zip(&found) {
         ranks[*node as usize] = *rank;
     }
@@ -115,6 +131,7 @@ impl PageRank {
     /// # Errors
     /// [`Error::WrongResult`] names the node that changes the most.
     pub fn verify(&self, graph: &Graph, tolerance: f64) -> Result<(), Error> {
+        complete("pagerank", graph, self.ranks.len())?;
         let damping = f64::from(DAMPING);
         let share = |&node: &u32| f64::from(self.ranks[node as usize]) / graph.outgoing.of(node).len() as f64;
         let (mut total, mut worst) = (0.0, (0, 0.0));

@@ -8,11 +8,16 @@
 //!
 //! Weights of a `real` matrix are real numbers. Those of a list are whole numbers if all of them are at most 2147483647, and else real ones.
 //! Texts may also end in `.gz`, if the feature `gz` is on. Nothing is guessed: a line that does not fit is an error with its number.
+//!
+//! Files are not trusted. Their contents, also when unpacked, and what is made of them have to fit the [limit](super::limited) of memory.
+//! Directories, devices and sockets are refused. Rows of a GAP file are checked: they are sorted, incoming edges are outgoing ones
+//! reversed, and an undirected graph has every edge in both directions.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
+use super::memory::{self, collected, concat, reserve, with_capacity};
 use super::progress::report;
 use super::{Edge, Edges, Graph, Rows, Weights, in_parts};
 use crate::Error;
@@ -21,56 +26,108 @@ impl Graph {
     /// Reads a graph from a file, whose name says what it holds.
     ///
     /// # Errors
-    /// [`Error::GraphFile`]: it cannot be read, or a line of it makes no sense.
+    /// [`Error::GraphFile`]: it cannot be read, or a line of it makes no sense. [`Error::OverMemoryLimit`]: it takes more memory than the
+    /// [limit](super::limited).
     pub fn read(path: &Path) -> Result<Graph, Error> {
         let _span = tracing::info_span!("read graph").entered();
-        let failed = |reason: String| Error::GraphFile { file: path.into(), line: None, reason };
-        let mut bytes = contents(path).map_err(|error| failed(error.to_string()))?;
+        let at_fault = |fault| match fault {
+            Fault::File(line, reason) => Error::GraphFile { file: path.into(), line, reason },
+            Fault::Memory(Error::OverMemoryLimit { subject, required, limit }) => {
+                Error::OverMemoryLimit { subject: format!("{}: {subject}", path.display()), required, limit }
+            }
+            Fault::Memory(error) => error,
+        };
+        let mut bytes = contents(path).map_err(at_fault)?;
         let mut name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
         if let Some(inner) = name.strip_suffix(".gz") {
-            bytes = unpacked(&bytes).map_err(failed)?;
+            bytes = unpacked(&bytes).map_err(at_fault)?;
             name = inner.to_owned();
         }
-        let at_line = |(line, reason)| Error::GraphFile { file: path.into(), line, reason };
         let is = |suffix| Path::new(&name).extension().is_some_and(|extension| extension == suffix);
         if is("sg") || is("wsg") {
-            return serialized(&bytes, is("wsg")).map_err(failed);
+            return serialized(&bytes, is("wsg")).map_err(at_fault);
         }
-        let edges = if is("mtx") { matrix(&bytes) } else { list(&bytes) };
-        Graph::new(&edges.map_err(at_line)?)
+        let edges = if is("mtx") { matrix(&bytes) } else { list(&bytes) }.map_err(at_fault)?;
+        drop(bytes);
+        Graph::new(&edges).map_err(|error| at_fault(Fault::Memory(error)))
     }
 }
 
-fn contents(path: &Path) -> io::Result<Vec<u8>> {
+/// Reason why a file gives no graph.
+enum Fault {
+    /// The line, counted from 1, and what is wrong with it; or with all of the file.
+    File(Option<u64>, String),
+    /// It takes too much memory.
+    Memory(Error),
+}
+
+impl From<String> for Fault {
+    fn from(reason: String) -> Fault {
+        Fault::File(None, reason)
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        Fault::File(None, error.to_string())
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::Memory(error)
+    }
+}
+
+fn contents(path: &Path) -> Result<Vec<u8>, Fault> {
+    // Before it is opened, which already means something to some devices.
+    let kind = fs::metadata(path)?.file_type();
+    if !kind.is_file() && !is_pipe(kind) {
+        return Err("it is neither a file nor a pipe".to_owned().into());
+    }
     let file = File::open(path)?;
-    let all = file.metadata()?.len() as usize;
-    drain(file, |_, done| report("reading", done, all))
+    let all = file.metadata()?.len();
+    memory::check(all, || format!("a file of {all} bytes"))?;
+    drain(file, all as usize, |_, done| report("reading", done, all as usize))
+}
+
+#[cfg(unix)]
+fn is_pipe(kind: fs::FileType) -> bool {
+    std::os::unix::fs::FileTypeExt::is_fifo(&kind)
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: fs::FileType) -> bool {
+    false
 }
 
 #[cfg(feature = "gz")]
-fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, String> {
+fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, Fault> {
     let decoder = flate2::bufread::MultiGzDecoder::new(bytes);
     let all = bytes.len();
-    drain(decoder, |decoder, _| report("unpacking", all - decoder.get_ref().len(), all))
-        .map_err(|error| error.to_string())
-}
-
-/// All that there is, piece by piece; `then` is told how much that is so far.
-fn drain<R: Read>(mut from: R, then: impl Fn(&R, usize)) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    while from.by_ref().take(1 << 24).read_to_end(&mut bytes)? > 0 {
-        then(&from, bytes.len());
-    }
-    Ok(bytes)
+    drain(decoder, all, |decoder, _| report("unpacking", all - decoder.get_ref().len(), all))
 }
 
 #[cfg(not(feature = "gz"))]
-fn unpacked(_: &[u8]) -> Result<Vec<u8>, String> {
-    Err("it is compressed, and the feature `gz` of vyre-runtime is off".into())
+fn unpacked(_: &[u8]) -> Result<Vec<u8>, Fault> {
+    Err("it is compressed, and the feature `gz` of vyre-runtime is off".to_owned().into())
 }
 
-/// The line, counted from 1, and what is wrong with it; or with all of it.
-type Fault = (Option<u64>, String);
+/// Reads to the end, piece by piece, at most as much as the limit of memory; `then` is told the number of bytes so far.
+fn drain<R: Read>(mut from: R, expected: usize, then: impl Fn(&R, usize)) -> Result<Vec<u8>, Fault> {
+    const PIECE: u64 = 1 << 24;
+    let limit = memory::limit();
+    let mut bytes = with_capacity("bytes of a file", expected)?;
+    loop {
+        // One byte more than the limit tells that there are more.
+        let left = limit.saturating_sub(bytes.len() as u64).saturating_add(1);
+        if from.by_ref().take(left.min(PIECE)).read_to_end(&mut bytes)? == 0 {
+            return Ok(bytes);
+        }
+        memory::check(bytes.len() as u64, || "its contents".to_owned())?;
+        then(&from, bytes.len());
+    }
+}
 
 /// What a line of edges looks like.
 #[derive(Clone, Copy)]
@@ -87,7 +144,10 @@ struct Style {
 fn list(bytes: &[u8]) -> Result<Edges, Fault> {
     let read = |real| entries(bytes, 1, Style { first: 0, weighted: None, real });
     // The first weight that is not whole ends the first attempt, so that the second one costs little where it helps.
-    let (list, weights) = read(false).or_else(|_| read(true))?;
+    let (list, weights) = read(false).or_else(|fault| match fault {
+        Fault::File(..) => read(true),
+        Fault::Memory(_) => Err(fault),
+    })?;
     let nodes = list.iter().map(|edge| edge.source.max(edge.target) + 1).max().unwrap_or(0);
     Ok(Edges { nodes, list, weights, symmetric: false })
 }
@@ -97,14 +157,17 @@ fn matrix(bytes: &[u8]) -> Result<Edges, Fault> {
     let mut rest = bytes;
     let mut line = 0;
     let mut next = || {
+        /// The format has no longer lines.
+        const LONGEST: usize = 1024;
         let (text, after) = split_line(rest)?;
+        let text = &text[..text.len().min(LONGEST)];
         rest = after;
         line += 1;
         Some((line, String::from_utf8_lossy(text).trim().to_lowercase(), after))
     };
-    let (_, header, _) = next().ok_or((None, "it is empty".to_owned()))?;
+    let (_, header, _) = next().ok_or(Fault::File(None, "it is empty".to_owned()))?;
     let words: Vec<&str> = header.split_whitespace().collect();
-    let fault = |line: u64, reason: &str| Err((Some(line), reason.to_owned()));
+    let fault = |line: u64, reason: &str| Err(Fault::File(Some(line), reason.to_owned()));
     let &["%%matrixmarket", "matrix", layout, field, symmetry] = words.as_slice() else {
         return fault(1, "the header is not `%%MatrixMarket matrix coordinate FIELD SYMMETRY`");
     };
@@ -124,7 +187,7 @@ fn matrix(bytes: &[u8]) -> Result<Edges, Fault> {
     };
     let (at, size, entry_text) = loop {
         match next() {
-            None => return Err((None, "there is no line with the size".into())),
+            None => return Err("there is no line with the size".to_owned().into()),
             Some((_, text, _)) if text.is_empty() || text.starts_with('%') => {}
             Some(found) => break found,
         }
@@ -141,16 +204,22 @@ fn matrix(bytes: &[u8]) -> Result<Edges, Fault> {
     let (list, _) = entries(entry_text, at + 1, style)?;
     if let Some(outside) = list.iter().find(|edge| u64::from(edge.source.max(edge.target)) >= nodes) {
         let entry = (outside.source + 1, outside.target + 1);
-        return Err((None, format!("the entry {entry:?} is outside of {height} rows and {width} columns")));
+        return Err(format!("the entry {entry:?} is outside of {height} rows and {width} columns").into());
     }
     if list.len() as u64 != count {
-        return Err((None, format!("line {at} announces {count} entries, but there are {}", list.len())));
+        return Err(format!("line {at} announces {count} entries, but there are {}", list.len()).into());
     }
     Ok(Edges { nodes: nodes as u32, list, weights, symmetric })
 }
 
 /// The edges of all lines, read on all cores, and what their weights are.
 fn entries(bytes: &[u8], first_line: u64, style: Style) -> Result<(Vec<Edge>, Weights), Fault> {
+    let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let counted = in_parts("parsing", bytes.len(), |part| lines(&bytes[part]));
+    let most: usize = counted.into_iter().sum();
+    // Parts of the list, and the list that is made of them.
+    let required = (bytes.len() + 2 * size_of::<Edge>() * most) as u64;
+    memory::check(required, || format!("a text of {} bytes in {most} lines", bytes.len()))?;
     let parts = in_parts("parsing", bytes.len(), |part| {
         // A line belongs to the part in which it begins.
         let begin = |at: usize| match at.checked_sub(1) {
@@ -160,30 +229,34 @@ fn entries(bytes: &[u8], first_line: u64, style: Style) -> Result<(Vec<Edge>, We
             }
         };
         let (start, end) = (begin(part.start), begin(part.end));
-        let (mut edges, mut style) = (Vec::new(), style);
         let mut rest = &bytes[start.min(end)..end];
+        let mut edges = with_capacity("edges of the graph", lines(rest))?;
+        let mut style = style;
         while let Some((line, after)) = split_line(rest) {
             match entry(line, &mut style) {
                 Ok(edge) => edges.extend(edge),
-                Err(reason) => return Err((end - rest.len(), reason)),
+                // The line is counted if this is the first fault.
+                Err(reason) => return Ok(Err((end - rest.len(), reason))),
             }
             rest = after;
         }
-        Ok((edges, style.weighted, start))
+        Ok(Ok((edges, style.weighted, start)))
     });
-    let line_of = |at: usize| first_line + bytes[..at].iter().filter(|byte| **byte == b'\n').count() as u64;
-    let (mut all, mut weighted) = (Vec::new(), style.weighted);
+    let line_of = |at: usize| Some(first_line + lines(&bytes[..at]) as u64 - 1);
+    let (mut lists, mut weighted) = (Vec::new(), style.weighted);
     for part in parts {
-        let (edges, found, start) = part.map_err(|(at, reason)| (Some(line_of(at)), reason))?;
+        let part: Result<_, (usize, String)> = part.map_err(Fault::Memory)?;
+        let (edges, found, start) = part.map_err(|(at, reason)| Fault::File(line_of(at), reason))?;
         if let (Some(before), Some(found)) = (weighted, found)
             && before != found
         {
             let reason = "some lines before this one have weights, and others have not".to_owned();
-            return Err((Some(line_of(start)), reason));
+            return Err(Fault::File(line_of(start), reason));
         }
         weighted = weighted.or(found);
-        if all.is_empty() { all = edges } else { all.extend(edges) }
+        lists.push(edges);
     }
+    let all = concat("edges of the graph", lists)?;
     let weights = match weighted {
         None | Some(false) => Weights::None,
         Some(true) if style.real => Weights::Real,
@@ -208,8 +281,7 @@ fn entry(line: &[u8], style: &mut Style) -> Result<Option<Edge>, String> {
     }
     let node = |word| {
         let number = number(word).filter(|number| *number <= i32::MAX as u64);
-        let reason =
-            || format!("`{}` is not a node: they are {} to 2147483647", String::from_utf8_lossy(word), style.first);
+        let reason = || format!("`{}` is not a node: they are {} to 2147483647", shown(word), style.first);
         number.and_then(|number| number.checked_sub(style.first.into())).map(|node| node as u32).ok_or_else(reason)
     };
     let (source, target) = (node(source)?, node(target)?);
@@ -225,10 +297,17 @@ fn entry(line: &[u8], style: &mut Style) -> Result<Option<Edge>, String> {
         None => 1,
         Some(word) => if style.real { real(word) } else { whole(word) }.ok_or_else(|| {
             let they_are = if style.real { "numbers from 0 on" } else { "whole numbers, 0 to 2147483647" };
-            format!("`{}` is not a weight: they are {they_are}", String::from_utf8_lossy(word))
+            format!("`{}` is not a weight: they are {they_are}", shown(word))
         })?,
     };
     Ok(Some(Edge { source, target, weight }))
+}
+
+/// The beginning of a word, for a message.
+fn shown(word: &[u8]) -> String {
+    const MOST: usize = 40;
+    let text = String::from_utf8_lossy(&word[..word.len().min(MOST)]);
+    if word.len() > MOST { format!("{text}…") } else { text.into_owned() }
 }
 
 fn number(word: &[u8]) -> Option<u64> {
@@ -250,46 +329,56 @@ fn real(word: &[u8]) -> Option<u32> {
 
 /// What GAP's `converter` writes: whether it is directed, the numbers of edges and nodes, where rows begin, neighbours; and the same for
 /// the other direction.
-fn serialized(bytes: &[u8], weighted: bool) -> Result<Graph, String> {
+fn serialized(bytes: &[u8], weighted: bool) -> Result<Graph, Fault> {
     let mut rest = bytes;
     let directed = match *take(&mut rest, 1)?.first().unwrap_or(&2) {
         0 => false,
         1 => true,
-        other => return Err(format!("the first byte says whether it is directed, but it is {other}")),
+        other => return Err(format!("the first byte says whether it is directed, but it is {other}").into()),
     };
     let (edges, nodes) = (long(&mut rest)?, long(&mut rest)?);
     if nodes > i32::MAX as u64 || edges >= u32::MAX.into() {
-        return Err(format!("{nodes} nodes and {edges} edges are too many"));
+        return Err(format!("{nodes} nodes and {edges} edges are too many").into());
     }
+    // Rows are never larger than the part of the file that they are made of.
+    memory::check(2 * bytes.len() as u64, || format!("{nodes} nodes and {edges} edges"))?;
     let outgoing = serialized_rows(&mut rest, nodes, edges, weighted)?;
     let incoming = if directed { Some(serialized_rows(&mut rest, nodes, edges, weighted)?) } else { None };
     if !rest.is_empty() {
-        return Err(format!("{} bytes follow its end", rest.len()));
+        return Err(format!("{} bytes follow its end", rest.len()).into());
     }
+    let (reversed, claim) = match &incoming {
+        Some(incoming) => (incoming, "incoming and outgoing edges differ:"),
+        None => (&outgoing, "it says that it is undirected, but"),
+    };
+    outgoing.check_transpose(reversed).map_err(|reason| format!("{claim} {reason}"))?;
     Ok(Graph { outgoing, incoming, weights: if weighted { Weights::Whole } else { Weights::None } })
 }
 
-fn serialized_rows(rest: &mut &[u8], nodes: u64, edges: u64, weighted: bool) -> Result<Rows, String> {
+fn serialized_rows(rest: &mut &[u8], nodes: u64, edges: u64, weighted: bool) -> Result<Rows, Fault> {
     let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     let mut starts = take(rest, (nodes + 1) * 8)?;
-    let mut offsets = Vec::with_capacity(nodes as usize + 1);
+    let mut offsets = with_capacity("nodes of the graph", nodes as usize + 1)?;
     for node in 0..=nodes {
         let offset = long(&mut starts)?;
         let short =
             u32::try_from(offset).map_err(|_| format!("row {node} of {nodes} begins at {offset} of {edges} edges"));
         offsets.push(short?);
     }
-    let entries = take(rest, edges * if weighted { 8 } else { 4 })?;
-    let (targets, weights): (Vec<u32>, Vec<u32>) = if weighted {
-        entries.chunks_exact(8).map(|entry| (word(entry), word(&entry[4..]))).unzip()
-    } else {
-        (entries.chunks_exact(4).map(word).collect(), Vec::new())
-    };
-    if let Some(weight) = weights.iter().find(|weight| **weight > i32::MAX as u32) {
-        return Err(format!("an edge has the weight {}", *weight as i32));
+    let size = if weighted { 8 } else { 4 };
+    let entries = take(rest, edges * size)?.chunks_exact(size as usize);
+    let targets = collected("edges of the graph", entries.clone().map(word))?;
+    let mut weights = Vec::new();
+    if weighted {
+        reserve(&mut weights, "edges of the graph", entries.len())?;
+        weights.extend(entries.map(|entry| word(&entry[4..])));
     }
-    let rows = Rows { offsets: offsets.into(), targets: targets.into(), weights: weights.into() };
-    rows.check().map(|()| rows)
+    if let Some(weight) = weights.iter().find(|weight| **weight > i32::MAX as u32) {
+        return Err(format!("an edge has the weight {}", *weight as i32).into());
+    }
+    let rows = Rows { offsets, targets, weights };
+    rows.check()?;
+    Ok(rows)
 }
 
 fn take<'b>(rest: &mut &'b [u8], count: u64) -> Result<&'b [u8], String> {

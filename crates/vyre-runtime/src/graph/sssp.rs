@@ -12,9 +12,10 @@ use vyre_driver::{Buffer, Grid};
 use vyre_foundation::build::{self, kernel};
 use vyre_foundation::ir::{Element, Program};
 
-use super::{Graph, UNREACHED, Weights, wrong};
+use super::memory::filled;
+use super::{Graph, UNREACHED, Weights, complete, wrong};
 use crate::Error;
-use crate::frontier::{Arguments, Batch, Engine, Step, Test, Visitor, nodes};
+use crate::frontier::{Arguments, Batch, Engine, Needs, Step, Test, Visitor, nodes};
 
 /// The lengths of the shortest paths from a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,11 +106,57 @@ fn is_near(k: &build::Kernel) -> Test<'_> {
     Box::new(move |node| distances.load(node).lt(limit))
 }
 
-/// Finds the shortest paths from a node, which is one of the graph. `delta` is how far apart nodes may be that are followed at once; without
-/// it, it follows from the weights. Sums of real numbers are rounded, edge by edge from the source on.
+/// Width of the buckets of delta-stepping.
+struct Buckets {
+    /// A weight, as the graph has them.
+    delta: u32,
+    /// Some edges are heavier than that, so that rows are split.
+    is_split: bool,
+    /// A path could be longer than lengths can be.
+    overflows: bool,
+}
+
+impl Buckets {
+    fn new(graph: &Graph, delta: Option<f32>) -> Buckets {
+        let heaviest = graph.outgoing.weights.iter().max().copied().unwrap_or(1);
+        let degree = (graph.edges() / graph.nodes().max(1)).max(1);
+        // A step costs something however few nodes it has, so that following some edges twice is better than many steps.
+        let (longest, limit, delta) = match graph.weights() {
+            Weights::None | Weights::Whole => {
+                let delta = delta.map_or(heaviest.saturating_mul(2) / degree, |delta| delta as u32);
+                (f64::from(heaviest) * f64::from(graph.nodes()), f64::from(UNREACHED), delta.max(1))
+            }
+            Weights::Real => {
+                // Bits of what is no weight are above those of infinity.
+                let heaviest = f32::from_bits(heaviest.min(f32::INFINITY.to_bits()));
+                let delta = delta.unwrap_or(heaviest * 2.0 / degree as f32).max(f32::MIN_POSITIVE);
+                // Rounding a sum at most doubles what an edge adds to it.
+                (2.0 * f64::from(heaviest) * f64::from(graph.nodes()), f64::from(f32::MAX), delta.to_bits())
+            }
+        };
+        // Without heavy edges, all are followed.
+        Buckets { delta, is_split: graph.is_weighted() && delta <= heaviest, overflows: longest >= limit }
+    }
+
+    fn needs(&self, graph: &Graph) -> Needs {
+        let (nodes, edges) = (u64::from(graph.nodes()), u64::from(graph.edges()));
+        let offsets = if self.is_split { 2 * nodes + 1 } else { nodes + 1 };
+        let words = nodes.div_ceil(32).max(1);
+        Needs { frontiers: 1, weights: true, buffers: vec![offsets, edges, nodes, words, words, 1] }
+    }
+}
+
+/// Device memory of delta-stepping: rows, with two offsets for each node if they are split into light and heavy edges; weights; distances;
+/// the sets of far and of settled nodes, and the least distance of the former.
+pub fn needs(graph: &Graph, delta: Option<f32>) -> Needs {
+    Buckets::new(graph, delta).needs(graph)
+}
+
+/// Finds the shortest paths from a node. `delta` is how far apart nodes may be that are followed at once; without it, it follows from the
+/// weights. Sums of real numbers are rounded, edge by edge from the source on.
 ///
 /// # Errors
-/// There is not enough memory, paths may be too long to be counted, or the device failed.
+/// [`Error::NoSuchNode`], there is not enough memory, paths may be too long to be counted, or the device failed.
 pub fn sssp(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Sssp, Error> {
     let words = run(engine, source, delta)?.elements()?;
     Ok(Sssp { distances: Distances::new(engine.graph().weights(), words) })
@@ -121,24 +168,12 @@ pub fn sssp(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Sssp
 /// As for [`sssp`].
 pub fn run(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Buffer, Error> {
     let graph = engine.graph();
+    graph.node(source)?;
+    let buckets = Buckets::new(graph, delta);
+    engine.admit(&buckets.needs(graph))?;
     let weights = graph.weights();
-    let heaviest = graph.outgoing.weights.iter().max().copied().unwrap_or(1);
-    let degree = (graph.edges() / graph.nodes().max(1)).max(1);
-    // A step costs something however few nodes it has, so that following some edges twice is better than many steps.
-    let (longest, limit, delta) = match weights {
-        Weights::None | Weights::Whole => {
-            let delta = delta.map_or(heaviest.saturating_mul(2) / degree, |delta| delta as u32);
-            (f64::from(heaviest) * f64::from(graph.nodes()), f64::from(UNREACHED), delta.max(1))
-        }
-        Weights::Real => {
-            // Bits of what is no weight are above those of infinity.
-            let heaviest = f32::from_bits(heaviest.min(f32::INFINITY.to_bits()));
-            let delta = delta.unwrap_or(heaviest * 2.0 / degree as f32).max(f32::MIN_POSITIVE);
-            // Rounding a sum at most doubles what an edge adds to it.
-            (2.0 * f64::from(heaviest) * f64::from(graph.nodes()), f64::from(f32::MAX), delta.to_bits())
-        }
-    };
-    if longest >= limit {
+    let Buckets { delta, is_split, overflows } = buckets;
+    if overflows {
         return Err(Error::Overflow { field: "lengths of paths" });
     }
     let distances = engine.per_node(UNREACHED)?;
@@ -149,8 +184,6 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Buffe
     let least = engine.device().allocate(Element::U32, 1)?;
     let (collect, find_least) =
         (engine.kernel("sssp_collect", collect_kernel)?, engine.kernel("sssp_least", least_kernel)?);
-    // Without heavy edges, all are followed.
-    let is_split = graph.is_weighted() && delta <= heaviest;
     let rows = if is_split { engine.split_rows(delta)? } else { Vec::new() };
     let step = if weights == Weights::Real { &REAL_STEP } else { &STEP };
     let mut limit = delta;
@@ -209,9 +242,15 @@ impl Sssp {
     /// on from the shorter of two paths is never longer, and the least length does not depend on the order in which paths are found.
     ///
     /// # Errors
-    /// [`Error::WrongResult`] names the first node with another distance.
+    /// [`Error::WrongResult`] names the first node with another distance. [`Error::NoSuchNode`]: the source is none of the graph.
     pub fn verify(&self, graph: &Graph, source: u32) -> Result<(), Error> {
-        let mut distances = vec![UNREACHED; graph.nodes() as usize];
+        graph.node(source)?;
+        let length = match &self.distances {
+            Distances::Whole(distances) => distances.len(),
+            Distances::Real(distances) => distances.len(),
+        };
+        complete("sssp", graph, length)?;
+        let mut distances = filled("distances of nodes", UNREACHED, graph.nodes() as usize)?;
         let mut heap = BinaryHeap::from([Reverse((0, source))]);
         distances[source as usize] = 0;
         while let Some(Reverse((distance, node))) = heap.pop() {
@@ -220,7 +259,7 @@ impl Sssp {
             }
             for at in graph.outgoing.range(node) {
                 let next = graph.outgoing.targets[at];
-                let weight = graph.outgoing.weights.get(at).copied().unwrap_or(1);
+                let weight = graph.outgoing.weight(at);
                 let through = graph.weights().sum(distance, weight);
                 if through < distances[next as usize] {
                     distances[next as usize] = through;

@@ -7,12 +7,15 @@ use vyre_driver::Grid;
 use vyre_foundation::build::kernel;
 use vyre_foundation::ir::{Element, Program};
 
+use super::memory::{collected, concat, with_capacity, zeroed};
 use super::{Graph, Rows, in_parts, wrong};
 use crate::Error;
-use crate::frontier::{Batch, Engine};
+use crate::frontier::{Batch, Engine, Needs};
 
 /// Workgroups, each of which marks nodes in bits of its own.
 const GROUPS: u32 = 64;
+/// The most lanes of a workgroup.
+const MOST_LANES: u32 = 64;
 
 fn count(lanes: u32) -> Result<Program, Error> {
     Ok(kernel("triangles", [lanes, 1, 1], |k| {
@@ -52,18 +55,27 @@ fn count(lanes: u32) -> Result<Program, Error> {
     })?)
 }
 
+/// Device memory of the count: rows of neighbours with lower numbers, which are half of all, marks, and the counts of lanes.
+pub fn needs(graph: &Graph) -> Needs {
+    let marks = u64::from(GROUPS) * u64::from(graph.nodes().div_ceil(32));
+    let counts = u64::from(GROUPS) * u64::from(MOST_LANES);
+    let buffers = vec![u64::from(graph.nodes()) + 1, u64::from(graph.edges()) / 2, marks, counts];
+    Needs { buffers, ..Needs::default() }
+}
+
 /// How many triangles a symmetric graph has.
 ///
 /// # Errors
 /// The graph is not symmetric, there is not enough memory, or the device failed.
 pub fn triangles(engine: &Engine<'_>) -> Result<u64, Error> {
     let (graph, device) = (engine.graph(), engine.device());
-    let (lower, lanes) = (lower(graph)?, engine.lanes());
+    engine.admit(&needs(graph))?;
+    let (lower, lanes) = (lower(graph)?, engine.lanes().min(MOST_LANES));
     let upload = |words: &[u32]| device.upload(Element::U32, bytemuck::cast_slice(words));
     let (starts, lower) = (upload(&lower.offsets)?, upload(&lower.targets)?);
     let words = graph.nodes().div_ceil(32);
     let marks = device.allocate(Element::U32, u64::from(GROUPS) * u64::from(words))?;
-    let found = device.allocate(Element::U32, (GROUPS * lanes).into())?;
+    let found = device.allocate(Element::U32, (GROUPS * MOST_LANES).into())?;
     let mut batch = Batch::default();
     let objects = vec![
         ("starts", (&starts).into()),
@@ -84,32 +96,37 @@ fn lower(graph: &Graph) -> Result<Rows, Error> {
     }
     let nodes = graph.nodes() as usize;
     let degree = |node: u32| graph.outgoing.of(node).len();
-    let mut by_rank: Vec<u32> = (0..graph.nodes()).collect();
-    by_rank.sort_by_key(|node| std::cmp::Reverse(degree(*node)));
-    let mut ranks = vec![0; nodes];
+    let mut by_rank = collected("nodes of the graph", 0..graph.nodes())?;
+    // As a stable sort by degree, which would take memory.
+    by_rank.sort_unstable_by_key(|node| (std::cmp::Reverse(degree(*node)), *node));
+    let mut ranks: Vec<u32> = zeroed("nodes of the graph", nodes)?;
     for (rank, node) in (0..).zip(&by_rank) {
         ranks[*node as usize] = rank;
     }
     let parts = in_parts("ordering", nodes, |part| {
-        let (mut lengths, mut targets) = (Vec::with_capacity(part.len()), Vec::new());
+        let most = by_rank[part.clone()].iter().map(|node| degree(*node)).sum();
+        let mut lengths = with_capacity("nodes of the graph", part.len())?;
+        let mut targets = with_capacity("edges of the graph", most)?;
         for rank in part {
             let before = targets.len();
             let neighbours = graph.outgoing.of(by_rank[rank]).iter().map(|node| ranks[*node as usize]);
             targets.extend(neighbours.filter(|other| (*other as usize) < rank));
             lengths.push((targets.len() - before) as u32);
         }
-        (lengths, targets)
+        Ok::<_, Error>((lengths, targets))
     });
-    let (mut offsets, mut end) = (vec![0], 0);
-    let mut lower = Vec::new();
-    for (lengths, targets) in parts {
+    let mut offsets = with_capacity("nodes of the graph", nodes + 1)?;
+    offsets.push(0);
+    let (mut end, mut lower) = (0, Vec::new());
+    for part in parts {
+        let (lengths, targets): (Vec<u32>, Vec<u32>) = part?;
         offsets.extend(lengths.into_iter().map(|length| {
             end += length;
             end
         }));
-        lower.extend(targets);
+        lower.push(targets);
     }
-    Ok(Rows { offsets: offsets.into(), targets: lower.into(), ..Rows::default() })
+    Ok(Rows { offsets, targets: concat("edges of the graph", lower)?, ..Rows::default() })
 }
 
 /// Counts again, by merging the rows of both ends of every edge.
