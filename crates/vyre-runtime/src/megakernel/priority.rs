@@ -111,11 +111,14 @@ impl Accounting {
     /// Adds what was counted elsewhere.
     ///
     /// # Errors
-    /// There is too much to be counted.
+    /// There is too much to be counted, and nothing was.
     pub fn add(&mut self, other: &Accounting) -> Result<(), Error> {
-        self.age(other.oldest_age);
-        self.requeue(other.requeues)?;
-        self.promote(other.aged_promotions)
+        let mut sum = *self;
+        sum.age(other.oldest_age);
+        sum.requeue(other.requeues)?;
+        sum.promote(other.aged_promotions)?;
+        *self = sum;
+        Ok(())
     }
 
     /// Says whether to take what was counted.
@@ -149,25 +152,23 @@ pub(super) fn count(counter: &mut u64, more: u64, field: &'static str) -> Result
     Ok(())
 }
 
-/// Lets priorities of siblings come closer to each other.
+/// Diffusion of priorities among siblings.
 #[derive(Debug, Default)]
 pub struct Diffusion {
     values: Vec<f32>,
-    next: Vec<f32>,
 }
 
 impl Diffusion {
-    /// So many times, takes from each value `damping` times its restriction times itself. If there are not as many restrictions as values,
-    /// nothing changes.
+    /// Repeats `steps` times: subtracts from each value `damping` times its restriction times itself. That multiplies a value by a factor
+    /// in each step, so that the power of the factor takes time logarithmic in `steps`. Returns the values unchanged if there are not as
+    /// many restrictions as values.
     pub fn run(&mut self, stalk: &[f32], restriction: &[f32], damping: f32, steps: u32) -> &[f32] {
         self.values.clear();
         self.values.extend(stalk);
         if stalk.len() == restriction.len() {
-            for _ in 0..steps {
-                self.next.clear();
-                let restricted = self.values.iter().zip(restriction);
-                self.next.extend(restricted.map(|(value, restriction)| value - damping * restriction * value));
-                std::mem::swap(&mut self.values, &mut self.next);
+            for (value, restriction) in self.values.iter_mut().zip(restriction) {
+                let factor = 1.0 - f64::from(damping) * f64::from(*restriction);
+                *value = (f64::from(*value) * power(factor, steps)) as f32;
             }
         }
         &self.values
@@ -175,7 +176,7 @@ impl Diffusion {
 
     /// How many values it has room for.
     pub fn capacity(&self) -> usize {
-        self.values.capacity().min(self.next.capacity())
+        self.values.capacity()
     }
 
     /// The classes of siblings, of which there are so many each, when those with more urgent siblings have come closer to the most urgent.
@@ -189,6 +190,19 @@ impl Diffusion {
         let closer = self.run(&distances, &restriction, 0.5, 2);
         std::array::from_fn(|class| first + closer[class])
     }
+}
+
+/// Exponentiation by squaring.
+fn power(mut base: f64, mut exponent: u32) -> f64 {
+    let mut power = 1.0;
+    while exponent > 0 {
+        if exponent % 2 == 1 {
+            power *= base;
+        }
+        base *= base;
+        exponent /= 2;
+    }
+    power
 }
 
 #[cfg(test)]

@@ -225,7 +225,9 @@ impl Table {
     #[inline(always)]
     fn set(&mut self, handle: u32, index: usize) {
         let slot = self.find(handle);
-        self.slots[slot] = u64::from(handle) << 32 | (index as u64 + 1);
+        if let Some(entry) = self.slots.get_mut(slot) {
+            *entry = u64::from(handle) << 32 | (index as u64 + 1);
+        }
     }
 
     /// Where a handle is, or would be.
@@ -235,13 +237,15 @@ impl Table {
         if self.direct {
             return slot;
         }
-        loop {
+        // Traits that differ from call to call can fill the table; the search ends nevertheless.
+        for _ in 0..self.slots.len() {
             let entry = self.slots[slot];
             if entry == 0 || (entry >> 32) as u32 == handle {
-                return slot;
+                break;
             }
             slot = (slot + 1) & (self.slots.len() - 1);
         }
+        slot
     }
 
     /// Reads where some items are looked for. These reads do not wait for each other, as they would if each were made when it is

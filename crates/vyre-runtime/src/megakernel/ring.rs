@@ -178,9 +178,8 @@ impl Ring {
         limit: usize,
         otherwise: Otherwise,
     ) -> Drained {
-        let limit = limit.min(self.capacity);
-        // Not while others wait for the lock.
-        into.reserve(limit);
+        // Not while others wait for the lock, and no more than there is to take.
+        into.reserve(limit.min(self.queued()));
         let mut state = self.lock();
         loop {
             #[cfg(loom)]

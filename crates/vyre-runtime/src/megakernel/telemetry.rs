@@ -37,20 +37,20 @@ impl Telemetry {
         if self.spans.len() < Telemetry::MOST_SPANS {
             self.spans.push(span);
         } else {
-            self.dropped_spans += 1;
+            self.dropped_spans = self.dropped_spans.saturating_add(1);
         }
     }
 
     /// The part of the time from the first span to the end of the last in which workers were at something.
     pub fn occupancy(&self) -> f64 {
         let worked = || self.spans.iter().filter(|span| span.worker.is_some());
-        let workers = worked().filter_map(|span| span.worker).max().map_or(0, |last| last + 1);
+        let workers = worked().filter_map(|span| span.worker).max().map_or(0, |last| u64::from(last) + 1);
         let (from, until) =
             (self.spans.iter().map(|span| span.from).min(), self.spans.iter().map(|span| span.until).max());
-        let busy: Duration = worked().map(|span| span.until.duration_since(span.from)).sum();
+        let busy: f64 = worked().map(|span| span.until.duration_since(span.from).as_secs_f64()).sum();
         match from.zip(until) {
             Some((from, until)) if workers > 0 && until > from => {
-                busy.as_secs_f64() / (f64::from(workers) * until.duration_since(from).as_secs_f64())
+                busy / (workers as f64 * until.duration_since(from).as_secs_f64())
             }
             _ => 0.0,
         }
@@ -90,9 +90,9 @@ impl Latencies {
     /// What so many of a hundred did not take longer than.
     pub fn percentile(&self, percent: f64) -> Duration {
         let wanted = (percent / 100.0 * self.count as f64).ceil().max(1.0) as u64;
-        let mut seen = 0;
+        let mut seen = 0u64;
         let bucket = self.counts.iter().position(|count| {
-            seen += count;
+            seen = seen.saturating_add(*count);
             seen >= wanted
         });
         bucket.map_or(Duration::ZERO, |bucket| Duration::from_nanos(end(bucket)).min(self.longest))

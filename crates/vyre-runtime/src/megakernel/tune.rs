@@ -191,7 +191,7 @@ impl Session {
         tuning.is_used = true;
         if tuning.is_warm {
             tuning.items += items;
-            tuning.time += time;
+            tuning.time = tuning.time.saturating_add(time);
         } else {
             self.kernels.finish_all();
             tuning.is_warm = true;
