@@ -19,7 +19,11 @@ pub(crate) fn registry(subgroup_size: Option<u32>) -> Result<Registry, Error> {
 /// The same, as far as the settings are known.
 pub(crate) fn registry_for(settings: &Settings, subgroup_size: Option<u32>) -> Registry {
     let oracle = subgroup_size.map_or(Oracle::default(), |subgroup_size| Oracle { subgroup_size });
-    let registry = Registry::default().with(Cpu { threads: settings.threads.value, execution: settings.isa.value });
+    let registry = Registry::default().with(Cpu {
+        threads: settings.threads.value,
+        execution: settings.isa.value,
+        ..Cpu::default()
+    });
     #[cfg(feature = "wgpu")]
     let registry = match &settings.adapter.value {
         Some(name) => registry.with(vyre_wgpu::Adapter(name.clone())),

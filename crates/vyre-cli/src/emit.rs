@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     if execution == Some(Execution::Portable) {
         return Err(Error::NoMachineCode);
     }
-    let cpu = Cpu { threads: settings.threads.value, execution: settings.isa.value };
+    let cpu = Cpu { threads: settings.threads.value, execution: settings.isa.value, ..Cpu::default() };
     let reproducer = || {
         let (command, mut facts) = (format!("vyre emit {{}} --target {}", args.target), Vec::new());
         match (execution, Device::open(&cpu)) {

@@ -18,13 +18,15 @@ use vyre_driver::backend::{
 };
 use vyre_driver::{Capabilities, DeviceKind, Error};
 use vyre_foundation::Validated;
-use vyre_foundation::ir::Program;
 use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::{MemId, Program};
 use vyre_foundation::launch::{self, Report};
 use vyre_foundation::transform::expand_math;
 
 use crate::dispatch::Launch;
-use crate::memory::{self, Block, View};
+#[cfg(unix)]
+use crate::memory::Guarded;
+use crate::memory::{self, Block, Guard, View};
 use crate::pool::Pool;
 #[cfg(all(target_arch = "x86_64", unix))]
 use crate::x86::{self, Level};
@@ -37,6 +39,8 @@ pub struct Cpu {
     pub threads: Option<usize>,
     /// How programs are executed; as well as the processor can if not given.
     pub execution: Option<Execution>,
+    /// Guard pages around storage objects, for debugging.
+    pub guard: Guard,
 }
 
 /// How programs are executed.
@@ -103,6 +107,9 @@ impl Backend for Cpu {
             let reason = format!("this processor does not have what {execution:?} needs");
             return Err(Error::Backend { backend: "cpu", reason });
         }
+        if self.guard != Guard::None && cfg!(not(unix)) {
+            return Err(Error::Backend { backend: "cpu", reason: "this system has no guard pages".into() });
+        }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pool = Pool::new(self.threads.unwrap_or(cores).max(1));
         let capabilities = Capabilities {
@@ -117,6 +124,7 @@ impl Backend for Cpu {
             waiting: Mutex::new(Waiting::default()),
             arrived: Condvar::new(),
             executing: Mutex::new(()),
+            guard: self.guard,
         });
         let server = {
             let queue = queue.clone();
@@ -182,6 +190,8 @@ impl Drop for CpuDevice {
 
 struct CpuKernel {
     program: Arc<Validated<Program>>,
+    /// Objects that the program stores to.
+    written: Arena<MemId, bool>,
     subgroup_size: u32,
     code: Code,
     /// Made when it is needed, if there is code.
@@ -246,6 +256,7 @@ impl Device for CpuDevice {
         let kernel = CpuKernel {
             subgroup_size: self.execution.subgroup_size(),
             code,
+            written: program.written(),
             portable: OnceLock::new(),
             program,
         };
@@ -253,7 +264,8 @@ impl Device for CpuDevice {
     }
 
     fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
-        Ok(Arc::new(Block::new(bytes)?))
+        let block = Block::new(bytes)?;
+        Ok(Arc::new(if self.queue.guard == Guard::None { block } else { block.copied_by_dispatches() }))
     }
 
     fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
@@ -296,6 +308,7 @@ struct Queue {
     arrived: Condvar,
     /// Held by whoever takes batches from the queue, until they are done: batches are executed in order.
     executing: Mutex<()>,
+    guard: Guard,
 }
 
 #[derive(Default)]
@@ -395,17 +408,20 @@ impl Queue {
 
     fn write(&self, range: &Range, data: &[u8]) {
         let block = block_of(range);
+        let _exclusive = block.exclusive();
         self.in_parts(data.len(), &|part| {
             let (source, target) = (&data[part.clone()], block.at(range.start + part.start as u64));
-            // SAFETY: the range lies inside its memory and has as many bytes as the data.
+            // SAFETY: the range lies inside its memory and has as many bytes as the data. Parts do not overlap, and nothing
+            // else accesses the memory now.
             unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) };
         });
     }
 
     fn clear(&self, range: &Range) {
         let block = block_of(range);
+        let _exclusive = block.exclusive();
         self.in_parts(range.bytes as usize, &|part| {
-            // SAFETY: the range lies inside its memory.
+            // SAFETY: the range lies inside its memory. Parts do not overlap, and nothing else accesses it now.
             unsafe { std::ptr::write_bytes(block.at(range.start + part.start as u64), 0, part.len()) };
         });
     }
@@ -422,14 +438,15 @@ impl Queue {
         }
 
         let (block, size) = (block_of(range), range.bytes as usize);
+        let _exclusive = block.exclusive();
         let mut data = Vec::<W>::with_capacity(size / size_of::<W>());
         let target = Target(data.as_mut_ptr().cast());
         // SAFETY: the vector has that capacity.
         unsafe { memory::advise_huge_pages(target.start(), size) };
         self.in_parts(size, &|part| {
             let source = block.at(range.start + part.start as u64);
-            // SAFETY: the range lies inside its memory, the vector has room for as many bytes, nobody uses it before all
-            // parts are done, and parts do not overlap.
+            // SAFETY: the range lies inside its memory, which nothing writes to now; the vector has room for as many bytes, is
+            // not used before all parts are done, and parts do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(source, target.start().add(part.start), part.len()) };
         });
         // SAFETY: the parts cover all of it, all of them are written, and all bytes are values of such types.
@@ -455,26 +472,47 @@ impl Queue {
         let groups = match &launch.groups {
             Groups::Fixed(groups) => *groups,
             Groups::Indirect(range) => {
-                // SAFETY: the driver has checked that the range holds three aligned u32.
-                let groups = unsafe { start_of(range).cast::<[u32; 3]>().read() };
+                let groups = [0, 4, 8].map(|byte| block_of(range).word(range.start + byte));
                 launch::Grid::Groups(groups).groups(program.workgroup_size)?
             }
         };
         let mut storage = Arena::filled(program.memory.len(), None);
         let mut scalars = Arena::filled(program.memory.len(), 0);
+        #[cfg(unix)]
+        let mut guarded = Vec::new();
         for (id, memory) in program.memory.iter() {
             match &launch.arguments[id] {
                 None => {}
                 Some(Bound::Scalar(literal)) => scalars[id] = literal.bits,
                 Some(Bound::Range(range)) => {
                     let length = (range.bytes / memory.element.size() as u64) as u32;
-                    let view = View { start: start_of(range), length, element: memory.element, lane_stride: 0 };
+                    let start = start_of(range);
+                    #[cfg(unix)]
+                    let start = match self.guard {
+                        Guard::None => start,
+                        side @ (Guard::Below | Guard::Above) => {
+                            let _exclusive = block_of(range).exclusive();
+                            // SAFETY: the range lies inside its memory, which nothing writes to now.
+                            let copy = unsafe { Guarded::copy_of(start, range.bytes as usize, side == Guard::Below)? };
+                            let start = copy.start();
+                            guarded.push((copy, range, kernel.written[id]));
+                            start
+                        }
+                    };
+                    let racing = kernel.written[id] || memory.atomic;
+                    let view = View { start, length, element: memory.element, lane_stride: 0, racing };
                     storage[id] = Some(view);
                 }
             }
         }
         let limits = launch.limits;
         let report = kernel.run(&Launch { groups, storage, scalars, limits, cancelled }, &self.pool);
+        #[cfg(unix)]
+        for (copy, range, _) in guarded.into_iter().filter(|&(_, _, is_written)| is_written) {
+            let _exclusive = block_of(range).exclusive();
+            // SAFETY: the copy has as many bytes as the range, which lies inside its memory; nothing else accesses both now.
+            unsafe { start_of(range).copy_from_nonoverlapping(copy.start(), range.bytes as usize) };
+        }
         if cancelled.load(Relaxed) { Err(Error::Cancelled) } else { Ok(report) }
     }
 }
@@ -533,7 +571,7 @@ mod tests {
     use super::*;
 
     fn open() -> Box<dyn Device> {
-        Cpu { threads: Some(3), execution: None }.open().expect("there is a processor")
+        Cpu { threads: Some(3), ..Cpu::default() }.open().expect("there is a processor")
     }
 
     #[test]

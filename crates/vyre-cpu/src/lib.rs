@@ -19,3 +19,4 @@ mod subgroup;
 mod x86;
 
 pub use device::{Cpu, Execution, listing};
+pub use memory::Guard;

@@ -2,7 +2,9 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vyre_driver::{Error, backend};
 use vyre_foundation::ir::{Element, Op, Type};
@@ -10,9 +12,11 @@ use vyre_foundation::planted::{self, Bug};
 
 /// Zeroed memory that several threads access at once.
 ///
-/// No Rust reference to its contents is ever made: all access is through raw pointers, element by element or in runs of
-/// elements. A program with a race makes threads access the same bytes; each aligned element of up to 8 bytes is then moved
-/// by one instruction, so that a racy load gives a value that was stored, which is what the semantics ask for.
+/// No Rust reference to its contents is ever made: all access is through raw pointers. A program with a data race makes threads
+/// access the same element; a racy load must give a value that was stored. So elements of objects that a dispatch writes are
+/// accessed by atomics of the element's size, relaxed where the program has a plain access. Objects that it only reads are
+/// copied. Commands that copy or clear a range do not overlap with dispatches; [`Block::exclusive`] keeps the host's
+/// [`peek`](backend::Memory::peek) and [`poke`](backend::Memory::poke) out of them.
 ///
 /// Large blocks are in huge pages where the system has them, so that going through megabytes at random misses fewer
 /// translations of addresses. Their pages come into being when they are first touched, by the thread that touches them.
@@ -20,6 +24,10 @@ pub(crate) struct Block {
     start: NonNull<u8>,
     /// From [`map`] if it is at least [`HUGE_PAGE`], where there is such a thing; else from the allocator.
     size: usize,
+    /// Held during copies.
+    copying: Mutex<()>,
+    /// Dispatches work on the block itself, not on [guarded](Guard) copies: the host can access words meanwhile.
+    in_place: bool,
 }
 
 // SAFETY: the memory is owned, and is accessed as described above.
@@ -29,14 +37,19 @@ unsafe impl Sync for Block {}
 
 impl backend::Memory for Block {
     fn peek(&self, byte: u64) -> Option<u32> {
-        // SAFETY: the driver has checked that the word lies inside, and is aligned.
-        Some(unsafe { AtomicU32::from_ptr(self.at(byte).cast()) }.load(Relaxed))
+        self.in_place.then(|| {
+            let _exclusive = self.exclusive();
+            self.word(byte)
+        })
     }
 
     fn poke(&self, byte: u64, word: u32) -> bool {
-        // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(self.at(byte).cast()) }.store(word, Relaxed);
-        true
+        if self.in_place {
+            let _exclusive = self.exclusive();
+            // SAFETY: the driver has checked that the word lies inside, and is aligned; nothing copies it meanwhile.
+            unsafe { AtomicU32::from_ptr(self.at(byte).cast()) }.store(word, Relaxed);
+        }
+        self.in_place
     }
 }
 
@@ -50,12 +63,34 @@ impl Block {
         #[cfg(unix)]
         if size >= HUGE_PAGE {
             let start = map(size).ok_or_else(out_of_memory)?;
-            return Ok(Block { start, size });
+            return Ok(Block::owning(start, size));
         }
         let layout = Layout::from_size_align(size, Block::ALIGNMENT).map_err(|_| out_of_memory())?;
         // SAFETY: the layout has a size that is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(out_of_memory)?;
-        Ok(Block { start, size })
+        Ok(Block::owning(start, size))
+    }
+
+    fn owning(start: NonNull<u8>, size: usize) -> Block {
+        Block { start, size, copying: Mutex::new(()), in_place: true }
+    }
+
+    /// The same block for a device whose dispatches work on copies.
+    pub(crate) fn copied_by_dispatches(self) -> Block {
+        let mut block = self;
+        block.in_place = false;
+        block
+    }
+
+    /// Keeps the host from accessing words, for commands that access the block without atomics.
+    pub(crate) fn exclusive(&self) -> MutexGuard<'_, ()> {
+        self.copying.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An aligned word that lies inside.
+    pub(crate) fn word(&self, byte: u64) -> u32 {
+        // SAFETY: the driver has checked that the word lies inside, and is aligned.
+        unsafe { AtomicU32::from_ptr(self.at(byte).cast()) }.load(Relaxed)
     }
 
     /// Fills it with zeros. The caller is the only one who uses it.
@@ -145,6 +180,129 @@ pub(crate) unsafe fn advise_huge_pages(start: *mut u8, bytes: usize) {
     let _ = (start, bytes);
 }
 
+/// Placement of storage objects for finding accesses outside of them.
+///
+/// With a side, every dispatch works on copies of its storage objects, each between two inaccessible pages, and writes back those
+/// that the program stores to. An access outside of an object, by one byte on the chosen side, ends the process with a memory
+/// fault at the instruction. It is for debugging the backend: dispatches take far longer, and the host cannot access words while
+/// one runs. Only on Unix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guard {
+    /// Objects are where their buffers are.
+    #[default]
+    None,
+    /// The first byte of an object follows an inaccessible page.
+    Below,
+    /// The last byte of an object is followed by an inaccessible page.
+    Above,
+}
+
+/// Memory between two inaccessible pages.
+#[cfg(unix)]
+pub(crate) struct Guarded {
+    mapping: NonNull<u8>,
+    mapped: usize,
+    start: NonNull<u8>,
+}
+
+#[cfg(unix)]
+impl Guarded {
+    /// Copies bytes into memory that touches the inaccessible page below, or else above.
+    ///
+    /// # Safety
+    /// The source is valid for reads of that many bytes, and no other thread writes to it.
+    pub(crate) unsafe fn copy_of(source: *const u8, bytes: usize, below: bool) -> Result<Guarded, Error> {
+        let out_of_memory = || Error::OutOfMemory { requested: bytes as u64, available: 0 };
+        let page = page_size();
+        let inside = bytes.checked_next_multiple_of(page).ok_or_else(out_of_memory)?;
+        let mapped = inside.checked_add(2 * page).ok_or_else(out_of_memory)?;
+        // SAFETY: a new anonymous mapping at an address of the system's choice touches no memory that is in use.
+        let mapping = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            libc::mmap(std::ptr::null_mut(), mapped, libc::PROT_NONE, flags, -1, 0)
+        };
+        if mapping == libc::MAP_FAILED {
+            return Err(out_of_memory());
+        }
+        let mapping = NonNull::new(mapping.cast::<u8>()).ok_or_else(out_of_memory)?;
+        // SAFETY: all offsets are inside of the mapping.
+        let start = unsafe { mapping.add(if below { page } else { page + inside - bytes }) };
+        // From here on, dropping the value unmaps the pages.
+        let guarded = Guarded { mapping, mapped, start };
+        // SAFETY: the pages are those of the mapping but the first and the last, and nothing refers to them; they have room for
+        // the bytes, which the caller promises to be readable.
+        unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            if inside > 0 && libc::mprotect(mapping.add(page).as_ptr().cast(), inside, protection) != 0 {
+                return Err(out_of_memory());
+            }
+            start.as_ptr().copy_from_nonoverlapping(source, bytes);
+        }
+        Ok(guarded)
+    }
+
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: the range is the mapping made in `copy_of`, and nothing refers to it any more.
+        unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapped) };
+    }
+}
+
+#[cfg(unix)]
+pub(crate) fn page_size() -> usize {
+    // SAFETY: asks for a constant of the system.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096)
+}
+
+/// An element as it is in memory.
+trait Stored: Copy {
+    /// Loads an element, atomically if other threads may store to it.
+    ///
+    /// # Safety
+    /// The pointer is aligned and inside of an object.
+    unsafe fn load<const RACING: bool>(at: *mut Self) -> Self;
+
+    /// Stores an element, atomically if other threads may access it.
+    ///
+    /// # Safety
+    /// As for `load`.
+    unsafe fn store<const RACING: bool>(self, at: *mut Self);
+}
+
+macro_rules! stored {
+    ($($plain:ty, $atomic:ty;)*) => { $(
+        impl Stored for $plain {
+            #[inline(always)]
+            unsafe fn load<const RACING: bool>(at: *mut Self) -> Self {
+                // SAFETY: promised by the caller; what several threads access is accessed atomically by all of them.
+                unsafe { if RACING { <$atomic>::from_ptr(at).load(Relaxed) } else { at.read() } }
+            }
+
+            #[inline(always)]
+            unsafe fn store<const RACING: bool>(self, at: *mut Self) {
+                // SAFETY: as above.
+                unsafe { if RACING { <$atomic>::from_ptr(at).store(self, Relaxed) } else { at.write(self) } }
+            }
+        }
+    )* };
+}
+
+stored! {
+    i8, AtomicI8;
+    u8, AtomicU8;
+    i16, AtomicI16;
+    u16, AtomicU16;
+    u32, AtomicU32;
+    u64, AtomicU64;
+}
+
 /// An object of a program as one worker sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
@@ -155,6 +313,8 @@ pub(crate) struct View {
     pub(crate) element: Element,
     /// From one lane to the next, in bytes: not 0 only for private arrays.
     pub(crate) lane_stride: usize,
+    /// Other threads may store to elements while this one accesses them.
+    pub(crate) racing: bool,
 }
 
 impl View {
@@ -163,16 +323,20 @@ impl View {
         if index >= u64::from(self.length) {
             return 0;
         }
+        if self.racing { self.load_inside::<true>(lane, index) } else { self.load_inside::<false>(lane, index) }
+    }
+
+    fn load_inside<const RACING: bool>(&self, lane: usize, index: u64) -> u64 {
+        let at = self.pointer(lane, index);
         // SAFETY: the index is inside, and elements are aligned.
         unsafe {
-            let at = self.pointer(lane, index);
             match self.element {
-                Element::I8 => u64::from(at.cast::<i8>().read() as i32 as u32),
-                Element::U8 => u64::from(at.read()),
-                Element::I16 => u64::from(at.cast::<i16>().read() as i32 as u32),
-                Element::U16 | Element::F16 => u64::from(at.cast::<u16>().read()),
-                Element::I32 | Element::U32 | Element::F32 => u64::from(at.cast::<u32>().read()),
-                Element::I64 | Element::U64 | Element::F64 => at.cast::<u64>().read(),
+                Element::I8 => u64::from(i8::load::<RACING>(at.cast()) as i32 as u32),
+                Element::U8 => u64::from(u8::load::<RACING>(at)),
+                Element::I16 => u64::from(i16::load::<RACING>(at.cast()) as i32 as u32),
+                Element::U16 | Element::F16 => u64::from(u16::load::<RACING>(at.cast())),
+                Element::I32 | Element::U32 | Element::F32 => u64::from(u32::load::<RACING>(at.cast())),
+                Element::I64 | Element::U64 | Element::F64 => u64::load::<RACING>(at.cast()),
             }
         }
     }
@@ -182,20 +346,28 @@ impl View {
         if index + u64::from(planted::is(Bug::CpuStoreBound)) >= u64::from(self.length) {
             return;
         }
+        if self.racing {
+            self.store_inside::<true>(lane, index, bits);
+        } else {
+            self.store_inside::<false>(lane, index, bits);
+        }
+    }
+
+    fn store_inside<const RACING: bool>(&self, lane: usize, index: u64, bits: u64) {
+        let at = self.pointer(lane, index);
         // SAFETY: the index is inside, and elements are aligned.
         unsafe {
-            let at = self.pointer(lane, index);
             match self.element.size() {
-                1 => at.write(bits as u8),
-                2 => at.cast::<u16>().write(bits as u16),
-                4 => at.cast::<u32>().write(bits as u32),
-                _ => at.cast::<u64>().write(bits),
+                1 => (bits as u8).store::<RACING>(at),
+                2 => (bits as u16).store::<RACING>(at.cast()),
+                4 => (bits as u32).store::<RACING>(at.cast()),
+                _ => bits.store::<RACING>(at.cast()),
             }
         }
     }
 
     /// Replaces an element atomically if a function of its old bits gives new ones; outside, nothing happens and the old
-    /// bits are 0.
+    /// bits are 0. A replacement is ordered after what the invocation did before it, and the old bits before what it does later.
     pub(crate) fn replace(&self, index: u64, change: impl Fn(u64) -> Option<u64>) -> u64 {
         if index >= u64::from(self.length) {
             return 0;
@@ -206,10 +378,10 @@ impl View {
             if self.element.size() == 4 {
                 let word = AtomicU32::from_ptr(at.cast());
                 let changed = |bits: u32| change(u64::from(bits)).map(|bits| bits as u32);
-                u64::from(word.fetch_update(Relaxed, Relaxed, changed).unwrap_or_else(|old| old))
+                u64::from(word.fetch_update(AcqRel, Acquire, changed).unwrap_or_else(|old| old))
             } else {
                 let word = AtomicU64::from_ptr(at.cast());
-                word.fetch_update(Relaxed, Relaxed, change).unwrap_or_else(|old| old)
+                word.fetch_update(AcqRel, Acquire, change).unwrap_or_else(|old| old)
             }
         }
     }
@@ -225,9 +397,22 @@ impl View {
     /// `target` has a lane, of 4 or 8 bytes according to the element, for each index and each element of the mask. It is not
     /// memory of an object.
     pub(crate) unsafe fn gather(&self, indices: &[u32], offset: u64, mask: &[u32], target: *mut u8) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            if self.racing {
+                self.gather_lanes::<true>(indices, offset, mask, target);
+            } else {
+                self.gather_lanes::<false>(indices, offset, mask, target);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for `gather`.
+    unsafe fn gather_lanes<const RACING: bool>(&self, indices: &[u32], offset: u64, mask: &[u32], target: *mut u8) {
         /// The loop for elements of one type.
         #[inline(always)]
-        unsafe fn each<E: Copy, L: Default>(
+        unsafe fn each<const RACING: bool, E: Stored, L: Default>(
             view: &View,
             indices: &[u32],
             offset: u64,
@@ -243,7 +428,8 @@ impl View {
                     // SAFETY: the index is checked here; the rest is promised by the caller.
                     unsafe {
                         let value = if at < length {
-                            widen(view.start.add(lane * view.lane_stride).cast::<E>().add(at as usize).read())
+                            let first = view.start.add(lane * view.lane_stride).cast::<E>();
+                            widen(E::load::<RACING>(first.add(at as usize)))
                         } else {
                             L::default()
                         };
@@ -253,18 +439,24 @@ impl View {
             }
         }
         let narrow = target.cast::<u32>();
-        // SAFETY: promised by the caller. Other threads may write to the elements: see `Block`.
+        // SAFETY: promised by the caller.
         unsafe {
             match self.element {
-                Element::I8 => each(self, indices, offset, mask, narrow, |e: i8| e as i32 as u32),
-                Element::U8 => each(self, indices, offset, mask, narrow, |e: u8| u32::from(e)),
-                Element::I16 => each(self, indices, offset, mask, narrow, |e: i16| e as i32 as u32),
-                Element::U16 | Element::F16 => each(self, indices, offset, mask, narrow, |e: u16| u32::from(e)),
+                Element::I8 => {
+                    each::<RACING, _, _>(self, indices, offset, mask, narrow, |e: i8| e as i32 as u32);
+                }
+                Element::U8 => each::<RACING, _, _>(self, indices, offset, mask, narrow, |e: u8| u32::from(e)),
+                Element::I16 => {
+                    each::<RACING, _, _>(self, indices, offset, mask, narrow, |e: i16| e as i32 as u32);
+                }
+                Element::U16 | Element::F16 => {
+                    each::<RACING, _, _>(self, indices, offset, mask, narrow, |e: u16| u32::from(e));
+                }
                 Element::I32 | Element::U32 | Element::F32 => {
-                    each(self, indices, offset, mask, narrow, |e: u32| e);
+                    each::<RACING, _, _>(self, indices, offset, mask, narrow, |e: u32| e);
                 }
                 Element::I64 | Element::U64 | Element::F64 => {
-                    each(self, indices, offset, mask, target.cast::<u64>(), |e: u64| e);
+                    each::<RACING, _, _>(self, indices, offset, mask, target.cast::<u64>(), |e: u64| e);
                 }
             }
         }
@@ -276,9 +468,22 @@ impl View {
     /// `source` has a lane, of 4 or 8 bytes according to the element, for each index and each element of the mask. It is not
     /// memory of an object.
     pub(crate) unsafe fn scatter(&self, indices: &[u32], mask: &[u32], source: *const u8) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            if self.racing {
+                self.scatter_lanes::<true>(indices, mask, source);
+            } else {
+                self.scatter_lanes::<false>(indices, mask, source);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for `scatter`.
+    unsafe fn scatter_lanes<const RACING: bool>(&self, indices: &[u32], mask: &[u32], source: *const u8) {
         /// The loop for elements of one type.
         #[inline(always)]
-        unsafe fn each<E, L: Copy>(
+        unsafe fn each<const RACING: bool, E: Stored, L: Copy>(
             view: &View,
             indices: &[u32],
             mask: &[u32],
@@ -290,18 +495,18 @@ impl View {
                     // SAFETY: the index is checked here; the rest is promised by the caller.
                     unsafe {
                         let target = view.start.add(lane * view.lane_stride).cast::<E>().add(index as usize);
-                        target.write(narrowed(source.add(lane).read()));
+                        narrowed(source.add(lane).read()).store::<RACING>(target);
                     }
                 }
             }
         }
-        // SAFETY: promised by the caller. Other threads may access the elements: see `Block`.
+        // SAFETY: promised by the caller.
         unsafe {
             match self.element.size() {
-                1 => each(self, indices, mask, source.cast::<u32>(), |bits| bits as u8),
-                2 => each(self, indices, mask, source.cast::<u32>(), |bits| bits as u16),
-                4 => each(self, indices, mask, source.cast::<u32>(), |bits| bits),
-                _ => each(self, indices, mask, source.cast::<u64>(), |bits| bits),
+                1 => each::<RACING, _, _>(self, indices, mask, source.cast::<u32>(), |bits| bits as u8),
+                2 => each::<RACING, _, _>(self, indices, mask, source.cast::<u32>(), |bits| bits as u16),
+                4 => each::<RACING, _, _>(self, indices, mask, source.cast::<u32>(), |bits| bits),
+                _ => each::<RACING, _, _>(self, indices, mask, source.cast::<u64>(), |bits| bits),
             }
         }
     }
@@ -309,26 +514,49 @@ impl View {
     /// Loads consecutive elements of at most 4 bytes into lanes of 4 bytes.
     ///
     /// # Safety
-    /// All of them are inside, and `target` has room for so many. It is not memory of an object.
+    /// All of them are inside, and `target` has room for as many. It is not memory of an object.
     pub(crate) unsafe fn load_run(&self, first: usize, target: *mut u32, count: usize) {
-        /// Widens every element.
-        unsafe fn widen<E: Copy>(source: *const E, target: *mut u32, count: usize, wide: impl Fn(E) -> u32) {
-            for k in 0..count {
-                // SAFETY: promised by the caller.
-                unsafe { target.add(k).write(wide(source.add(k).read())) };
+        // SAFETY: promised by the caller.
+        unsafe {
+            if self.racing {
+                self.load_each::<true>(first, target, count);
+            } else {
+                self.load_each::<false>(first, target, count);
             }
         }
-        // SAFETY: promised by the caller. Other threads may write to the elements: see `Block`.
+    }
+
+    /// # Safety
+    /// As for `load_run`.
+    unsafe fn load_each<const RACING: bool>(&self, first: usize, target: *mut u32, count: usize) {
+        /// Widens every element.
+        #[inline(always)]
+        unsafe fn widen<const RACING: bool, E: Stored>(
+            source: *mut E,
+            target: *mut u32,
+            count: usize,
+            wide: impl Fn(E) -> u32,
+        ) {
+            for k in 0..count {
+                // SAFETY: promised by the caller.
+                unsafe { target.add(k).write(wide(E::load::<RACING>(source.add(k)))) };
+            }
+        }
+        // SAFETY: promised by the caller.
         unsafe {
             match self.element {
                 Element::I8 if !planted::is(Bug::CpuByteSign) => {
-                    widen(self.start.cast::<i8>().add(first), target, count, |e| e as i32 as u32);
+                    widen::<RACING, _>(self.start.cast::<i8>().add(first), target, count, |e| e as i32 as u32);
                 }
-                Element::I8 | Element::U8 => widen(self.start.add(first), target, count, u32::from),
-                Element::I16 => widen(self.start.cast::<i16>().add(first), target, count, |e| e as i32 as u32),
-                Element::U16 | Element::F16 => widen(self.start.cast::<u16>().add(first), target, count, u32::from),
+                Element::I8 | Element::U8 => widen::<RACING, _>(self.start.add(first), target, count, u32::from),
+                Element::I16 => {
+                    widen::<RACING, _>(self.start.cast::<i16>().add(first), target, count, |e| e as i32 as u32);
+                }
+                Element::U16 | Element::F16 => {
+                    widen::<RACING, _>(self.start.cast::<u16>().add(first), target, count, u32::from);
+                }
                 Element::I32 | Element::U32 | Element::F32 => {
-                    std::ptr::copy_nonoverlapping(self.start.cast::<u32>().add(first), target, count);
+                    widen::<RACING, _>(self.start.cast::<u32>().add(first), target, count, |e| e);
                 }
                 Element::I64 | Element::U64 | Element::F64 => unreachable!("lanes of 8 bytes"),
             }
@@ -338,17 +566,40 @@ impl View {
     /// Stores consecutive elements of at most 4 bytes from lanes of 4 bytes.
     ///
     /// # Safety
-    /// All of them are inside, and `source` has so many. It is not memory of an object.
+    /// All of them are inside, and `source` has as many. It is not memory of an object.
     pub(crate) unsafe fn store_run(&self, first: usize, source: *const u32, count: usize) {
-        // SAFETY: promised by the caller. Other threads may access the elements: see `Block`.
+        // SAFETY: promised by the caller.
+        unsafe {
+            if self.racing {
+                self.store_each::<true>(first, source, count);
+            } else {
+                self.store_each::<false>(first, source, count);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for `store_run`.
+    unsafe fn store_each<const RACING: bool>(&self, first: usize, source: *const u32, count: usize) {
+        /// Narrows every lane.
+        #[inline(always)]
+        unsafe fn narrow<const RACING: bool, E: Stored>(
+            source: *const u32,
+            target: *mut E,
+            count: usize,
+            narrowed: impl Fn(u32) -> E,
+        ) {
+            for k in 0..count {
+                // SAFETY: promised by the caller.
+                unsafe { narrowed(source.add(k).read()).store::<RACING>(target.add(k)) };
+            }
+        }
+        // SAFETY: promised by the caller.
         unsafe {
             match self.element.size() {
-                1 => (0..count).for_each(|k| self.start.add(first + k).write(source.add(k).read() as u8)),
-                2 => {
-                    let target = self.start.cast::<u16>().add(first);
-                    (0..count).for_each(|k| target.add(k).write(source.add(k).read() as u16));
-                }
-                _ => std::ptr::copy_nonoverlapping(source, self.start.cast::<u32>().add(first), count),
+                1 => narrow::<RACING, _>(source, self.start.add(first), count, |bits| bits as u8),
+                2 => narrow::<RACING, _>(source, self.start.cast::<u16>().add(first), count, |bits| bits as u16),
+                _ => narrow::<RACING, _>(source, self.start.cast::<u32>().add(first), count, |bits| bits),
             }
         }
     }
@@ -406,7 +657,7 @@ pub(crate) fn update_function(op: &Op, ty: Type, shared: bool) -> Update {
                         // SAFETY: promised by the caller; atomic objects are accessed atomically everywhere.
                         |view, indices, mask, operands, results| unsafe {
                             each::<$plain>(view, (indices, mask), (operands, results), |at, operand| {
-                                <$atomic>::from_ptr(at.cast()).$method(operand, Relaxed)
+                                <$atomic>::from_ptr(at.cast()).$method(operand, AcqRel)
                             })
                         }
                     } else {
@@ -471,6 +722,79 @@ mod tests {
     fn too_much_memory_is_an_error() {
         for requested in [u64::MAX, isize::MAX as u64, isize::MAX as u64 - (4 << 20), 1 << 56] {
             assert!(matches!(Block::new(requested), Err(Error::OutOfMemory { requested: r, .. }) if r == requested));
+        }
+    }
+    /// Miri reports a data race if one of the accesses is not atomic.
+    #[test]
+    fn racing_accesses_give_values_that_were_stored() {
+        const LANES: usize = 32;
+        let rounds = if cfg!(miri) { 3 } else { 1000 };
+        for element in [Element::U8, Element::I16, Element::U32, Element::U64] {
+            let block = Block::new((LANES * element.size()) as u64).expect("a few bytes");
+            let (indices, mask) = (std::array::from_fn::<u32, LANES, _>(|lane| lane as u32), [u32::MAX; LANES]);
+            let is_stored = |bits: u64| matches!(bits, 0 | 0x5555_5555 | 0x55 | 0x5555);
+            let access = |block: &Block| {
+                let view = View { start: block.at(0), length: LANES as u32, element, lane_stride: 0, racing: true };
+                for _ in 0..rounds {
+                    let (mut wide, mut narrow) = ([0x5555_5555_u64; LANES], [0x5555_5555_u32; LANES]);
+                    // SAFETY: the arrays have all lanes, of the size that the element has in them.
+                    unsafe {
+                        if element == Element::U64 {
+                            view.scatter(&indices, &mask, wide.as_ptr().cast());
+                            view.gather(&indices, 0, &mask, wide.as_mut_ptr().cast());
+                        } else {
+                            view.scatter(&indices, &mask, narrow.as_ptr().cast());
+                            view.gather(&indices, 0, &mask, narrow.as_mut_ptr().cast());
+                            assert!(narrow.iter().all(|&bits| is_stored(u64::from(bits))));
+                            view.load_run(0, narrow.as_mut_ptr(), LANES);
+                            view.store_run(0, narrow.as_ptr(), LANES);
+                            wide = narrow.map(u64::from);
+                        }
+                    }
+                    assert!(wide.iter().all(|&bits| is_stored(bits)), "{element}: {wide:x?}");
+                    view.store(0, 3, 0);
+                    assert!(is_stored(view.load(0, 3)));
+                }
+            };
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| access(&block));
+                }
+            });
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn accesses_outside_of_guarded_memory_are_faults() {
+        /// Whether a child process that reads a byte ends with a memory fault.
+        fn faults(at: *const u8) -> bool {
+            // SAFETY: the child reads the byte, which is what may go wrong, and calls nothing but `_exit`.
+            unsafe {
+                match libc::fork() {
+                    0 => {
+                        at.read_volatile();
+                        libc::_exit(0)
+                    }
+                    child => {
+                        let mut status = 0;
+                        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                        libc::WIFSIGNALED(status)
+                    }
+                }
+            }
+        }
+        for bytes in [0, 1, 20, 4096, 10_000] {
+            let source: Vec<u8> = (0..bytes).map(|byte| byte as u8).collect();
+            for below in [false, true] {
+                // SAFETY: the vector has that many bytes.
+                let copy = unsafe { Guarded::copy_of(source.as_ptr(), bytes, below) }.expect("a few pages");
+                // SAFETY: the copy has as many bytes, and lives here.
+                assert_eq!(unsafe { std::slice::from_raw_parts(copy.start(), bytes) }, source);
+                let (first, end) = (copy.start().cast_const(), copy.start().wrapping_add(bytes).cast_const());
+                assert!(faults(if below { first.wrapping_sub(1) } else { end }), "{bytes} bytes");
+                assert!(bytes == 0 || !faults(first) && !faults(end.wrapping_sub(1)));
+            }
         }
     }
 }

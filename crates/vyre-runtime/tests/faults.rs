@@ -177,7 +177,7 @@ impl backend::Device for FaultyDevice {
 
 #[test]
 fn a_watchdog_and_an_op_that_reports() {
-    let device = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
+    let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let config =
         Config { watchdog: Some(Duration::from_millis(200)), fuel: u32::MAX, order: Order::Barriers, ..base() };
     let (mut session, handles) = filled(&device, config);
@@ -191,7 +191,7 @@ fn a_watchdog_and_an_op_that_reports() {
 
 #[test]
 fn few_elements_and_a_watchdog() {
-    let device = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
+    let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let config =
         Config { watchdog: Some(Duration::from_millis(200)), fuel: u32::MAX, order: Order::Barriers, ..base() };
     let mut session = Session::new(&device, config).unwrap();
@@ -338,7 +338,7 @@ fn empty_handles() {
 
 #[test]
 fn failures_of_reporting_ops_come_once() {
-    let device = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
+    let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let source = "program op workgroup(64) {\nread input: [u32]\nwrite hits: [u32]\nread_write atomic hit_count: [u32]\n%i = global_index\n%x = load input[%i]\n%b = eq %x, 666\nif %b {\ntrap 5\n}\n%l = loop (%n = 0) -> u32 {\n%d = eq %n, %x\nif %d {\nbreak %n\n}\n%m = add %n, 1\ncontinue %m\n}\n}";
     let op = op(source);
     let config =
@@ -741,7 +741,7 @@ fn a_write_after_half_a_slice() {
 
 #[test]
 fn only_the_stuck_one() {
-    let device = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
+    let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let config = Config {
         watchdog: Some(Duration::from_secs(1)),
         fuel: u32::MAX,

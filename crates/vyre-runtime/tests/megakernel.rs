@@ -348,7 +348,7 @@ fn items_wait_for_those_they_depend_on() {
     let policy = Policy { hot_window_threshold: u32::MAX, sizing, ..compiling() };
     let config = Config { order: Order::Counters, policy, ..configs()[0].clone() };
     for execution in [None, Some(Execution::Portable)] {
-        let device = Device::open(&Cpu { threads: Some(3), execution }).unwrap();
+        let device = Device::open(&Cpu { threads: Some(3), execution, ..Cpu::default() }).unwrap();
         let mut runner = TestRunner::new_with_rng(Cases::with_cases(25), TestRunner::deterministic().new_rng());
         let items = proptest::collection::vec(proptest::array::uniform4(any::<u32>()), 2..200);
         runner
@@ -486,7 +486,7 @@ fn several_threads_submit_while_one_drains() {
 
 #[test]
 fn the_watchdog_names_the_item_that_a_worker_is_stuck_on() {
-    let device = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
+    let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let patience = Duration::from_millis(300);
     for order in [Order::Barriers, Order::Counters] {
         let sizing = Sizing::Preferred(NonZeroU32::new(32).unwrap());
@@ -577,7 +577,7 @@ fn cancelling_and_shutting_down_lose_nothing() {
 
 #[test]
 fn what_a_drain_measures_adds_up() {
-    let device = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
+    let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let config = Config { telemetry: true, slice: 64, ..configs()[0].clone() };
     let (mut session, _) = session(&device, config);
     let items: Vec<WorkItem> = (0..300).map(|i| item([i, i / 3, i * 7, i])).collect();

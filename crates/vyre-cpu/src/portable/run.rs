@@ -1,6 +1,7 @@
 //! The executor: blocks of lanes, step by step.
 
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering::AcqRel;
 
 use smallvec::SmallVec;
 use vyre_foundation::ir::entity::Arena;
@@ -150,7 +151,7 @@ impl<'a> Worker<'a> {
             let length = memory.length.unwrap_or(0);
             let words = words_of(memory.element, length);
             let view = |start: *mut u64, lane_stride: usize| {
-                Some(View { start: start.cast(), length, element: memory.element, lane_stride })
+                Some(View { start: start.cast(), length, element: memory.element, lane_stride, racing: false })
             };
             match memory.space {
                 Space::Workgroup => {
@@ -671,8 +672,8 @@ impl<'a> Worker<'a> {
 
     fn collective(&mut self, op: &Op, operands: &[Slot], results: &[Slot], mask: &Mask) {
         match op {
-            // Everybody is here.
-            Op::WorkgroupBarrier | Op::StorageBarrier => {}
+            // All lanes are in step. Another workgroup that sees a later atomic of this one sees what is before the barrier.
+            Op::WorkgroupBarrier | Op::StorageBarrier => std::sync::atomic::fence(AcqRel),
             Op::Broadcast => {
                 let present = mask.lanes[0] != 0 || planted::is(Bug::CpuBroadcast);
                 let bits = if present { self.get(operands[0], 0) } else { 0 };

@@ -8,6 +8,8 @@
 use std::io::Write as _;
 use std::ptr::NonNull;
 
+use crate::memory::page_size;
+
 /// Code that can be called.
 pub(crate) struct Executable {
     start: NonNull<u8>,
@@ -81,10 +83,4 @@ pub(crate) fn name_for_perf(executable: &Executable, size: usize, name: &str) {
         let name = name.replace(['\n', '\r'], " ");
         let _ = file.write_all(format!("{:x} {size:x} {name}\n", executable.start.as_ptr() as usize).as_bytes());
     }
-}
-
-fn page_size() -> usize {
-    // SAFETY: asks for a constant of the system.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(size).unwrap_or(4096)
 }

@@ -194,7 +194,13 @@ impl Scratch {
                 None => (entry.read(), entry.add(1).read()),
             }
         };
-        View { start: start as *mut u8, length: length as u32, element: array.element, lane_stride: 0 }
+        View {
+            start: start as *mut u8,
+            length: length as u32,
+            element: array.element,
+            lane_stride: 0,
+            racing: array.private.is_none(),
+        }
     }
 }
 
