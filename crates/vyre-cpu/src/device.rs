@@ -1,9 +1,9 @@
 //! The CPU as a device: a queue of commands, executed in order.
 //!
-//! Commands are executed by a thread of the device, or by whoever waits for them, whichever comes first: waiting for a small
-//! kernel usually means running it, without waking anybody. So that it stays that way, the device's own thread does not
-//! snatch work from those who are about to wait for it: while work keeps coming it looks only now and then whether some was
-//! left lying.
+//! Commands are executed by a thread of the device, or by a caller that waits for them, whichever comes first: waiting for a
+//! small kernel usually means running it, without waking a thread. So that it stays that way, the device's own thread does not
+//! take work from callers that are about to wait for it: while work keeps coming it polls the queue only now and then. A caller
+//! whose stack may be too small for a kernel leaves the queue to the device's thread.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -28,9 +28,10 @@ use crate::dispatch::Launch;
 use crate::memory::Guarded;
 use crate::memory::{self, Block, Guard, View};
 use crate::pool::Pool;
+use crate::process::Process;
 #[cfg(all(target_arch = "x86_64", unix))]
 use crate::x86::{self, Level};
-use crate::{portable, spmd};
+use crate::{portable, spmd, stack};
 
 /// The CPU backend.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,12 +111,14 @@ impl Backend for Cpu {
         if self.guard != Guard::None && cfg!(not(unix)) {
             return Err(Error::Backend { backend: "cpu", reason: "this system has no guard pages".into() });
         }
+        let process = Process::current()?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let pool = Pool::new(self.threads.unwrap_or(cores).max(1));
+        let pool = Pool::new(self.threads.unwrap_or(cores).max(1), process);
         let capabilities = Capabilities {
             memory_bytes: physical_memory(),
             threads: Some(pool.threads() as u32),
-            // A workgroup stays on its thread, and these processors make nobody's writes visible before earlier ones.
+            // A workgroup stays on its thread, workgroups that may wait for each other are not merged, and these processors make
+            // stores visible in program order.
             independent_groups: cfg!(target_arch = "x86_64"),
             ..Capabilities::unlimited(processor_name(), DeviceKind::Cpu, execution.subgroup_size())
         };
@@ -125,10 +128,12 @@ impl Backend for Cpu {
             arrived: Condvar::new(),
             executing: Mutex::new(()),
             guard: self.guard,
+            process,
         });
         let server = {
             let queue = queue.clone();
-            std::thread::Builder::new().name("vyre-cpu".into()).spawn(move || queue.serve())
+            let thread = std::thread::Builder::new().name("vyre-cpu".into()).stack_size(stack::OF_THREADS);
+            thread.spawn(move || queue.serve())
         };
         let server = server.map_err(|error| Error::Backend { backend: "cpu", reason: error.to_string() })?;
         Ok(Box::new(CpuDevice { capabilities, execution, queue, server: Some(server) }))
@@ -180,6 +185,11 @@ struct CpuDevice {
 
 impl Drop for CpuDevice {
     fn drop(&mut self) {
+        // After `fork` the child has the handle, but not the thread: joining it would wait forever.
+        if !self.queue.process.is_current() {
+            std::mem::forget(self.server.take());
+            return;
+        }
         lock(&self.queue.waiting).closed = true;
         self.queue.arrived.notify_all();
         if let Some(server) = self.server.take() {
@@ -269,6 +279,7 @@ impl Device for CpuDevice {
     }
 
     fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
+        self.queue.process.check()?;
         let batch = Arc::new(Batch {
             commands: Mutex::new(commands),
             cancelled: AtomicBool::new(false),
@@ -306,9 +317,11 @@ struct Queue {
     waiting: Mutex<Waiting>,
     /// Something was added, or the device was closed.
     arrived: Condvar,
-    /// Held by whoever takes batches from the queue, until they are done: batches are executed in order.
+    /// Held by the thread that takes batches from the queue, until they are done: batches are executed in order.
     executing: Mutex<()>,
     guard: Guard,
+    /// The process that has the threads.
+    process: Process,
 }
 
 #[derive(Default)]
@@ -377,8 +390,9 @@ impl Queue {
         // A bug in the executor must not take the device with it: the batch fails, and the next one goes on.
         let result = catch_unwind(AssertUnwindSafe(|| self.execute(commands, &batch.cancelled)));
         let result = result.unwrap_or_else(|panic| {
-            let reason = panic.downcast_ref::<&str>().copied().unwrap_or("a panic while executing a program");
-            Err(Error::Backend { backend: "cpu", reason: reason.into() })
+            let message = panic.downcast_ref::<&str>().copied().or_else(|| Some(panic.downcast_ref::<String>()?));
+            let reason = format!("panic while executing a program: {}", message.unwrap_or("no message"));
+            Err(Error::Backend { backend: "cpu", reason })
         });
         *lock(&batch.result) = Some(result);
         batch.settled.notify_all();
@@ -532,9 +546,12 @@ struct CpuTicket {
 
 impl Ticket for CpuTicket {
     fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<Completion, Error>> {
+        if let Err(error) = self.queue.process.check() {
+            return Some(Err(error));
+        }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        // Whoever waits without a limit may as well work. With a limit, a batch could take longer than that.
-        if timeout.is_none() {
+        // A caller that waits without a limit may as well work. With a limit, a batch could take longer than that.
+        if timeout.is_none() && stack::holds_kernels() {
             while lock(&self.batch.result).is_none() {
                 let Ok(_turn) = self.queue.executing.try_lock() else { break };
                 if !self.queue.execute_next() {

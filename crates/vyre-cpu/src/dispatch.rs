@@ -25,6 +25,9 @@ pub(crate) struct Launch<'a> {
 // SAFETY: views point to memory that threads share, as `memory::Block` describes.
 unsafe impl Sync for Launch<'_> {}
 
+/// The times at which workers were at a dispatch.
+pub(crate) type Timings = Mutex<Vec<Worked>>;
+
 /// Everything is given up; why is known to the [`Account`].
 pub(crate) struct Stopped;
 
@@ -42,7 +45,7 @@ pub(crate) struct Account<'a> {
     trace: Mutex<Vec<TraceLine>>,
     trap: Mutex<Option<Outcome>>,
     /// When each worker was at it, if that is measured.
-    pub(crate) worked: Option<Mutex<Vec<Worked>>>,
+    pub(crate) worked: Option<Timings>,
 }
 
 impl<'a> Account<'a> {
@@ -113,6 +116,20 @@ impl<'a> Account<'a> {
         } else if let Some(Outcome::Trapped { count: total, .. }) = &mut *trap {
             *total = count;
         }
+    }
+
+    /// Runs a part of the dispatch. If it panics, the other workers stop, too: workgroups may wait for those that will not be
+    /// executed.
+    pub(crate) fn stopping_on_panic(&self, part: impl FnOnce()) {
+        struct Stop<'s>(&'s AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Relaxed);
+            }
+        }
+        let stop = Stop(&self.stopped);
+        part();
+        std::mem::forget(stop);
     }
 
     pub(crate) fn report(self) -> Report {

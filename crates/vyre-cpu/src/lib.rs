@@ -13,7 +13,9 @@ mod dispatch;
 mod memory;
 mod pool;
 pub mod portable;
+mod process;
 pub mod spmd;
+mod stack;
 mod subgroup;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod x86;

@@ -1,45 +1,91 @@
-//! A pool of threads that spin for a while before they sleep.
+//! A thread pool that executes one parallel loop at a time, with workers that spin before they park.
 //!
-//! Waking a sleeping thread costs more than a small kernel takes, so workers stay awake for some microseconds after each
+//! Waking a parked thread costs more than a small kernel takes, so workers stay awake for some microseconds after each
 //! loop, in which the next one usually comes. The thread that asks for a loop takes part in it.
 //!
-//! Every thread begins with a share of its own, the same one in loops that are as long: what a kernel has left in the cache of a
-//! processor is most likely what the next one needs there. Who is done helps the others.
+//! Every thread begins with a share of its own, the same one in loops of the same length: what a kernel has left in the cache
+//! of a processor is most likely what the next one needs there. Idle workers steal from the shares of the others. Thread 0, the
+//! caller, goes through the shares in ascending order, so that an iteration never begins on it before all lower ones have
+//! begun: iterations may wait for lower ones.
+//!
+//! # Protocol
+//! The loop is a value on the caller's stack, which workers reach through a pointer. The *gate* is one atomic word: the bit
+//! [`OPEN`], and the number of workers inside.
+//!
+//! 1. The caller holds `turn`. The gate is closed and no worker is inside that uses a loop, so the caller may write `next`
+//!    and `current`.
+//! 2. The caller opens the gate (release), increments `epoch`, and then takes the lock `sleeping` to notify parked workers. A
+//!    worker reads `epoch` under that lock before it waits, so no wake-up is lost: it sees the new epoch, or is counted as
+//!    parked when the caller has the lock.
+//! 3. A worker that sees another epoch increments the gate (acquire). Only if the old value had [`OPEN`] does it read `current`
+//!    and take iterations from `next`. It decrements the gate (release) in either case.
+//! 4. When the caller finds no iteration left it clears [`OPEN`] and waits until the gate is 0 (acquire). A worker whose
+//!    increment comes before that in the gate's modification order is counted, and the caller waits for it; one whose increment
+//!    comes after sees that the gate is closed. So no worker uses the loop after the caller returns, and all effects of its
+//!    iterations happen before the caller returns.
+//! 5. Dropping the pool sets `shutdown` before it increments `epoch` and notifies, as in 2.
+//!
+//! The model in this file runs the protocol under loom, which explores the interleavings of its threads.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+
+#[cfg(loom)]
+use loom::{
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize},
+    },
+    thread::{self, JoinHandle},
+};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+#[cfg(not(loom))]
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize},
+    },
+    thread::{self, JoinHandle},
+};
 
 use vyre_foundation::launch::Worked;
 
-/// How long a worker looks for work before it sleeps: about as long as it takes to wake it.
-const SPIN: Duration = Duration::from_micros(100);
+use crate::dispatch::Timings;
+use crate::process::Process;
+use crate::stack;
+
+/// How long a worker looks for work before it parks: about as long as it takes to wake it. The model has no clock.
+const SPIN: Duration = Duration::from_micros(if cfg!(loom) { 0 } else { 100 });
+
+/// The bit of the gate that lets workers in; the other bits count those inside.
+const OPEN: usize = 1 << (usize::BITS - 1);
 
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     /// Loops of different threads take turns.
     turn: Mutex<()>,
+    /// The process that has the workers.
+    process: Process,
 }
 
 struct Shared {
-    /// The loop that is being executed; null between loops.
+    gate: AtomicUsize,
+    /// The loop that is being executed; read only inside of the open gate.
     current: AtomicPtr<Loop<'static>>,
-    /// How many workers may be looking at it.
-    inside: AtomicUsize,
     /// Counts loops, so that a worker sees that there is a new one.
     epoch: AtomicU32,
     shutdown: AtomicBool,
+    /// How many workers are parked.
     sleeping: Mutex<usize>,
     wake: Condvar,
-    /// What is next in the share of each thread.
+    /// The next iteration in the share of each thread.
     next: Vec<OwnLine>,
 }
 
 /// A number that has its cache line for itself.
-#[derive(Default)]
 #[repr(align(64))]
 struct OwnLine(AtomicU32);
 
@@ -48,39 +94,40 @@ struct Loop<'a> {
     body: &'a (dyn Fn(u32) + Sync),
     next: &'a [OwnLine],
     end: u32,
-    /// Some call panicked, on whatever thread.
-    panicked: AtomicBool,
-    /// Where threads note when they were at it.
-    worked: Option<&'a Mutex<Vec<Worked>>>,
+    /// The first panic of an iteration, on any thread.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    timings: Option<&'a Timings>,
 }
 
 impl Loop<'_> {
     fn work(&self, worker: u32) {
-        let from = self.worked.map(|_| Instant::now());
+        let from = self.timings.map(|_| Instant::now());
         let mut is_first = true;
         let shares = self.next.len() as u32;
         for share in (worker..shares).chain(0..worker) {
             let end = start_of(share + 1, shares, self.end);
             loop {
-                let index = self.next[share as usize].0.fetch_add(1, SeqCst);
+                // Each index is taken once; what its body does is ordered by the gate.
+                let index = self.next[share as usize].0.fetch_add(1, Relaxed);
                 // Every thread overshoots once, and there are few threads.
                 if index >= end {
                     break;
                 }
                 is_first = false;
                 // A worker must survive, and the caller must not leave while others still use the loop.
-                if catch_unwind(AssertUnwindSafe(|| (self.body)(index))).is_err() {
-                    self.panicked.store(true, SeqCst);
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.body)(index))) {
+                    lock(&self.panic).get_or_insert(panic);
                 }
             }
         }
-        if let (Some(worked), Some(from), false) = (self.worked, from, is_first) {
-            lock(worked).push(Worked { worker, from, until: Instant::now() });
+        if let (Some(timings), Some(from), false) = (self.timings, from, is_first) {
+            let worked = Worked { worker, from, until: Instant::now() };
+            timings.lock().unwrap_or_else(PoisonError::into_inner).push(worked);
         }
     }
 }
 
-/// Where one of the shares of so many iterations begins.
+/// First iteration of a share, of `shares` that divide `iterations`.
 fn start_of(share: u32, shares: u32, iterations: u32) -> u32 {
     (u64::from(share) * u64::from(iterations) / u64::from(shares)) as u32
 }
@@ -91,26 +138,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Pool {
     /// A pool in which `threads` work on a loop, the caller included.
-    pub(crate) fn new(threads: usize) -> Pool {
+    pub(crate) fn new(threads: usize, process: Process) -> Pool {
         let shared = Arc::new(Shared {
+            gate: AtomicUsize::new(0),
             current: AtomicPtr::new(std::ptr::null_mut()),
-            inside: AtomicUsize::new(0),
             epoch: AtomicU32::new(0),
             shutdown: AtomicBool::new(false),
             sleeping: Mutex::new(0),
             wake: Condvar::new(),
-            next: (0..threads).map(|_| OwnLine::default()).collect(),
+            next: (0..threads).map(|_| OwnLine(AtomicU32::new(0))).collect(),
         });
         let workers = (1..threads).filter_map(|number| {
             let shared = shared.clone();
             // A system that gives no more threads gets fewer workers.
-            std::thread::Builder::new()
+            thread::Builder::new()
                 .name(format!("vyre-cpu-{number}"))
+                .stack_size(stack::OF_THREADS)
                 .spawn(move || shared.worker(number as u32))
                 .ok()
         });
         let workers = workers.collect();
-        Pool { shared, workers, turn: Mutex::new(()) }
+        Pool { shared, workers, turn: Mutex::new(()), process }
     }
 
     pub(crate) fn threads(&self) -> usize {
@@ -124,80 +172,97 @@ impl Pool {
     }
 
     /// The same, and threads note when they were at it.
-    pub(crate) fn for_each_timed(&self, end: u32, body: &(dyn Fn(u32) + Sync), worked: Option<&Mutex<Vec<Worked>>>) {
-        if worked.is_none() && (end <= 1 || self.workers.is_empty()) {
+    pub(crate) fn for_each_timed(&self, end: u32, body: &(dyn Fn(u32) + Sync), timings: Option<&Timings>) {
+        if timings.is_none() && (end <= 1 || self.workers.is_empty()) {
             (0..end).for_each(body);
             return;
         }
-        let _turn = lock(&self.turn);
+        let turn = lock(&self.turn);
         let shared = &*self.shared;
         for (share, next) in (0..).zip(&shared.next) {
-            next.0.store(start_of(share, shared.next.len() as u32, end), SeqCst);
+            next.0.store(start_of(share, shared.next.len() as u32, end), Relaxed);
         }
-        let mut task = Loop { body, next: &shared.next, end, panicked: AtomicBool::new(false), worked };
-        shared.current.store((&raw mut task).cast(), SeqCst);
-        shared.epoch.fetch_add(1, SeqCst);
-        if *lock(&shared.sleeping) > 0 {
-            shared.wake.notify_all();
-        }
+        let task = Loop { body, next: &shared.next, end, panic: Mutex::new(None), timings };
+        shared.current.store((&raw const task).cast_mut().cast(), Relaxed);
+        shared.gate.fetch_or(OPEN, Release);
+        shared.announce();
         task.work(0);
-        // From here on no worker begins to look at the loop. One that was looking when this was stored has counted itself
-        // before it read the pointer, so it is seen here; all accesses are in one total order.
-        shared.current.store(std::ptr::null_mut(), SeqCst);
-        while shared.inside.load(SeqCst) != 0 {
-            std::hint::spin_loop();
+        shared.gate.fetch_and(!OPEN, AcqRel);
+        while shared.gate.load(Acquire) != 0 {
+            spin_loop();
         }
-        assert!(!task.panicked.load(SeqCst), "a panic while executing a program");
+        // The next loop is not to wait for what becomes of a panic.
+        drop(turn);
+        let panic = lock(&task.panic).take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
     }
+}
+
+fn spin_loop() {
+    #[cfg(loom)]
+    thread::yield_now();
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.shutdown.store(true, SeqCst);
-        self.shared.epoch.fetch_add(1, SeqCst);
-        {
-            let _asleep = lock(&self.shared.sleeping);
-            self.shared.wake.notify_all();
+        let workers = std::mem::take(&mut self.workers);
+        // After `fork` the child has the handles, but not the threads: joining one would wait forever.
+        if !self.process.is_current() {
+            std::mem::forget(workers);
+            return;
         }
-        for worker in self.workers.drain(..) {
-            // A worker that panicked has nothing to say any more.
+        self.shared.shutdown.store(true, Release);
+        self.shared.announce();
+        for worker in workers {
+            // Panics of iterations are caught; there is nothing to report about a worker itself.
             let _ = worker.join();
         }
     }
 }
 
 impl Shared {
-    fn worker(&self, number: u32) {
-        let mut seen = 0;
-        while !self.shutdown.load(SeqCst) {
-            seen = self.next_epoch(seen);
-            self.inside.fetch_add(1, SeqCst);
-            let current = self.current.load(SeqCst);
-            if !current.is_null() {
-                // SAFETY: the loop lives until its caller has seen `inside` at 0 after taking the pointer back, and this
-                // worker had counted itself before it read the pointer.
-                unsafe { (*current).work(number) };
-            }
-            self.inside.fetch_sub(1, SeqCst);
+    /// Makes every worker look at the gate.
+    fn announce(&self) {
+        self.epoch.fetch_add(1, Release);
+        if *lock(&self.sleeping) > 0 {
+            self.wake.notify_all();
         }
     }
 
-    /// Waits for another epoch: spins, then sleeps.
+    fn worker(&self, number: u32) {
+        let mut seen = 0;
+        while !self.shutdown.load(Acquire) {
+            seen = self.next_epoch(seen);
+            if self.gate.fetch_add(1, Acquire) & OPEN != 0 {
+                let current = self.current.load(Relaxed);
+                // SAFETY: this worker is inside and the gate was open, so the caller waits for it before the loop ends its
+                // life, and has written the pointer before it opened the gate.
+                unsafe { (*current).work(number) };
+            }
+            self.gate.fetch_sub(1, Release);
+        }
+    }
+
+    /// Waits for another epoch: spins, then parks.
     fn next_epoch(&self, seen: u32) -> u32 {
         let start = Instant::now();
         while start.elapsed() < SPIN {
             // How long a pause takes depends on the processor very much, so a clock says when it is enough.
             for _ in 0..16 {
-                let epoch = self.epoch.load(SeqCst);
+                let epoch = self.epoch.load(Acquire);
                 if epoch != seen {
                     return epoch;
                 }
-                std::hint::spin_loop();
+                spin_loop();
             }
         }
         let mut sleeping = lock(&self.sleeping);
         loop {
-            let epoch = self.epoch.load(SeqCst);
+            let epoch = self.epoch.load(Acquire);
             if epoch != seen {
                 return epoch;
             }
@@ -208,51 +273,148 @@ impl Shared {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::AtomicU64;
 
     use super::*;
 
+    fn pool(threads: usize) -> Pool {
+        Pool::new(threads, Process::current().expect("a process"))
+    }
+
     #[test]
     fn every_index_is_visited_once() {
-        let pool = Pool::new(3);
+        let pool = pool(3);
         for end in [0, 1, 2, 7, 1000, 3] {
             let visits: Vec<AtomicU32> = (0..end).map(|_| AtomicU32::new(0)).collect();
             pool.for_each(end, &|index| {
-                visits[index as usize].fetch_add(1, SeqCst);
+                visits[index as usize].fetch_add(1, Relaxed);
             });
-            assert!(visits.iter().all(|visits| visits.load(SeqCst) == 1));
+            assert!(visits.iter().all(|visits| visits.load(Relaxed) == 1));
         }
     }
 
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_goes_on() {
-        let pool = Pool::new(3);
-        let broken = catch_unwind(AssertUnwindSafe(|| pool.for_each(100, &|index| assert_ne!(index, 50))));
-        assert!(broken.is_err());
+        let pool = pool(3);
+        let broken = catch_unwind(AssertUnwindSafe(|| {
+            pool.for_each(100, &|index| {
+                if index == 50 {
+                    std::panic::panic_any("iteration 50")
+                }
+            });
+        }));
+        assert_eq!(broken.unwrap_err().downcast_ref(), Some(&"iteration 50"));
         let sum = AtomicU64::new(0);
         pool.for_each(100, &|index| {
-            sum.fetch_add(u64::from(index), SeqCst);
+            sum.fetch_add(u64::from(index), Relaxed);
         });
         assert_eq!(sum.into_inner(), 4950);
     }
 
     #[test]
     fn callers_take_turns() {
-        let pool = Pool::new(2);
+        let pool = pool(2);
         let sum = AtomicU64::new(0);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..200 {
                         pool.for_each(10, &|index| {
-                            sum.fetch_add(u64::from(index), SeqCst);
+                            sum.fetch_add(u64::from(index), Relaxed);
                         });
                     }
                 });
             }
         });
         assert_eq!(sum.into_inner(), 4 * 200 * 45);
+    }
+}
+
+/// The protocol under loom: `RUSTFLAGS="--cfg loom" cargo test -p vyre-cpu --lib pool::model`.
+#[cfg(all(test, loom))]
+mod model {
+    use loom::cell::UnsafeCell;
+
+    use super::*;
+
+    /// A cell for each iteration. Loom fails if two accesses to one, of which one writes, are not ordered.
+    struct Cells(Vec<UnsafeCell<u32>>);
+
+    // SAFETY: loom checks what this claims.
+    unsafe impl Sync for Cells {}
+
+    impl Cells {
+        fn new(count: u32) -> Cells {
+            Cells((0..count).map(|_| UnsafeCell::new(0)).collect())
+        }
+
+        fn add(&self, index: u32) {
+            // SAFETY: loom fails if the access races.
+            self.0[index as usize].with_mut(|cell| unsafe { *cell += 1 });
+        }
+
+        fn counts(&self) -> Vec<u32> {
+            // SAFETY: as above.
+            self.0.iter().map(|cell| cell.with(|cell| unsafe { *cell })).collect()
+        }
+    }
+
+    fn pool(threads: usize) -> Pool {
+        Pool::new(threads, Process::current().expect("a process"))
+    }
+
+    /// Explores interleavings with at most this many preemptions of a thread that could go on.
+    fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.check(model);
+    }
+
+    #[test]
+    fn loops_visit_every_index_once_and_end_before_their_caller_returns() {
+        explore(3, || {
+            let pool = pool(2);
+            for end in [2, 3] {
+                let cells = Cells::new(end);
+                pool.for_each(end, &|index| cells.add(index));
+                assert_eq!(cells.counts(), vec![1; end as usize]);
+            }
+        });
+    }
+
+    #[test]
+    fn two_workers_and_a_caller_share_a_loop() {
+        explore(2, || {
+            let pool = pool(3);
+            let cells = Cells::new(3);
+            pool.for_each(3, &|index| cells.add(index));
+            assert_eq!(cells.counts(), [1; 3]);
+        });
+    }
+
+    #[test]
+    fn callers_take_turns() {
+        explore(2, || {
+            let pool = Arc::new(pool(2));
+            let other = thread::spawn({
+                let pool = pool.clone();
+                move || {
+                    let cells = Cells::new(2);
+                    pool.for_each(2, &|index| cells.add(index));
+                    assert_eq!(cells.counts(), [1; 2]);
+                }
+            });
+            let cells = Cells::new(2);
+            pool.for_each(2, &|index| cells.add(index));
+            assert_eq!(cells.counts(), [1; 2]);
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_pool_without_loops_ends() {
+        explore(3, || drop(pool(3)));
     }
 }

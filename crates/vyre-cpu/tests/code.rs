@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vyre_cpu::{Cpu, Execution, listing};
-use vyre_driver::Device;
+use vyre_driver::{Device, Dispatch, Grid};
 use vyre_foundation::ir::ops::Exactness;
-use vyre_foundation::ir::{Module, Program};
+use vyre_foundation::ir::{Element, Module, Program};
+use vyre_foundation::launch::{Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
 use vyre_testkit::{Features, differential, files, generate};
 
@@ -70,6 +71,29 @@ fn many_live_values(values: usize) -> Validated<Program> {
     let source = format!("program live workgroup(8) {{\nread x: [u32]\nwrite y: [u32]\n{body}store y[%i], %t0\n}}");
     let module = text::parse(&source).expect("a program");
     validate::program(module.programs.into_iter().next().expect("one")).expect("valid")
+}
+
+/// A caller that waits executes kernels itself only on a stack that holds their frames: code of this program has a frame that
+/// is larger than the caller's stack.
+#[test]
+fn callers_with_small_stacks_can_run_kernels_with_large_frames() {
+    let program = many_live_values(6000);
+    let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).expect("a processor").as_written();
+    let kernel = device.compile(&program).expect("compiles");
+    assert_eq!(kernel.compilation().fallback, None);
+    let words: Vec<u8> = (0..8192_u32).flat_map(u32::to_le_bytes).collect();
+    let (x, y) = (device.upload(Element::U32, &words).unwrap(), device.allocate(Element::U32, 64).unwrap());
+    let run = || {
+        let arguments = vec![("x", (&x).into()), ("y", (&y).into())];
+        let dispatch = Dispatch { kernel: &kernel, grid: Grid::elements(64), arguments, limits: Limits::default() };
+        assert_eq!(device.run(&dispatch).expect("it runs").outcome, Outcome::Completed);
+        y.read().expect("a few bytes")
+    };
+    let expected = run();
+    let small = std::thread::scope(|scope| {
+        std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, run).unwrap().join().unwrap()
+    });
+    assert_eq!(small, expected);
 }
 
 #[test]

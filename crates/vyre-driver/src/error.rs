@@ -402,6 +402,13 @@ error_table! {
         unacknowledged: Vec<Unacknowledged>,
     } ("the device was lost: {reason}"), help "open the device again and upload the data again";
 
+    /// A device that was opened before `fork`, used in the child process.
+    D045 Forked {
+        /// The backend.
+        backend: &'static str,
+    } ("the device {backend} was opened before `fork`, and its threads are in the parent process only"),
+    help "open a device in the child process, or call `exec` in it";
+
     /// A backend failed in a way that is not the caller's fault.
     D011 Backend {
         /// The backend.

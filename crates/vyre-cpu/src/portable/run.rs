@@ -43,7 +43,7 @@ pub(crate) fn run(kernel: &Kernel, launch: &Launch<'_>, pool: &Pool) -> Report {
         }
         kernel.give_back(frame);
     };
-    pool.for_each_timed(pieces, &body, account.worked.as_ref());
+    pool.for_each_timed(pieces, &|piece| account.stopping_on_panic(|| body(piece)), account.worked.as_ref());
     account.report()
 }
 

@@ -12,6 +12,7 @@ use iced_x86::{Code, ConditionCode, Instruction, MemoryOperand, OpKind, Register
 
 use super::allocate::{CONTEXT, Place, Registers, register};
 use super::machine::{Address, Base, BlockId, Class, End, Function, Inst, Operand, Width};
+use crate::stack::MAX_FRAME;
 
 /// The origin of instructions that belong to no instruction of the program.
 pub(crate) const NO_ORIGIN: u32 = u32::MAX;
@@ -27,9 +28,6 @@ const LOOP_ALIGNMENT: usize = 32;
 
 /// The size of a page of the stack, which may end in a page that must be touched before those below.
 const PAGE: i32 = 4096;
-
-/// The largest stack frame.
-const MAX_FRAME: usize = 1 << 20;
 
 /// Machine code. It may stand at any address that is a multiple of 64.
 #[derive(Clone, Debug)]
@@ -102,7 +100,7 @@ impl Frame {
         let caller = (scratch + function.scratch as usize).next_multiple_of(8);
         let size = (caller + 16).next_multiple_of(ALIGNMENT);
         if size > MAX_FRAME {
-            return Err(format!("a stack frame of {size} bytes is too large"));
+            return Err(format!("a stack frame of {size} bytes, more than {MAX_FRAME}"));
         }
         let caller_offset = caller as i32;
         Ok(Self {

@@ -30,7 +30,8 @@ mod sink;
 mod subgroup;
 mod tiling;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
@@ -262,7 +263,7 @@ impl Kernel {
         let body = |piece| {
             let first = u64::from(piece) * per_piece;
             let count = per_piece.min(groups - first);
-            self.piece(launch, &account, first as u32, count as u32);
+            account.stopping_on_panic(|| self.piece(launch, &account, first as u32, count as u32));
         };
         pool.for_each_timed(pieces, &body, account.worked.as_ref());
         account.report()
@@ -292,6 +293,7 @@ impl Kernel {
             workgroup: &frame.workgroup,
             private: &frame.private,
             kept: &frame.kept,
+            panic: Cell::new(None),
         };
         let header = frame.context.at(0).cast::<Context>();
         let mut fields = Context::new(self.level, launch.groups, trips);
@@ -330,13 +332,85 @@ impl Kernel {
                 (*header).group = [index % x, index / x % y, index / x / y];
                 (*header).groups = next;
                 (*header).positions = next * self.workgroup_size;
-                (self.code.entry())(header.cast());
+                service::enter(header, self.code.entry());
                 if (*header).stopped != 0 {
                     break;
                 }
             }
+            // A panic of a service has left the code; it goes on to unwind from here.
+            if let Some(panic) = worker.panic.take() {
+                resume_unwind(panic);
+            }
             done += next;
         }
         self.give_back(frame);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::AtomicBool;
+
+    use vyre_foundation::launch::{Limits, Outcome};
+    use vyre_foundation::{text, validate};
+
+    use super::*;
+    use crate::process::Process;
+
+    /// The runtime computes the remainder of 64-bit integers; workgroup 3 waits for workgroup 2.
+    const REMAINDERS: &str = "program remainders workgroup(8) {
+    read_write x: [u64]
+    read_write atomic turn: [u32; 1]
+    %g = group_index
+    %i = global_index
+    %v = load x[%i]
+    %n = add %v, 3u64
+    %r = rem %v, %n
+    store x[%i], %r
+    loop {
+        %t = load turn[0]
+        %mine = ge %t, %g
+        if %mine {
+            break
+        }
+    }
+    %l = local_index
+    %first = eq %l, 0
+    if %first {
+        atomic_add turn[0], 1
+    }
+}";
+
+    #[test]
+    fn a_panic_of_a_service_unwinds_from_the_dispatch_and_stops_waiting_workgroups() {
+        let Some(level) = Level::detect() else { return };
+        let program = validate::program(text::parse(REMAINDERS).unwrap().programs.swap_remove(0)).unwrap();
+        let mut kernel = compile(&program, level).unwrap();
+        let pool = Pool::new(2, Process::current().unwrap());
+        let cancelled = AtomicBool::new(false);
+        let run = |kernel: &Kernel| {
+            let (x, turn) = (Block::new(8 * 64).unwrap(), Block::new(4).unwrap());
+            let view = |block: &Block, length, element| {
+                Some(View { start: block.at(0), length, element, lane_stride: 0, racing: true })
+            };
+            let mut storage = Arena::filled(program.memory.len(), None);
+            for (id, memory) in program.memory.iter() {
+                storage[id] =
+                    if memory.name == "x" { view(&x, 64, Element::U64) } else { view(&turn, 1, Element::U32) };
+            }
+            let scalars = Arena::filled(program.memory.len(), 0);
+            let launch =
+                Launch { groups: [8, 1, 1], storage, scalars, limits: Limits::default(), cancelled: &cancelled };
+            catch_unwind(AssertUnwindSafe(|| kernel.run(&launch, &pool).outcome))
+        };
+        assert!(matches!(run(&kernel), Ok(Outcome::Completed)));
+        for site in &mut kernel.sites {
+            if let Site::Evaluate { evaluator, .. } = site {
+                *evaluator = |_| panic!("the evaluator is broken");
+            }
+        }
+        let panic = run(&kernel).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"the evaluator is broken"));
     }
 }

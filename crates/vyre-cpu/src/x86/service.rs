@@ -4,6 +4,10 @@
 //! A call passes lanes in scratch memory: a mask at [`MASK`], where an array is, and values in [`slot`]s. What is to be done
 //! is a [`Site`], by its number.
 
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use smallvec::SmallVec;
 use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::ir::ops::{Eval, Op};
@@ -42,6 +46,8 @@ pub(crate) struct Context {
     pub(crate) service: unsafe extern "sysv64" fn(),
     /// The scratch memory of the code, which says so when it starts.
     pub(crate) scratch: *mut u8,
+    /// The stack pointer of [`enter`], to which it returns when a service panics.
+    pub(crate) entered: *mut u8,
     pub(crate) worker: *const Worker<'static>,
 }
 
@@ -56,6 +62,7 @@ pub(crate) const STREAM: i32 = std::mem::offset_of!(Context, stream) as i32;
 pub(crate) const KEPT: i32 = std::mem::offset_of!(Context, kept) as i32;
 pub(crate) const GROUP_SLOTS: i32 = std::mem::offset_of!(Context, group_slots) as i32;
 pub(crate) const SCRATCH_START: i32 = std::mem::offset_of!(Context, scratch) as i32;
+const ENTERED: usize = std::mem::offset_of!(Context, entered);
 pub(crate) const SERVICE: i32 = std::mem::offset_of!(Context, service) as i32;
 
 /// Where the entry of an object is in the context: its start, and 8 bytes further its length.
@@ -131,6 +138,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) workgroup: &'a Block,
     pub(crate) private: &'a Block,
     pub(crate) kept: &'a Block,
+    /// The panic because of which the code was left.
+    pub(crate) panic: Cell<Option<Box<dyn Any + Send>>>,
 }
 
 /// Lanes in scratch memory.
@@ -215,6 +224,60 @@ impl Array {
     }
 }
 
+/// Calls generated code with its context. If a service panics, the code is not continued, and this returns as if it had.
+///
+/// # Safety
+/// The code was made for such a context, and its worker lives as long as the call.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn enter(context: *mut Context, code: unsafe extern "sysv64" fn(*mut u8)) {
+    std::arch::naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        // Holds the floating point state, and aligns the stack to 16 bytes.
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "mov [rdi + {entered}], rsp",
+        "call rsi",
+        "jmp {restore}",
+        entered = const ENTERED,
+        restore = sym restore,
+    )
+}
+
+/// Leaves generated code from a service, with the context in `r15`, by returning from [`enter`]. The frames that are skipped are those
+/// of the code and of the function that called the service, which own nothing.
+///
+/// # Safety
+/// Jumped to from a service only.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn leave() {
+    std::arch::naked_asm!("mov rsp, [r15 + {entered}]", "jmp {restore}", entered = const ENTERED, restore = sym restore)
+}
+
+/// The end of [`enter`].
+///
+/// # Safety
+/// Jumped to with the stack pointer of [`enter`] only.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn restore() {
+    std::arch::naked_asm!(
+        "ldmxcsr [rsp]",
+        "vzeroupper",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
 /// Writes a function that keeps all registers and calls [`serve`]: a call that is rarely made must not make the code around it
 /// keep values in memory. Vector registers are saved from the stack pointer up, and masks behind them.
 macro_rules! keeping {
@@ -244,6 +307,8 @@ macro_rules! keeping {
                 "vzeroupper",
                 "mov rdi, r15",
                 "call {serve}",
+                "test al, al",
+                "jz {leave}",
                 $( concat!("vmovaps ", $kind, $vector, ", [rsp + ", $size, " * ", $vector, "]"), )*
                 $( concat!("kmovq k", $mask, ", [rsp + 2048 + 8 * ", $mask, "]"), )*
                 "lea rsp, [rbp - 72]",
@@ -259,6 +324,7 @@ macro_rules! keeping {
                 "pop rbp",
                 "ret",
                 serve = sym serve,
+                leave = sym leave,
             )
         }
     };
@@ -274,15 +340,33 @@ keeping! {
     masks: 1 2 3 4 5 6 7
 }
 
-/// What generated code calls.
+/// The runtime function that generated code calls. Returns whether the code may go on: not after a panic, since results that code
+/// relies on to be in range are missing then, and there is no way to unwind through code.
 ///
 /// # Safety
 /// Called for generated code only, with its own context.
-unsafe extern "sysv64" fn serve(context: *mut Context, site: u64) {
+unsafe extern "sysv64" fn serve(context: *mut Context, site: u64) -> bool {
     // SAFETY: the context belongs to this call of generated code, and the worker lives as long.
-    let (worker, start) = unsafe { (&*(*context).worker, (*context).scratch) };
+    let worker = unsafe { &*(*context).worker };
+    // SAFETY: promised by the caller.
+    match catch_unwind(AssertUnwindSafe(|| unsafe { execute(context, worker, &worker.sites[site as usize]) })) {
+        Ok(()) => true,
+        Err(panic) => {
+            worker.panic.set(Some(panic));
+            false
+        }
+    }
+}
+
+/// Does what a site asks for.
+///
+/// # Safety
+/// The context is that of the code, and the worker that of the context.
+unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
+    // SAFETY: code has set it when it started.
+    let start = unsafe { (*context).scratch };
     let scratch = Scratch { start, lanes: worker.lanes };
-    match &worker.sites[site as usize] {
+    match site {
         Site::Evaluate { evaluator, operands, result } => {
             // Results go where the first operand was, and may be wider.
             let mut computed = [0; subgroup::LARGEST];
@@ -413,6 +497,7 @@ impl Context {
                 Level::Avx512 => serve_avx512,
             },
             scratch: std::ptr::null_mut(),
+            entered: std::ptr::null_mut(),
             worker: std::ptr::null(),
         }
     }
