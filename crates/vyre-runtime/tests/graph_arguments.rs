@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use vyre_cpu::Cpu;
-use vyre_driver::{Device, Error};
+use vyre_driver::{Device, Error, PrivateFolder};
 use vyre_foundation::build;
 use vyre_runtime::frontier::{Body, Config, Engine, Needs, Step, Test, Topology, Visitor};
 use vyre_runtime::graph::cache::{self, Cache};
@@ -253,7 +253,7 @@ proptest! {
         prop_assert_eq!(cache::inspect(&path).unwrap_err().code(), "D039");
         prop_assert_eq!(cache::origin(&path), None);
         let graph = Graph::new(&Edges::default()).unwrap();
-        let (kept, _) = Cache::kept_in(&path).graph(&name, || Ok(graph.clone())).unwrap();
+        let (kept, _) = Cache::kept_in(PrivateFolder::open(&path).unwrap()).graph(&name, || Ok(graph.clone())).unwrap();
         prop_assert_eq!(kept, graph);
     }
 }
