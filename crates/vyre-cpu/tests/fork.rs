@@ -27,7 +27,7 @@ fn in_child(function: impl FnOnce() -> bool) -> bool {
     }
 }
 
-fn is_forked<T>(result: Result<T, Error>) -> bool {
+fn is_forked<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::Forked { .. }))
 }
 
@@ -40,7 +40,7 @@ fn a_device_from_before_fork_is_an_error_in_the_child() {
         let download = buffer.download().expect("begins");
         assert!(in_child(|| {
             let refused =
-                is_forked(buffer.read()) && is_forked(buffer.write(&[1; 1 << 20])) && is_forked(download.wait());
+                is_forked(&buffer.read()) && is_forked(&buffer.write(&[1; 1 << 20])) && is_forked(&download.wait());
             drop(buffer.clone());
             refused
         }));
