@@ -410,10 +410,10 @@ impl Queue {
                 Command::Write(range, data) => self.write(&range, &data),
                 Command::Clear(range) => self.clear(&range),
                 Command::Read(range, alignment) => completion.data.push(match alignment {
-                    2 => Contents::Halves(self.read(&range)),
-                    4 => Contents::Words(self.read(&range)),
-                    8 => Contents::Doubles(self.read(&range)),
-                    _ => Contents::Bytes(self.read(&range)),
+                    2 => Contents::Halves(self.read(&range)?),
+                    4 => Contents::Words(self.read(&range)?),
+                    8 => Contents::Doubles(self.read(&range)?),
+                    _ => Contents::Bytes(self.read(&range)?),
                 }),
             }
         }
@@ -440,7 +440,7 @@ impl Queue {
         });
     }
 
-    fn read<W: bytemuck::Pod>(&self, range: &Range) -> Vec<W> {
+    fn read<W: bytemuck::Pod>(&self, range: &Range) -> Result<Vec<W>, Error> {
         /// The memory of a vector whose parts several threads write.
         struct Target(*mut u8);
         // SAFETY: it is written only as described below.
@@ -453,7 +453,7 @@ impl Queue {
 
         let (block, size) = (block_of(range), range.bytes as usize);
         let _exclusive = block.exclusive();
-        let mut data = Vec::<W>::with_capacity(size / size_of::<W>());
+        let mut data: Vec<W> = Contents::reserved(size / size_of::<W>())?;
         let target = Target(data.as_mut_ptr().cast());
         // SAFETY: the vector has that capacity.
         unsafe { memory::advise_huge_pages(target.start(), size) };
@@ -465,7 +465,7 @@ impl Queue {
         });
         // SAFETY: the parts cover all of it, all of them are written, and all bytes are values of such types.
         unsafe { data.set_len(size / size_of::<W>()) };
-        data
+        Ok(data)
     }
 
     /// Calls `body` with ranges that cover `0..bytes`, on all threads if that is much. They are as long as the parts of

@@ -114,13 +114,36 @@ pub enum Contents {
 
 impl Contents {
     /// A copy of bytes, for elements of an alignment of which they are a multiple.
-    pub fn copied(bytes: &[u8], alignment: usize) -> Contents {
-        match alignment {
-            2 => Contents::Halves(bytemuck::pod_collect_to_vec(bytes)),
-            4 => Contents::Words(bytemuck::pod_collect_to_vec(bytes)),
-            8 => Contents::Doubles(bytemuck::pod_collect_to_vec(bytes)),
-            _ => Contents::Bytes(bytes.to_vec()),
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]
+    pub fn copied(bytes: &[u8], alignment: usize) -> Result<Contents, Error> {
+        fn copy<W: bytemuck::Pod>(bytes: &[u8]) -> Result<Vec<W>, Error> {
+            let mut words = Contents::reserved(bytes.len() / size_of::<W>())?;
+            words.extend(bytes.chunks_exact(size_of::<W>()).map(bytemuck::pod_read_unaligned::<W>));
+            Ok(words)
         }
+        Ok(match alignment {
+            2 => Contents::Halves(copy(bytes)?),
+            4 => Contents::Words(copy(bytes)?),
+            8 => Contents::Doubles(copy(bytes)?),
+            _ => {
+                let mut copy = Contents::reserved(bytes.len())?;
+                copy.extend_from_slice(bytes);
+                Contents::Bytes(copy)
+            }
+        })
+    }
+
+    /// A vector with room for `count` elements.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]
+    pub fn reserved<W>(count: usize) -> Result<Vec<W>, Error> {
+        let mut words = Vec::new();
+        let requested = (count as u64).saturating_mul(size_of::<W>() as u64);
+        words.try_reserve_exact(count).map_err(|_| Error::OutOfMemory { requested, available: 0 })?;
+        Ok(words)
     }
 
     /// The bytes.

@@ -205,7 +205,9 @@ impl Buffer {
         }
         if range.bytes > 0 {
             let _span = tracing::info_span!("upload", bytes = range.bytes).entered();
-            self.allocation.core.submit(vec![Command::Write(range, bytes.to_vec())], Work::Write)?;
+            let mut data = Contents::reserved(bytes.len())?;
+            data.extend_from_slice(bytes);
+            self.allocation.core.submit(vec![Command::Write(range, data)], Work::Write)?;
         }
         Ok(())
     }

@@ -59,7 +59,9 @@ impl Device for NullDevice {
             match command {
                 Command::Launch(_) => completion.reports.push(Report::completed(Duration::ZERO)),
                 Command::Read(range, alignment) => {
-                    completion.data.push(Contents::copied(&vec![0; range.bytes as usize], alignment));
+                    let mut zeros = Contents::reserved(range.bytes as usize)?;
+                    zeros.resize(range.bytes as usize, 0);
+                    completion.data.push(Contents::copied(&zeros, alignment)?);
                 }
                 Command::Write(..) | Command::Clear(_) => {}
             }

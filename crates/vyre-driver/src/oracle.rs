@@ -76,9 +76,7 @@ impl Device for OracleDevice {
     }
 
     fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
-        let mut memory = Vec::new();
-        let out_of_memory = |_| Error::OutOfMemory { requested: bytes, available: 0 };
-        memory.try_reserve_exact(bytes as usize).map_err(out_of_memory)?;
+        let mut memory = Contents::reserved(bytes as usize)?;
         memory.resize(bytes as usize, 0);
         Ok(Arc::new(OracleMemory(Mutex::new(memory))))
     }
@@ -98,7 +96,10 @@ impl Device for OracleDevice {
                 Command::Clear(range) => OracleMemory::of(&range.memory).bytes()[bytes_of(&range)].fill(0),
                 Command::Read(range, alignment) => {
                     let memory = OracleMemory::of(&range.memory);
-                    completion.data.push(Contents::copied(&memory.bytes()[bytes_of(&range)], alignment));
+                    match Contents::copied(&memory.bytes()[bytes_of(&range)], alignment) {
+                        Ok(contents) => completion.data.push(contents),
+                        Err(error) => return Ok(Box::new(Done(Some(Err(error))))),
+                    }
                 }
             }
         }
@@ -152,7 +153,10 @@ impl OracleDevice {
         for (memory, buffer) in memories.into_iter().zip(buffers) {
             *OracleMemory::of(memory).bytes() = buffer;
         }
-        result.map_err(|error| Error::Backend { backend: "reference", reason: error.to_string() })
+        result.map_err(|error| match error {
+            vyre_reference::Error::OutOfMemory { requested } => Error::OutOfMemory { requested, available: 0 },
+            error => Error::Backend { backend: "reference", reason: error.to_string() },
+        })
     }
 
     fn subgroup_size(&self) -> u32 {

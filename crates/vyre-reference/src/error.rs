@@ -10,6 +10,12 @@ pub enum Error {
         /// The size.
         size: u32,
     },
+    /// There is no memory for the registers or arrays of a workgroup.
+    #[error("{requested} bytes for the registers and arrays of a workgroup cannot be allocated")]
+    OutOfMemory {
+        /// How much was asked for.
+        requested: u64,
+    },
     /// A slice of a buffer that does not exist.
     #[error("`{name}` is bound to buffer {buffer}, but there are {count}")]
     NoSuchBuffer {
@@ -41,6 +47,7 @@ impl Error {
             Error::SubgroupSize { .. } => "R001",
             Error::NoSuchBuffer { .. } => "R002",
             Error::BeyondBuffer { .. } => "R003",
+            Error::OutOfMemory { .. } => "R004",
         }
     }
 
@@ -50,6 +57,7 @@ impl Error {
             Error::SubgroupSize { .. } => "use a power of two from 1 to 128",
             Error::NoSuchBuffer { .. } => "pass every buffer that an argument names",
             Error::BeyondBuffer { .. } => "bind a part that lies inside the buffer",
+            Error::OutOfMemory { .. } => "use smaller workgroups or arrays, or free memory",
         }
     }
 }

@@ -78,5 +78,5 @@ fn execute(
         return Err(Error::SubgroupSize { size: options.subgroup_size });
     }
     let memory = memory::Memory::new(program, arguments, buffers)?;
-    Ok(machine::Machine::new(program, groups, memory, options, sanitize).run())
+    Ok(machine::Machine::new(program, groups, memory, options, sanitize)?.run())
 }

@@ -9,9 +9,9 @@ use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemId, Program, 
 use vyre_foundation::launch::{Outcome, Report, TraceLine};
 use vyre_foundation::planted::{self, Bug};
 
-use crate::Options;
-use crate::memory::Memory;
+use crate::memory::{Memory, zeros};
 use crate::sanitizer::{Action, Sanitizer};
+use crate::{Error, Options};
 
 /// Invocations of the workgroup, by their `local_index`, ascending.
 type Lanes = Vec<usize>;
@@ -66,9 +66,9 @@ impl<'p> Machine<'p> {
         memory: Memory<'p>,
         options: &'p Options,
         sanitize: bool,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let width = program.workgroup_size.iter().product::<u32>() as usize;
-        let mut registers = vec![0; program.values.len() * width];
+        let mut registers = zeros(program.values.len().saturating_mul(width))?;
         for value in program.values.keys() {
             if let Some(literal) = program.known(value) {
                 registers[value.index() * width..][..width].fill(literal.bits);
@@ -76,7 +76,7 @@ impl<'p> Machine<'p> {
         }
         let mut evaluators = Arena::filled(program.insts.len(), None);
         program.walk(|id, _| evaluators[id] = evaluator(program, &program.insts[id]));
-        Machine {
+        Ok(Machine {
             program,
             groups,
             memory,
@@ -94,7 +94,7 @@ impl<'p> Machine<'p> {
             trace: Vec::new(),
             dropped_lines: 0,
             sanitizer: sanitize.then(|| Sanitizer::new(program)),
-        }
+        })
     }
 
     pub(crate) fn run(mut self) -> (Report, Vec<Diagnostic>) {

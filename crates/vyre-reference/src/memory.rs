@@ -69,8 +69,8 @@ impl<'b> Memory<'b> {
         Ok(Memory {
             objects,
             buffers,
-            workgroup: vec![0; workgroup_bytes],
-            private: vec![0; private_bytes * invocations],
+            workgroup: zeros(workgroup_bytes)?,
+            private: zeros(private_bytes.saturating_mul(invocations))?,
             private_bytes,
         })
     }
@@ -118,4 +118,13 @@ impl<'b> Memory<'b> {
         };
         object.element.write(bits, bytes);
     }
+}
+
+/// A vector of zeros.
+pub(crate) fn zeros<T: Clone + Default>(count: usize) -> Result<Vec<T>, Error> {
+    let mut zeros = Vec::new();
+    let requested = (count as u64).saturating_mul(size_of::<T>() as u64);
+    zeros.try_reserve_exact(count).map_err(|_| Error::OutOfMemory { requested })?;
+    zeros.resize(count, T::default());
+    Ok(zeros)
 }

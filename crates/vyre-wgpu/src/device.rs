@@ -820,7 +820,7 @@ impl WgpuTicket {
             completion.reports.push(report);
         }
         for Read { staging, bytes, alignment } in &self.reads {
-            completion.data.push(Contents::copied(&staging.contents()?[bytes.clone()], *alignment));
+            completion.data.push(Contents::copied(&staging.contents()?[bytes.clone()], *alignment)?);
         }
         Ok(completion)
     }
