@@ -3,8 +3,9 @@
 //! What no flag says is looked up in the environment, then in the nearest `vyre.toml`: that of the current folder, or else of
 //! one around it. A setting `name` is the variable `VYRE_NAME` and the key `name`.
 
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::Duration;
 
@@ -15,10 +16,10 @@ use vyre_driver::{PrivateFolder, Registry};
 use vyre_foundation::ir::Span;
 use vyre_foundation::launch::Limits;
 
-use crate::devices;
 use crate::error::Error;
 use crate::source::Source;
 use crate::stdout::Stdout;
+use crate::{devices, terminal};
 
 const FILE: &str = "vyre.toml";
 
@@ -81,7 +82,7 @@ impl Settings {
     /// The settings, as far as they can be used.
     pub(crate) fn read() -> Settings {
         let mut problems = Vec::new();
-        let source = find().and_then(|path| Source::read(&path).map_err(|error| problems.push(error)).ok());
+        let source = find().and_then(|path| read_file(&path).map_err(|error| problems.push(error)).ok());
         let file = source.as_ref().map(|source| PathBuf::from(&source.file));
         let entries = source.as_ref().map(|source| entries(source, &mut problems)).unwrap_or_default();
         let mut from = Origins { source: source.as_ref(), entries, problems };
@@ -156,6 +157,31 @@ impl<T> Setting<T> {
 fn find() -> Option<PathBuf> {
     let folder = std::env::current_dir().ok()?;
     folder.ancestors().map(|folder| folder.join(FILE)).find(|path| path.exists())
+}
+
+/// Reads a file of settings. What is not text has no settings.
+fn read_file(path: &Path) -> Result<Source, Error> {
+    const MAX_BYTES: u64 = 1 << 20;
+    let file = path.display().to_string();
+    let unusable = |reason: &str| Error::Config { place: None, reason: format!("`{file}` {reason}") };
+    let unreadable = |error| Error::Read { path: path.into(), error };
+    // A pipe would be waited for.
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(unusable("is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(unusable(&format!("is larger than {MAX_BYTES} bytes")));
+    }
+    String::from_utf8(bytes).map(|text| Source { file: file.clone(), text, wire: false }).map_err(|error| {
+        let offset = error.utf8_error().valid_up_to();
+        // All before it is text, so that its position is the same here.
+        let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+        let source = Source { file: file.clone(), text, wire: false };
+        let span = Span { start: offset as u32, end: offset as u32 };
+        misconfigured(&source, span, format!("`{file}` is not text: byte {offset} is not UTF-8"))
+    })
 }
 
 /// Where settings come from.
@@ -296,7 +322,7 @@ If VYRE_PERF_MAP is set, the device cpu tells the profiler perf what its code is
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let mut settings = Settings::read();
     for warning in misspelt_variables() {
-        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+        let _ = writeln!(terminal::stderr(), "warning: {warning}");
     }
     if args.json {
         let values: Map<String, Value> = settings

@@ -10,6 +10,7 @@ use vyre_foundation::ir::Type;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::stdout::{Stdout, counted};
+use crate::terminal;
 
 /// All devices this command was built with, and what is known of earlier dispatches. The oracle lets the caller choose the size of its subgroups.
 pub(crate) fn registry(subgroup_size: Option<u32>) -> Result<Registry, Error> {
@@ -53,7 +54,7 @@ pub(crate) fn named_by(name: &str) -> Option<String> {
 }
 
 pub(crate) fn warn(problem: &vyre_driver::Error) {
-    let _ = writeln!(std::io::stderr(), "warning[{}]: {problem}\n  = help: {}", problem.code(), problem.help());
+    let _ = writeln!(terminal::stderr(), "warning[{}]: {problem}\n  = help: {}", problem.code(), problem.help());
 }
 
 /// List the devices that kernels can run on

@@ -10,8 +10,8 @@ use vyre_foundation::diagnostics::Diagnostics;
 use vyre_foundation::ir::{Element, Type};
 
 use crate::compare::Difference;
-use crate::devices;
 use crate::source::{Place, Source};
+use crate::{devices, terminal};
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -441,20 +441,17 @@ impl Error {
 
     /// Shows the error on standard error. That nobody may be reading there is no reason to fail in another way.
     pub(crate) fn report(&self, json: bool) {
-        if let Error::Usage(message) = self
-            && !json
-        {
-            let _ = message.print();
-            return;
-        }
         let text = match json {
             true => format!("{}\n", json!({ "errors": self.objects(), "exit_code": self.exit_code() })),
             false => self.text(),
         };
-        let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
+        let _ = io::Write::write_all(&mut terminal::stderr(), text.as_bytes());
     }
 
     fn text(&self) -> String {
+        if let Error::Usage(message) = self {
+            return message.to_string();
+        }
         if let Error::Faults(faults) = self {
             return faults.diagnostics.render(&faults.source.file, &faults.source.text);
         }

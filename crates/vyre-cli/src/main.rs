@@ -34,6 +34,7 @@ mod selection;
 mod shrink;
 mod source;
 mod stdout;
+mod terminal;
 mod trace;
 
 use std::io::Write as _;
@@ -107,7 +108,7 @@ fn quieten_drivers() {
     let has_session = variable("XDG_RUNTIME_DIR").is_some_and(|folder| folder.is_absolute());
     let is_asked = ["MESA_VK_DEVICE_SELECT", "NODEVICE_SELECT"].into_iter().any(|name| variable(name).is_some());
     if cfg!(target_os = "linux") && !has_session && !is_asked {
-        // SAFETY: this is the first thing that the process does, so there is no other thread yet.
+        // SAFETY: no thread has been started yet.
         unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
     }
 }
@@ -116,7 +117,7 @@ fn quieten_drivers() {
 fn guard(body: impl FnOnce() -> u8 + std::panic::UnwindSafe) -> u8 {
     std::panic::set_hook(Box::new(|panic| {
         let _ = writeln!(
-            std::io::stderr(),
+            terminal::stderr(),
             "error: a bug in vyre: {panic}\n  = help: please report it, with this message, the command and its files"
         );
     }));

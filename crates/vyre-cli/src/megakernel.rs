@@ -274,8 +274,9 @@ fn top(args: &Top, stdout: &mut Stdout) -> Result<(), Error> {
                 true => format!("{}\n", seen(choice.name, &session, &report, had)),
                 false => screen(choice.name, &session, &report, had),
             };
-            let clear = if once || args.json { "" } else { "\x1b[H\x1b[J" };
-            if let Err(error) = write!(stdout, "{clear}{shown}").and_then(|()| stdout.flush()) {
+            let cleared = if once || args.json { Ok(()) } else { stdout.clear_screen() };
+            let written = cleared.and_then(|()| stdout.write_all(shown.as_bytes())).and_then(|()| stdout.flush());
+            if let Err(error) = written {
                 break Err(Error::Stdout(error));
             }
             if once || stdout.is_closed() || end.is_some_and(|end| Instant::now() >= end) {

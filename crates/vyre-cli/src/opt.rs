@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
@@ -16,11 +16,11 @@ use vyre_foundation::{Validated, text, validate, wire};
 
 use crate::error::Error;
 use crate::job::whole;
-use crate::outputs;
 use crate::print::{hex, save};
 use crate::reproducer::{Reproducer, quoted, watch};
 use crate::selection::Selection;
 use crate::stdout::Stdout;
+use crate::{outputs, terminal};
 
 /// Optimize a program and print it
 #[derive(clap::Args)]
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         dump: shown.dump(),
         ..Options::default()
     };
-    let mut stderr = io::stderr();
+    let mut stderr = terminal::stderr();
     let mut show = |snapshot: optimizer::Snapshot<'_>| {
         if shown.shows(snapshot.pass) {
             let changed = if snapshot.changed { "" } else { ", which changed nothing" };

@@ -2,16 +2,18 @@
 
 use std::io::{self, BufWriter, Write};
 
-/// Standard output, buffered. That its reader goes away, as in `vyre print … | head`, is not a failure: what is written
-/// after that is dropped.
+use crate::terminal::Escaping;
+
+/// Standard output, buffered, with control characters escaped on a terminal. That its reader goes away, as in
+/// `vyre print … | head`, is not a failure: what is written after that is dropped.
 pub(crate) struct Stdout {
-    inner: BufWriter<io::Stdout>,
+    inner: Escaping<BufWriter<io::Stdout>>,
     closed: bool,
 }
 
 impl Default for Stdout {
     fn default() -> Self {
-        Stdout { inner: BufWriter::new(io::stdout()), closed: false }
+        Stdout { inner: Escaping::new(io::stdout(), BufWriter::new), closed: false }
     }
 }
 
@@ -21,11 +23,16 @@ impl Stdout {
         self.closed
     }
 
+    /// Clears the screen of a terminal.
+    pub(crate) fn clear_screen(&mut self) -> io::Result<()> {
+        self.unless_closed((), |inner| inner.raw().write_all(b"\x1b[H\x1b[J"))
+    }
+
     /// `dropped` is what to answer when nobody reads any more.
     fn unless_closed<T>(
         &mut self,
         dropped: T,
-        write: impl FnOnce(&mut BufWriter<io::Stdout>) -> io::Result<T>,
+        write: impl FnOnce(&mut Escaping<BufWriter<io::Stdout>>) -> io::Result<T>,
     ) -> io::Result<T> {
         if self.closed {
             return Ok(dropped);

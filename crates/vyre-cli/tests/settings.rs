@@ -35,6 +35,30 @@ fn setting(folder: &Path, variables: &[(&str, &str)], name: &str) -> (Value, Opt
     (setting["value"].clone(), setting["origin"].as_str().map(Into::into))
 }
 
+/// A file of settings that is not text is a mistake in the settings, not in a program.
+#[test]
+fn a_file_that_is_not_text_is_a_settings_error() {
+    let folder = folder::empty("settings_bytes");
+    let file = folder.join("vyre.toml");
+    let said = || {
+        let output = vyre(&folder, &[], &["devices"]);
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).expect("text")
+    };
+    fs::write(&file, b"fuel = 7\ndevice = \"\xff\"\n").expect("a file can be written");
+    let stderr = said();
+    assert!(stderr.starts_with("error[C035]: ") && stderr.contains("byte 19 is not UTF-8\n"), "{stderr}");
+    assert!(stderr.contains(&format!("  --> {}:2:11\n", file.display())), "{stderr}");
+    // Not even the beginning of a binary program makes it one.
+    fs::write(&file, b"VYRE\0\0\0\0\xff").expect("a file can be written");
+    assert!(said().starts_with("error[C035]: "));
+    fs::write(&file, vec![b' '; (1 << 20) + 1]).expect("a file can be written");
+    assert!(said().contains("is larger than 1048576 bytes"));
+    fs::remove_file(&file).expect("it is there");
+    fs::create_dir(&file).expect("a folder");
+    assert!(said().contains("is not a regular file"));
+}
+
 #[test]
 fn a_flag_goes_before_a_variable_before_a_file_before_what_is_usual() {
     let folder = configured("settings_order", "# mine\ndevice = \"reference\"\nfuel = 1_000\ntimeout = 2.5\n");
@@ -192,7 +216,7 @@ fn names_that_do_not_exist_are_shown_with_those_that_do() {
     );
     // As damaged files are.
     fs::create_dir_all(folder.join("kept/programs")).expect("a folder");
-    fs::write(folder.join("kept/programs/one"), "damage").expect("a file can be written");
+    fs::write(folder.join("kept/programs/one.program"), "damage").expect("a file can be written");
     let output = vyre(&folder, &[("VYRE_CACHE", "kept")], &["doctor"]);
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(stdout.contains(", 1 of them damaged\n    to do: "), "{stdout}");
