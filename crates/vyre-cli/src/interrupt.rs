@@ -24,11 +24,14 @@ pub(crate) fn listen() {
         signals.add(Signal::SIGTERM);
         // Threads block what the one that starts them does, so the signal stays for the one that waits for it.
         if signals.thread_block().is_ok() {
-            std::thread::spawn(move || {
+            let wait = move || {
                 if let Ok(signal) = signals.wait() {
                     end(signal as i32);
                 }
-            });
+            };
+            if std::thread::Builder::new().spawn(wait).is_err() {
+                let _ = signals.thread_unblock();
+            }
         }
     }
     const SIGINT: i32 = 2;
@@ -54,20 +57,31 @@ pub(crate) fn uninterrupted<R>(work: impl FnOnce() -> R) -> R {
 pub(crate) struct Unfinished(pub(crate) PathBuf);
 
 impl Unfinished {
-    /// Makes a file or folder that is not there yet.
-    pub(crate) fn new<T>(path: PathBuf, make: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<(Unfinished, T)> {
+    /// Creates a file or folder. `create` returns its path, at which nothing may have been before.
+    pub(crate) fn create<T>(create: impl FnOnce() -> io::Result<(PathBuf, T)>) -> io::Result<(Unfinished, T)> {
         let mut unfinished = unfinished();
-        let made = make(&path)?;
+        let (path, created) = create()?;
         unfinished.push(path.clone());
-        Ok((Unfinished(path), made))
+        Ok((Unfinished(path), created))
+    }
+
+    /// Keeps what is complete now.
+    pub(crate) fn keep(mut self) -> PathBuf {
+        let mut unfinished = unfinished();
+        let path = std::mem::take(&mut self.0);
+        unfinished.retain(|known| *known != path);
+        path
     }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        let mut unfinished = unfinished();
-        unfinished.retain(|path| *path != self.0);
-        remove(&self.0);
+        // What is kept has no path here.
+        if !self.0.as_os_str().is_empty() {
+            let mut unfinished = unfinished();
+            unfinished.retain(|path| *path != self.0);
+            remove(&self.0);
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use vyre_driver::atomic_file::{TEMPORARY, create_unique};
 use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Access, Memory, Program, Space};
@@ -200,9 +201,11 @@ impl Target {
 
     /// A new file beside this one.
     fn temporary(&self) -> io::Result<(Unfinished, File)> {
-        let mut name = self.place.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        Unfinished::new(self.place.with_file_name(name), |path| File::create_new(path))
+        let folder = self.place.parent().unwrap_or(Path::new("/"));
+        let mut prefix = self.place.file_name().unwrap_or_default().to_owned();
+        prefix.push(".");
+        let suffix = format!(".{TEMPORARY}");
+        Unfinished::create(|| create_unique(folder, prefix, &suffix, |path| File::create_new(path)))
     }
 
     /// Writes a file that can take the place of this one, unless this one cannot be replaced.

@@ -5,9 +5,12 @@
 //! what went wrong, versions, device and passes, and the hash of what each object was bound to. Bindings stay as they were
 //! written, so files of data must be kept with it.
 
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
+use vyre_driver::atomic_file::create_unique;
 use vyre_driver::{Choice, Device, Registry};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Module, Program};
@@ -19,9 +22,10 @@ use vyre_runtime::pipeline::Pipeline;
 #[cfg(unix)]
 use crate::crash;
 use crate::error::Error;
+use crate::interrupt::Unfinished;
 use crate::job::{Job, Work};
-use crate::outputs::Target;
 use crate::source::Source;
+use crate::terminal;
 
 /// What a file says.
 pub(crate) struct Reproducer<'a> {
@@ -38,9 +42,12 @@ pub(crate) struct Reproducer<'a> {
 impl Reproducer<'_> {
     /// Writes the file. Gives its path and the command that replays it.
     pub(crate) fn write(&self, error: &str) -> Result<(PathBuf, String), Error> {
-        // Other contents are another case.
-        let hash = blake3::hash(format!("{}\n{}", self.facts.join("\n"), self.text).as_bytes()).to_hex();
-        let path = std::env::temp_dir().join(format!("vyre-{}-{}.vyre", self.name, &hash[..8]));
+        // Other users can write to that folder, so the file must be new, and its name one that nobody has foreseen.
+        let (folder, prefix) = (std::env::temp_dir(), format!("vyre-{}-", file_name(self.name)));
+        let unwritable = |error: io::Error| Error::Unwritable { path: folder.join(&prefix), error };
+        let created = Unfinished::create(|| create_unique(&folder, &prefix, ".vyre", |path| File::create_new(path)));
+        let (unfinished, mut file) = created.map_err(unwritable)?;
+        let path = unfinished.0.clone();
         let command = self.command.replace("{}", &quoted(&path.display().to_string()));
         let (version, os, arch) = (env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH);
         let mut contents = format!("// {command}\n");
@@ -50,8 +57,8 @@ impl Reproducer<'_> {
             contents.push('\n');
         }
         contents += &self.text;
-        Target::find(&path)?.write(contents.as_bytes())?;
-        Ok((path, command))
+        file.write_all(contents.as_bytes()).map_err(unwritable)?;
+        Ok((unfinished.keep(), command))
     }
 
     /// The error, with the way to see it again.
@@ -126,7 +133,7 @@ pub(crate) fn watch<'a, R>(
         Ok(result) => result,
         Err(panic) => {
             let replay = reproducer().write("a panic").map_or_else(|error| error.to_string(), |(_, command)| command);
-            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("  = replay: {replay}\n"));
+            let _ = writeln!(terminal::stderr(), "  = replay: {replay}");
             resume_unwind(panic)
         }
     }
@@ -220,6 +227,12 @@ pub(crate) fn absolute(value: &str) -> String {
         Some(path) => format!("@{}", path.display()),
         None => value.into(),
     }
+}
+
+/// The beginning of a program's name, as a part of a file name.
+fn file_name(program: &str) -> String {
+    const LONGEST: usize = 64;
+    program.chars().take(LONGEST).map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect()
 }
 
 /// As one word of a shell.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
+use vyre_driver::PrivateFolder;
 use vyre_foundation::ir::{Module, Program};
 use vyre_foundation::{text, wire};
 use vyre_testkit::shrink;
@@ -132,11 +133,12 @@ fn execute(command: &str, file: &Path) -> Result<ExitStatus, Error> {
     shell.status().map_err(|error| Error::Spawn { command: command.into(), error })
 }
 
-/// A folder for candidates.
+/// A folder for candidates, which no other user can have made or can change.
 fn folder() -> Result<Unfinished, Error> {
-    let path = std::env::temp_dir().join(format!("vyre-shrink-{}", std::process::id()));
-    match Unfinished::new(path.clone(), |path| std::fs::create_dir_all(path)) {
+    const PREFIX: &str = "vyre-shrink-";
+    let create = || PrivateFolder::temporary(PREFIX).map(|folder| (folder.path().to_owned(), ()));
+    match Unfinished::create(create) {
         Ok((folder, ())) => Ok(folder),
-        Err(error) => Err(Error::Unwritable { path, error }),
+        Err(error) => Err(Error::Unwritable { path: std::env::temp_dir().join(PREFIX), error }),
     }
 }

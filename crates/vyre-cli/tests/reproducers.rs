@@ -27,12 +27,16 @@ fn replayed(folder: &Path, arguments: &[&str]) -> (String, String) {
     let first = said(arguments);
     let (_, replay) = first.rsplit_once("  = replay: vyre ").unwrap_or_else(|| panic!("{first}"));
     let again = said(&replay.split_whitespace().collect::<Vec<_>>());
-    let files: Vec<_> = fs::read_dir(folder.join("tmp")).expect("a folder").map(|file| file.unwrap().path()).collect();
-    let [file] = files.as_slice() else { panic!("{files:?}") };
-    assert!(replay.contains(&file.display().to_string()), "{replay}");
+    // Each of both has left a file of its own, with the same contents.
+    let mut files: Vec<_> =
+        fs::read_dir(folder.join("tmp")).expect("a folder").map(|file| file.unwrap().path()).collect();
+    files.sort_by_key(|file| !replay.contains(&file.display().to_string()));
+    let [file, other] = files.as_slice() else { panic!("{files:?}") };
     let text = fs::read_to_string(file).expect("text");
     assert!(text.starts_with(&format!("// vyre {replay}")), "{text}");
-    assert_eq!(first, again.replace(&format!("{}:", file.display()), ""));
+    let renamed = |text: &str| text.replace(&other.display().to_string(), &file.display().to_string());
+    assert_eq!(first, renamed(&again.replace(&format!("{}:", file.display()), "")));
+    assert_eq!(text, renamed(&fs::read_to_string(other).expect("text")));
     (first, text)
 }
 
@@ -77,16 +81,60 @@ fn devices_that_disagree() {
     assert!(said.contains(&reason), "{said}");
 }
 
+/// Runs a command in place of a shell that has made a link, whose name may have the number of the process in it.
+#[cfg(unix)]
+fn behind_a_link(folder: &Path, link: &str, arguments: &[&str]) -> std::process::Output {
+    let words: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
+    let line = format!("ln -s \"$PWD/victim\" {link} && exec {} {}", env!("CARGO_BIN_EXE_vyre"), words.join(" "));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &line]).current_dir(folder).env("TMPDIR", folder.join("tmp")).env("VYRE_DEVICE", "reference");
+    shell.env("XDG_CACHE_HOME", folder.join("cache")).output().expect("there is a shell")
+}
+
+#[cfg(unix)]
+#[test]
+fn files_are_never_written_through_links() {
+    let folder = folder::empty("links");
+    fs::create_dir(folder.join("tmp")).expect("a folder");
+    let saxpy = format!("{}/../../examples/kernels/saxpy.vyre", env!("CARGO_MANIFEST_DIR"));
+    let wrong = ["run", &saxpy, "a=2", "x=1", "y=1", "--elements", "1", "--expect", "y=0"];
+
+    // A reproducer, where an earlier one was.
+    fs::write(folder.join("victim"), "precious").expect("it can be written");
+    assert_eq!(command(&folder, &wrong).output().expect("it can be run").status.code(), Some(1));
+    let files = || fs::read_dir(folder.join("tmp")).expect("a folder").map(|file| file.unwrap().path());
+    let file = files().next().expect("a reproducer");
+    fs::remove_file(&file).expect("it is there");
+    let output = behind_a_link(&folder, &file.display().to_string(), &wrong);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(fs::read(folder.join("victim")).expect("it is there"), b"precious");
+    assert_eq!(files().count(), 2, "the link, and a new file");
+
+    // A temporary file beside its target.
+    let output = behind_a_link(&folder, "out.vyre.$$.tmp", &["print", &saxpy, "--out", "out.vyre"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read(folder.join("victim")).expect("it is there"), b"precious");
+    assert!(fs::symlink_metadata(folder.join("out.vyre")).expect("it is there").is_file());
+
+    // The folder of `vyre shrink`.
+    fs::remove_file(folder.join("victim")).expect("it is there");
+    fs::create_dir(folder.join("victim")).expect("a folder");
+    let shrink = ["shrink", &saxpy, "--while", "pwd > \"$(dirname {})/said\"", "--out", "small.vyre"];
+    let output = behind_a_link(&folder, "tmp/vyre-shrink-$$", &shrink);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_dir(folder.join("victim")).expect("a folder").count(), 0);
+}
+
 /// Sends a signal to a command that runs, and gives the command that it names, and what is in the file.
 #[cfg(target_os = "linux")]
 fn crashed(folder: &Path, arguments: &[&str], signal: &str) -> (String, String) {
     let _ = fs::remove_dir_all(folder.join("tmp"));
     let child = command(folder, arguments).stderr(Stdio::piped()).spawn().expect("the command can be run");
-    // The last signal that is going to be caught is number 6.
+    // The last signal that is going to be caught is SIGFPE, number 8.
     let is_armed = || {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("what is caught").trim();
-        u64::from_str_radix(caught, 16).expect("bits") & (1 << 5) != 0
+        u64::from_str_radix(caught, 16).expect("bits") & (1 << 7) != 0
     };
     while !is_armed() {
         std::thread::yield_now();

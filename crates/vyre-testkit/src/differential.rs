@@ -4,11 +4,14 @@
 //! [`Finding`] says how to see it again. [`campaign`] does that for many seeds, on several threads.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use vyre_driver::atomic_file::create_unique;
 use vyre_driver::backend::Backend;
 use vyre_driver::{Device, Floats};
 use vyre_foundation::inputs::Inputs;
@@ -171,11 +174,10 @@ fn keep(
     let small = shrink(program, still_wrong).into_inner();
     let inputs = inputs.only(&small);
     let source = Generated { program: small, groups, inputs }.source();
-    let path = std::env::temp_dir().join(format!("vyre-seed-{seed}.vyre"));
-    match std::fs::write(&path, &source) {
-        Ok(()) => Ok(path),
-        Err(error) => Err(format!("{error}\n{source}")),
-    }
+    let create = |path: &Path| File::create_new(path);
+    let written = create_unique(&std::env::temp_dir(), format!("vyre-seed-{seed}-"), ".vyre", create)
+        .and_then(|(path, mut file)| file.write_all(source.as_bytes()).map(|()| path));
+    written.map_err(|error| format!("{error}\n{source}"))
 }
 
 // Comparison.

@@ -6,6 +6,7 @@
 //! `/tmp/perf-PID.map`, where `perf report` looks for the names of generated code.
 
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::ptr::NonNull;
 
 use crate::memory::page_size;
@@ -78,8 +79,12 @@ pub(crate) fn name_for_perf(executable: &Executable, size: usize, name: &str) {
         return;
     }
     let path = format!("/tmp/perf-{}.map", std::process::id());
+    // `perf` prescribes the name, so another user may have put a link or a pipe there.
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let opened = options.open(path).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()));
     // One write, so that lines of several threads do not mix. A profile without names is no reason to fail.
-    if let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path) {
+    if let Some(mut file) = opened {
         let name = name.replace(['\n', '\r'], " ");
         let _ = file.write_all(format!("{:x} {size:x} {name}\n", executable.start.as_ptr() as usize).as_bytes());
     }
