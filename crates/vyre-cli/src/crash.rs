@@ -9,12 +9,14 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::out_of_memory;
+
 const SIGNALS: [(c_int, &str); 5] = [
     (libc::SIGSEGV, "SIGSEGV"),
     (libc::SIGBUS, "SIGBUS"),
     (libc::SIGILL, "SIGILL"),
-    (libc::SIGFPE, "SIGFPE"),
     (libc::SIGABRT, "SIGABRT"),
+    (libc::SIGFPE, "SIGFPE"),
 ];
 
 /// What the new process is called, before the name of the signal.
@@ -55,6 +57,9 @@ pub(crate) fn arm() {
 
 #[allow(unsafe_code)]
 extern "C" fn crashed(signal: c_int) {
+    if signal == libc::SIGABRT {
+        out_of_memory::exit_if_failed();
+    }
     let at = SIGNALS.iter().position(|(known, _)| *known == signal);
     let words = at.map_or(null_mut(), |at| COMMANDS[at].load(Ordering::Acquire));
     // SAFETY: what `arm` stores is never freed, begins with a program, and ends with null; and handlers may call both functions.

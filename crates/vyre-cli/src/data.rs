@@ -58,18 +58,51 @@ pub(crate) fn read(path: &Path, memory: &Memory) -> Result<Vec<u8>, Error> {
 
 /// The contents of a file, or else its length, if that is more than `limit`.
 fn read_at_most(path: &Path, limit: u64) -> Result<Result<Vec<u8>, u64>, Error> {
-    let read = || {
-        let file = std::fs::File::open(path)?;
-        let length = file.metadata()?.len();
-        if length > limit {
-            return Ok(Err(length));
+    let unreadable = |error: io::Error| Error::Read { path: path.into(), error };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let length = file.metadata().map_err(unreadable)?.len();
+    if length > limit {
+        return Ok(Err(length));
+    }
+    expect_memory(length)?;
+    // A pipe or a device has no length, and need not end before memory does.
+    let most = available_memory().map_or(limit, |available| limit.min(available / COPIES));
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    let read = bytes.len() as u64;
+    if read > limit {
+        return Ok(Err(read));
+    }
+    if read > most {
+        let (requested, available) = (read.saturating_mul(COPIES), most.saturating_mul(COPIES));
+        return Err(vyre_driver::Error::OutOfMemory { requested, available }.into());
+    }
+    Ok(Ok(bytes))
+}
+
+/// Copies that a run makes of its data: for the host, and for a device in the memory of the host.
+const COPIES: u64 = 2;
+
+/// Refuses data that the machine has no memory for. Systems that promise more memory than they have end processes that use it.
+///
+/// # Errors
+/// [`vyre_driver::Error::OutOfMemory`]
+pub(crate) fn expect_memory(bytes: u64) -> Result<(), Error> {
+    let requested = bytes.saturating_mul(COPIES);
+    match available_memory() {
+        Some(available) if requested > available => {
+            Err(vyre_driver::Error::OutOfMemory { requested, available }.into())
         }
-        // What is not a plain file has no length, and ends when it ends.
-        let mut bytes = Vec::new();
-        file.take(limit + 1).read_to_end(&mut bytes)?;
-        Ok(if bytes.len() as u64 > limit { Err(bytes.len() as u64) } else { Ok(bytes) })
-    };
-    read().map_err(|error| Error::Read { path: path.into(), error })
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that can be allocated without swapping, where that is known.
+fn available_memory() -> Option<u64> {
+    let information = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = information.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes.saturating_mul(1024))
 }
 
 // Arrays.

@@ -13,6 +13,9 @@ use crate::compare::Difference;
 use crate::source::{Place, Source};
 use crate::{devices, terminal};
 
+/// Code and exit code of allocations that fail where no [`Error`] can be made.
+pub(crate) const OUT_OF_MEMORY: (&str, u8) = ("C047", 2);
+
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -223,6 +226,9 @@ impl Error {
     pub(crate) fn help(&self) -> String {
         match self {
             Error::Usage(_) => "try --help".into(),
+            Error::Read { error, .. } if error.kind() == io::ErrorKind::OutOfMemory => {
+                "free memory, raise its limit, or name a smaller file".into()
+            }
             Error::Read { .. } => "name a file that exists and can be read".into(),
             Error::NotText { .. } => "a .vyre file is UTF-8 text; is this the right file?".into(),
             Error::SourceTooLarge { .. } => "split it into several files; is this the right one?".into(),

@@ -195,7 +195,7 @@ struct Round {
 pub(crate) struct Done {
     /// For each barrier group of a pipeline, the report of each launch; of a kernel, there is one.
     pub(crate) groups: Vec<Vec<Report>>,
-    /// What the objects hold.
+    /// What the objects hold that can be written.
     pub(crate) results: Inputs,
 }
 
@@ -215,7 +215,7 @@ impl Ready<'_> {
     /// Runs the job once, from its inputs on.
     pub(crate) fn round(&mut self) -> Result<Done, Error> {
         let Job { interface, inputs, limits, .. } = self.job;
-        let (mut results, start) = (inputs.clone(), Instant::now());
+        let (mut results, start) = (Inputs::default(), Instant::now());
         let (groups, upload, launched) = match &self.prepared {
             Prepared::Kernel(kernel, groups) => {
                 let device = &self.choice.device;
@@ -224,9 +224,8 @@ impl Ready<'_> {
                     arguments.push(match argument {
                         launch::Argument::Scalar(literal) => (name, Argument::Scalar(literal)),
                         launch::Argument::Slice(slice) => {
-                            let position = slice.buffer as usize;
-                            let buffer = device.upload(slice.element, &inputs.buffers[position])?;
-                            buffers.push((name, position, buffer.clone()));
+                            let buffer = device.upload(slice.element, &inputs.buffers[slice.buffer as usize])?;
+                            buffers.push((name, buffer.clone()));
                             (name, Argument::Buffer(buffer))
                         }
                     });
@@ -235,9 +234,9 @@ impl Ready<'_> {
                 let report =
                     device.run(&Dispatch { kernel, grid: Grid::groups(*groups), arguments, limits: *limits })?;
                 let launched = start.elapsed();
-                for (name, position, buffer) in buffers {
+                for (name, buffer) in buffers {
                     if interface.memory_named(name).is_some_and(|id| interface.memory[id].writable()) {
-                        results.buffers[position] = buffer.read()?;
+                        results.bytes(interface, name, buffer.read()?)?;
                     }
                 }
                 (vec![vec![report]], upload, launched)
@@ -250,13 +249,8 @@ impl Ready<'_> {
                 let upload = start.elapsed();
                 let run = compiled.run(*limits)?;
                 let launched = start.elapsed();
-                results = Inputs::default();
-                for memory in interface.memory.values() {
-                    let contents = match memory.writable() {
-                        true => compiled.buffer(&memory.name)?.read()?,
-                        false => Vec::new(),
-                    };
-                    results.bytes(interface, &memory.name, contents)?;
+                for memory in interface.memory.values().filter(|memory| memory.writable()) {
+                    results.bytes(interface, &memory.name, compiled.buffer(&memory.name)?.read()?)?;
                 }
                 (run.groups, upload, launched)
             }

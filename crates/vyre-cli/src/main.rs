@@ -23,6 +23,8 @@ mod job;
 mod manual;
 mod megakernel;
 mod opt;
+#[cfg(unix)]
+mod out_of_memory;
 mod outputs;
 mod pipeline;
 mod print;
@@ -96,6 +98,8 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    out_of_memory::arm();
     quieten_drivers();
     ExitCode::from(guard(command))
 }

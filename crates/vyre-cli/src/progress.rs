@@ -32,13 +32,15 @@ impl Progress {
         bar.set_message(message);
         let shown = bar.downgrade();
         *LATEST.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown.clone());
-        std::thread::spawn(move || {
+        let show = move || {
             std::thread::sleep(PATIENCE);
             if let Some(bar) = shown.upgrade().filter(|bar| !bar.is_finished()) {
                 bar.set_draw_target(ProgressDrawTarget::stderr());
                 bar.enable_steady_tick(Duration::from_millis(200));
             }
-        });
+        };
+        // Without a thread there is no bar.
+        let _ = std::thread::Builder::new().spawn(show);
         Progress(bar)
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use vyre_driver::backend::Backend as _;
 use vyre_driver::{Oracle, Registry};
 use vyre_foundation::Validated;
+use vyre_foundation::fill::Fill;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Literal, Memory, Program, Space, Type};
 use vyre_foundation::launch::{Grid, Limits, Outcome, Report};
@@ -302,6 +303,9 @@ fn disagreement(first: &(Ready<'_>, Done), other: &(Ready<'_>, Done), tolerance:
 
 pub(crate) fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Inputs, Error> {
     let mut inputs = bound(bindings, program)?;
+    let missing = results(program).filter(|memory| inputs.contents(&memory.name).is_none());
+    let bytes = |memory: &Memory| u64::from(memory.length.unwrap_or(0)) * memory.element.size() as u64;
+    data::expect_memory(missing.map(bytes).sum())?;
     inputs.complete(program)?;
     Ok(inputs)
 }
@@ -314,7 +318,13 @@ pub(crate) fn bound(bindings: &[(String, String)], program: &Program) -> Result<
         let bindable = memory.filter(|memory| matches!(memory.space, Space::Storage(_) | Space::Uniform));
         match (bindable, text.strip_prefix('@')) {
             (Some(memory), Some(path)) => inputs.bytes(program, name, data::read(Path::new(path), memory)?)?,
-            (Some(_), None) => {
+            (Some(memory), None) => {
+                // More elements than an object can have are an error of the notation.
+                if let Ok(Fill::Zeros(count) | Fill::Iota(count) | Fill::Random(count, _)) = Fill::parse(text)
+                    && count <= u64::from(u32::MAX)
+                {
+                    data::expect_memory(count * memory.element.size() as u64)?;
+                }
                 let result = inputs.notation(program, name, text);
                 result.map_err(|error| Error::Binding { name: name.clone(), error })?;
             }
