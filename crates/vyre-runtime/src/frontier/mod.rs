@@ -254,6 +254,7 @@ impl<'g> Engine<'g> {
     ///
     /// # Errors
     /// [`Error::OverBudget`] names the least budget that is accepted. [`Error::FixedTopology`]: the topology follows no edges.
+    #[expect(clippy::needless_pass_by_value, reason = "needs are made for this call, as configurations are")]
     pub fn new(device: &Device, graph: &'g Graph, config: Config, needs: Needs) -> Result<Engine<'g>, Error> {
         if config.fixed == Some(Topology::Empty) {
             return Err(Error::FixedTopology { topology: "Empty" });

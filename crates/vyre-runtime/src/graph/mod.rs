@@ -513,9 +513,10 @@ fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Result<Rows, Error
     drop(ends);
     let parts = parts.into_iter().collect::<Result<Vec<_>, Error>>()?;
     let mut offsets = with_capacity("nodes of the graph", nodes + 1)?;
-    let edges_of = |length: fn(&(Vec<u32>, Vec<u32>, Vec<u32>)) -> usize| parts.iter().map(length).sum();
-    let mut targets = with_capacity("edges of the graph", edges_of(|part| part.1.len()))?;
-    let mut weights = with_capacity("edges of the graph", edges_of(|part| part.2.len()))?;
+    let (target_count, weight_count) =
+        parts.iter().fold((0, 0), |sum, part| (sum.0 + part.1.len(), sum.1 + part.2.len()));
+    let mut targets = with_capacity("edges of the graph", target_count)?;
+    let mut weights = with_capacity("edges of the graph", weight_count)?;
     offsets.push(0);
     let mut end = 0;
     for part in parts {
