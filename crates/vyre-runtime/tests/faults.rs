@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vyre_cpu::Cpu;
 use vyre_driver::backend;
@@ -14,7 +14,7 @@ use vyre_foundation::{Validated, text, validate};
 use vyre_runtime::megakernel::policy::{Policy, Sizing};
 use vyre_runtime::megakernel::ring::Pushed;
 use vyre_runtime::megakernel::{
-    Canceller, Config, Failed, Failure, Handle, Op, Order, Report, Segment, Session, WorkItem,
+    Canceller, Clock, Config, Failed, Failure, Handle, Op, Order, Report, Segment, Session, WorkItem,
 };
 
 const SCALE: u32 = 1;
@@ -22,6 +22,8 @@ const ACCUMULATE: u32 = 4;
 const SCAN: u32 = 5;
 const SPIN: u32 = 8;
 const FIND: u32 = 9;
+/// Much longer than a worker that is done soon waits for a processor on a busy machine, and much shorter than 2³² trips take.
+const PATIENCE: Duration = Duration::from_secs(1);
 const LENGTHS: [u32; 10] = [0, 1, 1, 3, 64, 100, 64, 300, 7, 16];
 
 fn ops() -> Vec<Op> {
@@ -178,8 +180,7 @@ impl backend::Device for FaultyDevice {
 #[test]
 fn a_watchdog_and_an_op_that_reports() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
-    let config =
-        Config { watchdog: Some(Duration::from_millis(200)), fuel: u32::MAX, order: Order::Barriers, ..base() };
+    let config = Config { watchdog: Some(PATIENCE), fuel: u32::MAX, order: Order::Barriers, ..base() };
     let (mut session, handles) = filled(&device, config);
     let mut forever = 1u32.to_le_bytes().repeat(300);
     forever[..4].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -192,8 +193,7 @@ fn a_watchdog_and_an_op_that_reports() {
 #[test]
 fn few_elements_and_a_watchdog() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
-    let config =
-        Config { watchdog: Some(Duration::from_millis(200)), fuel: u32::MAX, order: Order::Barriers, ..base() };
+    let config = Config { watchdog: Some(PATIENCE), fuel: u32::MAX, order: Order::Barriers, ..base() };
     let mut session = Session::new(&device, config).unwrap();
     for op in ops() {
         session.register(op);
@@ -341,8 +341,7 @@ fn failures_of_reporting_ops_come_once() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     let source = "program op workgroup(64) {\nread input: [u32]\nwrite hits: [u32]\nread_write atomic hit_count: [u32]\n%i = global_index\n%x = load input[%i]\n%b = eq %x, 666\nif %b {\ntrap 5\n}\n%l = loop (%n = 0) -> u32 {\n%d = eq %n, %x\nif %d {\nbreak %n\n}\n%m = add %n, 1\ncontinue %m\n}\n}";
     let op = op(source);
-    let config =
-        Config { watchdog: Some(Duration::from_millis(200)), fuel: u32::MAX, order: Order::Barriers, ..base() };
+    let config = Config { watchdog: Some(PATIENCE), fuel: u32::MAX, order: Order::Barriers, ..base() };
     let (mut session, handles) = session(&device, config);
     let op = session.register(op);
     fill(&mut session, handles[3], 666);
@@ -742,13 +741,8 @@ fn a_write_after_half_a_slice() {
 #[test]
 fn only_the_stuck_one() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
-    let config = Config {
-        watchdog: Some(Duration::from_secs(1)),
-        fuel: u32::MAX,
-        order: Order::Barriers,
-        plain_words: 1 << 20,
-        ..base()
-    };
+    let config =
+        Config { watchdog: Some(PATIENCE), fuel: u32::MAX, order: Order::Barriers, plain_words: 1 << 20, ..base() };
     let mut session = Session::new(&device, config).unwrap();
     for op in ops() {
         session.register(op);
@@ -767,6 +761,33 @@ fn only_the_stuck_one() {
         let report = session.drain().unwrap();
         assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
     }
+}
+
+/// Every reading of this clock is an hour after the one before.
+#[derive(Debug)]
+struct Hours {
+    start: Instant,
+    readings: AtomicI64,
+}
+
+impl Clock for Hours {
+    fn now(&self) -> Instant {
+        self.start + Duration::from_secs(3600) * self.readings.fetch_add(1, SeqCst) as u32
+    }
+}
+
+#[test]
+fn the_watchdog_and_the_usage_of_tenants_follow_the_clock_of_the_session() {
+    let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
+    let patience = Duration::from_secs(10 * 3600);
+    let clock = Arc::new(Hours { start: Instant::now(), readings: AtomicI64::new(0) });
+    let config = Config { watchdog: Some(patience), fuel: u32::MAX, clock: clock.clone(), ..base() };
+    let (mut session, handles) = session(&device, config);
+    fill(&mut session, handles[0], u32::MAX);
+    assert_eq!(session.submit(&[item(SPIN, 1, 2, 0)]), Pushed::All);
+    let report = session.drain().unwrap();
+    assert!(matches!(report.failures[..], [Failed { why: Failure::Stuck { .. }, .. }]), "{:?}", report.failures);
+    assert!(report.tenants[0].time >= patience && report.elapsed >= report.tenants[0].time);
 }
 
 #[test]

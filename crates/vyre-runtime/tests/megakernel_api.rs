@@ -532,7 +532,7 @@ fn sessions_take_any_calls() {
     let call_all = |device: &Device, config, calls| _ = executed.fetch_add(call_all(device, config, calls), Relaxed);
     let oracle = Device::open(&Oracle::default()).unwrap();
     check(400, (configs(), calls()), |(config, calls)| call_all(&oracle, config, calls));
-    let cpu = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
+    let cpu = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     check(40, (configs(), calls()), |(config, calls)| call_all(&cpu, config, calls));
     // Patience of nothing ends whatever is seen running; patience without end ends nothing.
     for patience in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
@@ -541,6 +541,21 @@ fn sessions_take_any_calls() {
     }
     println!("{executed:?} items were executed");
     assert!(executed.into_inner() > 1000);
+}
+
+#[test]
+fn writes_of_another_length_name_both_lengths() {
+    let device = Device::open(&Oracle::default()).unwrap();
+    let config = Config { plain_words: 16, atomic_words: 16, slice: 16, queue: 16, ..Config::default() };
+    let mut session = Session::new(&device, config).unwrap();
+    let handle = session.allocate(Segment::Plain, 4).unwrap();
+    for bytes in [0, 1, 3, 4, 12, 15, 17, 20] {
+        let error = session.write(handle, &vec![1; bytes]).unwrap_err();
+        let message = format!("{bytes} bytes cannot replace the 16 bytes of [u32; 4]");
+        assert!(matches!(error, Error::WriteLength { given, length: 4, .. } if given == bytes as u64), "{error}");
+        assert_eq!(error.to_string(), message);
+    }
+    assert_eq!(session.read(handle).unwrap(), [0; 4]);
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn compiling() -> Policy {
 fn sessions_stay_within_every_budget_that_is_accepted() {
     const ABOVE: [u64; 10] = [0, 1, 255, 256, 511, 512, 1000, 4096, 20_000, 1 << 20];
     let config = Config { plain_words: 4096, atomic_words: 64, fuel: 1000, ..Config::default() };
-    let cpu = Device::open(&Cpu { threads: Some(2), execution: None }).unwrap();
+    let cpu = Device::open(&Cpu { threads: Some(2), ..Cpu::default() }).unwrap();
     walk_budgets(&cpu, &Config { slice: 40, policy: compiling(), ..config.clone() }, &ABOVE);
     let watchdog = Some(Duration::from_secs(600));
     walk_budgets(&cpu, &Config { slice: 7, plain_words: 5000, watchdog, ..config.clone() }, &[0, 256, 5000]);
