@@ -8,7 +8,7 @@ use std::time::Duration;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::{Element, Literal, MemId, Program};
-use vyre_foundation::launch::{self, Limits, Report};
+use vyre_foundation::launch::{self, Limits, Outcome, Report};
 use vyre_foundation::{Validated, optimizer, wire};
 
 use crate::backend::{self, Bound, Command, Completion, Groups, Launch, Ticket};
@@ -41,6 +41,8 @@ pub(crate) struct Core {
     /// What optimized programs depend on in the backend.
     fingerprint: String,
     submissions: Lock<Submissions>,
+    /// The turn to submit.
+    turn: Lock<()>,
 }
 
 /// What was submitted. A device executes submissions in order, so that one that is done acknowledges those before it.
@@ -72,9 +74,11 @@ impl Core {
     }
 
     pub(crate) fn submit(self: &Arc<Self>, commands: Vec<Command>, work: Work) -> Result<Pending, Error> {
-        // Threads that submit at once are numbered in the order in which the backend takes their work.
-        let mut submissions = self.submissions.lock();
+        // Threads that submit at once are numbered in the order in which the backend takes their work. The backend may compile,
+        // which threads that wait do not wait for.
+        let _turn = self.turn.lock();
         let ticket = self.backend.submit(commands);
+        let mut submissions = self.submissions.lock();
         if ticket.is_ok() {
             submissions.count += 1;
             let submission = submissions.count;
@@ -286,6 +290,7 @@ impl Device {
             generation: AtomicU64::new(0),
             recent: Lock(Mutex::new(Recent::default())),
             submissions: Lock(Mutex::default()),
+            turn: Lock(Mutex::default()),
         };
         // What defines the meaning of programs runs them as they are.
         let optimizes = !matches!(core.backend.capabilities().kind, DeviceKind::Oracle | DeviceKind::Null);
@@ -544,8 +549,11 @@ impl Device {
             arguments.push((name, argument));
         }
         let report = self.run(&Dispatch { kernel: &kernel, grid: Grid::Fixed(grid), arguments, limits })?;
-        for (position, buffer) in buffers {
-            inputs.buffers[position] = buffer.read()?;
+        // After a deadline the contents are unspecified, and a device may be busy with the dispatch for long.
+        if !matches!(report.outcome, Outcome::DeadlinePassed { .. }) {
+            for (position, buffer) in buffers {
+                inputs.buffers[position] = buffer.read()?;
+            }
         }
         Ok(report)
     }
