@@ -199,6 +199,11 @@ pub(crate) struct Done {
     pub(crate) results: Inputs,
 }
 
+/// Returns whether a launch passed its deadline, so that nothing is known of its results.
+fn is_overdue(report: &Report) -> bool {
+    matches!(report.outcome, Outcome::DeadlinePassed { .. })
+}
+
 impl Done {
     pub(crate) fn reports(&self) -> impl Iterator<Item = &Report> {
         self.groups.iter().flatten()
@@ -234,7 +239,9 @@ impl Ready<'_> {
                 let report =
                     device.run(&Dispatch { kernel, grid: Grid::groups(*groups), arguments, limits: *limits })?;
                 let launched = start.elapsed();
-                for (name, buffer) in buffers {
+                // After a deadline the contents are unspecified, and a device may be busy with the dispatch for long.
+                let is_readable = !is_overdue(&report);
+                for (name, buffer) in buffers.into_iter().filter(|_| is_readable) {
                     if interface.memory_named(name).is_some_and(|id| interface.memory[id].writable()) {
                         results.bytes(interface, name, buffer.read()?)?;
                     }
@@ -249,7 +256,8 @@ impl Ready<'_> {
                 let upload = start.elapsed();
                 let run = compiled.run(*limits)?;
                 let launched = start.elapsed();
-                for memory in interface.memory.values().filter(|memory| memory.writable()) {
+                let is_readable = !run.groups.iter().flatten().any(is_overdue);
+                for memory in interface.memory.values().filter(|memory| memory.writable() && is_readable) {
                     results.bytes(interface, &memory.name, compiled.buffer(&memory.name)?.read()?)?;
                 }
                 (run.groups, upload, launched)
