@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vyre_driver::backend::{
     Backend, Bound, Command, Completion, Contents, Device, Groups, Kernel, Launch, Memory, Range, Ticket,
@@ -23,10 +23,11 @@ use vyre_foundation::validate::limits;
 use vyre_foundation::{Validated, text, validate};
 
 use crate::adapter;
+use crate::deadline::{Clock, Monotonic, Ranges, Verdict};
 use crate::lower::control::{Control, param, report};
 use crate::lower::{self, BUDGET, ENTRY, Source, Target, Variant};
 use crate::probe;
-use crate::stream::{self, Flight, Recorder, SMALL, Staging, Step, Stream};
+use crate::stream::{self, Flight, GivenUp, Reporting, SMALL, Staging, Step, Stream};
 
 /// The GPU backend: the best adapter that wgpu finds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,6 +63,8 @@ impl Backend for Wgpu {
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
         let (device, queue, reasons) = request(None)?;
+        // Errors are asked for where they can happen; what slips through must not end the process.
+        device.on_uncaptured_error(Arc::new(|_| {}));
         WgpuDevice::open(device, queue, reasons)
     }
 }
@@ -81,11 +84,14 @@ impl Backend for Adapter {
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
         let (device, queue, reasons) = request(Some(&self.0))?;
+        // Errors are asked for where they can happen; what slips through must not end the process.
+        device.on_uncaptured_error(Arc::new(|_| {}));
         WgpuDevice::open(device, queue, reasons)
     }
 }
 
-/// The GPU backend on a device that the caller uses for other things, too. vyre hears of its loss and of its errors from then on.
+/// The GPU backend on a device that the caller uses for other things, too. vyre takes over the callback for its loss; the
+/// caller's handler of uncaptured errors stays, and sees none of vyre's.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// The device.
@@ -109,7 +115,7 @@ impl Backend for Shared {
 }
 
 /// A device of the best adapter, with everything that can be used, and why it is that.
-fn request(named: Option<&str>) -> Result<(wgpu::Device, wgpu::Queue, Vec<String>), Error> {
+pub(crate) fn request(named: Option<&str>) -> Result<(wgpu::Device, wgpu::Queue, Vec<String>), Error> {
     let (adapter, reasons) = adapter::choose(named)?;
     let wanted = wgpu::Features::SHADER_F64
         | wgpu::Features::SHADER_INT64
@@ -170,30 +176,32 @@ fn buffer(memory: &Arc<dyn Memory>) -> &wgpu::Buffer {
 
 impl WgpuDevice {
     fn open(device: wgpu::Device, queue: wgpu::Queue, reasons: Vec<String>) -> Result<Box<dyn Device>, Error> {
-        let mut device = WgpuDevice::new(device, queue)?;
-        device.capabilities.reasons = reasons;
-        device.capabilities.floats = probe::floats(&device)?;
+        let mut device = WgpuDevice::new(device, queue, Arc::new(Monotonic))?;
+        let mut findings = probe::run(&device)?;
         // What the driver does not do by itself can be asked for in other words.
-        let Floats { exact_f32, fused_fma, .. } = device.capabilities.floats;
-        let veil = !exact_f32 && !device.target.veil_floats;
-        let emulate = !fused_fma && !device.target.emulate_fma && device.capabilities.types.contains(Type::F64);
-        if veil || emulate {
-            device.target.veil_floats |= veil;
-            device.target.emulate_fma |= emulate;
-            device.capabilities.floats = probe::floats(&device)?;
+        let Floats { exact_f32, fused_fma, .. } = findings.floats;
+        let has_f64 = device.capabilities.types.contains(Type::F64);
+        let before = device.target;
+        device.target.veil_floats |= !exact_f32;
+        device.target.emulate_fma |= !fused_fma && has_f64;
+        device.target.veil_counters |= !findings.wrapping_counters;
+        if device.target != before {
+            findings = probe::run(&device)?;
         }
+        if !findings.wrapping_counters {
+            return Err(failed("the driver miscounts the trips of a loop whose counter wraps around"));
+        }
+        device.capabilities.floats = findings.floats;
+        device.capabilities.reasons = reasons;
+        device.capabilities.reasons.extend(device.target.workarounds(&device.capabilities.name));
         Ok(Box::new(device))
     }
 
-    fn new(device: wgpu::Device, queue: wgpu::Queue) -> Result<WgpuDevice, Error> {
+    pub(crate) fn new(device: wgpu::Device, queue: wgpu::Queue, clock: Arc<dyn Clock>) -> Result<WgpuDevice, Error> {
         let (info, features) = (device.adapter_info(), device.features());
         let limits = device.limits();
-        let nothing = device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some("nothing"),
-            size: 16,
-            usage: wgpu::BufferUsages::STORAGE,
-            mapped_at_creation: false,
-        });
+        let stream = Stream::new(device, queue, clock)?;
+        let nothing = stream.create(16, wgpu::BufferUsages::STORAGE)?;
         let software = info.device_type == wgpu::DeviceType::Cpu;
         // Its loops silently end after so many trips.
         let loop_budget = info.name.starts_with("llvmpipe");
@@ -202,22 +210,15 @@ impl WgpuDevice {
         let target = Target {
             loop_budget,
             atomics_64: capabilities.atomics_64,
-            // Mesa's software driver needs both, in all versions so far. Of others it is found out.
+            // Mesa's software driver needs all of them, in all versions so far. Of others it is found out.
             veil_floats: loop_budget,
+            veil_counters: loop_budget,
             emulate_fma: loop_budget && capabilities.types.contains(Type::F64),
             subgroup_size: capabilities.subgroup_size,
             binding_bytes: binding_bytes(&limits),
             overrides: false,
         };
-        Ok(WgpuDevice {
-            stream: Stream::new(device, queue)?,
-            capabilities,
-            target,
-            limits,
-            nothing,
-            fold: OnceLock::new(),
-            patch: OnceLock::new(),
-        })
+        Ok(WgpuDevice { stream, capabilities, target, limits, nothing, fold: OnceLock::new(), patch: OnceLock::new() })
     }
 
     fn kernel(&self, program: &Arc<Validated<Program>>) -> Result<WgpuKernel, Error> {
@@ -397,14 +398,9 @@ impl Device for WgpuDevice {
     fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
         self.stream.check_lost()?;
         let stream = &self.stream;
-        let mut recorder = stream.recorder();
-        let reported = commands.iter().map(|command| match command {
-            Command::Launch(launch) => u64::from(report_words(&kernel_of(launch).control, launch.limits).1),
-            Command::Write(..) | Command::Clear(_) | Command::Read(..) => 0,
-        });
-        stream.reserve_report(&mut recorder, reported.max().unwrap_or(0))?;
-        let mut batch =
-            Batch { device: self, recorder: &mut recorder, steps: Vec::new(), launches: Vec::new(), reads: Vec::new() };
+        stream.make_room()?;
+        // Pipelines are compiled here, before the recorder is locked.
+        let mut batch = Batch { device: self, steps: Vec::new(), launches: Vec::new(), reads: Vec::new() };
         for command in commands {
             match command {
                 Command::Launch(launch) => batch.launch(&launch)?,
@@ -415,22 +411,37 @@ impl Device for WgpuDevice {
         }
         let Batch { steps, mut launches, reads, .. } = batch;
 
+        let mut recorder = stream.recorder();
+        let reported = steps.iter().map(|step| match step {
+            Step::Dispatch(dispatch) => dispatch.reported() as u64,
+            Step::Copy { .. } | Step::Write { .. } | Step::Clear { .. } | Step::Read { .. } => 0,
+        });
+        stream.reserve_report(&mut recorder, reported.max().unwrap_or(0))?;
+        let mut groups = Vec::new();
+        for step in &steps {
+            groups.push(match step {
+                Step::Dispatch(dispatch) => Some(stream.bind(&mut recorder, dispatch)?),
+                Step::Copy { .. } | Step::Write { .. } | Step::Clear { .. } | Step::Read { .. } => None,
+            });
+        }
         let mut flights: Vec<Arc<Flight>> = Vec::new();
-        let mut launched = launches.iter_mut().filter(|launch| launch.step.is_some()).peekable();
-        for (position, step) in steps.iter().enumerate() {
-            let report = stream.record(&mut recorder, step);
-            if flights.last().is_none_or(|flight| !Arc::ptr_eq(flight, recorder.flight())) {
-                flights.push(recorder.flight().clone());
+        let mut launched = launches.iter_mut().peekable();
+        for (position, (step, group)) in steps.iter().zip(&groups).enumerate() {
+            let (flight, report) = stream.record(&mut recorder, step, group.as_ref());
+            while launched.next_if(|launch| launch.steps.end <= position).is_some() {}
+            if let Some(launch) = launched.peek_mut().filter(|launch| launch.steps.contains(&position)) {
+                launch.report = report.map(ReportPlace::Flight).or(launch.report.take());
+                if launch.flights.last().is_none_or(|last| !Arc::ptr_eq(last, &flight)) {
+                    launch.flights.push(flight.clone());
+                }
             }
-            if let Some(launch) = launched.next_if(|launch| launch.step == Some(position)) {
-                launch.report = report;
-                launch.flight = flights.last().cloned();
+            if flights.last().is_none_or(|last| !Arc::ptr_eq(last, &flight)) {
+                flights.push(flight);
             }
         }
         stream.start(&mut recorder);
-        let deadline = launches.iter().filter_map(|launch| launch.deadline).min();
         let stream = stream.clone();
-        Ok(Box::new(WgpuTicket { stream, flights, launches, reads, deadline, late: false, cancelled: false }))
+        Ok(Box::new(WgpuTicket { stream, flights, launches, reads, is_cancelled: false }))
     }
 }
 
@@ -452,7 +463,6 @@ fn report_words(control: &Control, limits: Limits) -> (u32, u32) {
 /// A batch that is being prepared.
 struct Batch<'d> {
     device: &'d WgpuDevice,
-    recorder: &'d mut Recorder,
     steps: Vec<Step>,
     launches: Vec<Launched>,
     reads: Vec<Read>,
@@ -469,17 +479,70 @@ struct Read {
 struct Launched {
     kernel: Arc<WgpuKernel>,
     control: Arc<Control>,
-    /// Which step it is; none if there is nothing to run.
-    step: Option<usize>,
-    flight: Option<Arc<Flight>>,
+    /// Which steps its dispatches are; none if there is nothing to run.
+    steps: std::ops::Range<usize>,
+    flights: Vec<Arc<Flight>>,
     /// Where the report is, if the kernel makes one.
-    report: Option<stream::Report>,
+    report: Option<ReportPlace>,
     /// Where the shape of an indirect grid is.
     shape: Option<Arc<Staging>>,
     lines: u32,
     deadline: Option<Duration>,
+    /// What stops it at the deadline, if it is dispatched in ranges.
+    ranges: Option<Arc<Ranges>>,
+    /// It was seen to be unfinished after its deadline.
+    is_late: bool,
     /// Whether it is the deadline that decides how many trips a loop may take.
     in_time: bool,
+}
+
+/// Where the report of a launch is.
+enum ReportPlace {
+    /// Among those of its flight.
+    Flight(stream::Report),
+    /// In a copy of the buffer that several dispatches share.
+    Copy(Arc<Staging>),
+}
+
+impl ReportPlace {
+    fn contents(&self) -> Result<Vec<u8>, Error> {
+        match self {
+            ReportPlace::Flight(report) => report.contents(),
+            ReportPlace::Copy(staging) => staging.contents(),
+        }
+    }
+}
+
+impl Launched {
+    fn is_done(&self) -> bool {
+        self.flights.iter().all(|flight| flight.is_done())
+    }
+}
+
+/// Workgroups that are dispatched at once, at most: with those that folding adds, they have numbers of 32 bits.
+const MOST_GROUPS: u64 = 1 << 30;
+
+/// Ranges of a launch with a deadline, at most.
+const MOST_RANGES: u64 = 32;
+
+/// Workgroups of such a range, at least: fewer would leave parts of a GPU idle.
+const RANGE_GROUPS: u64 = 1024;
+
+/// Loop trips of all invocations of such a range together, at least: fewer take less time than to hand over a range.
+const RANGE_TRIPS: u64 = 1 << 18;
+
+/// Splits workgroups into ranges of equal length but for the last. A launch with a deadline has ranges that can be stopped in
+/// between, unless it is small: so many invocations to a workgroup take so many trips each, if that is known.
+fn ranges(total: u32, invocations: u32, trips: Option<u64>, has_deadline: bool) -> impl Iterator<Item = (u32, u32)> {
+    let total = u64::from(total);
+    let length = match has_deadline {
+        true => {
+            let trips_of_group = u64::from(invocations).saturating_mul(trips.unwrap_or(RANGE_TRIPS).saturating_add(1));
+            RANGE_GROUPS.max(RANGE_TRIPS.div_ceil(trips_of_group)).max(total.div_ceil(MOST_RANGES)).min(MOST_GROUPS)
+        }
+        false => MOST_GROUPS,
+    };
+    (0..total).step_by(length as usize).map(move |first| (first as u32, length.min(total - first) as u32))
 }
 
 /// Trips that one invocation may take, whatever the budget. It keeps a loop that never ends within seconds: on a software
@@ -567,17 +630,18 @@ impl Batch<'_> {
         let mut launched = Launched {
             kernel: kernel.clone(),
             control: control.clone(),
-            step: None,
-            flight: None,
+            steps: 0..0,
+            flights: Vec::new(),
             report: None,
             shape: None,
             lines: 0,
             deadline: limits.deadline,
+            ranges: None,
+            is_late: false,
             in_time: false,
         };
         let mut params = vec![0; control.param_bytes() as usize / 4];
-        let [given, reports] = self.recorder.arenas().map(wgpu::Buffer::clone);
-        let mut bindings = vec![(given, 0, control.param_bytes())];
+        let mut objects: Vec<(wgpu::Buffer, u64, u64)> = Vec::new();
         let mut parts = false;
         let mut lengths = Lengths { alike: true, fours: true };
         let mut open_length = None;
@@ -601,8 +665,8 @@ impl Batch<'_> {
                         lengths.fours &= length.is_multiple_of(4);
                     }
                     if range.bytes == 0 {
-                        parts |= bindings.iter().any(|(bound, ..)| *bound == device.nothing);
-                        bindings.push((device.nothing.clone(), 0, 16));
+                        parts |= objects.iter().any(|(bound, ..)| *bound == device.nothing);
+                        objects.push((device.nothing.clone(), 0, 16));
                         counts.push(1);
                         continue;
                     }
@@ -610,7 +674,7 @@ impl Batch<'_> {
                     params[word + 1] = ((range.start - start) / size) as u32;
                     let bytes = (range.start + range.bytes - start).next_multiple_of(16);
                     let buffer = buffer(&range.memory);
-                    parts |= start != range.start || bindings.iter().any(|(bound, ..)| bound == buffer);
+                    parts |= start != range.start || objects.iter().any(|(bound, ..)| bound == buffer);
                     let end = (start + bytes).min(buffer.size());
                     let per_binding = match bytes <= device.limits.max_storage_buffer_binding_size {
                         true => bytes,
@@ -618,33 +682,23 @@ impl Batch<'_> {
                     };
                     let several = (start..end).step_by(per_binding as usize);
                     counts.push(several.clone().count() as u32);
-                    bindings.extend(several.map(|at| (buffer.clone(), at, per_binding.min(end - at))));
+                    objects.extend(several.map(|at| (buffer.clone(), at, per_binding.min(end - at))));
                 }
             }
         }
-        let most = device.limits.max_compute_workgroups_per_dimension;
-        let (grid, shape) = match groups {
+        // The square of it has 32 bits.
+        let most_groups = device.limits.max_compute_workgroups_per_dimension.min(0xffff);
+        let mut total = 0;
+        match groups {
             Groups::Fixed(groups) => {
-                let total = total_invocations(*groups, [1, 1, 1]).expect("the driver has checked the grid");
+                total = total_invocations(*groups, [1, 1, 1]).expect("the driver has checked the grid");
                 if total == 0 {
                     return Ok(launched);
                 }
                 params[..3].copy_from_slice(groups);
-                params[param::TOTAL as usize] = total;
-                if groups.iter().any(|count| *count > most) {
-                    (lower::Grid::Folded, stream::Grid::Fixed(fold(total, most)))
-                } else if groups[1..] == [1, 1] {
-                    (kernel.source.usual().grid, stream::Grid::Fixed(*groups))
-                } else {
-                    (lower::Grid::Direct, stream::Grid::Fixed(*groups))
-                }
             }
-            Groups::Indirect(range) => {
-                let shape = self.fold(range, program, most)?;
-                launched.shape = Some(self.stage(&shape, 0, 32)?);
-                (lower::Grid::Folded, stream::Grid::Computed(shape))
-            }
-        };
+            Groups::Indirect(_) => {}
+        }
         // No trip takes less than a nanosecond.
         let in_time = limits.deadline.map_or(u64::MAX, |deadline| deadline.as_nanos() as u64).max(1 << 16);
         let most = if device.target.loop_budget { BUDGET } else { MOST_TRIPS };
@@ -656,7 +710,7 @@ impl Batch<'_> {
             Op::Load(memory) | Op::Length(memory) => Some(exactly(control.object(memory))),
             Op::GroupCount(axis) if fixed => Some(exactly(axis as u32)),
             Op::GroupId(axis) if fixed => Some(below(axis as u32)),
-            Op::GroupIndex if fixed => Some(below(param::TOTAL)),
+            Op::GroupIndex if fixed => Some(Interval { low: 0, high: i64::from(total) - 1 }),
             _ => None,
         });
         let trips = trips.filter(|&trips| trips <= (most_together / 2).min(limits.fuel).min(in_time));
@@ -670,6 +724,33 @@ impl Batch<'_> {
                 format!("{} of {} bytes", device.capabilities.max_storage_objects, device.target.binding_bytes);
             return Err(Error::Unsupported { needed, available });
         }
+        let invocations = program.workgroup_size.iter().product();
+        let ranges: Vec<_> = ranges(total, invocations, trips, limits.deadline.is_some()).collect();
+        let in_ranges = ranges.len() > 1;
+        let (grid, mut shapes) = match groups {
+            Groups::Fixed(groups) => {
+                let is_line = groups[1..] == [1, 1];
+                let grid = match in_ranges || groups.iter().any(|count| *count > most_groups) {
+                    true if is_line => lower::Grid::FoldedLine,
+                    true => lower::Grid::Folded,
+                    false if is_line => kernel.source.usual().grid,
+                    false => lower::Grid::Direct,
+                };
+                let shapes = ranges.iter().map(|&(first, count)| {
+                    let shape = match grid {
+                        lower::Grid::Line | lower::Grid::Direct => *groups,
+                        lower::Grid::Folded | lower::Grid::FoldedLine => fold(count, most_groups),
+                    };
+                    (first, count, stream::Grid::Fixed(shape))
+                });
+                (grid, shapes.collect::<Vec<_>>())
+            }
+            Groups::Indirect(range) => {
+                let shape = self.fold(range, program, most_groups)?;
+                launched.shape = Some(self.stage(&shape, 0, 32)?);
+                (lower::Grid::Folded, vec![(0, 0, stream::Grid::Computed(shape))])
+            }
+        };
         let variant = Variant { grid, parts, counted: trips.is_some(), lengths, bindings: counts };
         let Pipeline { pipeline, layout, control } = device.pipeline_of(kernel, variant)?;
 
@@ -688,21 +769,39 @@ impl Batch<'_> {
             report[report::LOWEST as usize] = u32::MAX;
             report
         });
-        if report.is_some() {
-            bindings.push((reports, 0, 4 * u64::from(report_words)));
-        }
-        let group = self.recorder.group((layout, bindings), |(layout, bindings)| {
-            let mut entries = Vec::new();
-            for (binding, (buffer, offset, size)) in (0..).zip(bindings) {
-                let size = std::num::NonZeroU64::new(*size);
-                let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: *offset, size });
-                entries.push(wgpu::BindGroupEntry { binding, resource });
+        // Dispatches of one launch report as one.
+        let shared = match &report {
+            Some(report) if in_ranges => {
+                let bytes: Vec<u8> = report.iter().flat_map(|word| word.to_le_bytes()).collect();
+                let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
+                Some(device.stream.filled(&bytes, usage)?)
             }
-            let descriptor = wgpu::BindGroupDescriptor { label: None, layout, entries: &entries };
-            device.stream.attempt(0, || device.stream.device.create_bind_group(&descriptor))
-        })?;
-        launched.step = Some(self.steps.len());
-        self.steps.push(Step::Dispatch(stream::Dispatch { pipeline, group, params, report, grid: shape }));
+            _ => None,
+        };
+        launched.ranges = limits.deadline.filter(|_| in_ranges).map(|deadline| Arc::new(Ranges::new(deadline)));
+        let first_step = self.steps.len();
+        for (first, count, grid) in shapes.drain(..) {
+            params[param::FIRST as usize] = first;
+            params[param::COUNT as usize] = count;
+            let reporting = match (&shared, &report) {
+                (Some(buffer), _) => Reporting::InBuffer(buffer.clone()),
+                (None, Some(report)) => Reporting::InFlight(report.clone()),
+                (None, None) => Reporting::Nowhere,
+            };
+            self.steps.push(Step::Dispatch(stream::Dispatch {
+                pipeline: pipeline.clone(),
+                layout: layout.clone(),
+                objects: objects.clone(),
+                params: params.clone(),
+                reporting,
+                grid,
+                ranges: launched.ranges.clone(),
+            }));
+        }
+        if let Some(shared) = &shared {
+            launched.report = Some(ReportPlace::Copy(self.stage(shared, 0, shared.size())?));
+        }
+        launched.steps = first_step..self.steps.len();
         Ok(launched)
     }
 
@@ -754,49 +853,83 @@ struct WgpuTicket {
     flights: Vec<Arc<Flight>>,
     launches: Vec<Launched>,
     reads: Vec<Read>,
-    deadline: Option<Duration>,
-    /// Whether the batch was seen to be unfinished after its deadline.
-    late: bool,
-    cancelled: bool,
+    is_cancelled: bool,
 }
 
 impl Ticket for WgpuTicket {
     fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<Completion, Error>> {
-        if self.cancelled {
+        if self.is_cancelled {
             return Some(Err(Error::Cancelled));
         }
-        let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        for flight in &self.flights {
-            loop {
-                // The deadline is when we look, so that a batch that has not ended by then is known to be late.
-                let deadline = self.deadline.filter(|_| !self.late);
-                let until_deadline = deadline.map(|deadline| deadline.saturating_sub(flight.elapsed()));
-                let until_end = end.map(|end| end.saturating_duration_since(Instant::now()));
-                let timeout = [until_deadline, until_end].into_iter().flatten().min();
-                match self.stream.wait(flight, timeout) {
-                    Ok(true) => break,
-                    Ok(false) => {}
-                    Err(error) => return Some(Err(error)),
-                }
-                self.late |= self.deadline.is_some_and(|deadline| flight.elapsed() >= deadline);
-                if end.is_some_and(|end| Instant::now() >= end) {
-                    return None;
-                }
+        let clock = self.stream.clock.clone();
+        let end = timeout.and_then(|timeout| clock.now().checked_add(timeout));
+        let mut polled = false;
+        loop {
+            let unfinished = match self.unfinished() {
+                Ok(Some(unfinished)) => unfinished,
+                Ok(None) => return Some(self.complete()),
+                Err(error) => return Some(Err(error)),
+            };
+            let now = clock.now();
+            let (mut wake, mut is_overdue) = (end, false);
+            for launch in self.launches.iter_mut().filter(|launch| !launch.is_done()) {
+                let (Some(first), Some(deadline)) = (launch.flights.first(), launch.deadline) else { continue };
+                let verdict = Verdict::of(first.started(), deadline, now);
+                launch.is_late |= matches!(verdict, Verdict::Late(_) | Verdict::Overdue);
+                is_overdue |= verdict == Verdict::Overdue;
+                wake = [wake, verdict.until()].into_iter().flatten().min();
             }
+            if is_overdue {
+                self.give_up(GivenUp::Overdue(now));
+                return Some(self.complete());
+            }
+            // However short the time, what has ended is noticed.
+            if polled && end.is_some_and(|end| now >= end) {
+                return None;
+            }
+            let left = wake.map_or(Duration::MAX, |wake| wake.saturating_duration_since(now));
+            if let Err(error) = self.stream.poll(&unfinished, left) {
+                return Some(Err(error));
+            }
+            polled = true;
         }
-        Some(self.complete())
     }
 
     fn cancel(&mut self) {
-        // What has been recorded cannot be taken back; but nobody has to wait for it.
-        self.cancelled = true;
+        // What the driver has cannot be taken back, but the caller does not wait for it.
+        self.is_cancelled = true;
+        self.give_up(GivenUp::Cancelled);
     }
 }
 
 impl WgpuTicket {
+    /// The first flight that has not ended.
+    fn unfinished(&self) -> Result<Option<Arc<Flight>>, Error> {
+        for flight in &self.flights {
+            if !self.stream.look(flight)? {
+                return Ok(Some(flight.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// No longer waits for what has not ended.
+    fn give_up(&self, why: GivenUp) {
+        self.launches.iter().filter_map(|launch| launch.ranges.as_ref()).for_each(|ranges| ranges.stop());
+        // Those behind it have not started.
+        if let Some(flight) = self.flights.iter().find(|flight| !flight.is_done()) {
+            flight.give_up(why);
+        }
+    }
+
     fn complete(&mut self) -> Result<Completion, Error> {
         let mut completion = Completion::default();
         for launch in &self.launches {
+            if !launch.is_done() {
+                let outcome = Outcome::DeadlinePassed { span: Span::NONE };
+                completion.reports.push(Report { outcome, ..Report::completed(Duration::ZERO) });
+                continue;
+            }
             if let Some(shape) = &launch.shape {
                 let shape = words(&shape.contents()?);
                 if shape[7] != 0 {
@@ -805,12 +938,12 @@ impl WgpuTicket {
                     return Err(vyre_foundation::Error::GridTooLarge { groups, workgroup_size }.into());
                 }
             }
-            let time = launch.flight.as_ref().map_or(Duration::ZERO, |flight| flight.time());
+            let time = launch.flights.iter().map(|flight| flight.time()).sum();
             let mut report = match &launch.report {
                 Some(report) => decode(&launch.control, &words(&report.contents()?), launch.lines, time),
                 None => Report::completed(time),
             };
-            let late = self.late && launch.deadline.is_some();
+            let late = launch.is_late || launch.ranges.as_ref().is_some_and(|ranges| ranges.is_stopped());
             if let (Outcome::OutOfFuel { span }, true) = (&report.outcome, launch.in_time || late) {
                 report.outcome = Outcome::DeadlinePassed { span: *span };
             }
@@ -850,4 +983,33 @@ fn decode(control: &Control, words: &[u32], capacity: u32, time: Duration) -> Re
         outcome = Outcome::OutOfFuel { span: control.loops.get(stop as usize - 1).copied().unwrap_or_default() };
     }
     Report { outcome, trace, dropped_lines: u64::from(lines - kept), ..Report::completed(time) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_hold_every_workgroup_once_and_their_shapes_have_numbers_of_32_bits() {
+        let totals = [1, 1023, 65_536, 1 << 20, (1 << 30) + 1, 3 << 30, u32::MAX - 1, u32::MAX];
+        for (total, most) in totals.into_iter().flat_map(|total| [(total, 0xffff), (total, 0x8000), (total, 2048)]) {
+            for (invocations, trips, has_deadline) in [(1, Some(0), false), (1, Some(0), true), (256, None, true)] {
+                let mut next = 0;
+                for (first, count) in ranges(total, invocations, trips, has_deadline) {
+                    assert_eq!(u64::from(first), next, "{total}");
+                    next += u64::from(count);
+                    let shape = fold(count, most);
+                    let launched: u64 = shape.iter().map(|&count| u64::from(count)).product();
+                    assert!(launched >= u64::from(count) && launched <= 1 << 32, "{count} are {shape:?}");
+                    assert!(shape.iter().all(|&count| count <= most), "{count} are {shape:?}");
+                }
+                assert_eq!(next, u64::from(total));
+            }
+        }
+        let count = |total, invocations, trips| ranges(total, invocations, trips, true).count();
+        assert_eq!(count(1024, 64, None), 1, "too few workgroups to split");
+        assert_eq!(count(4096, 64, None), 4);
+        assert_eq!(count(4096, 64, Some(0)), 1, "too little work to split");
+        assert_eq!(count(u32::MAX, 1, None), 32);
+    }
 }

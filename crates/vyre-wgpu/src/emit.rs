@@ -128,8 +128,14 @@ pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Err
 pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
     let plain = lower::Target { subgroup_size: Some(32), overrides: true, ..PLAIN };
     // As on Mesa's software driver, but for the atomics, without which programs that use them are not lowered.
-    let software =
-        lower::Target { loop_budget: true, veil_floats: true, emulate_fma: true, subgroup_size: Some(8), ..PLAIN };
+    let software = lower::Target {
+        loop_budget: true,
+        veil_floats: true,
+        veil_counters: true,
+        emulate_fma: true,
+        subgroup_size: Some(8),
+        ..PLAIN
+    };
     let source = Source::of(program);
     let usual = source.usual();
     let general = Variant {
@@ -139,7 +145,10 @@ pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
         lengths: Lengths::default(),
         bindings: vec![2; program.memory.len()],
     };
-    for (target, variant) in [(plain, usual), (plain, &general), (software, usual), (software, &general)] {
+    let in_ranges = Variant { grid: Grid::FoldedLine, ..usual.clone() };
+    let variants = [usual, &general, &in_ranges];
+    for (target, variant) in [plain, software].into_iter().flat_map(|target| variants.map(|variant| (target, variant)))
+    {
         let module = source.lower(target, variant).module;
         let mut validator = Validator::new(ValidationFlags::all(), valid::Capabilities::all());
         validator.validate(&module).map_err(|error| failed(Target::SpirV, error.as_inner()))?;
@@ -152,6 +161,7 @@ const PLAIN: lower::Target = lower::Target {
     loop_budget: false,
     atomics_64: true,
     veil_floats: false,
+    veil_counters: false,
     emulate_fma: false,
     subgroup_size: None,
     binding_bytes: 128 << 20,

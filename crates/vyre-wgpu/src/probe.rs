@@ -1,5 +1,5 @@
-//! How the floats of a device behave, found by trying: a small kernel, through the same lowering as everything else, over
-//! numbers that are hard to round.
+//! Driver probe: a small kernel, through the same lowering as everything else, over numbers that are hard to round and a loop
+//! whose counter wraps around.
 
 use std::sync::Arc;
 
@@ -12,20 +12,34 @@ use vyre_foundation::{text, validate};
 /// Three numbers of each invocation, and what it makes of them. Few objects, because some devices have no more.
 const PROGRAM: &str = include_str!("programs/probe.vyre");
 
+/// Results of the probe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Findings {
+    pub(crate) floats: Floats,
+    /// Loops whose counter wraps around take the trips they should.
+    pub(crate) wrapping_counters: bool,
+}
+
 /// What the results should be, in the order in which they are stored.
-fn expected(a: f32, b: f32, c: f32) -> [f32; 9] {
+fn expected(a: f32, b: f32, c: f32) -> [f32; RESULTS] {
     let there = a + b - a;
     let back = there + a - a;
     let seen = (back - there) + back;
     let other = (a / b) * b + 0.0;
-    [a + b, a * b, a / b, a.sqrt(), a * b + c, seen, other, a.mul_add(b, c), a.to_bits() as f32]
+    [a + b, a * b, a / b, a.sqrt(), a * b + c, seen, other, a.mul_add(b, c), a.to_bits() as f32, 6.0]
 }
+
+/// Results of an invocation.
+const RESULTS: usize = 10;
 
 /// Which of the results is that of fma.
 const FUSED: usize = 7;
 
+/// Which of the results is the trip count.
+const TRIPS: usize = 9;
+
 /// Runs the probe. A device that fails it in some class is still a device: its floats are compared less strictly.
-pub(crate) fn floats(device: &dyn Device) -> Result<Floats, Error> {
+pub(crate) fn run(device: &dyn Device) -> Result<Findings, Error> {
     let inputs = inputs();
     let program = Arc::new(validate::program(text::parse(PROGRAM)?.programs.remove(0))?);
     let kernel = device.compile(&program)?;
@@ -33,7 +47,7 @@ pub(crate) fn floats(device: &dyn Device) -> Result<Floats, Error> {
         let bytes = 4 * (numbers * inputs.len()) as u64;
         Ok(Range { memory: device.allocate(bytes.next_multiple_of(16))?, start: 0, bytes })
     };
-    let (given, found) = (range(3)?, range(9)?);
+    let (given, found) = (range(3)?, range(RESULTS)?);
     let data = inputs.iter().flatten().flat_map(|number| number.to_le_bytes()).collect();
     let mut arguments = Arena::default();
     arguments.push(Some(Bound::Range(given.clone())));
@@ -47,10 +61,10 @@ pub(crate) fn floats(device: &dyn Device) -> Result<Floats, Error> {
         }
     };
 
-    let mut floats = Floats::EXACT;
+    let (mut floats, mut wrapping_counters) = (Floats::EXACT, true);
     for (position, &[a, b, c]) in inputs.iter().enumerate() {
         for (operation, expected) in expected(a, b, c).into_iter().enumerate() {
-            let at = 4 * (9 * position + operation);
+            let at = 4 * (RESULTS * position + operation);
             let bytes = &completion.data[0].bytes()[at..at + 4];
             let found = f32::from_le_bytes(bytes.try_into().expect("four bytes"));
             if same(found, expected) {
@@ -58,7 +72,9 @@ pub(crate) fn floats(device: &dyn Device) -> Result<Floats, Error> {
             }
             let numbers = [a, b, c, expected];
             // A failure belongs to the first class that could explain it.
-            if operation == FUSED && same(found, a * b + c) {
+            if operation == TRIPS {
+                wrapping_counters = false;
+            } else if operation == FUSED && same(found, a * b + c) {
                 floats.fused_fma = false;
             } else if numbers.iter().any(|number| !number.is_finite()) {
                 floats.infinities_and_nans = false;
@@ -71,7 +87,7 @@ pub(crate) fn floats(device: &dyn Device) -> Result<Floats, Error> {
             }
         }
     }
-    Ok(floats)
+    Ok(Findings { floats, wrapping_counters })
 }
 
 fn same(a: f32, b: f32) -> bool {

@@ -2,7 +2,12 @@
 //!
 //! The commands of all submissions are recorded into one command buffer, which is handed to the driver when the device has nothing
 //! to do, when somebody waits for it, or when enough has come together. What was handed over at once is a *flight*. Recording one
-//! overlaps with the execution of those before, of which there are a few at most.
+//! overlaps with the execution of those before, of which the driver has a few at most; the others are held until it has ended
+//! one. Handing over never waits. A thread goes on with flights that are held, unless waiting callers come first. Ranges of a
+//! launch with a [deadline](crate::deadline) are flights that are skipped once the deadline has passed.
+//!
+//! A flight that is overdue stays with the driver. Later ones queue behind it, up to [`MOST_HELD`]; then the device counts as
+//! lost. When the device is closed, a thread waits for the driver instead of the caller.
 //!
 //! What the host says to the kernels of a flight is gathered here, and put into one buffer before the flight; so is what kernels
 //! report, in another that is copied for the host after it. Both buffers are the same for all flights: flights are executed in
@@ -18,14 +23,22 @@ use std::time::{Duration, Instant};
 
 use vyre_driver::Error;
 
+use crate::deadline::{Clock, Ranges};
 use crate::device::{failed, ready};
 
 /// Dispatches and copies of a flight, at most.
 const MOST_STEPS: usize = 512;
 /// Bytes that the writes of a flight hold, about.
 const MOST_BYTES: u64 = 64 << 20;
-/// Flights that the driver has not finished, at most.
+/// Flights that a GPU has not finished, at most. A driver in software has one: Mesa's blocks a submission until the one before
+/// has been executed.
 const MOST_FLIGHTS: usize = 4;
+/// The same for ranges of a launch: one executes, and the next is ready.
+const RANGES_IN_FLIGHT: usize = 2;
+/// Flights that are held behind ranges or an overdue flight, at most.
+const MOST_HELD: usize = 64;
+/// Longest wait for the driver at a time.
+const SLICE: Duration = Duration::from_millis(50);
 /// Bytes of the buffers for what the host and the kernels of a flight say.
 const ARENA: u64 = 1 << 20;
 /// Steps of a flight whose timestamps are read. With more of them, what the whole flight took says as much.
@@ -46,6 +59,9 @@ pub(crate) struct Stream {
     idle: Mutex<Vec<wgpu::Buffer>>,
     idle_uploads: Mutex<Vec<wgpu::Buffer>>,
     timer: Option<Timer>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Flights that the driver has not finished, at most.
+    most_flights: usize,
 }
 
 /// The timestamps of a flight.
@@ -72,7 +88,23 @@ pub(crate) struct Recorder {
     groups: HashMap<Bindings, wgpu::BindGroup>,
     steps: usize,
     bytes: u64,
+    /// Flights that are recorded and wait for their turn.
+    held: VecDeque<Held>,
     in_flight: VecDeque<Arc<Flight>>,
+    /// A thread goes on with the flights that are held.
+    is_helped: bool,
+}
+
+/// A flight that is recorded and not handed over.
+struct Held {
+    flight: Arc<Flight>,
+    encoder: wgpu::CommandEncoder,
+    /// Contents of the buffers of flights, written before it.
+    contents: [(wgpu::Buffer, Vec<u8>); 2],
+    staging: Vec<Arc<Staging>>,
+    uploads: Vec<wgpu::Buffer>,
+    /// The launch that it is a range of.
+    ranges: Option<Arc<Ranges>>,
 }
 
 /// Dispatches one after the other, and what is set for the next.
@@ -96,8 +128,11 @@ pub(crate) type Bindings = (wgpu::BindGroupLayout, Vec<(wgpu::Buffer, u64, u64)>
 
 /// Commands that are executed together.
 pub(crate) struct Flight {
-    /// What became of it when it was handed over.
-    begun: OnceLock<Result<(wgpu::SubmissionIndex, Instant), Error>>,
+    /// Its fate; empty until its turn.
+    turn: OnceLock<Turn>,
+    /// When those before it had ended.
+    started: OnceLock<Instant>,
+    given_up: OnceLock<GivenUp>,
     /// What it copies to. It keeps them: one that somebody has lost interest in must not be used for something else before.
     staging: OnceLock<Vec<Arc<Staging>>>,
     /// Callbacks that have not been called yet: one for the work, and one for each mapping.
@@ -109,7 +144,25 @@ pub(crate) struct Flight {
     ticks: OnceLock<(Arc<Staging>, f32)>,
 }
 
-/// Something to be recorded. Whatever could fail has been done.
+/// Fate of a flight at its turn.
+enum Turn {
+    /// The driver has it.
+    Submitted { index: wgpu::SubmissionIndex, at: Instant },
+    /// Its launch was stopped before.
+    Skipped,
+    /// The device was lost, or is since.
+    Refused(Error),
+}
+
+/// Why the results of a flight are no longer waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GivenUp {
+    Cancelled,
+    /// Since then, the driver executes it without a limit.
+    Overdue(Instant),
+}
+
+/// Something to be recorded. Whatever could fail has been done, but for binding.
 pub(crate) enum Step {
     Dispatch(Dispatch),
     /// From a buffer that holds the data.
@@ -140,11 +193,33 @@ pub(crate) enum Step {
 /// A dispatch that can be recorded.
 pub(crate) struct Dispatch {
     pub(crate) pipeline: wgpu::ComputePipeline,
-    pub(crate) group: wgpu::BindGroup,
+    pub(crate) layout: wgpu::BindGroupLayout,
+    /// The bindings of the storage objects.
+    pub(crate) objects: Vec<(wgpu::Buffer, u64, u64)>,
     pub(crate) params: Vec<u32>,
-    /// What the report is before.
-    pub(crate) report: Option<Vec<u32>>,
+    pub(crate) reporting: Reporting,
     pub(crate) grid: Grid,
+    /// The launch that it is a range of, if it is dispatched in several flights.
+    pub(crate) ranges: Option<Arc<Ranges>>,
+}
+
+/// Where a dispatch reports.
+pub(crate) enum Reporting {
+    Nowhere,
+    /// In the buffer of its flight, which is this before.
+    InFlight(Vec<u32>),
+    /// In a buffer of its launch.
+    InBuffer(wgpu::Buffer),
+}
+
+impl Dispatch {
+    /// Words that it needs in the report buffer of its flight.
+    pub(crate) fn reported(&self) -> usize {
+        match &self.reporting {
+            Reporting::InFlight(words) => words.len(),
+            Reporting::Nowhere | Reporting::InBuffer(_) => 0,
+        }
+    }
 }
 
 /// Workgroups as they are launched.
@@ -175,15 +250,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stream {
-    pub(crate) fn new(device: wgpu::Device, queue: wgpu::Queue) -> Result<Arc<Stream>, Error> {
+    pub(crate) fn new(device: wgpu::Device, queue: wgpu::Queue, clock: Arc<dyn Clock>) -> Result<Arc<Stream>, Error> {
         let lost = Arc::new(Mutex::new(None));
         let record = lost.clone();
         device.set_device_lost_callback(move |_, reason| {
             lock(&record).get_or_insert(if reason.is_empty() { "it was destroyed".into() } else { reason });
         });
-        // Errors are asked for where they can happen; what slips through must not end the process.
-        device.on_uncaptured_error(Arc::new(|_| {}));
         let limits = device.limits();
+        let is_software = device.adapter_info().device_type == wgpu::DeviceType::Cpu;
+        let most_flights = if is_software { 1 } else { MOST_FLIGHTS };
         let uniform = u64::from(limits.min_uniform_buffer_offset_alignment).max(16);
         let storage = u64::from(limits.min_storage_buffer_offset_alignment).max(16);
         let arena = |usage, alignment| -> Result<Arena, Error> {
@@ -204,11 +279,13 @@ impl Stream {
             groups: HashMap::new(),
             steps: 0,
             bytes: 0,
+            held: VecDeque::new(),
             in_flight: VecDeque::new(),
+            is_helped: false,
         };
         let timer = Timer::new(&device, &queue)?;
         let (recorder, idle, idle_uploads) = (Mutex::new(recorder), Mutex::default(), Mutex::default());
-        Ok(Arc::new(Stream { device, queue, lost, recorder, idle, idle_uploads, timer }))
+        Ok(Arc::new(Stream { device, queue, lost, recorder, idle, idle_uploads, timer, clock, most_flights }))
     }
 
     pub(crate) fn check_lost(&self) -> Result<(), Error> {
@@ -277,25 +354,65 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// Records a step. What it reports is where the result says.
-    pub(crate) fn record(self: &Arc<Self>, recorder: &mut Recorder, step: &Step) -> Option<Report> {
-        let (given, reported) = match step {
-            Step::Dispatch(dispatch) => (dispatch.params.len(), dispatch.report.as_ref().map_or(0, Vec::len)),
-            Step::Write { data, .. } => (data.len() / 4, 0),
-            Step::Copy { .. } | Step::Clear { .. } | Step::Read { .. } => (0, 0),
+    /// Binds what a dispatch uses, beside the buffers of flights.
+    pub(crate) fn bind(&self, recorder: &mut Recorder, dispatch: &Dispatch) -> Result<wgpu::BindGroup, Error> {
+        let mut bindings =
+            vec![(recorder.given.buffer.clone(), 0, (4 * dispatch.params.len() as u64).next_multiple_of(16))];
+        bindings.extend(dispatch.objects.iter().cloned());
+        match &dispatch.reporting {
+            Reporting::Nowhere => {}
+            Reporting::InFlight(words) => bindings.push((recorder.reports.buffer.clone(), 0, 4 * words.len() as u64)),
+            Reporting::InBuffer(buffer) => bindings.push((buffer.clone(), 0, buffer.size())),
+        }
+        recorder.group((dispatch.layout.clone(), bindings), |(layout, bindings)| {
+            let mut entries = Vec::new();
+            for (binding, (buffer, offset, size)) in (0..).zip(bindings) {
+                let size = std::num::NonZeroU64::new(*size);
+                let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: *offset, size });
+                entries.push(wgpu::BindGroupEntry { binding, resource });
+            }
+            let descriptor = wgpu::BindGroupDescriptor { label: None, layout, entries: &entries };
+            self.attempt(0, || self.device.create_bind_group(&descriptor))
+        })
+    }
+
+    /// Records a step, a dispatch with what it is bound to. Returns the flight of the step, and where it reports.
+    pub(crate) fn record(
+        self: &Arc<Self>,
+        recorder: &mut Recorder,
+        step: &Step,
+        group: Option<&wgpu::BindGroup>,
+    ) -> (Arc<Flight>, Option<Report>) {
+        let (given, reported, ranges) = match step {
+            Step::Dispatch(dispatch) => (dispatch.params.len(), dispatch.reported(), dispatch.ranges.as_ref()),
+            Step::Write { data, .. } => (data.len() / 4, 0, None),
+            Step::Copy { .. } | Step::Clear { .. } | Step::Read { .. } => (0, 0, None),
         };
         let full = recorder.steps >= MOST_STEPS || recorder.bytes >= MOST_BYTES || recorder.passes >= MOST_PASSES;
-        if full || !recorder.given.fits(given) || !recorder.reports.fits(reported) {
-            self.flush(recorder);
+        if full || ranges.is_some() || !recorder.given.fits(given) || !recorder.reports.fits(reported) {
+            self.seal(recorder, None);
         }
         recorder.steps += 1;
-        recorder.record(self, step)
+        let flight = recorder.flight.clone();
+        let report = recorder.record(self, step, group);
+        if let Some(ranges) = ranges {
+            ranges.add(&flight);
+            self.seal(recorder, Some(ranges.clone()));
+        }
+        (flight, report)
     }
 
     /// Begins to execute what is recorded, if the device has nothing else to do.
     pub(crate) fn start(self: &Arc<Self>, recorder: &mut Recorder) {
-        if recorder.in_flight.iter().all(|flight| flight.left.load(Ordering::Acquire) == 0) {
-            self.flush(recorder);
+        if recorder.in_flight.iter().all(|flight| flight.is_done()) {
+            self.seal(recorder, None);
+        }
+        self.advance(recorder);
+        if !recorder.held.is_empty() && !recorder.is_helped {
+            let stream = Arc::downgrade(self);
+            let helper = std::thread::Builder::new().name("vyre-wgpu".into());
+            // Without the thread, callers that wait go on with the flights.
+            recorder.is_helped = helper.spawn(move || help(&stream)).is_ok();
         }
     }
 
@@ -304,29 +421,47 @@ impl Stream {
         if 4 * words <= recorder.reports.buffer.size() {
             return Ok(());
         }
-        self.flush(recorder);
+        self.seal(recorder, None);
         recorder.reports.buffer = self.create((4 * words).next_power_of_two(), recorder.reports.buffer.usage())?;
         Ok(())
     }
 
-    /// Hands over what is recorded. Where that fails, the device counts as lost: there may be nobody who waits for it.
-    fn flush(self: &Arc<Self>, recorder: &mut Recorder) {
+    /// Back-pressure: waits until no flight is held but behind ranges or an overdue flight.
+    ///
+    /// # Errors
+    /// The device is lost, or counts as lost because too many flights are held behind an overdue one.
+    pub(crate) fn make_room(self: &Arc<Self>) -> Result<(), Error> {
+        loop {
+            let earliest = {
+                let mut recorder = self.recorder();
+                self.advance(&mut recorder);
+                let is_overdue = recorder.in_flight.iter().any(|flight| flight.overdue_since().is_some());
+                let in_turn = is_overdue || recorder.held.iter().any(|held| held.ranges.is_some());
+                if recorder.held.is_empty() || (in_turn && recorder.held.len() <= MOST_HELD) {
+                    return Ok(());
+                }
+                if is_overdue {
+                    let reason = format!("{MOST_HELD} flights are held behind one that is overdue");
+                    lock(&self.lost).get_or_insert(reason);
+                }
+                recorder.in_flight.front().cloned()
+            };
+            self.check_lost()?;
+            if let Some(earliest) = earliest {
+                self.poll(&earliest, SLICE)?;
+            }
+        }
+    }
+
+    /// Closes the flight that is recorded. It is handed over at its turn.
+    fn seal(self: &Arc<Self>, recorder: &mut Recorder, ranges: Option<Arc<Ranges>>) {
         let Some(mut encoder) = recorder.encoder.take() else { return };
         recorder.pass = None;
         let flight = std::mem::replace(&mut recorder.flight, Arc::new(Flight::new()));
-        while recorder.in_flight.front().is_some_and(|earliest| earliest.left.load(Ordering::Acquire) == 0) {
-            recorder.in_flight.pop_front();
-        }
-        if recorder.in_flight.len() >= MOST_FLIGHTS
-            && let Some(earliest) = recorder.in_flight.pop_front()
-            && let Some(Ok((index, _))) = earliest.begun.get()
-        {
-            let submission_index = Some(index.clone());
-            let _ = self.device.poll(wgpu::PollType::Wait { submission_index, timeout: None });
-        }
+        let mut staging = std::mem::take(&mut recorder.staging);
+        let uploads = std::mem::take(&mut recorder.uploads);
         let reported = recorder.reports.contents.len() as u64;
-        let begun = self.check_lost().and_then(|()| {
-            let mut staging = std::mem::take(&mut recorder.staging);
+        let mut stage = || -> Result<(), Error> {
             if let (Some(timer), 1.., ..=MOST_TIMED) = (&self.timer, recorder.passes, recorder.steps) {
                 let place = self.staging(16 * u64::from(recorder.passes))?;
                 encoder.resolve_query_set(&timer.queries, 0..2 * recorder.passes, &timer.ticks, 0);
@@ -340,39 +475,99 @@ impl Stream {
                 // The last one is where reports are looked for.
                 staging.push(place);
             }
-            flight.left.store(1 + staging.len(), Ordering::Release);
-            let index = self.attempt(0, || {
-                for arena in [&recorder.given, &recorder.reports] {
-                    self.queue.write_buffer(&arena.buffer, 0, &arena.contents);
-                }
-                self.queue.submit([encoder.finish()])
-            })?;
-            let done = flight.clone();
-            self.queue.on_submitted_work_done(move || done.step(true));
-            for staging in &staging {
-                let done = flight.clone();
-                staging.buffer.map_async(wgpu::MapMode::Read, .., move |result| done.step(result.is_ok()));
+            Ok(())
+        };
+        match stage() {
+            Ok(()) => {
+                let contents = [&mut recorder.given, &mut recorder.reports]
+                    .map(|arena| (arena.buffer.clone(), std::mem::take(&mut arena.contents)));
+                recorder.held.push_back(Held { flight, encoder, contents, staging, uploads, ranges });
             }
-            let _ = flight.staging.set(staging);
-            for upload in recorder.uploads.drain(..) {
-                self.keep_upload(&upload);
-            }
-            Ok((index, Instant::now()))
-        });
-        let begun = begun.map_err(|error| {
-            let reason = lock(&self.lost).get_or_insert_with(|| error.to_string()).clone();
-            Error::DeviceLost { reason, unacknowledged: Vec::new() }
-        });
-        let _ = flight.begun.set(begun);
-        recorder.in_flight.push_back(flight);
-        recorder.staging.clear();
-        recorder.uploads.clear();
+            Err(error) => self.refuse(&flight, &error),
+        }
         recorder.passes = 0;
         recorder.given.clear();
         recorder.reports.clear();
         recorder.groups.clear();
         recorder.steps = 0;
         recorder.bytes = 0;
+        self.advance(recorder);
+    }
+
+    /// Counts the device as lost, because what was recorded cannot be executed: there may be no caller that waits for it and hears
+    /// of the error.
+    fn refuse(&self, flight: &Flight, error: &Error) {
+        let reason = lock(&self.lost).get_or_insert_with(|| error.to_string()).clone();
+        let _ = flight.turn.set(Turn::Refused(Error::DeviceLost { reason, unacknowledged: Vec::new() }));
+    }
+
+    /// Hands over the flights whose turn it is, and notes which have started.
+    fn advance(self: &Arc<Self>, recorder: &mut Recorder) {
+        let now = self.clock.now();
+        loop {
+            recorder.note_starts();
+            // The last one that has ended stays until the next has started.
+            while recorder.in_flight.front().is_some_and(|flight| flight.is_done())
+                && recorder.in_flight.get(1).is_some_and(|next| next.started.get().is_some())
+            {
+                recorder.in_flight.pop_front();
+            }
+            let busy = recorder.in_flight.iter().filter(|flight| !flight.is_done()).count();
+            let most = match recorder.held.front().map(|held| &held.ranges) {
+                Some(Some(_)) => self.most_flights.min(RANGES_IN_FLIGHT),
+                Some(None) => self.most_flights,
+                None => return,
+            };
+            let is_over = |held: &Held| held.ranges.as_ref().is_some_and(|ranges| !ranges.admits(now));
+            if recorder.held.front().is_some_and(is_over) {
+                if let Some(held) = recorder.held.pop_front() {
+                    held.flight.left.store(0, Ordering::Release);
+                    let _ = held.flight.turn.set(Turn::Skipped);
+                }
+                continue;
+            }
+            if busy >= most {
+                return;
+            }
+            if let Some(held) = recorder.held.pop_front() {
+                let flight = held.flight.clone();
+                match self
+                    .check_lost()
+                    .and_then(|()| self.submit(held))
+                    .and_then(|index| self.check_lost().map(|()| index))
+                {
+                    Ok(index) => {
+                        let _ = flight.turn.set(Turn::Submitted { index, at: self.clock.now() });
+                        recorder.in_flight.push_back(flight);
+                    }
+                    Err(error) => self.refuse(&flight, &error),
+                }
+            }
+        }
+    }
+
+    /// Hands a flight to the driver.
+    fn submit(self: &Arc<Self>, held: Held) -> Result<wgpu::SubmissionIndex, Error> {
+        let Held { flight, encoder, contents, staging, uploads, ranges: _ } = held;
+        flight.left.store(1 + staging.len(), Ordering::Release);
+        self.attempt(0, || {
+            for (buffer, contents) in &contents {
+                self.queue.write_buffer(buffer, 0, contents);
+            }
+            let index = self.queue.submit([encoder.finish()]);
+            let (done, clock) = (flight.clone(), self.clock.clone());
+            self.queue.on_submitted_work_done(move || done.step(true, clock.now()));
+            for staging in &staging {
+                let (done, clock) = (flight.clone(), self.clock.clone());
+                let step = move |result: Result<(), _>| done.step(result.is_ok(), clock.now());
+                staging.buffer.map_async(wgpu::MapMode::Read, .., step);
+            }
+            let _ = flight.staging.set(staging);
+            for upload in uploads {
+                self.keep_upload(&upload);
+            }
+            index
+        })
     }
 
     /// Maps a staging buffer, which happens when the device no longer copies from it, and keeps it for later.
@@ -386,38 +581,26 @@ impl Stream {
         });
     }
 
-    /// Waits until a flight is done, or for a time; whether it is.
-    pub(crate) fn wait(self: &Arc<Self>, flight: &Arc<Flight>, timeout: Option<Duration>) -> Result<bool, Error> {
-        if flight.begun.get().is_none() {
+    /// Hands over the flights whose turn it is, and returns whether this one has ended.
+    ///
+    /// # Errors
+    /// The device was lost.
+    pub(crate) fn look(self: &Arc<Self>, flight: &Arc<Flight>) -> Result<bool, Error> {
+        if !flight.is_done() || flight.turn.get().is_none() {
             let mut recorder = self.recorder();
             if Arc::ptr_eq(&recorder.flight, flight) {
-                self.flush(&mut recorder);
+                self.seal(&mut recorder, None);
             }
+            self.advance(&mut recorder);
         }
-        let (index, _) = match flight.begun.get() {
-            Some(Ok(begun)) => begun,
-            Some(Err(error)) => return Err(error.clone()),
-            // Another thread is handing it over.
+        match flight.turn.get() {
             None => return Ok(false),
-        };
-        if flight.left.load(Ordering::Acquire) > 0 {
-            let submission_index = Some(index.clone());
-            let poll = match timeout {
-                Some(Duration::ZERO) => wgpu::PollType::Poll,
-                _ => wgpu::PollType::Wait { submission_index, timeout },
-            };
-            match self.device.poll(poll) {
-                // Whether it is done is said by its callbacks; that a wait timed out is no error.
-                Ok(_) | Err(wgpu::PollError::Timeout) => {}
-                // What a lost device was given is not known to it.
-                Err(error) => {
-                    let _ = self.device.poll(wgpu::PollType::Poll);
-                    lock(&self.lost).get_or_insert_with(|| error.to_string());
-                }
-            }
-            self.check_lost()?;
+            Some(Turn::Skipped) => return Ok(true),
+            Some(Turn::Refused(error)) => return Err(error.clone()),
+            Some(Turn::Submitted { .. }) => {}
         }
-        if flight.left.load(Ordering::Acquire) > 0 {
+        if !flight.is_done() {
+            self.check_lost()?;
             return Ok(false);
         }
         if flight.unmapped.load(Ordering::Acquire) {
@@ -426,21 +609,95 @@ impl Stream {
         }
         Ok(true)
     }
+
+    /// Waits for the driver to end a flight, or the one that it is held behind, at most for a time.
+    ///
+    /// # Errors
+    /// The device was lost. It calls the callbacks of what it has not executed, too.
+    pub(crate) fn poll(self: &Arc<Self>, flight: &Arc<Flight>, timeout: Duration) -> Result<(), Error> {
+        let index_of = |flight: &Flight| match flight.turn.get() {
+            Some(Turn::Submitted { index, .. }) if !flight.is_done() => Some(index.clone()),
+            _ => None,
+        };
+        let index = index_of(flight).or_else(|| self.recorder().in_flight.iter().find_map(|flight| index_of(flight)));
+        let poll = match index {
+            Some(_) if !timeout.is_zero() => {
+                wgpu::PollType::Wait { submission_index: index, timeout: Some(timeout.min(SLICE)) }
+            }
+            _ => wgpu::PollType::Poll,
+        };
+        match self.device.poll(poll) {
+            // Callbacks say what has ended; that a wait timed out is no error.
+            Ok(_) | Err(wgpu::PollError::Timeout) => {}
+            // A lost device does not know what it was given.
+            Err(error) => {
+                let _ = self.device.poll(wgpu::PollType::Poll);
+                lock(&self.lost).get_or_insert_with(|| error.to_string());
+            }
+        }
+        self.check_lost()
+    }
+}
+
+/// Goes on with flights that are held, until none is or the device is closed.
+fn help(stream: &Weak<Stream>) {
+    while let Some(stream) = stream.upgrade() {
+        let earliest = {
+            let mut recorder = stream.recorder();
+            stream.advance(&mut recorder);
+            if recorder.held.is_empty() {
+                recorder.is_helped = false;
+                return;
+            }
+            recorder.in_flight.iter().find(|flight| !flight.is_done()).cloned()
+        };
+        match earliest {
+            // Callers hear of a loss from their own flights.
+            Some(earliest) => drop(stream.poll(&earliest, SLICE)),
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+impl Drop for Stream {
+    /// wgpu waits for the driver when the last handle of a queue goes away. If a flight that was given up still executes, a
+    /// thread has that handle.
+    fn drop(&mut self) {
+        let recorder = self.recorder.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let executes = |flight: &Arc<Flight>| !flight.is_done() && flight.given_up.get().is_some();
+        if !recorder.in_flight.iter().any(executes) {
+            return;
+        }
+        let handles = std::mem::ManuallyDrop::new((self.queue.clone(), self.device.clone()));
+        // Where there is no thread, the handles are leaked.
+        let _ = std::thread::Builder::new()
+            .name("vyre-wgpu-close".into())
+            .spawn(move || drop(std::mem::ManuallyDrop::into_inner(handles)));
+    }
 }
 
 impl Recorder {
-    /// The flight that the next step belongs to.
-    pub(crate) fn flight(&self) -> &Arc<Flight> {
-        &self.flight
-    }
-
-    /// The buffers for what the host says, and for what kernels report.
-    pub(crate) fn arenas(&self) -> [&wgpu::Buffer; 2] {
-        [&self.given.buffer, &self.reports.buffer]
+    /// Notes which flights have started: those before have ended or are overdue.
+    fn note_starts(&mut self) {
+        let (mut before, mut is_stuck) = (None, false);
+        for flight in &self.in_flight {
+            let Some(Turn::Submitted { at, .. }) = flight.turn.get() else { continue };
+            let started = *flight.started.get_or_init(|| before.map_or(*at, |before: Instant| before.max(*at)));
+            let Some(end) = flight.ended.get().copied().or_else(|| flight.overdue_since()) else { return };
+            before = Some(end.max(started));
+            is_stuck |= !flight.is_done();
+        }
+        // Those that are held because of an overdue one do not wait for their turn without a limit.
+        for held in self.held.iter().filter(|_| is_stuck) {
+            let (Some(end), flight) = (before, &held.flight) else { return };
+            let started = *flight.started.get_or_init(|| end);
+            let Some(since) = flight.overdue_since() else { return };
+            before = Some(since.max(started));
+        }
     }
 
     /// What was bound like this before in the flight, or what `create` gives.
-    pub(crate) fn group(
+    fn group(
         &mut self,
         bindings: Bindings,
         create: impl FnOnce(&Bindings) -> Result<wgpu::BindGroup, Error>,
@@ -459,10 +716,10 @@ impl Recorder {
         self.encoder.get_or_insert_with(|| device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default()))
     }
 
-    fn record(&mut self, stream: &Stream, step: &Step) -> Option<Report> {
+    fn record(&mut self, stream: &Stream, step: &Step, group: Option<&wgpu::BindGroup>) -> Option<Report> {
         let device = &stream.device;
         match step {
-            Step::Dispatch(dispatch) => return self.dispatch(stream, dispatch),
+            Step::Dispatch(dispatch) => return self.dispatch(stream, dispatch, group?),
             Step::Copy { source, target, start, bytes } => {
                 self.bytes += bytes;
                 self.uploads.push(source.clone());
@@ -483,7 +740,7 @@ impl Recorder {
         None
     }
 
-    fn dispatch(&mut self, stream: &Stream, dispatch: &Dispatch) -> Option<Report> {
+    fn dispatch(&mut self, stream: &Stream, dispatch: &Dispatch, bound: &wgpu::BindGroup) -> Option<Report> {
         let device = &stream.device;
         self.flight.launches.fetch_add(1, Ordering::Relaxed);
         let params: Vec<u8> = dispatch.params.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -497,12 +754,19 @@ impl Recorder {
             }
         };
         let mut offsets = vec![given as u32];
-        let report = dispatch.report.as_ref().map(|words| {
-            let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let at = self.reports.push_alone(&words);
-            offsets.push(at as u32);
-            Report { flight: self.flight.clone(), bytes: at..at + words.len() as u64 }
-        });
+        let report = match &dispatch.reporting {
+            Reporting::Nowhere => None,
+            Reporting::InFlight(words) => {
+                let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                let at = self.reports.push_alone(&words);
+                offsets.push(at as u32);
+                Some(Report { flight: self.flight.clone(), bytes: at..at + words.len() as u64 })
+            }
+            Reporting::InBuffer(_) => {
+                offsets.push(0);
+                None
+            }
+        };
         if self.pass.is_none() {
             let first = 2 * self.passes;
             self.passes += 1;
@@ -520,9 +784,9 @@ impl Recorder {
             pass.set_pipeline(&dispatch.pipeline);
             *pipeline = Some(dispatch.pipeline.clone());
         }
-        if group.as_ref().is_none_or(|(known, at)| (known, at) != (&dispatch.group, &offsets)) {
-            pass.set_bind_group(0, &dispatch.group, &offsets);
-            *group = Some((dispatch.group.clone(), offsets));
+        if group.as_ref().is_none_or(|(known, at)| (known, at) != (bound, &offsets)) {
+            pass.set_bind_group(0, bound, &offsets);
+            *group = Some((bound.clone(), offsets));
         }
         match &dispatch.grid {
             Grid::Fixed([x, y, z]) => pass.dispatch_workgroups(*x, *y, *z),
@@ -569,7 +833,9 @@ impl Arena {
 impl Flight {
     fn new() -> Flight {
         Flight {
-            begun: OnceLock::new(),
+            turn: OnceLock::new(),
+            started: OnceLock::new(),
+            given_up: OnceLock::new(),
             staging: OnceLock::new(),
             left: AtomicUsize::new(1),
             unmapped: AtomicBool::new(false),
@@ -579,18 +845,43 @@ impl Flight {
         }
     }
 
-    fn step(&self, good: bool) {
+    fn step(&self, good: bool, now: Instant) {
         if !good {
             self.unmapped.store(true, Ordering::Release);
         }
-        let _ = self.ended.set(Instant::now());
+        let _ = self.ended.set(now);
         self.left.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// How long it has been executed.
-    pub(crate) fn elapsed(&self) -> Duration {
-        let Some(Ok((_, begun))) = self.begun.get() else { return Duration::ZERO };
-        self.ended.get().map_or_else(|| begun.elapsed(), |ended| ended.duration_since(*begun))
+    /// Returns whether all its callbacks were called, or it was skipped.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left.load(Ordering::Acquire) == 0
+    }
+
+    /// When those before it had ended.
+    pub(crate) fn started(&self) -> Option<Instant> {
+        self.started.get().copied()
+    }
+
+    /// No longer waits for its results.
+    pub(crate) fn give_up(&self, why: GivenUp) {
+        let _ = self.given_up.set(why);
+    }
+
+    /// Since when it is overdue, if it is.
+    fn overdue_since(&self) -> Option<Instant> {
+        match self.given_up.get() {
+            Some(GivenUp::Overdue(since)) => Some(*since),
+            Some(GivenUp::Cancelled) | None => None,
+        }
+    }
+
+    /// Time that the driver had it.
+    fn elapsed(&self) -> Duration {
+        match (self.turn.get(), self.ended.get()) {
+            (Some(Turn::Submitted { at, .. }), Some(ended)) => ended.saturating_duration_since(*at),
+            _ => Duration::ZERO,
+        }
     }
 
     /// What a launch took: each counts as much as the others. Without timestamps, what the driver does when is not known.
@@ -654,8 +945,10 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         let Some(stream) = self.stream.upgrade() else { return };
-        self.buffer.unmap();
-        put_back(&stream.idle, self.buffer.clone());
+        // One that was never mapped, because its flight was not handed over, cannot be unmapped.
+        if stream.attempt(0, || self.buffer.unmap()).is_ok() {
+            put_back(&stream.idle, self.buffer.clone());
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What is particular to this backend: the loop budget of Mesa's software driver, functions of the device, bytes that are not
 //! whole words, deadlines, and times.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use vyre_driver::{Device, DeviceKind, Dispatch, Grid};
@@ -13,8 +15,10 @@ use vyre_testkit::{Features, differential, generate, oracle, run};
 use vyre_wgpu::Wgpu;
 
 use programs::program;
+use shared::shared;
 
 mod programs;
+mod shared;
 
 fn open() -> Device {
     Device::open(&Wgpu).unwrap_or_else(|error| panic!("{error}: {}", error.help()))
@@ -113,6 +117,47 @@ fn a_deadline_ends_what_never_ends() {
         "{:?}",
         report.outcome
     );
+}
+
+/// A launch with a deadline is dispatched in ranges, which make one launch: the same places, lines and traps.
+#[test]
+fn launches_with_a_deadline_are_whole() {
+    let device = open();
+    let program = program("in_ranges");
+    let limits = Limits { deadline: Some(Duration::from_secs(3600)), ..Limits::default() };
+    for groups in [[20_000, 1, 1], [100, 20, 10], [3, 1, 5000]] {
+        let grid = launch::Grid::Groups(groups);
+        let mut expected = Inputs::default();
+        expected.notation(&program, "bound", "3").expect("a notation");
+        let mut actual = expected.clone();
+        let right = run(&oracle_of(&device), &program, grid, &mut expected, limits).expect("the oracle runs it");
+        let report = run(&device, &program, grid, &mut actual, limits).expect("the device runs it");
+        assert!(matches!(right.outcome, Outcome::Trapped { .. }) && right.trace.len() > 4, "{:?}", right.outcome);
+        assert_eq!((report.outcome, report.trace), (right.outcome, right.trace), "{groups:?}");
+        assert!(actual.contents("out") == expected.contents("out"), "{groups:?}");
+    }
+}
+
+/// Errors of the caller on its own device are the caller's.
+#[test]
+fn shared_devices_keep_the_error_handler_of_the_caller() {
+    let shared = shared(|_| {});
+    let errors = Arc::new(AtomicUsize::new(0));
+    let seen = errors.clone();
+    shared.device.on_uncaptured_error(Arc::new(move |_| {
+        seen.fetch_add(1, Ordering::Relaxed);
+    }));
+    let device = Device::open(&shared).expect("a device");
+    let buffer = device.upload(Element::U8, &[7; 16]).expect("a few bytes");
+    assert_eq!(buffer.read().expect("reads"), [7; 16]);
+    assert_eq!(errors.load(Ordering::Relaxed), 0, "vyre's own errors are its own");
+    let _ = shared.device.create_buffer(&wgpu::BufferDescriptor {
+        label: None,
+        size: shared.device.limits().max_buffer_size + 16,
+        usage: wgpu::BufferUsages::STORAGE,
+        mapped_at_creation: false,
+    });
+    assert_eq!(errors.load(Ordering::Relaxed), 1);
 }
 
 #[test]

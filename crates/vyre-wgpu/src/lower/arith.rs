@@ -100,14 +100,16 @@ impl Builder {
 
     /// The same float, in a way that no compiler can see through: Mesa's takes `(a + b) - a` for `b`, and `a - a` for 0,
     /// unless SPIR-V forbids it for each operation, which naga cannot say.
-    fn veiled(&mut self, ty: Type, value: Expr, veil: Expr) -> Expr {
+    pub(super) fn veiled(&mut self, ty: Type, value: Expr, veil: Expr) -> Expr {
         match ty {
-            Type::F64 => {
+            Type::F64 | Type::U64 | Type::I64 => {
                 let bits = expr!(self, xor(bitcast(value, [Type::U64]), resize(veil, [Type::U64])));
-                self.bitcast(bits, Type::F64)
+                self.bitcast(bits, ty)
             }
             Type::F16 => expr!(self, select(ne(veil, 0), zero([Type::F16]), value)),
-            _ => expr!(self, bitcast(xor(bitcast(value, [Type::U32]), veil), [Type::F32])),
+            Type::Bool | Type::F32 | Type::U32 | Type::I32 => {
+                expr!(self, bitcast(xor(bitcast(value, [Type::U32]), veil), ty))
+            }
         }
     }
 

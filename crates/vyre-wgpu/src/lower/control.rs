@@ -11,8 +11,8 @@ use vyre_foundation::launch::TraceLine;
 pub(crate) mod param {
     /// Workgroups in each dimension, as the caller sees them.
     pub(crate) const GROUPS: u32 = 0;
-    /// The product of those.
-    pub(crate) const TOTAL: u32 = 3;
+    /// Workgroups of the dispatch, if its grid is folded: all of them, or a range.
+    pub(crate) const COUNT: u32 = 3;
     /// Loop trips that an invocation may take.
     pub(crate) const FUEL: u32 = 4;
     /// Trips that a workgroup may take together, in loops that it enters and leaves together.
@@ -21,8 +21,10 @@ pub(crate) mod param {
     pub(crate) const LINES: u32 = 6;
     /// Two words that are always 0, but a compiler cannot know that.
     pub(crate) const ZEROS: u32 = 7;
+    /// First workgroup of the dispatch, if its grid is folded.
+    pub(crate) const FIRST: u32 = 9;
     /// Where those of the objects begin.
-    pub(crate) const OBJECTS: u32 = 9;
+    pub(crate) const OBJECTS: u32 = 10;
 }
 
 /// Words of `report`.

@@ -9,8 +9,8 @@ use vyre_foundation::ir::{BlockId, InstId, Literal, Op, Type, ValueId};
 use vyre_foundation::planted::{self, Bug};
 
 use super::build::{Expr, expr};
-use super::control::report;
-use super::{Lowerer, Mode};
+use super::control::{param, report};
+use super::{Lowerer, Mode, counters};
 
 /// A loop that is being lowered.
 pub(super) struct Frame {
@@ -276,6 +276,15 @@ impl Lowerer<'_> {
         let block = &program.blocks[body];
         let variables: Vec<Expr> = params.iter().map(|&(_, variable)| variable).collect();
         self.assign(&variables, &inst.operands);
+        if self.target.veil_counters {
+            for (position, &(param, variable)) in params.iter().enumerate() {
+                if counters::may_wrap(program, id, position) {
+                    let (start, zeros) = (self.b.load(variable), self.param(param::ZEROS));
+                    let start = self.b.veiled(program.ty(param), start, zeros);
+                    self.b.store(variable, start);
+                }
+            }
+        }
         let done = self.leaves_from_switch(body).then(|| {
             let done = self.b.scalar_variable("done", Type::Bool);
             let no = self.b.bool(false);

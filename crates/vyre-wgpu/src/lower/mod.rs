@@ -28,11 +28,15 @@
 //! fuel is that count. Every loop pays; invocations that were not in a loop learn what it cost where they come together with
 //! those that were; and whoever runs out ends with an error. To get further, the bodies of small loops are repeated, so that
 //! one trip of the device is many of the program.
+//!
+//! That driver also executes the lanes of the last subgroup of a workgroup that are no invocations: their effects are masked,
+//! but the trips they take count. They end at entry.
 
 mod arith;
 mod build;
 mod collective;
 pub(crate) mod control;
+mod counters;
 mod flow;
 mod fma;
 mod memory;
@@ -54,7 +58,7 @@ use memory::Object;
 use trips::{Given, Trips};
 
 /// What lowering must know about a device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Whether the device silently ends loops once a subgroup has taken [`BUDGET`] trips.
     pub(crate) loop_budget: bool,
@@ -62,6 +66,8 @@ pub(crate) struct Target {
     pub(crate) atomics_64: bool,
     /// Whether float operations are veiled, because the driver would simplify `(a + b) - a` to `b`.
     pub(crate) veil_floats: bool,
+    /// Whether the initial values of loop counters that may wrap around are veiled, because the driver would miscount the trips.
+    pub(crate) veil_counters: bool,
     /// Whether `fma` is made from other operations, with f64, because the device rounds it twice.
     pub(crate) emulate_fma: bool,
     /// Lanes of a subgroup, if that is known.
@@ -71,6 +77,23 @@ pub(crate) struct Target {
     /// Whether constants stay such in the module, as overrides. The device is given programs in which they are numbers already:
     /// so the passes can make use of them.
     pub(crate) overrides: bool,
+}
+
+impl Target {
+    /// A line for each driver defect that modules for the device work around.
+    pub(crate) fn workarounds(&self, name: &str) -> Vec<String> {
+        let defects = [
+            (
+                self.loop_budget,
+                "all loops of a subgroup end after 65535 trips together, those of padding lanes included",
+            ),
+            (self.veil_counters, "loops whose counter wraps around are miscounted"),
+            (self.veil_floats, "float operations are reassociated"),
+            (self.emulate_fma, "fma is rounded twice"),
+        ];
+        let present = defects.into_iter().filter(|(present, _)| *present);
+        present.map(|(_, defect)| format!("{name}: worked around: {defect}")).collect()
+    }
 }
 
 /// What a module may assume of the launches that it is used for. The less general it is, the less it has to compute.
@@ -101,8 +124,18 @@ pub(crate) enum Grid {
     Line,
     /// As they were asked for.
     Direct,
-    /// In another shape, with some more at the end: what does not fit into the dimensions of the device, or is not known to.
+    /// A range of them in another shape, with some more at the end: what does not fit into the dimensions of the device or is
+    /// not known to, and what is dispatched in several ranges.
     Folded,
+    /// The same of one row.
+    FoldedLine,
+}
+
+impl Grid {
+    /// Returns whether workgroups are numbered by the range and not by the device.
+    fn is_folded(self) -> bool {
+        matches!(self, Grid::Folded | Grid::FoldedLine)
+    }
 }
 
 /// A program that can be lowered.
@@ -287,6 +320,15 @@ impl<'p> Lowerer<'p> {
 
     fn run(mut self) -> Lowered {
         self.masked = self.facts.is_some() && self.dies_divergently();
+        let padded = self.has_padding_lanes();
+        if padded && !self.masked {
+            // A load of a variable is uniform to naga, which allows no barrier after a return that is not.
+            let padding = self.b.scalar_variable("padding", Type::Bool);
+            let ended = self.is_padding();
+            self.b.store(padding, ended);
+            let ended = self.b.load(padding);
+            self.b.return_when(ended);
+        }
         self.find_place();
         if self.target.veil_floats {
             self.b.veil = Some([self.param(param::ZEROS), self.param(param::ZEROS + 1)]);
@@ -335,6 +377,25 @@ impl<'p> Lowerer<'p> {
         false
     }
 
+    /// Returns whether lanes that are no invocations would take trips: the last subgroup of a workgroup is not full, on a
+    /// device that executes all its lanes and counts their trips.
+    fn has_padding_lanes(&self) -> bool {
+        let invocations: u32 = self.program.workgroup_size.iter().product();
+        let fills = |size: u32| invocations.is_multiple_of(size);
+        self.target.loop_budget
+            && !self.target.subgroup_size.is_some_and(fills)
+            && self.program.contains(self.program.body, |op| *op == Op::Loop)
+    }
+
+    /// The condition that the lane is past the end of the workgroup. The driver must not know the bound, or the comparison is
+    /// always false to it.
+    fn is_padding(&mut self) -> Expr {
+        let invocations = self.b.u32(self.program.workgroup_size.iter().product());
+        let zeros = self.param(param::ZEROS);
+        let local = self.builtin(BuiltIn::LocalInvocationIndex);
+        expr!(self.b, ge(local, xor(invocations, zeros)))
+    }
+
     // Where an invocation stands.
 
     /// A word that the host gave.
@@ -366,7 +427,7 @@ impl<'p> Lowerer<'p> {
     /// Computes at entry what the program asks of where an invocation stands.
     fn find_place(&mut self) {
         let program = self.program;
-        let (mut global_index, mut group_index) = (false, self.variant.grid == Grid::Folded);
+        let (mut global_index, mut group_index) = (false, self.variant.grid.is_folded());
         program.walk(|id, _| match &program.insts[id].op {
             // Traps and lines are reported with the invocation.
             Op::GlobalIndex | Op::Trap | Op::Print(_) => global_index = true,
@@ -379,13 +440,18 @@ impl<'p> Lowerer<'p> {
             global_index = false;
         }
         if global_index || group_index {
-            self.group_index = Some(self.physical_group());
-        }
-        if self.variant.grid == Grid::Folded && !planted::is(Bug::GpuFoldedTail) {
-            // There are more workgroups than were asked for.
-            let total = self.param(param::TOTAL);
-            let beyond = self.b.ge(self.group_index.expect("computed for folded grids"), total);
-            self.b.return_when(beyond);
+            let mut index = self.physical_group();
+            if self.variant.grid.is_folded() {
+                if !planted::is(Bug::GpuFoldedTail) {
+                    // There are more workgroups than were asked for.
+                    let count = self.param(param::COUNT);
+                    let beyond = self.b.ge(index, count);
+                    self.b.return_when(beyond);
+                }
+                let first = self.param(param::FIRST);
+                index = self.b.add(index, first);
+            }
+            self.group_index = Some(index);
         }
         if global_index {
             let invocations = self.b.u32(program.workgroup_size.iter().product());
@@ -400,7 +466,8 @@ impl<'p> Lowerer<'p> {
         self.b.field(vector, axis)
     }
 
-    /// The linear index of the workgroup in the grid that was launched: also its index in the grid that was asked for.
+    /// The linear index of the workgroup in the grid that was launched: also its index in the grid that was asked for, or in
+    /// the range of it.
     fn physical_group(&mut self) -> Expr {
         if self.variant.grid == Grid::Line {
             return self.component(BuiltIn::WorkGroupId, 0);
@@ -414,7 +481,8 @@ impl<'p> Lowerer<'p> {
 
     fn group_id(&mut self, axis: Axis) -> Expr {
         match (self.variant.grid, axis) {
-            (Grid::Line, Axis::Y | Axis::Z) => return self.b.u32(0),
+            (Grid::Line | Grid::FoldedLine, Axis::Y | Axis::Z) => return self.b.u32(0),
+            (Grid::FoldedLine, Axis::X) => return self.group_index.expect("computed at entry"),
             (Grid::Line | Grid::Direct, axis) => return self.component(BuiltIn::WorkGroupId, axis as u32),
             (Grid::Folded, _) => {}
         }
@@ -432,9 +500,9 @@ impl<'p> Lowerer<'p> {
 
     fn group_count(&mut self, axis: Axis) -> Expr {
         match (self.variant.grid, axis) {
-            (Grid::Line, Axis::Y | Axis::Z) => self.b.u32(1),
+            (Grid::Line | Grid::FoldedLine, Axis::Y | Axis::Z) => self.b.u32(1),
             (Grid::Line | Grid::Direct, axis) => self.component(BuiltIn::NumWorkGroups, axis as u32),
-            (Grid::Folded, axis) => self.param(param::GROUPS + axis as u32),
+            (Grid::Folded | Grid::FoldedLine, axis) => self.param(param::GROUPS + axis as u32),
         }
     }
 
@@ -469,7 +537,7 @@ impl<'p> Lowerer<'p> {
         let size = |axis: &Axis| self.program.workgroup_size[*axis as usize];
         match op {
             Op::GlobalIndex => self.global_index.expect("computed at entry"),
-            Op::GlobalId(axis) if self.variant.grid != Grid::Folded && !self.in_one_row => {
+            Op::GlobalId(axis) if !self.variant.grid.is_folded() && !self.in_one_row => {
                 self.component(BuiltIn::GlobalInvocationId, *axis as u32)
             }
             Op::GlobalId(axis) => {
@@ -613,8 +681,14 @@ impl<'p> Lowerer<'p> {
         });
         if self.masked || alone {
             let alive = self.b.scalar_variable("alive", Type::Bool);
-            let yes = self.b.bool(true);
-            self.b.store(alive, yes);
+            let living = match self.masked && self.has_padding_lanes() {
+                true => {
+                    let padding = self.is_padding();
+                    self.b.not(padding, Type::Bool)
+                }
+                false => self.b.bool(true),
+            };
+            self.b.store(alive, living);
             self.variables.alive = Some(alive);
         }
         if self.masked {
