@@ -62,6 +62,8 @@ pub(crate) struct Stream {
     pub(crate) clock: Arc<dyn Clock>,
     /// Flights that the driver has not finished, at most.
     most_flights: usize,
+    /// Tells the thread that closes the device that the other handles are gone; dropped after them, as the last field.
+    closing: Option<std::sync::mpsc::Sender<()>>,
 }
 
 /// The timestamps of a flight.
@@ -285,7 +287,18 @@ impl Stream {
         };
         let timer = Timer::new(&device, &queue)?;
         let (recorder, idle, idle_uploads) = (Mutex::new(recorder), Mutex::default(), Mutex::default());
-        Ok(Arc::new(Stream { device, queue, lost, recorder, idle, idle_uploads, timer, clock, most_flights }))
+        Ok(Arc::new(Stream {
+            device,
+            queue,
+            lost,
+            recorder,
+            idle,
+            idle_uploads,
+            timer,
+            clock,
+            most_flights,
+            closing: None,
+        }))
     }
 
     pub(crate) fn check_lost(&self) -> Result<(), Error> {
@@ -670,9 +683,12 @@ impl Drop for Stream {
         }
         let handles = std::mem::ManuallyDrop::new((self.queue.clone(), self.device.clone()));
         // Where there is no thread, the handles are leaked.
-        let _ = std::thread::Builder::new()
-            .name("vyre-wgpu-close".into())
-            .spawn(move || drop(std::mem::ManuallyDrop::into_inner(handles)));
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        self.closing = Some(sender);
+        let _ = std::thread::Builder::new().name("vyre-wgpu-close".into()).spawn(move || {
+            let _ = receiver.recv();
+            drop(std::mem::ManuallyDrop::into_inner(handles));
+        });
     }
 }
 
