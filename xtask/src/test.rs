@@ -146,16 +146,16 @@ fn tests(options: &Options) -> bool {
 
 /// The loom models, in a build of their own: `--cfg loom` replaces the atomics and locks of the protocols.
 fn models() -> bool {
-    MODELS.iter().fold(true, |passed, (package, test)| {
+    MODELS.iter().fold(true, |passed, arguments| {
         let mut model = cargo("test");
-        model.args(["--locked", "--package", package, "--test", test]);
+        model.args(["--locked", "--package"]).args(*arguments);
         model.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_dir().join("loom"));
         passes(&mut model) && passed
     })
 }
 
-/// Packages and test targets of the loom models.
-const MODELS: &[(&str, &str)] = &[("vyre-runtime", "ring_model")];
+/// Packages and tests of the loom models.
+const MODELS: &[&[&str]] = &[&["vyre-runtime", "--test", "ring_model"], &["vyre-cpu", "--lib", "pool::model"]];
 
 /// Runs the examples of the crate `vyre`, which check their results themselves, in a folder where they may leave files.
 fn examples() -> bool {

@@ -63,6 +63,7 @@ fn edge_lists() {
     fails("d.el", b"0 1\n1\n", Some(2), "two nodes");
     fails("e.el", b"0 1\n# x\n1 -2\n", Some(3), "`-2` is not a node");
     fails("f.el", b"0 1\n0 4294967296\n", Some(2), "`4294967296` is not a node");
+    fails("f.el", b"0 2147483647\n", Some(1), "`2147483647` is not a node: they are 0 to 2147483646");
     fails("g.el", b"0 1 2\n0 2\n", Some(2), "the weight is missing");
     fails("h.el", b"0 1 2 3\n", Some(1), "more than three");
     fails("i.el", b"0 1 0.5\n1 2 -1\n", Some(2), "`-1` is not a weight: they are numbers from 0 on");

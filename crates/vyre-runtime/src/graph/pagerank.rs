@@ -70,7 +70,7 @@ pub fn needs(graph: &Graph) -> Result<Needs, Error> {
     Ok(Needs { buffers, ..Needs::default() })
 }
 
-/// Computes ranks until they change by no more than `tolerance` all together, or `most` times.
+/// Computes ranks until they change by no more than `tolerance` all together, or `most` times. A negative tolerance and NaN are taken for 0.
 ///
 /// # Errors
 /// There is not enough memory, or the device failed.
@@ -92,6 +92,7 @@ pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRa
     let (iterate, sum) = (engine.kernel("pagerank", iterate)?, engine.kernel("pagerank_change", sum)?);
 
     let (mut iterations, mut change, mut previous) = (0, f64::INFINITY, None);
+    let tolerance = tolerance.max(0.0);
     while iterations < most && change > tolerance {
         let decision = engine.decide(true, nodes, graph.edges(), previous, iterations)?;
         let at_once = if decision.topology == Topology::FusedDense { FUSED.min(most - iterations) } else { 1 };

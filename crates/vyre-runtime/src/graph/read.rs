@@ -280,8 +280,10 @@ fn entry(line: &[u8], style: &mut Style) -> Result<Option<Edge>, String> {
         return Err("there are more than three numbers".into());
     }
     let node = |word| {
-        let number = number(word).filter(|number| *number <= i32::MAX as u64);
-        let reason = || format!("`{}` is not a node: they are {} to 2147483647", shown(word), style.first);
+        // Graphs have at most 2³¹ − 1 nodes.
+        let last = u64::from(style.first) + i32::MAX as u64 - 1;
+        let number = number(word).filter(|number| *number <= last);
+        let reason = || format!("`{}` is not a node: they are {} to {last}", shown(word), style.first);
         number.and_then(|number| number.checked_sub(style.first.into())).map(|node| node as u32).ok_or_else(reason)
     };
     let (source, target) = (node(source)?, node(target)?);
