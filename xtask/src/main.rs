@@ -42,6 +42,8 @@ Commands:
   bench --redraw    Do the latter with the results that were kept
   soak diff [--minutes N] [--device cpu|wgpu] [--seed S]
                     Compare a device with the oracle on generated programs, for as long as you like
+  soak deadline [--rounds N] [--seconds S] [--device cpu|wgpu]
+                    Measure how late waits return after the deadline of a dispatch; more than a second is an error
   soak megakernel [--minutes N]
                     Submit items of several tenants to a megakernel from several threads, with faults, cancellations and lost
                     devices, for ten minutes unless N is given; none may be lost or executed twice

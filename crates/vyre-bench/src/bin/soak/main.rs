@@ -1,5 +1,6 @@
 //! Campaigns that run for as long as one likes: `cargo xtask soak CAMPAIGN …` builds this in release and runs it.
 
+mod deadline;
 mod diff;
 mod math;
 
@@ -11,12 +12,14 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask soak")]
 enum Campaign {
+    Deadline(deadline::Args),
     Diff(diff::Args),
     Math(math::Args),
 }
 
 fn main() -> ExitCode {
     let found_nothing = match Campaign::parse() {
+        Campaign::Deadline(args) => deadline::run(&args),
         Campaign::Diff(args) => diff::run(&args),
         Campaign::Math(args) => math::run(&args),
     };
