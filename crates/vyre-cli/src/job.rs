@@ -195,7 +195,7 @@ struct Round {
 pub(crate) struct Done {
     /// For each barrier group of a pipeline, the report of each launch; of a kernel, there is one.
     pub(crate) groups: Vec<Vec<Report>>,
-    /// What the objects hold that can be written.
+    /// Contents of the writable objects.
     pub(crate) results: Inputs,
 }
 

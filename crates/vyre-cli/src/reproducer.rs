@@ -42,7 +42,7 @@ pub(crate) struct Reproducer<'a> {
 impl Reproducer<'_> {
     /// Writes the file. Gives its path and the command that replays it.
     pub(crate) fn write(&self, error: &str) -> Result<(PathBuf, String), Error> {
-        // Other users can write to that folder, so the file must be new, and its name one that nobody has foreseen.
+        // Other users can write to that folder, so the file must be new, and its name unpredictable.
         let (folder, prefix) = (std::env::temp_dir(), format!("vyre-{}-", file_name(self.name)));
         let unwritable = |error: io::Error| Error::Unwritable { path: folder.join(&prefix), error };
         let created = Unfinished::create(|| create_unique(&folder, &prefix, ".vyre", |path| File::create_new(path)));

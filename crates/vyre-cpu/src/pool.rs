@@ -78,7 +78,7 @@ struct Shared {
     /// Counts loops, so that a worker sees that there is a new one.
     epoch: AtomicU32,
     shutdown: AtomicBool,
-    /// How many workers are parked.
+    /// Number of parked workers.
     sleeping: Mutex<usize>,
     wake: Condvar,
     /// The next iteration in the share of each thread.

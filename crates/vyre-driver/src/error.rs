@@ -383,7 +383,7 @@ error_table! {
         dispatch: usize,
         /// How often the plan executes it.
         planned: usize,
-        /// How many dispatches were recorded.
+        /// Number of recorded dispatches.
         recorded: usize,
     } ("the plan executes dispatch {dispatch} {planned} times, but 0..{recorded} were recorded, to be executed once each"),
     help "this is a bug in vyre, unless the fields of the plan were changed: please report it, with the pipeline";

@@ -488,7 +488,7 @@ struct Launched {
     shape: Option<Arc<Staging>>,
     lines: u32,
     deadline: Option<Duration>,
-    /// What stops it at the deadline, if it is dispatched in ranges.
+    /// Ranges of workgroups that are skipped after the deadline, if it is dispatched in ranges.
     ranges: Option<Arc<Ranges>>,
     /// It was seen to be unfinished after its deadline.
     is_late: bool,
@@ -532,7 +532,7 @@ const RANGE_GROUPS: u64 = 1024;
 const RANGE_TRIPS: u64 = 1 << 18;
 
 /// Splits workgroups into ranges of equal length but for the last. A launch with a deadline has ranges that can be stopped in
-/// between, unless it is small: so many invocations to a workgroup take so many trips each, if that is known.
+/// between, unless it is small: `invocations` of a workgroup take `trips` loop trips each, if that is known.
 fn ranges(total: u32, invocations: u32, trips: Option<u64>, has_deadline: bool) -> impl Iterator<Item = (u32, u32)> {
     let total = u64::from(total);
     let length = match has_deadline {

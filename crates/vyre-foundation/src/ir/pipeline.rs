@@ -123,7 +123,7 @@ impl Pipeline {
     /// pipeline's buffer.
     ///
     /// # Errors
-    /// What [`launch::bind`] finds wrong, [`Error::UnknownBuffer`] or [`Error::InputWritten`].
+    /// An error of [`launch::bind`], [`Error::UnknownBuffer`] or [`Error::InputWritten`].
     pub fn bind(&self, program: &Validated<Program>, arguments: &[(String, Argument)]) -> Result<Arguments, Error> {
         let mut given = Vec::new();
         for (name, argument) in arguments {

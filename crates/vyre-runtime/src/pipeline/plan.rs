@@ -70,11 +70,11 @@ pub struct Launch {
     pub dropped: Vec<BufferId>,
     /// Of every storage object and uniform of the program.
     pub(super) arguments: Vec<(MemId, Argument)>,
-    /// What the launch takes to keep the limits of each of its dispatches; `None` for a single dispatch, whose limits are its own.
+    /// Requirements for keeping the limits of each of its dispatches; `None` for a single dispatch, whose limits are its own.
     pub(super) fused: Option<Needs>,
 }
 
-/// What a fused launch takes to keep the limits of each of its dispatches.
+/// Requirements of a fused launch for keeping the limits of each of its dispatches.
 #[derive(Clone, Debug)]
 pub(super) struct Needs {
     /// Upper bound of the loop trips of a dispatch. With less fuel, a dispatch might end the others.

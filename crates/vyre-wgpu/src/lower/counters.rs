@@ -1,7 +1,7 @@
 //! Loop counters that wrap around.
 //!
 //! Mesa computes the trip count of a loop from the initial value, the step and the limit of an induction variable as
-//! `(limit − initial) / step`, evaluates the exit condition for that trip alone, and unrolls the loop so many times without
+//! `(limit − initial) / step`, evaluates the exit condition for that trip alone, and unrolls the loop that many times without
 //! it. A counter that wraps around meets the condition in an earlier trip, which Mesa 22.3 does not notice
 //! (`calculate_iterations` in `nir_loop_analyze.c`). On such a driver the initial value of a counter that may wrap is hidden, so
 //! that the loop has no constant trip count and keeps its condition.
