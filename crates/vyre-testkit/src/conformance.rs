@@ -278,17 +278,21 @@ pub fn large_grids(backend: &dyn Backend) {
     let kernel = device.compile(&program("large")).expect("a simple kernel");
     // An odd number of workgroups, so that a device which makes two rows of them has one too many.
     let count = 70_001 * 32;
-    let out = device.allocate(Element::U32, count).expect("some megabytes");
-    let beyond = device.allocate(Element::U32, 1).expect("four bytes");
     let grid = Grid::elements(count as u32);
-    let arguments = vec![("out", (&out).into()), ("beyond", (&beyond).into())];
-    device.run(&Dispatch { kernel: &kernel, grid, arguments, limits: limits() }).expect("it runs");
-    let bytes = out.read().expect("some megabytes");
-    for (index, word) in bytes.chunks_exact(4).enumerate() {
-        let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-        assert_eq!(word, index as u32 ^ 2_863_311_530, "at {index}");
+    // A device may dispatch a launch with a deadline in ranges, and one without as a whole.
+    for deadline in [limits().deadline, None] {
+        let out = device.allocate(Element::U32, count).expect("some megabytes");
+        let beyond = device.allocate(Element::U32, 1).expect("four bytes");
+        let arguments = vec![("out", (&out).into()), ("beyond", (&beyond).into())];
+        let limits = Limits { deadline, ..limits() };
+        device.run(&Dispatch { kernel: &kernel, grid: grid.clone(), arguments, limits }).expect("it runs");
+        let bytes = out.read().expect("some megabytes");
+        for (index, word) in bytes.chunks_exact(4).enumerate() {
+            let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+            assert_eq!(word, index as u32 ^ 2_863_311_530, "at {index}");
+        }
+        assert_eq!(beyond.read().expect("four bytes"), [0; 4], "no invocation runs beyond the grid");
     }
-    assert_eq!(beyond.read().expect("four bytes"), [0; 4], "nobody runs beyond the grid");
 }
 
 /// Grids that an earlier dispatch has computed.
