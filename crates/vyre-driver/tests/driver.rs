@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use vyre_driver::backend::{self, Backend, Command, Kernel, Memory, Ticket};
+use vyre_driver::backend::{self, Backend};
 use vyre_driver::{
     Buffer, Cache, Capabilities, Device, DeviceKind, Dispatch, Error, Grid, Null, Oracle, Origin, PrivateFolder,
     Registry, Telemetry,
@@ -13,14 +13,16 @@ use vyre_foundation::ir::{Element, Program, Span, Type, TypeSet};
 use vyre_foundation::launch::Limits;
 use vyre_foundation::optimizer::{Decision, Reason};
 use vyre_foundation::{Validated, text, validate};
+use vyre_testkit::intercept::{Intercepted, Interceptor};
 
 fn program(source: &str) -> Validated<Program> {
     validate::program(text::parse(source).unwrap().programs.remove(0)).unwrap()
 }
 
-/// A null device that says other things about itself, or does other things.
-struct Fake {
-    name: &'static str,
+/// A null device with other capabilities or another behaviour.
+type Fake = Intercepted<Null, Pretence>;
+
+struct Pretence {
     change: fn(&mut Capabilities),
     behaviour: Behaviour,
 }
@@ -33,90 +35,49 @@ enum Behaviour {
     Absent,
     /// It is lost as soon as something is read.
     Fragile,
-    /// Every dispatch takes so long.
+    /// Every dispatch takes this time.
     Takes(Duration),
 }
 
+fn fake(name: &'static str, change: fn(&mut Capabilities), behaviour: Behaviour) -> Fake {
+    Intercepted { name, backend: Null::default(), interceptor: Arc::new(Pretence { change, behaviour }) }
+}
+
 fn pretended(name: &'static str, change: fn(&mut Capabilities)) -> Fake {
-    Fake { name, change, behaviour: Behaviour::Null }
+    fake(name, change, Behaviour::Null)
 }
 
-/// A processor that takes as long for every dispatch as it says.
+/// A processor that reports this time for every dispatch.
 fn taking(time: Duration) -> Fake {
-    let cpu = |capabilities: &mut Capabilities| capabilities.kind = DeviceKind::Cpu;
-    Fake { behaviour: Behaviour::Takes(time), ..pretended("taking", cpu) }
+    fake("taking", |capabilities| capabilities.kind = DeviceKind::Cpu, Behaviour::Takes(time))
 }
 
-const ABSENT: Fake = Fake { name: "absent", change: |_| {}, behaviour: Behaviour::Absent };
-const FRAGILE: Fake = Fake { name: "fragile", change: |_| {}, behaviour: Behaviour::Fragile };
+fn absent(name: &'static str) -> Fake {
+    fake(name, |_| {}, Behaviour::Absent)
+}
 
-impl Backend for Fake {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn description(&self) -> &'static str {
-        "pretends"
-    }
-
-    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
-        if let Behaviour::Absent = self.behaviour {
-            return Err(Error::NoAdapter { backend: self.name, reason: "it is not there".into() });
+impl Interceptor for Pretence {
+    fn open(&self) -> Result<(), Error> {
+        match self.behaviour {
+            Behaviour::Absent => Err(Error::NoAdapter { backend: "absent", reason: "it is not there".into() }),
+            Behaviour::Null | Behaviour::Fragile | Behaviour::Takes(_) => Ok(()),
         }
-        let device = Null::default().open()?;
-        let mut capabilities = device.capabilities().clone();
-        (self.change)(&mut capabilities);
-        Ok(Box::new(FakeDevice { device, capabilities, behaviour: self.behaviour }))
-    }
-}
-
-struct FakeDevice {
-    device: Box<dyn backend::Device>,
-    capabilities: Capabilities,
-    behaviour: Behaviour,
-}
-
-impl backend::Device for FakeDevice {
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
     }
 
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
-        self.device.compile(program)
+    fn capabilities(&self, capabilities: &mut Capabilities) {
+        (self.change)(capabilities);
     }
 
-    fn allocate(&self, bytes: u64) -> Result<Arc<dyn Memory>, Error> {
-        self.device.allocate(bytes)
-    }
-
-    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
-        let reads = commands.iter().any(|command| matches!(command, Command::Read(..)));
-        Ok(Box::new(FakeTicket { behaviour: self.behaviour, reads, ticket: self.device.submit(commands)? }))
-    }
-}
-
-struct FakeTicket {
-    behaviour: Behaviour,
-    reads: bool,
-    ticket: Box<dyn Ticket>,
-}
-
-impl Ticket for FakeTicket {
-    fn wait(&mut self, timeout: Option<Duration>) -> Option<Result<backend::Completion, Error>> {
-        let mut result = self.ticket.wait(timeout)?;
-        match (self.behaviour, &mut result) {
-            (Behaviour::Fragile, _) if self.reads => {
-                result = Err(Error::DeviceLost { reason: "on purpose".into(), unacknowledged: vec![] });
+    fn complete(&self, completion: &mut backend::Completion, reads: bool) -> Result<(), Error> {
+        match self.behaviour {
+            Behaviour::Fragile if reads => {
+                return Err(Error::DeviceLost { reason: "on purpose".into(), unacknowledged: vec![] });
             }
-            (Behaviour::Takes(time), Ok(completion)) => {
-                completion.reports.iter_mut().for_each(|report| report.time = time);
-            }
-            _ => {}
+            Behaviour::Takes(time) => completion.reports.iter_mut().for_each(|report| report.time = time),
+            Behaviour::Null | Behaviour::Absent | Behaviour::Fragile => {}
         }
-        Some(result)
+        Ok(())
     }
-
-    fn cancel(&mut self) {}
 }
 
 #[test]
@@ -160,7 +121,7 @@ fn results_are_given_once() {
 
 #[test]
 fn buffers_of_a_lost_device_are_stale() {
-    let device = Device::open(&FRAGILE).unwrap();
+    let device = Device::open(&fake("fragile", |_| {}, Behaviour::Fragile)).unwrap();
     let kernel = device.compile(&program("program p workgroup(1) {\n    read x: [u32]\n}")).unwrap();
     let buffer = device.allocate(Element::U32, 4).unwrap();
     let dispatch = |buffer| Dispatch {
@@ -237,7 +198,7 @@ fn auto_takes_what_is_there_and_can_run_the_program_and_says_why() {
     let private = PrivateFolder::open(&folder).unwrap();
     let registry = || {
         Registry::default()
-            .with(ABSENT)
+            .with(absent("absent"))
             .with(Oracle::default())
             .with(pretended("small", small))
             .with(pretended("full", cpu))
@@ -260,7 +221,7 @@ fn auto_takes_what_is_there_and_can_run_the_program_and_says_why() {
     assert_eq!(registry().choose(Some("auto"), Some(&wide)).unwrap().name, "full");
     std::fs::remove_dir_all(folder).unwrap();
 
-    let nothing = Registry::default().with(ABSENT).with(Oracle::default());
+    let nothing = Registry::default().with(absent("absent")).with(Oracle::default());
     assert_eq!(nothing.choose(Some("auto"), None).err().unwrap().code(), "D003");
 }
 
@@ -270,7 +231,7 @@ fn a_driver_that_could_not_be_opened_is_tried_again() {
     let private = PrivateFolder::open(&folder).unwrap();
     let gpu = |capabilities: &mut Capabilities| capabilities.kind = DeviceKind::Gpu;
     let cpu = || taking(Duration::from_micros(1));
-    let before = Registry::default().with(Fake { name: "gpu", ..ABSENT }).with(cpu()).remember(&private);
+    let before = Registry::default().with(absent("gpu")).with(cpu()).remember(&private);
     let choice = before.choose(Some("auto"), None).unwrap();
     assert_eq!((choice.name, choice.reasons[0].1.as_str()), ("taking", "gpu has no device: it is not there"));
     let record = std::fs::read_to_string(folder.join("throughput")).unwrap();

@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use vyre_cpu::Cpu;
-use vyre_driver::backend;
-use vyre_driver::{Capabilities, Device, Error, Oracle};
-use vyre_foundation::ir::Program;
-use vyre_foundation::{Validated, text, validate};
+use vyre_driver::backend::Command;
+use vyre_driver::{Device, Error, Oracle};
+use vyre_foundation::{text, validate};
 use vyre_runtime::megakernel::policy::{Policy, Sizing};
 use vyre_runtime::megakernel::ring::Pushed;
 use vyre_runtime::megakernel::{
     Canceller, Clock, Config, Failed, Failure, Handle, Op, Order, Report, Segment, Session, WorkItem,
 };
+use vyre_testkit::intercept::{Intercepted, Interceptor};
 
 const SCALE: u32 = 1;
 const ACCUMULATE: u32 = 4;
@@ -112,69 +112,57 @@ struct Script {
     /// Cancels drains at each launch.
     canceller: Mutex<Option<Canceller>>,
 }
-struct Faulty(Arc<Script>);
-struct FaultyDevice {
-    oracle: Box<dyn backend::Device>,
-    script: Arc<Script>,
-}
-impl backend::Backend for Faulty {
-    fn name(&self) -> &'static str {
-        "faulty"
-    }
-    fn description(&self) -> &'static str {
-        "fails when it is told to"
-    }
-    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
-        Ok(Box::new(FaultyDevice { oracle: Oracle::default().open()?, script: self.0.clone() }))
-    }
-}
-impl backend::Device for FaultyDevice {
-    fn capabilities(&self) -> &Capabilities {
-        self.oracle.capabilities()
-    }
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn backend::Kernel>, Error> {
-        if self.script.dull.load(SeqCst) > 0 {
+
+impl Interceptor for Script {
+    fn compile(&self) -> Result<(), Error> {
+        if self.dull.load(SeqCst) > 0 {
             return Err(Error::OutOfMemory { requested: 1, available: 0 });
         }
-        if self.script.unable.load(SeqCst) > 0 {
+        if self.unable.load(SeqCst) > 0 {
             return Err(Error::Unsupported { needed: "anything".into(), available: "nothing".into() });
         }
-        self.oracle.compile(program)
+        Ok(())
     }
-    fn allocate(&self, bytes: u64) -> Result<Arc<dyn backend::Memory>, Error> {
-        if bytes > 1024 && self.script.short.load(SeqCst) > 0 {
+
+    fn allocate(&self, bytes: u64) -> Result<(), Error> {
+        if bytes > 1024 && self.short.load(SeqCst) > 0 {
             return Err(Error::OutOfMemory { requested: bytes, available: 0 });
         }
-        self.script.most.fetch_max(bytes as i64, SeqCst);
-        self.oracle.allocate(bytes)
+        self.most.fetch_max(bytes as i64, SeqCst);
+        Ok(())
     }
-    fn submit(&self, mut commands: Vec<backend::Command>) -> Result<Box<dyn backend::Ticket>, Error> {
-        for command in &mut commands {
-            if let backend::Command::Launch(launch) = command {
-                if self.script.starved.load(SeqCst) > 0 {
+
+    fn submit(&self, commands: &mut [Command]) -> Result<(), Error> {
+        for command in &mut *commands {
+            if let Command::Launch(launch) = command {
+                if self.starved.load(SeqCst) > 0 {
                     launch.limits.fuel = 0;
                 }
-                self.script.canceller.lock().unwrap().iter().for_each(Canceller::cancel);
+                self.canceller.lock().unwrap().iter().for_each(Canceller::cancel);
             }
         }
-        let lost = || Err(Error::DeviceLost { reason: "it was told to".into(), unacknowledged: vec![] });
-        for command in &commands {
+        for command in commands {
             let counter = match command {
-                backend::Command::Launch(_) => &self.script.launches,
-                backend::Command::Read(..) => &self.script.reads,
-                _ => continue,
+                Command::Launch(_) => &self.launches,
+                Command::Read(..) => &self.reads,
+                Command::Write(..) | Command::Clear(_) => continue,
             };
-            // n > 0: the nth from now fails
             let fails = |counter: &AtomicI64| counter.load(SeqCst) > 0 && counter.fetch_sub(1, SeqCst) == 1;
             if fails(counter) {
-                return lost();
+                return Err(Error::DeviceLost { reason: "it was told to".into(), unacknowledged: vec![] });
             }
-            if matches!(command, backend::Command::Read(..)) && fails(&self.script.refused) {
+            if matches!(command, Command::Read(..)) && fails(&self.refused) {
                 return Err(Error::OutOfMemory { requested: 1, available: 0 });
             }
         }
-        self.oracle.submit(commands)
+        Ok(())
     }
+}
+
+/// The oracle, which fails as the script says.
+fn faulty(script: &Arc<Script>) -> Device {
+    let (name, backend, interceptor) = ("faulty", Oracle::default(), script.clone());
+    Device::open(&Intercepted { name, backend, interceptor }).unwrap()
 }
 
 #[test]
@@ -217,7 +205,7 @@ fn few_elements_and_a_watchdog() {
 #[test]
 fn pruned_items_are_not_replayed_too_early() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     let (mut session, handles) = session(&device, Config { journal: Some(1000), ..base() });
     let pure = session.register(ops().swap_remove(0).pure());
     fill(&mut session, handles[3], 2);
@@ -234,7 +222,7 @@ fn pruned_items_are_not_replayed_too_early() {
 fn checkpoint_of_half_a_slice() {
     for refused in [1, 2] {
         let script = Arc::new(Script::default());
-        let device = Device::open(&Faulty(script.clone())).unwrap();
+        let device = faulty(&script);
         let policy = Policy { min_hit_capacity: 2, ..interpreting() };
         let (mut session, handles) = filled(&device, Config { journal: Some(1000), policy, ..base() });
         assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0)]), Pushed::All);
@@ -255,7 +243,7 @@ fn checkpoint_of_half_a_slice() {
 #[test]
 fn half_a_checkpoint() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     let (mut session, handles) = filled(&device, Config { journal: Some(1000), ..base() });
     session.checkpoint().unwrap();
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
@@ -394,7 +382,7 @@ fn numbers(report: &Report) -> Vec<u64> {
 #[test]
 fn pruned_items_fail_as_the_items_that_they_repeat() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     for retries in [false, true] {
         // The launch of the twin is out of fuel, and the device refuses the twin's operation.
         for fault in [&script.starved, &script.unable] {
@@ -479,7 +467,7 @@ fn a_freed_handle_is_never_valid_again() {
 #[test]
 fn queued_items_with_a_freed_handle_fail() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     let (mut session, handles) = filled(&device, Config { journal: Some(1000), ..base() });
     let [stale, to] = [0; 2].map(|_| session.allocate(Segment::Plain, 1).unwrap());
     let from_stale = item(ACCUMULATE, stale.0, handles[1].0, 0);
@@ -507,7 +495,7 @@ fn queued_items_with_a_freed_handle_fail() {
 #[test]
 fn items_are_counted_once_however_often_they_are_launched() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     let policy = Policy { min_hit_capacity: 2, ..interpreting() };
     let (mut session, _) = filled(&device, Config { policy, ..base() });
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0)]), Pushed::All);
@@ -539,11 +527,11 @@ fn lost_session(script: &Script, device: &Device) -> (Session, Vec<Handle>) {
 #[test]
 fn resume_on_a_device_that_cannot_replay_is_an_error() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     for fault in [&script.unable, &script.starved] {
         let (mut session, handles) = lost_session(&script, &device);
         fault.store(1, SeqCst);
-        let result = session.resume(&Device::open(&Faulty(script.clone())).unwrap());
+        let result = session.resume(&faulty(&script));
         fault.store(0, SeqCst);
         match result {
             Err(Error::Unsupported { needed, .. }) => assert_eq!(needed, "anything"),
@@ -567,7 +555,7 @@ fn resume_on_a_device_that_cannot_replay_is_an_error() {
 #[test]
 fn an_op_that_one_device_refuses_runs_on_the_next() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     let (mut session, handles) = filled(&device, Config { journal: Some(1000), ..base() });
     script.unable.store(1, SeqCst);
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
@@ -582,10 +570,10 @@ fn an_op_that_one_device_refuses_runs_on_the_next() {
 #[test]
 fn a_cancel_during_a_replay_ends_the_next_drain() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     let (mut session, handles) = lost_session(&script, &device);
     *script.canceller.lock().unwrap() = Some(session.canceller());
-    session.resume(&Device::open(&Faulty(script.clone())).unwrap()).unwrap();
+    session.resume(&faulty(&script)).unwrap();
     *script.canceller.lock().unwrap() = None;
     assert_eq!(session.read(handles[5]).unwrap()[0], 2, "all of it was replayed");
     let report = session.drain().unwrap();
@@ -598,7 +586,7 @@ fn a_cancel_during_a_replay_ends_the_next_drain() {
 #[test]
 fn a_cancel_outlives_a_drain_that_fails() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     let (mut session, _) = filled(&device, Config { journal: Some(1000), ..base() });
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
     *script.canceller.lock().unwrap() = Some(session.canceller());
@@ -676,7 +664,7 @@ fn a_slice_that_there_is_no_memory_for_is_cut() {
 #[test]
 fn results_that_cannot_be_read_are_read_later() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     for journal in [None, Some(1000)] {
         for read in 1..8 {
             let (mut session, handles) = filled(&device, Config { journal, ..base() });
@@ -707,7 +695,7 @@ fn results_that_cannot_be_read_are_read_later() {
 #[test]
 fn resume_when_somebody_cancelled() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     let (mut session, _) = filled(&device, Config { journal: Some(1000), ..base() });
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
     session.drain().unwrap();
@@ -722,7 +710,7 @@ fn resume_when_somebody_cancelled() {
 fn a_write_after_half_a_slice() {
     for refused in [1, 2] {
         let script = Arc::new(Script::default());
-        let device = Device::open(&Faulty(script.clone())).unwrap();
+        let device = faulty(&script);
         let policy = Policy { min_hit_capacity: 2, ..interpreting() };
         let (mut session, handles) = filled(&device, Config { journal: Some(1000), policy, ..base() });
         assert_eq!(session.submit(&[item(SCALE, 4, 6, 1), item(FIND, 7, 0, 0)]), Pushed::All);
@@ -793,7 +781,7 @@ fn the_watchdog_and_the_usage_of_tenants_follow_the_clock_of_the_session() {
 #[test]
 fn a_compiler_that_was_short_of_memory_once() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     let (mut session, _) = session(&device, base());
     script.dull.store(1, SeqCst);
     assert_eq!(session.submit(&[item(SCALE, 4, 6, 1)]), Pushed::All);
@@ -817,7 +805,7 @@ fn a_huge_queue() {
 #[test]
 fn memory_for_hits() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     let (mut session, handles) = session(&device, Config { slice: 3000, plain_words: 10_000, ..base() });
     fill(&mut session, handles[6], 1);
     let mut items: Vec<WorkItem> =
@@ -835,7 +823,7 @@ fn memory_for_hits() {
 #[test]
 fn what_ran_before_an_error_does_not_run_again() {
     let script = Arc::new(Script::default());
-    let device = Device::open(&Faulty(script.clone())).unwrap();
+    let device = faulty(&script);
     let (mut session, handles) = filled(&device, base());
     let accumulate = item(ACCUMULATE, 4, 6, 0);
     assert_eq!(session.submit(&[item(77, 4, 6, 0), accumulate, item(FIND, 7, 0, 0), accumulate]), Pushed::All);

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use proptest::prelude::*;
 use vyre_cpu::Cpu;
-use vyre_driver::backend::{self, Command, Ticket};
-use vyre_driver::{Buffer, Capabilities, Device, Dispatch, Error, Oracle};
+use vyre_driver::backend::Command;
+use vyre_driver::{Buffer, Device, Dispatch, Error, Oracle};
 use vyre_foundation::ir::pipeline::{Argument, Role};
 use vyre_foundation::ir::{BufferId, Element, Module, Program};
 use vyre_foundation::launch::{Grid, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate, wire};
 use vyre_runtime::pipeline::{Compiled, Join, Pipeline, Plan};
+use vyre_testkit::intercept::{Intercepted, Interceptor};
 
 const PROGRAMS: &str = "
 program scale workgroup(64) {
@@ -335,49 +336,28 @@ struct Counts {
     submitted: AtomicUsize,
 }
 
-struct Counted(Arc<Counts>);
-
-struct CountedDevice(Box<dyn backend::Device>, Arc<Counts>);
-
-impl backend::Backend for Counted {
-    fn name(&self) -> &'static str {
-        "counted"
+impl Interceptor for Counts {
+    fn compile(&self) -> Result<(), Error> {
+        self.compiled.fetch_add(1, Relaxed);
+        Ok(())
     }
 
-    fn description(&self) -> &'static str {
-        "the oracle, counting what it is asked for"
+    fn allocate(&self, _bytes: u64) -> Result<(), Error> {
+        self.allocated.fetch_add(1, Relaxed);
+        Ok(())
     }
 
-    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
-        Ok(Box::new(CountedDevice(backend::Backend::open(&Oracle::default())?, self.0.clone())))
-    }
-}
-
-impl backend::Device for CountedDevice {
-    fn capabilities(&self) -> &Capabilities {
-        self.0.capabilities()
-    }
-
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn backend::Kernel>, Error> {
-        self.1.compiled.fetch_add(1, Relaxed);
-        self.0.compile(program)
-    }
-
-    fn allocate(&self, bytes: u64) -> Result<Arc<dyn backend::Memory>, Error> {
-        self.1.allocated.fetch_add(1, Relaxed);
-        self.0.allocate(bytes)
-    }
-
-    fn submit(&self, commands: Vec<Command>) -> Result<Box<dyn Ticket>, Error> {
-        self.1.submitted.fetch_add(1, Relaxed);
-        self.0.submit(commands)
+    fn submit(&self, _commands: &mut [Command]) -> Result<(), Error> {
+        self.submitted.fetch_add(1, Relaxed);
+        Ok(())
     }
 }
 
 #[test]
 fn replaying_compiles_and_allocates_nothing_and_submits_once_for_each_group() {
     let counts = Arc::new(Counts::default());
-    let device = Device::open(&Counted(counts.clone())).unwrap();
+    let (name, backend, interceptor) = ("counted", Oracle::default(), counts.clone());
+    let device = Device::open(&Intercepted { name, backend, interceptor }).unwrap();
     let pipeline = generate(11, 11);
     let plan = pipeline.plan(device.capabilities()).unwrap();
     let compiled = plan.compile(&device).unwrap();

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use vyre_cpu::Cpu;
-use vyre_driver::backend::{self, Backend};
-use vyre_driver::{Capabilities, Device, Error};
-use vyre_foundation::ir::Program;
-use vyre_foundation::{Validated, text, validate};
+use vyre_driver::backend::Command;
+use vyre_driver::{Device, Error};
+use vyre_foundation::{text, validate};
 use vyre_runtime::megakernel::policy::Policy;
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::{
     Config, Failure, Handle, Latencies, Op, Priority, Producer, Report, Segment, Session, Share, WorkItem,
 };
+use vyre_testkit::intercept::{Intercepted, Interceptor};
 
 const ACCUMULATE: u32 = 4;
 const HISTOGRAM: u32 = 6;
@@ -131,42 +131,23 @@ struct Trouble {
     short: AtomicBool,
     lost: AtomicBool,
 }
-struct Flaky(Arc<Trouble>);
-struct FlakyDevice {
-    cpu: Box<dyn backend::Device>,
-    trouble: Arc<Trouble>,
-}
-impl Backend for Flaky {
-    fn name(&self) -> &'static str {
-        "flaky"
-    }
-    fn description(&self) -> &'static str {
-        "fails when it is told to"
-    }
-    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
-        Ok(Box::new(FlakyDevice { cpu: Cpu::default().open()?, trouble: self.0.clone() }))
-    }
-}
-impl backend::Device for FlakyDevice {
-    fn capabilities(&self) -> &Capabilities {
-        self.cpu.capabilities()
-    }
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn backend::Kernel>, Error> {
-        self.cpu.compile(program)
-    }
-    fn allocate(&self, bytes: u64) -> Result<Arc<dyn backend::Memory>, Error> {
-        self.cpu.allocate(bytes)
-    }
-    fn submit(&self, commands: Vec<backend::Command>) -> Result<Box<dyn backend::Ticket>, Error> {
-        // Now and then it is a launch, now and then what is read or written before or after it.
-        if self.trouble.short.swap(false, Relaxed) {
+
+impl Interceptor for Trouble {
+    // Sometimes this is a launch, sometimes a read or a write before or after it.
+    fn submit(&self, _commands: &mut [Command]) -> Result<(), Error> {
+        if self.short.swap(false, Relaxed) {
             return Err(Error::OutOfMemory { requested: 1, available: 0 });
         }
-        if self.trouble.lost.swap(false, Relaxed) {
+        if self.lost.swap(false, Relaxed) {
             return Err(Error::DeviceLost { reason: "it was told to".into(), unacknowledged: vec![] });
         }
-        self.cpu.submit(commands)
+        Ok(())
     }
+}
+
+fn flaky(trouble: &Arc<Trouble>) -> Device {
+    let (name, backend, interceptor) = ("flaky", Cpu::default(), trouble.clone());
+    Device::open(&Intercepted { name, backend, interceptor }).unwrap()
 }
 
 /// Bytes of this process that are in memory, where the system tells.
@@ -180,7 +161,7 @@ fn nothing_is_lost_or_done_twice() {
     let seconds = std::env::var("VYRE_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let time = Duration::from_secs(seconds.unwrap_or(30));
     let trouble = Arc::new(Trouble::default());
-    let device = Device::open(&Flaky(trouble.clone())).unwrap();
+    let device = flaky(&trouble);
     let bytes = 4 * u64::from(NOWHERE + BINS);
     let config = Config {
         plain_words: TENANTS * COUNTS,
@@ -287,7 +268,7 @@ fn nothing_is_lost_or_done_twice() {
                 Err(Error::DeviceLost { .. }) => {
                     lost += 1;
                     // The next one may be short of memory, or lost, before the session is what it was.
-                    while session.resume(&Device::open(&Flaky(trouble.clone())).unwrap()).is_err() {}
+                    while session.resume(&flaky(&trouble)).is_err() {}
                     continue;
                 }
                 Err(error) => panic!("{error}"),

@@ -5,16 +5,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use vyre_cpu::Cpu;
-use vyre_driver::backend::{self, Backend};
-use vyre_driver::{Capabilities, Device, Error};
-use vyre_foundation::ir::Program;
-use vyre_foundation::{Validated, text, validate};
+use vyre_driver::backend::Command;
+use vyre_driver::{Device, Error};
+use vyre_foundation::{text, validate};
 use vyre_runtime::megakernel::policy::Policy;
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::tune::Tuner;
 use vyre_runtime::megakernel::{
     Canceller, Clock, Config, Failure, Handle, Op, Priority, Report, Segment, Session, Share, WorkItem,
 };
+use vyre_testkit::intercept::{Intercepted, Interceptor};
 use vyre_wgpu::Wgpu;
 
 const SCALE: u32 = 1;
@@ -136,7 +136,7 @@ fn the_more_urgent_comes_first_and_takes_its_siblings_with_it() {
     assert_eq!(drain(&mut session), [10, 0, 10, 10, 10]);
 }
 
-/// Virtual time: only the work of a [metered](Metered) device advances it.
+/// Virtual time: only the work of a metered device advances it.
 #[derive(Debug)]
 struct Virtual {
     start: Instant,
@@ -160,40 +160,15 @@ impl Clock for Virtual {
     }
 }
 
-/// A processor whose work takes virtual time: a microsecond for each byte that is written, which are mostly the columns of items, and ten
-/// for each command.
-struct Metered(Arc<Virtual>);
-struct MeteredDevice {
-    cpu: Box<dyn backend::Device>,
-    clock: Arc<Virtual>,
-}
-impl Backend for Metered {
-    fn name(&self) -> &'static str {
-        "metered"
-    }
-    fn description(&self) -> &'static str {
-        "takes virtual time"
-    }
-    fn open(&self) -> Result<Box<dyn backend::Device>, Error> {
-        Ok(Box::new(MeteredDevice { cpu: Cpu::default().open()?, clock: self.0.clone() }))
-    }
-}
-impl backend::Device for MeteredDevice {
-    fn capabilities(&self) -> &Capabilities {
-        self.cpu.capabilities()
-    }
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn backend::Kernel>, Error> {
-        self.cpu.compile(program)
-    }
-    fn allocate(&self, bytes: u64) -> Result<Arc<dyn backend::Memory>, Error> {
-        self.cpu.allocate(bytes)
-    }
-    fn submit(&self, commands: Vec<backend::Command>) -> Result<Box<dyn backend::Ticket>, Error> {
-        for command in &commands {
-            let bytes = if let backend::Command::Write(_, bytes) = command { bytes.len() as u64 } else { 0 };
-            self.clock.advance(10_000 + 1_000 * bytes);
+/// The work of a device takes virtual time: a microsecond for each byte that is written, which are mostly the columns of items, and ten for
+/// each command.
+impl Interceptor for Virtual {
+    fn submit(&self, commands: &mut [Command]) -> Result<(), Error> {
+        for command in commands {
+            let bytes = if let Command::Write(_, bytes) = command { bytes.len() as u64 } else { 0 };
+            self.advance(10_000 + 1_000 * bytes);
         }
-        self.cpu.submit(commands)
+        Ok(())
     }
 }
 
@@ -202,7 +177,8 @@ fn tenants_get_their_shares_whatever_others_do() {
     const ITEMS: usize = 80_000;
     const TIME: Duration = Duration::from_millis(1500);
     let clock = Arc::new(Virtual { start: Instant::now(), nanoseconds: AtomicU64::new(0), end: OnceLock::new() });
-    let device = Device::open(&Metered(clock.clone())).unwrap();
+    let (name, backend, interceptor) = ("metered", Cpu::default(), clock.clone());
+    let device = Device::open(&Intercepted { name, backend, interceptor }).unwrap();
     let weights = [1, 2, 5];
     let tenants = weights.map(|weight| Share { weight, ..Share::default() }).to_vec();
     let policy = Policy { hot_window_threshold: u32::MAX, ..Config::default().policy };

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use vyre_driver::atomic_file::create_unique;
 use vyre_driver::backend::Backend;
-use vyre_driver::{Device, Floats};
+use vyre_driver::{Device, DeviceKind, Floats};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::ops::{Exactness, Op};
 use vyre_foundation::ir::{Program, Type};
@@ -71,8 +71,10 @@ pub fn check(backend: &dyn Backend, device: &Device, seed: u64, features: &Featu
     Some(Finding { seed, backend: backend.name(), wrong, kept })
 }
 
-/// Runs the programs of seeds from `first` on, on as many threads as there are cores, until `goes_on`, which is given the
-/// number of programs so far, says no, or one goes wrong. Gives how many were run.
+/// Runs the programs of seeds from `first` on, on as many threads as there are cores, until `goes_on` returns false for the number of programs
+/// so far, or a program goes wrong. Returns the number of programs that were run.
+///
+/// Threads share the device, but for a software GPU, which compiles shaders on one thread: there, each thread opens a device of its own.
 ///
 /// # Errors
 /// The first program that goes wrong.
@@ -86,8 +88,12 @@ pub fn campaign(
     let (next, found) = (AtomicU64::new(0), Mutex::new(None));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
+        let (next, found, features) = (&next, &found, &features);
+        for thread in 0..threads {
+            scope.spawn(move || {
+                let is_shared = thread == 0 || device.capabilities().kind != DeviceKind::SoftwareGpu;
+                let own = if is_shared { None } else { Device::open(backend).ok() };
+                let device = own.as_ref().unwrap_or(device);
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let stop = || found.lock().map_or(true, |found| found.is_some());
@@ -95,7 +101,7 @@ pub fn campaign(
                         next.fetch_sub(1, Ordering::Relaxed);
                         return;
                     }
-                    if let Some(finding) = check(backend, device, first.wrapping_add(number), &features)
+                    if let Some(finding) = check(backend, device, first.wrapping_add(number), features)
                         && let Ok(mut found) = found.lock()
                     {
                         found.get_or_insert(Box::new(finding));

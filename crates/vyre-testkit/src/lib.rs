@@ -1,5 +1,6 @@
 //! What vyre is tested with: [file tests](files), a [generator](generate()) of programs with a measure of what they [cover](Coverage), a
-//! [shrinker](shrink()), the [suite](mod@conformance) that every backend must pass, and a [mix](mod@mix) of items for megakernels.
+//! [shrinker](shrink()), the [suite](mod@conformance) that every backend must pass, [fault injection](mod@intercept), and a [mix](mod@mix) of
+//! items for megakernels.
 
 pub mod conformance;
 mod coverage;
@@ -7,6 +8,7 @@ pub mod differential;
 mod equivalence;
 pub mod files;
 mod generate;
+pub mod intercept;
 mod kernels;
 pub mod mix;
 mod op_programs;

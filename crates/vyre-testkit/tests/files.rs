@@ -1,41 +1,41 @@
-//! Runs the file tests, and reads the example kernels as such.
+//! File tests, one test for each file, named by its path: `cargo test -p vyre-testkit --test files saxpy` runs those whose path contains
+//! `saxpy`. Example kernels are file tests, too, and must have no sanitizer findings.
 
 use std::path::Path;
+use std::process::ExitCode;
 
+use libtest_mimic::{Arguments, Failed, Trial};
 use vyre_testkit::files;
 
-fn check_folder(folder: &str) {
+/// Folders of file tests, relative to the root of the workspace.
+const FOLDERS: [&str; 2] = ["tests/files", EXAMPLES];
+const EXAMPLES: &str = "examples/kernels";
+
+fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let update = std::env::var_os("UPDATE").is_some_and(|value| value == "1");
-    let paths = files::in_folder(&root.join(folder));
-    assert!(!paths.is_empty(), "{folder} has no tests");
-    let failures: Vec<String> = paths
-        .iter()
-        .filter_map(|path| files::check(path, update).err().map(|error| format!("{}: {error}", path.display())))
-        .collect();
-    assert!(failures.is_empty(), "{} of {} failed\n{}", failures.len(), paths.len(), failures.join("\n"));
-}
-
-#[test]
-fn file_tests() {
-    check_folder("tests/files");
-}
-
-#[test]
-fn example_kernels() {
-    check_folder("examples/kernels");
-}
-
-#[test]
-fn example_kernels_have_no_findings() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kernels");
-    let mut count = 0;
-    for path in files::in_folder(&folder) {
-        for case in files::cases(&path).expect("a readable example") {
-            let findings = case.sanitize().expect("a case that runs");
-            assert!(findings.is_empty(), "{}: {findings:?}", path.display());
-            count += 1;
+    let mut trials = Vec::new();
+    for folder in FOLDERS {
+        let paths = files::in_folder(&root.join(folder));
+        assert!(!paths.is_empty(), "{folder} has no tests");
+        for path in paths {
+            let name = path.strip_prefix(&root).expect("files of the workspace").display().to_string();
+            if folder == EXAMPLES {
+                let path = path.clone();
+                trials.push(Trial::test(format!("sanitize {name}"), move || has_no_findings(&path)));
+            }
+            trials.push(Trial::test(name, move || Ok(files::check(&path, update)?)));
         }
     }
-    assert!(count > 10, "only {count} cases");
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn has_no_findings(path: &Path) -> Result<(), Failed> {
+    for case in files::cases(path)? {
+        let findings = case.sanitize()?;
+        if !findings.is_empty() {
+            return Err(format!("{findings:?}").into());
+        }
+    }
+    Ok(())
 }
