@@ -217,7 +217,7 @@ fn npy_kind(element: Element) -> TypeChar {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Encoding {
     Npy { shape: Vec<u64> },
-    Raw,
+    Raw { length: u64 },
     Png { width: u32, height: u32, pixels: Pixels },
 }
 
@@ -245,7 +245,7 @@ impl Encoding {
         launched: [u32; 3],
     ) -> Result<Encoding, Error> {
         match format {
-            Format::Raw => Ok(Encoding::Raw),
+            Format::Raw => Ok(Encoding::Raw { length }),
             Format::Npy => Ok(Encoding::Npy { shape: shape(length, launched) }),
             Format::Png => {
                 let [width, height, _] = launched;
@@ -264,10 +264,19 @@ impl Encoding {
         }
     }
 
+    /// Size of an image, or type and shape of an array: `1024 × 1024`, `f32 [4, 8]`.
+    pub(crate) fn shape(&self, element: Element) -> String {
+        match self {
+            Encoding::Npy { shape } => format!("{element} {shape:?}"),
+            Encoding::Raw { length } => format!("{element} [{length}]"),
+            Encoding::Png { width, height, .. } => format!("{width} × {height}"),
+        }
+    }
+
     /// Writes the contents of an object.
     pub(crate) fn write(&self, element: Element, contents: &[u8], file: impl Write) -> io::Result<()> {
         match self {
-            Encoding::Raw => write_raw(contents, file),
+            Encoding::Raw { .. } => write_raw(contents, file),
             Encoding::Npy { shape } => {
                 let dtype = npy_type(element).parse().expect("a type of numpy");
                 let header = WriteOptions::new_header_only().dtype(DType::new_scalar(dtype)).shape(shape);

@@ -124,8 +124,21 @@ fn types(capabilities: &Capabilities) -> Vec<&'static str> {
     capabilities.types.iter().map(Type::name).collect()
 }
 
+/// A device in one phrase: `cpu (AVX2, 2 threads)`, `wgpu (llvmpipe, software Vulkan)`.
+pub(crate) fn phrase(choice: &Choice) -> String {
+    let Capabilities { name, kind, threads, instruction_set, .. } = choice.device.capabilities();
+    let details = match kind {
+        DeviceKind::Cpu => instruction_set.iter().map(ToString::to_string).chain(threads.map(|n| counted(n, "thread"))),
+        DeviceKind::Gpu => return format!("{} ({name})", choice.name),
+        DeviceKind::SoftwareGpu => return format!("{} ({name}, software Vulkan)", choice.name),
+        DeviceKind::Null | DeviceKind::Oracle => return choice.name.into(),
+    };
+    format!("{} ({})", choice.name, details.collect::<Vec<_>>().join(", "))
+}
+
 fn description(capabilities: &Capabilities) -> String {
     let Capabilities { name, floats, .. } = capabilities;
+    let code = capabilities.instruction_set.map(|name| format!(", {name}")).unwrap_or_default();
     let threads = capabilities.threads.map(|threads| format!(", {}", counted(threads, "thread"))).unwrap_or_default();
     let memory = capabilities.memory_bytes.map_or("unknown".into(), |bytes| format!("{} MiB", bytes >> 20));
     let subgroup = capabilities.subgroup_size.map_or("none".into(), |size| size.to_string());
@@ -139,7 +152,7 @@ fn description(capabilities: &Capabilities) -> String {
     };
     let yes = |flag: bool| if flag { "yes" } else { "no" };
     format!(
-        "\n    {name} ({}{threads})\n    types: {}\n    64-bit atomics: {}, subgroup size: {subgroup}\n    \
+        "\n    {name} ({}{code}{threads})\n    types: {}\n    64-bit atomics: {}, subgroup size: {subgroup}\n    \
          workgroups: up to {} invocations, {} bytes\n    bindings: {bindings}, memory: {memory}{}\n    \
          floats: exact f32 {}, fused fma {}, subnormals {}, infinities and NaNs {}{adapters}",
         kind(capabilities.kind),
@@ -171,6 +184,7 @@ fn capabilities(capabilities: &Capabilities) -> Value {
         "memory_bytes": capabilities.memory_bytes,
         "max_loop_trips": capabilities.max_loop_trips,
         "threads": capabilities.threads,
+        "instruction_set": capabilities.instruction_set,
         "adapters": capabilities.reasons,
         "floats": {
             "exact_f32": capabilities.floats.exact_f32,

@@ -281,6 +281,11 @@ impl Ready<'_> {
         self.rounds.last().map_or(Duration::ZERO, |round| round.upload + round.launch + round.download)
     }
 
+    /// Execution time of the last round, as the device reports it.
+    pub(crate) fn device_time(&self) -> Duration {
+        self.rounds.last().map_or(Duration::ZERO, |round| round.device)
+    }
+
     pub(crate) fn statistics(&self) -> Statistics {
         let of = |time: fn(&Round) -> Duration| {
             let mut times: Vec<Duration> = self.rounds.iter().map(time).collect();

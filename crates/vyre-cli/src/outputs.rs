@@ -69,6 +69,13 @@ impl<'p> Outputs<'p> {
         Ok(outputs)
     }
 
+    /// Path and shape of each file, unless standard output may carry results.
+    pub(crate) fn saved(&self) -> impl Iterator<Item = (&Path, String)> {
+        let is_data = !self.printed.is_empty() || self.files.iter().any(|output| output.target.special);
+        let files = self.files.iter().filter(move |_| !is_data);
+        files.map(|output| (output.target.given.as_path(), output.encoding.shape(output.memory.element)))
+    }
+
     /// The files that an object is written to.
     pub(crate) fn files_of(&self, name: &str) -> impl Iterator<Item = &Path> {
         self.files.iter().filter(move |output| output.memory.name == name).map(|output| output.target.given.as_path())

@@ -16,7 +16,7 @@ use vyre_foundation::launch::{Grid, Limits, Outcome, Report};
 
 use crate::compare::{Expected, Tolerance};
 use crate::error::Error;
-use crate::job::{self, Done, Job, Prepared, Ready};
+use crate::job::{self, Done, Job, Prepared, Ready, shown};
 use crate::outputs::{Outputs, results};
 use crate::progress::Progress;
 use crate::reproducer::{Watched, absolute, quoted, watch};
@@ -237,6 +237,10 @@ fn execute(
     match args.out.is_empty() {
         true => show_summary(&job.interface, &done.results, stdout)?,
         false => show_results(&outputs.printed, &done.results, stdout)?,
+    }
+    for (path, shape) in outputs.saved() {
+        let (time, device) = (shown(first.device_time()), devices::phrase(&first.choice));
+        writeln!(stdout, "{}: {shape}, {time} on {device}", path.display()).map_err(Error::Stdout)?;
     }
     let exact = args.tolerance.flags().is_empty();
     if runs.len() > 1 && same {

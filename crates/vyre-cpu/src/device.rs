@@ -84,6 +84,15 @@ impl Execution {
         }
     }
 
+    /// Name of the instruction set, as vendors write it; `portable` without a code generator.
+    pub fn instruction_set(self) -> &'static str {
+        match self {
+            Execution::Portable => "portable",
+            Execution::Avx2 => "AVX2",
+            Execution::Avx512 => "AVX-512",
+        }
+    }
+
     /// Lanes of a subgroup.
     fn subgroup_size(self) -> u32 {
         match self {
@@ -117,6 +126,7 @@ impl Backend for Cpu {
         let capabilities = Capabilities {
             memory_bytes: physical_memory(),
             threads: Some(pool.threads() as u32),
+            instruction_set: Some(execution.instruction_set()),
             // A workgroup stays on its thread, workgroups that may wait for each other are not merged, and these processors make
             // stores visible in program order.
             independent_groups: cfg!(target_arch = "x86_64"),

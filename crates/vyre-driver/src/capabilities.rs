@@ -39,6 +39,8 @@ pub struct Capabilities {
     pub max_loop_trips: Option<u64>,
     /// Threads that execute workgroups, for devices that have such.
     pub threads: Option<u32>,
+    /// Instruction set of the code that executes kernels on the processor, such as `AVX2`, or `portable`.
+    pub instruction_set: Option<&'static str>,
     /// Whether a workgroup that has begun goes on whatever others do, and whether one that sees another's atomic operation sees
     /// what that one wrote before a barrier in front of it. Then workgroups may wait for each other.
     pub independent_groups: bool,
@@ -99,19 +101,24 @@ impl Capabilities {
             memory_bytes: None,
             max_loop_trips: None,
             threads: None,
+            instruction_set: None,
             independent_groups: false,
             reasons: Vec::new(),
             floats: Floats::EXACT,
         }
     }
 
-    /// What optimized programs may depend on. How much of the machine is there for vyre can change from one process to the
-    /// next, and no pass looks at it.
+    /// Cache key: everything that optimized programs may depend on. Memory, threads and the instruction set can change from one
+    /// process to the next, and no pass reads them.
     pub(crate) fn fingerprint(&self, backend: &str) -> String {
-        format!(
-            "{backend} {:?}",
-            Capabilities { memory_bytes: None, threads: None, reasons: Vec::new(), ..self.clone() }
-        )
+        let relevant = Capabilities {
+            memory_bytes: None,
+            threads: None,
+            instruction_set: None,
+            reasons: Vec::new(),
+            ..self.clone()
+        };
+        format!("{backend} {relevant:?}")
     }
 
     /// Whether a program can run on the device.

@@ -369,6 +369,7 @@ fn capabilities(
         memory_bytes: None,
         max_loop_trips: Some(max_loop_trips),
         threads: None,
+        instruction_set: None,
         independent_groups: false,
         reasons: Vec::new(),
         // Until they have been tried.
