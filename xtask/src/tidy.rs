@@ -9,8 +9,8 @@ use std::process::Command;
 use crate::test::cargo;
 use crate::{bench, root};
 
-/// Which crates of the workspace a crate may depend on, in the order of the flow of data. ARCHITECTURE.md has the reasons.
-/// Tests are free to use any crate.
+/// Allowed dependencies of each crate on others of the workspace, in the order of the flow of data; docs/decisions has the reasons.
+/// Development dependencies are not restricted.
 const CRATES: &[(&str, &[&str])] = &[
     ("vyre-foundation", &[]),
     ("vyre-reference", &["vyre-foundation"]),
@@ -53,6 +53,7 @@ const REQUIRED_FILES: &[&str] = &[
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
+    "docs/decisions/README.md",
     "LICENSE-MIT",
     "LICENSE-APACHE",
     ".ci/run",
@@ -184,13 +185,14 @@ fn read_files() -> Result<Vec<File>, String> {
 fn check(files: &[File]) -> Vec<Violation> {
     let mut violations = required_files(files);
     violations.extend(chapters(files));
+    violations.extend(decisions(files));
     for file in files {
         violations.extend(size(file));
         let Some(text) = file.text() else { continue };
         violations.extend(whitespace(&file.path, text));
         violations.extend(names(&file.path, text));
         violations.extend(crate_dependencies(&file.path, text));
-        violations.extend(markdown_links(&file.path, text, files));
+        violations.extend(markdown_paths(&file.path, text, files));
     }
     violations.sort();
     violations
@@ -245,7 +247,7 @@ fn crate_dependencies(path: &str, manifest: &str) -> Vec<Violation> {
     let Some(name) = name.filter(|name| !name.contains('/')) else { return Vec::new() };
     let unknown = |name: &str| {
         format!(
-            "the crate `{name}` is unknown: add it to the table in xtask/src/tidy.rs and give its reason in ARCHITECTURE.md"
+            "the crate `{name}` is unknown: add it to the table in xtask/src/tidy.rs and give its reason in docs/decisions"
         )
     };
     let Some((_, allowed)) = CRATES.iter().find(|(known, _)| *known == name) else {
@@ -317,8 +319,8 @@ fn unquoted(key: &str) -> &str {
     key.trim().trim_matches(['"', '\''])
 }
 
-/// Links in Markdown files point at files and folders of the repository.
-fn markdown_links(path: &str, text: &str, files: &[File]) -> Vec<Violation> {
+/// Links in Markdown files point at files and folders of the repository, and so do paths in code spans.
+fn markdown_paths(path: &str, text: &str, files: &[File]) -> Vec<Violation> {
     if !path.ends_with(".md") {
         return Vec::new();
     }
@@ -330,11 +332,34 @@ fn markdown_links(path: &str, text: &str, files: &[File]) -> Vec<Violation> {
             })
         })
     };
-    relative_links(text)
-        .into_iter()
-        .filter(|(_, link)| !resolve(path, link).is_some_and(|target| exists(&target)))
-        .map(|(line, link)| Violation::new(path, line, format!("`{link}` is not a file of this repository")))
+    let links = relative_links(text);
+    let links = links.into_iter().filter(|(_, link)| !resolve(path, link).is_some_and(|target| exists(&target)));
+    let named = named_paths(text).into_iter().filter(|(_, named)| !exists(named.trim_end_matches('/')));
+    links
+        .chain(named)
+        .map(|(line, target)| Violation::new(path, line, format!("`{target}` is not a file of this repository")))
         .collect()
+}
+
+/// Code spans that are paths from the root, and their lines. A name in capitals, as in `crates/vyre-NAME`, stands for any.
+fn named_paths(markdown: &str) -> Vec<(usize, String)> {
+    const FOLDERS: &[&str] = &["crates/", "docs/", "examples/", "tests/", "xtask/"];
+    let is_path = |span: &&str| {
+        FOLDERS.iter().any(|folder| span.starts_with(folder))
+            && span.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte))
+            && !span.contains("NAME")
+    };
+    let mut paths = Vec::new();
+    let mut in_code = false;
+    for (line, content) in numbered(markdown) {
+        if content.trim_start().starts_with("```") {
+            in_code = !in_code;
+        } else if !in_code {
+            let spans = content.split('`').skip(1).step_by(2).filter(is_path);
+            paths.extend(spans.map(|span| (line, span.to_owned())));
+        }
+    }
+    paths
 }
 
 /// Chapters of the book are in its table of contents, and what they show in Rust is tested: with the documentation of the crate `vyre`.
@@ -350,6 +375,30 @@ fn chapters(files: &[File]) -> Vec<Violation> {
         if file.text().is_some_and(|text| text.contains("```rust")) && !tested.contains(&format!("/{}\"", file.path)) {
             let message = "the chapter shows Rust, but is not included in crates/vyre/src/lib.rs";
             violations.push(Violation::new(&file.path, 1, message));
+        }
+    }
+    violations
+}
+
+/// Decision records are named `NNNN-title.md`, have distinct numbers, and are in the index.
+fn decisions(files: &[File]) -> Vec<Violation> {
+    const FOLDER: &str = "docs/decisions/";
+    let index = files.iter().find(|file| file.path.strip_prefix(FOLDER) == Some("README.md"));
+    let index = index.and_then(File::text).unwrap_or_default();
+    let mut numbers = BTreeSet::new();
+    let mut violations = Vec::new();
+    for file in files {
+        let Some(name) = file.path.strip_prefix(FOLDER).filter(|name| *name != "README.md") else { continue };
+        let number = name.split_once('-').map(|(number, _)| number);
+        match number.filter(|number| number.len() == 4 && number.bytes().all(|byte| byte.is_ascii_digit())) {
+            None => violations.push(Violation::new(&file.path, 1, "a record is named `NNNN-title.md`")),
+            Some(number) if !numbers.insert(number) => {
+                violations.push(Violation::new(&file.path, 1, format!("another record has the number {number}")));
+            }
+            Some(_) => {}
+        }
+        if !index.contains(&format!("({name})")) {
+            violations.push(Violation::new(&file.path, 1, "the record is not in docs/decisions/README.md"));
         }
     }
     violations
@@ -469,13 +518,13 @@ mod tests {
             &[
                 "crates/vyre-cpu/Cargo.toml:2: `vyre-cpu` must not depend on `vyre-runtime`, see ARCHITECTURE.md",
                 "crates/vyre-cpu/Cargo.toml:3: the crate `vyre-extra` is unknown: add it to the table in \
-                 xtask/src/tidy.rs and give its reason in ARCHITECTURE.md",
+                 xtask/src/tidy.rs and give its reason in docs/decisions",
             ],
         );
         reports(
             &[("crates/extra/Cargo.toml", "")],
             &["crates/extra/Cargo.toml:1: the crate `extra` is unknown: add it to the table in \
-               xtask/src/tidy.rs and give its reason in ARCHITECTURE.md"],
+               xtask/src/tidy.rs and give its reason in docs/decisions"],
         );
     }
 
@@ -519,6 +568,13 @@ vyre-none = []
     }
 
     #[test]
+    fn paths_in_code_spans() {
+        let text = "`crates/a.rs` and `crates/b.rs`, in `crates/`\n`crates/vyre-NAME` `b.rs` `cargo test`\n```\n`docs/x`\n```\n";
+        let missing = "a.md:1: `crates/b.rs` is not a file of this repository";
+        reports(&[("a.md", text), ("crates/a.rs", "")], &[missing]);
+    }
+
+    #[test]
     fn chapters_of_the_book() {
         let contents = ("docs/src/SUMMARY.md", "[a](a.md)\n");
         let tested = ("crates/vyre/src/lib.rs", "include_str!(\"../../../docs/src/a.md\")\n");
@@ -532,6 +588,24 @@ vyre-none = []
                 "docs/src/a.md:2: `../../b.rs` is not a file of this repository",
             ],
         );
+    }
+
+    #[test]
+    fn decision_records() {
+        // The index of `reports` is empty.
+        reports(
+            &[("docs/decisions/0001-a.md", ""), ("docs/decisions/b.md", "")],
+            &[
+                "docs/decisions/0001-a.md:1: the record is not in docs/decisions/README.md",
+                "docs/decisions/b.md:1: a record is named `NNNN-title.md`",
+                "docs/decisions/b.md:1: the record is not in docs/decisions/README.md",
+            ],
+        );
+        let file = |path: &str, text: &str| File { path: path.into(), bytes: text.into() };
+        let index = file("docs/decisions/README.md", "[1](0001-a.md) [1](0001-b.md)\n");
+        let files = [index, file("docs/decisions/0001-a.md", ""), file("docs/decisions/0001-b.md", "")];
+        let found: Vec<String> = decisions(&files).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["docs/decisions/0001-b.md:1: another record has the number 0001"]);
     }
 
     #[test]
