@@ -7,7 +7,7 @@ use std::fmt;
 use std::process::Command;
 
 use crate::test::cargo;
-use crate::{bench, root};
+use crate::{bench, mutants, root};
 
 /// Allowed dependencies of each crate on others of the workspace, in the order of the flow of data; docs/decisions has the reasons.
 /// Development dependencies are not restricted.
@@ -78,6 +78,7 @@ pub(crate) fn run() -> bool {
     let readme = files.iter().find(|file| file.path == "README.md").and_then(File::text).unwrap_or_default();
     violations.extend(unified_features());
     violations.extend(bench::stale(readme).into_iter().map(|(file, message)| Violation::new(&file, 1, message)));
+    violations.extend(mutants::misfits(files).into_iter().map(|message| Violation::new("tests/mutants", 1, message)));
     for violation in &violations {
         println!("{violation}");
     }
@@ -125,10 +126,10 @@ fn subtree(tree: &str, root: &str) -> Option<BTreeSet<String>> {
     (!packages.is_empty()).then_some(packages)
 }
 
-struct File {
+pub(crate) struct File {
     /// Relative to the root, with `/` on every system.
-    path: String,
-    bytes: Vec<u8>,
+    pub(crate) path: String,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl File {
@@ -157,8 +158,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What git tracks, or would track: everything but ignored files.
-fn read_files() -> Result<Vec<File>, String> {
+/// Files that git tracks, or would track: all but ignored ones.
+pub(crate) fn read_files() -> Result<Vec<File>, String> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root())
