@@ -24,10 +24,11 @@ Commands:
                     Install the system packages of the tests, and run everything that must pass, or only the named
                     steps. --list prints the steps, --quick leaves out slow steps and shortens randomized tests,
                     --no-gpu leaves out the tests that need a Vulkan driver
-  mutants [NAME ...]
-                    Plant bugs, all or those that are named, and print which test notices which
+  mutants [NAME ...] [--list] [--no-gpu]
+                    Build a copy of the source with the mutants of tests/mutants, and print which test notices which mutant, of
+                    all or of those that are named. --list prints the mutants, --no-gpu leaves out those that need a Vulkan driver
   docs [--open]     Install mdBook, and make the book of it that is in docs/, as web pages in target/book
-  tidy              Check the rules of the repository: crate dependencies, names, files, links
+  tidy              Check the rules of the repository: crate dependencies, names, files, links, mutants
   fuzz TARGET [--seconds N]
                     Install cargo-fuzz, and look for inputs on which TARGET fails: wire, text or lower. It takes 300
                     seconds unless N is given, and is an error if there is such an input
@@ -91,7 +92,13 @@ fn main() -> ExitCode {
             }
         },
         ["soak", ..] => soak::run(&args[1..]),
-        ["mutants", ..] => mutants::run(&args[1..], true),
+        ["mutants", ..] => match mutants::Options::parse(&args[1..]) {
+            Ok(options) => mutants::run(&options),
+            Err(error) => {
+                eprintln!("error: {error}");
+                return ExitCode::from(2);
+            }
+        },
         ["docs"] => docs::run(false),
         ["docs", "--open"] => docs::run(true),
         ["tidy"] => tidy::run(),
@@ -108,18 +115,30 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace")
 }
 
-/// The folder of build artifacts, as cargo resolves it from `CARGO_TARGET_DIR` and its configuration files.
+/// The folder of final artifacts, as cargo resolves it from `CARGO_TARGET_DIR` and its configuration files.
 fn target_dir() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut metadata = Command::new(cargo);
-        metadata.args(["metadata", "--locked", "--no-deps", "--format-version", "1", "--manifest-path"]);
-        let output = metadata.arg(root().join("Cargo.toml")).output();
-        let printed = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-        json_string(&printed, "target_directory").map_or_else(|| root().join("target"), PathBuf::from)
+        json_string(&METADATA, "target_directory").map_or_else(|| root().join("target"), PathBuf::from)
     });
     &FOLDER
 }
+
+/// The folder of intermediate artifacts: the target folder, unless cargo is configured otherwise.
+fn build_dir() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        json_string(&METADATA, "build_directory").map_or_else(|| target_dir().to_owned(), PathBuf::from)
+    });
+    &FOLDER
+}
+
+/// Description of the workspace by `cargo metadata`.
+static METADATA: LazyLock<String> = LazyLock::new(|| {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut metadata = Command::new(cargo);
+    metadata.args(["metadata", "--locked", "--no-deps", "--format-version", "1", "--manifest-path"]);
+    let output = metadata.arg(root().join("Cargo.toml")).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+});
 
 /// The first string under a key in JSON that cargo printed. Escapes other than the backslash do not occur in its paths.
 fn json_string(json: &str, key: &str) -> Option<String> {

@@ -1,268 +1,285 @@
-//! `cargo xtask mutants`: whether the tests notice mistakes. The bugs of `vyre_foundation::planted` are switched on one at a
-//! time, the tests that should notice are run until one fails, and a table says which. The tests are those that `cargo test`
-//! runs, built once with the feature `planted-bugs`.
+//! `cargo xtask mutants`: mutation testing with a fixed table of mutants. All mutants of `tests/mutants` are inserted into one copy of
+//! the source, which is built once. Each mutant is then selected by an environment variable and the tests of its area are run until one
+//! fails. All mutants must be noticed.
 
-use std::collections::BTreeMap;
+mod copy;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::test::{GPU_CRATE, cargo};
-use crate::{json_string, root, target_dir};
+use crate::tidy::{self, read_files};
+use crate::{build_dir, json_string, target_dir};
+use copy::{Files, Location, TREE};
+use table::{Area, Check, Mutant, Requirement};
 
-/// Tests of a package: all that a test target has, or one of them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Check {
-    package: &'static str,
-    target: &'static str,
-    test: Option<&'static str>,
+/// Selection of mutants.
+#[derive(Default)]
+pub(crate) struct Options {
+    /// Names of the mutants to run; all of them if there is none.
+    names: Vec<String>,
+    /// Prints the mutants instead of running them.
+    list: bool,
+    /// Leaves out the mutants that need a Vulkan driver.
+    no_gpu: bool,
 }
 
-const fn all(package: &'static str, target: &'static str) -> Check {
-    Check { package, target, test: None }
+impl Options {
+    /// Selects all mutants that can be run with or without a GPU.
+    pub(crate) fn all(no_gpu: bool) -> Options {
+        Options { no_gpu, ..Options::default() }
+    }
+
+    /// Parses the arguments behind `cargo xtask mutants`.
+    pub(crate) fn parse(arguments: &[&str]) -> Result<Options, String> {
+        let mut options = Options::default();
+        for &argument in arguments {
+            match argument {
+                "--list" => options.list = true,
+                "--no-gpu" => options.no_gpu = true,
+                option if option.starts_with('-') => return Err(format!("`{option}` is not an option of mutants")),
+                name => options.names.push(name.into()),
+            }
+        }
+        Ok(options)
+    }
+
+    fn selects(&self, mutant: &Mutant) -> bool {
+        self.names.is_empty() || self.names.contains(&mutant.name)
+    }
+
+    /// The first requirement of an area that is not met.
+    fn missing<'a>(&self, area: &'a Area) -> Option<&'a Requirement> {
+        area.requirements.iter().find(|requirement| match requirement {
+            Requirement::Gpu => self.no_gpu,
+            Requirement::Architecture(name) => name != std::env::consts::ARCH,
+        })
+    }
 }
 
-const fn one(package: &'static str, target: &'static str, test: &'static str) -> Check {
-    Check { package, target, test: Some(test) }
-}
-
-/// The tests that should notice a bug, by the place that it is in: the quick ones first.
-const CHECKS: &[(&str, &[Check])] = &[
-    ("Evaluators", &[all("vyre-foundation", "op_vectors")]),
-    (
-        "Validator",
-        &[
-            all("vyre-foundation", "faults"),
-            all("vyre-testkit", "files"),
-            all("vyre-foundation", "build"),
-            all("vyre-testkit", "generated"),
-        ],
-    ),
-    (
-        "Uniformity",
-        &[
-            all("vyre-testkit", "files"),
-            one("vyre-cpu", "conformance", "portable::operations"),
-            one("vyre-cpu", "conformance", "portable::generated_programs"),
-        ],
-    ),
-    ("Text", &[all("vyre-foundation", "text"), all("vyre-testkit", "files"), all("vyre-testkit", "generated")]),
-    (
-        "Wire",
-        &[
-            one("vyre-testkit", "wire", "every_header_mistake_is_named"),
-            one("vyre-testkit", "wire", "changed_bytes_are_an_error_or_another_canonical_module"),
-            one("vyre-testkit", "wire", "what_is_encoded_decodes_as_the_same_module"),
-        ],
-    ),
-    (
-        "Optimizer",
-        &[all("vyre-testkit", "files"), one("vyre-testkit", "optimizer", "every_pass_alone_keeps_the_meaning")],
-    ),
-    (
-        "Oracle",
-        &[
-            all("vyre-testkit", "files"),
-            one("vyre-cpu", "conformance", "portable::operations"),
-            one("vyre-cpu", "conformance", "portable::generated_programs"),
-        ],
-    ),
-    (
-        "Cpu",
-        &[
-            one("vyre-cpu", "conformance", "portable::file_tests"),
-            one("vyre-cpu", "conformance", "portable::example_kernels"),
-            one("vyre-cpu", "conformance", "portable::canaries"),
-            one("vyre-cpu", "conformance", "portable::operations"),
-            one("vyre-cpu", "conformance", "portable::generated_programs"),
-            one("vyre-cpu", "conformance", "portable::large_grids"),
-            one("vyre-cpu", "conformance", "portable::indirect_grids"),
-            one("vyre-cpu", "conformance", "portable::parts_of_buffers"),
-            one("vyre-cpu", "conformance", "portable::endless_programs"),
-        ],
-    ),
-    (
-        X86,
-        &[
-            one("vyre-cpu", "conformance", "avx2::file_tests"),
-            one("vyre-cpu", "conformance", "avx2::example_kernels"),
-            one("vyre-cpu", "conformance", "avx2::operations"),
-            one("vyre-cpu", "conformance", "avx2::canaries"),
-            one("vyre-cpu", "conformance", "avx2::generated_programs"),
-        ],
-    ),
-    (
-        GPU,
-        &[
-            one("vyre-wgpu", "conformance", "file_tests"),
-            one("vyre-wgpu", "conformance", "example_kernels"),
-            one("vyre-wgpu", "conformance", "canaries"),
-            one("vyre-wgpu", "conformance", "parts_of_buffers"),
-            one("vyre-wgpu", "large", "every_access_finds_its_binding"),
-            one("vyre-wgpu", "conformance", "large_grids"),
-            one("vyre-wgpu", "conformance", "endless_programs"),
-            one("vyre-wgpu", "conformance", "indirect_grids"),
-            one("vyre-wgpu", "conformance", "operations"),
-            one("vyre-wgpu", "conformance", "generated_programs"),
-            all("vyre-wgpu", "device"),
-        ],
-    ),
-];
-
-/// The place of the bugs that only a GPU shows.
-const GPU: &str = "Wgpu";
-
-/// The place of the bugs that only such a processor shows.
-const X86: &str = "X86";
-
-/// How many bugs there must be, and how many of a hundred must be noticed.
-const BUGS: usize = 40;
-const PERCENT: usize = 90;
-
-/// Time limit of a check without a bug.
+/// Time limit of a check without a mutant.
 const SOUND_LIMIT: Duration = Duration::from_secs(1800);
 
-/// Time limit of a check with a bug, past which the bug counts as noticed. It follows from the time that the same check took
+/// Time limit of a check with a mutant, past which the mutant counts as noticed. It follows from the time that the same check took
 /// without one, so that a busy machine does not turn slow checks into hangs.
 fn time_limit(sound: Duration) -> Duration {
     Duration::from_secs(60) + 10 * sound
 }
 
-/// What the tests are told: few programs, always the same, and no time is spent on making them small.
+/// Settings of the tests: a fixed seed, and no shrinking of failing programs.
 const ENVIRONMENT: &[(&str, &str)] =
     &[("VYRE_SEED", "0"), ("VYRE_SHRINK", "0"), ("PROPTEST_MAX_SHRINK_ITERS", "0"), ("PROPTEST_RNG_SEED", "0")];
 
-/// How many generated programs are run. A GPU driver takes its time to compile them.
+/// Number of generated programs. GPU drivers are slow to compile them.
 fn programs(package: &str) -> &'static str {
-    if package == "vyre-wgpu" { "100" } else { "1000" }
+    if package == GPU_CRATE { "100" } else { "1000" }
 }
 
-/// A planted bug.
-struct Bug {
-    name: String,
-    place: String,
-    doc: String,
+/// Folder of the copy, its logs and caches.
+fn folder() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| target_dir().join("mutants"));
+    &FOLDER
 }
 
-/// Runs the tests with each bug, or with those that are named, and prints the table. Says whether enough were noticed.
-pub(crate) fn run(names: &[&str], gpu: bool) -> bool {
-    let Some(programs) = build(gpu) else { return false };
-    let Some(mut bugs) = table(&programs) else { return false };
-    if let Some(unknown) = names.iter().find(|name| bugs.iter().all(|bug| bug.name != **name)) {
-        eprintln!("error: there is no bug `{unknown}`; the table is in crates/vyre-foundation/src/planted.rs");
-        return false;
+/// Runs the tests with each selected mutant, and prints which test notices which. Returns true if all are noticed.
+pub(crate) fn run(options: &Options) -> bool {
+    let errors = all_noticed(options).err().unwrap_or_default();
+    errors.iter().for_each(|error| eprintln!("error: {error}"));
+    errors.is_empty()
+}
+
+fn all_noticed(options: &Options) -> Result<(), Vec<String>> {
+    let source = contents(read_files().map_err(|error| vec![error])?);
+    let areas = areas(&source)?;
+    let known: Vec<(&Area, &Mutant)> =
+        areas.iter().flat_map(|area| area.mutants.iter().map(move |mutant| (area, mutant))).collect();
+    if let Some(unknown) = options.names.iter().find(|name| known.iter().all(|(_, mutant)| mutant.name != **name)) {
+        return Err(vec![format!("there is no mutant `{unknown}`; `cargo xtask mutants --list` prints all")]);
     }
-    let testable = |bug: &Bug| match bug.place.as_str() {
-        GPU => gpu,
-        X86 => cfg!(target_arch = "x86_64"),
-        _ => true,
-    };
-    bugs.retain(|bug| testable(bug) && (names.is_empty() || names.contains(&bug.name.as_str())));
+    let mut selected = known.clone();
+    selected.retain(|(_, mutant)| options.selects(mutant));
+    if options.list {
+        let lines = selected.iter().map(|(area, mutant)| [&mutant.name, &area.name, &mutant.summary]);
+        print_table(&lines.map(|line| line.map(String::as_str)).collect::<Vec<_>>());
+        return Ok(());
+    }
+    for area in &areas {
+        let count = selected.iter().filter(|(of, _)| of.name == area.name).count();
+        if let Some(missing) = options.missing(area).filter(|_| count > 0) {
+            println!("not run: {count} of area `{}`, which requires {missing}", area.name);
+        }
+    }
+    selected.retain(|(area, _)| options.missing(area).is_none());
+    if selected.is_empty() {
+        return Err(vec!["there is no mutant to run".into()]);
+    }
+    let checks: BTreeSet<&Check> = selected.iter().flat_map(|(area, _)| &area.checks).collect();
+    let checks: Vec<&Check> = checks.into_iter().collect();
 
-    // Without a bug everything passes, or the table means nothing.
-    let mut sound: Vec<Check> = bugs.iter().flat_map(|bug| checks(&bug.place)).copied().collect();
-    sound.sort();
-    sound.dedup();
-    let outcomes = in_parallel(&sound, |check| {
+    let mutants: Vec<&Mutant> = known.iter().map(|(_, mutant)| *mutant).collect();
+    let (files, locations) = copy::mutate(source, &mutants)?;
+    copy::write(folder(), &copy::as_workspace(files)).map_err(|error| vec![error])?;
+    let programs = build(&checks, options.no_gpu, &locations)?;
+
+    // Without a mutant everything passes, or a failure with one means nothing.
+    let outcomes = in_parallel(&checks, |check| {
         let start = Instant::now();
         (noticed(&programs, check, "", SOUND_LIMIT), start.elapsed())
     });
     if let Some(failure) = outcomes.iter().find_map(|(failure, _)| failure.as_ref()) {
-        eprintln!("error: without any bug, this fails: {failure}");
-        return false;
+        return Err(vec![format!("without any mutant, this fails: {failure}")]);
     }
-    let limits: BTreeMap<Check, Duration> =
-        sound.into_iter().zip(outcomes).map(|(check, (_, time))| (check, time_limit(time))).collect();
+    let limits: BTreeMap<&Check, Duration> =
+        checks.into_iter().zip(outcomes).map(|(check, (_, time))| (check, time_limit(time))).collect();
 
-    let caught = in_parallel(&bugs, |bug| {
-        checks(&bug.place).iter().find_map(|check| noticed(&programs, check, &bug.name, limits[check]))
+    let caught = in_parallel(&selected, |(area, mutant)| {
+        area.checks.iter().find_map(|check| noticed(&programs, check, &mutant.name, limits[check]))
     });
-    let name_width = bugs.iter().map(|bug| bug.name.len()).max().unwrap_or(0);
-    let caught_width = caught.iter().flatten().map(String::len).max().unwrap_or(0);
-    println!("{:<name_width$}  {:<10}  {:<caught_width$}  what goes wrong", "bug", "place", "noticed by");
-    for (bug, caught) in bugs.iter().zip(&caught) {
+    let mut lines = vec![["mutant", "area", "noticed by", "what goes wrong"]];
+    lines.extend(selected.iter().zip(&caught).map(|((area, mutant), caught)| {
         let caught = caught.as_deref().unwrap_or("MISSED");
-        println!("{:<name_width$}  {:<10}  {caught:<caught_width$}  {}", bug.name, bug.place, bug.doc);
-    }
+        [mutant.name.as_str(), area.name.as_str(), caught, mutant.summary.as_str()]
+    }));
+    print_table(&lines);
     let count = caught.iter().flatten().count();
-    println!("\n{count} of {} bugs are noticed", bugs.len());
-    let enough = count * 100 >= bugs.len() * PERCENT && (!names.is_empty() || bugs.len() >= BUGS);
-    if !enough {
-        eprintln!(
-            "error: at least {PERCENT} % of at least {BUGS} bugs must be noticed; add tests for those that are missed"
-        );
+    println!("\n{count} of {} mutants are noticed", selected.len());
+    let missed = selected.iter().zip(&caught).filter(|(_, caught)| caught.is_none());
+    let missed: Vec<String> = missed
+        .map(|((area, mutant), _)| {
+            format!("no test of area `{}` notices `{}`: add one that does", area.name, mutant.name)
+        })
+        .collect();
+    if missed.is_empty() { Ok(()) } else { Err(missed) }
+}
+
+/// Mistakes in the table of mutants, and mutants that do not fit the source.
+pub(crate) fn misfits(files: Vec<tidy::File>) -> Vec<String> {
+    let source = contents(files);
+    let fits = areas(&source).and_then(|areas| {
+        let mutants: Vec<&Mutant> = areas.iter().flat_map(|area| &area.mutants).collect();
+        copy::mutate(source, &mutants)
+    });
+    fits.err().unwrap_or_default()
+}
+
+fn contents(files: Vec<tidy::File>) -> Files {
+    files.into_iter().map(|file| (file.path.into(), file.bytes)).collect()
+}
+
+/// The mutants of all files `tests/mutants/*.mutants`.
+fn areas(source: &Files) -> Result<Vec<Area>, Vec<String>> {
+    let files = source.iter().filter(|(path, _)| {
+        path.starts_with("tests/mutants") && path.extension().is_some_and(|extension| extension == "mutants")
+    });
+    let (mut areas, mut errors) = (Vec::new(), Vec::new());
+    for (path, bytes) in files {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        match table::parse(&name, &String::from_utf8_lossy(bytes)) {
+            Ok(area) => areas.push(area),
+            Err(error) => errors.push(format!("tests/mutants/{error}")),
+        }
     }
-    enough
+    let mut names = BTreeSet::new();
+    let mutants = areas.iter().flat_map(|area| &area.mutants);
+    errors.extend(mutants.filter(|m| !names.insert(&m.name)).map(|m| format!("there are two mutants `{}`", m.name)));
+    if errors.is_empty() { Ok(areas) } else { Err(errors) }
 }
 
-fn checks(place: &str) -> &'static [Check] {
-    CHECKS.iter().find(|(known, _)| *known == place).map_or(&[], |(_, checks)| checks)
+/// Prints columns as wide as their widest entries.
+fn print_table<const N: usize>(lines: &[[&str; N]]) {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    for line in lines {
+        let padded: Vec<String> = line.iter().zip(widths).map(|(entry, width)| format!("{entry:<width$}")).collect();
+        println!("{}", padded.join("  ").trim_end());
+    }
 }
 
-/// The programs that were built, by package and target.
+/// Test executables, by package and target.
 type Programs = BTreeMap<(String, String), PathBuf>;
 
-fn build(gpu: bool) -> Option<Programs> {
+/// Builds the test targets of the checks in the copy.
+///
+/// The build folder is that of the source, so that dependencies are not built again; executables without a hash in their name, such as
+/// `debug/vyre`, go to a folder of their own. A cargo older than 1.91 knows no build folder, and builds the dependencies once more.
+fn build(checks: &[&Check], no_gpu: bool, locations: &[Location]) -> Result<Programs, Vec<String>> {
     let mut command = cargo("test");
-    command.args(["--no-run", "--locked", "--features", "vyre-foundation/planted-bugs", "--message-format", "json"]);
+    command.current_dir(folder()).env("CARGO_TARGET_DIR", folder().join("target"));
+    command.env("CARGO_BUILD_BUILD_DIR", build_dir());
+    command.args(["--no-run", "--locked", "--message-format", "json-render-diagnostics"]);
     // The whole workspace, as for the tests: with fewer packages, other features of third parties would be built anew.
     command.arg("--workspace");
-    if !gpu {
+    if no_gpu {
         command.args(["--exclude", GPU_CRATE]);
     }
-    let output = command.stderr(Stdio::inherit()).output().ok()?;
-    if !output.status.success() {
-        return None;
+    let targets: BTreeSet<&str> = checks.iter().map(|check| check.target.as_str()).collect();
+    command.args(targets.iter().flat_map(|target| ["--test", target]));
+    // Messages go to a file, so that the pipe of diagnostics is the only one to be read.
+    let messages = folder().join("messages.json");
+    let failed = |error: std::io::Error| vec![format!("cannot build the copy: {error}")];
+    command.stdout(File::create(&messages).map_err(failed)?).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    let mut broken = BTreeSet::new();
+    for line in child.stderr.take().into_iter().flat_map(|stderr| BufReader::new(stderr).lines().map_while(Result::ok))
+    {
+        broken.extend(mutant_at(&line, locations));
+        eprintln!("{line}");
+    }
+    if !child.wait().map_err(failed)?.success() {
+        let mut errors =
+            vec![format!("the copy of the source with all mutants, {}, does not build", folder().display())];
+        errors.extend(broken.iter().map(|mutant| format!("the compiler points at mutant `{mutant}`")));
+        return Err(errors);
     }
     let program = |message: &str| {
         let manifest = PathBuf::from(json_string(message, "manifest_path")?);
         let package = manifest.parent()?.file_name()?.to_str()?.to_owned();
         Some(((package, json_string(message, "name")?), PathBuf::from(json_string(message, "executable")?)))
     };
-    Some(String::from_utf8_lossy(&output.stdout).lines().filter_map(program).collect())
+    let messages = std::fs::read_to_string(&messages).map_err(failed)?;
+    Ok(messages.lines().filter_map(program).collect())
 }
 
-/// The bugs, as the example `planted` of the foundation lists them.
-fn table(programs: &Programs) -> Option<Vec<Bug>> {
-    let list = programs.get(&("vyre-foundation".into(), "planted".into()))?;
-    let output = Command::new(list).output().ok()?;
-    let listed = String::from_utf8(output.stdout).ok()?;
-    let bug = |line: &str| {
-        let mut columns = line.split('\t').map(str::to_owned);
-        Some(Bug { name: columns.next()?, place: columns.next()?, doc: columns.next()? })
-    };
-    listed.lines().map(bug).collect()
+/// The mutant at the location `--> FILE:LINE:COLUMN` of a compiler's message.
+fn mutant_at<'a>(line: &str, locations: &'a [Location]) -> Option<&'a str> {
+    let mut place = line.trim_start().strip_prefix("--> ")?.rsplit(':').skip(1);
+    let (line, file) = (place.next()?.parse().ok()?, place.next()?);
+    let found = locations.iter().find(|location| location.file == Path::new(file) && location.lines.contains(&line));
+    found.map(|location| location.mutant.as_str())
 }
 
-/// Runs tests with a bug and a time limit. Returns the name of the test that failed, if one did; the output is kept under
-/// `mutants` in the target folder.
-fn noticed(programs: &Programs, check: &Check, bug: &str, limit: Duration) -> Option<String> {
-    let name = match check.test {
-        Some(test) => format!("{} {}::{test}", check.package, check.target),
-        None => format!("{} {}", check.package, check.target),
-    };
-    let Some(program) = programs.get(&(check.package.into(), check.target.into())) else {
+/// Runs tests with a mutant, or without one if its name is empty, and a time limit. Returns the name of the test that failed, if one
+/// did; the output is kept in the folder `logs`.
+fn noticed(programs: &Programs, check: &Check, mutant: &str, limit: Duration) -> Option<String> {
+    let name = check.to_string();
+    let Some(program) = programs.get(&(check.package.clone(), check.target.clone())) else {
         return Some(format!("{name} was not built"));
     };
-    let folder = target_dir().join("mutants");
-    let log = folder.join(if bug.is_empty() { name.replace([' ', ':'], "-") } else { bug.to_owned() } + ".log");
-    let opened = std::fs::create_dir_all(&folder).and_then(|()| File::create(&log));
+    let logs = folder().join("logs");
+    let log = logs.join(if mutant.is_empty() { name.replace([' ', ':'], "-") } else { mutant.to_owned() } + ".log");
+    let opened = std::fs::create_dir_all(&logs).and_then(|()| File::create(&log));
     let (Ok(out), Ok(errors)) = (opened.as_ref().map_or(Err(()), |file| file.try_clone().map_err(|_| ())), opened)
     else {
         return Some(format!("{} cannot be written", log.display()));
     };
     let mut command = Command::new(program);
-    command.current_dir(root().join("crates").join(check.package)).envs(ENVIRONMENT.iter().copied());
+    command.current_dir(folder().join(TREE).join("crates").join(&check.package)).envs(ENVIRONMENT.iter().copied());
     command
-        .env("VYRE_PLANTED", bug)
-        .env("VYRE_PROGRAMS", self::programs(check.package))
+        .env("VYRE_MUTANT", mutant)
+        // Programs that were optimized with another mutant are not those of this one.
+        .env("VYRE_CACHE", folder().join("caches").join(if mutant.is_empty() { "none" } else { mutant }))
+        .env("VYRE_PROGRAMS", self::programs(&check.package))
         .env_remove("UPDATE")
         .stdout(out)
         .stderr(errors);
-    command.args(check.test.map(|test| ["--exact", test]).into_iter().flatten());
+    command.args(check.test.as_deref().map(|test| ["--exact", test]).into_iter().flatten());
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Some(format!("{name} cannot be run: {error}")),
@@ -278,14 +295,16 @@ fn noticed(programs: &Programs, check: &Check, bug: &str, limit: Duration) -> Op
             }
         }
     };
-    if status.success() {
-        return None;
-    }
     let said = std::fs::read(&log).unwrap_or_default();
     let said = String::from_utf8_lossy(&said);
+    if status.success() {
+        // A test that was renamed is no failure of the executable.
+        return (mutant.is_empty() && said.contains("running 0 tests"))
+            .then(|| format!("{name}, which has no such test"));
+    }
     let failed = said.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
     let seed = said.split_once("VYRE_SEED=").and_then(|(_, rest)| rest.split_once(' ')).map(|(seed, _)| seed);
-    Some(match (check.test, failed, seed) {
+    Some(match (&check.test, failed, seed) {
         (_, None, _) => format!("{name}, which crashes"),
         (None, Some(test), _) => format!("{name}::{test}"),
         (Some(_), Some(_), Some(seed)) => format!("{name}, program {seed}"),
@@ -312,4 +331,21 @@ fn in_parallel<T: Sync, R: Send>(elements: &[T], work: impl Fn(&T) -> R + Sync) 
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.sort_by_key(|(position, _)| *position);
     results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_the_compiler_lead_to_mutants() {
+        let location =
+            |lines, mutant: &str| Location { file: "tree/crates/a/src/b.rs".into(), lines, mutant: mutant.into() };
+        let locations = [location(3..5, "A"), location(9..10, "B")];
+        assert_eq!(mutant_at("  --> tree/crates/a/src/b.rs:4:17", &locations), Some("A"));
+        assert_eq!(mutant_at(" --> tree/crates/a/src/b.rs:9:1", &locations), Some("B"));
+        assert_eq!(mutant_at(" --> tree/crates/a/src/b.rs:5:1", &locations), None);
+        assert_eq!(mutant_at(" --> tree/crates/a/src/c.rs:4:1", &locations), None);
+        assert_eq!(mutant_at("error: 4", &locations), None);
+    }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::process::Command;
 
 use crate::test::cargo;
-use crate::{bench, root};
+use crate::{bench, mutants, root};
 
 /// Which crates of the workspace a crate may depend on, in the order of the flow of data. ARCHITECTURE.md has the reasons.
 /// Tests are free to use any crate.
@@ -77,6 +77,7 @@ pub(crate) fn run() -> bool {
     let readme = files.iter().find(|file| file.path == "README.md").and_then(File::text).unwrap_or_default();
     violations.extend(unified_features());
     violations.extend(bench::stale(readme).into_iter().map(|(file, message)| Violation::new(&file, 1, message)));
+    violations.extend(mutants::misfits(files).into_iter().map(|message| Violation::new("tests/mutants", 1, message)));
     for violation in &violations {
         println!("{violation}");
     }
@@ -124,10 +125,10 @@ fn subtree(tree: &str, root: &str) -> Option<BTreeSet<String>> {
     (!packages.is_empty()).then_some(packages)
 }
 
-struct File {
+pub(crate) struct File {
     /// Relative to the root, with `/` on every system.
-    path: String,
-    bytes: Vec<u8>,
+    pub(crate) path: String,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl File {
@@ -156,8 +157,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What git tracks, or would track: everything but ignored files.
-fn read_files() -> Result<Vec<File>, String> {
+/// Files that git tracks, or would track: all but ignored ones.
+pub(crate) fn read_files() -> Result<Vec<File>, String> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root())

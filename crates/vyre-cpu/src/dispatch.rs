@@ -7,7 +7,6 @@ use std::time::Instant;
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::{Literal, MemId, Span};
 use vyre_foundation::launch::{Limits, Outcome, Report, TraceLine, Worked};
-use vyre_foundation::planted::{self, Bug};
 
 use crate::memory::View;
 
@@ -106,7 +105,6 @@ impl<'a> Account<'a> {
     pub(crate) fn trap(&self, invocation: u32, code: u32, span: Span, trapped: u64) {
         let mut trap = lock(&self.trap);
         let (earlier, others) = match &*trap {
-            Some(Outcome::Trapped { invocation, .. }) if planted::is(Bug::CpuTrapCount) => (*invocation, 0),
             Some(Outcome::Trapped { invocation, count, .. }) => (*invocation, *count),
             _ => (u32::MAX, 0),
         };
@@ -135,9 +133,7 @@ impl<'a> Account<'a> {
     pub(crate) fn report(self) -> Report {
         let mut trace = into_inner(self.trace);
         // Lines of one invocation come from one worker, in order.
-        if !planted::is(Bug::CpuTraceOrder) {
-            trace.sort_by_key(|line| line.invocation);
-        }
+        trace.sort_by_key(|line| line.invocation);
         let outcome = into_inner(self.stop).or(into_inner(self.trap)).unwrap_or(Outcome::Completed);
         let (dropped_lines, time) = (self.dropped_lines.into_inner(), self.start.elapsed());
         let workers = self.worked.map(into_inner).unwrap_or_default();

@@ -8,7 +8,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vyre_driver::{Error, backend};
 use vyre_foundation::ir::{Element, Op, Type};
-use vyre_foundation::planted::{self, Bug};
 
 /// Zeroed memory that several threads access at once.
 ///
@@ -343,7 +342,7 @@ impl View {
 
     /// Writes the bits at an index; outside, nothing happens.
     pub(crate) fn store(&self, lane: usize, index: u64, bits: u64) {
-        if index + u64::from(planted::is(Bug::CpuStoreBound)) >= u64::from(self.length) {
+        if index >= u64::from(self.length) {
             return;
         }
         if self.racing {
@@ -420,7 +419,7 @@ impl View {
             target: *mut L,
             widen: impl Fn(E) -> L,
         ) {
-            let length = u64::from(view.length).saturating_sub(u64::from(planted::is(Bug::CpuGatherBound)));
+            let length = u64::from(view.length);
             for (lane, (&index, &mask)) in indices.iter().zip(mask).enumerate() {
                 let at = u64::from(index) + offset;
                 // What inactive lanes would load is not needed, and their index may be anything.
@@ -545,10 +544,10 @@ impl View {
         // SAFETY: promised by the caller.
         unsafe {
             match self.element {
-                Element::I8 if !planted::is(Bug::CpuByteSign) => {
+                Element::I8 => {
                     widen::<RACING, _>(self.start.cast::<i8>().add(first), target, count, |e| e as i32 as u32);
                 }
-                Element::I8 | Element::U8 => widen::<RACING, _>(self.start.add(first), target, count, u32::from),
+                Element::U8 => widen::<RACING, _>(self.start.add(first), target, count, u32::from),
                 Element::I16 => {
                     widen::<RACING, _>(self.start.cast::<i16>().add(first), target, count, |e| e as i32 as u32);
                 }
@@ -687,7 +686,6 @@ pub(crate) fn update_function(op: &Op, ty: Type, shared: bool) -> Update {
         }};
     }
     match ty {
-        Type::I32 if planted::is(Bug::CpuAtomicSign) => functions!(AtomicU32, u32),
         Type::I32 => functions!(AtomicI32, i32),
         Type::U32 => functions!(AtomicU32, u32),
         Type::I64 => functions!(AtomicI64, i64),

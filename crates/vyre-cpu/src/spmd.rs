@@ -15,7 +15,6 @@ use vyre_foundation::analysis::{Scope, Uniformity, exits_of, may_merge_workgroup
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Span, Type, ValueId};
-use vyre_foundation::planted::{self, Bug};
 
 /// A program in SPMD form.
 pub struct Form {
@@ -273,7 +272,6 @@ impl Lives<'_> {
         life.end = life.end.max(clock);
         if let Some((start, outside)) = self.loops.last_mut()
             && life.start < *start
-            && !planted::is(Bug::CpuLoopLives)
         {
             outside.push(value);
         }
@@ -541,7 +539,7 @@ impl Lowering<'_> {
         let mut saved = Vec::new();
         let mut last = Vec::new();
         for &(to, from) in &moves {
-            let overwritten = moves.iter().any(|(other, _)| same_place(*other, from)) && !planted::is(Bug::CpuMoves);
+            let overwritten = moves.iter().any(|(other, _)| same_place(*other, from));
             if overwritten {
                 let spare = Slot { index: next.take(from.ty), ..from };
                 saved.push((spare, from));
@@ -574,13 +572,9 @@ impl Lowering<'_> {
             (Op::GlobalIndex, _) => true,
             (Op::LocalIndex, _) => self.one_group,
             (Op::GlobalId(axis) | Op::LocalId(axis), _) => {
-                self.one_group
-                    && *axis as usize == 0
-                    && x > 1
-                    && (y == 1 && z == 1 || planted::is(Bug::CpuLocalIdStride))
+                self.one_group && *axis as usize == 0 && x > 1 && y == 1 && z == 1
             }
             (Op::Add, &[a, b]) => (linear(a) && uniform(b)) || (uniform(a) && linear(b)),
-            (Op::Sub, &[a, b]) if planted::is(Bug::CpuDescending) => linear(b) && uniform(a),
             (Op::Sub, &[a, b]) => linear(a) && uniform(b),
             (Op::Cast | Op::Bitcast, &[a]) => {
                 linear(a) && matches!(self.program.ty(inst.results[0]), Type::I32 | Type::U32)
@@ -594,7 +588,7 @@ impl Lowering<'_> {
 /// Whether a loop is continued anywhere but at the very end of its body.
 pub(crate) fn continues_early(program: &Program, body: BlockId) -> bool {
     let end = program.blocks[body].insts.last();
-    exits_of(program, body).continues.iter().any(|exit| Some(exit) != end) && !planted::is(Bug::CpuStaging)
+    exits_of(program, body).continues.iter().any(|exit| Some(exit) != end)
 }
 
 fn same_place(a: Slot, b: Slot) -> bool {

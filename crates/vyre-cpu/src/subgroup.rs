@@ -2,7 +2,6 @@
 
 use vyre_foundation::ir::Type;
 use vyre_foundation::ir::ops::{Combined, Op};
-use vyre_foundation::planted::{self, Bug};
 
 /// The largest subgroup there is.
 pub(crate) const LARGEST: usize = 16;
@@ -19,20 +18,16 @@ pub(crate) fn exchange(op: &Op, ty: Type, given: &[Option<u64>], second: &Lanes)
         Op::SubgroupBallot => {
             [given.iter().enumerate().fold(0, |word, (lane, bits)| word | bits.unwrap_or(0) << lane); LARGEST]
         }
-        Op::SubgroupShuffle => second.map(|source| {
-            let source = if planted::is(Bug::CpuShuffle) { source as usize % size } else { source as usize };
-            given.get(source).copied().flatten().unwrap_or(0)
-        }),
+        Op::SubgroupShuffle => second.map(|source| given.get(source as usize).copied().flatten().unwrap_or(0)),
         op => {
             let (op, whose) = op.combines().expect("validated: it is a subgroup operation");
-            let is_sum = op == Op::Add;
-            let nothing = if is_sum && planted::is(Bug::CpuSumIdentity) { 0 } else { op.identity(ty) };
+            let nothing = op.identity(ty);
             let lanes = std::array::from_fn(|lane| given.get(lane).copied().flatten().unwrap_or(nothing));
             match whose {
                 Combined::All => [tree(&op, ty, lanes, size); LARGEST],
                 Combined::UpToOwn => scan(&op, ty, lanes, size),
                 Combined::BeforeOwn => {
-                    let first = if is_sum || planted::is(Bug::CpuScanIdentity) { 0 } else { nothing };
+                    let first = if op == Op::Add { 0 } else { nothing };
                     shifted(first, scan(&op, ty, lanes, size))
                 }
             }

@@ -14,8 +14,6 @@ pub mod ir;
 pub mod launch;
 pub mod math;
 pub mod optimizer;
-#[doc(hidden)]
-pub mod planted;
 pub mod text;
 pub mod transform;
 pub mod validate;

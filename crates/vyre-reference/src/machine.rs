@@ -7,7 +7,6 @@ use vyre_foundation::ir::entity::{Arena, Entity};
 use vyre_foundation::ir::ops::{Eval, Op};
 use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemId, Program, Span, Type, ValueId};
 use vyre_foundation::launch::{Outcome, Report, TraceLine};
-use vyre_foundation::planted::{self, Bug};
 
 use crate::memory::{Memory, zeros};
 use crate::sanitizer::{Action, Sanitizer};
@@ -141,8 +140,7 @@ impl<'p> Machine<'p> {
         for &lane in lanes {
             given.clear();
             given.extend(from.iter().map(|&value| self.get(value, lane)));
-            for (position, (&value, &bits)) in to.iter().zip(&given).enumerate() {
-                let bits = if planted::is(Bug::OracleMoves) { self.get(from[position], lane) } else { bits };
+            for (&value, &bits) in to.iter().zip(&given) {
                 self.set(value, lane, bits);
             }
         }
@@ -272,7 +270,7 @@ impl<'p> Machine<'p> {
             Some(Outcome::Trapped { invocation, count, .. }) => (Some(invocation), count),
             _ => (None, 0),
         };
-        if earlier.is_none_or(|earlier| invocation < earlier || planted::is(Bug::OracleTrap)) {
+        if earlier.is_none_or(|earlier| invocation < earlier) {
             self.trap = Some(Outcome::Trapped { code, invocation, span, count });
         }
         if let Some(Outcome::Trapped { count: total, .. }) = &mut self.trap {
@@ -306,8 +304,7 @@ impl<'p> Machine<'p> {
                 Op::Load(memory) => {
                     let index = inst.operands.first().map_or(0, |&index| self.get(index, lane));
                     for (offset, &result) in inst.results.iter().enumerate() {
-                        let wrapped = u64::from((index as u32).wrapping_add(offset as u32));
-                        let at = if planted::is(Bug::OracleWideIndex) { wrapped } else { index + offset as u64 };
+                        let at = index + offset as u64;
                         self.note(id, *memory, lane, at, Action::Read);
                         self.set(result, lane, self.memory.load(*memory, lane, at));
                     }
@@ -432,7 +429,7 @@ impl<'p> Machine<'p> {
         let program = self.program;
         let inst = &program.insts[id];
         if let Some(sanitizer) = &mut self.sanitizer {
-            let both = inst.op == Op::Broadcast || planted::is(Bug::SanitizerBarrier);
+            let both = inst.op == Op::Broadcast;
             sanitizer.barrier(both || inst.op == Op::WorkgroupBarrier, both || inst.op == Op::StorageBarrier);
         }
         match &inst.op {
@@ -489,8 +486,7 @@ impl<'p> Machine<'p> {
                     }
                 }
                 let source = |lane: usize| self.get(inst.operands[1], first + lane) as usize;
-                let outside = if planted::is(Bug::OracleShuffle) { given[0] } else { None };
-                let taken = |lane: usize| given.get(source(lane)).copied().unwrap_or(outside).unwrap_or(0);
+                let taken = |lane: usize| given.get(source(lane)).copied().flatten().unwrap_or(0);
                 (0..size).map(|lane| if given[lane].is_some() { taken(lane) } else { 0 }).collect()
             }
             Op::SubgroupAdd => all(tree(combiner(&Op::Add, ty), filled(sum_identity))),
@@ -555,8 +551,7 @@ fn scan(combine: Eval, mut lanes: Vec<u64>) -> Vec<u64> {
 
 /// Every lane gets the value of the lane before, and lane 0 gets `first`.
 fn shifted(first: u64, lanes: Vec<u64>) -> Vec<u64> {
-    let before = if planted::is(Bug::OracleScan) { None } else { Some(first) };
-    before.into_iter().chain(lanes).collect()
+    std::iter::once(first).chain(lanes).collect()
 }
 
 fn negative_zero(ty: Type) -> u64 {

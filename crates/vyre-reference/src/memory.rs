@@ -3,7 +3,6 @@
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::{Element, MemId, Program, Space};
 use vyre_foundation::launch::{Argument, Arguments};
-use vyre_foundation::planted::{self, Bug};
 
 use crate::Error;
 
@@ -77,9 +76,7 @@ impl<'b> Memory<'b> {
 
     /// Workgroup and private arrays start as zeros in every workgroup.
     pub(crate) fn begin_workgroup(&mut self) {
-        if !planted::is(Bug::OracleStaleArray) {
-            self.workgroup.fill(0);
-        }
+        self.workgroup.fill(0);
         self.private.fill(0);
     }
 

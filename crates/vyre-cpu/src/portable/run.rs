@@ -8,7 +8,6 @@ use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::Op;
 use vyre_foundation::ir::{Element, Literal, MemId, Space, Span};
 use vyre_foundation::launch::Report;
-use vyre_foundation::planted::{self, Bug};
 
 use super::{Function, Kernel};
 use crate::dispatch::{Account, Launch, Stopped};
@@ -35,8 +34,7 @@ pub(crate) fn run(kernel: &Kernel, launch: &Launch<'_>, pool: &Pool) -> Report {
         let first = u64::from(piece) * per_piece;
         for block in first..(first + per_piece).min(blocks) {
             let first_group = block * u64::from(form.groups);
-            let left = if planted::is(Bug::CpuTail) { u64::MAX } else { groups - first_group };
-            let count = u64::from(form.groups).min(left) as u32;
+            let count = u64::from(form.groups).min(groups - first_group) as u32;
             if worker.block(first_group as u32, count).is_err() {
                 break;
             }
@@ -187,9 +185,7 @@ impl<'a> Worker<'a> {
         self.first_group = first_group;
         self.lanes = groups as usize * self.per_group;
         self.frame.workgroup.fill(0);
-        if !planted::is(Bug::CpuStaleArray) {
-            self.frame.private.fill(0);
-        }
+        self.frame.private.fill(0);
         let mut mask = self.new_mask(u32::MAX, self.lanes);
         let ended = self.sequence(0, &mut mask);
         self.free_mask(mask);
@@ -211,7 +207,7 @@ impl<'a> Worker<'a> {
 
     fn burn(&mut self, trips: usize, span: Span) -> Result<(), Stopped> {
         self.trips += trips as u64;
-        self.last_loop = if planted::is(Bug::CpuFuelPlace) { Span::NONE } else { span };
+        self.last_loop = span;
         // A small budget is paid trip by trip, so that it ends where it is used up.
         if self.trips >= TRIPS_PER_CHECK || self.launch.limits.fuel < TRIPS_PER_CHECK {
             self.pay()?;
@@ -249,7 +245,7 @@ impl<'a> Worker<'a> {
     /// Gives all lanes the same bits. The slot of a uniform value holds the same in all lanes of a full block at any time, so
     /// that there is nothing to do if one of them is right already.
     fn fill(&mut self, slot: Slot, bits: u64) {
-        if (slot.uniform || planted::is(Bug::CpuFill)) && self.get(slot, 0) == bits {
+        if slot.uniform && self.get(slot, 0) == bits {
             return;
         }
         let (start, stride) = (slot.index as usize * self.stride, self.stride);
@@ -343,11 +339,11 @@ impl<'a> Worker<'a> {
                 Step::Region(nested) => self.sequence(*nested, mask)?,
                 Step::Loop { entry, body, staged, span } => self.repeat(entry, *body, staged, *span, mask)?,
                 Step::Yield(moves) => {
-                    self.moves(moves, (!planted::is(Bug::CpuYieldMask)).then_some(mask));
+                    self.moves(moves, Some(mask));
                     return Ok(());
                 }
                 Step::Break(moves) => {
-                    self.moves(moves, (!planted::is(Bug::CpuBreakMask)).then_some(mask));
+                    self.moves(moves, Some(mask));
                     join(&mut self.loops.last_mut().expect("there is a loop around a break").broken, mask);
                 }
                 Step::Continue(saved, moves) => {
@@ -355,7 +351,6 @@ impl<'a> Worker<'a> {
                     self.moves(moves, Some(mask));
                     join(&mut self.loops.last_mut().expect("there is a loop around a continue").continued, mask);
                 }
-                Step::Return if planted::is(Bug::CpuReturnMask) => {}
                 Step::Return => clear(mask),
                 Step::Trap { code, span } => {
                     self.trap(*code, *span, mask);
@@ -395,8 +390,7 @@ impl<'a> Worker<'a> {
     }
 
     fn switch(&mut self, selector: Slot, cases: &[u32], arms: &[Sequence], mask: &mut Mask) -> Result<(), Stopped> {
-        let default = if planted::is(Bug::CpuSwitchDefault) { 0 } else { cases.len() };
-        let arm_of = |selector: u32| cases.iter().position(|&case| case == selector).unwrap_or(default);
+        let arm_of = |selector: u32| cases.iter().position(|&case| case == selector).unwrap_or(cases.len());
         if selector.uniform {
             return self.sequence(arms[arm_of(self.get(selector, 0) as u32)], mask);
         }
@@ -634,7 +628,7 @@ impl<'a> Worker<'a> {
             for lane in (0..self.lanes).filter(active) {
                 let (at, expected) = (self.get(index, lane), self.get(operands[0], lane));
                 let new = self.get(operands[1], lane);
-                let inside = at < u64::from(view.length) || planted::is(Bug::CpuExchangeOutside);
+                let inside = at < u64::from(view.length);
                 let old = view.replace(at, |old| (old == expected).then_some(new));
                 self.set(results[0], lane, old);
                 self.set(results[1], lane, u64::from(inside && old == expected));
@@ -675,8 +669,7 @@ impl<'a> Worker<'a> {
             // All lanes are in step. Another workgroup that sees a later atomic of this one sees what is before the barrier.
             Op::WorkgroupBarrier | Op::StorageBarrier => std::sync::atomic::fence(AcqRel),
             Op::Broadcast => {
-                let present = mask.lanes[0] != 0 || planted::is(Bug::CpuBroadcast);
-                let bits = if present { self.get(operands[0], 0) } else { 0 };
+                let bits = if mask.lanes[0] != 0 { self.get(operands[0], 0) } else { 0 };
                 self.fill(results[0], bits);
             }
             _ => {

@@ -8,7 +8,6 @@ use iced_x86::Code;
 use smallvec::{SmallVec, smallvec};
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{Def, Element, InstId, MemId, Space, Type, ValueId};
-use vyre_foundation::planted::{self, Bug};
 
 use super::ahead::{Spot, step};
 use super::emit::{self, Regs, at, element};
@@ -260,7 +259,7 @@ impl Lower<'_> {
         let away = self.emit.block(true);
         for row in 0..tile.rows_of(self.shape.axes[index]) {
             let first = self.base(index, row);
-            let last = (tile.width() as usize + count) as i32 - 2 - i32::from(planted::is(Bug::X86RunBound));
+            let last = (tile.width() as usize + count) as i32 - 2;
             self.skip_unless_inside(object, first, last + offset, away);
         }
         away
@@ -498,7 +497,6 @@ impl Lower<'_> {
     /// Where the elements of a lane of a pack are.
     fn quad_address(&self, object: Object, bases: &[Reg], stride: i32, pack: usize, lane: i32) -> Address {
         let (row, before) = self.shape.tile.in_row(pack, bases.len());
-        let stride = if planted::is(Bug::X86QuadStride) { 4 } else { stride };
         element(object.start, bases[row], 4, 4 * stride * (before + lane))
     }
 
@@ -705,7 +703,7 @@ impl Lower<'_> {
 
     /// What indices must be less than for the element at an offset from them to be inside.
     fn limit(&mut self, object: Object, offset: i32) -> Reg {
-        if offset == 0 || planted::is(Bug::X86GatherBound) {
+        if offset == 0 {
             return self.emit.broadcast_from(Self::length(object.memory), false);
         }
         // No index is inside if the length is less than the offset.
@@ -1035,7 +1033,7 @@ impl Lower<'_> {
 
     /// Stores a vector, or the lanes of a mask.
     fn store_lanes(&mut self, address: Address, value: Reg, mask: Option<Reg>, of_64: bool) {
-        let Some(mask) = mask.filter(|_| !planted::is(Bug::X86StoreMask)) else {
+        let Some(mask) = mask else {
             self.emit.store(address, value);
             return;
         };

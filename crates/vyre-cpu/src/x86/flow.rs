@@ -14,7 +14,6 @@ use vyre_foundation::analysis::{exits_of, finite};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, Inst, InstId, MemId, Space, Type, ValueId};
-use vyre_foundation::planted::{self, Bug};
 
 use super::emit::{Regs, at};
 use super::lower::{EnclosingLoop, Lower, Mask, State, origin};
@@ -144,7 +143,6 @@ impl Lower<'_> {
         let mask = self.state.mask.clone();
         let narrow = |(pack, &condition): (usize, &Reg)| match (&mask, holds) {
             (Some(mask), true) => self.emit.mask_and(mask.packs[pack], condition),
-            (Some(mask), false) if planted::is(Bug::X86ElseMask) => mask.packs[pack],
             (Some(mask), false) => self.emit.mask_and_not(condition, mask.packs[pack]),
             (None, true) => condition,
             (None, false) => self.emit.mask_not(condition),
@@ -184,7 +182,7 @@ impl Lower<'_> {
                 if self.program.ty(value) == Type::Bool {
                     self.emit.blend_masks(mask, new, old)
                 } else if halves == 2 {
-                    let mask = self.emit.mask_half(mask, position % 2 == 1 && !planted::is(Bug::X86HalfMask));
+                    let mask = self.emit.mask_half(mask, position % 2 == 1);
                     self.emit.blend_lanes(mask, new, old, true)
                 } else {
                     self.emit.blend(mask, new, old)
@@ -1183,7 +1181,7 @@ impl Lower<'_> {
 
     /// How many lanes are active.
     pub(super) fn active_count(&mut self) -> Reg {
-        let Some(mask) = self.state.mask.clone().filter(|_| !planted::is(Bug::X86CountAll)) else {
+        let Some(mask) = self.state.mask.clone() else {
             let lanes = u64::from(self.shape.tile.size());
             return self.emit.immediate(lanes);
         };

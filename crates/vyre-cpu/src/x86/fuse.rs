@@ -4,7 +4,6 @@
 //! in a small loop over many vectors, registers are what there is too little of.
 
 use rustc_hash::FxHashMap;
-use vyre_foundation::planted::{self, Bug};
 
 use super::emit::{
     ADD_D, ADD_PD, ADD_Q, ADD_S, AND, DIV_PD, DIV_S, FMA_ONTO_PD, FMA_ONTO_S, FMA_TIMES_PD, FMA_TIMES_S, MAX_PD,
@@ -62,7 +61,7 @@ pub(crate) fn fuse(function: &mut Function) {
         loaded.clear();
         let mut fused = Vec::new();
         for (position, inst) in block.insts.iter_mut().enumerate() {
-            if inst.effect && !planted::is(Bug::X86FuseStale) {
+            if inst.effect {
                 loaded.clear();
             } else if inst.code == load {
                 let known = whole_load(inst).filter(|(reg, _)| readers[reg.0 as usize] == 1);

@@ -3,7 +3,6 @@
 use iced_x86::Code;
 use vyre_foundation::ir::ops::{Axis, Op};
 use vyre_foundation::ir::{InstId, ValueId};
-use vyre_foundation::planted::{self, Bug};
 
 use super::emit::{self, Regs, at};
 use super::lower::Lower;
@@ -127,8 +126,7 @@ impl Lower<'_> {
                 }
                 let first = or_zero(self, first);
                 let lanes = tile.lanes;
-                let stride = if planted::is(Bug::X86RowStart) { 0 } else { size[0] };
-                let bases: Regs = (0..tile.rows).map(|row| plus(self, first, row * stride)).collect();
+                let bases: Regs = (0..tile.rows).map(|row| plus(self, first, row * size[0])).collect();
                 let mut regs = Regs::new();
                 match op {
                     Op::GlobalIndex | Op::LocalIndex => {

@@ -6,7 +6,6 @@ use vyre_foundation::analysis::exits_of;
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
-use vyre_foundation::planted::{self, Bug};
 
 use super::emit::{Regs, at};
 use super::lower::{Cached, EnclosingLoop, Lower, Mask, Place, State, waits};
@@ -176,7 +175,7 @@ impl Lower<'_> {
     fn run_with(&mut self, insts: &[InstId], kept: &[ValueId], mask: Option<Mask>) {
         let mark = self.scope();
         self.state = State { mask, variables: Regs::new() };
-        if let Some(slot) = self.ended_slot.filter(|_| !planted::is(Bug::X86EndedReturn)) {
+        if let Some(slot) = self.ended_slot {
             let bytes = self.emit.bytes();
             let there = self.state.mask.take();
             let packs = (0..self.shape.tile.packs() as usize).map(|pack| {

@@ -7,7 +7,6 @@ use iced_x86::{Code, Register};
 use smallvec::{SmallVec, smallvec};
 use vyre_foundation::ir::ops::Op;
 use vyre_foundation::ir::{InstId, Type, ValueId};
-use vyre_foundation::planted::{self, Bug};
 
 use super::emit::{self, Pair, Regs, Source};
 use super::lower::Lower;
@@ -431,8 +430,7 @@ impl Lower<'_> {
                     None => {
                         let count = self.vector(p.operands[1], p.pack, 0);
                         let mask = self.emit.constant(31, false);
-                        let count =
-                            if planted::is(Bug::X86ShiftMask) { count } else { self.emit.v2(emit::AND, count, mask) };
+                        let count = self.emit.v2(emit::AND, count, mask);
                         self.emit.v2($variable, a, count)
                     }
                 }
@@ -656,7 +654,7 @@ impl Lower<'_> {
         // By 0: the dividend, or no remainder. The least number by −1 is itself, as the conversion has it.
         let zero = self.emit.constant(0, false);
         let by_zero = self.compare_integers(&Op::Eq, Type::U32, b, zero.into());
-        let quotient = if planted::is(Bug::X86ByZero) { quotient } else { self.emit.blend(by_zero, a, quotient) };
+        let quotient = self.emit.blend(by_zero, a, quotient);
         if is_quotient {
             return quotient;
         }
@@ -762,14 +760,7 @@ impl Lower<'_> {
         // Of zeros, the signs combine: one −0 makes a minimum −0, one +0 makes a maximum +0.
         let combined = self.emit.v2(if is_min { emit::OR } else { emit::AND }, a, b);
         let equal = self.emit.compare(compare, a, b, float::EQ);
-        let extreme = if planted::is(Bug::X86MinOfZeros) {
-            extreme
-        } else {
-            self.emit.blend_lanes(equal, combined, extreme, double)
-        };
-        if planted::is(Bug::X86MinOfNan) {
-            return extreme;
-        }
+        let extreme = self.emit.blend_lanes(equal, combined, extreme, double);
         let not_a_number = self.emit.compare(compare, b, b, float::UNORDERED);
         self.emit.blend_lanes(not_a_number, a, extreme, double)
     }
@@ -877,11 +868,7 @@ impl Lower<'_> {
                 let bound = self.emit.constant(u64::from(2147483648f32.to_bits()), false);
                 let beyond = self.emit.compare(emit::CMP_S, a, bound, float::GE);
                 let beyond = self.emit.mask_to_vector(beyond);
-                let saturated = if planted::is(Bug::X86Saturation) {
-                    truncated
-                } else {
-                    self.emit.v2(emit::XOR, truncated, beyond)
-                };
+                let saturated = self.emit.v2(emit::XOR, truncated, beyond);
                 let number = self.emit.compare(emit::CMP_S, a, a, float::ORDERED);
                 let number = self.emit.mask_to_vector(number);
                 smallvec![self.emit.v2(emit::AND, saturated, number)]

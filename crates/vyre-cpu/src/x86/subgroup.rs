@@ -4,7 +4,6 @@ use iced_x86::Code;
 use smallvec::SmallVec;
 use vyre_foundation::ir::ops::{Combined, Op};
 use vyre_foundation::ir::{Def, InstId, Type, ValueId};
-use vyre_foundation::planted::{self, Bug};
 
 use super::emit::{self, Regs};
 use super::lower::Lower;
@@ -15,7 +14,6 @@ use super::shape::Axes;
 /// What lanes that take no part count as. A bool is all bits of a lane, or none.
 fn identity(op: &Op, ty: Type) -> u64 {
     match (op, ty) {
-        (Op::Add, _) if planted::is(Bug::X86ScanFill) => 0,
         (Op::And, Type::Bool) => u64::from(u32::MAX),
         _ => op.identity(ty),
     }
@@ -106,9 +104,6 @@ impl Lower<'_> {
                 let count = self.emit.splat(u64::from(self.shape.tile.lanes), false);
                 let exists = self.less(from, count);
                 let theirs = self.emit.permute(from, lanes);
-                if planted::is(Bug::X86ShuffleWraps) {
-                    return theirs;
-                }
                 let exists = self.emit.mask_to_vector(exists);
                 self.emit.v2(emit::AND, theirs, exists)
             }
@@ -160,7 +155,7 @@ impl Lower<'_> {
 
     /// Lanes that are not active replaced by what changes nothing.
     fn or_identity(&mut self, op: &Op, ty: Type, lanes: Reg, pack: usize) -> Reg {
-        if self.state.mask.is_none() || planted::is(Bug::X86ReduceEnded) {
+        if self.state.mask.is_none() {
             return lanes;
         }
         let (active, identity) = (self.active(pack), self.emit.splat(identity(op, ty), false));

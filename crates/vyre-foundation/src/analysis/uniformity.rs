@@ -14,7 +14,6 @@ use super::loops::{Exits, exits_of, given, yields_of};
 use crate::ir::entity::Arena;
 use crate::ir::ops::Kind;
 use crate::ir::{BlockId, InstId, MemId, Op, Program, Space, ValueId};
-use crate::planted::{self, Bug};
 
 /// The executions among which values are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +166,6 @@ impl Analysis<'_> {
                     }
                 }
                 Op::Loop => self.loop_inst(id, control),
-                Op::Continue if planted::is(Bug::UniformContinue) => {}
                 Op::Break | Op::Continue => self.exit(enclosing_loop, control.in_loop),
                 // An invocation that ends leaves all loops around it, not only the innermost.
                 Op::Return | Op::Trap if self.scope == Scope::Interleavings => {
@@ -225,9 +223,7 @@ impl Analysis<'_> {
         for (position, &param) in program.blocks[body].params.iter().enumerate() {
             self.follows(param, inst.operands[position]);
             let given = given(program, &continues, position);
-            if !planted::is(Bug::UniformParam) {
-                self.merge(param, &given, exits);
-            }
+            self.merge(param, &given, exits);
         }
         for (position, &result) in inst.results.iter().enumerate() {
             let given = given(program, &breaks, position);
@@ -235,7 +231,6 @@ impl Analysis<'_> {
             // Invocations that leave in different trips take different values along, unless no trip changes them.
             if let Some(condition) = exits
                 && given.iter().any(|&value| program.known(value).is_none())
-                && !planted::is(Bug::UniformBreak)
             {
                 self.diverges(result, Cause::Choice(condition));
             }
@@ -249,7 +244,6 @@ impl Analysis<'_> {
         }
         if let Some(condition) = condition
             && given.iter().any(|from| *from != given[0])
-            && !planted::is(Bug::UniformChoice)
         {
             self.diverges(value, Cause::Choice(condition));
         }
@@ -270,7 +264,7 @@ impl Analysis<'_> {
             // Another invocation may write between the loads of two invocations.
             Kind::Access => op.memory().is_some_and(|memory| match self.program.memory[memory].space {
                 Space::Uniform => false,
-                Space::Storage(_) => self.written[memory] && !planted::is(Bug::UniformLoad),
+                Space::Storage(_) => self.written[memory],
                 Space::Workgroup | Space::Private => true,
             }),
             // Atomics take turns.

@@ -4,15 +4,13 @@ use half::f16;
 
 use super::ops::Eval;
 use super::types::{Scalar, Type};
-use crate::planted::{self, Bug};
 
 /// The smaller of two floats: a number rather than a NaN, and −0 rather than +0.
 macro_rules! lesser {
     ($a:expr, $b:expr) => {{
         let (a, b) = ($a, $b);
-        let number = b.is_nan() && !planted::is(Bug::MinOfNan);
-        let tie = a == b && a.is_sign_negative() && !planted::is(Bug::MinOfZeros);
-        if number || a < b || tie { a } else { b }
+        let tie = a == b && a.is_sign_negative();
+        if b.is_nan() || a < b || tie { a } else { b }
     }};
 }
 pub(super) use lesser;
@@ -64,11 +62,7 @@ impl F16Math for f16 {
     fn abs(self) -> f16 {
         f16::from_bits(self.to_bits() & 0x7fff)
     }
-    through_f32! { sqrt floor ceil trunc }
-    fn round_ties_even(self) -> f16 {
-        let wide = self.to_f32();
-        f16::from_f32(if planted::is(Bug::HalfTiesAway) { wide.round() } else { wide.round_ties_even() })
-    }
+    through_f32! { sqrt floor ceil trunc round_ties_even }
     fn mul_add(self, b: f16, c: f16) -> f16 {
         // The product is exact in f64. The sum is not only where the product is far beyond the largest f16, or so far below
         // the addend that no tie of f16 is near; so rounding it once more does no harm.
@@ -79,7 +73,7 @@ impl F16Math for f16 {
 /// Rounds once, to nearest even. (Going through a rounded f32 would round twice.)
 fn f16_from_f64(value: f64) -> f16 {
     let nearest = value as f32;
-    if !nearest.is_finite() || f64::from(nearest) == value || planted::is(Bug::HalfRoundsTwice) {
+    if !nearest.is_finite() || f64::from(nearest) == value {
         return f16::from_f32(nearest);
     }
     // Round to odd in f32 first: truncate, then set the last bit.
@@ -99,7 +93,7 @@ macro_rules! casts {
     ($($from:ident => $($to:ident)*;)*) => { $( $(
         impl CastFrom<$from> for $to {
             fn cast_from(from: $from) -> $to {
-                if planted::is(Bug::CastThroughI64) { from as i64 as $to } else { from as $to }
+                from as $to
             }
         }
     )* )* };
@@ -122,7 +116,7 @@ macro_rules! casts_of_bool_and_f16 {
         }
         impl CastFrom<$ty> for bool {
             fn cast_from(from: $ty) -> bool {
-                if planted::is(Bug::CastOfNegative) { from > 0 as $ty } else { from != 0 as $ty }
+                from != 0 as $ty
             }
         }
         impl CastFrom<f16> for $ty {

@@ -34,7 +34,6 @@ use super::entity::MemId;
 use super::eval::{F16Math, UnsignedShift, field, lesser};
 use super::types::{Scalar, Type, TypeSet};
 use crate::math::direct as math;
-use crate::planted::{self, Bug};
 
 /// A dimension of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -468,24 +467,15 @@ op_table! {
         eval { integer: |a: T, b: T| a.wrapping_mul(b), float: |a: T, b: T| a * b };
     /// High half of the product of integers, taken at twice the width.
     MulHigh = "mul_high", Pure, binary(INTEGERS), Exact, 3,
-        eval { integer: |a: T, b: T| {
-            let width = if planted::is(Bug::MulHighShift) { T::BITS - 1 } else { T::BITS };
-            (i128::from(a).wrapping_mul(i128::from(b)) >> width) as T
-        } };
+        eval { integer: |a: T, b: T| (i128::from(a).wrapping_mul(i128::from(b)) >> T::BITS) as T };
     /// Quotient, truncated for integers; `x / 0 = x` and `MIN / -1 = MIN`.
     Div = "div", Pure, binary(NUMBERS), ulp(3), 5, eval {
-        integer: |a: T, b: T| match a.checked_div(b) {
-            None if b != 0 && planted::is(Bug::DivOfMinimum) => 0,
-            quotient => quotient.unwrap_or(a),
-        },
+        integer: |a: T, b: T| a.checked_div(b).unwrap_or(a),
         float: |a: T, b: T| a / b,
     };
     /// Remainder of the truncated quotient; it has the sign of the dividend, and `x % 0 = 0`.
     Rem = "rem", Pure, binary(INTEGERS), Exact, 5,
-        eval { integer: |a: T, b: T| match a.checked_rem(b) {
-            None if b == 0 && planted::is(Bug::RemByZero) => a,
-            rest => rest.unwrap_or(0),
-        } };
+        eval { integer: |a: T, b: T| a.checked_rem(b).unwrap_or(0) };
     /// Negation; of a float, a flip of its sign bit.
     Neg = "neg", Pure, unary(SIGNED), Exact, 3,
         eval { signed_integer: |a: T| a.wrapping_neg(), float: |a: T| -a };
@@ -572,15 +562,10 @@ op_table! {
         eval { integer: |a: T, count: u32| a.wrapping_shl(count) };
     /// Shift to the right, keeping the sign of signed integers; the count is taken modulo the width.
     Shr = "shr", Pure, shift(), Exact, 4,
-        eval { integer: |a: T, count: u32| {
-            if planted::is(Bug::ShrUnsigned) { a.unsigned_shr(count % T::BITS) } else { a.wrapping_shr(count) }
-        } };
+        eval { integer: |a: T, count: u32| a.wrapping_shr(count) };
     /// Rotation to the left; the count is taken modulo the width.
     RotateLeft = "rotate_left", Pure, shift(), Exact, 2,
-        eval { integer: |a: T, count: u32| {
-            let count = count % T::BITS;
-            if planted::is(Bug::RotateRight) { a.rotate_right(count) } else { a.rotate_left(count) }
-        } };
+        eval { integer: |a: T, count: u32| a.rotate_left(count % T::BITS) };
     /// Number of one bits.
     CountOnes = "count_ones", Pure, count(), Exact, 2, eval { integer: |a: T| a.count_ones() };
     /// Number of zero bits above the highest one; of 0, the width.
@@ -593,10 +578,7 @@ op_table! {
     /// off, and no bits give 0.
     ExtractBits = "extract_bits", Pure, plain(INTEGERS, &[T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, offset: u32, count: u32| {
         let (offset, count) = field(offset, count, T::BITS);
-        if count == 0 { 0 } else {
-            let top = a << (T::BITS - offset - count);
-            if planted::is(Bug::ExtractUnsigned) { top.unsigned_shr(T::BITS - count) } else { top >> (T::BITS - count) }
-        }
+        if count == 0 { 0 } else { a << (T::BITS - offset - count) >> (T::BITS - count) }
     } };
     /// `a` with its `count` bits from bit `offset` up replaced by the low bits of `b`. What lies beyond the width is
     /// cut off.
@@ -604,8 +586,7 @@ op_table! {
         let (offset, count) = field(offset, count, T::BITS);
         if count == 0 { a } else {
             let mask = (!0 as T).unsigned_shr(T::BITS - count) << offset;
-            let rest = if planted::is(Bug::InsertOr) { a } else { a & !mask };
-            rest | ((b << offset) & mask)
+            (a & !mask) | ((b << offset) & mask)
         }
     } };
     /// Two floats rounded to f16, the first in the low half of the word.

@@ -4,8 +4,6 @@ use std::fmt;
 
 use half::f16;
 
-use crate::planted::{self, Bug};
-
 /// The type of a value. Values are scalars; nothing else is ever in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -355,7 +353,6 @@ impl fmt::Display for Literal {
             Type::I32 => write!(f, "{}i32", bits as i32),
             Type::I64 => write!(f, "{}i64", bits as i64),
             Type::U64 => write!(f, "{bits}u64"),
-            Type::F32 if planted::is(Bug::MinusZeroPrinted) && bits << 33 == 0 => f.write_str("0.0"),
             Type::F32 => write!(f, "{:?}", f32::from_bits(bits as u32)),
             Type::F64 => write!(f, "{:?}f64", f64::from_bits(bits)),
             Type::F16 => write!(f, "{:?}f16", f16::from_bits(bits as u16).to_f32()),

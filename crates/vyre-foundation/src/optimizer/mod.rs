@@ -38,7 +38,7 @@ pub use run::{Dump, Options, Snapshot, run};
 pub use select::{Decision, Profile, Reason, Shape, select};
 
 use crate::ir::{MemId, Program};
-use crate::{Error, Validated, planted};
+use crate::{Error, Validated};
 
 /// What the scheduler and the selection know about a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,6 +224,5 @@ pub fn optimize(program: Validated<Program>, request: &Request<'_>) -> Result<Op
 /// What tells this optimizer from others that may make something else of a program: its version and its source. Whoever
 /// keeps optimized programs keeps it with them.
 pub fn fingerprint() -> String {
-    let planted = planted::active().map(|bug| format!(" with bug {bug}")).unwrap_or_default();
-    format!("{} {}{planted}", env!("CARGO_PKG_VERSION"), env!("VYRE_SOURCE_HASH"))
+    format!("{} {}", env!("CARGO_PKG_VERSION"), env!("VYRE_SOURCE_HASH"))
 }

@@ -4,7 +4,6 @@ use half::f16;
 
 use crate::diagnostics::Fault;
 use crate::ir::{Literal, Scalar, Type};
-use crate::planted::{self, Bug};
 
 /// Reads a literal: `7` (u32), `-7i32`, `0xffu64`, `1.5` (f32), `1.5f64`, `true`.
 ///
@@ -73,8 +72,7 @@ fn integer(digits: &str, ty: Type) -> Result<Literal, &'static str> {
         }
         Err(_) => return Err("it has characters that are no digits"),
     };
-    let unsigned = planted::is(Bug::HexSign) && digits.contains('x');
-    let value = if negative && !unsigned { -magnitude } else { magnitude };
+    let value = if negative { -magnitude } else { magnitude };
     match ty {
         Type::I32 => i32::try_from(value).map(Into::into).map_err(|_| OUT_OF_RANGE),
         Type::U32 => u32::try_from(value).map(Into::into).map_err(|_| OUT_OF_RANGE),

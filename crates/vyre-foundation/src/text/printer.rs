@@ -10,7 +10,6 @@ use crate::ir::{
     Access, Block, BlockId, Def, Inst, InstId, Literal, Memory, Module, Op, Pipeline, Program, Space, Type, ValueId,
 };
 use crate::launch::Grid;
-use crate::planted::{self, Bug};
 
 /// The module as text.
 ///
@@ -101,7 +100,7 @@ impl<'p> Printer<'p> {
     fn program(mut self) -> Self {
         let program = self.program;
         let mut header = format!("program {} workgroup({})", program.name, sizes(program.workgroup_size));
-        if let Some(launch) = program.launch.filter(|_| !planted::is(Bug::LaunchNotPrinted)) {
+        if let Some(launch) = program.launch {
             let _ = write!(header, " launch({})", sizes(launch));
         }
         if program.fast {

@@ -24,7 +24,6 @@ use crate::analysis::{Scope, Uniformity};
 use crate::diagnostics::{Diagnostic, Diagnostics, Fault, Found, Malformation};
 use crate::ir::pipeline::{Argument, Buffer};
 use crate::ir::{Access, Element, InstId, Module, Op, Pipeline, Program, Space, Span, ValueId, total_invocations};
-use crate::planted::{self, Bug};
 use crate::text::is_name;
 
 /// What no program may exceed. A device can allow less, and says so when it compiles.
@@ -190,7 +189,7 @@ fn check(program: &Program) -> Found {
         declarations(program, &mut found);
         typing::check(program, &mut found);
     }
-    if found.is_empty() && !planted::is(Bug::DivergentBarrier) {
+    if found.is_empty() {
         uniform_control_flow(program, &mut found);
     }
     found
@@ -211,7 +210,7 @@ pub(crate) fn declarations(program: &Program, found: &mut Found) {
         if !is_name(name) {
             report(Fault::BadName { name: name.clone() }, span);
         }
-        if !names.insert(name) && !planted::is(Bug::DuplicateName) {
+        if !names.insert(name) {
             report(Fault::DuplicateName { name: name.clone() }, span);
         }
     }
@@ -244,7 +243,7 @@ pub(crate) fn declarations(program: &Program, found: &mut Found) {
 
     let last_in = |space| program.memory.values().rfind(|memory| memory.space == space).map(|memory| memory.span);
     let bytes = program.static_bytes_in(Space::Workgroup);
-    if bytes > limits::WORKGROUP_BYTES - u64::from(planted::is(Bug::WorkgroupLimit)) {
+    if bytes > limits::WORKGROUP_BYTES {
         let span = last_in(Space::Workgroup).unwrap_or_default();
         report(Fault::WorkgroupMemory { bytes, limit: limits::WORKGROUP_BYTES }, span);
     }

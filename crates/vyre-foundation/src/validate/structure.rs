@@ -5,7 +5,6 @@ use crate::diagnostics::{Diagnostic, Fault, Found, Malformation};
 use crate::ir::entity::Arena;
 use crate::ir::ops::{Form, Op, Payload};
 use crate::ir::{BlockId, Def, InstId, Literal, Program, Space, Span, Type, ValueId};
-use crate::planted::{self, Bug};
 
 pub(super) fn check(program: &Program) -> Found {
     let mut structure = Structure {
@@ -107,7 +106,7 @@ impl Structure<'_> {
                 pending.extend(program.insts[id].blocks.iter().map(|&nested| (nested, depth + 1, Some(id))));
             }
         }
-        if self.found.is_empty() && deepest.0 > limits::NESTING + usize::from(planted::is(Bug::NestingLimit)) {
+        if self.found.is_empty() && deepest.0 > limits::NESTING {
             let fault = Fault::NestingDepth { depth: deepest.0, limit: limits::NESTING };
             self.found.push(Diagnostic::new(fault, deepest.1));
         }
@@ -139,7 +138,7 @@ impl Structure<'_> {
     fn ends_in_terminator(&mut self, block: BlockId, span: Span) {
         let program = self.program;
         let last = program.blocks[block].insts.last().and_then(|&last| program.insts.get(last));
-        if last.is_none_or(|last| !last.op.is_terminator()) && !planted::is(Bug::Unterminated) {
+        if last.is_none_or(|last| !last.op.is_terminator()) {
             self.report(Malformation::Unterminated, block, span);
         }
     }

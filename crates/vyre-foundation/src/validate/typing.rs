@@ -7,7 +7,6 @@ use crate::diagnostics::{Diagnostic, Fault, Found};
 use crate::ir::entity::Arena;
 use crate::ir::ops::{Form, Op};
 use crate::ir::{BlockId, Def, Inst, InstId, Literal, Memory, Program, Space, Span, Type, TypeError, ValueId};
-use crate::planted::{self, Bug};
 
 /// Checks everything that is reachable. The structure of the program is in order.
 pub(super) fn check(program: &Program, found: &mut Found) {
@@ -78,7 +77,7 @@ impl Checker<'_> {
             }
         }
         for value in defined {
-            self.visible[value] = planted::is(Bug::LeakingScope);
+            self.visible[value] = false;
         }
     }
 
@@ -123,7 +122,7 @@ impl Checker<'_> {
         }
         for (position, (&target, &operand)) in targets.iter().zip(&inst.operands).enumerate() {
             let (expected, found) = (program.ty(target), program.ty(operand));
-            if expected != found && !planted::is(Bug::ExitType) {
+            if expected != found {
                 self.report(Fault::ExitType { op, position, expected, found }, inst.span);
             }
         }
@@ -146,7 +145,7 @@ impl Checker<'_> {
             Op::Switch(cases) => {
                 let mut seen = FxHashSet::default();
                 for &case in cases {
-                    if !seen.insert(case) && !planted::is(Bug::DuplicateCase) {
+                    if !seen.insert(case) {
                         self.report(Fault::DuplicateCase { case }, inst.span);
                     }
                 }
@@ -169,7 +168,6 @@ impl Checker<'_> {
         let fault = match self.program.result_types(&inst.op, &inst.operands, &results) {
             Ok(types) => return Some(types.to_vec()),
             Err(TypeError::Count { expected, found }) => Fault::OperandCount { op, expected, found },
-            Err(TypeError::Operand { .. }) if planted::is(Bug::OperandType) => return None,
             Err(TypeError::Operand { position, expected, found }) => {
                 Fault::OperandType { op, position, expected, found }
             }
@@ -185,7 +183,7 @@ impl Checker<'_> {
         let name = || memory.name.clone();
         let reads = matches!(inst.op, Op::Load(_)) || inst.op.atomic().is_some();
         let writes = matches!(inst.op, Op::Store(_)) || inst.op.atomic().is_some();
-        if writes && !memory.writable() && !planted::is(Bug::StoreToRead) {
+        if writes && !memory.writable() {
             self.report(Fault::NotWritable { memory: name() }, inst.span);
         }
         if reads && !memory.readable() {
@@ -226,7 +224,7 @@ impl Checker<'_> {
         let index = self.program.known(inst.operands[0]).and_then(Literal::value::<u32>);
         if let (Some(index), Some(length)) = (index, memory.length) {
             let last = u64::from(index) + width.max(1) as u64 - 1;
-            if last >= u64::from(length) + u64::from(planted::is(Bug::KnownIndex)) {
+            if last >= u64::from(length) {
                 self.report(Fault::OutOfBounds { memory: name(), index: last, length }, inst.span);
             }
         }

@@ -8,7 +8,6 @@ use std::cmp::Ordering;
 
 use naga::{BinaryOperator, MathFunction};
 use vyre_foundation::ir::{Literal, Op, Type};
-use vyre_foundation::planted::{self, Bug};
 
 use super::build::{Builder, Expr, expr};
 
@@ -187,13 +186,12 @@ impl Builder {
             Op::UnpackF16Low => expr!(self, half_to_f32(and(a, 0xffff))),
             Op::UnpackF16High => expr!(self, half_to_f32(shr(a, 16))),
             Op::Eq => self.eq(a, b),
-            Op::Ne if float && !planted::is(Bug::GpuNotEqual) => expr!(self, not(eq(a, b), [Type::Bool])),
+            Op::Ne if float => expr!(self, not(eq(a, b), [Type::Bool])),
             Op::Ne => self.ne(a, b),
             Op::Lt => self.lt(a, b),
             Op::Le => self.le(a, b),
             Op::Gt => self.gt(a, b),
             Op::Ge => self.ge(a, b),
-            Op::Select if planted::is(Bug::GpuSelect) => self.select(a, operands[2], b),
             Op::Select => self.select(a, b, operands[2]),
             Op::Cast => self.cast(ty, result, a),
             Op::Bitcast if ty == result => a,
@@ -222,7 +220,7 @@ impl Builder {
         if let Some(count) = self.known_u32(count) {
             return self.u32(count % ty.bits());
         }
-        let mask = self.u32(if planted::is(Bug::GpuShiftMask) { 31 } else { ty.bits() - 1 });
+        let mask = self.u32(ty.bits() - 1);
         self.and(count, mask)
     }
 
@@ -289,7 +287,7 @@ impl Builder {
         let (b_low, b_high) = (self.and(b_bits, mask), self.shr(b_bits, half));
         let first = expr!(self, add(mul(a_high, b_low), shr(mul(a_low, b_low), half)));
         let second = expr!(self, add(mul(a_low, b_high), and(first, mask)));
-        let carry = if planted::is(Bug::GpuCarry) { self.zero(word) } else { self.shr(first, half) };
+        let carry = self.shr(first, half);
         let mut high = expr!(self, add(add(mul(a_high, b_high), carry), shr(second, half)));
         if is_signed(ty) {
             // A negative number is its bits less 2^width.
@@ -356,7 +354,7 @@ impl Builder {
             return self.resize(extreme, Type::F16);
         }
         let (a_bits, b_bits) = (self.float_bits(ty, a), self.float_bits(ty, b));
-        let nan = self.is_nan(ty, if planted::is(Bug::GpuMinOfNan) { a_bits } else { b_bits });
+        let nan = self.is_nan(ty, b_bits);
         let before = if larger { self.gt(a, b) } else { self.lt(a, b) };
         let equal = self.eq(a, b);
         let top = self.literal(Literal { ty: unsigned(ty), bits: 1 << (ty.bits() - 1) });
@@ -404,8 +402,7 @@ impl Builder {
         let rebased = expr!(self, sub(magnitude, [self.u32(112 << 23)]));
         let one = self.u32(1);
         let odd = expr!(self, and(shr(rebased, 13), one));
-        let tie = if planted::is(Bug::GpuHalfTies) { one } else { odd };
-        let normal = expr!(self, shr(add(rebased, add(tie, 0xfff)), 13));
+        let normal = expr!(self, shr(add(rebased, add(odd, 0xfff)), 13));
 
         // Subnormal results: the significand is shifted to its place, and rounded there.
         let mantissa = expr!(self, and(magnitude, 0x007f_ffff));
@@ -498,8 +495,7 @@ impl Builder {
         };
         let above = self.ge(value, limit);
         let maximum = self.literal(Literal { ty: to, bits: u64::MAX >> (64 - magnitude) });
-        let saturated =
-            if planted::is(Bug::GpuSaturation) { converted } else { self.select(above, maximum, converted) };
-        if planted::is(Bug::GpuCastOfNan) { saturated } else { expr!(self, select(nan, zero(to), saturated)) }
+        let saturated = self.select(above, maximum, converted);
+        expr!(self, select(nan, zero(to), saturated))
     }
 }

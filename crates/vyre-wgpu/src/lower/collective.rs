@@ -6,7 +6,6 @@
 use naga::{Barrier, BuiltIn, Expression, GatherMode, Statement, VectorSize};
 use vyre_foundation::ir::ops::Combined;
 use vyre_foundation::ir::{Inst, InstId, Literal, Op, Type};
-use vyre_foundation::planted::{self, Bug};
 
 use super::build::{Expr, expr};
 use super::{Lowerer, Mode};
@@ -15,8 +14,6 @@ impl Lowerer<'_> {
     pub(super) fn collective(&mut self, id: InstId, mode: Mode) {
         let inst = &self.program.insts[id];
         match inst.op {
-            Op::WorkgroupBarrier if planted::is(Bug::GpuWorkgroupBarrier) => {}
-            Op::StorageBarrier if planted::is(Bug::GpuStorageBarrier) => {}
             Op::WorkgroupBarrier => self.barrier(Barrier::WORK_GROUP),
             Op::StorageBarrier => self.barrier(Barrier::STORAGE),
             Op::Broadcast => {
@@ -48,7 +45,7 @@ impl Lowerer<'_> {
             places.push(self.broadcast[position]);
         }
         let mut given = words.to_vec();
-        if let (true, Some(alive)) = (masked && !planted::is(Bug::GpuBroadcastDead), self.variables.alive) {
+        if let (true, Some(alive)) = (masked, self.variables.alive) {
             let alive = self.b.load(alive);
             given = given.into_iter().map(|word| expr!(self.b, select(alive, word, 0))).collect();
         }
@@ -60,9 +57,7 @@ impl Lowerer<'_> {
         self.barrier(Barrier::WORK_GROUP | Barrier::STORAGE);
         let words = places.into_iter().map(|place| self.b.load(place)).collect();
         // Everybody has read before the next broadcast writes.
-        if !planted::is(Bug::GpuBroadcastBarrier) {
-            self.barrier(Barrier::WORK_GROUP);
-        }
+        self.barrier(Barrier::WORK_GROUP);
         words
     }
 
@@ -149,7 +144,7 @@ impl Lowerer<'_> {
                 let exists = self.b.lt(lane, size);
                 let lane = expr!(self.b, select(exists, lane, 0));
                 let there = self.voted(present, lane);
-                let there = if planted::is(Bug::GpuShuffle) { there } else { self.b.and(exists, there) };
+                let there = self.b.and(exists, there);
                 let taken = self.shuffle(ty, value, lane);
                 let result = expr!(self.b, select(there, taken, zero(ty)));
                 self.define(inst.results[0], result);
@@ -198,7 +193,7 @@ impl Lowerer<'_> {
         let yes = self.b.bool(true);
         let present = self.ballot(yes);
         let lane = self.builtin(BuiltIn::SubgroupInvocationId);
-        let start = if planted::is(Bug::GpuReduceDead) { value } else { self.b.select(alive, value, identity) };
+        let start = self.b.select(alive, value, identity);
         let combined = self.steps(true, start, |lowerer, half, value| {
             let other = expr!(lowerer.b, and(add(lane, [lowerer.b.u32(half)]), 127));
             let there = lowerer.voted(present, other);
@@ -229,7 +224,7 @@ impl Lowerer<'_> {
             let combined = lowerer.b.pure(op, ty, ty, &[theirs, value]);
             lowerer.b.select(there, combined, value)
         });
-        if exclusive && !planted::is(Bug::GpuScan) {
+        if exclusive {
             let (there, theirs) = take(self, 1, result);
             let first = if *op == Op::Mul { identity } else { self.b.zero(ty) };
             result = self.b.select(there, theirs, first);

@@ -6,7 +6,6 @@ use naga::{
 };
 use vyre_foundation::analysis::exits_of;
 use vyre_foundation::ir::{BlockId, InstId, Literal, Op, Type, ValueId};
-use vyre_foundation::planted::{self, Bug};
 
 use super::build::{Expr, expr};
 use super::control::{param, report};
@@ -61,8 +60,7 @@ impl Lowerer<'_> {
                     let frame = self.loops.last().expect("a continue stands in a loop");
                     let targets: Vec<Expr> = frame.params.iter().map(|&(_, variable)| variable).collect();
                     let repeated = frame.repeated;
-                    let kept = targets.len().saturating_sub(usize::from(planted::is(Bug::GpuCarried)));
-                    self.assign(&targets[..kept], &inst.operands);
+                    self.assign(&targets, &inst.operands);
                     if !repeated {
                         self.b.push(Statement::Continue);
                     }
@@ -252,7 +250,6 @@ impl Lowerer<'_> {
         for (position, &block) in inst.blocks.iter().enumerate() {
             let value = match cases.get(position) {
                 Some(&case) if signed => SwitchValue::I32(case as i32),
-                Some(&case) if planted::is(Bug::GpuSwitchCase) && position == 0 => SwitchValue::U32(!case),
                 Some(&case) => SwitchValue::U32(case),
                 None => SwitchValue::Default,
             };
@@ -263,7 +260,6 @@ impl Lowerer<'_> {
         self.b.push(Statement::Switch { selector, cases: arms });
         if let Some(done) = self.loops.last().and_then(|frame| frame.done)
             && self.may_leave(id)
-            && !planted::is(Bug::GpuLeaveSwitch)
         {
             self.go_on_leaving(done);
         }

@@ -9,7 +9,6 @@ use naga::{
 };
 use rustc_hash::FxHashSet;
 use vyre_foundation::ir::{Axis, Def, Element, Inst, InstId, MemId, Op, Space, Type, ValueId};
-use vyre_foundation::planted::{self, Bug};
 
 use super::build::{Expr, expr, scalar};
 use super::control::is_word;
@@ -312,7 +311,7 @@ impl Lowerer<'_> {
                 elements.push((index, Inside::Where(first)));
                 continue;
             }
-            let inside = if planted::is(Bug::GpuWideBound) { self.b.ge(left, offset) } else { self.b.gt(left, offset) };
+            let inside = self.b.gt(left, offset);
             elements.push((index, Inside::Where(self.b.and(first, inside))));
         }
         elements
@@ -322,7 +321,6 @@ impl Lowerer<'_> {
     fn where_inside(&mut self, inside: Inside, access: impl FnOnce(&mut Self)) {
         match inside {
             Inside::Never => {}
-            Inside::Where(_) if planted::is(Bug::GpuStoreBound) => access(self),
             Inside::Always => access(self),
             Inside::Where(condition) => self.when(condition, access),
         }
@@ -331,8 +329,8 @@ impl Lowerer<'_> {
     /// Where an element is: its position in the array, or that of the word that it is in; then also the number of its first bit.
     fn place_of(&mut self, array: &Array, index: Expr) -> (Expr, Option<Expr>) {
         let index = match array.offset {
-            Some(offset) if !planted::is(Bug::GpuOffset) => self.b.add(index, offset),
-            _ => index,
+            Some(offset) => self.b.add(index, offset),
+            None => index,
         };
         if array.shape != Shape::Packed {
             return (index, None);
@@ -353,7 +351,7 @@ impl Lowerer<'_> {
         let per_binding = (self.target.binding_bytes / u64::from(scalar(stored).width)) as u32;
         let (count, mask) = (self.b.u32(per_binding.trailing_zeros()), self.b.u32(per_binding - 1));
         let selector = self.b.shr(place, count);
-        let place = if planted::is(Bug::GpuBindingPlace) { place } else { self.b.and(place, mask) };
+        let place = self.b.and(place, mask);
         let mut cases = Vec::new();
         for (number, &base) in (0..).zip(others).chain([(u32::MAX, &last)]) {
             self.b.open();
@@ -417,7 +415,7 @@ impl Lowerer<'_> {
             if let Some(bit) = bit {
                 value = self.unpack(array.element, value, bit);
             }
-            if let (Inside::Where(inside), false) = (inside, planted::is(Bug::GpuLoadBound)) {
+            if let Inside::Where(inside) = inside {
                 value = expr!(self.b, select(inside, value, zero(ty)));
             }
             self.define(result, value);
@@ -442,7 +440,7 @@ impl Lowerer<'_> {
     fn cut(&mut self, element: Element, value: Expr) -> Expr {
         let bits = 8 * element.size() as u32;
         if element.value_type() == Type::I32 {
-            let count = self.b.u32(32 - bits - u32::from(planted::is(Bug::GpuSubWordSign)));
+            let count = self.b.u32(32 - bits);
             expr!(self.b, shr(shl(value, count), count))
         } else {
             expr!(self.b, and(value, [self.b.u32((1 << bits) - 1)]))
@@ -487,7 +485,7 @@ impl Lowerer<'_> {
                 let mask = self.b.u32((1 << bits) - 1);
                 let value = expr!(self.b, shl(and(value, mask), bit));
                 let own = self.b.shl(mask, bit);
-                let others = if planted::is(Bug::GpuSubWord) { self.b.u32(0) } else { self.b.not(own, Type::U32) };
+                let others = self.b.not(own, Type::U32);
                 let steps = [(AtomicFunction::And, others), (AtomicFunction::InclusiveOr, value)];
                 self.at_place(array, place, &mut |lowerer, pointer| {
                     for (fun, value) in steps {

@@ -49,7 +49,6 @@ use vyre_foundation::analysis::{Lengths, Ranges, Scope, Uniformity};
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{Access, Axis, Constant, Def, InstId, MemId, Op, Program, Space, Type, ValueId};
-use vyre_foundation::planted::{self, Bug};
 use vyre_foundation::transform::expand_math;
 
 use build::{Builder, Expr, expr};
@@ -442,12 +441,10 @@ impl<'p> Lowerer<'p> {
         if global_index || group_index {
             let mut index = self.physical_group();
             if self.variant.grid.is_folded() {
-                if !planted::is(Bug::GpuFoldedTail) {
-                    // There are more workgroups than were asked for.
-                    let count = self.param(param::COUNT);
-                    let beyond = self.b.ge(index, count);
-                    self.b.return_when(beyond);
-                }
+                // There are more workgroups than were asked for.
+                let count = self.param(param::COUNT);
+                let beyond = self.b.ge(index, count);
+                self.b.return_when(beyond);
                 let first = self.param(param::FIRST);
                 index = self.b.add(index, first);
             }
@@ -644,7 +641,7 @@ impl<'p> Lowerer<'p> {
     /// Does something that only the living do.
     fn guarded_effect(&mut self, mode: Mode, effect: impl FnOnce(&mut Self)) {
         match (mode, self.variables.alive) {
-            (Mode::Shared, Some(alive)) if !planted::is(Bug::GpuDeadEffects) => {
+            (Mode::Shared, Some(alive)) => {
                 let alive = self.b.load(alive);
                 self.when(alive, effect);
             }
@@ -789,7 +786,7 @@ impl<'p> Lowerer<'p> {
                 let offset = expr!(this.b, mul(record, [this.b.u32(report::RECORD_WORDS)]));
                 let first = expr!(this.b, add(offset, [this.b.u32(report::HEAD)]));
                 let site = this.b.u32(site);
-                this.report_words(first, &[invocation, site, if planted::is(Bug::GpuTrapCode) { site } else { code }]);
+                this.report_words(first, &[invocation, site, code]);
             });
         });
     }

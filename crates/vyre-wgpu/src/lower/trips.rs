@@ -4,7 +4,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_foundation::analysis::{Interval, Ranges, exits_of, finite};
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{BlockId, Def, Inst, InstId, Op, Program, Space, Type, ValueId};
-use vyre_foundation::planted::{self, Bug};
 
 /// More trips than this are not short.
 const SHORT: u64 = 4096;
@@ -133,7 +132,7 @@ impl Count {
             return Some(1);
         };
         // The counter must not wrap past the bound.
-        let fits = of(*bound).high + beyond - 1 + most <= i64::from(u32::MAX) || planted::is(Bug::GpuCountAround);
+        let fits = of(*bound).high + beyond - 1 + most <= i64::from(u32::MAX);
         let distance = distance(program, &of, *start, *bound) + beyond;
         (least > 0 && fits).then(|| distance.max(0).unsigned_abs().div_ceil(least.unsigned_abs()) + 1)
     }

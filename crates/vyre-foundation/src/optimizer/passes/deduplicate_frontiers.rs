@@ -17,10 +17,9 @@
 use rustc_hash::FxHashSet;
 
 use crate::analysis::{Analyses, Effects, Structure, Uniformity, Uses};
-use crate::ir::{Access, BlockId, Def, Inst, InstId, Literal, MemId, Op, Program, Space, Type, ValueId};
+use crate::ir::{Access, BlockId, Def, Inst, InstId, MemId, Op, Program, Space, Type, ValueId};
 use crate::optimizer::edit::{Place, Renaming, branch_on, make, reachable_blocks};
 use crate::optimizer::{Boundary, Family, Metadata, Pass, Phase};
-use crate::planted::{self, Bug};
 use crate::validate::limits;
 
 pub(super) const PASS: Pass = Pass {
@@ -95,8 +94,7 @@ fn drop_repeated(program: &mut Program, effects: &Effects, uses: &Uses, block: B
         }
         // A loop may wait for what others do, and a barrier shows it.
         let waits = summary.collective || summary.loops;
-        let writes = |object| summary.writes.contains(object) && !planted::is(Bug::RepeatedAtomic);
-        done.retain(|&(object, _)| !waits && !writes(object) && !summary.reads.contains(object));
+        done.retain(|&(object, _)| !waits && !summary.writes.contains(object) && !summary.reads.contains(object));
         done.extend(found.map(|object| (object, id)));
         true
     });
@@ -182,10 +180,6 @@ fn guard(
             let common = compute(program, Op::And, &[found, given], ty);
             match op {
                 Op::AtomicAnd(_) => compute(program, Op::Ne, &[common, found], Type::Bool),
-                _ if planted::is(Bug::AnyBitIsThere) => {
-                    let zero = program.literal(Literal::zero(ty));
-                    compute(program, Op::Eq, &[common, zero], Type::Bool)
-                }
                 _ => compute(program, Op::Ne, &[common, given], Type::Bool),
             }
         }

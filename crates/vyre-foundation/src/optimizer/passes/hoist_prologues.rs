@@ -11,7 +11,6 @@ use crate::ir::ops::Kind;
 use crate::ir::{InstId, Op, Program, ResultTypes, ValueId, Values};
 use crate::optimizer::edit::{Renaming, reachable_blocks};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
-use crate::planted::{self, Bug};
 
 pub(super) const PASS: Pass =
     Pass { metadata: Metadata::new("hoist_prologues", Phase::Megakernel, Family::Megakernel), speculative: false, run };
@@ -75,7 +74,7 @@ fn common(program: &Program, effects: &Effects, switch: InstId) -> Vec<Vec<InstI
     for (number, &arm) in arms.iter().enumerate() {
         let mut before = Summary::default();
         for &id in arm {
-            let during = if planted::is(Bug::HoistedLoad) { Summary::default() } else { before };
+            let during = before;
             before = before.and(effects.inst(id));
             let inst = &program.insts[id];
             let is_value = match inst.op.row().kind {

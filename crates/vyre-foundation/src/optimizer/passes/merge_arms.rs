@@ -11,7 +11,6 @@ use crate::ir::ops::Kind;
 use crate::ir::{BlockId, Inst, InstId, Literal, Op, Program, Type};
 use crate::optimizer::edit::{Differences, OtherLiteral, differences, jumps, make, reachable_blocks};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
-use crate::planted::{self, Bug};
 
 pub(super) const PASS: Pass =
     Pass { metadata: Metadata::new("merge_arms", Phase::Megakernel, Family::Megakernel), speculative: true, run };
@@ -77,9 +76,7 @@ fn merge(program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
                 let ty = program.ty(own);
                 let (inst, value) = make(program, Op::Select, &[is_case, other.value, own], ty, span);
                 chosen.push(inst);
-                if !planted::is(Bug::MergedLiteral) {
-                    program.insts[other.inst].operands[other.operand] = value;
-                }
+                program.insts[other.inst].operands[other.operand] = value;
             }
             for &[own, other] in &differences.regions {
                 if let (Op::Region(own_name), Op::Region(name)) = (&program.insts[own].op, &program.insts[other].op) {
