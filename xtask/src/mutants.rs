@@ -113,7 +113,7 @@ fn all_noticed(options: &Options) -> Result<(), Vec<String>> {
     for area in &areas {
         let count = selected.iter().filter(|(of, _)| of.name == area.name).count();
         if let Some(missing) = options.missing(area).filter(|_| count > 0) {
-            println!("not run: {count} mutants of {}, which requires {missing}", area.name);
+            println!("not run: {count} of area `{}`, which requires {missing}", area.name);
         }
     }
     selected.retain(|(area, _)| options.missing(area).is_none());
