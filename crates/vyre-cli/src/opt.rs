@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
                 "// after {} in round {}{changed}\n{}",
                 snapshot.pass,
                 snapshot.iteration + 1,
-                snapshot.program.to_string()
+                snapshot.program
             );
         }
     };
