@@ -93,9 +93,7 @@ pub fn lower(program: &Validated<Program>) {
 fn expect<T>(result: Result<T, Error>, program: &Validated<Program>) {
     match result {
         Ok(_) | Err(Error::Unsupported { .. }) => {}
-        Err(error) => {
-            panic!("{error}\n{}", text::print(&Module::from((**program).clone())))
-        }
+        Err(error) => panic!("{error}\n{}", **program),
     }
 }
 

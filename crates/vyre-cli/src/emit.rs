@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use vyre_cpu::{Cpu, Execution};
 use vyre_driver::Device;
-use vyre_foundation::ir::{Module, Program};
-use vyre_foundation::{Validated, text};
+use vyre_foundation::Validated;
+use vyre_foundation::ir::Program;
 
 use crate::config::Settings;
 use crate::error::Error;
@@ -78,8 +78,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
             }
             _ => facts.push("for no particular device; passes: none".into()),
         }
-        let text = text::print(&Module::from(program.clone().into_inner()));
-        Reproducer { name: &program.name, command, facts, text }
+        Reproducer { name: &program.name, command, facts, text: program.to_string() }
     };
     let progress = Progress::new("compiling", 0);
     let bytes = watch(reproducer, || match execution {
@@ -96,7 +95,7 @@ fn machine_code(program: &Validated<Program>, cpu: &Cpu, execution: Execution) -
 }
 
 #[cfg(feature = "wgpu")]
-pub(crate) fn shader(program: &Validated<Program>, target: &str) -> Result<Vec<u8>, Error> {
+fn shader(program: &Validated<Program>, target: &str) -> Result<Vec<u8>, Error> {
     let target = vyre_wgpu::Target::from_name(target).expect("clap accepts only names of targets");
     Ok(match vyre_wgpu::emit(program, target)? {
         vyre_wgpu::Emitted::Text(text) => text.into_bytes(),

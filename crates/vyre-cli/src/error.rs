@@ -144,6 +144,8 @@ pub(crate) enum Error {
     Reference(#[from] vyre_reference::Error),
     #[error(transparent)]
     Driver(#[from] vyre_driver::Error),
+    #[error(transparent)]
+    Library(vyre::Error),
 }
 
 /// What is wrong with a `.vyre` file.
@@ -219,6 +221,7 @@ impl Error {
             | Error::Foundation(error) => error.code(),
             Error::Reference(error) => error.code(),
             Error::Driver(error) => error.code(),
+            Error::Library(error) => error.code(),
         }
     }
 
@@ -357,6 +360,7 @@ impl Error {
                 },
                 _ => error.help(),
             },
+            Error::Library(error) => error.help(),
         }
     }
 
@@ -407,6 +411,7 @@ impl Error {
             | Error::Spawn { .. }
             | Error::DoesNotHold { .. }
             | Error::Reference(_)
+            | Error::Library(_)
             | Error::Binding { .. }
             | Error::Foundation(_)
             | Error::SubgroupSize { .. } => 2,
@@ -532,6 +537,17 @@ impl Error {
             | Error::TimedOut { place, .. }
             | Error::Config { place, .. } => place.as_ref(),
             _ => None,
+        }
+    }
+}
+
+impl From<vyre::Error> for Error {
+    /// Errors of other crates stay what they are: exit codes depend on them.
+    fn from(error: vyre::Error) -> Error {
+        match error {
+            vyre::Error::Driver(vyre_driver::Error::Foundation(error)) => error.into(),
+            vyre::Error::Driver(error) => error.into(),
+            error => Error::Library(error),
         }
     }
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Access, Element, Memory, Module, Op, Program, Space, Span};
+use vyre_foundation::ir::{Access, Element, Memory, Op, Program, Space, Span};
 use vyre_foundation::optimizer::{self, Request};
-use vyre_foundation::{Validated, text, validate};
+use vyre_foundation::{Validated, validate};
 use vyre_runtime::frontier::{Config, Engine, Iteration, Needs};
 use vyre_runtime::graph::cache::{self, Cache, Found};
 use vyre_runtime::graph::sssp::Distances;
@@ -277,7 +277,7 @@ fn reproducer(args: &Args, engine: &Engine<'_>, device: &str) -> Reproducer<'sta
         let (profile, options) = (engine.device().profile(), engine.device().options());
         let plan = optimizer::plan(&program, &Request { profile, options, ..Request::default() });
         facts.push(format!("passes of {}: {}", program.name, plan.pipeline));
-        text += &text::print(&Module::from(program.into_inner()));
+        text += &program.to_string();
     }
     Reproducer { name: algorithm, command, facts, text }
 }

@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use vyre::explain::{measures, totals};
 use vyre_foundation::ir::{Module, Program};
 use vyre_foundation::optimizer::{
     self, Dump, Measures, Options, Pipeline, Profile, Registry, Report, Request, Verdict,
@@ -95,7 +96,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
                 "// after {} in round {}{changed}\n{}",
                 snapshot.pass,
                 snapshot.iteration + 1,
-                printed(snapshot.program)
+                snapshot.program
             );
         }
     };
@@ -104,12 +105,15 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         let validate = if args.validate { " --validate" } else { "" };
         let command = format!("vyre opt {{}} --passes {}{bisect}{validate}", quoted(&pipeline.to_string()));
         let facts = vec![format!("passes: {pipeline}")];
-        Reproducer { name: &program.name, command, facts, text: printed(&program) }
+        Reproducer { name: &program.name, command, facts, text: program.to_string() }
     };
     let (optimized, report) = watch(reproducer, || optimize(&program, &pipeline, &options, &mut show))?;
 
-    let bytes =
-        if args.wire { wire::encode(&module(&optimized)) } else { text::print(&module(&optimized)).into_bytes() };
+    let bytes = if args.wire {
+        wire::encode(&Module::from(optimized.clone().into_inner()))
+    } else {
+        optimized.to_string().into_bytes()
+    };
     if args.json {
         let mut object = object(&optimized, &pipeline, &report);
         match &target {
@@ -118,7 +122,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
                 (object["file"], object["bytes"]) = (json!(args.out), bytes.len().into());
             }
             None if args.wire => object["hex"] = hex(&bytes).into(),
-            None => object["text"] = printed(&optimized).into(),
+            None => object["text"] = optimized.to_string().into(),
         }
         return writeln!(stdout, "{object}").map_err(Error::Stdout);
     }
@@ -224,7 +228,7 @@ fn optimize(
             let (before, pipeline) = match text::parse(before).and_then(validate::module) {
                 Ok(_) => (before.clone(), pass.clone()),
                 // Between passes, accesses may be known to be outside of their object; that is not a program to start from.
-                Err(_) => (printed(program), pipeline.to_string()),
+                Err(_) => (program.to_string(), pipeline.to_string()),
             };
             let error = Error::Broke { pass: pass.clone(), error: error.clone() };
             let command = format!("vyre opt {{}} --passes {} --validate", quoted(&pipeline));
@@ -232,14 +236,6 @@ fn optimize(
         }
         other => other.into(),
     })
-}
-
-fn module(program: &Program) -> Module {
-    Module::from(program.clone())
-}
-
-fn printed(program: &Program) -> String {
-    text::print(&module(program))
 }
 
 /// Short names of the measures, in their order.
@@ -277,19 +273,6 @@ fn describe(pipeline: &Pipeline, report: &Report) -> String {
     }
     let _ = writeln!(text, "{}", totals(report));
     text
-}
-
-/// `cost 1200 → 800 (-33.3 %), 5 changes in 2 rounds`
-pub(crate) fn totals(report: &Report) -> String {
-    let (before, after) = (report.cost_before, report.cost_after);
-    let share = if before == 0 { 0.0 } else { (after as f64 - before as f64) / before as f64 * 100.0 };
-    let plural = |count: usize| if count == 1 { "" } else { "s" };
-    let (changes, rounds) = (report.changes(), report.iterations);
-    format!(
-        "cost {before} → {after} ({share:+.1} %), {changes} change{} in {rounds} round{}",
-        plural(changes),
-        plural(rounds)
-    )
 }
 
 /// Runs, changes and time of one pass.
@@ -375,11 +358,6 @@ fn object(program: &Program, pipeline: &Pipeline, report: &Report) -> Value {
         "refusals": refusals,
         "timing": timing,
     })
-}
-
-pub(crate) fn measures(measures: &Measures) -> Map<String, Value> {
-    let names = Measures::NAMES.into_iter().map(str::to_owned);
-    names.zip(measures.values().map(Value::from)).collect()
 }
 
 #[cfg(test)]

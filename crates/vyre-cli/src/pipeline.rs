@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use serde_json::{Value, json};
+use vyre::explain::{Explanation, Request};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::pipeline::Role;
 use vyre_foundation::ir::{Access, BufferId, Memory, Op, Program, Space};
@@ -12,14 +13,13 @@ use vyre_foundation::{Validated, validate};
 use vyre_runtime::pipeline::{Join, Pipeline, Plan, Use};
 
 use crate::error::Error;
-use crate::explain::{Explained, subtitle};
+use crate::explain::request;
 use crate::outputs::Target;
 use crate::progress::Progress;
-use crate::report::{self, History};
 use crate::reproducer::{Reproducer, canonical, launched, watch};
 use crate::source::Source;
 use crate::stdout::Stdout;
-use crate::{devices, run as runs};
+use crate::{devices, report, run as runs};
 
 /// The pipeline as a program whose objects are the buffers that the caller sees, so that these are bound, checked and shown like the
 /// objects of any other.
@@ -128,16 +128,16 @@ pub(crate) fn explain(
     let text = watch(reproducer, || {
         let plan = pipeline.plan(choice.device.capabilities())?;
         if let Some(file) = page {
+            let source = source.explained();
             let mut programs = Vec::new();
             for launch in &plan.launches {
                 let lengths: Vec<_> = launch.lengths(&plan).collect();
-                let history = Some(History::new(source, &launch.program));
                 let (profile, options) = (choice.device.profile(), choice.device.options());
-                let telemetry = registry.telemetry();
-                programs.push(Explained::new(&launch.program, profile, options, &lengths, telemetry, history)?.page()?);
+                let request = Request { profile, options, lengths: &lengths, ..request(registry.telemetry())? };
+                programs.push(Explanation::new(&launch.program, &request, Some(&source))?.view());
             }
             let what = json!({ "pipeline": object(&plan, choice.name, pipeline), "programs": programs });
-            report::write(file, &plan.name, &subtitle(source, choice.name), what)?;
+            report::write(file, &plan.name, &source.subtitle(choice.name), what)?;
         }
         Ok(match json {
             true => format!("{}\n", object(&plan, choice.name, pipeline)),

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 use vyre_driver::atomic_file::create_unique;
 use vyre_driver::{Choice, Device, Registry};
+use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Module, Program};
+use vyre_foundation::ir::Program;
 use vyre_foundation::launch::Argument;
 use vyre_foundation::optimizer::{self, Request};
-use vyre_foundation::{Validated, text};
 use vyre_runtime::pipeline::Pipeline;
 
 #[cfg(unix)]
@@ -113,7 +113,7 @@ pub(crate) fn replayable(
         let binding = format!("{name}={}", absolute(value));
         line += &if binding.contains(' ') { format!(" {name}={written}") } else { format!(" {binding}") };
     }
-    format!("{}{line}\n", text::print(&Module::from(program.clone().into_inner())))
+    format!("{}{line}\n", **program)
 }
 
 /// Does something. What goes wrong in it and should not leaves a file, and an error that names it.
@@ -187,7 +187,7 @@ pub(crate) fn launched(pipeline: &Pipeline, device: &Device) -> Vec<String> {
 
 /// What is in a file, without comments: those of a reproducer are about an earlier time.
 pub(crate) fn canonical(source: &Source) -> String {
-    source.parse().map_or_else(|_| source.text.clone(), |module| text::print(&module))
+    source.parse().map_or_else(|_| source.text.clone(), |module| module.to_string())
 }
 
 /// Bindings as words of a shell, each with a space before it.

@@ -52,6 +52,11 @@ impl Source {
         }
     }
 
+    /// The source as explanations show it.
+    pub(crate) fn explained(&self) -> vyre::explain::Source {
+        vyre::explain::Source { file: self.file.clone(), text: self.text.clone(), first_line: 1 }
+    }
+
     pub(crate) fn parse(&self) -> Result<Module, Error> {
         text::parse(&self.text).map_err(|error| self.explain(error))
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vyre_cpu::{Cpu, Execution, listing};
 use vyre_driver::{Device, Dispatch, Grid};
 use vyre_foundation::ir::ops::Exactness;
-use vyre_foundation::ir::{Element, Module, Program};
+use vyre_foundation::ir::{Element, Program};
 use vyre_foundation::launch::{Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
 use vyre_testkit::{Features, differential, files, generate};
@@ -16,8 +16,7 @@ use vyre_testkit::{Features, differential, files, generate};
 fn has_code(program: &Validated<Program>, name: &str) {
     for execution in [Execution::Avx2, Execution::Avx512] {
         if let Err(error) = listing(&Arc::new(program.clone()), execution) {
-            let text = text::print(&Module::from((**program).clone()));
-            panic!("{name}: no code for {execution:?}: {error}\n{text}");
+            panic!("{name}: no code for {execution:?}: {error}\n{}", **program);
         }
     }
 }

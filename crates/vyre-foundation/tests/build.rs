@@ -22,7 +22,7 @@ fn build(name: &str, workgroup_size: [u32; 3], body: impl FnOnce(&Kernel)) -> Pr
 /// Builds a program and compares its text with that of the same name in `build.vyre`.
 #[track_caller]
 fn check(name: &str, body: impl FnOnce(&Kernel)) {
-    let printed = print(build(name, [64, 1, 1], body));
+    let printed = build(name, [64, 1, 1], body).to_string();
     let all = include_str!("build.vyre");
     let start = all.find(&format!("program {name} ")).expect("it is there");
     let end = all[start..].find("\n}\n").expect("it has an end");
@@ -39,13 +39,41 @@ macro_rules! built {
     };
 }
 
-fn print(program: Program) -> String {
-    text::print(&Module::from(program))
-}
-
 #[track_caller]
 fn parse(source: &str) -> Program {
     text::parse(source).unwrap().programs.remove(0)
+}
+
+#[test]
+fn debug_names_are_those_of_the_first_variable() {
+    let program = build("named", [64, 1, 1], |k| {
+        let y = k.read_write::<u32>("y");
+        let i = k.debug_name("i", k.global_index());
+        k.debug_name("j", i);
+        // Literals have no name, and names that the text cannot write are ignored.
+        k.debug_name("two", k.lit(2u32));
+        let pair = k.debug_name("größe", (y.load(i), y.load(i + 1)));
+        k.debug_name("pair", pair);
+        let sum = k.var(0u32).debug_name("sum").debug_name("f32");
+        sum.set(pair.0 + pair.1);
+        sum.set(sum.get() * 2);
+        y.store(i, sum.get());
+    });
+    let expected = "\
+program named workgroup(64) {
+    read_write y: [u32]
+
+    %i = global_index
+    %pair = load y[%i]
+    %0 = add %i, 1
+    %pair.1 = load y[%0]
+    %sum = add %pair, %pair.1
+    %sum.1 = mul %sum, 2
+    store y[%i], %sum.1
+}
+";
+    assert_eq!(program.to_string(), expected);
+    assert_eq!(Module::from(program).to_string(), expected);
 }
 
 // Whole kernels.

@@ -476,13 +476,13 @@ fn disabled_passes_do_not_run() {
 #[test]
 fn bisection_stops_after_so_many_changes() {
     let program = program("small");
-    let original = text::print(&vyre_foundation::ir::Module::from(program.clone().into_inner()));
+    let original = program.to_string();
     let pipeline = fixpoint(vec![&ADD_TO_SUB, &SUB_TO_ADD]);
     for most in [0, 1, 2, 5] {
         let options = Options { max_changes: Some(most), ..Options::default() };
         let (changed, report) = optimizer::run(program.clone(), &pipeline, &options, &mut |_| {}).unwrap();
         assert_eq!((report.changes(), report.not_converged), (most, None));
-        let text = text::print(&vyre_foundation::ir::Module::from(changed.into_inner()));
+        let text = changed.to_string();
         assert_eq!(text == original, most % 2 == 0, "{text}");
     }
 }

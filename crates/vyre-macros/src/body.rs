@@ -5,6 +5,7 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
@@ -254,8 +255,9 @@ impl Body {
             };
             let ty = ty.map(|ty| self.ty(ty));
             let (ident, ty) = (&name.ident, ty.map(|ty| quote!(::<#ty>)));
+            let text = debug_name(ident);
             self.bind(ident, Kind::Variable);
-            return quote_spanned!(span => let #ident = __k.unset #ty (););
+            return quote_spanned!(span => let #ident = __k.unset #ty ().debug_name(#text););
         };
         if let Some((token, _)) = &init.diverge {
             return self.error(token.span(), "there is no `let … else` on a device: use `if`");
@@ -276,42 +278,51 @@ impl Body {
         }
         let value = self.value(&init.expr);
         let ty = ty.map(|ty| self.ty(ty));
+        let text = debug_name(ident);
         if name.mutability.is_some() {
             self.bind(ident, Kind::Variable);
             let ty = ty.map(|ty| quote!(::<#ty>));
-            quote_spanned!(span => let #ident = __k.var #ty (#value);)
+            quote_spanned!(span => let #ident = __k.var #ty (#value).debug_name(#text);)
         } else {
             self.bind(ident, Kind::Value);
             let ty = ty.map(|ty| quote!(: ::vyre::build::Val<'_, #ty>));
-            quote_spanned!(span => let #ident #ty = #value;)
+            // The parts of a tuple get their names where they are taken apart.
+            let is_tuple = matches!(strip(&init.expr), Expr::Tuple(_));
+            let named = (!is_tuple).then(|| quote_spanned!(span => __k.debug_name(#text, #ident);));
+            quote_spanned!(span => let #ident #ty = #value; #named)
         }
     }
 
     /// Binds the names of a pattern to the parts of a value.
     pub(crate) fn parts(&mut self, pattern: &Pat, value: &TokenStream) -> TokenStream {
-        let mut variables = Vec::new();
-        let names = self.part(pattern, &mut variables);
-        quote_spanned!(pattern.span() => let #names = #value; #(let #variables = __k.var(#variables);)*)
+        let mut bound = Vec::new();
+        let names = self.part(pattern, &mut bound);
+        let bound = bound.iter().map(|(ident, is_variable)| {
+            let text = debug_name(ident);
+            match is_variable {
+                true => quote_spanned!(ident.span() => let #ident = __k.var(#ident).debug_name(#text);),
+                false => quote_spanned!(ident.span() => __k.debug_name(#text, #ident);),
+            }
+        });
+        quote_spanned!(pattern.span() => let #names = #value; #(#bound)*)
     }
 
-    /// A pattern on the device. What it binds by `mut` are values there at first.
-    fn part(&mut self, pattern: &Pat, variables: &mut Vec<Ident>) -> TokenStream {
+    /// A pattern on the device. `bound` are its names, with `true` for those by `mut`, which are values at first.
+    fn part(&mut self, pattern: &Pat, bound: &mut Vec<(Ident, bool)>) -> TokenStream {
         match pattern {
             Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => {
                 let (ident, variable) = (&name.ident, name.mutability.is_some());
-                if variable {
-                    variables.push(ident.clone());
-                }
+                bound.push((ident.clone(), variable));
                 self.bind(ident, if variable { Kind::Variable } else { Kind::Value });
                 ident.to_token_stream()
             }
             Pat::Wild(_) | Pat::Rest(_) => pattern.to_token_stream(),
             Pat::Tuple(tuple) => {
-                let parts: Vec<_> = tuple.elems.iter().map(|part| self.part(part, variables)).collect();
+                let parts: Vec<_> = tuple.elems.iter().map(|part| self.part(part, bound)).collect();
                 quote_spanned!(pattern.span() => (#(#parts,)*))
             }
             Pat::Slice(array) => {
-                let parts: Vec<_> = array.elems.iter().map(|part| self.part(part, variables)).collect();
+                let parts: Vec<_> = array.elems.iter().map(|part| self.part(part, bound)).collect();
                 quote_spanned!(pattern.span() => [#(#parts),*])
             }
             _ => self.error(pattern.span(), "the parts of this pattern are names"),
@@ -565,7 +576,10 @@ impl Body {
             Expr::Path(path) => match name_of(expr).and_then(|name| self.kind(name)) {
                 Some(Kind::Value) => path.to_token_stream(),
                 Some(Kind::Variable) => quote_spanned!(span => #path.get()),
-                Some(Kind::Uniform) => quote_spanned!(span => #path.load()),
+                Some(Kind::Uniform) => {
+                    let text = name_of(expr).map(debug_name);
+                    quote_spanned!(span => __k.debug_name(#text, #path.load()))
+                }
                 Some(Kind::Constant) => constant_name(&path.path).to_token_stream(),
                 Some(Kind::Object { .. }) => {
                     self.error(span, "a slice is no value: use an element of it, such as `x[i]`")
@@ -884,6 +898,11 @@ fn behind(expr: &Expr) -> &Expr {
 fn is_from_bits(function: &Path, float: &str) -> bool {
     let names: Vec<_> = function.segments.iter().map(|segment| &segment.ident).collect();
     matches!(names[..], [ty, name] if ty == float && name == "from_bits")
+}
+
+/// The name of a variable in the text of the program.
+pub(crate) fn debug_name(name: &Ident) -> String {
+    name.unraw().to_string()
 }
 
 pub(crate) fn constant_name(name: &impl ToTokens) -> Ident {

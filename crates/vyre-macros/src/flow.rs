@@ -11,7 +11,7 @@ use syn::{
     RangeLimits, Stmt,
 };
 
-use crate::body::{Body, Kind, name_of, strip};
+use crate::body::{Body, Kind, debug_name, name_of, strip};
 
 /// A loop that is open.
 pub(crate) struct Loop {
@@ -154,9 +154,11 @@ impl Body {
         }
         let (from, to) = (self.value(from), self.value(to));
         let step = step.map(|step| self.value(step));
-        let name = match &*repeat.pat {
-            Pat::Ident(name) if name.mutability.is_none() && name.by_ref.is_none() => name.ident.clone(),
-            Pat::Wild(wild) => Ident::new("__counter", wild.span()),
+        let (name, text) = match &*repeat.pat {
+            Pat::Ident(name) if name.mutability.is_none() && name.by_ref.is_none() => {
+                (name.ident.clone(), Some(debug_name(&name.ident)))
+            }
+            Pat::Wild(wild) => (Ident::new("__counter", wild.span()), None),
             pattern => return self.error(pattern.span(), "the counter is a name, and does not change in the body"),
         };
         let span = repeat.for_token.span;
@@ -164,9 +166,10 @@ impl Body {
             translation.scopes.push((name.clone(), Kind::Value));
             let body = translation.block(&repeat.body, false);
             translation.scopes.pop();
+            let named = text.map(|text| quote_spanned!(span => __k.debug_name(#text, #name);));
             match step {
-                None => quote_spanned!(span => __k.for_range(#from, #to, |#name| #body);),
-                Some(step) => quote_spanned!(span => __k.for_range_step(#from, #to, #step, |#name| #body);),
+                None => quote_spanned!(span => __k.for_range(#from, #to, |#name| { #named #body });),
+                Some(step) => quote_spanned!(span => __k.for_range_step(#from, #to, #step, |#name| { #named #body });),
             }
         })
     }

@@ -9,6 +9,7 @@ mod body;
 mod flow;
 mod record;
 mod signature;
+mod source;
 
 use proc_macro::TokenStream;
 use syn::parse::{Parse, ParseStream};
@@ -19,6 +20,17 @@ use syn::{Expr, ExprLit, Ident, ItemFn, Lit, Token};
 ///
 /// `#[kernel(inline)]` makes a function that kernels can call. `fast` lets floats be whatever the device makes of them. The
 /// documentation of the crate `vyre` says what can stand in the body.
+///
+/// A kernel `k` is a function that gives a launch, and a type with these functions; of a generic kernel, `k::<f32>`:
+///
+/// | function | result |
+/// |---|---|
+/// | `k::host(grid, …)` | runs the body as plain Rust, one invocation after the other |
+/// | `k::program()` | the program that devices run |
+/// | `k::text()` | the program as `.vyre` text |
+/// | `k::wgsl()` | the program in WGSL |
+/// | `k::asm()` | the machine code of the device `cpu` |
+/// | `k::explain_html(path)` | writes the page of `vyre explain --html` |
 #[proc_macro_attribute]
 pub fn kernel(options: TokenStream, function: TokenStream) -> TokenStream {
     let expanded = syn::parse(options).and_then(|options: Options| {

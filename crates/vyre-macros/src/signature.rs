@@ -6,7 +6,8 @@ use syn::spanned::Spanned;
 use syn::{Expr, FnArg, GenericParam, Ident, ItemFn, Pat, ReturnType, Type};
 
 use crate::Options;
-use crate::body::{Body, Kind, constant_name, device_type};
+use crate::body::{Body, Kind, constant_name, debug_name, device_type};
+use crate::source;
 
 /// A parameter of a function.
 struct Param {
@@ -192,6 +193,7 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
     let fast = options.fast.then(|| quote!(__k.fast();));
     let documentation = function.attrs.iter().filter(|attribute| attribute.path().is_ident("doc"));
     let text = name.to_string();
+    let source = source::of(function);
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
     let turbofish = type_generics.as_turbofish();
     let types = generics.type_params().map(|param| &param.ident);
@@ -228,6 +230,40 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
                     #(#declare)*
                     #statements
                 })?)
+            }
+
+            /// The program as `.vyre` text, which the command `vyre` reads.
+            ///
+            /// # Errors
+            /// As for `program`.
+            #visibility fn text() -> ::core::result::Result<::std::string::String, ::vyre::Error> {
+                ::core::result::Result::Ok(::std::string::ToString::to_string(&Self::program()?))
+            }
+
+            /// The program in WGSL, the shader language of WebGPU.
+            ///
+            /// # Errors
+            /// The program is not valid or cannot be said in WGSL, or the feature `wgpu` of `vyre` is off.
+            #visibility fn wgsl() -> ::core::result::Result<::std::string::String, ::vyre::Error> {
+                ::vyre::emit::wgsl(&Self::program()?)
+            }
+
+            /// The machine code of the device `cpu`, after the instructions of the optimized program that it was generated from.
+            ///
+            /// # Errors
+            /// The program is not valid, there is no code generator for this processor, or the feature `cpu` of `vyre` is off.
+            #visibility fn asm() -> ::core::result::Result<::std::string::String, ::vyre::Error> {
+                ::vyre::emit::asm(&Self::program()?)
+            }
+
+            /// Writes a page for a browser: the program after each pass, its cost along the passes, and the code that comes out.
+            ///
+            /// # Errors
+            /// The program is not valid, or the file cannot be written.
+            #visibility fn explain_html(
+                path: impl ::core::convert::AsRef<::std::path::Path>,
+            ) -> ::core::result::Result<(), ::vyre::Error> {
+                ::vyre::explain::__kernel(&Self::program()?, #source, path.as_ref())
             }
         }
     })
@@ -298,7 +334,7 @@ pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
         ));
     }
     let mut body = Body::of_inline(name);
-    let mut inputs = Vec::new();
+    let (mut inputs, mut named) = (Vec::new(), Vec::new());
     let params = params(function)?;
     for Param { name, ty, slice } in &params {
         let (kind, ty) = match slice {
@@ -318,6 +354,10 @@ pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
         };
         body.bind(name, kind);
         inputs.push(quote!(#name: #ty));
+        if slice.is_none() {
+            let text = debug_name(name);
+            named.push(quote_spanned!(name.span() => __k.debug_name(#text, #name);));
+        }
     }
     let output = match &sig.output {
         ReturnType::Default => quote!(()),
@@ -369,6 +409,7 @@ pub(crate) fn inline(function: &ItemFn) -> syn::Result<TokenStream> {
             #vis fn build #build_generics (__k: &'__k ::vyre::build::Kernel, #(#inputs),*) -> #output #where_clause {
                 #understood
                 use ::core::ops::{Add as _, Mul as _, Neg as _, Sub as _};
+                #(#named)*
                 #translated
             }
         }

@@ -14,7 +14,7 @@ use vyre_driver::backend::Backend;
 use vyre_driver::{Argument, Buffer, Device, DeviceKind, Dispatch, Error, Grid, Kernel, Null};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::ops::Exactness;
-use vyre_foundation::ir::{Element, Module, Program, Span};
+use vyre_foundation::ir::{Element, Program, Span};
 use vyre_foundation::launch::{self, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
 
@@ -91,7 +91,7 @@ fn compare(
     name: &str,
 ) {
     if let Some(wrong) = mistake(device, program, grid, inputs, exactness) {
-        panic!("{name}: {wrong}\n{}", text::print(&Module::from((**program).clone())));
+        panic!("{name}: {wrong}\n{}", **program);
     }
 }
 
@@ -480,7 +480,7 @@ pub fn waiting_groups(backend: &dyn Backend) {
             let arguments = vec![("turn", (&turn).into()), ("sums", (&sums).into())];
             let grid = Grid::groups([groups as u32, 1, 1]);
             let report = device.run(&Dispatch { kernel: &kernel, grid, arguments, limits }).expect("it runs");
-            assert_eq!(report.outcome, Outcome::Completed, "{}", text::print(&Module::from((*program).clone())));
+            assert_eq!(report.outcome, Outcome::Completed, "{}", *program);
             assert_eq!(turn.read().expect("four bytes"), (groups as u32).to_le_bytes());
             if number == bodies.len() - 1 {
                 let expected: Vec<u8> = (0..groups as u32).flat_map(|g| (g * (g + 1) / 2).to_le_bytes()).collect();

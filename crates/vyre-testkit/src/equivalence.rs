@@ -2,9 +2,9 @@
 
 use vyre_driver::Floats;
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Module, Program};
+use vyre_foundation::ir::Program;
 use vyre_foundation::launch::{Grid, Limits, Outcome};
-use vyre_foundation::{Error, Validated, text, validate};
+use vyre_foundation::{Error, Validated, validate};
 
 use crate::differential::{Tolerance, difference, limits, same_report, seed_of_now};
 use crate::{Features, generate, oracle, run, shrink};
@@ -35,8 +35,7 @@ pub fn changed_meaning(
     let few_trips = Limits { fuel: 1 << 18, ..limits() };
     let small = shrink(&program, &mut |candidate| wrong(candidate, few_trips).is_some());
     let shown = wrong(&small, few_trips).unwrap_or(first);
-    let source = text::print(&Module::from((*small).clone()));
-    Some(format!("seed {seed}: {shown}\n{source}"))
+    Some(format!("seed {seed}: {shown}\n{}", *small))
 }
 
 /// How a changed program differs from the original on the oracle, if it does. What does not come to its end is not compared.

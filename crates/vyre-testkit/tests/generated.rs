@@ -31,7 +31,7 @@ proptest! {
     #[test]
     fn the_oracle_runs_every_valid_program_to_its_end(seed: u64) {
         let generated = generate(seed, &Features::default());
-        let printed = text::print(&Module::from(generated.program.clone()));
+        let printed = generated.program.to_string();
         // Reading gives spans, so that a failure shows its place.
         let program = text::parse(&printed).and_then(|mut module| validate::program(module.programs.remove(0)));
         let program = program.map_err(|error| TestCaseError::fail(explain(&error, &printed)))?;
@@ -105,7 +105,7 @@ fn mutated(text: &str, random: &mut Random) -> String {
 #[test]
 fn hostile_source_is_an_error() {
     let features = Features { size: 12, ..Features::default() };
-    let print = |seed| text::print(&Module::from(generate(seed, &features).program));
+    let print = |seed| generate(seed, &features).program.to_string();
     let sources: Vec<String> = (0..100).map(print).collect();
     let mut random = Random(0x1234_5678_9abc_def0);
     let mut valid = 0;

@@ -135,7 +135,7 @@ impl From<vyre_driver::Device> for Device {
 }
 
 /// The devices that this crate was built with. They remember what they learn in the folder of the user, as the command `vyre` does.
-fn registry() -> Registry {
+pub(crate) fn registry() -> Registry {
     let registry = Registry::default();
     #[cfg(feature = "cpu")]
     let registry = registry.with(vyre_cpu::Cpu::default());

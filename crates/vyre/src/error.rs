@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::path::PathBuf;
 
 use vyre_foundation::diagnostics::Diagnostic;
 use vyre_foundation::ir::{Program, Span};
@@ -11,7 +12,9 @@ use vyre_foundation::launch::Outcome;
 pub type Place = &'static Location<'static>;
 
 /// What can go wrong between a kernel and its results.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+///
+/// `Debug` is for people, too: an error that `main` returns is shown with its code, the line of the kernel and the help.
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A device, a buffer, an argument or a grid that cannot be used.
@@ -76,6 +79,36 @@ pub enum Error {
         /// How many it has.
         found: usize,
     },
+    /// Something that a feature of this crate is needed for, which is off.
+    #[error("{what} needs the feature `{feature}` of the crate `vyre`, which is off")]
+    MissingFeature {
+        /// What was asked for.
+        what: &'static str,
+        /// The feature.
+        feature: &'static str,
+    },
+    /// The device `cpu` runs a kernel without machine code.
+    #[error("there is no machine code of `{kernel}`: {reason}")]
+    NoMachineCode {
+        /// The kernel.
+        kernel: String,
+        /// The reason.
+        reason: String,
+    },
+    /// A file that cannot be written.
+    #[error("cannot write `{}`: {reason}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        reason: String,
+    },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] {self}\nhelp: {}", self.code(), self.help())
+    }
 }
 
 fn prefix(place: Option<Place>) -> String {
@@ -94,6 +127,9 @@ impl Error {
             Error::TooLarge { .. } => "K005",
             Error::Transient => "K006",
             Error::Length { .. } => "K007",
+            Error::MissingFeature { .. } => "K008",
+            Error::NoMachineCode { .. } => "K009",
+            Error::Write { .. } => "K010",
         }
     }
 
@@ -109,6 +145,13 @@ impl Error {
             Error::Length { expected, .. } => {
                 format!("give {expected} elements; `Buffer::slice` is a part of a buffer")
             }
+            Error::MissingFeature { feature, .. } => {
+                format!("turn it on in Cargo.toml: `vyre = {{ …, features = [\"{feature}\"] }}`")
+            }
+            Error::NoMachineCode { .. } => {
+                "code is generated for AVX2 and AVX-512 on Unix systems; the portable executor runs the kernel elsewhere".into()
+            }
+            Error::Write { .. } => "name a file in a folder that exists and can be written to".into(),
             Error::Transient => "record what uses it, or take a buffer of the device: `device.zeros(n)`".into(),
         }
     }

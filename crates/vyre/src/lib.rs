@@ -90,6 +90,41 @@
 //! A launch fails with an [`Error`] that names the line: where an invocation calls `trap`, or in a loop that takes more than its
 //! [`Limits`]. [`Launch::sanitize`] finds races and accesses outside of slices, by line, too.
 //!
+//! # Inspection
+//!
+//! A kernel prints the program that it becomes, and the code that devices execute. Values have the names of the Rust variables.
+//!
+//! ```
+//! use vyre::{Error, kernel};
+//!
+//! #[kernel(workgroup = 64)]
+//! fn scale(a: f32, y: &mut [f32]) {
+//!     let i = global_index();
+//!     y[i] = a * y[i];
+//! }
+//!
+//! # fn main() -> Result<(), vyre::Error> {
+//! assert!(scale::text()?.contains("%i = global_index"));
+//! # #[cfg(feature = "wgpu")]
+//! assert!(scale::wgsl()?.contains("@workgroup_size(64, 1, 1)"));
+//! match scale::asm() {
+//!     Ok(code) => assert!(code.contains("vmulps")),
+//!     // There is a code generator for AVX2 and AVX-512.
+//!     Err(error) => assert!(matches!(error, Error::NoMachineCode { .. } | Error::MissingFeature { .. })),
+//! }
+//! # let page = std::env::temp_dir().join(format!("vyre-scale-{}.html", std::process::id()));
+//! # let page = page.as_path();
+//! scale::explain_html(page)?; // For example "scale.html", for a browser.
+//! # std::fs::remove_file(page).unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `text` is what the command `vyre` reads. `wgsl` needs the feature `wgpu`, and `asm` needs `cpu`. `explain_html` writes the page of
+//! `vyre explain --html`: the source, the program after each pass and the reason of each pass, its cost, and the code that comes out. Of a
+//! generic kernel, each instance has these functions: `dilate::<i32, 2>::text()`. [`emit`] and [`explain`] do the same for programs of
+//! the builder.
+//!
 //! # Standard kernels
 //!
 //! [`kernels`] has what most programs need: maps, reductions, scans, sorting, matrices, random numbers.
@@ -131,7 +166,9 @@ extern crate self as vyre;
 
 mod buffer;
 mod device;
+pub mod emit;
 mod error;
+pub mod explain;
 pub mod host;
 pub mod kernels;
 mod pipeline;

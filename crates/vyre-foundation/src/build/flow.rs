@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use super::state::Arm;
 use super::{Arg, Bundle, Integer, Kernel, Val};
 use crate::ir::{Literal, Op, Scalar, ValueId, Values};
+use crate::text::is_name;
 
 /// A mutable variable. It can be used until the block it was made in ends.
 ///
@@ -18,11 +19,22 @@ pub struct Var<'k, T> {
 }
 
 impl<'k, T: Scalar> Var<'k, T> {
-    /// Gives a name to the parameters and results that the variable becomes.
+    /// Gives a name to the values that the variable has from here on, unless they have one.
     #[track_caller]
     #[must_use]
     pub fn named(self, name: &str) -> Self {
-        self.kernel.state.borrow_mut().name_variable(self.index, name);
+        let mut state = self.kernel.state.borrow_mut();
+        state.check_name(name);
+        state.name_variable(self.index, name);
+        self
+    }
+
+    /// [`named`](Var::named) for names of another language: one that the text format cannot write is no mistake, and ignored.
+    #[must_use]
+    pub fn debug_name(self, name: &str) -> Self {
+        if is_name(name) {
+            self.kernel.state.borrow_mut().name_variable(self.index, name);
+        }
         self
     }
 

@@ -43,6 +43,7 @@ pub use value::{Arg, Bundle, Float, Integer, Logic, Number, Signed, Val};
 
 use crate::Error;
 use crate::ir::{Axis, Literal, Op, Program, Scalar, Span, ValueId};
+use crate::text::is_name;
 use state::State;
 
 /// Builds a program: `body` is called once, and what it does with the [`Kernel`] is what every invocation executes.
@@ -107,6 +108,18 @@ impl Kernel {
         let value = state.program.constant(name, default, Span::NONE);
         state.check_declarations();
         Val::new(self, value)
+    }
+
+    /// Gives values the name of a variable of the source, unless they have a name, and returns them. A name that the text format
+    /// cannot write is ignored.
+    #[track_caller]
+    pub fn debug_name<'k, B: Bundle<'k> + Copy>(&'k self, name: &str, values: B) -> B {
+        if is_name(name) {
+            let operands = self.operands_of(values);
+            let mut state = self.state.borrow_mut();
+            operands.into_iter().for_each(|value| state.name_value(value, name));
+        }
+        values
     }
 
     /// Suggests a grid, in invocations, for a caller who names none.

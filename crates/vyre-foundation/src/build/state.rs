@@ -348,10 +348,17 @@ impl State {
         self.variables.len() - 1
     }
 
-    #[track_caller]
+    /// Names the values of a variable, from the current one on.
     pub(super) fn name_variable(&mut self, variable: usize, name: &str) {
-        self.check_name(name);
         self.variables[variable].name = Some(name.into());
+        self.name_value(self.variables[variable].value, name);
+    }
+
+    /// Gives a value a debug name, unless it has one. Literals and constants are printed as what they are.
+    pub(super) fn name_value(&mut self, value: ValueId, name: &str) {
+        if let Def::Result(..) | Def::Param(..) = self.program.values[value].def {
+            self.program.names.entry(value).or_insert_with(|| name.into());
+        }
     }
 
     #[track_caller]
@@ -368,6 +375,9 @@ impl State {
         self.reachable();
         self.get(variable);
         self.variables[variable].value = value;
+        if let Some(name) = self.variables[variable].name.clone() {
+            self.name_value(value, &name);
+        }
     }
 
     /// Makes a parameter or result the value of a variable.

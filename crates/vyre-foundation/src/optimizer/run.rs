@@ -6,7 +6,7 @@ use super::{Measures, Metric, Pass, Pipeline, Report, Verdict, cost, outside};
 use crate::analysis::{Analyses, Analysis};
 use crate::diagnostics::{Diagnostics, Fault};
 use crate::ir::Program;
-use crate::{Error, Validated, text, validate};
+use crate::{Error, Validated, validate};
 
 /// How to run passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,8 +244,7 @@ impl<'a> Runner<'a> {
             let (iteration, pass) = (self.report.iterations, pass.metadata.name);
             (self.observer)(Snapshot { iteration, pass, changed: true, program: original });
         }
-        let module = crate::ir::Module::from(original.clone());
-        Error::PassBroke { pass: pass.metadata.name.into(), before: text::print(&module), diagnostics }
+        Error::PassBroke { pass: pass.metadata.name.into(), before: original.to_string(), diagnostics }
     }
 
     fn finish(mut self) -> Result<(Validated<Program>, Report), Error> {

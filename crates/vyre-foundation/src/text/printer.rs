@@ -1,6 +1,6 @@
 //! Writes the text format.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -16,8 +16,22 @@ use crate::launch::Grid;
 /// Modules that are not valid are printed as well, for messages: what is missing is left out, and what is nested deeper than
 /// can be read back is not shown.
 pub fn print(module: &Module) -> String {
-    let programs = module.programs.iter().map(|program| Printer::new(program).program().text);
+    let programs = module.programs.iter().map(ToString::to_string);
     programs.chain(module.pipelines.iter().map(pipeline)).collect::<Vec<_>>().join("\n")
+}
+
+/// The text of the program, as [`print`] writes it in a module.
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&Printer::new(self).program().text)
+    }
+}
+
+/// The text of the module, as [`print`] writes it.
+impl fmt::Display for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&print(self))
+    }
 }
 
 fn pipeline(pipeline: &Pipeline) -> String {

@@ -8,11 +8,11 @@ use vyre_foundation::ir::{Op, Program, Span, ValueId};
 use vyre_foundation::optimizer::{Measures, Report, Verdict};
 use vyre_foundation::text;
 
+use super::Source;
 use super::diff::{Hunk, diff};
-use crate::source::Source;
 
 /// The texts that a program has had.
-pub(crate) struct History<'s> {
+pub(super) struct History<'s> {
     source: &'s Source,
     /// Where each line of the source begins.
     starts: Vec<usize>,
@@ -28,7 +28,7 @@ pub(crate) struct History<'s> {
 
 impl<'s> History<'s> {
     /// Begins with the program as it is written.
-    pub(crate) fn new(source: &'s Source, program: &Program) -> History<'s> {
+    pub(super) fn new(source: &'s Source, program: &Program) -> History<'s> {
         let starts = source.text.split_inclusive('\n').scan(0, |end, line| {
             let start = *end;
             *end += line.len();
@@ -48,7 +48,7 @@ impl<'s> History<'s> {
     }
 
     /// Adds the program after a pass.
-    pub(crate) fn add(&mut self, program: &Program) {
+    pub(super) fn add(&mut self, program: &Program) {
         let mut named = program.clone();
         for value in program.values.keys() {
             let number = self.numbers.get(&value);
@@ -57,7 +57,7 @@ impl<'s> History<'s> {
         }
         let mut text = Vec::with_capacity(self.now.len());
         for (line, inst) in text::lines(&named) {
-            let place = inst.map_or(0, |inst| self.place(program.insts[inst].span));
+            let place = inst.map_or(0, |inst| self.place(program, program.insts[inst].span));
             let next = self.lines.len() as u32;
             let number = *self.known.entry((line, place)).or_insert_with_key(|key| {
                 self.lines.push(key.clone());
@@ -71,15 +71,21 @@ impl<'s> History<'s> {
     }
 
     /// The line of the source, from 1, or 0 if there is none.
-    fn place(&self, span: Span) -> usize {
-        match span {
-            Span::NONE => 0,
-            span => self.starts.partition_point(|start| *start <= span.start as usize),
+    fn place(&self, program: &Program, span: Span) -> usize {
+        if span == Span::NONE {
+            return 0;
         }
+        if program.places.is_empty() {
+            return self.starts.partition_point(|start| *start <= span.start as usize);
+        }
+        // Functions that the kernel calls stand elsewhere.
+        let place = program.place(span).filter(|place| place.file() == self.source.file);
+        let line = place.and_then(|place| (place.line() + 1).checked_sub(self.source.first_line));
+        line.map(|line| line as usize).filter(|line| *line <= self.starts.len()).unwrap_or(0)
     }
 
     /// The texts, and what else is known of each pass that ran.
-    pub(crate) fn object(&self, report: &Report, explained: &Value) -> Value {
+    pub(super) fn object(&self, report: &Report, explained: &Value) -> Value {
         let change = |at: usize| -> Value {
             let hunk = |(hunk, lines): &(Hunk, Vec<u32>)| json!([hunk.old.start, hunk.old.len(), lines]);
             self.changes.get(at).map(|hunks| hunks.iter().map(hunk).collect()).unwrap_or_default()

@@ -1,38 +1,23 @@
-//! The page that `--html` writes: one file, which asks for nothing else.
+//! The page for a browser: one HTML file, which asks for nothing else.
 //!
 //! ```text
-//! what --json prints ┐
-//! History, emitted   ├→ one JSON value → page.html, with page.css, page.js and the value in it
-//! what a trace has   ┘
+//! Explanation::json ┐
+//! History, emitted  ├→ one JSON value → page.html, with page.css, page.js and the value in it
+//! events of a trace ┘
 //! ```
 //!
 //! A program is shown after each pass that changed it. Texts of large programs are kept as the lines that differ.
 
-mod diff;
-mod history;
+use serde_json::Value;
 
-use std::path::Path;
-
-use serde_json::{Value, json};
-
-use crate::error::Error;
-use crate::outputs::Target;
-
-pub(crate) use history::History;
-
-/// The file for a page, if there is to be one.
-pub(crate) fn target(file: Option<&Path>) -> Result<Option<Target>, Error> {
-    file.map(|file| Target::find_like(file, "<!DOCTYPE html>")).transpose()
+/// Assembles a page. `views` is an object with a key for each view, such as `programs`.
+pub fn page(title: &str, subtitle: &str, mut views: Value) -> String {
+    views["title"] = title.into();
+    views["subtitle"] = subtitle.into();
+    assemble(title, &views)
 }
 
-/// Writes the page about something. `what` has a key for each view.
-pub(crate) fn write(file: &Target, title: &str, subtitle: &str, mut what: Value) -> Result<(), Error> {
-    what["title"] = title.into();
-    what["subtitle"] = subtitle.into();
-    file.write(page(title, &what).as_bytes())
-}
-
-fn page(title: &str, data: &Value) -> String {
+fn assemble(title: &str, data: &Value) -> String {
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
     // Inside of a script, only this could end it; in JSON it stands in strings only.
     let data = data.to_string().replace('<', "\\u003c");
@@ -53,19 +38,22 @@ fn page(title: &str, data: &Value) -> String {
 }
 
 /// A language that a program was printed in, or why it cannot be.
-pub(crate) fn emitted(name: &str, result: Result<String, Error>) -> Value {
+#[cfg(any(feature = "cpu", feature = "wgpu"))]
+pub(super) fn emitted(name: &str, result: Result<String, crate::Error>) -> Value {
     let text = result.unwrap_or_else(|error| format!("// {error}\n// {}", error.help()));
-    json!({ "name": name, "text": text })
+    serde_json::json!({ "name": name, "text": text })
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn nothing_in_the_data_ends_the_script() {
         let evil = "</script><script>alert(1)</script><!-- {{script}} & \u{2028}";
-        let page = page(evil, &json!({ "text": evil }));
+        let page = page(evil, evil, json!({ "text": evil }));
         assert_eq!(page.matches("</script>").count(), 2);
         let (_, data) = page.split_once("id=\"data\">").expect("the data");
         let (data, _) = data.split_once("</script>").expect("its end");

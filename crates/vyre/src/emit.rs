@@ -1,0 +1,94 @@
+//! Programs in other languages: WGSL, and the machine code of the device `cpu`.
+//!
+//! A kernel has these functions itself: `saxpy::wgsl()` and `saxpy::asm()`.
+
+use vyre_foundation::Validated;
+use vyre_foundation::ir::Program;
+
+use crate::Error;
+use crate::device::validated;
+
+/// A program in WGSL, the shader language of WebGPU: the program as it is written, for no particular device.
+///
+/// ```
+/// use vyre::build;
+///
+/// # fn main() -> Result<(), vyre::Error> {
+/// let program = build::kernel("double", [64, 1, 1], |k| {
+///     let y = k.read_write::<f32>("y");
+///     let i = k.global_index();
+///     y.store(i, y.load(i) * 2.0f32);
+/// })?;
+/// # #[cfg(feature = "wgpu")]
+/// assert!(vyre::emit::wgsl(&program)?.contains("@compute"));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// The program is not valid or has an operation that WGSL does not have, or the feature `wgpu` is off.
+pub fn wgsl(program: &Program) -> Result<String, Error> {
+    shader(&validated(program)?)
+}
+
+/// A listing of the machine code that the device `cpu` executes, generated from the optimized program for this processor. The
+/// instructions of the program stand before those of the processor that they became.
+///
+/// ```
+/// use vyre::{Error, build};
+///
+/// # fn main() -> Result<(), vyre::Error> {
+/// let program = build::kernel("double", [64, 1, 1], |k| {
+///     let y = k.read_write::<f32>("y");
+///     let i = k.global_index();
+///     y.store(i, y.load(i) * 2.0f32);
+/// })?;
+/// match vyre::emit::asm(&program) {
+///     Ok(code) => assert!(code.contains("vmulps") || code.contains("vaddps")),
+///     // There is a code generator for AVX2 and AVX-512.
+///     Err(error) => assert!(matches!(error, Error::NoMachineCode { .. } | Error::MissingFeature { .. })),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// The program is not valid, there is no code generator for this processor, the portable executor runs the program, or the feature
+/// `cpu` is off.
+pub fn asm(program: &Program) -> Result<String, Error> {
+    let program = validated(program)?;
+    #[cfg(feature = "cpu")]
+    {
+        let kernel = vyre_driver::Device::open(&vyre_cpu::Cpu::default())?.compile(&program)?;
+        listing(kernel.program(), vyre_cpu::Execution::best())
+    }
+    #[cfg(not(feature = "cpu"))]
+    {
+        let _ = program;
+        Err(Error::MissingFeature { what: "machine code", feature: "cpu" })
+    }
+}
+
+/// A validated program in WGSL.
+#[cfg(feature = "wgpu")]
+pub(crate) fn shader(program: &Validated<Program>) -> Result<String, Error> {
+    match vyre_wgpu::emit(program, vyre_wgpu::Target::Wgsl)? {
+        vyre_wgpu::Emitted::Text(text) => Ok(text),
+        vyre_wgpu::Emitted::Words(_) => unreachable!("WGSL is a text"),
+    }
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn shader(_: &Validated<Program>) -> Result<String, Error> {
+    Err(Error::MissingFeature { what: "WGSL", feature: "wgpu" })
+}
+
+/// The machine code of a program, as it is.
+#[cfg(feature = "cpu")]
+pub(crate) fn listing(program: &Validated<Program>, execution: vyre_cpu::Execution) -> Result<String, Error> {
+    let none = |reason: String| Error::NoMachineCode { kernel: program.name.clone(), reason };
+    vyre_cpu::listing(&std::sync::Arc::new(program.clone()), execution).map_err(|error| match error {
+        vyre_driver::Error::Backend { reason, .. } => none(reason),
+        error => error.into(),
+    })
+}

@@ -1,0 +1,388 @@
+//! Explanations of how programs are compiled: selected passes with reasons, the program after each pass, its cost, and the code
+//! that comes out.
+//!
+//! A kernel writes the page about itself by `saxpy::explain_html("saxpy.html")`; [`html`] is for programs of the builder. The command
+//! `vyre explain` prints an [`Explanation`] of a file.
+
+mod diff;
+mod history;
+mod page;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use vyre_driver::Telemetry;
+use vyre_foundation::ir::{MemId, Program};
+use vyre_foundation::optimizer::cost::Roofline;
+use vyre_foundation::optimizer::{
+    self, Decision, Dump, Measures, Optimized, Options, Profile, Reason, Report, Verdict,
+};
+use vyre_foundation::{Validated, text, validate};
+
+use crate::Error;
+use crate::device::{registry, validated};
+use history::History;
+
+pub use page::page;
+
+/// A page about a program for a browser: the program after each pass, its cost along the passes, and the code that comes out. It is
+/// one HTML text that needs nothing else.
+///
+/// ```
+/// use vyre::{build, explain};
+///
+/// # fn main() -> Result<(), vyre::Error> {
+/// let program = build::kernel("double", [64, 1, 1], |k| {
+///     let y = k.read_write::<f32>("y");
+///     let i = k.global_index();
+///     y.store(i, y.load(i) * 2.0f32);
+/// })?;
+/// assert!(explain::html(&program)?.starts_with("<!DOCTYPE html>"));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// The program is not valid, or the device `cpu` cannot be opened.
+pub fn html(program: &Program) -> Result<String, Error> {
+    let (source, program) = Source::printed(&validated(program)?)?;
+    html_of(&program, &source)
+}
+
+/// Writes the page about a Rust kernel.
+#[doc(hidden)]
+pub fn __kernel(program: &Program, source: Option<Source>, path: &Path) -> Result<(), Error> {
+    let html = match source {
+        Some(source) => html_of(&validated(program)?, &source)?,
+        None => html(program)?,
+    };
+    std::fs::write(path, html).map_err(|error| Error::Write { path: path.into(), reason: error.to_string() })
+}
+
+fn html_of(program: &Validated<Program>, source: &Source) -> Result<String, Error> {
+    let registry = registry();
+    let request = Request::new(registry.telemetry());
+    let explanation = Explanation::new(program, &request, Some(source))?;
+    let views = json!({ "programs": [explanation.view()] });
+    Ok(page(&program.name, &source.subtitle(request.profile.name()), views))
+}
+
+/// The text that a program was made from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The file.
+    pub file: String,
+    /// The text, or the part of it that the program was made from.
+    pub text: String,
+    /// Line of the file that the text begins at, from 1.
+    pub first_line: u32,
+}
+
+impl Source {
+    /// The text that a program prints, and the program that this text says, whose spans are positions in it.
+    ///
+    /// # Errors
+    /// The program is nested deeper than can be read back.
+    pub fn printed(program: &Validated<Program>) -> Result<(Source, Validated<Program>), Error> {
+        let text = program.to_string();
+        let program = validate::module(text::parse(&text)?)?.swap_remove(0);
+        Ok((Source { file: "as vyre made it".into(), text, first_line: 1 }, program))
+    }
+
+    /// The line below the title of a page: the file, the purpose of the program, and the version.
+    pub fn subtitle(&self, purpose: &str) -> String {
+        let line = if self.first_line > 1 { format!(":{}", self.first_line) } else { String::new() };
+        format!("{}{line} · {purpose} · vyre {}", self.file, env!("CARGO_PKG_VERSION"))
+    }
+}
+
+/// Conditions that a program is compiled under.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// The profile that passes are selected for.
+    pub profile: Profile,
+    /// Options of the optimizer.
+    pub options: Options,
+    /// Lengths of memory objects. Those of unknown length count as empty.
+    pub lengths: &'a [(MemId, u64)],
+    /// Records of earlier dispatches.
+    pub telemetry: &'a Telemetry,
+    /// Instruction set of the machine code.
+    #[cfg(feature = "cpu")]
+    pub execution: vyre_cpu::Execution,
+}
+
+impl<'a> Request<'a> {
+    /// The conditions of release builds, with objects of unknown length, for this processor.
+    pub fn new(telemetry: &'a Telemetry) -> Request<'a> {
+        Request {
+            profile: Profile::Release,
+            options: Options::default(),
+            lengths: &[],
+            telemetry,
+            #[cfg(feature = "cpu")]
+            execution: vyre_cpu::Execution::best(),
+        }
+    }
+
+    /// Compiles an optimized program for the device cpu, and returns the reason if that leaves it without machine code.
+    #[cfg(feature = "cpu")]
+    fn fallback(&self, program: &Validated<Program>) -> Result<Option<String>, Error> {
+        let cpu = vyre_cpu::Cpu { threads: Some(1), execution: Some(self.execution), ..vyre_cpu::Cpu::default() };
+        let kernel = vyre_driver::Device::open(&cpu)?.as_written().compile(program)?;
+        Ok(kernel.compilation().fallback.clone())
+    }
+
+    #[cfg(not(feature = "cpu"))]
+    fn fallback(&self, _: &Validated<Program>) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+}
+
+/// What happened to a pass in all its executions.
+#[derive(Clone, Copy, Default)]
+struct Pass {
+    runs: usize,
+    changes: usize,
+    refusals: usize,
+    /// The measure that it reduced most in one execution, and by how much.
+    saved: Option<(&'static str, u64)>,
+}
+
+/// The passes that a program was compiled by, with reasons and effects. Its `Display` is the text of `vyre explain`.
+pub struct Explanation<'a> {
+    profile: Profile,
+    before: &'a Program,
+    optimized: Optimized,
+    telemetry: &'a Telemetry,
+    history: Option<History<'a>>,
+    /// The reason why the device cpu has no machine code for the optimized program.
+    fallback: Option<String>,
+    #[cfg(feature = "cpu")]
+    execution: vyre_cpu::Execution,
+}
+
+impl<'a> Explanation<'a> {
+    /// Optimizes a program. With a source, the texts after the passes are kept for a [view](Explanation::view).
+    ///
+    /// # Errors
+    /// A pass fails, which is a bug in vyre, or the device `cpu` cannot be opened.
+    pub fn new(
+        program: &'a Validated<Program>,
+        request: &Request<'a>,
+        source: Option<&'a Source>,
+    ) -> Result<Explanation<'a>, Error> {
+        let Request { profile, lengths, telemetry, .. } = *request;
+        let mut history = source.map(|source| History::new(source, program));
+        let options = Options { strict: false, dump: Dump::Changed, ..request.options.clone() };
+        let passes = optimizer::Request { profile, hints: Some(telemetry.hints()), report: None, lengths, options };
+        let plan = optimizer::plan(program, &passes);
+        let (optimized, report) = optimizer::run(program.clone(), &plan.pipeline, &passes.options, &mut |snapshot| {
+            if let Some(history) = &mut history {
+                history.add(snapshot.program);
+            }
+        })?;
+        Ok(Explanation {
+            profile,
+            before: program,
+            fallback: request.fallback(&optimized)?,
+            optimized: Optimized { program: optimized, decisions: plan.decisions, report },
+            telemetry,
+            history,
+            #[cfg(feature = "cpu")]
+            execution: request.execution,
+        })
+    }
+
+    /// The view of a [page]: the program after each pass, and the code that comes out. Without a source it is `null`.
+    pub fn view(&self) -> Value {
+        let Some(history) = &self.history else { return Value::Null };
+        let mut view = history.object(&self.optimized.report, &self.json());
+        view["emitted"] = self.emitted().into();
+        view
+    }
+
+    fn emitted(&self) -> Vec<Value> {
+        Vec::from([
+            #[cfg(feature = "wgpu")]
+            page::emitted("WGSL", crate::emit::shader(&self.optimized.program)),
+            #[cfg(feature = "cpu")]
+            page::emitted("machine code", crate::emit::listing(&self.optimized.program, self.execution)),
+        ])
+    }
+
+    fn passes(&self) -> BTreeMap<&'static str, Pass> {
+        let mut passes: BTreeMap<&'static str, Pass> = BTreeMap::new();
+        for metric in self.optimized.report.metrics.iter().filter(|metric| metric.ran()) {
+            let pass = passes.entry(metric.pass).or_default();
+            pass.runs += 1;
+            pass.changes += usize::from(metric.changed());
+            pass.refusals += usize::from(matches!(metric.verdict, Verdict::Refused { .. }));
+            if let Some((measure, by)) = metric.best_reduction()
+                && pass.saved.is_none_or(|(_, most)| by > most)
+            {
+                pass.saved = Some((measure, by));
+            }
+        }
+        passes
+    }
+
+    /// What is known of earlier dispatches, and what follows.
+    fn hot(&self) -> String {
+        let hints = self.telemetry.hints();
+        let threshold = micros(hints.hot_ns());
+        let Some(op) = self.before.entry_op() else { return "without a name, dispatches are not recorded".into() };
+        match hints.get(op) {
+            None => format!("no dispatch of `{op}` is recorded; from {threshold} on average, all eligible passes run"),
+            Some(record) => {
+                let (mean, most) = (micros(record.mean_ns()), micros(record.max_ns));
+                let recorded = format!("{} recorded, {mean} on average, {most} at most", record.dispatches);
+                match hints.is_hot(op) {
+                    true => format!("`{op}` is hot: {recorded}; all eligible passes run"),
+                    false => format!("`{op}` is cold: {recorded}; from {threshold} on, all eligible passes run"),
+                }
+            }
+        }
+    }
+
+    /// The object that `vyre explain --json` prints.
+    pub fn json(&self) -> Value {
+        let report = &self.optimized.report;
+        let passes = self.passes();
+        let decisions: Vec<Value> = self
+            .optimized
+            .decisions
+            .iter()
+            .map(|decision| {
+                let pass = passes.get(decision.metadata.name).copied().unwrap_or_default();
+                json!({
+                    "pass": decision.metadata.name,
+                    "selected": decision.selected,
+                    "reason": format!("{:?}", decision.reason),
+                    "why": why(decision),
+                    "because_of": decision.because_of,
+                    "priority": decision.priority,
+                    "runs": pass.runs,
+                    "changes": pass.changes,
+                    "refusals": pass.refusals,
+                    "saved": pass.saved.map(|(measure, by)| json!({ "measure": measure, "by": by })),
+                })
+            })
+            .collect();
+        let costs: Vec<Value> = report
+            .metrics
+            .iter()
+            .filter(|metric| metric.changed())
+            .map(|metric| json!({ "pass": metric.pass, "round": metric.iteration + 1, "cost": metric.cost }))
+            .collect();
+        let roofline = |program: &Program| {
+            let roofline = Roofline::of(program);
+            json!({ "bytes": roofline.bytes, "operations": roofline.operations, "intensity": roofline.intensity() })
+        };
+        let hints = self.telemetry.hints();
+        let op = self.before.entry_op();
+        let record = op.and_then(|op| hints.get(op)).map(|record| {
+            json!({
+                "dispatches": record.dispatches,
+                "mean_ns": record.mean_ns(),
+                "max_ns": record.max_ns,
+                "total_bytes": record.total_bytes,
+            })
+        });
+        json!({
+            "program": self.before.name,
+            "profile": self.profile.name(),
+            "telemetry": {
+                "file": self.telemetry.file().map(|file| file.display().to_string()),
+                "operation": op,
+                "hot": op.is_some_and(|op| hints.is_hot(op)),
+                "hot_ns": hints.hot_ns(),
+                "record": record,
+            },
+            "passes": decisions,
+            "rounds": report.iterations,
+            "not_converged": report.not_converged,
+            "cost_before": report.cost_before,
+            "cost_after": report.cost_after,
+            "costs": costs,
+            "measures": { "before": measures(&report.before), "after": measures(&report.after) },
+            "roofline": { "before": roofline(self.before), "after": roofline(&self.optimized.program) },
+            "fallback": self.fallback,
+        })
+    }
+}
+
+impl fmt::Display for Explanation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = &self.optimized.report;
+        writeln!(f, "{}, profile {}\n{}\n", self.before.name, self.profile.name(), self.hot())?;
+
+        let passes = self.passes();
+        writeln!(f, "{:<24}{:<44}{:<10}most saved at once", "pass", "selected?", "changes")?;
+        for decision in &self.optimized.decisions {
+            let pass = passes.get(decision.metadata.name).copied().unwrap_or_default();
+            let changes = match (decision.selected, pass.changes, pass.refusals) {
+                (false, ..) => String::new(),
+                (true, 0, 0) => "none".into(),
+                (true, 0, _) => "refused".into(),
+                (true, changes, _) => changes.to_string(),
+            };
+            let saved = pass.saved.map(|(measure, by)| format!("{by} {}", measure.replace('_', " ")));
+            let (name, why) = (decision.metadata.name, why(decision));
+            let row = format!("{name:<24}{why:<44}{changes:<10}{}", saved.unwrap_or_default());
+            writeln!(f, "{}", row.trim_end())?;
+        }
+
+        writeln!(f, "\ncost along the passes\n{:>9}  as written", report.cost_before)?;
+        for metric in report.metrics.iter().filter(|metric| metric.changed()) {
+            writeln!(f, "{:>9}  {}, round {}", metric.cost, metric.pass, metric.iteration + 1)?;
+        }
+        writeln!(f, "{}", totals(report))?;
+
+        writeln!(f, "\n{:<22}{:>10}{:>14}{:>22}", "of one invocation", "bytes", "operations", "operations per byte")?;
+        for (name, program) in [("as written", self.before), ("optimized", &self.optimized.program)] {
+            let roofline = Roofline::of(program);
+            let intensity = roofline.intensity().map_or("-".into(), |intensity| format!("{intensity:.2}"));
+            writeln!(f, "{name:<22}{:>10.1}{:>14.1}{intensity:>22}", roofline.bytes, roofline.operations)?;
+        }
+        if let Some(reason) = &self.fallback {
+            writeln!(f, "\non the device cpu, the portable executor runs it: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+/// `yes: there is enough of what it works on`
+fn why(decision: &Decision) -> String {
+    let selected = if decision.selected { "yes" } else { "no" };
+    match (decision.reason, decision.because_of) {
+        (Reason::RequiredDependency, Some(pass)) => format!("{selected}: {pass} requires it"),
+        (Reason::ProfileRejected, Some(pass)) => format!("{selected}: {pass} is not in this profile"),
+        (reason, _) => format!("{selected}: {}", reason.describe()),
+    }
+}
+
+fn micros(ns: u64) -> String {
+    format!("{} µs", (ns as f64 / 1e3).round())
+}
+
+/// Cost, changes and rounds of a run of the optimizer, in one line.
+pub fn totals(report: &Report) -> String {
+    let (before, after) = (report.cost_before, report.cost_after);
+    let share = if before == 0 { 0.0 } else { (after as f64 - before as f64) / before as f64 * 100.0 };
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    let (changes, rounds) = (report.changes(), report.iterations);
+    format!(
+        "cost {before} → {after} ({share:+.1} %), {changes} change{} in {rounds} round{}",
+        plural(changes),
+        plural(rounds)
+    )
+}
+
+/// Measures of a program, by their names.
+pub fn measures(measures: &Measures) -> Map<String, Value> {
+    let names = Measures::NAMES.into_iter().map(str::to_owned);
+    names.zip(measures.values().map(Value::from)).collect()
+}
