@@ -12,7 +12,7 @@ use vyre_driver::{Device, Telemetry};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{MemId, Module, Program, Space};
 use vyre_foundation::optimizer::cost::Roofline;
-use vyre_foundation::optimizer::{self, Decision, Dump, Optimized, Options, Profile, Reason, Request};
+use vyre_foundation::optimizer::{self, Decision, Dump, Optimized, Options, Profile, Request};
 use vyre_foundation::{Validated, text};
 
 use crate::config::Settings;
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// The most memory that the buffers of a pipeline may take together
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = bytes)]
     budget: Option<u64>,
-    /// Also write a page for a browser: the program after each pass, what it costs along the passes, and the code that comes out
+    /// Also write an HTML page: the program after each pass, its estimated cost along the passes, and the emitted code
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Print one JSON object instead of text
@@ -125,7 +125,7 @@ pub(crate) fn kernels(
 ) -> Result<Vec<Value>, Error> {
     let kernel = |program: &Validated<Program>| {
         let text = text::print(&Module::from(program.clone().into_inner()));
-        let source = Source { file: "as vyre made it".into(), text, wire: false };
+        let source = Source { file: "generated kernel".into(), text, wire: false };
         // What is read has places in the text.
         let program = source.validate(source.parse()?)?.swap_remove(0);
         let history = Some(History::new(&source, &program));
@@ -355,14 +355,9 @@ impl<'a> Explained<'a> {
     }
 }
 
-/// `yes: there is enough of what it works on`
+/// `yes: 61 nodes ≥ 12`
 fn why(decision: &Decision) -> String {
-    let selected = if decision.selected { "yes" } else { "no" };
-    match (decision.reason, decision.because_of) {
-        (Reason::RequiredDependency, Some(pass)) => format!("{selected}: {pass} requires it"),
-        (Reason::ProfileRejected, Some(pass)) => format!("{selected}: {pass} is not in this profile"),
-        (reason, _) => format!("{selected}: {}", reason.describe()),
-    }
+    format!("{}: {}", if decision.selected { "yes" } else { "no" }, decision.describe())
 }
 
 fn micros(ns: u64) -> String {
