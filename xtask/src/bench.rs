@@ -89,34 +89,41 @@ fn made(readme: &str) -> std::io::Result<Vec<(String, String)>> {
     let (before, _, after) = parts(readme).ok_or_else(|| std::io::Error::other("the marks are missing"))?;
     let mut all = String::from(
         "# Records\n\n\
-         Made by `cargo xtask bench --record`. Numbers are the time of others ÷ ours, so that above 1 ours is faster. A goal is a\n\
-         time that we aim at, where there is nobody to compare with.\n",
+         Made by `cargo xtask bench --record`. A ratio is the time of the baseline ÷ the time of vyre: above 1, vyre is faster. A goal is a\n\
+         target time for work that has no baseline.\n",
     );
     let (mut headlines, mut files) = (String::new(), Vec::new());
     for suite in SUITES {
         let Ok(record) = std::fs::read_to_string(root().join(RECORDS).join(format!("{suite}.jsonl"))) else { continue };
         let rows = rows(&record);
-        let machine = record.lines().next().and_then(|line| field(line, "machine")).unwrap_or_default();
+        let machine = place(&record);
         let _ = write!(all, "\n## {suite}\n\n`cargo xtask bench {suite}`, on {machine}:\n\n{}", table(&rows));
         let _ = writeln!(all, "\n![{suite} as a plot](records/{suite}.svg)");
-        files.push((format!("{RECORDS}/{suite}.svg"), plot(&rows)));
+        files.push((format!("{RECORDS}/{suite}.svg"), plot(suite, &machine, &rows)));
         if suite == HEADLINES {
             let bare: Vec<Row> = rows.into_iter().filter(|row| !row.name.contains("_vs_")).collect();
             let _ = write!(
                 headlines,
-                "\n`cargo xtask bench {suite}`, on {machine}; the time of others ÷ ours, so that above 1 ours is faster:\n\n{}\n\
+                "\n`cargo xtask bench {suite}`, on {machine}; ratios are the time of the baseline ÷ the time of vyre, so above 1 vyre is faster:\n\n{}\n\
                  ![The same as a plot]({RECORDS}/{HEADLINES_PLOT})\n\n",
                 table(&bare)
             );
-            files.push((format!("{RECORDS}/{HEADLINES_PLOT}"), plot(&bare)));
+            files.push((format!("{RECORDS}/{HEADLINES_PLOT}"), plot(suite, &machine, &bare)));
         }
     }
     files.extend([(README.into(), format!("{before}{headlines}{after}")), (ALL.into(), all)]);
     Ok(files)
 }
 
+/// The machine of a record, and the adapter behind the device `wgpu` where a line names one.
+fn place(record: &str) -> String {
+    let first = |name: &str| record.lines().find_map(|line| field(line, name));
+    let adapter = first("adapter").map(|adapter| format!("; `wgpu` is {adapter}"));
+    format!("{}{}", first("machine").unwrap_or_default(), adapter.unwrap_or_default())
+}
+
 fn table(rows: &[Row]) -> String {
-    let mut text = String::from("| | ours | others ÷ ours |\n|---|---|---|\n");
+    let mut text = String::from("| | vyre | baseline ÷ vyre |\n|---|---|---|\n");
     for row in rows {
         let ratio = |(baseline, ratio): &(String, f64)| format!("{ratio:.2} {}", other(baseline));
         let ratios: Vec<String> = row.ratios.iter().map(ratio).collect();
@@ -174,40 +181,75 @@ fn duration(ns: f64) -> String {
     }
 }
 
-/// A bar for every ratio, on a logarithmic scale, with a line where both are as fast.
-fn plot(rows: &[Row]) -> String {
-    let [left, middle, right, bar] = [330.0, 450.0, 770.0, 14.0];
-    let bars: usize = rows.iter().map(|row| row.ratios.len()).sum();
-    let height = bar * (bars + 1) as f64;
+/// Position of the bars of a plot, in units of the picture.
+const BARS: [f64; 2] = [370.0, 800.0];
+/// Height of a bar, with the space below it.
+const BAR: f64 = 16.0;
+/// Top of the first bar.
+const TOP: f64 = 68.0;
+/// At most n + 1 ticks stand on an axis.
+const TICKS: i32 = 10;
+
+/// A bar for every ratio on a logarithmic axis, with a line at 1.
+fn plot(suite: &str, machine: &str, rows: &[Row]) -> String {
+    let [left, right] = BARS;
+    let ratios = || rows.iter().flat_map(|row| &row.ratios).map(|(_, ratio)| ratio.max(1e-9).log2());
+    let low = ratios().fold(-1.0, f64::min).floor();
+    let high = ratios().fold(1.0, f64::max).ceil();
+    let x = |octave: f64| left + (octave - low) / (high - low) * (right - left);
+    let bottom = TOP + BAR * ratios().count() as f64;
+    let height = bottom + 44.0;
+    let machine = machine.replace('`', "").replace('&', "&amp;").replace('<', "&lt;");
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"830\" height=\"{height}\" font-family=\"sans-serif\" \
-         font-size=\"11\">\n<rect width=\"830\" height=\"{height}\" fill=\"white\"/>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\" height=\"{height}\" viewBox=\"0 0 860 {height}\" \
+         font-family=\"sans-serif\" font-size=\"12\" fill=\"#1c2128\">\n\
+         <title>{suite}: time of the baseline ÷ time of vyre</title>\n\
+         <rect width=\"860\" height=\"{height}\" fill=\"white\"/>\n\
+         <text x=\"10\" y=\"21\" font-size=\"15\" font-weight=\"bold\">{suite}: time of the baseline ÷ time of vyre</text>\n\
+         <text x=\"10\" y=\"39\" fill=\"#5b6572\">{machine}</text>\n"
     );
-    let mut y = 0.0;
-    for row in rows {
-        for (baseline, ratio) in &row.ratios {
-            // An octave is 40 units wide.
-            let end = (middle + 40.0 * ratio.log2()).clamp(left, right);
-            let (x, width) = (end.min(middle), (end - middle).abs());
-            let fill = if *ratio >= 1.0 { "#2a7" } else { "#c73" };
+    let octaves = (high - low) as i32;
+    let stride = (octaves + TICKS - 1) / TICKS;
+    for octave in (low as i32..=high as i32).filter(|octave| octave % stride == 0) {
+        let (x, stroke) = (x(f64::from(octave)), if octave == 0 { "#1c2128" } else { "#d5dae0" });
+        let _ = writeln!(svg, "<path d=\"M{x:.1} {}V{bottom}\" stroke=\"{stroke}\"/>", TOP - 6.0);
+        for y in [TOP - 11.0, bottom + 14.0] {
             let _ = writeln!(
                 svg,
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{} ÷ {}</text>\
-                 <rect x=\"{x:.1}\" y=\"{}\" width=\"{width:.1}\" height=\"{}\" fill=\"{fill}\"/>\
-                 <text x=\"{:.1}\" y=\"{}\">{ratio:.2}</text>",
-                left - 6.0,
-                y + bar - 2.0,
-                other(baseline),
-                row.name,
-                y + 2.0,
-                bar - 3.0,
-                end.max(middle) + 4.0,
-                y + bar - 2.0
+                "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\" fill=\"#5b6572\">{}×</text>",
+                2f64.powi(octave)
             );
-            y += bar;
         }
     }
-    let _ = writeln!(svg, "<line x1=\"{middle}\" y1=\"0\" x2=\"{middle}\" y2=\"{y}\" stroke=\"black\"/>\n</svg>");
+    let mut y = TOP;
+    for row in rows {
+        let _ = writeln!(svg, "<text x=\"10\" y=\"{}\">{}</text>", y + BAR - 4.0, row.name);
+        for (baseline, ratio) in &row.ratios {
+            let (one, end) = (x(0.0), x(ratio.max(1e-9).log2()));
+            let (start, width) = (end.min(one), (end - one).abs());
+            let fill = if *ratio >= 1.0 { "#1a7f37" } else { "#b35900" };
+            let text = y + BAR - 4.0;
+            let _ = writeln!(
+                svg,
+                "<text x=\"{}\" y=\"{text}\" text-anchor=\"end\" fill=\"#5b6572\">{}</text>\
+                 <rect x=\"{start:.1}\" y=\"{}\" width=\"{width:.1}\" height=\"{}\" fill=\"{fill}\"/>\
+                 <text x=\"{:.1}\" y=\"{text}\">{ratio:.2}</text>",
+                left - 8.0,
+                other(baseline),
+                y + 2.0,
+                BAR - 4.0,
+                end.max(one) + 5.0,
+            );
+            y += BAR;
+        }
+    }
+    let note = "log scale; right of 1×: vyre is faster, left: the baseline is";
+    let _ = writeln!(
+        svg,
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" fill=\"#5b6572\">{note}</text>\n</svg>",
+        f64::midpoint(left, right),
+        bottom + 34.0
+    );
     svg
 }
 
@@ -251,11 +293,30 @@ mod tests {
     }
 
     #[test]
-    fn every_ratio_has_a_bar_and_says_what_is_divided_by_what() {
-        let plot = plot(&rows(LINES));
-        assert_eq!(plot.matches("fill=\"#").count(), 4);
-        for label in [">expert ÷ a<", ">rayon ÷ a<", ">limit ÷ b<", ">goal of 3 us ÷ c<"] {
+    fn every_ratio_has_a_bar_beside_its_baseline() {
+        let plot = plot("s", "m", &rows(LINES));
+        assert_eq!(plot.matches("fill=\"#1a7f37\"").count() + plot.matches("fill=\"#b35900\"").count(), 4);
+        for label in [">a<", ">expert<", ">rayon<", ">b<", ">limit<", ">c<", ">goal of 3 us<"] {
             assert!(plot.contains(label), "{label}: {plot}");
         }
+    }
+
+    #[test]
+    fn axis_reaches_all_ratios_with_ticks_at_powers_of_two() {
+        let ratio = |ratio: f64| Row { name: "a".into(), ours_ns: 1.0, ratios: vec![("b".into(), ratio)] };
+        let small = plot("s", "m", &[ratio(0.3), ratio(3.0)]);
+        for tick in ["0.25×", "0.5×", "1×", "2×", "4×"] {
+            assert_eq!(small.matches(&format!(">{tick}<")).count(), 2, "{tick}: {small}");
+        }
+        let large = plot("s", "m", &[ratio(3000.0)]);
+        assert!(large.contains(">1×<") && large.contains(">4096×<"), "{large}");
+        assert!(large.matches('×').count() <= 2 * (TICKS as usize + 1) + 1, "{large}");
+    }
+
+    #[test]
+    fn tables_name_the_adapter_behind_wgpu() {
+        let record = "{\"machine\":\"m, 2 threads\"}\n{\"adapter\":\"software Vulkan (lavapipe)\"}\n";
+        assert_eq!(place(record), "m, 2 threads; `wgpu` is software Vulkan (lavapipe)");
+        assert_eq!(place(record.lines().next().expect("a line")), "m, 2 threads");
     }
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask docs`: the book, as web pages. What it shows is tested by `cargo xtask test`, without mdBook.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::test::{cargo, passes, quiet};
@@ -12,7 +12,12 @@ pub(crate) fn run(open: bool) -> bool {
         eprintln!("error: the book needs mdBook, and `cargo install --locked mdbook` did not give it");
         return false;
     };
-    let pages = target_dir().join("book");
+    let book = target_dir().join("book");
+    let pages = book.join("html");
+    if let Err(error) = copy_pictures(&book.join("pictures")) {
+        eprintln!("error: cannot copy the pictures of the book: {error}");
+        return false;
+    }
     let mut build = Command::new(mdbook);
     build.current_dir(root()).args(["build", "docs", "--dest-dir"]).arg(&pages).args(open.then_some("--open"));
     let built = passes(&mut build);
@@ -20,6 +25,16 @@ pub(crate) fn run(open: bool) -> bool {
         println!("the book is {}", pages.join("index.html").display());
     }
     built
+}
+
+/// Copies the pictures to the place beside the pages that chapters name, `../pictures`, as it is in the repository.
+fn copy_pictures(to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for picture in std::fs::read_dir(root().join("docs/pictures"))? {
+        let picture = picture?;
+        std::fs::copy(picture.path(), to.join(picture.file_name()))?;
+    }
+    Ok(())
 }
 
 /// The mdBook of this machine, or one of our own.

@@ -299,6 +299,7 @@ fn gpu(report: &Report) -> Result<(), Error> {
             output[id.x] = 3u * input[id.x];
         }";
     let device = Device::open(&Wgpu)?;
+    report.adapter(device.capabilities());
     let policy = Config::of(&device).policy;
     let mut queue = Queue::new(&device, policy, (2 * ITEMS, 64), ITEMS, |item| [SCALE, 2 * item, 2 * item + 1])?;
     let raw = Raw::open();

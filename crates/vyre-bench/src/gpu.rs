@@ -53,7 +53,7 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     }
     first_result(report);
     let bench = Bench { report, device: Device::open(&Wgpu)?, raw: Raw::open() };
-    eprintln!("adapter: {}", bench.device.capabilities().name);
+    report.adapter(bench.device.capabilities());
     for (name, measure) in KERNELS {
         if report.wants(name) || report.wants(&format!("{name}_instructions")) {
             measure(&bench)?;

@@ -22,6 +22,9 @@ const LAUNCHES: usize = 100;
 pub(crate) fn run(report: &Report) -> Result<(), Error> {
     for name in ["cpu", "wgpu"] {
         let device = Device::named(name).map_err(driver_error)?;
+        if name == "wgpu" {
+            report.adapter(device.driver().capabilities());
+        }
         for (size, n) in [("256", 256usize), ("65536", 1 << 16)] {
             launches(report, &device, name, &format!("saxpy_{size}_{name}"), n).map_err(driver_error)?;
         }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use vyre_driver::{Capabilities, DeviceKind};
+
 /// How lines are measured and written.
 pub(crate) struct Report {
     pub(crate) json: bool,
@@ -37,6 +39,22 @@ impl Report {
     /// Whether a line is asked for.
     pub(crate) fn wants(&self, name: &str) -> bool {
         name.contains(&self.only)
+    }
+
+    /// Writes which adapter the lines of the device `wgpu` are measured on.
+    pub(crate) fn adapter(&self, capabilities: &Capabilities) {
+        let Capabilities { name, kind, .. } = capabilities;
+        let adapter = match kind {
+            // The name that Mesa gives its rasterizer; the Vulkan driver is called lavapipe.
+            DeviceKind::SoftwareGpu if name.starts_with("llvmpipe") => "software Vulkan (lavapipe)".into(),
+            DeviceKind::SoftwareGpu => format!("software Vulkan ({name})"),
+            DeviceKind::Gpu | DeviceKind::Cpu | DeviceKind::Oracle | DeviceKind::Null => name.clone(),
+        };
+        if self.json {
+            println!("{{\"adapter\":\"{}\"}}", adapter.replace(['"', '\\'], ""));
+        } else {
+            eprintln!("adapter: {adapter}, {name}");
+        }
     }
 
     /// Runs ours and its baselines in turns, and writes a line for each baseline: the best time of both and their ratio; above 1,

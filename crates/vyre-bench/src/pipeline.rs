@@ -41,7 +41,9 @@ pub(crate) fn run(report: &Report) -> Result<(), Error> {
     let cpu = Device::open(&Cpu::default())?;
     chain(report, &cpu, "cpu")?;
     if report.wants("chain12_fused_vs_unfused_wgpu") {
-        chain(report, &Device::open(&Wgpu)?, "wgpu")?;
+        let device = Device::open(&Wgpu)?;
+        report.adapter(device.capabilities());
+        chain(report, &device, "wgpu")?;
     }
     mixed(report, &cpu)
 }

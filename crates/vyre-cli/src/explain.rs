@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// The most memory that the buffers of a pipeline may take together
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = bytes)]
     budget: Option<u64>,
-    /// Also write a page for a browser: the program after each pass, what it costs along the passes, and the code that comes out
+    /// Also write an HTML page: the program after each pass, its estimated cost along the passes, and the emitted code
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Print one JSON object instead of text

@@ -73,7 +73,7 @@ pub(crate) struct Args {
     /// Write what the host and the device did and when to a file that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// Write a page for a browser: the steps and why they were made that way, the passes of each kernel, and what happened when
+    /// Write an HTML page: step and compile times, the topology of each step with its reason, the passes of each kernel, and a timeline
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Where a result goes
@@ -207,6 +207,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         "built_ns": built.as_nanos() as u64,
         "from_cache": kept,
         "elapsed_ns": elapsed.as_nanos() as u64,
+        "compile_ns": engine.compile_time().as_nanos() as u64,
         "result": found.line,
         "verified": args.verify,
         "iterations": iterations.iter().map(object).collect::<Vec<_>>(),
@@ -499,6 +500,7 @@ fn object(step: &Iteration) -> Value {
         "examined": step.examined,
         "parts": step.parts,
         "time_ns": step.time.as_nanos() as u64,
+        "compile_ns": step.compile_time.as_nanos() as u64,
         "bytes": step.bytes,
     })
 }

@@ -75,8 +75,8 @@ struct Workload {
     /// Write what the host and each worker did and when to a file that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Write a page for a browser: what was decided for each slice of the queue and why, the passes of each kernel, and what happened
-    /// when
+    /// Write an HTML page: throughput, latency percentiles, the decisions for each slice with their reasons, the passes of each kernel,
+    /// and a timeline
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     drop(progress);
     let object = object(choice.name, &first, &report, one_by_one);
     if let Some(file) = &page {
-        let title = format!("{} in a queue", counted(report.items, "item"));
+        let title = format!("megakernel, {}", counted(report.items, "item"));
         let timeline = trace::events();
         let device = choice.device.with_profile(Profile::Megakernel);
         let kernels = explain::kernels(&demo.session.programs(), &device, registry.telemetry())?;
@@ -332,8 +332,13 @@ fn screen(device: &str, session: &Session, report: &Report, had: [Duration; WEIG
     if let Some(telemetry) = &report.telemetry {
         let of = |percent| telemetry.latencies.percentile(percent).as_secs_f64() * 1e3;
         let busy = 100.0 * telemetry.occupancy();
-        let _ =
-            writeln!(text, "workers busy {busy:.0} %, latency {:.1} ms (50 %), {:.1} ms (99 %)", of(50.0), of(99.0));
+        let _ = writeln!(
+            text,
+            "workers busy {busy:.0} %, latency p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms",
+            of(50.0),
+            of(90.0),
+            of(99.0)
+        );
     }
     let counted = report.priority;
     let _ = writeln!(
@@ -385,14 +390,13 @@ fn show(
     report: &Report,
     one_by_one: Option<Duration>,
 ) -> std::io::Result<()> {
-    let each = |time: Duration| time.as_nanos() as f64 / report.items.max(1) as f64;
     let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
     writeln!(
         stdout,
-        "{} on {device}: {:.0} ms, {:.0} ns each",
+        "{} on {device}: {:.0} ms, {:.0} items/s",
         counted(report.items, "item"),
         milliseconds(report.elapsed),
-        each(report.elapsed)
+        report.items as f64 / report.elapsed.as_secs_f64().max(1e-9)
     )?;
     writeln!(
         stdout,
@@ -406,8 +410,9 @@ fn show(
         let of = |percent| milliseconds(telemetry.latencies.percentile(percent));
         writeln!(
             stdout,
-            "  in the queue and done after {:.1} ms (half of them), {:.1} ms (99 %); workers were busy {:.0} % of the time",
+            "  latency p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms; workers busy {:.0} % of the time",
             of(50.0),
+            of(90.0),
             of(99.0),
             100.0 * telemetry.occupancy()
         )?;

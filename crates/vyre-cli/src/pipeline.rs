@@ -153,7 +153,7 @@ fn why(join: &Join) -> String {
     match join {
         Join::Fused => "yes".into(),
         Join::Refused(reason) => format!("no: {reason}"),
-        Join::Budget => "no: it would take more memory than there is".into(),
+        Join::Budget => "no: the fused plan exceeds the memory budget".into(),
     }
 }
 

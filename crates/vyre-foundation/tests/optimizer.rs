@@ -224,6 +224,20 @@ fn metric(pass: &'static str, verdict: Verdict, before: u64, after: u64) -> Metr
 }
 
 #[test]
+fn reasons_name_the_value_and_the_threshold() {
+    let described = |shape: &Shape, name: &str| {
+        let decisions = release(&FAMILIES, shape, None, None);
+        decisions.iter().find(|decision| decision.metadata.name == name).map(Decision::describe).unwrap()
+    };
+    let small = shape(11, 0, 1);
+    assert_eq!(described(&small, "loop"), "11 nodes < 12");
+    assert_eq!(described(&small, "memory"), "0 bytes of known length < 16384");
+    assert_eq!(described(&small, "fusion"), "1 top-level regions < 2");
+    assert_eq!(described(&small, "scalar"), "always on");
+    assert_eq!(described(&shape(12, 16384, 2), "loop"), "12 nodes ≥ 12");
+}
+
+#[test]
 fn passes_that_paid_are_selected_again() {
     let report = Report {
         metrics: vec![

@@ -155,6 +155,12 @@ fn topologies(device: &Device, graph: &Graph, config: Config) -> Vec<Topology> {
     graph::bfs(&engine, source).unwrap().verify(graph, source).unwrap();
     let iterations = engine.iterations();
     assert!(iterations.iter().all(|step| !step.reason.is_empty() && step.bytes > 0));
+    assert!(iterations.iter().all(|step| step.compile_time <= step.time));
+    // Kernels are compiled once for an engine.
+    let compiled = engine.compile_time();
+    graph::bfs(&engine, source).unwrap();
+    assert!(!compiled.is_zero() && engine.compile_time() == compiled);
+    assert!(engine.iterations()[iterations.len()..].iter().all(|step| step.compile_time.is_zero()));
     iterations.iter().map(|step| step.topology).collect()
 }
 

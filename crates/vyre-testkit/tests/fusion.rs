@@ -486,7 +486,7 @@ fn refusals_say_why() {
     stages[1] = Stage::new(&chain.programs[1], [5, 1, 1], vec![], vec![]);
     let refusal = may_join(&stages[..1], &stages[1]).unwrap_err();
     assert_eq!(refusal, Refusal::Grid { before: [4, 1, 1], next: [5, 1, 1] });
-    assert_eq!(refusal.to_string(), "it has [5, 1, 1] workgroups, and the stages before it have [4, 1, 1]");
+    assert_eq!(refusal.to_string(), "[5, 1, 1] workgroups ≠ [4, 1, 1] of the stages before it");
     let memory = chain.programs[1].memory_named("t").unwrap();
     stages[1] = Stage::new(
         &chain.programs[1],

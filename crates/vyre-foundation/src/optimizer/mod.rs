@@ -35,7 +35,7 @@ pub use pipeline::Pipeline;
 pub use registry::Registry;
 pub use report::{Measures, Metric, Report, Verdict};
 pub use run::{Dump, Options, Snapshot, run};
-pub use select::{Decision, Profile, Reason, Shape, select};
+pub use select::{Decision, Profile, Reason, Shape, Threshold, select};
 
 use crate::ir::{MemId, Program};
 use crate::{Error, Validated};

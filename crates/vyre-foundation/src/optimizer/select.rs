@@ -3,6 +3,8 @@
 //! Normalizers always run; expensive families run when the shape of the program or what was measured before justifies
 //! them. Hints and reports only prioritize: no decision here changes what a program means.
 
+use std::fmt;
+
 use super::registry::position_of;
 use super::{Boundary, Family, Hints, Metadata, Phase, Report};
 use crate::ir::{MemId, Op, Program};
@@ -85,17 +87,43 @@ impl Reason {
         }
     }
 
-    /// In words.
+    /// In words, without the values that a [`Decision`] has.
     pub const fn describe(self) -> &'static str {
         match self {
             Reason::ProfileRejected => "not in this profile",
-            Reason::HotPathTelemetry => "its dispatches take long",
-            Reason::PassCostReport => "it paid when this was compiled before",
-            Reason::AlwaysOn => "it always runs",
-            Reason::ProgramShape => "there is enough of what it works on",
-            Reason::BelowThreshold => "there is too little of what it works on",
-            Reason::RequiredDependency => "another pass requires it",
+            Reason::HotPathTelemetry => "hot program",
+            Reason::PassCostReport => "reduced the cost before",
+            Reason::AlwaysOn => "always on",
+            Reason::ProgramShape => "above its threshold",
+            Reason::BelowThreshold => "below its threshold",
+            Reason::RequiredDependency => "required by another pass",
         }
+    }
+}
+
+/// A measure of a program, and the least value for which a family of passes is selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threshold {
+    /// What is measured, as it follows a number.
+    pub unit: &'static str,
+    /// Value of the program.
+    pub found: u64,
+    /// Least value for which passes are selected.
+    pub least: u64,
+}
+
+impl Threshold {
+    /// The program reaches the least value.
+    pub const fn is_reached(self) -> bool {
+        self.found >= self.least
+    }
+}
+
+impl fmt::Display for Threshold {
+    /// `61 nodes ≥ 12`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Threshold { unit, found, least } = self;
+        write!(f, "{found} {unit} {} {least}", if self.is_reached() { "≥" } else { "<" })
     }
 }
 
@@ -110,8 +138,22 @@ pub struct Decision {
     pub reason: Reason,
     /// The pass behind the reason: what it needs and cannot have, or what needs it.
     pub because_of: Option<&'static str>,
+    /// Measure of the program on which the reason depends.
+    pub threshold: Option<Threshold>,
     /// How urgent it is, by the reason.
     pub priority: u32,
+}
+
+impl Decision {
+    /// The reason in words, with the values that it follows from.
+    pub fn describe(&self) -> String {
+        match (self.reason, self.because_of, self.threshold) {
+            (Reason::RequiredDependency, Some(pass), _) => format!("required by {pass}"),
+            (Reason::ProfileRejected, Some(pass), _) => format!("{pass} is not in this profile"),
+            (Reason::ProgramShape | Reason::BelowThreshold, _, Some(threshold)) => threshold.to_string(),
+            (reason, ..) => reason.describe().into(),
+        }
+    }
 }
 
 /// What selection looks at in a program.
@@ -140,15 +182,20 @@ impl Shape {
         shape
     }
 
-    /// Whether a family of passes has enough to work on, if that depends on the program.
-    fn suffices(&self, family: Family) -> Option<bool> {
+    /// What a family of passes is selected by, if that depends on the program.
+    fn threshold(&self, family: Family) -> Option<Threshold> {
+        let nodes = |least| Some(Threshold { unit: "nodes", found: self.nodes as u64, least });
         match family {
             Family::Scalar | Family::Sync | Family::Unknown => None,
-            Family::Loop => Some(self.nodes >= 12),
-            Family::Memory => Some(self.peak_device_bytes >= 16 * 1024),
-            Family::Fusion => Some(self.top_level_regions >= 2),
-            Family::Dataflow => Some(self.nodes >= 64),
-            Family::Megakernel => Some(self.nodes >= 512),
+            Family::Loop => nodes(12),
+            Family::Memory => {
+                Some(Threshold { unit: "bytes of known length", found: self.peak_device_bytes, least: 16 * 1024 })
+            }
+            Family::Fusion => {
+                Some(Threshold { unit: "top-level regions", found: self.top_level_regions as u64, least: 2 })
+            }
+            Family::Dataflow => nodes(64),
+            Family::Megakernel => nodes(512),
         }
     }
 }
@@ -165,6 +212,7 @@ pub fn select(
     let mut decisions: Vec<Decision> = passes
         .iter()
         .map(|&metadata| {
+            let threshold = shape.threshold(metadata.family);
             let (selected, reason) = if !profile.accepts(&metadata) {
                 (false, Reason::ProfileRejected)
             } else if hot {
@@ -172,13 +220,13 @@ pub fn select(
             } else if report.is_some_and(|report| report.reduced_cost(metadata.name)) {
                 (true, Reason::PassCostReport)
             } else {
-                match shape.suffices(metadata.family) {
+                match threshold.map(Threshold::is_reached) {
                     None => (true, Reason::AlwaysOn),
                     Some(true) => (true, Reason::ProgramShape),
                     Some(false) => (false, Reason::BelowThreshold),
                 }
             };
-            Decision { metadata, selected, reason, because_of: None, priority: 0 }
+            Decision { metadata, selected, reason, because_of: None, threshold, priority: 0 }
         })
         .collect();
     reject_what_needs_the_rejected(passes, &mut decisions);

@@ -16,7 +16,7 @@
 
 mod kernels;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -152,6 +152,8 @@ pub struct Iteration {
     pub parts: u32,
     /// How long it took, with what the host does.
     pub time: Duration,
+    /// Part of `time` in which kernels were compiled.
+    pub compile_time: Duration,
     /// Device memory in use.
     pub bytes: u64,
 }
@@ -166,6 +168,8 @@ pub(crate) struct Decision {
     density_bps: u16,
     dense: u32,
     started: Instant,
+    /// Compile time of the engine before the step.
+    compile_time: Duration,
     /// Until it is done.
     _span: EnteredSpan,
 }
@@ -246,6 +250,8 @@ pub struct Engine<'g> {
     reachable: u32,
     /// By name, with the programs that they were made of.
     kernels: RefCell<BTreeMap<String, (Validated<Program>, vyre_driver::Kernel)>>,
+    /// Time in which these were compiled.
+    compile_time: Cell<Duration>,
     iterations: RefCell<Vec<Iteration>>,
 }
 
@@ -265,7 +271,8 @@ impl<'g> Engine<'g> {
         let device = device.with_profile(Profile::Dataflow);
         let (resident, split) = (RefCell::default(), RefCell::default());
         let reachable = graph.incoming().offsets.windows(2).filter(|row| row[0] != row[1]).count() as u32;
-        Ok(Engine { device, graph, config, resident, split, memory, reachable, kernels, iterations })
+        let compile_time = Cell::default();
+        Ok(Engine { device, graph, config, resident, split, memory, reachable, kernels, compile_time, iterations })
     }
 
     /// Makes sure that a computation fits the budget, whichever needs the engine was made for. Parts of the graph that other computations have
@@ -316,6 +323,11 @@ impl<'g> Engine<'g> {
     /// What the steps so far were.
     pub fn iterations(&self) -> Vec<Iteration> {
         self.iterations.borrow().clone()
+    }
+
+    /// Time in which kernels were compiled so far, during steps and between them.
+    pub fn compile_time(&self) -> Duration {
+        self.compile_time.get()
     }
 
     /// The programs of the steps so far, as they were before they were optimized.
@@ -573,7 +585,8 @@ impl<'g> Engine<'g> {
             _ => (chosen, Why::Measured),
         };
         let span = tracing::info_span!("step", topology = ?topology, nodes, edges, density_bps).entered();
-        Ok(Decision { policy, topology, why, nodes, edges, density_bps, dense, started, _span: span })
+        let compile_time = self.compile_time.get();
+        Ok(Decision { policy, topology, why, nodes, edges, density_bps, dense, started, compile_time, _span: span })
     }
 
     /// Remembers a step that was executed in a number of parts.
@@ -583,22 +596,24 @@ impl<'g> Engine<'g> {
             return;
         }
         let percent = |bps: u16| format!("{}.{:02} %", bps / 100, bps % 100);
-        let compared = |how: &str, bps: u16| format!("a density of {}, {how} {}", percent(density_bps), percent(bps));
+        let compared = |how: &str, bps: u16| format!("log-density {} {how} {}", percent(density_bps), percent(bps));
         let reason = match (why, topology) {
-            (Why::Asked, _) => "asked for".into(),
-            (Why::Kept, _) => "close to what it was before".into(),
-            (Why::Measured, Topology::Empty) => "nothing is left".into(),
+            (Why::Asked, _) => "fixed by the configuration".into(),
+            (Why::Kept, _) => "hysteresis: close to the previous step".into(),
+            (Why::Measured, Topology::Empty) => "empty frontier".into(),
             (Why::Measured, Topology::MemoryConstrained) => {
                 let plural = if parts == 1 { "" } else { "s" };
-                format!("{} of the memory would be in use; {parts} part{plural}", percent(self.memory.pressure_bps))
+                format!("memory pressure {}: {parts} part{plural}", percent(self.memory.pressure_bps))
             }
-            (Why::Measured, Topology::SparseFrontier) => compared("up to", policy.sparse_frontier_threshold_bps),
-            (Why::Measured, Topology::HybridFrontier) => compared("below", policy.dense_frontier_threshold_bps),
-            (Why::Measured, Topology::DenseFrontier) => compared("from", policy.dense_frontier_threshold_bps),
-            (Why::Measured, Topology::FusedDense) => format!("{dense} steps in a row were dense"),
+            (Why::Measured, Topology::SparseFrontier) => compared("≤", policy.sparse_frontier_threshold_bps),
+            (Why::Measured, Topology::HybridFrontier) => compared("<", policy.dense_frontier_threshold_bps),
+            (Why::Measured, Topology::DenseFrontier) => compared("≥", policy.dense_frontier_threshold_bps),
+            (Why::Measured, Topology::FusedDense) => format!("{dense} dense steps in a row"),
         };
         let (time, bytes) = (started.elapsed(), self.device.memory().used);
-        let iteration = Iteration { nodes, edges, density_bps, topology, reason, examined, parts, time, bytes };
+        let compile_time = self.compile_time.get().saturating_sub(decision.compile_time);
+        let iteration =
+            Iteration { nodes, edges, density_bps, topology, reason, examined, parts, time, compile_time, bytes };
         self.iterations.borrow_mut().push(iteration);
     }
 
@@ -766,8 +781,10 @@ impl<'g> Engine<'g> {
         if let Some((_, kernel)) = self.kernels.borrow().get(name) {
             return Ok(kernel.clone());
         }
+        let started = Instant::now();
         let program = validate::program(program()?)?;
         let kernel = self.device.compile(&program)?;
+        self.compile_time.set(self.compile_time.get() + started.elapsed());
         self.kernels.borrow_mut().insert(name.to_owned(), (program, kernel.clone()));
         Ok(kernel)
     }

@@ -326,11 +326,11 @@ pub struct PromotionEvidence {
 impl PromotionEvidence {
     /// Why what is compiled is compiled.
     pub fn describe(&self) -> String {
-        let compared = |count: u32, what: &str, threshold: u32| format!("{count} {what}, from {threshold} on");
+        let compared = |count: u32, what: &str, threshold: u32| format!("{count} {what} ≥ {threshold}");
         let ops = compared(self.hot_opcode_count, "hot operations", self.hot_opcode_threshold);
         let windows = compared(self.hot_window_count, "hot windows", self.hot_window_threshold);
         match self.route {
-            Route::Interpreter => format!("{} items, below {}", self.queue_len, self.jit_queue_len_threshold),
+            Route::Interpreter => format!("{} items < {}", self.queue_len, self.jit_queue_len_threshold),
             Route::QueueJit => compared(self.queue_len, "items", self.jit_queue_len_threshold),
             Route::OpcodeJit => ops,
             Route::WindowJit => windows,

@@ -88,7 +88,7 @@ impl Source {
     pub fn printed(program: &Validated<Program>) -> Result<(Source, Validated<Program>), Error> {
         let text = program.to_string();
         let program = validate::module(text::parse(&text)?)?.swap_remove(0);
-        Ok((Source { file: "as vyre made it".into(), text, first_line: 1 }, program))
+        Ok((Source { file: "generated kernel".into(), text, first_line: 1 }, program))
     }
 
     /// The line below the title of a page: the file, the purpose of the program, and the version.
@@ -354,14 +354,9 @@ impl fmt::Display for Explanation<'_> {
     }
 }
 
-/// `yes: there is enough of what it works on`
+/// `yes: 61 nodes ≥ 12`
 fn why(decision: &Decision) -> String {
-    let selected = if decision.selected { "yes" } else { "no" };
-    match (decision.reason, decision.because_of) {
-        (Reason::RequiredDependency, Some(pass)) => format!("{selected}: {pass} requires it"),
-        (Reason::ProfileRejected, Some(pass)) => format!("{selected}: {pass} is not in this profile"),
-        (reason, _) => format!("{selected}: {}", reason.describe()),
-    }
+    format!("{}: {}", if decision.selected { "yes" } else { "no" }, decision.describe())
 }
 
 fn micros(ns: u64) -> String {

@@ -45,6 +45,9 @@ function share(before, after) {
     return ` (${percent < 0 ? "−" : "+"}${Math.abs(percent).toFixed(1)} %)`;
 }
 
+const percent = (part) => `${(part * 100).toFixed(part < 0.1 ? 1 : 0)} %`;
+/// A reason without the answer in front of it: `no: it has …`.
+const reason = (why) => why.replace(/^(yes|no|selected|not selected|fused|not fused): /, "");
 const words = (name) => name.replaceAll("_", " ");
 const color = (index) => `var(--c${index % 8})`;
 const swatch = (index) => el("span", { class: "swatch", style: `background:${color(index)}` });
@@ -69,8 +72,9 @@ function show_tip(event, ...content) {
 
 const panel = (title, flex, ...children) =>
     el("section", { class: "panel", style: `flex:${flex}` }, title && el("div", { class: "title" }, title), ...children);
-const card = (label, figure, note) =>
-    el("div", { class: "card" }, el("div", { class: "label" }, label), el("div", { class: "figure" }, figure),
+const note = (...text) => el("div", { class: "note" }, ...text);
+const card = (label, figure, note, kind = "") =>
+    el("div", { class: `card ${kind}` }, el("div", { class: "label" }, label), el("div", { class: "figure" }, figure),
         el("div", { class: "note" }, note || "\u00a0"));
 
 function tabs(names, select) {
@@ -123,20 +127,79 @@ class List {
     }
 }
 
-/// A table whose columns are [name, width or null for the rest, cell, is it text].
+/// Rows that a table shows before its end is scrolled to.
+const PAGE_OF_ROWS = 400;
+
+/// A table with columns [name, cell of a row and its index, kind]: "number" unless it is "text", "wrapped" (text of any length) or "bar".
 function table(columns, rows) {
-    const place = ([, width, , text]) => ({
-        class: `${text ? "" : "right"} ${width ? "" : "rest"}`,
-        style: width ? `width:${width}px` : "",
-    });
-    const list = new List("table", 28, (index) =>
-        el("div", {}, columns.map((column) => {
-            const cell = column[2](rows[index], index);
-            return el("span", { ...place(column), title: column[3] && typeof cell === "string" && cell }, cell);
-        })));
-    const head = el("div", { class: "columns" }, columns.map((column) => el("span", place(column), column[0])));
-    list.show(rows.length);
-    return [head, list.node];
+    const kind = (column) => column[2] || "number";
+    const head = el("tr", {}, columns.map((column) => el("th", { class: kind(column) }, column[0])));
+    const body = el("tbody");
+    const end = el("div");
+    let shown = 0;
+    const more = () => {
+        const page = rows.slice(shown, shown + PAGE_OF_ROWS).map((row, at) => el("tr", {}, columns.map((column) =>
+            el("td", { class: kind(column), "data-label": column[0] }, column[1](row, shown + at)))));
+        shown += page.length;
+        body.append(...page);
+    };
+    more();
+    new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && more()).observe(end);
+    return el("div", { class: "table" }, el("table", {}, el("thead", {}, head), body), end);
+}
+
+/// A bar and its percentage.
+const share_bar = (part) => [el("span", { class: "share", style: `width:${(part * 75).toFixed(1)}%` }), percent(part)];
+
+// Charts.
+
+/// A picture that is drawn again for each width, from `least` on. `draw` returns the height and the elements.
+function chart(least, draw) {
+    const svg = el("svg", { role: "img" });
+    const box = el("div", { class: "chart" }, svg);
+    let drawn = 0;
+    new ResizeObserver(() => {
+        const width = Math.max(least, box.clientWidth - 24);
+        if (!box.clientWidth || width === drawn) return;
+        drawn = width;
+        const [height, ...elements] = draw(width);
+        svg.setAttribute("width", width);
+        svg.setAttribute("height", height);
+        svg.replaceChildren(...elements.flat(3).filter(Boolean));
+    }).observe(box);
+    return box;
+}
+
+/// Round values from 0 to the first that is not below `most`, about four of them; `base` is the base of the units.
+function ticks(most, base = 10) {
+    const raw = Math.max(most, 1e-9) / 4;
+    const power = base ** Math.floor(Math.log(raw) / Math.log(base));
+    const factors = base === 10 ? [1, 2, 5, 10] : Array.from({ length: 11 }, (_, digit) => 2 ** digit);
+    const step = factors.map((factor) => factor * power).find((distance) => distance >= raw * 0.999);
+    return Array.from({ length: Math.ceil((most / step) * 0.999) + 1 }, (_, index) => index * step);
+}
+
+/// The unit in which a time is written, and its nanoseconds.
+function time_unit(ns) {
+    return [["ns", 1], ["µs", 1e3], ["ms", 1e6], ["s", 1e9]].findLast(([, unit]) => ns >= unit) || ["ns", 1];
+}
+
+/// A labelled y axis: `places` are pairs of a position and a text, and lines go from `from` to `until`.
+function y_axis(name, places, from, until) {
+    return [
+        el("text", { class: "axis-name", x: 0, y: 12 }, name),
+        places.map(([y, text]) => [
+            el("line", { class: "axis", x1: from, x2: until, y1: y, y2: y }),
+            el("text", { class: "tick", x: from - 6, y: y + 4, "text-anchor": "end" }, text),
+        ]),
+    ];
+}
+
+const pen = document.createElement("canvas").getContext("2d");
+/// Width of a text in pictures.
+function text_width(text, weight = 400) {
+    pen.font = `${weight} 12px ${getComputedStyle(document.documentElement).getPropertyValue("--sans")}`;
+    return pen.measureText(text).width;
 }
 
 // Code.
@@ -199,13 +262,14 @@ const plain = (text) => text.replace(/\n$/, "").split("\n").map((line, index) =>
 
 class Plot {
     constructor(name, values, select) {
-        Object.assign(this, { name, values, at: 0 });
+        Object.assign(this, { name, values, at: 0, left: 0 });
         this.figure = el("span", { class: "figure" });
         this.svg = el("svg", {
             preserveAspectRatio: "none",
             onclick: (event) => {
                 const box = this.svg.getBoundingClientRect();
-                select(Math.round(((event.clientX - box.left) / box.width) * (values.length - 1)));
+                const part = (event.clientX - box.left - this.left) / (box.width - this.left - 6);
+                select(Math.round(part * (values.length - 1)));
             },
         });
         this.node = el("section", { class: "panel plot" },
@@ -223,17 +287,20 @@ class Plot {
         const { width, height } = this.svg.getBoundingClientRect();
         if (!width || !height) return;
         const most = Math.max(1, ...values);
-        const x = (index) => 4 + (index / Math.max(1, values.length - 1)) * (width - 8);
+        const left = (this.left = 14 + text_width(count(most)));
+        const x = (index) => left + (index / Math.max(1, values.length - 1)) * (width - left - 6);
         const y = (value) => height - 6 - (value / most) * (height - 14);
         let line = `M${x(0)} ${y(values[0])}`;
         values.slice(1).forEach((value, index) => (line += `H${x(index + 1)}V${y(value)}`));
         this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
         this.svg.replaceChildren(
-            el("line", { class: "axis", x1: 0, x2: width, y1: height - 6, y2: height - 6 }),
+            el("line", { class: "axis", x1: left - 4, x2: width, y1: height - 6, y2: height - 6 }),
             el("path", { d: `${line}V${height - 6}H${x(0)}Z`, fill: "var(--accent)", opacity: ".10" }),
             el("path", { d: line, fill: "none", stroke: "var(--accent)", "stroke-width": "1.6" }),
             el("line", { x1: x(at), x2: x(at), y1: 0, y2: height - 6, stroke: "var(--faint)", "stroke-dasharray": "3 3" }),
-            el("text", { class: "faint", x: width - 6, y: height - 11, "text-anchor": "end" }, `at most ${count(most)}`),
+            el("line", { class: "axis", x1: left - 4, x2: width, y1: y(most), y2: y(most) }),
+            el("text", { class: "tick", x: left - 8, y: y(most) + 4, "text-anchor": "end" }, count(most)),
+            el("text", { class: "tick", x: left - 8, y: y(0) + 1, "text-anchor": "end" }, "0"),
             el("circle", { cx: x(at), cy: y(values[at]), r: 4, fill: "var(--accent)", stroke: "var(--panel)", "stroke-width": 2 }));
         this.figure.textContent = `${count(values[at])}${share(values[0], values[at])}`;
     }
@@ -257,6 +324,20 @@ function texts(program) {
     return all;
 }
 
+/// Meanings of the measures.
+const MEASURES = {
+    cost: "Σ instruction weight × expected executions",
+    nodes: "IR instructions, terminators and regions",
+    static_storage_bytes: "objects of length known before dispatch",
+    instructions: "IR without terminators and regions",
+    memory_ops: "loads, stores and atomics",
+    atomic_ops: "accesses to atomic objects",
+    control_flow_ops: "branches, loops and exits",
+    register_pressure: "most values live at one point",
+    heap_allocations: "host allocations that hold the IR",
+    heap_bytes: "host memory that holds the IR",
+};
+
 class Program {
     constructor(program) {
         this.program = program;
@@ -275,9 +356,12 @@ class Program {
             this.draw_code();
         });
         this.steps = new List("steps", 28, (index) => this.row(this.rows[index]));
+        this.selection = el("div", { class: "selection" }, program.explained.passes.map((pass) => this.pass(pass)));
         this.filter = tabs(["Changes", "All", "Selection"], (index) => {
             this.listed = index;
-            this.list();
+            this.steps.node.hidden = index === 2;
+            this.selection.hidden = index !== 2;
+            if (index < 2) this.list();
         });
         const measures = program.measures;
         const along = (name) => program.steps.map((step) => step.measures[measures.indexOf(name)]);
@@ -286,14 +370,14 @@ class Program {
             new Plot("estimated cost", program.steps.map((step) => step.cost), go),
             new Plot("instructions", along("instructions"), go),
             new Plot("memory operations", along("memory_ops"), go),
-            new Plot("values alive at once", along("register_pressure"), go),
+            new Plot("register pressure", along("register_pressure"), go),
         ];
         this.detail = el("section", { class: "panel detail" });
         this.code_title = el("span", { class: "soft" });
         const { file } = program;
         this.node = el("div", { class: "view" },
-            el("div", { class: "column", style: "width:320px;flex:none" },
-                panel([this.filter.node], 1, this.steps.node)),
+            el("div", { class: "column side" },
+                panel([this.filter.node], 1, this.steps.node, this.selection)),
             el("div", { class: "column grow" },
                 this.detail,
                 el("div", { class: "row grow" },
@@ -306,28 +390,30 @@ class Program {
     }
 
     list() {
-        const { steps, explained } = this.program;
-        if (this.listed === 2) {
-            this.rows = explained.passes;
-        } else {
-            this.rows = [];
-            let round = 0;
-            steps.forEach((step, index) => {
-                if (this.listed === 0 && step.verdict === "unchanged") return;
-                if (step.round !== round) this.rows.push(`round ${(round = step.round)}`);
-                this.rows.push(index);
-            });
-        }
+        this.rows = [];
+        let round = 0;
+        this.program.steps.forEach((step, index) => {
+            if (this.listed === 0 && step.verdict === "unchanged") return;
+            if (step.round !== round) this.rows.push(`round ${(round = step.round)}`);
+            this.rows.push(index);
+        });
         this.steps.show(this.rows.length);
         this.reveal();
     }
 
+    /// A pass, whether it was selected, and why.
+    pass({ pass, selected, why, changes, refusals }) {
+        const figure = changes ? plural(changes, "change") : refusals ? "refused" : selected ? "no change" : "";
+        return el("div", { class: `pass ${selected ? "selected" : ""}` },
+            el("span", { class: "dot" }),
+            el("div", { class: "grow" },
+                el("span", { class: "figure" }, figure),
+                el("span", { class: "name mono" }, pass),
+                el("div", { class: "why" }, `${selected ? "selected" : "not selected"}: ${reason(why)}`)));
+    }
+
     row(row) {
         if (typeof row === "string") return el("div", { class: "heading" }, row);
-        if (typeof row === "object") {
-            return el("div", { class: row.selected ? "changed" : "unchanged", title: row.why },
-                el("span", { class: "dot" }), el("span", { class: "mono" }, row.pass), el("span", { class: "why" }, row.why));
-        }
         const { steps } = this.program;
         const step = steps[row];
         const before = steps[Math.max(0, row - 1)].cost;
@@ -372,19 +458,22 @@ class Program {
         const why = this.why.get(step.pass);
         const chips = [];
         const chip = (name, from, to) => {
-            if (from === to && name !== "cost") return;
-            const trend = to < from ? "down" : to > from ? "up" : "";
+            // Before the first pass, all measures are introduced.
+            if (from === to && name !== "cost" && (this.step > 0 || !to)) return;
+            // Growth of other measures is often the purpose of a pass: unrolling multiplies instructions to save trips.
+            const trend = to < from ? "down" : to > from && name === "cost" ? "up" : "";
             const text = from === to ? count(to) : `${count(from)} → ${count(to)}`;
-            chips.push(el("span", {}, `${words(name)} `, el("b", { class: trend }, text + share(from, to))));
+            chips.push(el("span", {}, `${words(name)} `, el("b", { class: trend }, text + share(from, to)),
+                el("span", { class: "meaning" }, MEASURES[name])));
         };
         chip("cost", before.cost, step.cost);
         measures.forEach((name, index) => chip(name, before.measures[index], step.measures[index]));
         let said = `${explained.telemetry.hot ? "hot" : "cold"} program, profile ${explained.profile}: ` +
-            `${plural(explained.passes.filter((pass) => pass.selected).length, "pass", "passes")} of ` +
-            `${explained.passes.length} selected, ${plural(explained.rounds, "round")}`;
-        if (this.step > 0 && why) said = `selected: ${why.why.replace(/^yes: /, "")}`;
-        if (step.refused) said += `; its result was undone, because it would raise the cost to ${count(step.refused)}`;
-        const verdicts = { changed: "changed", unchanged: "changed nothing", refused: "refused" };
+            `${explained.passes.filter((pass) => pass.selected).length} of ` +
+            `${plural(explained.passes.length, "pass", "passes")} selected, ${plural(explained.rounds, "round")}`;
+        if (this.step > 0 && why) said = `selected: ${reason(why.why)}`;
+        if (step.refused) said += `; undone: cost ${count(step.refused)} > ${count(before.cost)}`;
+        const verdicts = { changed: "changed", unchanged: "no change", refused: "refused" };
         this.detail.replaceChildren(
             el("div", { class: "top" },
                 el("h2", {}, step.pass),
@@ -455,37 +544,50 @@ class Program {
 
 // A pipeline: what is launched, before and after fusion, and the memory that it takes.
 
-/// Boxes in columns, with lines between them.
-function diagram(columns, edges) {
-    const [wide, gap] = [154, 46];
-    const places = new Map();
-    const drawn = [];
-    let bottom = 0;
-    columns.forEach((boxes, column) => {
-        let top = 8;
-        for (const box of boxes) {
-            const height = 28 + 18 * box.lines.length;
-            const left = 8 + column * (wide + gap);
-            places.set(box.id, { left, right: left + wide, middle: top + height / 2 });
-            const fill = { buffer: "var(--sunken)", dropped: "none", launch: "var(--accent-soft)" }[box.kind];
-            const stroke = box.kind === "launch" ? "var(--accent)" : "var(--line)";
-            drawn.push(
-                el("rect", { x: left, y: top, width: wide, height, rx: box.kind === "launch" ? 8 : 14, fill, stroke }),
-                el("text", { class: "strong", x: left + 14, y: top + 19 }, box.name, el("title", {}, box.name)),
-                ...box.lines.map((line, index) => el("text", { class: "soft", x: left + 14, y: top + 37 + 18 * index }, line)));
-            top += height + 16;
-        }
-        bottom = Math.max(bottom, top);
-    });
-    const lines = edges.filter(([from, to]) => places.has(from) && places.has(to)).map(([from, to]) => {
-        const [a, b] = [places.get(from), places.get(to)];
-        const bend = Math.max(30, (b.left - a.right) / 2);
-        return el("path", {
-            d: `M${a.right} ${a.middle}C${a.right + bend} ${a.middle} ${b.left - bend} ${b.middle} ${b.left} ${b.middle}`,
-            fill: "none", stroke: "var(--faint)", "stroke-width": 1.3,
+/// Boxes in levels, with lines between them: levels are columns where these fit, and rows otherwise.
+function diagram(levels, edges) {
+    const gap = 34;
+    const wide = (box) => Math.max(70, text_width(box.name, 600), ...box.lines.map((line) => text_width(line))) + 28;
+    const tall = (box) => 28 + 18 * box.lines.length;
+    const sum = (sizes, between) => sizes.reduce((sum, size) => sum + size + between, -between);
+    const widest = levels.map((boxes) => Math.max(0, ...boxes.map(wide)));
+    const across = sum(widest, gap) + 2;
+    const widest_box = Math.max(...widest);
+    const stacked = Math.max(0, ...levels.map((boxes) => sum(boxes.map(() => widest_box), 16))) + 2;
+    return chart(Math.min(across, stacked), (width) => {
+        const is_across = across <= width;
+        const [places, drawn] = [new Map(), []];
+        let [level_at, end] = [1, 0];
+        levels.forEach((boxes, level) => {
+            let at = 1;
+            for (const box of boxes) {
+                const [w, h] = [is_across ? widest[level] : widest_box, tall(box)];
+                const [x, y] = is_across ? [level_at, at] : [at, level_at];
+                places.set(box.id, is_across
+                    ? { from: [x, y + h / 2], to: [x + w, y + h / 2] } : { from: [x + w / 2, y], to: [x + w / 2, y + h] });
+                at += (is_across ? h : w) + 16;
+                const fill = box.kind === "launch" ? "var(--accent-soft)" : "var(--sunken)";
+                const stroke = box.kind === "launch" ? "var(--accent)" : "var(--line)";
+                drawn.push(
+                    el("rect", { x, y, width: w, height: h, rx: box.kind === "launch" ? 8 : 14, fill, stroke }),
+                    el("text", { class: "strong", x: x + 14, y: y + 19 }, box.name),
+                    box.lines.map((line, index) => el("text", { class: "soft", x: x + 14, y: y + 37 + 18 * index }, line)));
+                end = Math.max(end, y + h);
+            }
+            level_at += (is_across ? widest[level] : Math.max(0, ...boxes.map(tall))) + gap;
         });
+        const lines = edges.filter(([from, to]) => places.has(from) && places.has(to)).map(([from, to]) => {
+            const [[ax, ay], [bx, by]] = [places.get(from).to, places.get(to).from];
+            const bend = Math.max(18, (is_across ? bx - ax : by - ay) / 2);
+            const [c, d] = is_across ? [[ax + bend, ay], [bx - bend, by]] : [[ax, ay + bend], [bx, by - bend]];
+            const head = is_across ? `M${bx - 7} ${by - 4}V${by + 4}` : `M${bx - 4} ${by - 7}H${bx + 4}`;
+            return [
+                el("path", { d: `M${ax} ${ay}C${c} ${d} ${bx} ${by}`, fill: "none", stroke: "var(--faint)", "stroke-width": 1.3 }),
+                el("path", { d: `${head}L${bx} ${by}Z`, fill: "var(--faint)" }),
+            ];
+        });
+        return [end + 2, lines, drawn];
     });
-    return el("svg", { width: 16 + columns.length * (wide + gap) - gap, height: bottom }, lines, drawn);
 }
 
 /// The launches of a pipeline; each is some dispatches, in a column of its group.
@@ -531,48 +633,83 @@ function pipeline_view(pipeline) {
         dispatch.writes.forEach((name) => writer.set(name, dispatch.dispatch));
         return { dispatches: [dispatch.dispatch], dropped: [], group: level.get(dispatch.dispatch) };
     });
-    const budget = memory.budget_bytes && memory.budget_bytes < 2 ** 60 ? `of ${bytes(memory.budget_bytes)}` : "";
+    const budget = memory.budget_bytes && memory.budget_bytes < 2 ** 60 ? `budget ${bytes(memory.budget_bytes)}` : "no budget";
     const cards = el("div", { class: "cards" },
-        card("launches", `${dispatches.length} → ${launched.length}`, plural(groups.length - 1, "barrier")),
-        card("bytes of buffers saved by fusion", bytes(pipeline.avoided_bytes), `${plural(pipeline.avoided_launches, "launch", "launches")} saved`),
+        card("launches", `${dispatches.length} → ${launched.length}`, `${plural(pipeline.avoided_launches, "launch", "launches")} saved by fusion`),
+        card("barriers", count(groups.length - 1), `between ${plural(groups.length, "group")} of launches`),
+        card("buffers saved by fusion", bytes(pipeline.avoided_bytes), "never allocated"),
         card("peak memory", bytes(memory.peak_bytes), budget),
-        card("without sharing", bytes(memory.unshared_bytes), "memory of its own for every buffer"));
-    const joins = table([
-        ["dispatch", 64, (row) => String(row.dispatch)],
-        ["program", 160, (row) => row.program, true],
-        ["launch", 56, (row) => String(row.launch)],
-        ["fused with the one before?", null, (row) => row.why || "it is the first", true],
-    ], dispatches);
-    return el("div", { class: "view" }, el("div", { class: "column grow" },
+        card("without sharing", bytes(memory.unshared_bytes), "every buffer in memory of its own"));
+    return el("div", { class: "view flow" }, el("div", { class: "column grow" },
         cards,
-        panel("Before fusion", 1, el("div", { class: "scroll" }, launch_graph(pipeline, alone))),
-        panel("After fusion", 1, el("div", { class: "scroll" }, launch_graph(pipeline, launched))),
-        el("div", { class: "row", style: "height:252px;flex:none" },
-            panel("Decisions", 1.4, ...joins),
-            panel(["Memory over time", el("span", { class: "legend" },
-                el("span", {}, swatch(0), "the caller's buffers"), el("span", {}, swatch(1), "transient ones, in each barrier group"))],
-            1, el("div", { class: "scroll" }, memory_plot(pipeline))))));
+        el("div", { class: "diagrams" },
+            panel(["Before fusion", el("span", { class: "soft" }, "a launch for each dispatch")], "none", launch_graph(pipeline, alone)),
+            panel(["After fusion", el("span", { class: "soft" }, plural(launched.length, "launch", "launches"))], "none", launch_graph(pipeline, launched))),
+        panel(["Fusion decisions", el("span", { class: "soft" }, "for each dispatch and the launch before it")], "none", join_table(pipeline)),
+        panel(["Memory over time", el("span", { class: "legend" },
+            el("span", {}, swatch(0), "buffers of the caller"), el("span", {}, swatch(1), "transient buffers"))],
+        "none", memory_plot(pipeline))));
+}
+
+/// Both sides of each decision about fusion, the buffers that they share with their hazards, and the reason.
+function join_table({ dispatches, launched }) {
+    const joins = dispatches.slice(1).map((next, index) => {
+        let first = index;
+        while (first > 0 && dispatches[first].fused) first -= 1;
+        const before = dispatches.slice(first, index + 1);
+        const named = (access) => new Map(before.flatMap((stage) => stage[access].map((buffer) => [buffer, stage.program])));
+        const [reads, writes] = [named("reads"), named("writes")];
+        const hazards = [
+            ["RAW", writes, next.reads, "writes", "reads"],
+            ["WAR", reads, next.writes, "reads", "writes"],
+            ["WAW", writes, next.writes, "writes", "writes"],
+        ].flatMap(([name, from, to, one, other]) => to.filter((buffer) => from.has(buffer)).map((buffer) =>
+            `${buffer} (${name}): ${from.get(buffer)} ${one}, ${next.program} ${other}`));
+        const dropped = launched[next.launch].dropped.filter((buffer) => writes.has(buffer) && next.reads.includes(buffer));
+        const kept = dropped.length ? `; no buffer for ${dropped.join(", ")}` : "";
+        return {
+            before: before.map(({ dispatch, program }) => `${dispatch} ${program}`).join(", "),
+            next, hazards,
+            why: next.fused ? `shared elements stay in their invocation or workgroup${kept}` : reason(next.why),
+        };
+    });
+    if (!joins.length) return note("One dispatch: nothing to fuse.");
+    return table([
+        ["launch before", ({ before }) => before, "text"],
+        ["dispatch", ({ next }) => `${next.dispatch} ${next.program}`, "text"],
+        ["decision", ({ next }) => el("span", { class: `badge ${next.fused ? "" : "refused"}` }, next.fused ? "fused" : "not fused"), "text"],
+        ["shared buffers", ({ hazards }) => hazards.length ? hazards.map((hazard) => el("div", {}, hazard)) : "none", "wrapped"],
+        ["reason", ({ why }) => why, "wrapped"],
+    ], joins);
 }
 
 function memory_plot({ groups, memory }) {
-    const [width, height] = [Math.max(520, groups.length * 24), 184];
-    const most = Math.max(1, memory.unshared_bytes);
-    const y = (value) => height - 4 - (value / most) * (height - 26);
-    const step = (width - 10) / groups.length;
-    const bars = groups.flatMap((group, index) => {
-        const bar = (from, to, fill) => el("rect", {
-            x: 5 + index * step + step * 0.08, width: step * 0.84, y: y(to), height: Math.max(0, y(from) - y(to)), fill,
-        }, el("title", {}, `group ${index}: ${bytes(group.bytes)}, launches ${group.launches.join(", ")}`));
-        return [bar(0, memory.resident_bytes, "var(--c0)"), bar(memory.resident_bytes, group.bytes, "var(--c1)")];
+    return chart(80 + groups.length * 24, (width) => {
+        const [top, bottom, left] = [30, 214, 70];
+        const marks = ticks(Math.max(1, memory.unshared_bytes), 1024);
+        const y = (value) => bottom - (value / marks.at(-1)) * (bottom - top);
+        const step = (width - left) / groups.length;
+        const wide = Math.min(step * 0.84, 120);
+        const centre = (index) => left + (index + 0.5) * step;
+        const bars = groups.map((group, index) => {
+            const bar = (from, to, fill) => el("rect", {
+                x: centre(index) - wide / 2, width: wide, y: y(to), height: Math.max(0, y(from) - y(to)), fill,
+            }, el("title", {}, `group ${index}: ${bytes(group.bytes)}, launches ${group.launches.join(", ")}`));
+            return [bar(0, memory.resident_bytes, "var(--c0)"), bar(memory.resident_bytes, group.bytes, "var(--c1)"),
+                step > 60 && el("text", { x: centre(index), y: y(group.bytes) - 5, "text-anchor": "middle" }, bytes(group.bytes))];
+        });
+        const every = Math.ceil(groups.length / Math.floor((width - left) / 34));
+        const labels = groups.map((_, index) => index % every === 0 &&
+            el("text", { class: "tick", x: centre(index), y: bottom + 16, "text-anchor": "middle" }, String(index)));
+        const unshared = y(memory.unshared_bytes);
+        return [bottom + 40,
+            y_axis("bytes in use", marks.map((value) => [y(value), bytes(value)]), left, width),
+            bars, labels,
+            el("line", { x1: left, x2: width, y1: unshared, y2: unshared, stroke: "var(--faint)", "stroke-dasharray": "4 4" }),
+            el("text", { class: "soft", x: width, y: unshared - 5, "text-anchor": "end" }, `without sharing ${bytes(memory.unshared_bytes)}`),
+            el("text", { class: "axis-name", x: (left + width) / 2, y: bottom + 34, "text-anchor": "middle" }, "barrier group"),
+        ];
     });
-    const level = (value, name) => [
-        el("line", { x1: 0, x2: width, y1: y(value), y2: y(value), stroke: "var(--faint)", "stroke-dasharray": "4 4" }),
-        el("text", { class: "soft", x: 6, y: y(value) - 5 }, `${name}: ${bytes(value)}`),
-    ];
-    return el("svg", { width, height }, bars,
-        el("line", { class: "axis", x1: 0, x2: width, y1: y(0), y2: y(0) }),
-        level(memory.unshared_bytes, "without sharing"),
-        memory.peak_bytes < memory.unshared_bytes && level(memory.peak_bytes, "peak"));
 }
 
 // A run over a graph: the steps and why they were made that way.
@@ -581,95 +718,200 @@ function graph_view(graph) {
     const { iterations } = graph;
     const of = colors();
     iterations.forEach((step) => of(step.topology));
-    const [width, height] = [Math.max(900, iterations.length * 26), 210];
-    const slowest = Math.max(1, ...iterations.map((step) => step.time_ns));
-    const largest = Math.log1p(Math.max(1, graph.edges));
-    const step = (width - 20) / Math.max(1, iterations.length);
-    const x = (index) => 10 + (index + 0.5) * step;
-    const y = (part) => height - 22 - part * (height - 50);
-    const bars = iterations.map((row, index) => {
-        const tall = (row.time_ns / slowest) * (height - 50);
-        return el("rect", {
-            x: x(index) - step * 0.36, width: Math.min(step * 0.72, 60), y: height - 22 - tall, height: tall, rx: 2, fill: color(of(row.topology)),
-        }, el("title", {}, `step ${index}: ${row.topology}, ${time(row.time_ns)}\n${row.reason}`));
-    });
-    const every = Math.ceil(iterations.length / 40);
-    const labels = iterations.map((_, index) => index % every === 0 &&
-        el("text", { class: "faint", x: x(index) - step * 0.36 + Math.min(step * 0.72, 60) / 2, y: height - 6, "text-anchor": "middle" }, String(index)));
-    const centre = (index) => x(index) - step * 0.36 + Math.min(step * 0.72, 60) / 2;
-    const line = iterations.map((row, index) => `${index ? "L" : "M"}${centre(index)} ${y(Math.log1p(row.edges) / largest)}`).join("");
-    const plot = el("svg", { width, height },
-        el("line", { class: "axis", x1: 0, x2: width, y1: height - 22, y2: height - 22 }), bars, labels,
-        el("text", { class: "faint", x: 4, y: 12 }, `up to ${time(slowest)}, and ${count(graph.edges)} edges on a logarithmic scale`),
-        el("path", { d: line, fill: "none", stroke: "var(--text)", "stroke-width": 1.5 }),
-        iterations.map((row, index) => el("circle", { cx: centre(index), cy: y(Math.log1p(row.edges) / largest), r: 2.5, fill: "var(--text)" })));
+    const execution = (step) => Math.max(0, step.time_ns - step.compile_ns);
+    const total = (part) => iterations.reduce((sum, step) => sum + part(step), 0);
+    const compiling = iterations.filter((step) => step.compile_ns > 0).length;
     const names = [...new Set(iterations.map((row) => row.topology))];
     const legend = el("span", { class: "legend" },
         names.map((name) => el("span", {}, swatch(of(name)), name)),
-        el("span", {}, "— edges of the frontier, logarithmic"));
+        el("span", {}, "●— edges of the frontier"));
     const rows = table([
-        ["step", 40, (_, index) => String(index)],
-        ["nodes", 84, (row) => count(row.nodes)],
-        ["edges", 96, (row) => count(row.edges)],
-        ["density", 66, (row) => `${(row.density_bps / 100).toFixed(2)} %`],
-        ["topology", 156, (row) => el("span", {}, swatch(of(row.topology)), row.topology), true],
-        ["examined", 96, (row) => count(row.examined)],
-        ["time", 78, (row) => time(row.time_ns)],
-        ["memory", 78, (row) => bytes(row.bytes)],
-        ["why", null, (row) => row.reason, true],
+        ["step", (_, index) => String(index)],
+        ["nodes", (row) => count(row.nodes)],
+        ["edges", (row) => count(row.edges)],
+        ["density", (row) => `${(row.density_bps / 100).toFixed(2)} %`],
+        ["topology", (row) => el("span", {}, swatch(of(row.topology)), row.topology), "text"],
+        ["edges examined", (row) => count(row.examined)],
+        ["step time", (row) => time(execution(row))],
+        ["compile time", (row) => row.compile_ns ? time(row.compile_ns) : "–"],
+        ["device memory", (row) => bytes(row.bytes)],
+        ["reason", (row) => row.reason, "wrapped"],
     ], iterations);
-    return el("div", { class: "view" }, el("div", { class: "column grow" },
+    const steps = iterations.length > 0 && [
+        panel(["Step time, without compilation", legend], "none", step_chart(graph, execution, of)),
+        panel("Steps", "1 0 auto", rows,
+            note("nodes, edges: of the frontier. density: log(edges of the frontier) ÷ log(edges of the graph). edges examined: may be fewer, " +
+                "where a pull stops at the first hit. step time: host and device, without the compile time of kernels that the step needed first.")),
+    ];
+    return el("div", { class: "view flow" }, el("div", { class: "column grow" },
         el("div", { class: "cards" },
-            card("result", graph.result, graph.verified ? "verified" : ""),
-            card("graph", `${count(graph.nodes)} nodes`, `${count(graph.edges)} edges`),
-            card("time", time(graph.elapsed_ns), `on ${graph.device}`),
-            card("graph ready after", time(graph.built_ns), graph.from_cache ? "from the cache" : "built")),
-        panel(["Time of each step", legend], "none", el("div", { class: "scroll", style: "flex:none" }, plot)),
-        panel("Steps", 1, ...rows)));
+            card("result", graph.result, graph.verified ? "verified" : "", "sentence"),
+            card("nodes", count(graph.nodes), `${count(graph.edges)} edges`),
+            card("elapsed time", time(graph.elapsed_ns), `on ${graph.device}`),
+            iterations.length > 0 && card("step time", time(total(execution)), plural(iterations.length, "step")),
+            card("compile time", time(graph.compile_ns), compiling ? `in ${compiling} of ${plural(iterations.length, "step")}` : ""),
+            card("graph loaded in", time(graph.built_ns), graph.from_cache ? "from the cache" : "read and built")),
+        steps || note("The algorithm has no steps over a frontier.")));
 }
 
-// A queue that was drained.
+/// Bars of the execution time of each step, and a line of the edges of its frontier.
+function step_chart({ iterations, edges }, execution, of) {
+    return chart(150 + iterations.length * 10, (width) => {
+        const [top, bottom, left, right] = [28, 216, 56, width - 62];
+        const slowest = Math.max(1, ...iterations.map(execution));
+        const [unit, ns] = time_unit(slowest);
+        const marks = ticks(slowest / ns);
+        const y = (value) => bottom - (value / ns / marks.at(-1)) * (bottom - top);
+        // Edges are on the right axis, by powers of ten.
+        const powers = Math.max(1, Math.ceil(Math.log10(Math.max(2, edges))));
+        const log = (value) => bottom - (Math.log10(Math.max(1, value)) / powers) * (bottom - top);
+        const step = (right - left) / iterations.length;
+        const wide = Math.min(step * 0.7, 60);
+        const centre = (index) => left + (index + 0.5) * step;
+        const bars = iterations.map((row, index) => el("rect", {
+            x: centre(index) - wide / 2, width: wide, y: y(execution(row)), height: bottom - y(execution(row)), rx: 2, fill: color(of(row.topology)),
+        }, el("title", {}, `step ${index}: ${row.topology}, ${time(execution(row))}\n${row.reason}`)));
+        const every = Math.ceil(iterations.length / Math.floor((right - left) / 26));
+        const labels = iterations.map((_, index) => index % every === 0 &&
+            el("text", { class: "tick", x: centre(index), y: bottom + 16, "text-anchor": "middle" }, String(index)));
+        const path = iterations.map((row, index) => `${index ? "L" : "M"}${centre(index)} ${log(row.edges)}`).join("");
+        const digits = Math.ceil(powers / 5);
+        const decades = Array.from({ length: Math.floor(powers / digits) + 1 }, (_, index) => index * digits);
+        return [bottom + 40,
+            y_axis(`step time (${unit})`, marks.map((value) => [y(value * ns), String(+value.toPrecision(3))]), left, right),
+            bars, labels,
+            el("path", { d: path, fill: "none", stroke: "var(--text)", "stroke-width": 1.5 }),
+            iterations.map((row, index) => el("circle", { cx: centre(index), cy: log(row.edges), r: 2.5, fill: "var(--text)" })),
+            decades.map((power) => el("text", { class: "tick", x: right + 8, y: log(10 ** power) + 4 }, power < 4 ? String(10 ** power) : `10${superscript(power)}`)),
+            el("text", { class: "axis-name", x: width, y: 12, "text-anchor": "end" }, "edges (log scale)"),
+            el("text", { class: "axis-name", x: (left + right) / 2, y: bottom + 34, "text-anchor": "middle" }, "step"),
+        ];
+    });
+}
+
+const superscript = (number) => String(number).replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
+
+// A queue of work items that was drained twice: first while its kernels were compiled, and then with all of them.
 
 function megakernel_view(run, slices, drains) {
-    const drain = (slice) => ["", "first", "second"][drains.filter((drain) => drain.ts <= slice.ts).length];
+    const drain = (slice) => drains.filter((drain) => drain.ts <= slice.ts).length;
+    const per_second = (items, ns) => items / Math.max(1e-9, ns / 1e9);
+    const rate = (items, ns) => `${short(per_second(items, ns))} items/s`;
     const latency = run.latency_ns || {};
     const of = colors();
-    const kernels = [...run.kernels].sort((a, b) => b.time_ns - a.time_ns);
-    const all = kernels.reduce((sum, kernel) => sum + kernel.time_ns, 0) || 1;
+    const sorted = [...run.kernels].sort((a, b) => b.time_ns - a.time_ns);
+    const sum = (kernels, name) => kernels.reduce((sum, kernel) => sum + kernel[name], 0);
+    const all = sum(sorted, "time_ns") || 1;
+    // Those that take least are one row.
+    const [kernels, rest] = sorted.length > 10 ? [sorted.slice(0, 9), sorted.slice(9)] : [sorted, []];
+    if (rest.length) {
+        const [units, launches, time_ns] = ["units", "launches", "time_ns"].map((name) => sum(rest, name));
+        kernels.push({ name: `${rest.length} others`, units, launches, time_ns });
+    }
     const kernel_rows = table([
-        ["kernel", 230, (row) => el("span", { class: "mono" }, row.name), true],
-        ["units", 90, (row) => count(row.units)],
-        ["launches", 74, (row) => count(row.launches)],
-        ["time", 84, (row) => time(row.time_ns)],
-        ["share", null, (row) => el("span", {
-            style: `display:inline-block;height:10px;border-radius:2px;background:var(--c0);width:${(row.time_ns / all) * 90}%`,
-        }), true],
+        ["kernel", (row) => el("span", { class: "mono" }, row.name), "wrapped"],
+        ["units", (row) => count(row.units)],
+        ["launches", (row) => count(row.launches)],
+        ["time", (row) => time(row.time_ns)],
+        ["share", (row) => share_bar(row.time_ns / all), "bar"],
     ], kernels);
+    const ops = Object.entries(run.ops || {}).sort(([, a], [, b]) => b - a);
+    const op_rows = table([
+        ["operation", ([name]) => el("span", { class: "mono" }, name), "wrapped"],
+        ["items", ([, items]) => count(items)],
+        ["throughput", ([, items]) => rate(items, run.elapsed_ns)],
+        ["share", ([, items]) => share_bar(items / Math.max(1, run.items)), "bar"],
+    ], ops);
     const slice_rows = table([
-        ["slice", 44, (_, index) => String(index)],
-        ["drain", 58, drain, true],
-        ["at", 84, (row) => time(row.ts * 1e3)],
-        ["time", 84, (row) => time(row.dur * 1e3)],
-        ["items", 74, (row) => count(row.args.items)],
-        ["topology", 130, (row) => el("span", {}, swatch(of(row.args.topology)), row.args.topology), true],
-        ["why this topology", 220, (row) => row.args.topology_why, true],
-        ["mode", 84, (row) => row.args.mode, true],
-        ["why this mode", null, (row) => row.args.mode_why, true],
+        ["slice", (_, index) => String(index)],
+        ["drain", drain],
+        ["start", (row) => time(row.ts * 1e3)],
+        ["time", (row) => time(row.dur * 1e3)],
+        ["items", (row) => count(row.args.items)],
+        ["throughput", (row) => rate(row.args.items, row.dur * 1e3)],
+        ["topology", (row) => el("span", {}, swatch(of(row.args.topology)), row.args.topology), "text"],
+        ["reason for the topology", (row) => row.args.topology_why, "wrapped"],
+        ["mode", (row) => row.args.mode, "text"],
+        ["reason for the mode", (row) => row.args.mode_why, "wrapped"],
     ], slices);
-    return el("div", { class: "view" }, el("div", { class: "column grow" },
+    const percentiles = ["p50", "p90", "p99", "max"].filter((name) => latency[name] !== undefined);
+    const speedup = run.one_by_one_ns ? `${(run.one_by_one_ns / Math.max(1, run.elapsed_ns)).toFixed(1)} × of one launch per item` : "";
+    return el("div", { class: "view flow" }, el("div", { class: "column grow" },
         el("div", { class: "cards" },
-            card("items of the second drain", count(run.items), `${time(run.elapsed_ns / Math.max(1, run.items))} each, on ${run.device}`),
-            card("time", time(run.elapsed_ns), `${time(run.device_ns)} in launches; ${time(run.first_elapsed_ns)} the first time`),
-            card("launches", count(run.launches), `between ${count(run.groups)} barriers`),
-            card("latency", time(latency.p50 || 0), `${time(latency.p99 || 0)} for 99 %`),
-            card("workers busy", `${((run.occupancy || 0) * 100).toFixed(0)} %`, ""),
-            card("fused, left out", `${count(run.fused)}, ${count(run.pruned)}`, `${count(run.interpreted)} interpreted`),
-            card("hits, failures", `${count(run.hits)}, ${count(run.failures)}`, "")),
-        panel("Slices of both drains: what was decided, and why", 1, ...slice_rows),
-        panel("Kernels of the second drain", 1, ...kernel_rows)));
+            card("throughput", rate(run.items, run.elapsed_ns), speedup || `second drain, on ${run.device}`, "wide"),
+            percentiles.filter((name) => name !== "max").map((name) =>
+                card(`latency ${name}`, time(latency[name]), { p50: "median", p90: "90 % at or below", p99: "99 % at or below" }[name])),
+            card("drain time", time(run.elapsed_ns), `first drain ${time(run.first_elapsed_ns)}`),
+            card("launches", count(run.launches), plural(run.groups, "barrier group")),
+            card("workers busy", percent(run.occupancy || 0), "of the drain time"),
+            card("hits", short(run.hits), plural(run.failures, "failure"))),
+        el("div", { class: "halves" },
+            panel(["Throughput of each slice", el("span", { class: "legend" },
+                el("span", {}, swatch(2), "first drain: kernels are compiled meanwhile"), el("span", {}, swatch(0), "second drain"))], 1,
+            slice_chart(slices, drain, per_second)),
+            panel(["Latency", el("span", { class: "soft" }, "from the enqueue of an item to its completion, second drain")], 1,
+                percentiles.length > 0 ? latency_chart(percentiles.map((name) => [name, latency[name]])) : note("Latency was not measured."))),
+        el("div", { class: "halves" },
+            panel("Operations, second drain", 1, op_rows,
+                note(`${plural(run.items, "item")}: ${count(run.fused)} in fused windows, ${count(run.interpreted)} interpreted, ${count(run.pruned)} pruned.`)),
+            panel("Kernels, second drain", 1, kernel_rows)),
+        panel("Slices of both drains", "1 0 auto", slice_rows,
+            note("slice: items that are planned and launched together. unit: an item, or a fused window of items."))));
 }
 
-// What happened when: a track for each thread of the host and each worker of the device.
+/// A number with three digits and a suffix.
+function short(number) {
+    const [unit, suffix] = [[1e9, " G"], [1e6, " M"], [1e3, " k"], [1, ""]].find(([unit]) => number >= unit) || [1, ""];
+    return `${+(number / unit).toPrecision(3)}${suffix}`;
+}
+
+/// Bars of the throughput of each slice.
+function slice_chart(slices, drain, per_second) {
+    if (!slices.length) return note("No slices were recorded.");
+    return chart(120 + slices.length * 3, (width) => {
+        const [top, bottom, left] = [28, 196, 56];
+        const rates = slices.map((slice) => per_second(slice.args.items, slice.dur * 1e3));
+        const marks = ticks(Math.max(1, ...rates));
+        const y = (value) => bottom - (value / marks.at(-1)) * (bottom - top);
+        const step = (width - left) / slices.length;
+        const wide = Math.min(Math.max(1, step * 0.8), 60);
+        const centre = (index) => left + (index + 0.5) * step;
+        const bars = slices.map((slice, index) => el("rect", {
+            x: centre(index) - wide / 2, width: wide, y: y(rates[index]), height: bottom - y(rates[index]),
+            fill: color(drain(slice) < 2 ? 2 : 0),
+        }, el("title", {}, `slice ${index}: ${count(slice.args.items)} items in ${time(slice.dur * 1e3)}, ${short(rates[index])} items/s`)));
+        const every = Math.ceil(slices.length / Math.floor((width - left) / 40));
+        const labels = slices.map((_, index) => index % every === 0 &&
+            el("text", { class: "tick", x: centre(index), y: bottom + 16, "text-anchor": "middle" }, String(index)));
+        return [bottom + 40, y_axis("items/s", marks.map((value) => [y(value), short(value)]), left, width), bars, labels,
+            el("text", { class: "axis-name", x: (left + width) / 2, y: bottom + 34, "text-anchor": "middle" }, "slice")];
+    });
+}
+
+/// Bars of the percentiles of the latency.
+function latency_chart(percentiles) {
+    return chart(240, (width) => {
+        const [top, left, bar] = [6, 44, 38];
+        const bottom = top + bar * percentiles.length;
+        const longest = Math.max(1, ...percentiles.map(([, ns]) => ns));
+        const [unit, per_unit] = time_unit(longest);
+        const marks = ticks(longest / per_unit);
+        const x = (ns) => left + (ns / per_unit / marks.at(-1)) * (width - left - 76);
+        return [bottom + 44,
+            marks.map((value) => [
+                el("line", { class: "axis", x1: x(value * per_unit), x2: x(value * per_unit), y1: top, y2: bottom }),
+                el("text", { class: "tick", x: x(value * per_unit), y: bottom + 16, "text-anchor": "middle" }, String(+value.toPrecision(3))),
+            ]),
+            percentiles.map(([name, ns], index) => [
+                el("text", { x: left - 8, y: top + bar * index + 24, "text-anchor": "end" }, name),
+                el("rect", { x: left, y: top + bar * index + 8, width: x(ns) - left, height: bar - 16, rx: 2, fill: color(0) }),
+                el("text", { class: "strong", x: x(ns) + 8, y: top + bar * index + 24 }, time(ns)),
+            ]),
+            el("text", { class: "axis-name", x: (left + width - 76) / 2, y: bottom + 34, "text-anchor": "middle" }, `latency (${unit})`)];
+    });
+}
+
+// Timeline: a track for each thread of the host and each worker of the device.
 
 class Timeline {
     constructor(events) {
@@ -711,8 +953,11 @@ class Timeline {
     }
 
     draw() {
-        const { width, height } = this.canvas.parentNode.getBoundingClientRect();
-        if (!width || !height) return;
+        const box = this.canvas.parentNode;
+        const rows = this.tracks.reduce((rows, track) => rows + track.rows.length, 0);
+        const [width, height] = [box.clientWidth, Math.max(box.clientHeight, 30 + 20 * rows + 10 * this.tracks.length)];
+        if (!width || !box.clientHeight) return;
+        this.canvas.style.height = `${height}px`;
         const scale = devicePixelRatio;
         [this.canvas.width, this.canvas.height] = [width * scale, height * scale];
         const style = getComputedStyle(document.documentElement);
@@ -722,7 +967,7 @@ class Timeline {
         context.scale(scale, scale);
         context.font = `12px ${paint("--sans")}`;
         context.textBaseline = "middle";
-        this.left = 150;
+        this.left = Math.min(230, width / 3, 24 + Math.max(0, ...this.tracks.map((track) => text_width(track.name))));
         const x = (ts) => this.left + ((ts - this.from) / (this.until - this.from)) * (width - this.left);
 
         // Times, at round distances.
@@ -733,7 +978,8 @@ class Timeline {
             context.fillStyle = paint("--line");
             context.fillRect(x(at), 0, 1, height);
             context.fillStyle = paint("--faint");
-            context.fillText(time(at * 1e3), x(at) + 5, 12);
+            const label = time(at * 1e3);
+            if (x(at) + 5 + context.measureText(label).width < width) context.fillText(label, x(at) + 5, 12);
         }
 
         this.hits = [];
@@ -800,7 +1046,8 @@ class Timeline {
         }, { passive: false });
         let dragged = null;
         this.canvas.addEventListener("pointerdown", (event) => {
-            dragged = { x: event.clientX, from: this.from, until: this.until, width: at(event).width };
+            const { scrollTop: top } = this.canvas.parentNode;
+            dragged = { x: event.clientX, y: event.clientY, top, from: this.from, until: this.until, width: at(event).width };
             this.canvas.setPointerCapture(event.pointerId);
         });
         this.canvas.addEventListener("pointerup", () => (dragged = null));
@@ -809,6 +1056,7 @@ class Timeline {
         this.canvas.addEventListener("pointermove", (event) => {
             if (dragged) {
                 const by = ((dragged.x - event.clientX) / dragged.width) * (dragged.until - dragged.from);
+                this.canvas.parentNode.scrollTop = dragged.top + dragged.y - event.clientY;
                 this.move(dragged.from + by, dragged.until + by);
                 return;
             }

@@ -99,7 +99,7 @@ fn counts(program: &Program, [a, b, c]: [u32; 3]) -> Counts {
 #[non_exhaustive]
 pub enum Refusal {
     /// They are launched with different numbers of workgroups.
-    #[error("it has {next:?} workgroups, and the stages before it have {before:?}")]
+    #[error("{next:?} workgroups ≠ {before:?} of the stages before it")]
     Grid {
         /// Of the stages before.
         before: [u32; 3],
@@ -107,7 +107,7 @@ pub enum Refusal {
         next: [u32; 3],
     },
     /// Their workgroups have different sizes.
-    #[error("its workgroups have {next:?} invocations, and those of the stages before it {before:?}")]
+    #[error("workgroup size {next:?} ≠ {before:?} of the stages before it")]
     WorkgroupSize {
         /// Of the stages before.
         before: [u32; 3],
@@ -115,53 +115,48 @@ pub enum Refusal {
         next: [u32; 3],
     },
     /// A stage before it prints: its lines would be those of another stage.
-    #[error("`{stage}` prints, so it can only be the last of its launch")]
+    #[error("`{stage}` prints, so it must be the last stage of its launch")]
     Prints {
         /// The stage that prints.
         stage: String,
     },
     /// A stage before it may trap: then those after it must not run.
-    #[error("`{stage}` may trap, so it can only be the last of its launch")]
+    #[error("`{stage}` may trap, so it must be the last stage of its launch")]
     Traps {
         /// The stage that may trap.
         stage: String,
     },
     /// Invocations of a stage before it may end while others still wait for each other.
     #[error(
-        "invocations of `{stage}` may end before a barrier or subgroup operation, so it can only be the last of its launch"
+        "invocations of `{stage}` may return before a barrier or subgroup operation, so it must be the last stage of its launch"
     )]
     EndsEarly {
         /// The stage.
         stage: String,
     },
     /// A buffer is used by several stages, and one of them uses it atomically.
-    #[error("`{object}` is atomic, and other stages use its buffer, too")]
+    #[error("`{object}` is atomic, and other stages access its buffer")]
     Atomic {
         /// The object, as the stage calls it.
         object: String,
     },
     /// A buffer is bound as elements of different types, or in different lengths.
-    #[error("`{object}` is bound to a buffer that other stages see with other elements")]
+    #[error("other stages bind the buffer of `{object}` with another element type or length")]
     View {
         /// The object, as the stage calls it.
         object: String,
     },
     /// A buffer is written by a stage and used by another one, and elements may cross workgroups.
-    #[error(
-        "the buffer that its `{object}` is bound to is written by one stage and used by another, not always at elements of the own workgroup, and the \
-         workgroups of a launch do not wait for each other"
-    )]
+    #[error("elements of `{object}` cross workgroups between stages, and a launch has no barrier across workgroups")]
     Elsewhere {
         /// The object, as the stage calls it.
         object: String,
     },
     /// Whether a barrier is reached depends on what another stage has written.
-    #[error(
-        "whether all invocations reach a barrier cannot be proved any more where a stage reads what another one wrote"
-    )]
+    #[error("uniform control flow at a barrier cannot be proved where a stage reads what another stage writes")]
     Divergent,
     /// The arrays of the stages do not fit together.
-    #[error("the arrays of all stages take {bytes} bytes of {space:?} memory, and there are {limit}")]
+    #[error("arrays of all stages: {bytes} bytes of {space:?} memory > {limit}")]
     Memory {
         /// Where the arrays are.
         space: Space,
@@ -171,7 +166,7 @@ pub enum Refusal {
         limit: u64,
     },
     /// Blocks would be nested too deeply.
-    #[error("the blocks of `{stage}` are nested too deeply to stand in another program")]
+    #[error("blocks of `{stage}` are nested too deeply to be fused")]
     Nesting {
         /// The stage.
         stage: String,
