@@ -2,6 +2,7 @@
 //! [shrinker](shrink()), the [suite](mod@conformance) that every backend must pass, and a [mix](mod@mix) of items for megakernels.
 
 pub mod conformance;
+mod corpus;
 mod coverage;
 pub mod differential;
 mod equivalence;
