@@ -8,12 +8,12 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Runs what must hold before a release, and prints the commands that publish it. Returns true if everything holds.
 pub(crate) fn run() -> bool {
-    let checks: [(&str, fn() -> bool); 3] =
-        [("package", || package(true)), ("tidy", tidy::run), ("changelog", changelog)];
-    let passed = checks.into_iter().fold(true, |passed, (name, check)| {
-        println!("=== {name} ===");
-        check() && passed
-    });
+    println!("=== package ===");
+    let packaged = package(true);
+    println!("=== tidy ===");
+    let tidy = tidy::run();
+    println!("=== changelog ===");
+    let passed = changelog() && packaged && tidy;
     if passed {
         println!("\n{VERSION} can be released. In this order, every crate is published after its dependencies:");
         published().iter().for_each(|name| println!("    cargo publish --package {name}"));

@@ -15,7 +15,7 @@ use crate::devices;
 use crate::error::Error;
 use crate::stdout::{Stdout, counted};
 
-/// Number of generated programs, unless `VYRE_PROGRAMS` sets it: on a GPU in software they take a fifth of the time of the suite.
+/// Number of generated programs, unless `VYRE_PROGRAMS` sets it: on a GPU in software they take a sixth of the time of the suite.
 const PROGRAMS: u64 = 100;
 
 /// Parser of the names of checks.
