@@ -149,6 +149,7 @@ impl Backend for Cpu {
 ///
 /// # Errors
 /// There is none: the execution generates no code, or has a reason not to, such as a stack frame that is too large.
+#[cfg_attr(not(all(target_arch = "x86_64", unix)), expect(unused_variables))]
 pub fn listing(program: &Arc<Validated<Program>>, execution: Execution) -> Result<String, Error> {
     let failed = |reason: String| Error::Backend { backend: "cpu", reason };
     #[cfg(all(target_arch = "x86_64", unix))]
