@@ -5,7 +5,9 @@ mod bench;
 mod docs;
 mod emulate;
 mod fuzz;
+mod msrv;
 mod mutants;
+mod release;
 mod soak;
 mod test;
 mod tidy;
@@ -28,7 +30,10 @@ Commands:
                     Build a copy of the source with the mutants of tests/mutants, and print which test notices which mutant, of
                     all or of those that are named. --list prints the mutants, --no-gpu leaves out those that need a Vulkan driver
   docs [--open]     Install mdBook, and make the book of it that is in docs/, as web pages in target/book
-  tidy              Check the rules of the repository: crate dependencies, names, files, links, mutants
+  tidy              Check the rules of the repository: crate dependencies, packages, names, files, links, mutants
+  msrv              Install the minimum supported Rust version, and check the crates with it
+  release           Dry run of a release: build every package from its archive, check the rules and the changelog, and print
+                    the commands that publish the crates. Nothing is published
   fuzz TARGET [--seconds N]
                     Install cargo-fuzz, and look for inputs on which TARGET fails: wire, text or lower. It takes 300
                     seconds unless N is given, and is an error if there is such an input
@@ -102,6 +107,8 @@ fn main() -> ExitCode {
         ["docs"] => docs::run(false),
         ["docs", "--open"] => docs::run(true),
         ["tidy"] => tidy::run(),
+        ["msrv"] => msrv::run(),
+        ["release"] => release::run(),
         _ => {
             eprintln!("error: `cargo xtask {}` is not a task\n\n{USAGE}", args.join(" "));
             return ExitCode::from(2);

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{fuzz, mutants, root, target_dir, tidy};
+use crate::{fuzz, mutants, release, root, target_dir, tidy};
 
 /// One entry of the list. Its function returns true if the step passed, and prints the reason otherwise.
 struct Step {
@@ -85,6 +85,13 @@ const STEPS: &[Step] = &[
         summary: "rustdoc has no warnings",
         quick: false,
         run: |_| passes(cargo("doc").args(["--locked", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings")),
+    },
+    // `cargo xtask release` also builds the archives.
+    Step {
+        name: "package",
+        summary: "archives of the crates can be made",
+        quick: true,
+        run: |_| release::package(false),
     },
     Step { name: "tidy", summary: "rules of the repository hold", quick: true, run: |_| tidy::run() },
 ];

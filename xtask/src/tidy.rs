@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::test::cargo;
 use crate::{bench, mutants, root};
 
-/// Allowed dependencies of each crate on others of the workspace, in the order of the flow of data; docs/decisions has the reasons.
+/// Allowed dependencies of each crate on others of the workspace, in the order of the flow of data, each after its dependencies; docs/decisions has the reasons.
 /// Development dependencies are not restricted.
 const CRATES: &[(&str, &[&str])] = &[
     ("vyre-foundation", &[]),
@@ -59,6 +59,13 @@ const REQUIRED_FILES: &[&str] = &[
     ".ci/run",
     "Cargo.lock",
 ];
+
+/// Keys of the `[package]` table of a crate that is published.
+const PACKAGE_KEYS: &[&str] =
+    &["rust-version", "license", "repository", "description", "readme", "keywords", "categories", "include"];
+
+/// Files in the folder of a crate that is published. The licenses are links to those of the repository.
+const PACKAGE_FILES: &[&str] = &["README.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
 const MAX_BYTES: usize = 1 << 20;
 
@@ -194,6 +201,7 @@ fn check(files: &[File]) -> Vec<Violation> {
         violations.extend(names(&file.path, text));
         violations.extend(crate_dependencies(&file.path, text));
         violations.extend(markdown_paths(&file.path, text, files));
+        violations.extend(package(&file.path, text, files));
     }
     violations.sort();
     violations
@@ -266,6 +274,50 @@ fn crate_dependencies(path: &str, manifest: &str) -> Vec<Violation> {
     violations
 }
 
+/// The crates of the workspace under `crates`, each after its dependencies.
+pub(crate) fn crates() -> impl Iterator<Item = &'static str> {
+    CRATES.iter().map(|(name, _)| *name)
+}
+
+pub(crate) fn is_published(manifest: &str) -> bool {
+    !manifest.lines().any(|line| line == "publish = false")
+}
+
+/// A crate that is published says what it is, and has a README, licenses, and no development dependency that must be published before.
+fn package(path: &str, manifest: &str, files: &[File]) -> Vec<Violation> {
+    let folder = path.strip_prefix("crates/").and_then(|path| path.strip_suffix("/Cargo.toml"));
+    let Some(folder) = folder.filter(|_| manifest.contains("[package]") && is_published(manifest)) else {
+        return Vec::new();
+    };
+    let mut violations = Vec::new();
+    for key in PACKAGE_KEYS {
+        let has_key = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.starts_with([' ', '.', '=']));
+        if !manifest.lines().any(has_key) {
+            violations.push(Violation::new(path, 1, format!("a published crate needs `{key}`")));
+        }
+    }
+    for name in PACKAGE_FILES {
+        let required = format!("crates/{folder}/{name}");
+        if files.iter().all(|file| file.path != required) {
+            violations.push(Violation::new(&required, 1, "a published crate needs this file"));
+        }
+    }
+    let mut for_tests = false;
+    for (line, content) in numbered(manifest) {
+        if content.starts_with('[') {
+            for_tests = content.trim_end().ends_with("dev-dependencies]");
+        } else if for_tests
+            && content.starts_with("vyre")
+            && ["workspace", "version"].iter().any(|key| content.contains(key))
+        {
+            let message =
+                "a path without a version, which cargo leaves out of the package, avoids cycles between packages";
+            violations.push(Violation::new(path, line, message));
+        }
+    }
+    violations
+}
+
 /// The vyre crates among the dependencies in a manifest, with their lines. Dependencies of tests are left out.
 fn vyre_dependencies(manifest: &str) -> Vec<(usize, &str)> {
     /// The table that a line belongs to.
@@ -300,9 +352,9 @@ fn vyre_dependencies(manifest: &str) -> Vec<(usize, &str)> {
         match table {
             Table::Dependencies => {
                 names.extend(content.split(['=', '.']).next().map(|key| (line, unquoted(key))));
-                names.extend(package(content).map(|name| (line, name)));
+                names.extend(renamed_from(content).map(|name| (line, name)));
             }
-            Table::Dependency => names.extend(package(content).map(|name| (line, name))),
+            Table::Dependency => names.extend(renamed_from(content).map(|name| (line, name))),
             Table::Other => {}
         }
     }
@@ -311,7 +363,7 @@ fn vyre_dependencies(manifest: &str) -> Vec<(usize, &str)> {
 }
 
 /// The name in `package = "name"`, which a renamed dependency has.
-fn package(line: &str) -> Option<&str> {
+fn renamed_from(line: &str) -> Option<&str> {
     let value = line.split_once("package")?.1.trim_start().strip_prefix('=')?;
     value.split(['"', '\'']).nth(1)
 }
@@ -526,6 +578,35 @@ mod tests {
             &[("crates/extra/Cargo.toml", "")],
             &["crates/extra/Cargo.toml:1: the crate `extra` is unknown: add it to the table in \
                xtask/src/tidy.rs and give its reason in docs/decisions"],
+        );
+    }
+
+    #[test]
+    fn crates_follow_their_dependencies() {
+        for (position, (name, allowed)) in CRATES.iter().enumerate() {
+            let before: Vec<&str> = crates().take(position).collect();
+            assert!(allowed.iter().all(|dependency| before.contains(dependency)), "{name}");
+        }
+    }
+
+    #[test]
+    fn packages_of_crates() {
+        let manifest = "crates/vyre-cpu/Cargo.toml";
+        let keys: String = PACKAGE_KEYS.iter().map(|key| format!("{key} = 1\n")).collect();
+        let complete = format!("[package]\n{keys}[dev-dependencies]\nvyre-testkit = {{ path = \"..\" }}\n");
+        let beside = PACKAGE_FILES.iter().map(|name| (format!("crates/vyre-cpu/{name}"), "")).collect::<Vec<_>>();
+        let beside: Vec<(&str, &str)> = beside.iter().map(|(path, text)| (&**path, *text)).collect();
+        reports(&[&[(manifest, &*complete)], &*beside].concat(), &[]);
+        reports(&[(manifest, "[package]\npublish = false\n")], &[]);
+        let other = complete.replace("keywords = 1\n", "").replace("{ path = \"..\" }", "{ workspace = true }");
+        reports(
+            &[&[(manifest, &*other)], &beside[1..]].concat(),
+            &[
+                "crates/vyre-cpu/Cargo.toml:1: a published crate needs `keywords`",
+                "crates/vyre-cpu/Cargo.toml:10: a path without a version, which cargo leaves out of the package, avoids \
+                 cycles between packages",
+                "crates/vyre-cpu/README.md:1: a published crate needs this file",
+            ],
         );
     }
 

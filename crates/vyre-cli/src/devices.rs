@@ -5,7 +5,8 @@ use std::io::Write as _;
 use serde_json::{Value, json};
 use vyre_cpu::Cpu;
 use vyre_driver::{Cache, Capabilities, Choice, Device, DeviceKind, Oracle, Registry};
-use vyre_foundation::ir::Type;
+use vyre_foundation::ir::{Program, Type};
+use vyre_foundation::{Validated, text, validate};
 
 use crate::config::Settings;
 use crate::error::Error;
@@ -80,7 +81,10 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
             let mut object =
                 json!({ "name": name, "description": backend.description(), "default": default, "reason": reason });
             match opened {
-                Ok(device) => object["capabilities"] = capabilities(device.capabilities()),
+                Ok(device) => {
+                    object["capabilities"] = capabilities(device.capabilities());
+                    object["fallback"] = json!(fallback(&device));
+                }
                 Err(error) => {
                     object["error"] =
                         json!({ "code": error.code(), "message": error.to_string(), "help": error.help() });
@@ -93,7 +97,10 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         let verdict = if default { "chosen" } else { "not chosen" };
         let because = reason.map(|reason| format!("\n    {verdict}: {reason}")).unwrap_or_default();
         let details = match opened {
-            Ok(device) => description(device.capabilities()),
+            Ok(device) => {
+                let fallback = fallback(&device).map(|reason| format!("\n    portable executor ({reason})"));
+                description(device.capabilities()) + &fallback.unwrap_or_default()
+            }
             Err(error) => format!("\n    not available: {error}\n    help: {}", error.help()),
         };
         writeln!(stdout, "{name}{mark}\n    {}{details}{because}", backend.description()).map_err(Error::Stdout)?;
@@ -103,6 +110,17 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         writeln!(stdout, "{}", json!({ "default": default, "devices": objects })).map_err(Error::Stdout)?;
     }
     Ok(choice.map(drop)?)
+}
+
+/// A small kernel that every device can run.
+pub(crate) fn probe() -> Result<Validated<Program>, Error> {
+    Ok(validate::program(text::parse(include_str!("probe.vyre"))?.programs.swap_remove(0))?)
+}
+
+/// Returns why a device executes kernels in a slower way than it is meant to, if it does. `vyre doctor` reports a device that cannot
+/// compile any.
+fn fallback(device: &Device) -> Option<String> {
+    device.compile(&probe().ok()?).ok()?.compilation().fallback.clone()
 }
 
 /// What was said of a device when one was chosen.
@@ -136,7 +154,7 @@ pub(crate) fn phrase(choice: &Choice) -> String {
     format!("{} ({})", choice.name, details.collect::<Vec<_>>().join(", "))
 }
 
-fn description(capabilities: &Capabilities) -> String {
+pub(crate) fn description(capabilities: &Capabilities) -> String {
     let Capabilities { name, floats, .. } = capabilities;
     let code = capabilities.instruction_set.map(|name| format!(", {name}")).unwrap_or_default();
     let threads = capabilities.threads.map(|threads| format!(", {}", counted(threads, "thread"))).unwrap_or_default();
@@ -168,7 +186,7 @@ fn description(capabilities: &Capabilities) -> String {
     )
 }
 
-fn capabilities(capabilities: &Capabilities) -> Value {
+pub(crate) fn capabilities(capabilities: &Capabilities) -> Value {
     json!({
         "name": capabilities.name,
         "kind": kind(capabilities.kind),

@@ -1,27 +1,44 @@
 //! `vyre doctor`: what is there, what works, and what to do about the rest.
+//!
+//! `--conformance` is another report, in [`conformance`].
 
 use std::io::Write as _;
 
 use serde_json::{Value, json};
-use vyre_cpu::Execution;
+use vyre_cpu::{Execution, HAS_CODE_GENERATOR};
 use vyre_driver::atomic_file::TEMPORARY;
 use vyre_driver::{Device, Oracle, PrivateFolder, Registry};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::launch::{Grid, Limits};
-use vyre_foundation::{text, validate};
 
 use crate::config::{Settings, isa_name, misspelt_variables};
 use crate::error::Error;
 use crate::stdout::{Stdout, counted};
-use crate::{cache, devices};
+use crate::{cache, conformance, devices};
 
 /// Find out what works on this machine, and what to do about what does not
 #[derive(clap::Args)]
+#[command(after_help = NOTES)]
 pub(crate) struct Args {
+    /// Run the conformance suite, and print a report for a bug report
+    #[arg(long)]
+    conformance: bool,
+    /// Device of the suite: `cpu`, `reference`, `wgpu` for all GPUs, or a part of the name of a GPU [default: all GPUs]
+    #[arg(long, value_name = "NAME", requires = "conformance")]
+    device: Option<String>,
+    /// Run only this check of the suite; may be given several times
+    #[arg(long = "check", value_name = "CHECK", requires = "conformance", value_parser = conformance::names())]
+    checks: Vec<String>,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
 }
+
+const NOTES: &str = "\
+The conformance suite compares devices with the interpreter that defines what programs mean. It takes about two minutes for a GPU in
+software. VYRE_PROGRAMS sets the number of generated programs, VYRE_SEED the first one. The exit code is 1 if a check fails.
+  vyre doctor --conformance --device cpu
+  vyre doctor --conformance --check operations --json";
 
 /// What was found about something.
 struct Finding {
@@ -44,6 +61,9 @@ impl Finding {
 
 /// The exit code is 0 if a device works, the default one can be opened, and nothing is wrong with the settings.
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
+    if args.conformance {
+        return conformance::run(args.device.as_deref(), &args.checks, args.json, stdout);
+    }
     let mut findings = vec![version(), processor()];
     let settings = Settings::read();
     let registry = devices::registry_for(&settings, None);
@@ -57,7 +77,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
             };
         works |= finding.fine;
         findings.push(finding);
-        findings.extend(fallback.map(|reason| Finding::wrong(&subject, reason, ALLOW_CODE)));
+        findings.extend(fallback.map(|reason| Finding::wrong(&subject, reason, advice_on_fallback())));
     }
     let chosen = chosen(&registry);
     works &= chosen.fine && settings.problems.is_empty();
@@ -119,24 +139,33 @@ fn version() -> Finding {
 fn processor() -> Finding {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match Execution::best() {
-        Execution::Portable => Finding::wrong(
+        Execution::Portable if !HAS_CODE_GENERATOR => Finding::wrong(
             "processor",
-            format!("{}, no AVX2", counted(cores, "thread")),
-            "nothing: the device cpu works, but several times slower than with AVX2; a GPU would help",
+            format!("{}, portable executor (no code generator for this target)", counted(cores, "thread")),
+            SLOWER,
         ),
+        Execution::Portable => {
+            Finding::wrong("processor", format!("{}, portable executor (no AVX2)", counted(cores, "thread")), SLOWER)
+        }
         best => Finding::fine("processor", format!("{}, {}", counted(cores, "thread"), isa_name(best))),
     }
 }
+
+/// Advice where no machine code can be generated.
+const SLOWER: &str = "nothing: the device cpu works, but several times slower than with AVX2; a GPU would help";
 
 /// Advice where the system denies machine code.
 const ALLOW_CODE: &str = "programs run, but several times slower: allow the process to make memory executable (SELinux: \
     `execmem`; systemd: `MemoryDenyWriteExecute=no`)";
 
+fn advice_on_fallback() -> &'static str {
+    if HAS_CODE_GENERATOR { ALLOW_CODE } else { SLOWER }
+}
+
 /// Runs a kernel on a device, and compares what comes out with the oracle. Also returns the reason if the kernel was run in a
 /// slower way than the device is meant to.
 fn what_works(device: &Device) -> Result<(String, Option<String>), Error> {
-    const PROGRAM: &str = include_str!("../../../examples/kernels/saxpy.vyre");
-    let program = validate::program(text::parse(PROGRAM)?.programs.swap_remove(0))?;
+    let program = devices::probe()?;
     let run = |device: &Device| {
         let mut inputs = Inputs::default();
         for (name, notation) in [("a", "2"), ("x", "random:1000:1"), ("y", "iota:1000")] {

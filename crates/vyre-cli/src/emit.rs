@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use vyre_cpu::{Cpu, Execution};
+use vyre_cpu::{Cpu, Execution, HAS_CODE_GENERATOR};
 use vyre_driver::Device;
 use vyre_foundation::Validated;
 use vyre_foundation::ir::Program;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let (_, program) = args.selection.read()?;
     let code = MACHINE_CODE.iter().find(|(name, _)| *name == args.target);
     let execution = code.map(|(_, execution)| execution.unwrap_or_else(|| settings.execution()));
-    if execution == Some(Execution::Portable) {
+    if execution.is_some_and(|execution| execution == Execution::Portable || !HAS_CODE_GENERATOR) {
         return Err(Error::NoMachineCode);
     }
     let cpu = Cpu { threads: settings.threads.value, execution: settings.isa.value, ..Cpu::default() };

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use vyre_cpu::HAS_CODE_GENERATOR;
 use vyre_foundation::diagnostics::Diagnostics;
 use vyre_foundation::ir::{Element, Type};
 
@@ -53,7 +54,11 @@ pub(crate) enum Error {
     #[error("the command was ended by {signal}")]
     #[cfg_attr(not(unix), expect(dead_code))]
     Crashed { signal: &'static str },
-    #[error("there is no machine code: the device cpu is set to execute programs without any")]
+    #[error("there is no machine code: {}", if HAS_CODE_GENERATOR {
+        "the device cpu is set to execute programs without any"
+    } else {
+        "vyre has no code generator for this target"
+    })]
     NoMachineCode,
     #[error("`{name}` cannot be compared with itself")]
     DeviceTwice { name: String },
@@ -265,9 +270,10 @@ impl Error {
             Error::Flag { flag: "--compare-devices", .. } | Error::DeviceTwice { .. } => {
                 "name two devices or more, each once".into()
             }
-            Error::NoMachineCode => {
+            Error::NoMachineCode if HAS_CODE_GENERATOR => {
                 "name a processor, with --target asm-avx2 or asm-avx512; `vyre config` says where `isa` comes from".into()
             }
+            Error::NoMachineCode => "vyre generates machine code on x86-64 with Linux, macOS or another Unix".into(),
             Error::MissingInput { name, length } => format!("bind it, for example {name}=zeros:{length}"),
             Error::Several(errors) => first(errors).help(),
             Error::Flag { about, .. } if !matches!(*about, "a program" | "a pipeline") => "leave it out".into(),

@@ -8,6 +8,7 @@ mod cache;
 mod check;
 mod compare;
 mod config;
+mod conformance;
 #[cfg(unix)]
 mod crash;
 mod data;

@@ -44,6 +44,10 @@ pub struct Cpu {
     pub guard: Guard,
 }
 
+/// Availability of the code generator: it is written for x86-64 and for the memory calls of Unix-like systems. Every other target has
+/// the portable executor only.
+pub const HAS_CODE_GENERATOR: bool = cfg!(all(target_arch = "x86_64", unix));
+
 /// How programs are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Execution {
@@ -155,6 +159,7 @@ impl Backend for Cpu {
 ///
 /// # Errors
 /// There is none: the execution generates no code, or has a reason not to, such as a stack frame that is too large.
+#[cfg_attr(not(all(target_arch = "x86_64", unix)), expect(unused_variables))]
 pub fn listing(program: &Arc<Validated<Program>>, execution: Execution) -> Result<String, Error> {
     let failed = |reason: String| Error::Backend { backend: "cpu", reason };
     #[cfg(all(target_arch = "x86_64", unix))]
@@ -221,21 +226,19 @@ struct CpuKernel {
 /// Machine code of a program.
 enum Code {
     /// The device executes programs without.
+    #[cfg(all(target_arch = "x86_64", unix))]
     NotWanted,
     #[cfg(all(target_arch = "x86_64", unix))]
     Generated(x86::Kernel),
     /// There is none, for this reason.
-    #[cfg(all(target_arch = "x86_64", unix))]
     Missing(String),
 }
 
 impl Kernel for CpuKernel {
     fn fallback(&self) -> Option<&str> {
         match &self.code {
-            Code::NotWanted => None,
             #[cfg(all(target_arch = "x86_64", unix))]
-            Code::Generated(_) => None,
-            #[cfg(all(target_arch = "x86_64", unix))]
+            Code::NotWanted | Code::Generated(_) => None,
             Code::Missing(reason) => Some(reason),
         }
     }
@@ -272,7 +275,7 @@ impl Device for CpuDevice {
             Some(Err(reason)) => Code::Missing(format!("no machine code: {reason}")),
         };
         #[cfg(not(all(target_arch = "x86_64", unix)))]
-        let code = Code::NotWanted;
+        let code = Code::Missing("no machine code: no code generator for this target".into());
         let kernel = CpuKernel {
             subgroup_size: self.execution.subgroup_size(),
             code,

@@ -1,7 +1,7 @@
 //! The CPU backend: programs run as SPMD code, many invocations at a time, on all cores.
 //!
-//! `x86` generates code for processors with AVX2 or AVX-512: values are vector registers with a lane for each invocation, and
-//! divergent control flow becomes masks. Elsewhere, [`spmd`] lowers a program to steps over lanes that are arrays in memory, and
+//! `x86` generates code for x86-64 processors with AVX2 or AVX-512, on Unix-like systems: values are vector registers with a lane for
+//! each invocation, and divergent control flow becomes masks. Elsewhere, as on AArch64 and on Windows, [`spmd`] lowers a program to steps over lanes that are arrays in memory, and
 //! [`portable`] executes the steps with plain Rust loops, one operation over all lanes at a time. `pool` spreads workgroups over
 //! threads, and `device` takes commands in order.
 
@@ -20,5 +20,5 @@ mod subgroup;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod x86;
 
-pub use device::{Cpu, Execution, listing};
+pub use device::{Cpu, Execution, HAS_CODE_GENERATOR, listing};
 pub use memory::Guard;

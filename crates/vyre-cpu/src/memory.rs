@@ -93,6 +93,7 @@ impl Block {
     }
 
     /// Fills it with zeros. The caller is the only one who uses it.
+    #[cfg(all(target_arch = "x86_64", unix))]
     pub(crate) fn clear(&self) {
         // SAFETY: all of it is owned, and nobody else accesses it now.
         unsafe { self.start.as_ptr().write_bytes(0, self.size) };

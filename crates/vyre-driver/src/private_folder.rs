@@ -152,10 +152,14 @@ fn check(folder: &Path) -> Result<(), Refusal> {
 
 /// Creates folders for the user alone.
 fn builder() -> fs::DirBuilder {
-    let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder
+    {
+        let mut builder = fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder
+    }
+    #[cfg(not(unix))]
+    fs::DirBuilder::new()
 }
 
 #[cfg(all(test, unix))]

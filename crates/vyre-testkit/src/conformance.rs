@@ -4,11 +4,15 @@
 //! vyre_testkit::conformance!(vyre_cpu::Cpu::default());
 //! ```
 //!
+//! [`checks`] is the same list for programs that report on a device, such as `vyre doctor --conformance`.
+//!
 //! Results are compared with the oracle, run with the device's own subgroup size: integers bit by bit, floats according to the
 //! exactness of the operation and what the device promises, NaNs as equal.
 
-use std::path::Path;
-use std::time::Duration;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use vyre_driver::backend::Backend;
 use vyre_driver::{Argument, Buffer, Device, DeviceKind, Dispatch, Error, Grid, Kernel, Null};
@@ -19,28 +23,125 @@ use vyre_foundation::launch::{self, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
 
 use crate::differential::{self, limits, mistake};
-use crate::{files, kernels, op_programs};
+use crate::{Generated, corpus, files, kernels, op_programs};
 
-/// Makes a test of each part of the suite.
+/// Makes a test of each check of the suite.
 #[macro_export]
 macro_rules! conformance {
     ($backend:expr) => {
-        $crate::conformance!(@tests $backend;
-            example_kernels, file_tests, operations, generated_programs, wrong_dispatches, canaries, endless_programs,
-            long_loops, large_grids, indirect_grids, parts_of_buffers, concurrent_submissions, cancellation, published_values, visible_dispatches, waiting_groups);
+        $crate::for_each_check!(conformance_tests, $backend);
     };
-    (@tests $backend:expr; $($test:ident),*) => { $(
+}
+
+/// Makes tests of the named checks.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests {
+    ($backend:expr; $($check:ident),*) => { $(
         #[test]
-        fn $test() {
-            $crate::conformance::$test(&$backend);
+        fn $check() {
+            let backend = $backend;
+            let subject = $crate::conformance::Subject::new(&backend);
+            println!("{subject}");
+            $crate::conformance::$check(&subject);
         }
     )* };
 }
 
-fn open(backend: &dyn Backend) -> Device {
-    match Device::open(backend) {
+/// Makes the list of the named checks.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_list {
+    ($list:expr; $($check:ident),*) => {
+        $list([$(Check { name: stringify!($check), run: $check }),*])
+    };
+}
+
+/// Calls a macro with an expression and the names of all checks: the one list of them.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_check {
+    ($with:ident, $argument:expr) => {
+        $crate::$with! { $argument;
+            example_kernels, file_tests, operations, generated_programs, wrong_dispatches, canaries, endless_programs,
+            long_loops, large_grids, indirect_grids, parts_of_buffers, concurrent_submissions, cancellation,
+            published_values, visible_dispatches, waiting_groups
+        }
+    };
+}
+
+/// A backend under test, and the amount of testing.
+pub struct Subject<'b> {
+    /// The backend.
+    pub backend: &'b dyn Backend,
+    /// Seed of the first generated program.
+    pub first_seed: u64,
+    /// Number of generated programs; `None` for one that depends on the kind of the device.
+    pub programs: Option<u64>,
+}
+
+impl<'b> Subject<'b> {
+    /// A subject with the seed of `VYRE_SEED`, or one that differs from run to run, and as many programs as `VYRE_PROGRAMS` says.
+    pub fn new(backend: &'b dyn Backend) -> Subject<'b> {
+        let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+        let first_seed = variable("VYRE_SEED").unwrap_or_else(differential::seed_of_now);
+        Subject { backend, first_seed, programs: variable("VYRE_PROGRAMS") }
+    }
+}
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: generated programs from seed {}", self.backend.name(), self.first_seed)
+    }
+}
+
+/// A part of the suite.
+#[derive(Clone, Copy)]
+pub struct Check {
+    /// Name, as in the test of the same name.
+    pub name: &'static str,
+    run: fn(&Subject<'_>),
+}
+
+/// Result of a check.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The first failure, with its place in the suite; `None` if the check has passed.
+    pub failure: Option<String>,
+    /// Time that the check took.
+    pub time: Duration,
+}
+
+/// Every check, in the order in which they are run.
+pub fn checks() -> Vec<Check> {
+    crate::for_each_check!(conformance_list, Vec::from)
+}
+
+impl Check {
+    /// Runs the check. A panic in it, also in one of its threads, is a failure. Panics of other threads of the process that happen
+    /// meanwhile are taken for failures, too.
+    pub fn run(self, subject: &Subject<'_>) -> Verdict {
+        let start = Instant::now();
+        let first = Arc::new(Mutex::new(None));
+        let hook = std::panic::take_hook();
+        std::panic::set_hook({
+            let first = first.clone();
+            Box::new(move |panic| {
+                first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| panic.to_string());
+            })
+        });
+        let finished = catch_unwind(AssertUnwindSafe(|| (self.run)(subject))).is_ok();
+        std::panic::set_hook(hook);
+        let message = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let failure = if finished { message } else { Some(message.unwrap_or_else(|| "it panicked".into())) };
+        Verdict { failure, time: start.elapsed() }
+    }
+}
+
+fn open(subject: &Subject<'_>) -> Device {
+    match Device::open(subject.backend) {
         Ok(device) => device,
-        Err(error) => panic!("{}: {error}\n  = help: {}", backend.name(), error.help()),
+        Err(error) => panic!("{}: {error}\n  = help: {}", subject.backend.name(), error.help()),
     }
 }
 
@@ -58,23 +159,21 @@ fn program(name: &str) -> Validated<Program> {
 // Results.
 
 /// The example kernels give what plain Rust gives.
-pub fn example_kernels(backend: &dyn Backend) {
-    kernels::check(&open(backend));
+pub fn example_kernels(subject: &Subject<'_>) {
+    kernels::check(&open(subject));
 }
 
 /// What the file tests run gives the same as on the oracle.
-pub fn file_tests(backend: &dyn Backend) {
-    let device = open(backend);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folders = [root.join("tests/files"), root.join("examples/kernels")];
+pub fn file_tests(subject: &Subject<'_>) {
+    let device = open(subject);
     let mut count = 0;
-    for path in folders.iter().flat_map(|folder| files::in_folder(folder)) {
-        for case in files::cases(&path).unwrap_or_default() {
+    for (path, source) in corpus::FILES {
+        for case in files::cases_in(source).unwrap_or_default() {
             let own_size = case.subgroup_size.is_none() || case.subgroup_size == device.capabilities().subgroup_size;
             // How fuel is counted and which lines are dropped is a device's own business.
             let own_limits = case.limits == Limits::default();
             if own_size && own_limits && device.capabilities().check(&case.program).is_ok() {
-                compare(&device, &case.program, case.grid, &case.inputs, Exactness::Exact, &path.display().to_string());
+                compare(&device, &case.program, case.grid, &case.inputs, Exactness::Exact, path);
                 count += 1;
             }
         }
@@ -91,13 +190,18 @@ fn compare(
     name: &str,
 ) {
     if let Some(wrong) = mistake(device, program, grid, inputs, exactness) {
-        panic!("{name}: {wrong}\n{}", **program);
+        let program = (**program).clone();
+        let source = match grid.groups(program.workgroup_size) {
+            Ok(groups) => Generated { program, groups, inputs: inputs.clone() }.source(),
+            Err(_) => program.to_string(),
+        };
+        panic!("{name}: {wrong}\nto repeat it, save this program and run it with `vyre run FILE --replay`:\n{source}");
     }
 }
 
 /// Every operation on every type, on edge values, in uniform and divergent control flow, and every access to every memory.
-pub fn operations(backend: &dyn Backend) {
-    let device = open(backend);
+pub fn operations(subject: &Subject<'_>) {
+    let device = open(subject);
     let mut count = 0;
     for op in op_programs::all(device.capabilities().types) {
         if device.capabilities().check(&op.program).is_ok() {
@@ -109,15 +213,13 @@ pub fn operations(backend: &dyn Backend) {
 }
 
 /// Random programs. The seeds move on from run to run; a failure names its seed.
-pub fn generated_programs(backend: &dyn Backend) {
-    let device = open(backend);
-    let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    let first = variable("VYRE_SEED").unwrap_or_else(differential::seed_of_now);
+pub fn generated_programs(subject: &Subject<'_>) {
+    let device = open(subject);
     // A program in software takes a driver longer to compile than anything else does.
     let usual = if device.capabilities().kind == DeviceKind::Cpu { 10_000 } else { 2_000 };
-    let count: u64 = variable("VYRE_PROGRAMS").unwrap_or(usual);
-    println!("seeds {first} to {}", first.wrapping_add(count));
-    if let Err(finding) = differential::campaign(backend, &device, first, &|number| number < count) {
+    let count = subject.programs.unwrap_or(usual);
+    if let Err(finding) = differential::campaign(subject.backend, &device, subject.first_seed, &|number| number < count)
+    {
         panic!("VYRE_SEED={} VYRE_PROGRAMS=1 shows it again\n{finding}", finding.seed);
     }
 }
@@ -134,8 +236,8 @@ fn floats(device: &Device, values: &[f32]) -> Buffer {
 }
 
 /// Everything a caller can get wrong is a typed error, and the device goes on working.
-pub fn wrong_dispatches(backend: &dyn Backend) {
-    let device = open(backend);
+pub fn wrong_dispatches(subject: &Subject<'_>) {
+    let device = open(subject);
     let kernel = device.compile(&program("copy")).expect("a simple kernel");
     let (x, y) = (floats(&device, &[1.0, 2.0, 3.0, 4.0]), floats(&device, &[0.0; 4]));
     let words = device.upload(Element::U32, &[0; 16]).expect("a few bytes");
@@ -155,7 +257,7 @@ pub fn wrong_dispatches(backend: &dyn Backend) {
     let part = |from: u32, to: u32| y.slice(from..to).expect("inside");
     assert_eq!(code(vec![("x", (&part(0, 3)).into()), ("y", (&part(2, 4)).into())]), "L011", "overlapping parts");
 
-    let other = open(backend);
+    let other = open(subject);
     let foreign = floats(&other, &[1.0; 4]);
     assert_eq!(code(vec![("x", (&foreign).into()), ("y", (&y).into())]), "D004", "foreign buffer");
     let null = Device::open(&Null::default()).expect("the null device opens");
@@ -184,9 +286,9 @@ pub fn wrong_dispatches(backend: &dyn Backend) {
 }
 
 /// Programs that access far outside of their objects change nothing outside.
-pub fn canaries(backend: &dyn Backend) {
+pub fn canaries(subject: &Subject<'_>) {
     const GUARD: usize = 256;
-    let device = open(backend);
+    let device = open(subject);
     let elements = [Element::U8, Element::I16, Element::U32, Element::U64];
     for element in elements.into_iter().filter(|element| device.capabilities().types.contains(element.value_type())) {
         let source = format!(
@@ -221,8 +323,8 @@ pub fn canaries(backend: &dyn Backend) {
 }
 
 /// Programs that do not end are ended, and the next one runs.
-pub fn endless_programs(backend: &dyn Backend) {
-    let device = open(backend);
+pub fn endless_programs(subject: &Subject<'_>) {
+    let device = open(subject);
     let simple = device.compile(&program("copy")).expect("a simple kernel");
     let (x, y) = (floats(&device, &[1.0; 4]), floats(&device, &[0.0; 4]));
     let kinds = [
@@ -260,8 +362,8 @@ pub fn endless_programs(backend: &dyn Backend) {
 }
 
 /// Loops with more trips than some drivers silently allow.
-pub fn long_loops(backend: &dyn Backend) {
-    let device = open(backend);
+pub fn long_loops(subject: &Subject<'_>) {
+    let device = open(subject);
     compare(
         &device,
         &program("long"),
@@ -273,8 +375,8 @@ pub fn long_loops(backend: &dyn Backend) {
 }
 
 /// Grids beyond what a device can launch in one dimension.
-pub fn large_grids(backend: &dyn Backend) {
-    let device = open(backend);
+pub fn large_grids(subject: &Subject<'_>) {
+    let device = open(subject);
     let kernel = device.compile(&program("large")).expect("a simple kernel");
     // An odd number of workgroups, so that a device which makes two rows of them has one too many.
     let count = 70_001 * 32;
@@ -296,8 +398,8 @@ pub fn large_grids(backend: &dyn Backend) {
 }
 
 /// Grids that an earlier dispatch has computed.
-pub fn indirect_grids(backend: &dyn Backend) {
-    let device = open(backend);
+pub fn indirect_grids(subject: &Subject<'_>) {
+    let device = open(subject);
     let (prepare, count) =
         (device.compile(&program("prepare")).expect("simple"), device.compile(&program("count")).expect("simple"));
     let grid = device.allocate(Element::U32, 3).expect("a few bytes");
@@ -321,8 +423,8 @@ pub fn indirect_grids(backend: &dyn Backend) {
 }
 
 /// Parts of one buffer as separate objects, at any element.
-pub fn parts_of_buffers(backend: &dyn Backend) {
-    let device = open(backend);
+pub fn parts_of_buffers(subject: &Subject<'_>) {
+    let device = open(subject);
     let kernel = device.compile(&program("copy")).expect("a simple kernel");
     let whole = floats(&device, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
     let part = |from: u32, to: u32| whole.slice(from..to).expect("inside");
@@ -343,8 +445,8 @@ pub fn parts_of_buffers(backend: &dyn Backend) {
 }
 
 /// Several threads submit to one device at once.
-pub fn concurrent_submissions(backend: &dyn Backend) {
-    let device = open(backend);
+pub fn concurrent_submissions(subject: &Subject<'_>) {
+    let device = open(subject);
     let kernel = device.compile(&program("copy")).expect("a simple kernel");
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -367,8 +469,8 @@ pub fn concurrent_submissions(backend: &dyn Backend) {
 }
 
 /// A submission that is given up ends, exactly once, and the device goes on working.
-pub fn cancellation(backend: &dyn Backend) {
-    let device = open(backend);
+pub fn cancellation(subject: &Subject<'_>) {
+    let device = open(subject);
     let kernel = device.compile(&program("slow")).expect("a simple kernel");
     let out = device.allocate(Element::U32, 1).expect("four bytes");
     let limits = Limits { deadline: Some(Duration::from_secs(30)), ..Limits::default() };
@@ -391,8 +493,8 @@ pub fn cancellation(backend: &dyn Backend) {
 
 /// What an invocation publishes in a place that it claimed by an atomic, others of its workgroup see after a barrier: in workgroup
 /// memory and in storage.
-pub fn published_values(backend: &dyn Backend) {
-    let device = open(backend);
+pub fn published_values(subject: &Subject<'_>) {
+    let device = open(subject);
     let kernel = device.compile(&program("publish")).expect("a simple kernel");
     let count = 64 * 500;
     let [board, out, again] = [0; 3].map(|_| device.allocate(Element::U32, count).expect("some kilobytes"));
@@ -406,8 +508,8 @@ pub fn published_values(backend: &dyn Backend) {
 }
 
 /// A dispatch sees everything that those before it wrote, whether they were submitted together or not.
-pub fn visible_dispatches(backend: &dyn Backend) {
-    let device = open(backend);
+pub fn visible_dispatches(subject: &Subject<'_>) {
+    let device = open(subject);
     let kernel = device.compile(&program("step")).expect("a simple kernel");
     let count = 1000u32;
     let zeros = || device.allocate(Element::U32, u64::from(count)).expect("some kilobytes");
@@ -443,8 +545,8 @@ pub fn visible_dispatches(backend: &dyn Backend) {
 }
 
 /// Workgroups that wait for those before them go on, and see what these published, where the device says so.
-pub fn waiting_groups(backend: &dyn Backend) {
-    let device = open(backend);
+pub fn waiting_groups(subject: &Subject<'_>) {
+    let device = open(subject);
     if !device.capabilities().independent_groups {
         return;
     }

@@ -237,8 +237,12 @@ pub struct Case {
 /// # Errors
 /// The file cannot be read, or has a mistake that is not expected.
 pub fn cases(path: &Path) -> Result<Vec<Case>, String> {
-    let source = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let Ok(module) = text::parse(&source) else { return Ok(Vec::new()) };
+    cases_in(&std::fs::read_to_string(path).map_err(|error| error.to_string())?)
+}
+
+/// The cases in the text of a file.
+pub(crate) fn cases_in(source: &str) -> Result<Vec<Case>, String> {
+    let Ok(module) = text::parse(source) else { return Ok(Vec::new()) };
     let directives = source.lines().filter_map(|line| line.strip_prefix("//@ run"));
     directives.map(|arguments| Case::parse(&module, arguments)).collect()
 }

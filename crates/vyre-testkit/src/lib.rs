@@ -3,6 +3,7 @@
 //! items for megakernels.
 
 pub mod conformance;
+mod corpus;
 mod coverage;
 pub mod differential;
 mod equivalence;

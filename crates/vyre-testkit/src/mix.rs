@@ -5,8 +5,10 @@ use vyre_foundation::ir::Program;
 use vyre_foundation::{Validated, text, validate};
 use vyre_runtime::megakernel::{Handle, Segment, Tenant, WorkItem};
 
+use crate::corpus;
+
 /// The operations: elementwise ones, one with barriers, one with three handles, one that counts atomically, and one that reports hits.
-pub const OPS: &str = include_str!("../../../examples/megakernel/ops.vyre");
+pub const OPS: &str = corpus::MEGAKERNEL_OPS;
 
 /// Lengths in words, from 64 bytes to 64 KiB, and how many handles there are of each.
 const LENGTHS: [(u32, u32); 5] = [(16, 1200), (64, 500), (256, 200), (1024, 80), (16_384, 20)];

@@ -14,14 +14,24 @@ const INSTALL: &str = "no Vulkan, Metal or DirectX 12 adapter was found; a softw
 /// The environment variable that names an adapter.
 const VARIABLE: &str = "VYRE_ADAPTER";
 
-/// Finds the adapter to use, and says about each that there is why it is used or not.
-pub(crate) fn choose(named: Option<&str>) -> Result<(wgpu::Adapter, Vec<String>), Error> {
+/// Adapters of all interfaces that vyre supports, in the order in which wgpu finds them.
+fn enumerate() -> Vec<wgpu::Adapter> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
         backends: wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12,
         flags: wgpu::InstanceFlags::empty(),
         ..wgpu::InstanceDescriptor::new_without_display_handle()
     });
-    let mut adapters = ready(instance.enumerate_adapters(wgpu::Backends::all()));
+    ready(instance.enumerate_adapters(wgpu::Backends::all()))
+}
+
+/// Returns every adapter with compute shaders.
+pub(crate) fn usable() -> Vec<wgpu::Adapter> {
+    enumerate().into_iter().filter(|adapter| Found::new(adapter).computes).collect()
+}
+
+/// Finds the adapter to use, and says about each that there is why it is used or not.
+pub(crate) fn choose(named: Option<&str>) -> Result<(wgpu::Adapter, Vec<String>), Error> {
+    let mut adapters = enumerate();
     let variable = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
     let wanted = variable.as_deref().or(named);
     let found: Vec<Found> = adapters.iter().map(Found::new).collect();

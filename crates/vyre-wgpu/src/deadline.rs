@@ -107,6 +107,7 @@ mod tests {
     use vyre_foundation::{text, validate};
 
     use super::*;
+    use crate::adapter::choose;
     use crate::device::{WgpuDevice, request};
 
     /// A clock that stands still but for what a test adds to it, and for a step at each look.
@@ -159,7 +160,8 @@ mod tests {
     }";
 
     fn open(clock: &Arc<Driven>) -> WgpuDevice {
-        let (device, queue, _) = request(None).expect("a device");
+        let (adapter, _) = choose(None).expect("an adapter");
+        let (device, queue) = request(&adapter).expect("a device");
         WgpuDevice::new(device, queue, clock.clone()).expect("a device")
     }
 

@@ -62,10 +62,8 @@ impl Backend for Wgpu {
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
-        let (device, queue, reasons) = request(None)?;
-        // Errors are asked for where they can happen; what slips through must not end the process.
-        device.on_uncaptured_error(Arc::new(|_| {}));
-        WgpuDevice::open(device, queue, reasons)
+        let (adapter, reasons) = adapter::choose(None)?;
+        WgpuDevice::of_adapter(&adapter, reasons)
     }
 }
 
@@ -83,10 +81,44 @@ impl Backend for Adapter {
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
-        let (device, queue, reasons) = request(Some(&self.0))?;
-        // Errors are asked for where they can happen; what slips through must not end the process.
-        device.on_uncaptured_error(Arc::new(|_| {}));
-        WgpuDevice::open(device, queue, reasons)
+        let (adapter, reasons) = adapter::choose(Some(&self.0))?;
+        WgpuDevice::of_adapter(&adapter, reasons)
+    }
+}
+
+/// The GPU backend on one adapter of [`adapters`], whatever `VYRE_ADAPTER` names.
+#[derive(Clone, Debug)]
+pub struct Enumerated {
+    adapter: wgpu::Adapter,
+    /// Name of the adapter.
+    pub name: String,
+    /// Name and version of its driver, as far as the driver tells.
+    pub driver: String,
+    /// Interface to the driver: `vulkan`, `metal` or `dx12`.
+    pub interface: String,
+}
+
+/// Enumerates the adapters that have compute shaders.
+pub fn adapters() -> Vec<Enumerated> {
+    let enumerated = |adapter: wgpu::Adapter| {
+        let wgpu::AdapterInfo { name, driver, driver_info, backend, .. } = adapter.get_info();
+        let driver = format!("{driver} {driver_info}").trim().to_owned();
+        Enumerated { adapter, name, driver, interface: backend.to_string() }
+    };
+    adapter::usable().into_iter().map(enumerated).collect()
+}
+
+impl Backend for Enumerated {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn description(&self) -> &'static str {
+        Wgpu.description()
+    }
+
+    fn open(&self) -> Result<Box<dyn Device>, Error> {
+        WgpuDevice::of_adapter(&self.adapter, Vec::new())
     }
 }
 
@@ -114,9 +146,8 @@ impl Backend for Shared {
     }
 }
 
-/// A device of the best adapter, with everything that can be used, and why it is that.
-pub(crate) fn request(named: Option<&str>) -> Result<(wgpu::Device, wgpu::Queue, Vec<String>), Error> {
-    let (adapter, reasons) = adapter::choose(named)?;
+/// A device of an adapter, with everything that can be used.
+pub(crate) fn request(adapter: &wgpu::Adapter) -> Result<(wgpu::Device, wgpu::Queue), Error> {
     let wanted = wgpu::Features::SHADER_F64
         | wgpu::Features::SHADER_INT64
         | wgpu::Features::SHADER_F16
@@ -132,7 +163,7 @@ pub(crate) fn request(named: Option<&str>) -> Result<(wgpu::Device, wgpu::Queue,
     });
     let name = adapter.get_info().name;
     let refused = |error| Error::NoAdapter { backend: NAME, reason: format!("{name}: {error}") };
-    ready(requested).map_err(refused).map(|(device, queue)| (device, queue, reasons))
+    ready(requested).map_err(refused)
 }
 
 /// An open device.
@@ -175,6 +206,13 @@ fn buffer(memory: &Arc<dyn Memory>) -> &wgpu::Buffer {
 }
 
 impl WgpuDevice {
+    fn of_adapter(adapter: &wgpu::Adapter, reasons: Vec<String>) -> Result<Box<dyn Device>, Error> {
+        let (device, queue) = request(adapter)?;
+        // Errors are asked for where they can happen; what slips through must not end the process.
+        device.on_uncaptured_error(Arc::new(|_| {}));
+        WgpuDevice::open(device, queue, reasons)
+    }
+
     fn open(device: wgpu::Device, queue: wgpu::Queue, reasons: Vec<String>) -> Result<Box<dyn Device>, Error> {
         let mut device = WgpuDevice::new(device, queue, Arc::new(Monotonic))?;
         let mut findings = probe::run(&device)?;

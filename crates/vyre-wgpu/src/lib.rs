@@ -12,5 +12,5 @@ mod lower;
 mod probe;
 mod stream;
 
-pub use device::{Adapter, Shared, Wgpu};
+pub use device::{Adapter, Enumerated, Shared, Wgpu, adapters};
 pub use emit::{Emitted, Target, emit, verify};

@@ -66,7 +66,7 @@ fn count(text: &[u8], words: &[Atomic<u32>], counts: &[Atomic<u32>]) {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let text = match std::env::args_os().nth(1) {
         Some(file) => std::fs::read(file)?,
-        None => include_bytes!("../../../LICENSE-APACHE").to_vec(),
+        None => include_bytes!("../LICENSE-APACHE").to_vec(),
     };
     // Every word stands between others of which it is none.
     let text = [b" ", &text[..], b" "].concat();

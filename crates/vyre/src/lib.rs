@@ -26,6 +26,18 @@
 //! For unit tests, `saxpy::host(3, 2.0, &x, &mut y)` runs the same body as plain Rust, on slices; kernels whose invocations work
 //! together, also in functions that they call, have no `host`.
 //!
+//! # Features
+//!
+//! | feature | default | brings |
+//! |---|---|---|
+//! | `cpu` | yes | the device `cpu`: machine code on x86-64 Linux and macOS, a portable executor elsewhere |
+//! | `wgpu` | yes | the device `wgpu`: GPUs through Vulkan, Metal and DirectX 12 |
+//! | `reference` | no | the device `reference`: the interpreter that defines what programs mean, for tests |
+//! | `gz` | no | graphs in files that gzip has compressed |
+//!
+//! Features are additive. The public items of this crate follow semantic versioning; the minimum supported Rust version is
+//! `rust-version` in its manifest, and changes only with a minor version.
+//!
 //! # What can stand in a kernel
 //!
 //! - Parameters are scalars, `&[T]`, `&mut [T]` and `&[Atomic<T>]`. `usize` is a 32-bit index on the device. Elements of slices may

@@ -17,7 +17,7 @@ use vyre_driver::Telemetry;
 use vyre_foundation::ir::{MemId, Program};
 use vyre_foundation::optimizer::cost::Roofline;
 use vyre_foundation::optimizer::{
-    self, Decision, Dump, Measures, Optimized, Options, Profile, Reason, Report, Verdict,
+    self, Decision, Dump, Measures, Optimized, Options, Profile, Report, Verdict,
 };
 use vyre_foundation::{Validated, text, validate};
 

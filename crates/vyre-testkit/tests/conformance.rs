@@ -1,0 +1,22 @@
+//! A device that is wrong fails checks of the suite, and the report says how to repeat them. One test, because a check replaces the
+//! panic hook of the process while it runs.
+
+use vyre_driver::Null;
+use vyre_testkit::conformance::{Subject, checks};
+
+/// The null device says that it ran everything, and leaves memory as it is.
+#[test]
+fn a_wrong_device_fails_checks() {
+    let backend = Null::default();
+    let subject = Subject { backend: &backend, first_seed: 0, programs: Some(0) };
+    let failure = |name: &str| {
+        let check = checks().into_iter().find(|check| check.name == name).expect("it is there");
+        check.run(&subject).failure
+    };
+    let wrong = failure("operations").expect("a failure");
+    assert!(wrong.contains("should be"), "{wrong}");
+    assert!(wrong.contains("--replay") && wrong.contains("//@ run --grid"), "{wrong}");
+    let in_a_thread = failure("concurrent_submissions").expect("a failure");
+    assert!(in_a_thread.contains("assertion") && !in_a_thread.contains("a scoped thread panicked"), "{in_a_thread}");
+    assert_eq!(failure("generated_programs"), None, "no programs");
+}
