@@ -603,7 +603,7 @@ impl<'g> Engine<'g> {
             (Why::Measured, Topology::Empty) => "empty frontier".into(),
             (Why::Measured, Topology::MemoryConstrained) => {
                 let plural = if parts == 1 { "" } else { "s" };
-                format!("memory pressure {}: {parts} part{plural}", percent(self.memory.pressure_bps))
+                format!("memory pressure {}; {parts} part{plural}", percent(self.memory.pressure_bps))
             }
             (Why::Measured, Topology::SparseFrontier) => compared("≤", policy.sparse_frontier_threshold_bps),
             (Why::Measured, Topology::HybridFrontier) => compared("<", policy.dense_frontier_threshold_bps),
