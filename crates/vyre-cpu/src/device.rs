@@ -18,7 +18,7 @@ use vyre_driver::backend::{
 };
 use vyre_driver::{Capabilities, DeviceKind, Error};
 use vyre_foundation::Validated;
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::{MemId, Program};
 use vyre_foundation::launch::{self, Report};
 use vyre_foundation::transform::expand_math;
@@ -216,7 +216,7 @@ impl Drop for CpuDevice {
 struct CpuKernel {
     program: Arc<Validated<Program>>,
     /// Objects that the program stores to.
-    written: Arena<MemId, bool>,
+    written: SecondaryMap<MemId, bool>,
     subgroup_size: u32,
     code: Code,
     /// Made when it is needed, if there is code.
@@ -503,8 +503,8 @@ impl Queue {
                 launch::Grid::Groups(groups).groups(program.workgroup_size)?
             }
         };
-        let mut storage = Arena::filled(program.memory.len(), None);
-        let mut scalars = Arena::filled(program.memory.len(), 0);
+        let mut storage = SecondaryMap::with_capacity(program.memory.len(), None);
+        let mut scalars = SecondaryMap::with_capacity(program.memory.len(), 0);
         #[cfg(unix)]
         let mut guarded = Vec::new();
         for (id, memory) in program.memory.iter() {

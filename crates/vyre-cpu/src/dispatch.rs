@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering:
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::{Literal, MemId, Span};
 use vyre_foundation::launch::{Limits, Outcome, Report, TraceLine, Worked};
 
@@ -14,9 +14,9 @@ use crate::memory::View;
 pub(crate) struct Launch<'a> {
     pub(crate) groups: [u32; 3],
     /// Storage objects, and nothing for the others.
-    pub(crate) storage: Arena<MemId, Option<View>>,
+    pub(crate) storage: SecondaryMap<MemId, Option<View>>,
     /// Uniforms.
-    pub(crate) scalars: Arena<MemId, u64>,
+    pub(crate) scalars: SecondaryMap<MemId, u64>,
     pub(crate) limits: Limits,
     pub(crate) cancelled: &'a AtomicBool,
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use vyre_foundation::Validated;
 use vyre_foundation::analysis::{Scope, Uniformity, exits_of, may_merge_workgroups};
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Span, Type, ValueId};
 
@@ -219,7 +219,7 @@ pub fn lower(program: &Arc<Validated<Program>>, subgroup_size: u32) -> Form {
     let (slots, counts, spare) = allocate(program, &uniformity);
     let mut lowering = Lowering {
         program,
-        linear: Arena::filled(program.values.len(), false),
+        linear: SecondaryMap::with_capacity(program.values.len(), false),
         uniformity,
         one_group: groups == 1,
         slots,
@@ -256,7 +256,7 @@ struct Life {
 struct Lives<'p> {
     program: &'p Program,
     clock: usize,
-    lives: Arena<ValueId, Option<Life>>,
+    lives: SecondaryMap<ValueId, Option<Life>>,
     /// For each enclosing loop, when it started and the outside values used in it: they live until it ends.
     loops: Vec<(usize, Vec<ValueId>)>,
 }
@@ -319,16 +319,17 @@ impl Lives<'_> {
     }
 }
 
-type SlotTable = Arena<ValueId, Option<Slot>>;
+type SlotTable = SecondaryMap<ValueId, Option<Slot>>;
 
 /// Gives every value a slot. Values whose lives overlap, even in one instant, have different ones: an operation never writes
 /// to what it reads. Also returns slots beyond those of values, for moves that need some: their first positions.
 fn allocate(program: &Program, uniformity: &Uniformity) -> (SlotTable, SlotCounts, SlotCounts) {
-    let mut lives = Lives { program, clock: 0, lives: Arena::filled(program.values.len(), None), loops: Vec::new() };
+    let mut lives =
+        Lives { program, clock: 0, lives: SecondaryMap::with_capacity(program.values.len(), None), loops: Vec::new() };
     lives.block(program.body);
     let lives = lives.lives;
 
-    let mut slots = Arena::filled(program.values.len(), None);
+    let mut slots = SecondaryMap::with_capacity(program.values.len(), None);
     let mut counts = SlotCounts::default();
     let mut order: Vec<ValueId> = Vec::new();
     for (value, data) in program.values.iter() {
@@ -384,7 +385,7 @@ struct Lowering<'p> {
     program: &'p Program,
     uniformity: Uniformity,
     /// Values that differ by one from lane to lane.
-    linear: Arena<ValueId, bool>,
+    linear: SecondaryMap<ValueId, bool>,
     one_group: bool,
     slots: SlotTable,
     /// The first slots that no value has; moves of one step may use them.

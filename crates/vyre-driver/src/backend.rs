@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vyre_foundation::Validated;
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::{Literal, MemId, Program};
 use vyre_foundation::launch::{Limits, Report};
 
@@ -177,7 +177,7 @@ pub struct Launch {
     /// How many workgroups.
     pub groups: Groups,
     /// What each storage object and uniform is bound to; `None` for workgroup and private arrays.
-    pub arguments: Arena<MemId, Option<Bound>>,
+    pub arguments: SecondaryMap<MemId, Option<Bound>>,
     /// What it may use up.
     pub limits: Limits,
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::{Element, Literal, MemId, Program};
 use vyre_foundation::launch::{self, Limits, Outcome, Report};
 use vyre_foundation::{Validated, optimizer, wire};
@@ -576,7 +576,7 @@ impl Device {
             })
             .collect();
         let checked = launch::bind(&kernel.program, &given)?;
-        let mut arguments = Arena::filled(kernel.program.memory.len(), None);
+        let mut arguments = SecondaryMap::with_capacity(kernel.program.memory.len(), None);
         for (id, memory) in kernel.program.memory.iter() {
             arguments[id] = match checked.get(id) {
                 None => None,

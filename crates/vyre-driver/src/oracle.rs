@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vyre_foundation::Validated;
 use vyre_foundation::ir::Program;
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::launch::{self, Arguments, Report, Slice};
 
 use crate::backend::{
@@ -126,7 +126,7 @@ impl OracleDevice {
         };
         // The interpreter wants its buffers in one list. Objects may be parts of the same memory.
         let mut memories: Vec<&Arc<dyn Memory>> = Vec::new();
-        let mut arguments = Arena::filled(program.memory.len(), None);
+        let mut arguments = SecondaryMap::with_capacity(program.memory.len(), None);
         for (id, memory) in program.memory.iter() {
             arguments[id] = match &launch.arguments[id] {
                 None => None,

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::ir::entity::Arena;
+use crate::ir::entity::SecondaryMap;
 use crate::ir::{Element, Literal, MemId, Program, Space, Span, total_invocations};
 use crate::{Error, Validated};
 
@@ -72,11 +72,11 @@ impl Slice {
 
 /// The arguments of a dispatch: one for each storage object and uniform of the program.
 #[derive(Clone, Debug)]
-pub struct Arguments(Arena<MemId, Option<Argument>>);
+pub struct Arguments(SecondaryMap<MemId, Option<Argument>>);
 
 impl Arguments {
     /// Arguments that [`bind`] has accepted before, perhaps with other numbers for their buffers.
-    pub fn checked(arguments: Arena<MemId, Option<Argument>>) -> Arguments {
+    pub fn checked(arguments: SecondaryMap<MemId, Option<Argument>>) -> Arguments {
         Arguments(arguments)
     }
 
@@ -92,7 +92,7 @@ impl Arguments {
 /// A name is unknown, bound twice or missing; an argument is of the wrong kind, type or length; or two arguments overlap and
 /// the program writes one of them.
 pub fn bind(program: &Validated<Program>, given: &[(&str, Argument)]) -> Result<Arguments, Error> {
-    let mut arguments = Arena::filled(program.memory.len(), None);
+    let mut arguments = SecondaryMap::with_capacity(program.memory.len(), None);
     for &(name, argument) in given {
         let bindable = |memory: &MemId| is_bound(program, *memory);
         let Some(memory) = program.memory_named(name).filter(bindable) else {
@@ -161,7 +161,7 @@ fn fits(program: &Program, id: MemId, argument: Argument) -> Result<(), Error> {
 }
 
 /// Objects never overlap where one of them is written.
-fn disjoint(program: &Program, arguments: &Arena<MemId, Option<Argument>>) -> Result<(), Error> {
+fn disjoint(program: &Program, arguments: &SecondaryMap<MemId, Option<Argument>>) -> Result<(), Error> {
     let mut slices: Vec<(Slice, MemId)> = Vec::new();
     for (id, argument) in arguments.iter() {
         let Some(Argument::Slice(slice)) = argument else { continue };

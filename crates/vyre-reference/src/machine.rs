@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use vyre_foundation::diagnostics::Diagnostic;
-use vyre_foundation::ir::entity::{Arena, Entity};
+use vyre_foundation::ir::entity::{Entity, SecondaryMap};
 use vyre_foundation::ir::ops::{Eval, Op};
 use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemId, Program, Span, Type, ValueId};
 use vyre_foundation::launch::{Outcome, Report, TraceLine};
@@ -33,7 +33,7 @@ pub(crate) struct Machine<'p> {
     deadline: Option<(Instant, Duration)>,
 
     /// The evaluator of each instruction that has one.
-    evaluators: Arena<InstId, Option<Eval>>,
+    evaluators: SecondaryMap<InstId, Option<Eval>>,
     /// Invocations of a workgroup.
     width: usize,
     /// The bits of each value, `width` of them.
@@ -73,7 +73,7 @@ impl<'p> Machine<'p> {
                 registers[value.index() * width..][..width].fill(literal.bits);
             }
         }
-        let mut evaluators = Arena::filled(program.insts.len(), None);
+        let mut evaluators = SecondaryMap::with_capacity(program.insts.len(), None);
         program.walk(|id, _| evaluators[id] = evaluator(program, &program.insts[id]));
         Ok(Machine {
             program,

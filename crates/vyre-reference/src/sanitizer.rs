@@ -8,7 +8,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_foundation::diagnostics::{Diagnostic, Fault};
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::{InstId, MemId, Program, Space};
 
 /// Who accessed an element, when and where.
@@ -83,7 +83,7 @@ struct Finding {
 pub(crate) struct Sanitizer<'p> {
     program: &'p Program,
     /// Elements of objects that several invocations share and that are not atomic.
-    cells: Arena<MemId, FxHashMap<u64, Cell>>,
+    cells: SecondaryMap<MemId, FxHashMap<u64, Cell>>,
     /// Elements of workgroup and private arrays that have been written in this workgroup, by lane for private ones.
     written: FxHashSet<(MemId, usize, u64)>,
     findings: Vec<Finding>,
@@ -105,7 +105,7 @@ impl<'p> Sanitizer<'p> {
     pub(crate) fn new(program: &'p Program) -> Self {
         Sanitizer {
             program,
-            cells: Arena::filled(program.memory.len(), FxHashMap::default()),
+            cells: SecondaryMap::with_capacity(program.memory.len(), FxHashMap::default()),
             written: FxHashSet::default(),
             findings: Vec::new(),
             known: FxHashMap::default(),

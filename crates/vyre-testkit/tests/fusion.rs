@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use proptest::prelude::*;
 use vyre_foundation::diagnostics::Fault;
-use vyre_foundation::ir::entity::{Arena, Entity};
+use vyre_foundation::ir::entity::{Entity, SecondaryMap};
 use vyre_foundation::ir::{BufferId, Element, Literal, MemId, Module, Program, Space};
 use vyre_foundation::launch::{Argument, Arguments, Outcome, Slice};
 use vyre_foundation::optimizer::{self, Options, Pipeline, Registry};
@@ -93,7 +93,7 @@ impl Chain {
 
     /// Runs a program of which the named objects are those of stages.
     fn run(&self, program: &Validated<Program>, objects: &[(String, usize, MemId)], contents: &mut [Vec<u8>]) {
-        let mut arguments = Arena::filled(program.memory.len(), None);
+        let mut arguments = SecondaryMap::with_capacity(program.memory.len(), None);
         for (name, stage, object) in objects {
             let declared = &self.programs[*stage].memory[*object];
             arguments[program.memory_named(name).unwrap()] = Some(match self.buffer(&declared.name) {

@@ -102,7 +102,6 @@ mod tests {
     use std::sync::Mutex;
 
     use vyre_driver::backend::{Bound, Command, Completion, Device, Groups, Launch, Range, Ticket};
-    use vyre_foundation::ir::entity::Arena;
     use vyre_foundation::launch::{Limits, Outcome};
     use vyre_foundation::{text, validate};
 
@@ -168,11 +167,8 @@ mod tests {
     fn launch(device: &WgpuDevice, source: &str, groups: u32, limits: Limits, y: &Range) -> Command {
         let program = text::parse(source).expect("parses").programs.remove(0);
         let kernel = device.compile(&Arc::new(validate::program(program).expect("is valid"))).expect("compiles");
-        let mut arguments = Arena::default();
-        arguments.push(Some(Bound::Range(y.clone())));
-        while arguments.len() < 1 + source.matches("workgroup t").count() {
-            arguments.push(None);
-        }
+        // Workgroup arrays, which follow, are not bound.
+        let arguments = [Some(Bound::Range(y.clone()))].into_iter().collect();
         Command::Launch(Launch { kernel, groups: Groups::Fixed([groups, 1, 1]), arguments, limits })
     }
 

@@ -16,7 +16,7 @@ use vyre_driver::backend::{
 };
 use vyre_driver::{Capabilities, DeviceKind, Error, Floats};
 use vyre_foundation::analysis::{Interval, Lengths};
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::{Literal, MemId, Op, Program, Space, Span, Type, TypeSet, total_invocations};
 use vyre_foundation::launch::{Limits, Outcome, Report};
 use vyre_foundation::validate::limits;
@@ -659,7 +659,7 @@ impl Batch<'_> {
         &mut self,
         kernel: &Arc<WgpuKernel>,
         groups: &Groups,
-        arguments: &Arena<MemId, Option<Bound>>,
+        arguments: &SecondaryMap<MemId, Option<Bound>>,
         limits: Limits,
     ) -> Result<Launched, Error> {
         let device = self.device;
@@ -868,12 +868,10 @@ fn are_words(range: &Range) -> bool {
 }
 
 /// Arguments by position among the objects that are bound.
-fn bind(program: &Program, given: impl IntoIterator<Item = Bound>) -> Arena<MemId, Option<Bound>> {
-    let mut arguments = Arena::default();
-    for argument in given {
-        arguments.push(Some(argument));
-    }
-    debug_assert_eq!(arguments.len(), program.memory.len(), "all objects of the device's own programs are bound");
+fn bind(program: &Program, given: impl IntoIterator<Item = Bound>) -> SecondaryMap<MemId, Option<Bound>> {
+    let arguments: SecondaryMap<MemId, Option<Bound>> = given.into_iter().map(Some).collect();
+    let bound = arguments.values().count();
+    debug_assert_eq!(bound, program.memory.len(), "all objects of the device's own programs are bound");
     arguments
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use vyre_driver::backend::{Bound, Command, Device, Groups, Launch, Range};
 use vyre_driver::{Error, Floats};
-use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::launch::Limits;
 use vyre_foundation::{text, validate};
 
@@ -49,9 +48,7 @@ pub(crate) fn run(device: &dyn Device) -> Result<Findings, Error> {
     };
     let (given, found) = (range(3)?, range(RESULTS)?);
     let data = inputs.iter().flatten().flat_map(|number| number.to_le_bytes()).collect();
-    let mut arguments = Arena::default();
-    arguments.push(Some(Bound::Range(given.clone())));
-    arguments.push(Some(Bound::Range(found.clone())));
+    let arguments = [&given, &found].into_iter().map(|range| Some(Bound::Range(range.clone()))).collect();
     let groups = Groups::Fixed([(inputs.len() as u32).div_ceil(64), 1, 1]);
     let launch = Command::Launch(Launch { kernel, groups, arguments, limits: Limits::default() });
     let mut ticket = device.submit(vec![Command::Write(given, data), launch, Command::Read(found, 4)])?;

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::AcqRel;
 
 use smallvec::SmallVec;
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::ops::Op;
 use vyre_foundation::ir::{Element, Literal, MemId, Space, Span};
 use vyre_foundation::launch::Report;
@@ -131,7 +131,7 @@ struct Worker<'a> {
     /// How many lanes a workgroup has.
     per_group: usize,
     first_group: u32,
-    objects: Arena<MemId, Option<View>>,
+    objects: SecondaryMap<MemId, Option<View>>,
     loops: Vec<Exits>,
     /// Loop trips that are not paid for yet, and the loop of the last one.
     trips: u64,

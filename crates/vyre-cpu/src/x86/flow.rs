@@ -11,7 +11,7 @@ use std::ops::Range;
 use iced_x86::Code;
 use smallvec::SmallVec;
 use vyre_foundation::analysis::{exits_of, finite};
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, Inst, InstId, MemId, Space, Type, ValueId};
 
@@ -974,7 +974,7 @@ impl Lower<'_> {
 
     /// Gives an innermost loop registers of its own for where objects start: those of the whole program are in memory most often.
     /// Gives what to go back to after the loop.
-    fn own_starts(&mut self, body: BlockId) -> Arena<MemId, Option<Reg>> {
+    fn own_starts(&mut self, body: BlockId) -> SecondaryMap<MemId, Option<Reg>> {
         let outer = self.starts.clone();
         if !self.has_loop(body) && !self.emit.is_cold() {
             for &id in &self.program.blocks[body].insts {

@@ -13,7 +13,7 @@ use iced_x86::{Code, Register};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use vyre_foundation::analysis::{Ranges, Uses};
-use vyre_foundation::ir::entity::{Arena, Entity};
+use vyre_foundation::ir::entity::{Entity, SecondaryMap};
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
 
@@ -29,7 +29,7 @@ pub(crate) struct Lowered {
     pub(crate) sites: Vec<Site>,
     pub(crate) tile: Tile,
     /// Storage that is stored to and never loaded from.
-    pub(crate) only_stored: Arena<MemId, bool>,
+    pub(crate) only_stored: SecondaryMap<MemId, bool>,
     /// Bytes that each tile of a workgroup keeps from segment to segment.
     pub(crate) bytes_per_tile: usize,
     /// Bytes that a workgroup keeps from segment to segment.
@@ -121,16 +121,16 @@ pub(super) struct Lower<'p> {
     pub(super) ranges: Ranges,
     pub(super) uses: Uses,
     /// For each value, the instruction of its own block that uses it last, itself or inside.
-    pub(super) last_uses: Arena<ValueId, Option<InstId>>,
+    pub(super) last_uses: SecondaryMap<ValueId, Option<InstId>>,
     pub(super) emit: Emit,
     pub(super) sites: Vec<Site>,
-    pub(super) held: Arena<ValueId, Option<Held>>,
+    pub(super) held: SecondaryMap<ValueId, Option<Held>>,
     /// Whether instructions are being computed before what stands in front of them: what is known there does not hold yet.
     pub(super) hoisting: bool,
     /// Accesses of the innermost loop that were checked before it.
     pub(super) checked: FxHashMap<InstId, Checked>,
     /// Instructions that were computed outside of the loops over tiles.
-    pub(super) hoisted: Arena<InstId, bool>,
+    pub(super) hoisted: SecondaryMap<InstId, bool>,
     /// Vectors made of scalars, by value and copy, and values that were loaded from memory of the tile: good until the
     /// current scope ends.
     pub(super) cached: FxHashMap<(ValueId, usize), Reg>,
@@ -143,12 +143,12 @@ pub(super) struct Lower<'p> {
     /// Index in the grid of the first invocation of the workgroup, or of all if workgroups are merged; and its position.
     pub(super) group_first: Option<Reg>,
     pub(super) group_origin: [Option<Reg>; 3],
-    pub(super) starts: Arena<MemId, Option<Reg>>,
+    pub(super) starts: SecondaryMap<MemId, Option<Reg>>,
     /// Where a tile keeps values for other segments, in bytes; of values that are the same for the workgroup, where the
     /// workgroup does.
-    pub(super) slots: Arena<ValueId, Option<i32>>,
+    pub(super) slots: SecondaryMap<ValueId, Option<i32>>,
     /// Values that other segments compute again.
-    pub(super) again: Arena<ValueId, bool>,
+    pub(super) again: SecondaryMap<ValueId, bool>,
     /// Where a tile keeps which lanes have ended.
     pub(super) ended_slot: Option<i32>,
     /// Where a workgroup keeps whether anybody is left after a segment.
@@ -167,7 +167,7 @@ pub(super) struct Lower<'p> {
     /// The mask that was passed to the runtime last, and in which block.
     pub(super) passed_mask: Option<(machine::BlockId, Option<Reg>)>,
     /// Storage that is stored to and never loaded from.
-    pub(super) only_stored: Arena<MemId, bool>,
+    pub(super) only_stored: SecondaryMap<MemId, bool>,
 }
 
 pub(super) enum Cached {
@@ -192,10 +192,10 @@ pub(crate) fn lower(program: &Program, tile: Tile) -> Lowered {
         last_uses: last_uses(program),
         emit,
         sites: Vec::new(),
-        held: Arena::filled(program.values.len(), None),
+        held: SecondaryMap::with_capacity(program.values.len(), None),
         hoisting: false,
         checked: FxHashMap::default(),
-        hoisted: Arena::filled(program.insts.len(), false),
+        hoisted: SecondaryMap::with_capacity(program.insts.len(), false),
         cached: FxHashMap::default(),
         log: Vec::new(),
         state: State::default(),
@@ -204,9 +204,9 @@ pub(crate) fn lower(program: &Program, tile: Tile) -> Lowered {
         place: Place::default(),
         group_first: None,
         group_origin: [None; 3],
-        starts: Arena::filled(program.memory.len(), None),
-        slots: Arena::filled(program.values.len(), None),
-        again: Arena::filled(program.values.len(), false),
+        starts: SecondaryMap::with_capacity(program.memory.len(), None),
+        slots: SecondaryMap::with_capacity(program.values.len(), None),
+        again: SecondaryMap::with_capacity(program.values.len(), false),
         ended_slot: None,
         left_slot: 0,
         bytes_per_tile: 0,
@@ -235,8 +235,8 @@ pub(crate) fn lower(program: &Program, tile: Tile) -> Lowered {
 }
 
 /// Which storage is stored to and never loaded from, by plain instructions.
-fn only_stored(program: &Program) -> Arena<MemId, bool> {
-    let mut only_stored = Arena::filled(program.memory.len(), false);
+fn only_stored(program: &Program) -> SecondaryMap<MemId, bool> {
+    let mut only_stored = SecondaryMap::with_capacity(program.memory.len(), false);
     for (id, memory) in program.memory.iter() {
         only_stored[id] = matches!(memory.space, Space::Storage(_)) && !memory.atomic;
     }
@@ -250,13 +250,13 @@ fn only_stored(program: &Program) -> Arena<MemId, bool> {
 }
 
 /// For each value, the instruction of the block it is defined in that uses it last.
-fn last_uses(program: &Program) -> Arena<ValueId, Option<InstId>> {
+fn last_uses(program: &Program) -> SecondaryMap<ValueId, Option<InstId>> {
     fn block(
         program: &Program,
         id: BlockId,
         around: &mut Vec<InstId>,
-        depths: &mut Arena<ValueId, usize>,
-        last: &mut Arena<ValueId, Option<InstId>>,
+        depths: &mut SecondaryMap<ValueId, usize>,
+        last: &mut SecondaryMap<ValueId, Option<InstId>>,
     ) {
         let depth = around.len();
         program.blocks[id].params.iter().for_each(|&param| depths[param] = depth);
@@ -272,8 +272,8 @@ fn last_uses(program: &Program) -> Arena<ValueId, Option<InstId>> {
             program.insts[inst].results.iter().for_each(|&result| depths[result] = depth);
         }
     }
-    let mut last = Arena::filled(program.values.len(), None);
-    let mut depths = Arena::filled(program.values.len(), 0);
+    let mut last = SecondaryMap::with_capacity(program.values.len(), None);
+    let mut depths = SecondaryMap::with_capacity(program.values.len(), 0);
     block(program, program.body, &mut Vec::new(), &mut depths, &mut last);
     last
 }

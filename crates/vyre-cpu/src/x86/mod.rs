@@ -36,7 +36,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
 use vyre_foundation::Validated;
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::{Element, MemId, Program, Space};
 use vyre_foundation::launch::Report;
 use vyre_foundation::text;
@@ -96,7 +96,7 @@ pub(crate) struct Kernel {
     tile: Tile,
     workgroup_size: u32,
     layout: MemoryLayout,
-    only_stored: Arena<MemId, bool>,
+    only_stored: SecondaryMap<MemId, bool>,
     /// Memory of workers that is not in use.
     idle: Mutex<Vec<Frame>>,
 }
@@ -104,7 +104,7 @@ pub(crate) struct Kernel {
 /// Where arrays of a worker are.
 struct MemoryLayout {
     /// What each object is; offsets of workgroup and private arrays in their memory.
-    objects: Arena<MemId, Placed>,
+    objects: SecondaryMap<MemId, Placed>,
     workgroup_bytes: u64,
     private_bytes: u64,
     kept_bytes: u64,
@@ -196,7 +196,7 @@ impl MemoryLayout {
         let tiles = u64::from(size.div_ceil(lowered.tile.size()));
         let private_tiles = if lowered.split { tiles } else { 1 };
         let mut layout = MemoryLayout {
-            objects: Arena::filled(program.memory.len(), Placed::Storage),
+            objects: SecondaryMap::with_capacity(program.memory.len(), Placed::Storage),
             workgroup_bytes: 0,
             private_bytes: 0,
             kept_bytes: tiles * lowered.bytes_per_tile as u64,
@@ -236,7 +236,7 @@ impl Kernel {
         idle.unwrap_or_else(|| {
             let block = |bytes: u64| Block::new(bytes).expect("workgroup memory is limited");
             Frame {
-                context: block((size_of::<Context>() + 16 * self.layout.objects.len()) as u64),
+                context: block((size_of::<Context>() + 16 * self.layout.objects.values().count()) as u64),
                 workgroup: block(self.layout.workgroup_bytes),
                 private: block(self.layout.private_bytes),
                 kept: block(self.layout.kept_bytes),
@@ -394,12 +394,12 @@ mod tests {
             let view = |block: &Block, length, element| {
                 Some(View { start: block.at(0), length, element, lane_stride: 0, racing: true })
             };
-            let mut storage = Arena::filled(program.memory.len(), None);
+            let mut storage = SecondaryMap::with_capacity(program.memory.len(), None);
             for (id, memory) in program.memory.iter() {
                 storage[id] =
                     if memory.name == "x" { view(&x, 64, Element::U64) } else { view(&turn, 1, Element::U32) };
             }
-            let scalars = Arena::filled(program.memory.len(), 0);
+            let scalars = SecondaryMap::with_capacity(program.memory.len(), 0);
             let launch =
                 Launch { groups: [8, 1, 1], storage, scalars, limits: Limits::default(), cancelled: &cancelled };
             catch_unwind(AssertUnwindSafe(|| kernel.run(&launch, &pool).outcome))

@@ -3,7 +3,7 @@
 
 use iced_x86::Code;
 use vyre_foundation::analysis::exits_of;
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
 
@@ -232,8 +232,8 @@ impl Lower<'_> {
     pub(super) fn plan_segments(&mut self) {
         let program = self.program;
         self.again = cheap_values(program, &self.shape.written);
-        let of = Arena::filled(program.values.len(), None);
-        let last = Arena::filled(program.values.len(), 0);
+        let of = SecondaryMap::with_capacity(program.values.len(), None);
+        let last = SecondaryMap::with_capacity(program.values.len(), 0);
         let mut plan = Segments { program, again: &self.again, current: 0, of, last, crossing: Vec::new() };
         plan.block(program.body);
         let Segments { of, last, crossing, .. } = plan;
@@ -271,7 +271,12 @@ impl Lower<'_> {
 
     /// Puts what a loop around barriers continues with where its parameters are, if nobody needs a parameter once its next value
     /// is known: then nothing has to be copied.
-    fn share_slots(&mut self, id: InstId, of: &Arena<ValueId, Option<usize>>, last: &Arena<ValueId, usize>) {
+    fn share_slots(
+        &mut self,
+        id: InstId,
+        of: &SecondaryMap<ValueId, Option<usize>>,
+        last: &SecondaryMap<ValueId, usize>,
+    ) {
         let program = self.program;
         let inst = &program.insts[id];
         let Some(&body) = inst.blocks.first().filter(|&&body| inst.op == Op::Loop && has_wait(program, body)) else {
@@ -746,10 +751,10 @@ fn leaves_group_loop(program: &Program, id: InstId) -> bool {
 }
 
 /// Values that take an instruction or two to compute from where the invocation stands and what the workgroup shares.
-fn cheap_values(program: &Program, written: &Arena<MemId, bool>) -> Arena<ValueId, bool> {
+fn cheap_values(program: &Program, written: &SecondaryMap<MemId, bool>) -> SecondaryMap<ValueId, bool> {
     /// How many instructions in a row are computed again.
     const MOST: u8 = 4;
-    let mut steps: Arena<ValueId, Option<u8>> = Arena::filled(program.values.len(), None);
+    let mut steps: SecondaryMap<ValueId, Option<u8>> = SecondaryMap::with_capacity(program.values.len(), None);
     program.walk(|id, _| {
         let inst = &program.insts[id];
         let &[result] = inst.results.as_slice() else { return };
@@ -772,7 +777,7 @@ fn cheap_values(program: &Program, written: &Arena<MemId, bool>) -> Arena<ValueI
         let most = from.into_iter().try_fold(0, |most: u8, steps| Some(most.max(steps?)));
         steps[result] = most.filter(|&most| cheap && most < MOST).map(|most| most + 1);
     });
-    let mut again = Arena::filled(program.values.len(), false);
+    let mut again = SecondaryMap::with_capacity(program.values.len(), false);
     for value in program.values.keys() {
         again[value] = steps[value].is_some();
     }
@@ -782,11 +787,11 @@ fn cheap_values(program: &Program, written: &Arena<MemId, bool>) -> Arena<ValueI
 /// Numbers segments, and finds the values that are needed in another one than their own.
 struct Segments<'p> {
     program: &'p Program,
-    again: &'p Arena<ValueId, bool>,
+    again: &'p SecondaryMap<ValueId, bool>,
     current: usize,
-    of: Arena<ValueId, Option<usize>>,
+    of: SecondaryMap<ValueId, Option<usize>>,
     /// The last segment that a value is used in.
-    last: Arena<ValueId, usize>,
+    last: SecondaryMap<ValueId, usize>,
     crossing: Vec<ValueId>,
 }
 

@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 use vyre_foundation::analysis::{Exits, exits_of, given, yields_of};
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::ops::{Axis, Kind, Op};
 use vyre_foundation::ir::{BlockId, InstId, MemId, Program, Space, Type, ValueId};
 
@@ -135,14 +135,14 @@ impl Tile {
 pub(crate) struct Shape {
     pub(crate) tile: Tile,
     /// Along what each value differs.
-    pub(crate) axes: Arena<ValueId, Axes>,
+    pub(crate) axes: SecondaryMap<ValueId, Axes>,
     /// 32-bit values that go up by one from lane to lane, and from the last lane of a pack to the first of the next one in its
     /// row, modulo 2³².
-    pub(crate) linear: Arena<ValueId, bool>,
+    pub(crate) linear: SecondaryMap<ValueId, bool>,
     /// Along what invocations differ in when they leave or continue each loop.
     pub(crate) exits: FxHashMap<InstId, Axes>,
     /// Objects that the program stores to.
-    pub(crate) written: Arena<MemId, bool>,
+    pub(crate) written: SecondaryMap<MemId, bool>,
     /// Whether all lanes of all subgroups exist and none ends early.
     whole_subgroups: bool,
 }
@@ -159,8 +159,8 @@ impl Shape {
             program,
             shape: Shape {
                 tile,
-                axes: Arena::filled(program.values.len(), Axes::NONE),
-                linear: Arena::filled(program.values.len(), true),
+                axes: SecondaryMap::with_capacity(program.values.len(), Axes::NONE),
+                linear: SecondaryMap::with_capacity(program.values.len(), true),
                 exits: FxHashMap::default(),
                 written: program.written(),
                 whole_subgroups,

@@ -4,7 +4,7 @@
 //! form with the fewest instructions for an invocation whose values do.
 
 use vyre_foundation::analysis::may_merge_workgroups;
-use vyre_foundation::ir::entity::{Arena, Entity};
+use vyre_foundation::ir::entity::{Entity, SecondaryMap};
 use vyre_foundation::ir::ops::{Kind, Op};
 use vyre_foundation::ir::{BlockId, Def, Program, Type, ValueId};
 
@@ -116,7 +116,12 @@ struct Pressure<'p> {
 
 impl<'p> Pressure<'p> {
     fn of(program: &'p Program, shape: &'p Shape) -> Pressure<'p> {
-        let mut events = Events { program, clock: 0, barriers: 0, of: Arena::filled(program.values.len(), Vec::new()) };
+        let mut events = Events {
+            program,
+            clock: 0,
+            barriers: 0,
+            of: SecondaryMap::with_capacity(program.values.len(), Vec::new()),
+        };
         events.block(program.body, &mut Vec::new());
         let mut lives = Vec::new();
         for (value, events) in events.of.iter() {
@@ -167,7 +172,7 @@ struct Events<'p> {
     program: &'p Program,
     clock: usize,
     barriers: usize,
-    of: Arena<ValueId, Vec<Event>>,
+    of: SecondaryMap<ValueId, Vec<Event>>,
 }
 
 impl Events<'_> {

@@ -2,7 +2,7 @@
 //!
 //! Distinct memory objects never overlap, so a set of objects says which accesses can meet.
 
-use crate::ir::entity::{Arena, Entity};
+use crate::ir::entity::{Entity, SecondaryMap};
 use crate::ir::ops::Kind;
 use crate::ir::{BlockId, InstId, MemId, Op, Program};
 
@@ -87,16 +87,16 @@ impl Summary {
 /// The effects of every instruction of a program.
 #[derive(Clone, Debug)]
 pub struct Effects {
-    insts: Arena<InstId, Summary>,
-    blocks: Arena<BlockId, Summary>,
+    insts: SecondaryMap<InstId, Summary>,
+    blocks: SecondaryMap<BlockId, Summary>,
 }
 
 impl Effects {
     /// Looks at everything that is reachable from the body.
     pub fn of(program: &Program) -> Effects {
         let mut effects = Effects {
-            insts: Arena::filled(program.insts.len(), Summary::default()),
-            blocks: Arena::filled(program.blocks.len(), Summary::default()),
+            insts: SecondaryMap::with_capacity(program.insts.len(), Summary::default()),
+            blocks: SecondaryMap::with_capacity(program.blocks.len(), Summary::default()),
         };
         effects.block(program, program.body);
         effects

@@ -2,6 +2,7 @@
 //!
 //! Each analysis is a plain function of a program. [`Analyses`] keeps the results for passes, until they change the program.
 
+mod alias;
 mod cache;
 mod effects;
 mod loops;
@@ -11,6 +12,7 @@ mod structure;
 mod uniformity;
 mod uses;
 
+pub use alias::{AffineIndex, Alias, Location, alias};
 pub use cache::{Analyses, Analysis};
 pub use effects::{Effects, Objects, Summary};
 pub(crate) use loops::leaves_when;

@@ -10,7 +10,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::loops::{Stays, counted, exits_of, given, integer, yields_of};
-use crate::ir::entity::Arena;
+use crate::ir::entity::SecondaryMap;
 use crate::ir::{BlockId, Def, Element, InstId, MemId, Op, Program, Space, Type, ValueId};
 
 /// The numbers from `low` to `high`, both included.
@@ -146,7 +146,7 @@ impl Interval {
 /// What is known about the numbers of a program.
 #[derive(Clone, Debug)]
 pub struct Ranges {
-    values: Arena<ValueId, Interval>,
+    values: SecondaryMap<ValueId, Interval>,
     decided: FxHashMap<InstId, bool>,
     inside: FxHashSet<InstId>,
     whole: FxHashSet<InstId>,
@@ -173,7 +173,7 @@ impl Ranges {
             program,
             lengths,
             facts: Ranges {
-                values: Arena::filled(program.values.len(), Interval::new(0, 0)),
+                values: SecondaryMap::with_capacity(program.values.len(), Interval::new(0, 0)),
                 decided: FxHashMap::default(),
                 inside: FxHashSet::default(),
                 whole: FxHashSet::default(),

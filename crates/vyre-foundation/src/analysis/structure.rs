@@ -1,23 +1,23 @@
 //! Which block an instruction stands in, and which instruction owns a block.
 
-use crate::ir::entity::Arena;
+use crate::ir::entity::SecondaryMap;
 use crate::ir::{BlockId, Def, InstId, Op, Program, ValueId};
 
 /// The nesting of a program.
 #[derive(Clone, Debug)]
 pub struct Structure {
-    owner: Arena<BlockId, Option<InstId>>,
-    place: Arena<InstId, Option<BlockId>>,
-    depth: Arena<BlockId, u32>,
+    owner: SecondaryMap<BlockId, Option<InstId>>,
+    place: SecondaryMap<InstId, Option<BlockId>>,
+    depth: SecondaryMap<BlockId, u32>,
 }
 
 impl Structure {
     /// Looks at everything that is reachable from the body.
     pub fn of(program: &Program) -> Structure {
         let mut structure = Structure {
-            owner: Arena::filled(program.blocks.len(), None),
-            place: Arena::filled(program.insts.len(), None),
-            depth: Arena::filled(program.blocks.len(), 0),
+            owner: SecondaryMap::with_capacity(program.blocks.len(), None),
+            place: SecondaryMap::with_capacity(program.insts.len(), None),
+            depth: SecondaryMap::with_capacity(program.blocks.len(), 0),
         };
         let mut pending = vec![program.body];
         while let Some(block) = pending.pop() {

@@ -11,7 +11,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::loops::{Exits, exits_of, given, yields_of};
-use crate::ir::entity::Arena;
+use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::Kind;
 use crate::ir::{BlockId, InstId, MemId, Op, Program, Space, ValueId};
 
@@ -41,8 +41,8 @@ enum Cause {
 /// The result of the analysis.
 #[derive(Clone, Debug)]
 pub struct Uniformity {
-    values: Arena<ValueId, Option<Cause>>,
-    control: Arena<BlockId, Option<ValueId>>,
+    values: SecondaryMap<ValueId, Option<Cause>>,
+    control: SecondaryMap<BlockId, Option<ValueId>>,
     /// For each loop that some executions may leave or continue while others do not, the condition.
     exits: FxHashMap<InstId, ValueId>,
 }
@@ -56,11 +56,11 @@ impl Uniformity {
             scope,
             written,
             facts: Uniformity {
-                values: Arena::filled(program.values.len(), None),
-                control: Arena::filled(program.blocks.len(), None),
+                values: SecondaryMap::with_capacity(program.values.len(), None),
+                control: SecondaryMap::with_capacity(program.blocks.len(), None),
                 exits: FxHashMap::default(),
             },
-            stored: Arena::filled(program.memory.len(), None),
+            stored: SecondaryMap::with_capacity(program.memory.len(), None),
             changed: true,
         };
         // A single invocation agrees with itself.
@@ -117,10 +117,10 @@ struct Analysis<'p> {
     program: &'p Program,
     scope: Scope,
     /// Objects that the program stores to.
-    written: Arena<MemId, bool>,
+    written: SecondaryMap<MemId, bool>,
     facts: Uniformity,
     /// For each private array that divergent values are stored to, or uniform ones in divergent control flow, the cause.
-    stored: Arena<MemId, Option<ValueId>>,
+    stored: SecondaryMap<MemId, Option<ValueId>>,
     changed: bool,
 }
 

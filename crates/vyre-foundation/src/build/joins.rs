@@ -6,14 +6,14 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::ir::entity::Arena;
+use crate::ir::entity::SecondaryMap;
 use crate::ir::{BlockId, Def, InstId, Op, Program, ValueId, Values};
 
 pub(super) fn remove_redundant(program: &mut Program) {
     let collector = Collector::of(program);
     let joins: Vec<Join> = collector.groups.iter().flat_map(|group| group.joins(program)).collect();
 
-    let mut same: Same = Arena::filled(program.values.len(), None);
+    let mut same: Same = SecondaryMap::with_capacity(program.values.len(), None);
     let mut changed = true;
     while std::mem::take(&mut changed) {
         for join in &joins {
@@ -50,7 +50,7 @@ pub(super) fn remove_redundant(program: &mut Program) {
 }
 
 /// What stands for a value that is removed.
-type Same = Arena<ValueId, Option<ValueId>>;
+type Same = SecondaryMap<ValueId, Option<ValueId>>;
 
 fn resolve(same: &Same, mut value: ValueId) -> ValueId {
     while let Some(next) = same[value] {
@@ -109,12 +109,13 @@ impl Group {
 struct Collector {
     groups: Vec<Group>,
     /// How deep the block is nested in which a value is defined; 0 for what is visible everywhere.
-    depths: Arena<ValueId, usize>,
+    depths: SecondaryMap<ValueId, usize>,
 }
 
 impl Collector {
     fn of(program: &Program) -> Collector {
-        let mut collector = Collector { groups: Vec::new(), depths: Arena::filled(program.values.len(), 0) };
+        let mut collector =
+            Collector { groups: Vec::new(), depths: SecondaryMap::with_capacity(program.values.len(), 0) };
         collector.block(program, program.body, 0, None);
         collector
     }
@@ -153,9 +154,9 @@ impl Collector {
 }
 
 /// The values that something other than a join needs, and the joins that lead to them.
-fn used(program: &Program, joins: &[Join], same: &Same) -> Arena<ValueId, bool> {
+fn used(program: &Program, joins: &[Join], same: &Same) -> SecondaryMap<ValueId, bool> {
     let joins: FxHashMap<ValueId, &Join> = joins.iter().map(|join| (join.value, join)).collect();
-    let mut used = Arena::filled(program.values.len(), false);
+    let mut used = SecondaryMap::with_capacity(program.values.len(), false);
     let mut pending = Vec::new();
     for inst in reachable(program) {
         let inst = &program.insts[inst];

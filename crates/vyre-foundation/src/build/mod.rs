@@ -39,7 +39,7 @@ use std::cell::RefCell;
 pub use flow::{Selector, Var};
 pub use memory::{Atomic, Indexed, Loads, Object, Read, ReadWrite, Single, Stored, Stores, Uniform, Write};
 pub use record::{Field, Part, Place, Whole};
-pub use value::{Arg, Bundle, Float, Integer, Logic, Number, Signed, Val};
+pub use value::{Arg, Bundle, Float, Integer, Logic, Nameable, Number, Signed, Val};
 
 use crate::Error;
 use crate::ir::{Axis, Literal, Op, Program, Scalar, Span, ValueId};
@@ -112,12 +112,9 @@ impl Kernel {
 
     /// Gives values the name of a variable of the source, unless they have a name, and returns them. A name that the text format
     /// cannot write is ignored.
-    #[track_caller]
-    pub fn debug_name<'k, B: Bundle<'k> + Copy>(&'k self, name: &str, values: B) -> B {
+    pub fn debug_name<N: Nameable>(&self, name: &str, values: N) -> N {
         if is_name(name) {
-            let operands = self.operands_of(values);
-            let mut state = self.state.borrow_mut();
-            operands.into_iter().for_each(|value| state.name_value(value, name));
+            values.name(self, name);
         }
         values
     }

@@ -90,6 +90,27 @@ pub trait Bundle<'k>: Sized {
     }
 }
 
+/// What can be given a [debug name](Kernel::debug_name): a [`Val`] of any type, so that a wrong type is reported where it is used, or
+/// tuples and arrays of these.
+pub trait Nameable {
+    #[doc(hidden)]
+    fn name(&self, kernel: &Kernel, name: &str);
+}
+
+impl<T> Nameable for Val<'_, T> {
+    fn name(&self, kernel: &Kernel, name: &str) {
+        if std::ptr::eq(self.kernel, kernel) {
+            kernel.state.borrow_mut().name_value(self.id, name);
+        }
+    }
+}
+
+impl<V: Nameable, const N: usize> Nameable for [V; N] {
+    fn name(&self, kernel: &Kernel, name: &str) {
+        self.iter().for_each(|part| part.name(kernel, name));
+    }
+}
+
 impl Kernel {
     #[track_caller]
     pub(super) fn operands_of<'k>(&'k self, values: impl Bundle<'k>) -> Values {
@@ -139,6 +160,14 @@ macro_rules! bundle_of_tuples {
             }
             fn from_values(kernel: &'k Kernel, values: &mut dyn Iterator<Item = ValueId>) -> Self {
                 ($($part::from_values(kernel, values),)*)
+            }
+        }
+        #[allow(unused_variables)]
+        impl<$($part: Nameable),*> Nameable for ($($part,)*) {
+            #[allow(non_snake_case)]
+            fn name(&self, kernel: &Kernel, name: &str) {
+                let ($($part,)*) = self;
+                $( $part.name(kernel, name); )*
             }
         }
     )* };

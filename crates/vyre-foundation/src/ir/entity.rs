@@ -71,15 +71,7 @@ pub struct Arena<K, V> {
 }
 
 impl<K: Entity, V> Arena<K, V> {
-    /// An arena that holds `value` for each of the first `len` keys: a dense side table for another arena.
-    pub fn filled(len: usize, value: V) -> Self
-    where
-        V: Clone,
-    {
-        Arena { items: vec![value; len], key: PhantomData }
-    }
-
-    /// Makes room for so many more entities.
+    /// Reserves room for `additional` more entities.
     pub fn reserve(&mut self, additional: usize) {
         self.items.reserve(additional);
     }
@@ -141,6 +133,66 @@ impl<K: Entity, V> IndexMut<K> for Arena<K, V> {
 }
 
 impl<K: Entity + fmt::Debug, V: fmt::Debug> fmt::Debug for Arena<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// A side table: a value of `V` for each `K`. Keys that were never written, also those of entities added later, have the default entry.
+#[derive(Clone)]
+pub struct SecondaryMap<K, V> {
+    items: Vec<V>,
+    default: V,
+    key: PhantomData<fn(K) -> K>,
+}
+
+impl<K: Entity, V: Clone> SecondaryMap<K, V> {
+    /// A table whose every entry is `default`.
+    pub fn new(default: V) -> Self {
+        SecondaryMap { items: Vec::new(), default, key: PhantomData }
+    }
+
+    /// A table with room for `len` entries, each of which is `default`.
+    pub fn with_capacity(len: usize, default: V) -> Self {
+        SecondaryMap { items: vec![default.clone(); len], default, key: PhantomData }
+    }
+
+    /// Entries that have storage, with their keys: all that were written, and defaults between them.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
+        self.items.iter().enumerate().map(|(index, value)| (K::from_index(index), value))
+    }
+
+    /// The values of [`iter`](SecondaryMap::iter).
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> {
+        self.items.iter()
+    }
+}
+
+impl<K: Entity, V: Default> FromIterator<V> for SecondaryMap<K, V> {
+    /// Gives the first keys these values, in order.
+    fn from_iter<I: IntoIterator<Item = V>>(values: I) -> Self {
+        SecondaryMap { items: values.into_iter().collect(), default: V::default(), key: PhantomData }
+    }
+}
+
+impl<K: Entity, V> Index<K> for SecondaryMap<K, V> {
+    type Output = V;
+    fn index(&self, key: K) -> &V {
+        self.items.get(key.index()).unwrap_or(&self.default)
+    }
+}
+
+impl<K: Entity, V: Clone> IndexMut<K> for SecondaryMap<K, V> {
+    fn index_mut(&mut self, key: K) -> &mut V {
+        let index = key.index();
+        if index >= self.items.len() {
+            self.items.resize(index + 1, self.default.clone());
+        }
+        &mut self.items[index]
+    }
+}
+
+impl<K: Entity + fmt::Debug, V: Clone + fmt::Debug> fmt::Debug for SecondaryMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }

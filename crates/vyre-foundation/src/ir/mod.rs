@@ -36,16 +36,22 @@
 //! **Specialization constants** are values that are fixed when a program is compiled; [`Program::specialize`] replaces their
 //! defaults.
 
+pub mod clone;
+mod compare;
+mod cursor;
 pub mod entity;
-mod equality;
 mod eval;
 pub mod ops;
 pub mod pipeline;
 mod program;
+mod rename;
 pub mod smt;
 mod stats;
 mod types;
+mod walk;
 
+pub use compare::{Differences, OtherLiteral, compare};
+pub use cursor::Cursor;
 pub use entity::{BlockId, BufferId, ConstantId, InstId, MemId, ValueId};
 pub use ops::{Axis, Op};
 pub use pipeline::Pipeline;
@@ -53,5 +59,6 @@ pub use program::{
     Access, Block, Constant, Def, Inst, Memory, Module, Program, ResultTypes, Space, Span, TypeError, Value, Values,
     total_invocations,
 };
+pub use rename::Renaming;
 pub use stats::{Heap, Stats};
 pub use types::{Element, Literal, Scalar, Type, TypeSet};

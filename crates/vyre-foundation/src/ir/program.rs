@@ -6,7 +6,8 @@ use std::panic::Location;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
-use super::entity::{Arena, BlockId, ConstantId, Entity, InstId, MemId, ValueId};
+use super::clone::{Cloner, Verbatim};
+use super::entity::{Arena, BlockId, ConstantId, Entity, InstId, MemId, SecondaryMap, ValueId};
 use super::ops::{Form, Op, Slot};
 use super::pipeline::Pipeline;
 use super::types::{Element, Literal, Type};
@@ -339,6 +340,32 @@ impl Program {
         self.add(Inst { op, operands, results: smallvec![], blocks, span }, results)
     }
 
+    /// An instruction of one result that stands in no block yet.
+    pub fn make_value(&mut self, op: Op, operands: &[ValueId], ty: Type, span: Span) -> (InstId, ValueId) {
+        let inst = self.make(op, operands.iter().copied(), &[ty], [], span);
+        (inst, self.insts[inst].results[0])
+    }
+
+    /// An `if` without results whose else-block is empty, and which stands in no block yet. `fill` appends to the then-block.
+    pub fn make_guard(&mut self, condition: ValueId, span: Span, fill: impl FnOnce(&mut Program, BlockId)) -> InstId {
+        let (then, otherwise) = (self.block(), self.block());
+        fill(self, then);
+        for block in [then, otherwise] {
+            self.push(block, Op::Yield, [], &[], [], span);
+        }
+        self.make(Op::If, [condition], &[], [then, otherwise], span)
+    }
+
+    /// A name like `wish` that no memory object and no constant has.
+    pub fn unused_name(&self, wish: &str) -> String {
+        let taken = |name: &str| {
+            self.memory.values().any(|memory| memory.name == name)
+                || self.constants.values().any(|constant| constant.name == name)
+        };
+        let numbered = (2..).map(|number| format!("{wish}_{number}"));
+        std::iter::once(wish.to_owned()).chain(numbered).find(|name| !taken(name)).expect("numbers do not end")
+    }
+
     /// Adds an instruction that is to stand in a block later, with one new value for each result type.
     pub(crate) fn add(&mut self, mut inst: Inst, results: &[Type]) -> InstId {
         let id = InstId::from_index(self.insts.len());
@@ -364,8 +391,8 @@ impl Program {
     }
 
     /// Which memory objects are stored to or changed anywhere.
-    pub fn written(&self) -> Arena<MemId, bool> {
-        let mut written = Arena::filled(self.memory.len(), false);
+    pub fn written(&self) -> SecondaryMap<MemId, bool> {
+        let mut written = SecondaryMap::with_capacity(self.memory.len(), false);
         self.walk(|inst, _| {
             let op = &self.insts[inst].op;
             if let (Some(memory), true) = (op.memory(), !matches!(op, Op::Load(_) | Op::Length(_))) {
@@ -399,62 +426,19 @@ impl Program {
         self.places = std::mem::take(&mut old.places);
         self.constants = std::mem::take(&mut old.constants);
         self.memory = std::mem::take(&mut old.memory);
-        let mut moved = Arena::filled(old.values.len(), None);
+        let names = std::mem::take(&mut old.names);
+        let (from, to) = (old.body, self.body);
+        let mut cloner = Cloner::between(&old, self);
         // Constants are visible whether they are used or not.
         for (value, definition) in old.values.iter() {
             if matches!(definition.def, Def::Constant(_)) {
-                moved[value] = Some(self.values.push(*definition));
+                let constant = cloner.target.values.push(*definition);
+                cloner.define(value, constant);
             }
         }
-        let (from, to) = (old.body, self.body);
-        self.move_block(&mut old, &mut moved, from, to);
-        let names = std::mem::take(&mut old.names).into_iter();
-        self.names = names.filter_map(|(value, name)| Some((moved[value]?, name))).collect();
-    }
-
-    /// Moves the contents of a block of `old` into the empty block `to`.
-    fn move_block(
-        &mut self,
-        old: &mut Program,
-        moved: &mut Arena<ValueId, Option<ValueId>>,
-        from: BlockId,
-        to: BlockId,
-    ) {
-        for &param in &old.blocks[from].params {
-            moved[param] = Some(self.param(to, old.values[param].ty));
-        }
-        let insts = std::mem::take(&mut old.blocks[from].insts);
-        self.blocks[to].insts.reserve_exact(insts.len());
-        for id in insts {
-            let inst = &mut old.insts[id];
-            let op = std::mem::replace(&mut inst.op, Op::Return);
-            let results: ResultTypes = inst.results.iter().map(|&result| old.values[result].ty).collect();
-            let operands: Values = inst
-                .operands
-                .iter()
-                .map(|&operand| match moved[operand] {
-                    Some(operand) => operand,
-                    None => {
-                        let Value { ty, def } = old.values[operand];
-                        let Def::Literal(bits) = def else {
-                            unreachable!("everything else is defined before its uses")
-                        };
-                        let literal = self.literal(Literal { ty, bits });
-                        moved[operand] = Some(literal);
-                        literal
-                    }
-                })
-                .collect();
-            let nested: SmallVec<[BlockId; 2]> = inst.blocks.iter().map(|_| self.block()).collect();
-            let copy = self.push(to, op, operands, &results, nested.iter().copied(), inst.span);
-            let inst = &old.insts[id];
-            for (&old_result, &result) in inst.results.iter().zip(&self.insts[copy].results) {
-                moved[old_result] = Some(result);
-            }
-            for (from, to) in inst.blocks.clone().into_iter().zip(nested) {
-                self.move_block(old, moved, from, to);
-            }
-        }
+        cloner.block(from, to, &mut Verbatim);
+        let values = cloner.into_values();
+        self.names = names.into_iter().filter_map(|(value, name)| Some((values[value]?, name))).collect();
     }
 
     /// Fixes a value that is known when the program is compiled: gives a specialization constant another value, or a uniform
@@ -496,15 +480,13 @@ impl Program {
         let literal = self.literal(value);
         let mut loaded = FxHashSet::default();
         for block in self.blocks.keys() {
-            let mut insts = std::mem::take(&mut self.blocks[block].insts);
-            insts.retain(|&id| match self.insts[id].op {
+            self.retain_insts(block, |program, id| match program.insts[id].op {
                 Op::Load(object) if object == uniform => {
-                    loaded.extend(self.insts[id].results.iter().copied());
+                    loaded.extend(program.insts[id].results.iter().copied());
                     false
                 }
                 _ => true,
             });
-            self.blocks[block].insts = insts;
         }
         for id in self.insts.keys() {
             for operand in &mut self.insts[id].operands {
@@ -595,38 +577,6 @@ impl Program {
             Form::Loop => Ok(named.into()),
             Form::Print | Form::Exit => Ok(smallvec![]),
             Form::Trap => check(&found, [Type::U32]).map(|()| smallvec![]),
-        }
-    }
-
-    /// Whether a block has such an operation, itself or in a nested one.
-    pub fn contains(&self, block: BlockId, is: impl Fn(&Op) -> bool) -> bool {
-        let mut blocks = vec![block];
-        while let Some(block) = blocks.pop() {
-            for &inst in &self.blocks[block].insts {
-                if is(&self.insts[inst].op) {
-                    return true;
-                }
-                blocks.extend(&self.insts[inst].blocks);
-            }
-        }
-        false
-    }
-
-    /// Calls `visit` with every instruction that is reachable from the body, outer ones before nested ones, in the order
-    /// of the text; with each, how deep it is nested.
-    pub fn walk(&self, mut visit: impl FnMut(InstId, usize)) {
-        // Nested blocks are kept on an explicit stack: the depth of a program that has not been validated is unbounded.
-        let mut stack = vec![(self.body, 0, 0)];
-        while let Some((block, first, depth)) = stack.pop() {
-            for (position, &inst) in self.blocks[block].insts.iter().enumerate().skip(first) {
-                visit(inst, depth);
-                let nested = &self.insts[inst].blocks;
-                if !nested.is_empty() {
-                    stack.push((block, position + 1, depth));
-                    stack.extend(nested.iter().rev().map(|&nested| (nested, 0, depth + 1)));
-                    break;
-                }
-            }
         }
     }
 }

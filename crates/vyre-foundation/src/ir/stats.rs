@@ -1,6 +1,6 @@
 //! What can be counted in a program without running it.
 
-use super::entity::{Arena, BlockId, InstId, MemId, ValueId};
+use super::entity::{BlockId, InstId, MemId, SecondaryMap, ValueId};
 use super::ops::{Form, Kind, Op, Payload};
 use super::program::{Block, Constant, Inst, Memory, Program, Space, Value};
 
@@ -130,8 +130,8 @@ fn register_pressure(program: &Program) -> usize {
     let mut liveness = Intervals {
         program,
         clock: 0,
-        defined: Arena::filled(program.values.len(), u32::MAX),
-        last_use: Arena::filled(program.values.len(), 0),
+        defined: SecondaryMap::with_capacity(program.values.len(), u32::MAX),
+        last_use: SecondaryMap::with_capacity(program.values.len(), 0),
         loops: Vec::new(),
     };
     liveness.block(program.body);
@@ -154,8 +154,8 @@ fn register_pressure(program: &Program) -> usize {
 struct Intervals<'p> {
     program: &'p Program,
     clock: u32,
-    defined: Arena<ValueId, u32>,
-    last_use: Arena<ValueId, u32>,
+    defined: SecondaryMap<ValueId, u32>,
+    last_use: SecondaryMap<ValueId, u32>,
     /// For each enclosing loop, when it started and the outside values used in it.
     loops: Vec<(u32, Vec<ValueId>)>,
 }

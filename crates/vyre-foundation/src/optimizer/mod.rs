@@ -17,7 +17,6 @@
 //! operations are total, so computing what the original does not compute is never wrong, only a cost.
 
 pub mod cost;
-pub(crate) mod edit;
 mod hints;
 pub(crate) mod outside;
 pub mod passes;

@@ -3,8 +3,7 @@
 //! A person who writes one made a mistake, and the validator says so. A pass may make one of an access that is never
 //! executed, or that was meant to be outside; what it does is known: a load gives 0, a store or atomic does nothing.
 
-use crate::ir::{InstId, Literal, Op, Program, ValueId, Values};
-use crate::optimizer::edit::{Renaming, reachable_blocks};
+use crate::ir::{Cursor, InstId, Literal, Op, Program, Renaming, ValueId, Values};
 
 /// Removes accesses, or the elements of wide ones, that are known to be outside. Says whether there were any.
 pub(crate) fn resolve(program: &mut Program) -> bool {
@@ -19,21 +18,20 @@ pub(crate) fn resolve(program: &mut Program) -> bool {
 fn resolve_once(program: &mut Program) -> bool {
     let mut renaming = Renaming::default();
     let mut changed = false;
-    for block in reachable_blocks(program) {
+    for block in program.reachable_blocks() {
         let some_outside = program.blocks[block].insts.iter().any(|&id| inside(program, id).is_some());
         if !some_outside {
             continue;
         }
         changed = true;
-        let insts = std::mem::take(&mut program.blocks[block].insts);
-        let mut kept = Vec::with_capacity(insts.len());
-        for id in insts {
+        let mut cursor = Cursor::at_start(program, block);
+        while let Some(id) = cursor.next() {
             match inside(program, id) {
-                None => kept.push(id),
-                Some(elements) => kept.extend(shortened(program, id, elements, &mut renaming)),
+                None => cursor.insert(id),
+                Some(elements) => cursor.insert_all(shortened(program, id, elements, &mut renaming)),
             }
         }
-        program.blocks[block].insts = kept;
+        cursor.finish(program);
     }
     renaming.apply(program);
     changed
@@ -72,8 +70,6 @@ fn shortened(program: &mut Program, id: InstId, elements: usize, renaming: &mut 
     let types: Vec<_> = inst.results.iter().take(elements).map(|&result| program.ty(result)).collect();
     let shorter = program.make(inst.op, operands, &types, [], inst.span);
     let results: Vec<ValueId> = program.insts[shorter].results.to_vec();
-    for (&old, &new) in inst.results.iter().zip(&results) {
-        renaming.replace(old, new);
-    }
+    renaming.replace_all(&inst.results, &results);
     Some(shorter)
 }

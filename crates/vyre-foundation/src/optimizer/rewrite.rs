@@ -11,10 +11,9 @@ use std::mem::discriminant;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::edit::{self, Renaming, reachable_blocks};
 use super::rules::{Index, Node, Pattern, Shape, Term};
 use crate::analysis::Uses;
-use crate::ir::{Def, InstId, Literal, Op, Program, Span, ValueId, Values};
+use crate::ir::{Cursor, Def, InstId, Literal, Op, Program, Renaming, Span, ValueId, Values};
 
 /// Rewrites of one instruction. Rules come to an end long before; this is for one that would not.
 const MOST: usize = 64;
@@ -24,29 +23,31 @@ type Bindings = SmallVec<[Option<ValueId>; 6]>;
 
 /// Applies rules everywhere, and says whether there was anything to do.
 pub(super) fn apply(program: &mut Program, uses: &Uses, index: &'static Index) -> bool {
-    let mut rewriter = Rewriter { program, uses, index, before: Vec::new(), changed: false };
     let mut renaming = Renaming::default();
-    for block in reachable_blocks(rewriter.program) {
-        let insts = std::mem::take(&mut rewriter.program.blocks[block].insts);
-        rewriter.before.reserve(insts.len());
-        for id in insts {
+    let mut changed = false;
+    for block in program.reachable_blocks() {
+        let cursor = Cursor::at_start(program, block);
+        let mut rewriter = Rewriter { program: &mut *program, uses, index, cursor, changed: false };
+        while let Some(id) = rewriter.cursor.next() {
             renaming.apply_to(&mut rewriter.program.insts[id]);
             match rewriter.settle(id) {
                 Some(value) => renaming.replace(rewriter.program.insts[id].results[0], value),
-                None => rewriter.before.push(id),
+                None => rewriter.cursor.insert(id),
             }
         }
-        rewriter.program.blocks[block].insts = std::mem::take(&mut rewriter.before);
+        let Rewriter { cursor, changed: rewritten, .. } = rewriter;
+        cursor.finish(program);
+        changed |= rewritten;
     }
-    rewriter.changed
+    changed
 }
 
 struct Rewriter<'a> {
     program: &'a mut Program,
     uses: &'a Uses,
     index: &'static Index,
-    /// What stands before the instruction that is looked at.
-    before: Vec<InstId>,
+    /// Position before the instruction that is looked at.
+    cursor: Cursor,
     changed: bool,
 }
 
@@ -129,11 +130,11 @@ impl Rewriter<'_> {
             }
         };
         let operands: Values = operands.iter().map(|operand| self.build(operand, bindings, span)).collect();
-        let (id, value) = edit::make(self.program, op.clone(), &operands, term.ty, span);
+        let (id, value) = self.program.make_value(op.clone(), &operands, term.ty, span);
         match self.settle(id) {
             Some(other) => other,
             None => {
-                self.before.push(id);
+                self.cursor.insert(id);
                 value
             }
         }

@@ -5,18 +5,17 @@
 //! invocation, too: it is the host's business what else that means.
 
 use rustc_hash::FxHashSet;
-use smallvec::SmallVec;
 
 use super::ends;
 use crate::Validated;
 use crate::analysis::finite;
-use crate::ir::entity::{Arena, Entity};
+use crate::ir::clone::{Cloner, Map};
+use crate::ir::entity::{Entity, SecondaryMap};
 use crate::ir::ops::Payload;
 use crate::ir::{
     Axis, BlockId, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space, Span, Type, ValueId,
     Values,
 };
-use crate::optimizer::edit::{may_end_early, unused_name};
 
 /// Where an object of the embedded program is.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +147,7 @@ pub fn facts(program: &Program) -> Result<Facts, Refusal> {
     facts.faults = traps || !long_loops(program).is_empty();
     // Fuel would end invocations that others wait for; such programs keep to the limits of the whole dispatch.
     if facts.collective {
-        if traps || may_end_early(program) {
+        if traps || program.may_end_early() {
             return Err(Refusal::EndsEarly);
         }
         facts.faults = false;
@@ -191,17 +190,15 @@ pub fn embed(
     position: Position,
     faults: Option<Faults>,
 ) {
-    let mut all = Arena::filled(program.memory.len(), None);
+    let mut all = SecondaryMap::with_capacity(program.memory.len(), None);
     for &(object, home) in homes {
         all[object] = Some(home);
     }
-    let values = Arena::filled(program.values.len(), None);
     let body = host.block();
     let first = host.insts.len();
-    let long = long_loops(program);
-    let mut copy = Copy { host, program, homes: all, position, faults: None, long, values };
-    copy.start(to, faults);
-    copy.block(program.body, body);
+    let mut embedding = Embedding { program, homes: all, position, faults: None, long: long_loops(program) };
+    embedding.start(host, to, faults);
+    Cloner::between(program, host).block(program.body, body, &mut embedding);
     host.relocate(first, &program.places);
     ends::contain(host, body);
     let end = host.blocks[body].insts.last().copied();
@@ -247,47 +244,93 @@ pub fn emit(program: &mut Program, to: BlockId, op: Op, operands: &[ValueId], ty
     super::emit(program, to, op, operands, ty, Span::NONE)
 }
 
-/// Copies a program into its host.
-struct Copy<'c> {
-    host: &'c mut Program,
+/// Exceptions of the clone of a program in its host: positions, memory, traps and loops.
+struct Embedding<'c> {
     program: &'c Program,
-    homes: Arena<MemId, Option<Home>>,
+    homes: SecondaryMap<MemId, Option<Home>>,
     position: Position,
-    /// Where faults are noted, and the private object with the fuel that is left.
+    /// The fault record, and the private object with the fuel that is left.
     faults: Option<(Faults, MemId)>,
     /// The loops whose trips take fuel.
     long: FxHashSet<InstId>,
-    values: Arena<ValueId, Option<ValueId>>,
 }
 
-impl Copy<'_> {
+impl Map for Embedding<'_> {
+    fn replace(&mut self, cloner: &mut Cloner<'_>, id: InstId, to: BlockId) -> bool {
+        let program = self.program;
+        let inst = &program.insts[id];
+        let home = inst.op.memory().and_then(|memory| self.homes[memory]);
+        let known = match (&inst.op, home) {
+            (Op::GlobalIndex | Op::GlobalId(Axis::X), _) => Some(self.position.index),
+            (Op::LocalIndex | Op::LocalId(Axis::X), _) => Some(self.position.local),
+            (Op::GroupIndex | Op::GroupId(Axis::X), _) => Some(self.position.group),
+            (Op::GroupCount(Axis::X), _) => Some(self.position.groups),
+            (Op::GroupSize(Axis::X), _) => Some(cloner.target.literal(program.workgroup_size[0])),
+            (Op::GlobalId(_) | Op::LocalId(_) | Op::GroupId(_), _) => Some(cloner.target.literal(0u32)),
+            (Op::GroupCount(_) | Op::GroupSize(_), _) => Some(cloner.target.literal(1u32)),
+            (Op::Length(_), Some(Home::Words(words))) => Some(words.length),
+            (Op::Load(_), Some(Home::Value(value))) => Some(value),
+            _ => None,
+        };
+        match (known, home, &inst.op, self.faults) {
+            (Some(value), ..) => cloner.define(inst.results[0], value),
+            (None, Some(Home::Words(words)), ..) => self.access(cloner, id, words, to),
+            (None, _, Op::Trap, Some((faults, _))) => {
+                let code = cloner.value(inst.operands[0]);
+                let host = &mut *cloner.target;
+                let one = host.literal(1u32);
+                let at = emit(host, to, Op::Add, &[faults.at, one], Type::U32);
+                emit(host, to, Op::AtomicMax(faults.memory), &[at, code], Type::U32);
+                record(host, to, faults, Fault::TRAPPED);
+                host.push(to, Op::Return, [], &[], [], inst.span);
+            }
+            (None, ..) => return false,
+        }
+        true
+    }
+
+    fn op(&mut self, op: &Op) -> Op {
+        match op.memory().and_then(|memory| self.homes[memory]) {
+            Some(Home::Object(object)) => op.row().op(Payload::Memory(object)).unwrap_or_else(|| op.clone()),
+            Some(Home::Words(_) | Home::Value(_)) | None => op.clone(),
+        }
+    }
+
+    fn enter(&mut self, cloner: &mut Cloner<'_>, owner: InstId, to: BlockId) {
+        if self.long.contains(&owner) {
+            self.take_fuel(cloner.target, to, self.program.insts[owner].span);
+        }
+    }
+}
+
+impl Embedding<'_> {
     /// Gives arrays their zeros and loops their fuel.
-    fn start(&mut self, to: BlockId, faults: Option<Faults>) {
-        let (zero, one) = (self.host.literal(0u32), self.host.literal(1u32));
+    fn start(&mut self, host: &mut Program, to: BlockId, faults: Option<Faults>) {
+        let (zero, one) = (host.literal(0u32), host.literal(1u32));
         let workgroup: Vec<MemId> = self.arrays(Space::Workgroup).collect();
         if !workgroup.is_empty() {
-            self.host.push(to, Op::WorkgroupBarrier, [], &[], [], Span::NONE);
+            host.push(to, Op::WorkgroupBarrier, [], &[], [], Span::NONE);
         }
-        let size = self.host.literal(self.program.workgroup_size[0]);
+        let size = host.literal(self.program.workgroup_size[0]);
         let private: Vec<MemId> = self.arrays(Space::Private).collect();
         let shared = workgroup.iter().map(|&object| (object, self.position.local, size));
         for (object, from, step) in shared.chain(private.into_iter().map(|object| (object, zero, one))) {
-            let memory = &self.host.memory[object];
+            let memory = &host.memory[object];
             let (ty, length) = (memory.element.value_type(), memory.length.unwrap_or(0));
-            let (length, value) = (self.host.literal(length), self.host.literal(Literal::zero(ty)));
-            let clearing = Counting::begin(self.host, [from, length, step]);
-            self.host.push(clearing.body, Op::Store(object), [clearing.at, value], &[], [], Span::NONE);
-            clearing.end(self.host, to);
+            let (length, value) = (host.literal(length), host.literal(Literal::zero(ty)));
+            let clearing = Counting::begin(host, [from, length, step]);
+            host.push(clearing.body, Op::Store(object), [clearing.at, value], &[], [], Span::NONE);
+            clearing.end(host, to);
         }
         if !workgroup.is_empty() {
-            self.host.push(to, Op::WorkgroupBarrier, [], &[], [], Span::NONE);
+            host.push(to, Op::WorkgroupBarrier, [], &[], [], Span::NONE);
         }
         if let Some(faults) = faults {
-            let name = unused_name(self.host, "fuel_left");
+            let name = host.unused_name("fuel_left");
             let (space, element, length) = (Space::Private, Element::U32, Some(1));
             let memory = Memory { name, space, element, length, atomic: false, default: None, span: Span::NONE };
-            let left = self.host.memory.push(memory);
-            self.host.push(to, Op::Store(left), [zero, faults.fuel], &[], [], Span::NONE);
+            let left = host.memory.push(memory);
+            host.push(to, Op::Store(left), [zero, faults.fuel], &[], [], Span::NONE);
             self.faults = Some((faults, left));
         }
     }
@@ -301,116 +344,58 @@ impl Copy<'_> {
         })
     }
 
-    fn block(&mut self, from: BlockId, to: BlockId) {
-        let program = self.program;
-        for &param in &program.blocks[from].params {
-            self.values[param] = Some(self.host.param(to, program.ty(param)));
-        }
-        for &id in &program.blocks[from].insts {
-            let inst = &program.insts[id];
-            let home = inst.op.memory().and_then(|memory| self.homes[memory]);
-            let constant = |copy: &mut Self, number: u32| copy.host.literal(number);
-            let known = match (&inst.op, home) {
-                (Op::GlobalIndex | Op::GlobalId(Axis::X), _) => Some(self.position.index),
-                (Op::LocalIndex | Op::LocalId(Axis::X), _) => Some(self.position.local),
-                (Op::GroupIndex | Op::GroupId(Axis::X), _) => Some(self.position.group),
-                (Op::GroupCount(Axis::X), _) => Some(self.position.groups),
-                (Op::GroupSize(Axis::X), _) => Some(constant(self, program.workgroup_size[0])),
-                (Op::GlobalId(_) | Op::LocalId(_) | Op::GroupId(_), _) => Some(constant(self, 0)),
-                (Op::GroupCount(_) | Op::GroupSize(_), _) => Some(constant(self, 1)),
-                (Op::Length(_), Some(Home::Words(words))) => Some(words.length),
-                (Op::Load(_), Some(Home::Value(value))) => Some(value),
-                _ => None,
-            };
-            match (known, home) {
-                (Some(value), _) => self.values[inst.results[0]] = Some(value),
-                (None, Some(Home::Words(words))) => self.access(id, words, to),
-                (None, _) => self.inst(id, home, to),
-            }
-        }
-    }
-
-    fn inst(&mut self, id: InstId, home: Option<Home>, to: BlockId) {
-        let program = self.program;
-        let inst = &program.insts[id];
-        if inst.op == Op::Trap
-            && let Some((faults, _)) = self.faults
-        {
-            let code = self.value(inst.operands[0]);
-            let one = self.host.literal(1u32);
-            let at = emit(self.host, to, Op::Add, &[faults.at, one], Type::U32);
-            emit(self.host, to, Op::AtomicMax(faults.memory), &[at, code], Type::U32);
-            record(self.host, to, faults, Fault::TRAPPED);
-            self.host.push(to, Op::Return, [], &[], [], inst.span);
-            return;
-        }
-        let op = match home {
-            Some(Home::Object(object)) => inst.op.row().op(Payload::Memory(object)).unwrap_or_else(|| inst.op.clone()),
-            _ => inst.op.clone(),
-        };
-        let operands: Values = inst.operands.iter().map(|&operand| self.value(operand)).collect();
-        let nested: SmallVec<[BlockId; 2]> = inst.blocks.iter().map(|_| self.host.block()).collect();
-        let types: ResultTypes = inst.results.iter().map(|&result| program.ty(result)).collect();
-        let copy = self.host.push(to, op, operands, &types, nested.iter().copied(), inst.span);
-        self.define(id, copy);
-        for (&from, &to) in inst.blocks.iter().zip(&nested) {
-            if self.long.contains(&id) {
-                self.take_fuel(to, inst.span);
-            }
-            self.block(from, to);
-        }
-    }
-
     /// Begins a trip: without fuel, the invocation ends.
-    fn take_fuel(&mut self, to: BlockId, span: Span) {
+    fn take_fuel(&self, host: &mut Program, to: BlockId, span: Span) {
         let Some((faults, left)) = self.faults else { return };
-        let (zero, one) = (self.host.literal(0u32), self.host.literal(1u32));
-        let fuel = emit(self.host, to, Op::Load(left), &[zero], Type::U32);
-        let spent = emit(self.host, to, Op::Eq, &[fuel, zero], Type::Bool);
-        let (end, go_on) = (self.host.block(), self.host.block());
-        record(self.host, end, faults, Fault::OUT_OF_FUEL);
-        self.host.push(end, Op::Return, [], &[], [], span);
-        self.host.push(go_on, Op::Yield, [], &[], [], span);
-        self.host.push(to, Op::If, [spent], &[], [end, go_on], span);
-        let less = emit(self.host, to, Op::Sub, &[fuel, one], Type::U32);
-        self.host.push(to, Op::Store(left), [zero, less], &[], [], span);
+        let (zero, one) = (host.literal(0u32), host.literal(1u32));
+        let fuel = emit(host, to, Op::Load(left), &[zero], Type::U32);
+        let spent = emit(host, to, Op::Eq, &[fuel, zero], Type::Bool);
+        let (end, go_on) = (host.block(), host.block());
+        record(host, end, faults, Fault::OUT_OF_FUEL);
+        host.push(end, Op::Return, [], &[], [], span);
+        host.push(go_on, Op::Yield, [], &[], [], span);
+        host.push(to, Op::If, [spent], &[], [end, go_on], span);
+        let less = emit(host, to, Op::Sub, &[fuel, one], Type::U32);
+        host.push(to, Op::Store(left), [zero, less], &[], [], span);
     }
 
     /// An access to words of the host. What is outside of them is outside of the host's object, too.
-    fn access(&mut self, id: InstId, words: Words, to: BlockId) {
+    fn access(&self, cloner: &mut Cloner<'_>, id: InstId, words: Words, to: BlockId) {
         let program = self.program;
         let inst = &program.insts[id];
-        let index = self.value(inst.operands[0]);
-        let values: Values = inst.operands[1..].iter().map(|&value| self.value(value)).collect();
+        let index = cloner.value(inst.operands[0]);
+        let values = cloner.values(&inst.operands[1..]);
         let ty = inst.op.memory().map_or(Type::U32, |memory| program.memory[memory].element.value_type());
         let count = if matches!(inst.op, Op::Load(_)) { inst.results.len() } else { values.len() };
         let is_plain = matches!(inst.op, Op::Load(_) | Op::Store(_));
         for position in 0..if is_plain { count } else { 1 } {
+            let host = &mut *cloner.target;
             let mut at = index;
-            let mut inside = emit(self.host, to, Op::Lt, &[at, words.length], Type::Bool);
+            let mut inside = emit(host, to, Op::Lt, &[at, words.length], Type::Bool);
             if position > 0 {
-                let offset = self.host.literal(position as u32);
-                at = emit(self.host, to, Op::Add, &[index, offset], Type::U32);
+                let offset = host.literal(position as u32);
+                at = emit(host, to, Op::Add, &[index, offset], Type::U32);
                 // An index that wraps is outside.
-                let beyond = emit(self.host, to, Op::Ge, &[at, offset], Type::Bool);
-                let before = emit(self.host, to, Op::Lt, &[at, words.length], Type::Bool);
-                inside = emit(self.host, to, Op::And, &[beyond, before], Type::Bool);
+                let beyond = emit(host, to, Op::Ge, &[at, offset], Type::Bool);
+                let before = emit(host, to, Op::Lt, &[at, words.length], Type::Bool);
+                inside = emit(host, to, Op::And, &[beyond, before], Type::Bool);
             }
-            let place = emit(self.host, to, Op::Add, &[words.first, at], Type::U32);
-            let nowhere = self.host.literal(u32::MAX);
-            let place = emit(self.host, to, Op::Select, &[inside, place, nowhere], Type::U32);
+            let place = emit(host, to, Op::Add, &[words.first, at], Type::U32);
+            let nowhere = host.literal(u32::MAX);
+            let place = emit(host, to, Op::Select, &[inside, place, nowhere], Type::U32);
             match &inst.op {
                 Op::Load(_) => {
-                    let word = emit(self.host, to, Op::Load(words.memory), &[place], Type::U32);
-                    self.values[inst.results[position]] = Some(self.cast(to, word, ty));
+                    let word = emit(host, to, Op::Load(words.memory), &[place], Type::U32);
+                    let value = cast(host, to, word, ty);
+                    cloner.define(inst.results[position], value);
                 }
                 Op::Store(_) => {
-                    let word = self.cast(to, values[position], Type::U32);
-                    self.host.push(to, Op::Store(words.memory), [place, word], &[], [], inst.span);
+                    let word = cast(host, to, values[position], Type::U32);
+                    host.push(to, Op::Store(words.memory), [place, word], &[], [], inst.span);
                 }
                 op => {
                     let op = op.row().op(Payload::Memory(words.memory)).unwrap_or_else(|| op.clone());
-                    let operands: Values = values.iter().map(|&value| self.cast(to, value, Type::U32)).collect();
+                    let operands: Values = values.iter().map(|&value| cast(host, to, value, Type::U32)).collect();
                     let types: ResultTypes = inst
                         .results
                         .iter()
@@ -420,34 +405,20 @@ impl Copy<'_> {
                         })
                         .collect();
                     let operands = std::iter::once(place).chain(operands);
-                    let copy = self.host.push(to, op, operands, &types, [], inst.span);
+                    let copy = host.push(to, op, operands, &types, [], inst.span);
                     for (position, &result) in inst.results.iter().enumerate() {
-                        let word = self.host.insts[copy].results[position];
-                        self.values[result] = Some(self.cast(to, word, program.ty(result)));
+                        let word = cloner.target.insts[copy].results[position];
+                        let value = cast(cloner.target, to, word, program.ty(result));
+                        cloner.define(result, value);
                     }
                 }
             }
         }
     }
+}
 
-    fn cast(&mut self, to: BlockId, value: ValueId, ty: Type) -> ValueId {
-        if self.host.ty(value) == ty { value } else { emit(self.host, to, Op::Bitcast, &[value], ty) }
-    }
-
-    fn define(&mut self, old: InstId, new: InstId) {
-        for (position, &result) in self.program.insts[old].results.iter().enumerate() {
-            self.values[result] = Some(self.host.insts[new].results[position]);
-        }
-    }
-
-    /// What stands for a value. Constants are literals here.
-    fn value(&mut self, value: ValueId) -> ValueId {
-        match (self.values[value], self.program.known(value)) {
-            (Some(value), _) => value,
-            (None, Some(literal)) => self.host.literal(literal),
-            (None, None) => self.host.literal(Literal::zero(self.program.ty(value))),
-        }
-    }
+fn cast(host: &mut Program, to: BlockId, value: ValueId, ty: Type) -> ValueId {
+    if host.ty(value) == ty { value } else { emit(host, to, Op::Bitcast, &[value], ty) }
 }
 
 /// Counts a fault and records its kind.

@@ -3,8 +3,7 @@
 //! What follows a branch that one arm leaves goes into the other arm. Where that is not possible, the rest of the stage becomes a
 //! loop that is executed once, and `return` leaves it; a loop inside of it also says whether the invocation ended there.
 
-use crate::ir::{BlockId, Def, InstId, Literal, Op, Program, Value, ValueId, Values};
-use crate::optimizer::edit::Renaming;
+use crate::ir::{BlockId, Cursor, Def, InstId, Literal, Op, Program, Renaming, Value, ValueId, Values};
 
 /// Makes every `return` inside of a block, which ends in `return` or `yield` itself, lead to its end.
 pub(super) fn contain(program: &mut Program, block: BlockId) {
@@ -41,16 +40,8 @@ fn nest(program: &mut Program, id: InstId, rest: &[InstId]) -> bool {
     if let Some(into) = into {
         let mut renaming = Renaming::default();
         let given = program.blocks[into].insts.pop().map(|end| program.insts[end].operands.clone()).unwrap_or_default();
-        for (&result, &value) in program.insts[id].results.iter().zip(&given) {
-            renaming.replace(result, value);
-        }
-        let mut pending = rest.to_vec();
-        while let Some(id) = pending.pop() {
-            renaming.apply_to(&mut program.insts[id]);
-            for &nested in &program.insts[id].blocks {
-                pending.extend_from_slice(&program.blocks[nested].insts);
-            }
-        }
+        renaming.replace_all(&program.insts[id].results, &given);
+        renaming.apply_nested(program, rest);
         program.blocks[into].insts.extend_from_slice(rest);
     }
     program.insts[id].results.clear();
@@ -63,9 +54,9 @@ fn nest(program: &mut Program, id: InstId, rest: &[InstId]) -> bool {
 
 /// Turns `return` into leaving the innermost loop, which gives `values` then.
 fn escape(program: &mut Program, block: BlockId, values: &[ValueId]) {
-    let mut escaped = Vec::new();
-    for id in std::mem::take(&mut program.blocks[block].insts) {
-        escaped.push(id);
+    let mut cursor = Cursor::at_start(program, block);
+    while let Some(id) = cursor.next() {
+        cursor.insert(id);
         if !returns(program, id) {
             continue;
         }
@@ -91,7 +82,7 @@ fn escape(program: &mut Program, block: BlockId, values: &[ValueId]) {
                 let (leave, stay) = (program.block(), program.block());
                 program.push(leave, Op::Break, values.iter().copied(), &[], [], span);
                 program.push(stay, Op::Yield, [], &[], [], span);
-                escaped.push(program.make(Op::If, [has_ended], &[], [leave, stay], span));
+                cursor.insert(program.make(Op::If, [has_ended], &[], [leave, stay], span));
             }
             _ => {
                 for nested in program.insts[id].blocks.clone() {
@@ -100,7 +91,7 @@ fn escape(program: &mut Program, block: BlockId, values: &[ValueId]) {
             }
         }
     }
-    program.blocks[block].insts = escaped;
+    cursor.finish(program);
 }
 
 fn returns(program: &Program, id: InstId) -> bool {

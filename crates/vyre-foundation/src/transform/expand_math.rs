@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::Validated;
-use crate::ir::{BlockId, Inst, InstId, Op, Program};
+use crate::ir::{BlockId, Cursor, Inst, InstId, Op, Program};
 use crate::math::{self, Emitter};
 use crate::validate;
 
@@ -18,12 +18,15 @@ pub fn expand_math(program: &Validated<Program>, keep: impl Fn(&Op) -> bool) -> 
     }
     let mut expanded = (**program).clone();
     for block in program.blocks.keys() {
-        for inst in std::mem::take(&mut expanded.blocks[block].insts) {
+        let mut cursor = Cursor::at_start(&mut expanded, block);
+        while let Some(inst) = cursor.next() {
             if expands(&expanded.insts[inst].op) {
                 expand(&mut expanded, block, inst);
+                cursor.insert_all(std::mem::take(&mut expanded.blocks[block].insts));
             }
-            expanded.blocks[block].insts.push(inst);
+            cursor.insert(inst);
         }
+        cursor.finish(&mut expanded);
     }
     let expanded = validate::program(expanded);
     Cow::Owned(expanded.expect("the library is typed, and its operations stand in order where the function stood"))

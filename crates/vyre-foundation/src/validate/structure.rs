@@ -2,7 +2,7 @@
 
 use super::limits;
 use crate::diagnostics::{Diagnostic, Fault, Found, Malformation};
-use crate::ir::entity::Arena;
+use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::{Form, Op, Payload};
 use crate::ir::{BlockId, Def, InstId, Literal, Program, Space, Span, Type, ValueId};
 
@@ -10,8 +10,8 @@ pub(super) fn check(program: &Program) -> Found {
     let mut structure = Structure {
         program,
         found: Found::default(),
-        seen_insts: Arena::filled(program.insts.len(), false),
-        seen_blocks: Arena::filled(program.blocks.len(), false),
+        seen_insts: SecondaryMap::with_capacity(program.insts.len(), false),
+        seen_blocks: SecondaryMap::with_capacity(program.blocks.len(), false),
     };
     structure.values();
     structure.memory();
@@ -22,8 +22,8 @@ pub(super) fn check(program: &Program) -> Found {
 struct Structure<'p> {
     program: &'p Program,
     found: Found,
-    seen_insts: Arena<InstId, bool>,
-    seen_blocks: Arena<BlockId, bool>,
+    seen_insts: SecondaryMap<InstId, bool>,
+    seen_blocks: SecondaryMap<BlockId, bool>,
 }
 
 impl Structure<'_> {
@@ -74,7 +74,7 @@ impl Structure<'_> {
         let mut deepest = (0, Span::NONE);
         while let Some((block, depth, owner)) = pending.pop() {
             let span = owner.map_or(Span::NONE, |owner: InstId| program.insts[owner].span);
-            match self.seen_blocks.get(block) {
+            match program.blocks.get(block).map(|_| self.seen_blocks[block]) {
                 None => {
                     self.report(Malformation::DanglingId, block, span);
                     continue;
@@ -91,7 +91,7 @@ impl Structure<'_> {
             self.params(block, owner);
             self.ends_in_terminator(block, span);
             for &id in &program.blocks[block].insts {
-                match self.seen_insts.get(id) {
+                match program.insts.get(id).map(|_| self.seen_insts[id]) {
                     None => {
                         self.report(Malformation::DanglingId, id, span);
                         continue;

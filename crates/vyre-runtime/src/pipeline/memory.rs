@@ -1,7 +1,7 @@
 //! The memory of a plan: which buffers share it, and which have to be filled with zeros because nobody overwrites them.
 
 use vyre_driver::Error;
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::{Arena, SecondaryMap};
 use vyre_foundation::ir::pipeline::{Argument, Buffer, Role};
 use vyre_foundation::ir::{
     Access, Axis, BlockId, BufferId, Def, MemId, Op, Program, Space, ValueId, total_invocations,
@@ -26,7 +26,7 @@ pub struct Memory {
     /// The bytes of each piece of memory that transient buffers share.
     pub slots: Vec<u64>,
     /// The piece that each transient buffer is in, unless it was dropped or nobody uses it.
-    pub(super) slot_of: Arena<BufferId, Option<usize>>,
+    pub(super) slot_of: SecondaryMap<BufferId, Option<usize>>,
     /// The buffers to be filled with zeros before each group.
     pub(super) cleared: Vec<Vec<BufferId>>,
 }
@@ -68,7 +68,8 @@ impl Memory {
         budget_bytes: u64,
     ) -> Result<Memory, Error> {
         // From the first to the last group that uses it.
-        let mut lives: Arena<BufferId, Option<(usize, usize)>> = Arena::filled(buffers.len(), None);
+        let mut lives: SecondaryMap<BufferId, Option<(usize, usize)>> =
+            SecondaryMap::with_capacity(buffers.len(), None);
         let mut cleared = vec![Vec::new(); groups.len()];
         for (group, members) in groups.iter().enumerate() {
             for &member in members {
@@ -96,7 +97,7 @@ impl Memory {
         }
         transient.sort_by_key(|(bytes, life, _)| (std::cmp::Reverse(*bytes), *life));
         let mut slots: Vec<(u64, Vec<(usize, usize)>)> = Vec::new();
-        let mut slot_of = Arena::filled(buffers.len(), None);
+        let mut slot_of = SecondaryMap::with_capacity(buffers.len(), None);
         let mut over_time = vec![resident_bytes; groups.len()];
         for (bytes, (first, last), id) in transient {
             let free =

@@ -14,7 +14,7 @@ use vyre_driver::plan::frontier::{self, Wave};
 use vyre_driver::plan::launch_fusion;
 use vyre_driver::{Capabilities, Error};
 use vyre_foundation::Validated;
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::{Arena, SecondaryMap};
 use vyre_foundation::ir::pipeline::{Argument, Buffer, Role};
 use vyre_foundation::ir::{BufferId, Literal, MemId, Program, total_invocations};
 use vyre_foundation::launch::Limits;
@@ -182,8 +182,8 @@ fn uses(program: &Program, arguments: &[(MemId, Argument)]) -> Vec<Use> {
 /// What has to be done before what: reads after writes, writes after reads, and writes after writes of the same buffer.
 fn dependencies(pipeline: &Pipeline, steps: &[Vec<Use>]) -> Vec<Dependency> {
     let buffers = pipeline.recorded.buffers.len();
-    let mut writer: Arena<BufferId, Option<usize>> = Arena::filled(buffers, None);
-    let mut readers: Arena<BufferId, Vec<usize>> = Arena::filled(buffers, Vec::new());
+    let mut writer: SecondaryMap<BufferId, Option<usize>> = SecondaryMap::with_capacity(buffers, None);
+    let mut readers: SecondaryMap<BufferId, Vec<usize>> = SecondaryMap::with_capacity(buffers, Vec::new());
     let mut dependencies = Vec::new();
     for (after, step) in steps.iter().enumerate() {
         let mut depend = |before: usize| dependencies.push(Dependency { before, after });
@@ -340,7 +340,7 @@ struct Sequence<'p> {
     buffers: &'p Arena<BufferId, Buffer>,
     fusable: Vec<fuse::Stage<'p>>,
     /// The first and last stage that use each buffer.
-    spans: Arena<BufferId, Option<(usize, usize)>>,
+    spans: SecondaryMap<BufferId, Option<(usize, usize)>>,
     /// Upper bound of the loop trips of an invocation of each stage, if one is known.
     trips: Vec<Option<u64>>,
 }
@@ -348,7 +348,7 @@ struct Sequence<'p> {
 impl<'p> Sequence<'p> {
     fn new(pipeline: &'p Pipeline, stages: &'p [&'p Stage], steps: Vec<Vec<Use>>) -> Self {
         let buffers = &pipeline.recorded.buffers;
-        let mut spans = Arena::filled(buffers.len(), None);
+        let mut spans = SecondaryMap::with_capacity(buffers.len(), None);
         for (position, step) in steps.iter().enumerate() {
             for used in step {
                 let (first, _) = spans[used.buffer].unwrap_or((position, position));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use vyre_driver::{Buffer, Device, Dispatch, Error, Grid, Kernel, Submission};
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::pipeline::{Argument, Role};
 use vyre_foundation::ir::{BufferId, Element};
 use vyre_foundation::launch::{Limits, Outcome, Report};
@@ -16,7 +16,7 @@ pub struct Compiled {
     plan: Plan,
     kernels: Vec<Kernel>,
     /// What was not dropped.
-    buffers: Arena<BufferId, Option<Buffer>>,
+    buffers: SecondaryMap<BufferId, Option<Buffer>>,
 }
 
 /// What a run did.
@@ -51,7 +51,7 @@ impl Plan {
         }
         let words = |bytes: &u64| device.allocate(Element::U64, bytes.div_ceil(8));
         let slots = self.memory.slots.iter().map(words).collect::<Result<Vec<Buffer>, Error>>()?;
-        let mut buffers = Arena::filled(self.buffers.len(), None);
+        let mut buffers = SecondaryMap::with_capacity(self.buffers.len(), None);
         for (id, buffer) in self.buffers.iter() {
             let attached = self.attached.iter().find(|(attached, _)| *attached == id);
             buffers[id] = match self.memory.slot_of[id] {

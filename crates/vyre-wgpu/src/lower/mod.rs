@@ -46,7 +46,7 @@ use naga::{AddressSpace, Binding, BuiltIn, EntryPoint, Expression, FunctionArgum
 use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_foundation::Validated;
 use vyre_foundation::analysis::{Lengths, Ranges, Scope, Uniformity};
-use vyre_foundation::ir::entity::Arena;
+use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{Access, Axis, Constant, Def, InstId, MemId, Op, Program, Space, Type, ValueId};
 use vyre_foundation::transform::expand_math;
@@ -229,8 +229,8 @@ struct Lowerer<'p> {
     target: Target,
     variant: &'p Variant,
     b: Builder,
-    values: Arena<ValueId, Option<Expr>>,
-    objects: Arena<MemId, Option<Object>>,
+    values: SecondaryMap<ValueId, Option<Expr>>,
+    objects: SecondaryMap<MemId, Option<Object>>,
     control: Control,
     /// The hidden bindings; pointers.
     params: Expr,
@@ -296,8 +296,8 @@ impl<'p> Lowerer<'p> {
             target,
             variant,
             b,
-            values: Arena::filled(program.values.len(), None),
-            objects: Arena::filled(program.memory.len(), None),
+            values: SecondaryMap::with_capacity(program.values.len(), None),
+            objects: SecondaryMap::with_capacity(program.memory.len(), None),
             control,
             params,
             report: None,

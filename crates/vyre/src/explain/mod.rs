@@ -16,9 +16,7 @@ use serde_json::{Map, Value, json};
 use vyre_driver::Telemetry;
 use vyre_foundation::ir::{MemId, Program};
 use vyre_foundation::optimizer::cost::Roofline;
-use vyre_foundation::optimizer::{
-    self, Decision, Dump, Measures, Optimized, Options, Profile, Report, Verdict,
-};
+use vyre_foundation::optimizer::{self, Decision, Dump, Measures, Optimized, Options, Profile, Report, Verdict};
 use vyre_foundation::{Validated, text, validate};
 
 use crate::Error;
@@ -126,19 +124,14 @@ impl<'a> Request<'a> {
             execution: vyre_cpu::Execution::best(),
         }
     }
+}
 
-    /// Compiles an optimized program for the device cpu, and returns the reason if that leaves it without machine code.
-    #[cfg(feature = "cpu")]
-    fn fallback(&self, program: &Validated<Program>) -> Result<Option<String>, Error> {
-        let cpu = vyre_cpu::Cpu { threads: Some(1), execution: Some(self.execution), ..vyre_cpu::Cpu::default() };
-        let kernel = vyre_driver::Device::open(&cpu)?.as_written().compile(program)?;
-        Ok(kernel.compilation().fallback.clone())
-    }
-
-    #[cfg(not(feature = "cpu"))]
-    fn fallback(&self, _: &Validated<Program>) -> Result<Option<String>, Error> {
-        Ok(None)
-    }
+/// Compiles an optimized program for the device cpu, and returns the reason if that leaves it without machine code.
+#[cfg(feature = "cpu")]
+fn fallback(program: &Validated<Program>, execution: vyre_cpu::Execution) -> Result<Option<String>, Error> {
+    let cpu = vyre_cpu::Cpu { threads: Some(1), execution: Some(execution), ..vyre_cpu::Cpu::default() };
+    let kernel = vyre_driver::Device::open(&cpu)?.as_written().compile(program)?;
+    Ok(kernel.compilation().fallback.clone())
 }
 
 /// What happened to a pass in all its executions.
@@ -187,7 +180,10 @@ impl<'a> Explanation<'a> {
         Ok(Explanation {
             profile,
             before: program,
-            fallback: request.fallback(&optimized)?,
+            #[cfg(feature = "cpu")]
+            fallback: fallback(&optimized, request.execution)?,
+            #[cfg(not(feature = "cpu"))]
+            fallback: None,
             optimized: Optimized { program: optimized, decisions: plan.decisions, report },
             telemetry,
             history,
@@ -200,17 +196,13 @@ impl<'a> Explanation<'a> {
     pub fn view(&self) -> Value {
         let Some(history) = &self.history else { return Value::Null };
         let mut view = history.object(&self.optimized.report, &self.json());
-        view["emitted"] = self.emitted().into();
-        view
-    }
-
-    fn emitted(&self) -> Vec<Value> {
-        Vec::from([
+        view["emitted"] = Value::Array(Vec::from([
             #[cfg(feature = "wgpu")]
             page::emitted("WGSL", crate::emit::shader(&self.optimized.program)),
             #[cfg(feature = "cpu")]
             page::emitted("machine code", crate::emit::listing(&self.optimized.program, self.execution)),
-        ])
+        ]));
+        view
     }
 
     fn passes(&self) -> BTreeMap<&'static str, Pass> {

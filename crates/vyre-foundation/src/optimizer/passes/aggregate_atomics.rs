@@ -10,8 +10,7 @@
 //! alone. If the program uses subgroups, the device has them, and each subgroup agrees before it goes to the accumulator.
 
 use crate::analysis::{Analyses, Uniformity, Uses};
-use crate::ir::{Access, Inst, InstId, Literal, MemId, Memory, Op, Program, Space, Type};
-use crate::optimizer::edit::{branch_on, make, may_end_early, reachable, reachable_blocks, unused_name};
+use crate::ir::{Access, Cursor, Inst, InstId, Literal, MemId, Memory, Op, Program, Space, Type};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 use crate::validate::limits;
 
@@ -23,33 +22,32 @@ const WORTH_IT: u32 = 32;
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let invocations: u32 = program.workgroup_size.iter().product();
-    if invocations < WORTH_IT || may_end_early(program) {
+    if invocations < WORTH_IT || program.may_end_early() {
         return false;
     }
     let (uniformity, uses) = (analyses.uniformity(program), analyses.uses(program));
     let structure = analyses.structure(program);
-    let all = reachable(program);
+    let all = program.reachable_insts();
     let subgroups = all.iter().any(|&id| program.insts[id].op.needs_subgroups());
     let mut changed = false;
-    for block in reachable_blocks(program) {
+    for block in program.reachable_blocks() {
         // There must be room for one more `if`.
         if uniformity.divergence(block).is_some() || structure.depth(block) as usize >= limits::NESTING {
             continue;
         }
-        let insts = std::mem::take(&mut program.blocks[block].insts);
-        let mut rewritten = Vec::with_capacity(insts.len());
-        for id in insts {
+        let mut cursor = Cursor::at_start(program, block);
+        while let Some(id) = cursor.next() {
             let inst = &program.insts[id];
             let unused = inst.results.iter().all(|&result| uses.is_unused(result));
             match target(program, &uniformity, inst).filter(|_| unused) {
                 Some(object) if nobody_looks(program, &all, &uses, object) && room(program, object) => {
-                    aggregate(program, id, object, subgroups, &mut rewritten);
+                    aggregate(program, id, object, subgroups, &mut cursor);
                     changed = true;
                 }
-                _ => rewritten.push(id),
+                _ => cursor.insert(id),
             }
         }
-        program.blocks[block].insts = rewritten;
+        cursor.finish(program);
     }
     changed
 }
@@ -82,12 +80,12 @@ fn room(program: &Program, object: MemId) -> bool {
 }
 
 /// Appends what replaces an atomic operation.
-fn aggregate(program: &mut Program, id: InstId, object: MemId, subgroups: bool, into: &mut Vec<InstId>) {
+fn aggregate(program: &mut Program, id: InstId, object: MemId, subgroups: bool, cursor: &mut Cursor) {
     let (inst, span) = (program.insts[id].clone(), program.insts[id].span);
     let (index, given) = (inst.operands[0], inst.operands[1]);
     let ty = program.ty(given);
     let accumulator = program.memory.push(Memory {
-        name: unused_name(program, &format!("{}_sum", program.memory[object].name)),
+        name: program.unused_name(&format!("{}_sum", program.memory[object].name)),
         space: Space::Workgroup,
         element: program.memory[object].element,
         length: Some(1),
@@ -105,30 +103,30 @@ fn aggregate(program: &mut Program, id: InstId, object: MemId, subgroups: bool, 
             Op::AtomicXor(_) => Op::SubgroupXor,
             _ => Op::SubgroupMax,
         };
-        let (sum, value) = make(program, together, &[given], ty, span);
-        into.push(sum);
+        let (sum, value) = program.make_value(together, &[given], ty, span);
+        cursor.insert(sum);
         // One lane goes on with the sum, the others with what changes nothing.
-        let (lane, lane_value) = make(program, Op::SubgroupLane, &[], Type::U32, span);
-        let (first, is_first) = make(program, Op::Eq, &[lane_value, zero], Type::Bool, span);
-        into.extend([lane, first]);
-        let branch = branch_on(program, is_first, span, |program, block| {
+        let (lane, lane_value) = program.make_value(Op::SubgroupLane, &[], Type::U32, span);
+        let (first, is_first) = program.make_value(Op::Eq, &[lane_value, zero], Type::Bool, span);
+        cursor.insert_all([lane, first]);
+        let branch = program.make_guard(is_first, span, |program, block| {
             program.push(block, on(accumulator), [zero, value], &[ty], [], span);
         });
-        into.push(branch);
+        cursor.insert(branch);
     } else {
-        into.push(program.make(on(accumulator), [zero, given], &[ty], [], span));
+        cursor.insert(program.make(on(accumulator), [zero, given], &[ty], [], span));
     }
-    into.push(program.make(Op::WorkgroupBarrier, [], &[], [], span));
-    let (local, local_value) = make(program, Op::LocalIndex, &[], Type::U32, span);
-    let (first, is_first) = make(program, Op::Eq, &[local_value, zero], Type::Bool, span);
-    into.extend([local, first]);
-    let branch = branch_on(program, is_first, span, |program, block| {
+    cursor.insert(program.make(Op::WorkgroupBarrier, [], &[], [], span));
+    let (local, local_value) = program.make_value(Op::LocalIndex, &[], Type::U32, span);
+    let (first, is_first) = program.make_value(Op::Eq, &[local_value, zero], Type::Bool, span);
+    cursor.insert_all([local, first]);
+    let branch = program.make_guard(is_first, span, |program, block| {
         let load = program.push(block, Op::Load(accumulator), [zero], &[ty], [], span);
         let sum = program.insts[load].results[0];
         program.push(block, on(object), [index, sum], &[ty], [], span);
         // A loop may come by again.
         program.push(block, Op::Store(accumulator), [zero, nothing], &[], [], span);
     });
-    into.push(branch);
-    into.push(program.make(Op::WorkgroupBarrier, [], &[], [], span));
+    cursor.insert(branch);
+    cursor.insert(program.make(Op::WorkgroupBarrier, [], &[], [], span));
 }

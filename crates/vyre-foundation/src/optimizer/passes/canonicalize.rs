@@ -8,9 +8,8 @@
 //! [`canonical`](crate::optimizer::rules::canonical): both are data, and the tests prove every line.
 
 use crate::analysis::Analyses;
-use crate::ir::entity::{Arena, Entity};
+use crate::ir::entity::{Entity, SecondaryMap};
 use crate::ir::{Def, Inst, Op, Program, ValueId};
-use crate::optimizer::edit::reachable_blocks;
 use crate::optimizer::rules::{self, Index};
 use crate::optimizer::{Family, Metadata, Pass, Phase, rewrite};
 
@@ -25,16 +24,16 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 
 /// Swaps operands, and says whether there were any to swap.
 fn order(program: &mut Program) -> bool {
-    let mut positions = Arena::filled(program.values.len(), 0);
+    let mut positions = SecondaryMap::with_capacity(program.values.len(), 0);
     let mut next = 0;
-    let mut define = |positions: &mut Arena<ValueId, u32>, values: &[ValueId]| {
+    let mut define = |positions: &mut SecondaryMap<ValueId, u32>, values: &[ValueId]| {
         for &value in values {
             next += 1;
             positions[value] = next;
         }
     };
     let mut changed = false;
-    for block in reachable_blocks(program) {
+    for block in program.reachable_blocks() {
         define(&mut positions, &program.blocks[block].params);
         for at in 0..program.blocks[block].insts.len() {
             let id = program.blocks[block].insts[at];
@@ -51,7 +50,7 @@ fn order(program: &mut Program) -> bool {
 }
 
 /// What an operation becomes when its operands are swapped, if they should be.
-fn better(program: &Program, positions: &Arena<ValueId, u32>, inst: &Inst) -> Option<Op> {
+fn better(program: &Program, positions: &SecondaryMap<ValueId, u32>, inst: &Inst) -> Option<Op> {
     let &[left, right] = inst.operands.as_slice() else { return None };
     let swapped = rules::swapped(&inst.op, program.ty(left))?;
     let rank = |value: ValueId| match program.values[value].def {

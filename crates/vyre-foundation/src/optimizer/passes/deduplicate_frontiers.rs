@@ -16,9 +16,8 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::analysis::{Analyses, Effects, Structure, Uniformity, Uses};
-use crate::ir::{Access, BlockId, Def, Inst, InstId, MemId, Op, Program, Space, Type, ValueId};
-use crate::optimizer::edit::{Place, Renaming, branch_on, make, reachable_blocks};
+use crate::analysis::{AffineIndex, Analyses, Effects, Structure, Uniformity, Uses};
+use crate::ir::{Access, BlockId, Cursor, Def, Inst, InstId, MemId, Op, Program, Renaming, Space, Type, ValueId};
 use crate::optimizer::{Boundary, Family, Metadata, Pass, Phase};
 use crate::validate::limits;
 
@@ -39,15 +38,14 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let (uniformity, uses) = (analyses.uniformity(program), analyses.uses(program));
     let mut renaming = Renaming::default();
     let mut changed = false;
-    for block in reachable_blocks(program) {
+    for block in program.reachable_blocks() {
         changed |= drop_repeated(program, &effects, &uses, block);
         // There must be room for one more `if`.
         if structure.depth(block) as usize >= limits::NESTING {
             continue;
         }
-        let insts = std::mem::take(&mut program.blocks[block].insts);
-        let mut rewritten = Vec::with_capacity(insts.len());
-        for id in insts {
+        let mut cursor = Cursor::at_start(program, block);
+        while let Some(id) = cursor.next() {
             let inst = &program.insts[id];
             let is_open = |&object: &MemId| {
                 !has_agreed(program, &uniformity, inst)
@@ -55,13 +53,13 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
             };
             match target(program, inst).filter(is_open) {
                 Some(object) => {
-                    guard(program, id, object, &uses, &mut rewritten, &mut renaming);
+                    guard(program, id, object, &uses, &mut cursor, &mut renaming);
                     changed = true;
                 }
-                None => rewritten.push(id),
+                None => cursor.insert(id),
             }
         }
-        program.blocks[block].insts = rewritten;
+        cursor.finish(program);
     }
     renaming.apply(program);
     changed
@@ -77,11 +75,10 @@ fn target(program: &Program, inst: &Inst) -> Option<MemId> {
 
 /// Drops atomics of a block that have just been done.
 fn drop_repeated(program: &mut Program, effects: &Effects, uses: &Uses, block: BlockId) -> bool {
-    let mut insts = std::mem::take(&mut program.blocks[block].insts);
-    let before = insts.len();
+    let before = program.blocks[block].insts.len();
     // Those that nothing has looked at since.
     let mut done: Vec<(MemId, InstId)> = Vec::new();
-    insts.retain(|&id| {
+    program.retain_insts(block, |program, id| {
         let (inst, summary) = (&program.insts[id], effects.inst(id));
         let found = target(program, inst);
         let is_like = |&(_, earlier): &(MemId, InstId)| {
@@ -98,9 +95,7 @@ fn drop_repeated(program: &mut Program, effects: &Effects, uses: &Uses, block: B
         done.extend(found.map(|object| (object, id)));
         true
     });
-    let changed = insts.len() < before;
-    program.blocks[block].insts = insts;
-    changed
+    program.blocks[block].insts.len() < before
 }
 
 /// Whether a workgroup has put together what an atomic does to one element.
@@ -112,7 +107,7 @@ fn has_agreed(program: &Program, uniformity: &Uniformity, inst: &Inst) -> bool {
 
 /// Whether a branch around a block, within the innermost loop, depends on what is at a place of an object.
 fn is_guarded(program: &Program, structure: &Structure, mut block: BlockId, object: MemId, index: ValueId) -> bool {
-    let place = Place::of(program, index);
+    let place = AffineIndex::of(program, index);
     while let Some(owner) = structure.owner(block) {
         let inst = &program.insts[owner];
         match inst.op {
@@ -129,7 +124,7 @@ fn is_guarded(program: &Program, structure: &Structure, mut block: BlockId, obje
 }
 
 /// Whether a value is computed from what is at a place of an object.
-fn depends(program: &Program, value: ValueId, object: MemId, place: Place) -> bool {
+fn depends(program: &Program, value: ValueId, object: MemId, place: AffineIndex) -> bool {
     let (mut pending, mut seen) = (vec![value], FxHashSet::default());
     while let Some(value) = pending.pop() {
         let Def::Result(id, position) = program.values[value].def else { continue };
@@ -139,7 +134,7 @@ fn depends(program: &Program, value: ValueId, object: MemId, place: Place) -> bo
         let inst = &program.insts[id];
         if inst.op.memory() == Some(object)
             && !matches!(inst.op, Op::Length(_))
-            && Place::of(program, inst.operands[0]) == place
+            && AffineIndex::of(program, inst.operands[0]) == place
         {
             return true;
         }
@@ -156,20 +151,13 @@ fn depends(program: &Program, value: ValueId, object: MemId, place: Place) -> bo
 }
 
 /// Appends what replaces an atomic: a load, a test, and the atomic in a branch.
-fn guard(
-    program: &mut Program,
-    id: InstId,
-    object: MemId,
-    uses: &Uses,
-    into: &mut Vec<InstId>,
-    renaming: &mut Renaming,
-) {
+fn guard(program: &mut Program, id: InstId, object: MemId, uses: &Uses, cursor: &mut Cursor, renaming: &mut Renaming) {
     let Inst { op, operands, results, span, .. } = program.insts[id].clone();
     let (index, given) = (operands[0], operands[1]);
     let ty = program.ty(given);
     let mut compute = |program: &mut Program, op, operands: &[ValueId], ty| {
-        let (inst, value) = make(program, op, operands, ty, span);
-        into.push(inst);
+        let (inst, value) = program.make_value(op, operands, ty, span);
+        cursor.insert(inst);
         value
     };
     let found = compute(program, Op::Load(object), &[index], ty);
@@ -185,8 +173,8 @@ fn guard(
         }
     };
     if uses.is_unused(results[0]) {
-        let branch = branch_on(program, changes, span, |program, block| program.blocks[block].insts.push(id));
-        into.push(branch);
+        let branch = program.make_guard(changes, span, |program, block| program.blocks[block].insts.push(id));
+        cursor.insert(branch);
         return;
     }
     let (then, otherwise) = (program.block(), program.block());
@@ -196,6 +184,6 @@ fn guard(
         program.push(block, Op::Yield, [value], &[], [], span);
     }
     let branch = program.make(Op::If, [changes], &[ty], [then, otherwise], span);
-    into.push(branch);
+    cursor.insert(branch);
     renaming.replace(results[0], program.insts[branch].results[0]);
 }

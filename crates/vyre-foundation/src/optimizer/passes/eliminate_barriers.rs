@@ -13,7 +13,6 @@
 
 use crate::analysis::{Analyses, Effects, Objects};
 use crate::ir::{BlockId, Def, InstId, Op, Program, Space, ValueId};
-use crate::optimizer::edit::reachable_blocks;
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -22,7 +21,7 @@ pub(super) const PASS: Pass =
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let effects = analyses.effects(program);
     let mut changed = false;
-    for block in reachable_blocks(program) {
+    for block in program.reachable_blocks() {
         // One at a time: with each that goes, the stretches around the others grow.
         while let Some(position) = redundant(program, &effects, block) {
             program.blocks[block].insts.remove(position);

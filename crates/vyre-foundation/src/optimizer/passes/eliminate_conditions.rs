@@ -4,8 +4,7 @@
 //! Sound by the range analysis, which knows at each place under which conditions it is reached.
 
 use crate::analysis::{Analyses, Ranges};
-use crate::ir::{Def, InstId, Literal, Op, Program, Type, ValueId};
-use crate::optimizer::edit::{Renaming, reachable};
+use crate::ir::{Def, InstId, Literal, Op, Program, Renaming, Type, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass = Pass {
@@ -18,7 +17,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let ranges = analyses.ranges(program);
     let mut renaming = Renaming::default();
     let mut changed = false;
-    let insts = reachable(program);
+    let insts = program.reachable_insts();
     for &id in &insts {
         let inst = &program.insts[id];
         if inst.op == Op::If {
@@ -43,13 +42,11 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     }
     renaming.apply(program);
     // What is replaced goes at once, so that the pass has nothing to do the next time.
-    for block in crate::optimizer::edit::reachable_blocks(program) {
-        let mut insts = std::mem::take(&mut program.blocks[block].insts);
-        insts.retain(|&id| match program.insts[id].results[..] {
+    for block in program.reachable_blocks() {
+        program.retain_insts(block, |program, id| match program.insts[id].results[..] {
             [result] => renaming.get(result) == result || !program.insts[id].blocks.is_empty(),
             _ => true,
         });
-        program.blocks[block].insts = insts;
     }
     true
 }

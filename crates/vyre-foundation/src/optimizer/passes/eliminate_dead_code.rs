@@ -7,7 +7,7 @@
 //! Sound, because what is removed is exactly what no effect, condition or bound depends on.
 
 use crate::analysis::{Analyses, Effects, finite};
-use crate::ir::entity::Arena;
+use crate::ir::entity::SecondaryMap;
 use crate::ir::{BlockId, Def, InstId, Op, Program, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
@@ -19,10 +19,10 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let mut marks = Marks {
         program,
         effects: &effects,
-        live: Arena::filled(program.values.len(), false),
-        kept: Arena::filled(program.insts.len(), false),
-        target: Arena::filled(program.blocks.len(), None),
-        exits: Arena::filled(program.insts.len(), Vec::new()),
+        live: SecondaryMap::with_capacity(program.values.len(), false),
+        kept: SecondaryMap::with_capacity(program.insts.len(), false),
+        target: SecondaryMap::with_capacity(program.blocks.len(), None),
+        exits: SecondaryMap::with_capacity(program.insts.len(), Vec::new()),
         pending: Vec::new(),
     };
     marks.prepare(program.body, None, None);
@@ -36,12 +36,12 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 struct Marks<'p> {
     program: &'p Program,
     effects: &'p Effects,
-    live: Arena<ValueId, bool>,
-    kept: Arena<InstId, bool>,
+    live: SecondaryMap<ValueId, bool>,
+    kept: SecondaryMap<InstId, bool>,
     /// The instruction that a block is nested in.
-    target: Arena<BlockId, Option<InstId>>,
+    target: SecondaryMap<BlockId, Option<InstId>>,
     /// The terminators that give the results of an instruction; for a loop, also those that give its parameters.
-    exits: Arena<InstId, Vec<InstId>>,
+    exits: SecondaryMap<InstId, Vec<InstId>>,
     pending: Vec<ValueId>,
 }
 
@@ -147,15 +147,14 @@ struct Kept {
 fn sweep(
     program: &mut Program,
     block: BlockId,
-    live: &Arena<ValueId, bool>,
-    kept: &Arena<InstId, bool>,
+    live: &SecondaryMap<ValueId, bool>,
+    kept: &SecondaryMap<InstId, bool>,
     enclosing: Option<(&Kept, Option<&Kept>)>,
 ) -> bool {
-    let mut insts = std::mem::take(&mut program.blocks[block].insts);
-    let count = insts.len();
-    insts.retain(|&id| kept[id]);
-    let mut changed = insts.len() < count;
-    for &id in &insts {
+    let count = program.blocks[block].insts.len();
+    program.retain_insts(block, |_, id| kept[id]);
+    let mut changed = program.blocks[block].insts.len() < count;
+    for id in program.blocks[block].insts.clone() {
         // What the terminators give to what they end, or to the loop they are about.
         if let Some((owner, enclosing_loop)) = enclosing {
             let of_loop = enclosing_loop.unwrap_or(owner);
@@ -195,7 +194,6 @@ fn sweep(
             changed |= sweep(program, block, live, kept, Some((&own, enclosing_loop)));
         }
     }
-    program.blocks[block].insts = insts;
     changed
 }
 

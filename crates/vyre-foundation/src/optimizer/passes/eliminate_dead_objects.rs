@@ -4,18 +4,17 @@
 //! Storage and uniforms are what the caller binds; they stay.
 
 use crate::analysis::Analyses;
-use crate::ir::entity::Arena;
+use crate::ir::entity::{Arena, SecondaryMap};
 use crate::ir::ops::Payload;
 use crate::ir::{MemId, Program, Space};
-use crate::optimizer::edit::reachable;
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
     Pass { metadata: Metadata::new("eliminate_dead_objects", Phase::Cleanup, Family::Scalar), speculative: false, run };
 
 fn run(program: &mut Program, _: &mut Analyses) -> bool {
-    let insts = reachable(program);
-    let mut accessed = Arena::filled(program.memory.len(), false);
+    let insts = program.reachable_insts();
+    let mut accessed = SecondaryMap::with_capacity(program.memory.len(), false);
     for &id in &insts {
         program.insts[id].op.memory().into_iter().for_each(|object| accessed[object] = true);
     }
@@ -25,7 +24,7 @@ fn run(program: &mut Program, _: &mut Analyses) -> bool {
         return false;
     }
     let mut kept = Arena::default();
-    let mut moved = Arena::filled(program.memory.len(), None);
+    let mut moved = SecondaryMap::with_capacity(program.memory.len(), None);
     for (object, memory) in program.memory.iter().filter(|(object, _)| stays(*object)) {
         moved[object] = Some(kept.push(memory.clone()));
     }

@@ -8,9 +8,8 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::analysis::{Analyses, Effects, Objects};
+use crate::analysis::{AffineIndex, Analyses, Effects, Objects};
 use crate::ir::{BlockId, InstId, MemId, Op, Program, Space};
-use crate::optimizer::edit::{Place, reachable_blocks};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -20,7 +19,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let effects = analyses.effects(program);
     let read = effects.of_block(program.body).reads;
     let mut changed = false;
-    for block in reachable_blocks(program) {
+    for block in program.reachable_blocks() {
         changed |= sweep(program, block, &effects, read);
     }
     changed
@@ -28,14 +27,14 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 
 /// Walks a block backwards with the places that will be overwritten.
 fn sweep(program: &mut Program, block: BlockId, effects: &Effects, read: Objects) -> bool {
-    let mut overwritten: FxHashSet<(MemId, Place)> = FxHashSet::default();
+    let mut overwritten: FxHashSet<(MemId, AffineIndex)> = FxHashSet::default();
     let mut dead: FxHashSet<InstId> = FxHashSet::default();
     for &id in program.blocks[block].insts.iter().rev() {
         let inst = &program.insts[id];
         let summary = effects.inst(id);
         if let Op::Store(object) = inst.op {
             let own = matches!(program.memory[object].space, Space::Workgroup | Space::Private);
-            let first = Place::of(program, inst.operands[0]);
+            let first = AffineIndex::of(program, inst.operands[0]);
             let places = (0..inst.operands.len() as u32 - 1).map(|element| (object, first.plus(element)));
             let atomic = program.memory[object].atomic;
             if (own && !read.contains(object)) || (!atomic && places.clone().all(|place| overwritten.contains(&place)))

@@ -10,8 +10,7 @@
 //! Specialization constants are not folded: `specialize` makes literals of them.
 
 use crate::analysis::Analyses;
-use crate::ir::{Def, Literal, Program, Type, ValueId};
-use crate::optimizer::edit::{Renaming, reachable_blocks};
+use crate::ir::{Def, Literal, Program, Renaming, Type, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase, outside};
 
 pub(super) const PASS: Pass =
@@ -19,9 +18,8 @@ pub(super) const PASS: Pass =
 
 fn run(program: &mut Program, _: &mut Analyses) -> bool {
     let mut renaming = Renaming::default();
-    for block in reachable_blocks(program) {
-        let mut insts = std::mem::take(&mut program.blocks[block].insts);
-        insts.retain(|&id| {
+    for block in program.reachable_blocks() {
+        program.retain_insts(block, |program, id| {
             renaming.apply_to(&mut program.insts[id]);
             let inst = &program.insts[id];
             let [result] = inst.results[..] else { return true };
@@ -34,7 +32,6 @@ fn run(program: &mut Program, _: &mut Analyses) -> bool {
                 None => true,
             }
         });
-        program.blocks[block].insts = insts;
     }
     let resolved = outside::resolve(program);
     resolved || !renaming.is_empty()

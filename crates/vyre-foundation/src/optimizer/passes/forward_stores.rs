@@ -9,9 +9,8 @@
 //! wherever it is. Without a barrier in between, an invocation may see its own accesses as if it were alone: a load that
 //! races is allowed any value that was written, the own one among them. Atomic objects are left alone.
 
-use crate::analysis::{Analyses, Effects, Ranges};
-use crate::ir::{BlockId, InstId, MemId, Op, Program, Space, ValueId};
-use crate::optimizer::edit::{Place, Renaming};
+use crate::analysis::{Alias, Analyses, Effects, Location, Ranges, alias};
+use crate::ir::{BlockId, InstId, MemId, Op, Program, Renaming, Space, ValueId, Values};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -30,20 +29,19 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 struct Forward<'a> {
     effects: &'a Effects,
     ranges: &'a Ranges,
-    /// What is at a place of an object, the most recent last.
-    known: Vec<(MemId, Place, ValueId)>,
+    /// The value of an element, the most recent last.
+    known: Vec<(Location, ValueId)>,
     renaming: Renaming,
 }
 
 impl Forward<'_> {
     fn block(&mut self, program: &mut Program, block: BlockId) {
-        let mut insts = std::mem::take(&mut program.blocks[block].insts);
-        insts.retain(|&id| {
+        program.retain_insts(block, |program, id| {
             self.renaming.apply_to(&mut program.insts[id]);
-            match program.insts[id].op {
-                Op::Load(object) if remembers(program, object) => !self.load(program, id, object),
-                Op::Store(object) if remembers(program, object) => {
-                    self.store(program, id, object);
+            match (&program.insts[id].op, Location::of(program, id)) {
+                (Op::Load(object), Some(location)) if remembers(program, *object) => !self.load(program, id, location),
+                (Op::Store(object), Some(location)) if remembers(program, *object) => {
+                    self.store(program, id, location);
                     true
                 }
                 _ => {
@@ -52,42 +50,33 @@ impl Forward<'_> {
                 }
             }
         });
-        program.blocks[block].insts = insts;
     }
 
     /// Whether the load is not needed.
-    fn load(&mut self, program: &Program, id: InstId, object: MemId) -> bool {
+    fn load(&mut self, program: &Program, id: InstId, location: Location) -> bool {
         let inst = &program.insts[id];
-        let place = Place::of(program, inst.operands[0]);
-        let places: Vec<Place> = (0..inst.results.len() as u32).map(|element| place.plus(element)).collect();
         // The elements of a wide access do not wrap around, as a sum of an index would.
-        if inst.results.len() > 1 && !self.ranges.is_inside(id) {
+        if location.elements > 1 && !self.ranges.is_inside(id) {
             return false;
         }
-        let values: Option<Vec<ValueId>> = places.iter().map(|place| self.value_at(object, *place)).collect();
+        let elements = || (0..location.elements).map(|element| location.element(element));
+        let values: Option<Values> = elements().map(|element| self.value_of(element)).collect();
         if let Some(values) = values {
-            for (&result, value) in inst.results.iter().zip(values) {
-                self.renaming.replace(result, value);
-            }
+            self.renaming.replace_all(&inst.results, &values);
             return true;
         }
-        for (&result, place) in inst.results.iter().zip(places) {
-            self.remember(object, place, result);
+        for (&result, element) in inst.results.iter().zip(elements()) {
+            self.remember(element, result);
         }
         false
     }
 
-    fn store(&mut self, program: &Program, id: InstId, object: MemId) {
-        let inst = &program.insts[id];
-        let place = Place::of(program, inst.operands[0]);
-        for element in 0..inst.operands.len() as u32 - 1 {
-            let written = place.plus(element);
-            self.known.retain(|(known, place, _)| *known != object || place.differs_from(written));
-        }
-        let element = program.memory[object].element;
+    fn store(&mut self, program: &Program, id: InstId, location: Location) {
+        self.known.retain(|(known, _)| alias(*known, location) == Alias::No);
+        let element = program.memory[location.object].element;
         if self.ranges.is_inside(id) && element.size() as u32 * 8 == element.value_type().bits() {
-            for (element, &value) in inst.operands[1..].iter().enumerate() {
-                self.remember(object, place.plus(element as u32), value);
+            for (element, &value) in program.insts[id].operands[1..].iter().enumerate() {
+                self.remember(location.element(element as u32), value);
             }
         }
     }
@@ -96,8 +85,8 @@ impl Forward<'_> {
         let summary = self.effects.inst(id);
         let blocks = program.insts[id].blocks.clone();
         let is_loop = program.insts[id].op == Op::Loop;
-        let forget = |known: &mut Vec<(MemId, Place, ValueId)>, program: &Program| {
-            known.retain(|(object, _, _)| {
+        let forget = |known: &mut Vec<(Location, ValueId)>, program: &Program| {
+            known.retain(|(Location { object, .. }, _)| {
                 let shared = program.memory[*object].space != Space::Private;
                 !(summary.writes.contains(*object) || summary.collective && shared)
             });
@@ -114,15 +103,15 @@ impl Forward<'_> {
         forget(&mut self.known, program);
     }
 
-    fn value_at(&self, object: MemId, place: Place) -> Option<ValueId> {
-        self.known.iter().rev().find(|(known, at, _)| *known == object && *at == place).map(|(_, _, value)| *value)
+    fn value_of(&self, element: Location) -> Option<ValueId> {
+        self.known.iter().rev().find(|(known, _)| alias(*known, element) == Alias::Must).map(|(_, value)| *value)
     }
 
-    fn remember(&mut self, object: MemId, place: Place, value: ValueId) {
+    fn remember(&mut self, element: Location, value: ValueId) {
         if self.known.len() >= REMEMBERED {
             self.known.remove(0);
         }
-        self.known.push((object, place, value));
+        self.known.push((element, value));
     }
 }
 

@@ -5,8 +5,7 @@
 //! inside another is dissolved, so that the other passes see one block.
 
 use crate::analysis::Analyses;
-use crate::ir::{BlockId, InstId, Op, Program};
-use crate::optimizer::edit::{Renaming, falls_through, join, reachable_blocks};
+use crate::ir::{BlockId, InstId, Op, Program, Renaming};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -15,11 +14,11 @@ pub(super) const PASS: Pass =
 fn run(program: &mut Program, _: &mut Analyses) -> bool {
     let mut renaming = Renaming::default();
     let mut changed = false;
-    for block in reachable_blocks(program) {
+    for block in program.reachable_blocks() {
         changed |= dissolve_nested(program, block, &mut renaming);
     }
     renaming.apply(program);
-    for block in reachable_blocks(program) {
+    for block in program.reachable_blocks() {
         changed |= fuse_neighbours(program, block);
     }
     changed
@@ -35,11 +34,8 @@ fn dissolve_nested(program: &mut Program, block: BlockId, renaming: &mut Renamin
         let outer = program.insts[id].blocks[0];
         while let Some(at) = program.blocks[outer].insts.iter().position(|&inner| can_dissolve(program, inner)) {
             let inner = program.blocks[outer].insts[at];
-            let mut contents = std::mem::take(&mut program.blocks[program.insts[inner].blocks[0]].insts);
-            let end = contents.pop().expect("a block has a terminator");
-            for (position, result) in program.insts[inner].results.clone().into_iter().enumerate() {
-                renaming.replace(result, program.insts[end].operands[position]);
-            }
+            let (contents, end) = program.take_body(program.insts[inner].blocks[0]);
+            renaming.replace_all(&program.insts[inner].results, &program.insts[end].operands);
             program.blocks[outer].insts.splice(at..=at, contents);
             changed = true;
         }
@@ -48,7 +44,7 @@ fn dissolve_nested(program: &mut Program, block: BlockId, renaming: &mut Renamin
 }
 
 fn can_dissolve(program: &Program, id: InstId) -> bool {
-    matches!(program.insts[id].op, Op::Region(_)) && falls_through(program, id)
+    matches!(program.insts[id].op, Op::Region(_)) && program.falls_through(id)
 }
 
 /// Makes one region of each two that stand next to each other.
@@ -58,7 +54,7 @@ fn fuse_neighbours(program: &mut Program, block: BlockId) -> bool {
     while at + 1 < program.blocks[block].insts.len() {
         let (first, second) = (program.blocks[block].insts[at], program.blocks[block].insts[at + 1]);
         let names = match (&program.insts[first].op, &program.insts[second].op) {
-            (Op::Region(a), Op::Region(b)) if falls_through(program, first) && falls_through(program, second) => {
+            (Op::Region(a), Op::Region(b)) if program.falls_through(first) && program.falls_through(second) => {
                 (a.clone(), b.clone())
             }
             _ => {
@@ -66,7 +62,7 @@ fn fuse_neighbours(program: &mut Program, block: BlockId) -> bool {
                 continue;
             }
         };
-        join(program, first, second);
+        program.join_insts(first, second);
         program.insts[first].op =
             Op::Region(if names.0 == names.1 { names.0 } else { format!("{}+{}", names.0, names.1).into() });
         program.blocks[block].insts.remove(at + 1);

@@ -11,9 +11,9 @@
 use rustc_hash::FxHashMap;
 
 use crate::analysis::{Analyses, Effects, leaves_when};
-use crate::ir::entity::Arena;
+use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, InstId, Op, Program, ValueId};
+use crate::ir::{BlockId, Cursor, InstId, Op, Program, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -23,7 +23,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let effects = analyses.effects(program);
     let mut hoist = Hoist {
         effects: &effects,
-        level: Arena::filled(program.values.len(), 0),
+        level: SecondaryMap::with_capacity(program.values.len(), 0),
         loops: Vec::new(),
         hoisted: FxHashMap::default(),
     };
@@ -38,7 +38,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 struct Hoist<'e> {
     effects: &'e Effects,
     /// How many loops are around the place where a value is computed.
-    level: Arena<ValueId, usize>,
+    level: SecondaryMap<ValueId, usize>,
     /// The loops around the walk.
     loops: Vec<InstId>,
     /// What is to be computed before a loop, in order.
@@ -52,9 +52,8 @@ impl Hoist<'_> {
         for &param in &program.blocks[block].params {
             self.level[param] = depth;
         }
-        let mut insts = std::mem::take(&mut program.blocks[block].insts);
         let mut certain = always;
-        insts.retain(|&id| {
+        program.retain_insts(block, |program, id| {
             let inst = &program.insts[id];
             let needed = inst.operands.iter().map(|&operand| self.level[operand]).max().unwrap_or(0);
             let to = self.allowed(program, id, needed, certain);
@@ -85,7 +84,6 @@ impl Hoist<'_> {
             }
             true
         });
-        program.blocks[block].insts = insts;
     }
 
     /// The lowest level, from `needed` up, to which an instruction may move.
@@ -112,14 +110,13 @@ impl Hoist<'_> {
 
 /// Puts what was hoisted before its loops.
 fn place(program: &mut Program, block: BlockId, hoisted: &mut FxHashMap<InstId, Vec<InstId>>) {
-    let insts = std::mem::take(&mut program.blocks[block].insts);
-    let mut placed = Vec::with_capacity(insts.len());
-    for id in insts {
-        placed.extend(hoisted.remove(&id).unwrap_or_default());
-        placed.push(id);
+    let mut cursor = Cursor::at_start(program, block);
+    while let Some(id) = cursor.next() {
+        cursor.insert_all(hoisted.remove(&id).unwrap_or_default());
+        cursor.insert(id);
         for nested in program.insts[id].blocks.clone() {
             place(program, nested, hoisted);
         }
     }
-    program.blocks[block].insts = placed;
+    cursor.finish(program);
 }

@@ -8,8 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::{Analyses, Effects, Summary};
 use crate::ir::ops::Kind;
-use crate::ir::{InstId, Op, Program, ResultTypes, ValueId, Values};
-use crate::optimizer::edit::{Renaming, reachable_blocks};
+use crate::ir::{InstId, Op, Program, Renaming, ResultTypes, ValueId, Values};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
 pub(super) const PASS: Pass =
@@ -18,7 +17,7 @@ pub(super) const PASS: Pass =
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let effects = analyses.effects(program);
     let mut changed = false;
-    for block in reachable_blocks(program) {
+    for block in program.reachable_blocks() {
         let mut at = 0;
         while let Some(&id) = program.blocks[block].insts.get(at) {
             let hoisted = match program.insts[id].op {

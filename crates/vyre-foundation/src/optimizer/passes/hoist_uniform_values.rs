@@ -8,10 +8,9 @@
 use rustc_hash::FxHashMap;
 
 use crate::analysis::{Analyses, Uniformity};
-use crate::ir::entity::Arena;
+use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, InstId, Op, Program, ValueId, Values};
-use crate::optimizer::edit::reachable;
+use crate::ir::{BlockId, Cursor, InstId, Op, Program, ValueId, Values};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
 pub(super) const PASS: Pass =
@@ -21,12 +20,12 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let uniformity = analyses.uniformity(program);
     let mut hoist = Hoist {
         uniformity: &uniformity,
-        depth: Arena::filled(program.values.len(), 0),
+        depth: SecondaryMap::with_capacity(program.values.len(), 0),
         around: Vec::new(),
         twins: FxHashMap::default(),
         changed: false,
     };
-    for id in reachable(program) {
+    for id in program.reachable_insts() {
         if is_candidate(program, &uniformity, id) {
             *hoist.twins.entry(key(program, id)).or_default() += 1;
         }
@@ -39,7 +38,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 struct Hoist<'u> {
     uniformity: &'u Uniformity,
     /// How many blocks are around the place where a value is computed.
-    depth: Arena<ValueId, usize>,
+    depth: SecondaryMap<ValueId, usize>,
     /// For each block around the walk, whether all invocations come by.
     around: Vec<bool>,
     /// How often an operation is applied to the same operands.
@@ -71,9 +70,8 @@ impl Hoist<'_> {
         for &param in &program.blocks[block].params {
             self.depth[param] = depth;
         }
-        let insts = std::mem::take(&mut program.blocks[block].insts);
-        let mut kept = Vec::with_capacity(insts.len());
-        for id in insts {
+        let mut cursor = Cursor::at_start(program, block);
+        while let Some(id) = cursor.next() {
             let to = self.target(program, id, depth);
             for &result in &program.insts[id].results {
                 self.depth[result] = to;
@@ -87,10 +85,10 @@ impl Hoist<'_> {
             for nested in program.insts[id].blocks.clone() {
                 self.block(program, nested, pending);
             }
-            kept.extend(pending.pop().expect("pushed above"));
-            kept.push(id);
+            cursor.insert_all(pending.pop().expect("pushed above"));
+            cursor.insert(id);
         }
-        program.blocks[block].insts = kept;
+        cursor.finish(program);
         self.around.pop();
     }
 

@@ -5,17 +5,16 @@
 //! the object. An index that wraps around is the only difference between the two: elements of a wide access do not wrap. So
 //! the lowest index must be known to leave room, by its range or because it is a multiple of four.
 
-use crate::analysis::{Analyses, Effects, Ranges};
+use crate::analysis::{Alias, Analyses, Effects, Location, Ranges, alias};
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, Def, InstId, MemId, Op, Program, ResultTypes, Space, ValueId, Values};
-use crate::optimizer::edit::{Place, Renaming, reachable_blocks};
+use crate::ir::{BlockId, Def, InstId, Op, Program, Renaming, ResultTypes, Space, ValueId, Values};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
     Pass { metadata: Metadata::new("merge_accesses", Phase::Memory, Family::Memory), speculative: false, run };
 
 /// The most elements of an access.
-const WIDEST: usize = 4;
+const WIDEST: u32 = 4;
 /// Accesses that are looked at together. More would make the search among them slow.
 const OPEN: usize = 64;
 
@@ -23,7 +22,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let (effects, ranges) = (analyses.effects(program), analyses.ranges(program));
     let mut renaming = Renaming::default();
     let mut changed = false;
-    for block in reachable_blocks(program) {
+    for block in program.reachable_blocks() {
         let loads = groups(program, block, &effects, &ranges, true);
         let stores = groups(program, block, &effects, &ranges, false);
         changed |= merge_loads(program, block, loads, &mut renaming);
@@ -37,21 +36,17 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 #[derive(Clone)]
 struct Access {
     id: InstId,
-    object: MemId,
-    place: Place,
-    width: usize,
+    at: Location,
 }
 
 fn access(program: &Program, id: InstId, is_load: bool) -> Option<Access> {
-    let inst = &program.insts[id];
-    let (object, width) = match inst.op {
-        Op::Load(object) if is_load => (object, inst.results.len()),
-        Op::Store(object) if !is_load => (object, inst.operands.len() - 1),
-        _ => return None,
+    let is_sort = match program.insts[id].op {
+        Op::Load(_) => is_load,
+        Op::Store(_) => !is_load,
+        _ => false,
     };
-    let memory = &program.memory[object];
-    let wide = !memory.atomic && memory.space != Space::Uniform && width < WIDEST;
-    wide.then(|| Access { id, object, place: Place::of(program, inst.operands[0]), width })
+    let at = Location::of(program, id).filter(|at| is_sort && at.elements < WIDEST)?;
+    (!program.memory[at.object].atomic).then_some(Access { id, at })
 }
 
 /// Groups of accesses that together touch neighbouring elements, each in the order of its elements.
@@ -70,8 +65,7 @@ fn groups(program: &Program, block: BlockId, effects: &Effects, ranges: &Ranges,
             Some(found) => {
                 // A store closes what it may overwrite; it must come after that.
                 if !is_load {
-                    let meets = |other: &Access| other.object == found.object && !apart(other, &found);
-                    close(&mut open, &meets);
+                    close(&mut open, &|other| alias(other.at, found.at) != Alias::No);
                 }
                 if open.len() >= OPEN {
                     close(&mut open, &|_| true);
@@ -80,9 +74,9 @@ fn groups(program: &Program, block: BlockId, effects: &Effects, ranges: &Ranges,
             }
             None if program.insts[id].op.row().kind == Kind::Pure => {}
             None => close(&mut open, &|other| {
-                let shared = program.memory[other.object].space != Space::Private;
-                summary.writes.contains(other.object)
-                    || (!is_load && (summary.reads.contains(other.object) || summary.ends || summary.jumps))
+                let shared = program.memory[other.at.object].space != Space::Private;
+                summary.writes.contains(other.at.object)
+                    || (!is_load && (summary.reads.contains(other.at.object) || summary.ends || summary.jumps))
                     || (summary.collective && shared)
             }),
         }
@@ -91,21 +85,17 @@ fn groups(program: &Program, block: BlockId, effects: &Effects, ranges: &Ranges,
     groups
 }
 
-fn apart(a: &Access, b: &Access) -> bool {
-    (0..a.width as u32).all(|i| (0..b.width as u32).all(|j| a.place.plus(i).differs_from(b.place.plus(j))))
-}
-
 /// Splits accesses into runs of neighbours that are at most four elements together.
 fn neighbours(program: &Program, ranges: &Ranges, mut accesses: Vec<Access>) -> Vec<Vec<Access>> {
     // The order of accesses to one base, by offset, is that of their elements; the order between bases does not matter.
-    accesses.sort_by_key(|access| (access.object, access.place.base, access.place.offset));
+    accesses.sort_by_key(|access| (access.at.object, access.at.index));
     let mut groups: Vec<Vec<Access>> = Vec::new();
     for access in accesses {
         if let Some(group) = groups.last_mut() {
             let (first, last) = (&group[0], &group[group.len() - 1]);
-            let width: usize = group.iter().map(|access| access.width).sum();
-            let follows = last.object == access.object && last.place.plus(last.width as u32) == access.place;
-            if follows && width + access.width <= WIDEST && has_room(program, ranges, first, width + access.width) {
+            let width: u32 = group.iter().map(|access| access.at.elements).sum::<u32>() + access.at.elements;
+            let follows = last.at.object == access.at.object && last.at.index.plus(last.at.elements) == access.at.index;
+            if follows && width <= WIDEST && has_room(program, ranges, first, width) {
                 group.push(access);
                 continue;
             }
@@ -117,9 +107,9 @@ fn neighbours(program: &Program, ranges: &Ranges, mut accesses: Vec<Access>) -> 
 }
 
 /// Whether the last of `width` elements has an index that does not wrap around.
-fn has_room(program: &Program, ranges: &Ranges, first: &Access, width: usize) -> bool {
+fn has_room(program: &Program, ranges: &Ranges, first: &Access, width: u32) -> bool {
     let index = program.insts[first.id].operands[0];
-    let room = u32::MAX - width as u32 + 1;
+    let room = u32::MAX - width + 1;
     ranges.of_value(index).high <= i64::from(room) || is_multiple_of_four(program, index)
 }
 
@@ -151,7 +141,7 @@ fn merge_loads(program: &mut Program, block: BlockId, groups: Vec<Vec<Access>>, 
         }
         changed = true;
         let span = program.insts[group[0].id].span;
-        let wide = program.make(Op::Load(group[0].object), [index], &types, [], span);
+        let wide = program.make(Op::Load(group[0].at.object), [index], &types, [], span);
         for (position, &result) in results.iter().enumerate() {
             let new = program.insts[wide].results[position];
             renaming.replace(result, new);
@@ -179,7 +169,7 @@ fn merge_stores(program: &mut Program, block: BlockId, groups: Vec<Vec<Access>>)
         let values: Values = group.iter().flat_map(|access| program.insts[access.id].operands[1..].to_vec()).collect();
         let span = program.insts[group[0].id].span;
         let operands: Vec<ValueId> = [index].into_iter().chain(values).collect();
-        let wide = program.make(Op::Store(group[0].object), operands, &[], [], span);
+        let wide = program.make(Op::Store(group[0].at.object), operands, &[], [], span);
         program.blocks[block].insts[latest] = wide;
         program.blocks[block].insts.retain(|&id| group.iter().all(|access| access.id != id));
     }

@@ -8,8 +8,7 @@
 
 use crate::analysis::Analyses;
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, Inst, InstId, Literal, Op, Program, Type};
-use crate::optimizer::edit::{Differences, OtherLiteral, differences, jumps, make, reachable_blocks};
+use crate::ir::{BlockId, Cursor, Differences, Inst, InstId, Literal, Op, OtherLiteral, Program, Type, compare};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
 pub(super) const PASS: Pass =
@@ -20,14 +19,13 @@ const FEW: usize = 4;
 
 fn run(program: &mut Program, _: &mut Analyses) -> bool {
     let mut changed = false;
-    for block in reachable_blocks(program) {
-        let insts = std::mem::take(&mut program.blocks[block].insts);
-        let mut into = Vec::with_capacity(insts.len());
-        for id in insts {
-            changed |= merge(program, id, &mut into);
-            into.push(id);
+    for block in program.reachable_blocks() {
+        let mut cursor = Cursor::at_start(program, block);
+        while let Some(id) = cursor.next() {
+            changed |= merge(program, id, &mut cursor);
+            cursor.insert(id);
         }
-        program.blocks[block].insts = into;
+        cursor.finish(program);
     }
     changed
 }
@@ -40,7 +38,7 @@ struct Arm {
     merged: Vec<(u32, Differences)>,
 }
 
-fn merge(program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
+fn merge(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
     let Op::Switch(cases) = program.insts[id].op.clone() else { return false };
     let blocks = program.insts[id].blocks.clone();
     let arm = |case, block| Arm { case, block, merged: Vec::new() };
@@ -63,18 +61,18 @@ fn merge(program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
         let mut chosen = Vec::new();
         for (case, differences) in &arm.merged {
             let case = number(program, *case);
-            let (inst, is_case) = make(program, Op::Eq, &[selector, case], Type::Bool, span);
-            into.push(inst);
+            let (inst, is_case) = program.make_value(Op::Eq, &[selector, case], Type::Bool, span);
+            cursor.insert(inst);
             if let Some(kept) = arm.case {
                 let kept = number(program, kept);
-                let (inst, value) = make(program, Op::Select, &[is_case, kept, redirected], ty, span);
-                into.push(inst);
+                let (inst, value) = program.make_value(Op::Select, &[is_case, kept, redirected], ty, span);
+                cursor.insert(inst);
                 redirected = value;
             }
             for other in &differences.literals {
                 let own = program.insts[other.inst].operands[other.operand];
                 let ty = program.ty(own);
-                let (inst, value) = make(program, Op::Select, &[is_case, other.value, own], ty, span);
+                let (inst, value) = program.make_value(Op::Select, &[is_case, other.value, own], ty, span);
                 chosen.push(inst);
                 program.insts[other.inst].operands[other.operand] = value;
             }
@@ -97,7 +95,7 @@ fn merge(program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
 
 /// What tells an arm from another one, if they can be merged and that pays.
 fn alike(program: &Program, kept: BlockId, dropped: BlockId) -> Option<Differences> {
-    let found = differences(program, kept, dropped)?;
+    let found = compare(program, kept, program, dropped)?;
     let literals = &found.literals;
     // A comparison and the new case, and the choice of each literal; an arm is executed every other time.
     let price = (2 + literals.len() as u64) * cost::ONCE;
@@ -109,7 +107,7 @@ fn alike(program: &Program, kept: BlockId, dropped: BlockId) -> Option<Differenc
 fn may_differ(program: &Program, other: &OtherLiteral) -> bool {
     let inst = &program.insts[other.inst];
     let ends_loop =
-        |(id, user): (InstId, &Inst)| user.op == Op::If && user.operands[0] == inst.results[0] && jumps(program, id);
+        |(id, user): (InstId, &Inst)| user.op == Op::If && user.operands[0] == inst.results[0] && program.jumps_out(id);
     match inst.op.row().kind {
         Kind::Pure => !matches!(inst.op, Op::Div | Op::Rem) && !program.insts.iter().any(ends_loop),
         Kind::Access | Kind::Atomic => other.operand > 0,

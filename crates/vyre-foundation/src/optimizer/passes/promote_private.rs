@@ -5,9 +5,8 @@
 //! as results what they changed, and loops carry it. It starts as 0, as private memory does.
 
 use crate::analysis::{Analyses, Effects};
-use crate::ir::entity::Arena;
-use crate::ir::{BlockId, Def, Element, InstId, Literal, MemId, Op, Program, Space, ValueId};
-use crate::optimizer::edit::{Renaming, reachable};
+use crate::ir::entity::SecondaryMap;
+use crate::ir::{BlockId, Def, Element, InstId, Literal, MemId, Op, Program, Renaming, Space, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -22,7 +21,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     if objects.is_empty() {
         return false;
     }
-    let mut first = Arena::filled(program.memory.len(), None);
+    let mut first = SecondaryMap::with_capacity(program.memory.len(), None);
     let mut current = Vec::new();
     for object in objects {
         first[object] = Some(current.len());
@@ -40,9 +39,9 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 
 /// Private arrays of which every access has a literal index inside, as many as are worth it.
 fn promotable(program: &Program) -> Vec<MemId> {
-    let mut known = Arena::filled(program.memory.len(), true);
-    let mut accessed = Arena::filled(program.memory.len(), false);
-    for id in reachable(program) {
+    let mut known = SecondaryMap::with_capacity(program.memory.len(), true);
+    let mut accessed = SecondaryMap::with_capacity(program.memory.len(), false);
+    for id in program.reachable_insts() {
         let inst = &program.insts[id];
         let Some(object) = inst.op.memory().filter(|object| program.memory[*object].space == Space::Private) else {
             continue;
@@ -76,7 +75,7 @@ fn promotable(program: &Program) -> Vec<MemId> {
 struct Promotion<'e> {
     effects: &'e Effects,
     /// Where the elements of an object begin among the variables.
-    first: Arena<MemId, Option<usize>>,
+    first: SecondaryMap<MemId, Option<usize>>,
     /// The value that each variable has where the walk is.
     current: Vec<(MemId, ValueId)>,
     renaming: Renaming,
@@ -86,8 +85,7 @@ impl Promotion<'_> {
     /// Walks a block. What its terminators give is followed by the variables that their targets changed: `yields` for the
     /// owner of the block, `carried` for the innermost loop.
     fn block(&mut self, program: &mut Program, block: BlockId, yields: &[usize], carried: &[usize]) {
-        let mut insts = std::mem::take(&mut program.blocks[block].insts);
-        insts.retain(|&id| {
+        program.retain_insts(block, |program, id| {
             self.renaming.apply_to(&mut program.insts[id]);
             let inst = &program.insts[id];
             match inst.op {
@@ -124,7 +122,6 @@ impl Promotion<'_> {
             }
             true
         });
-        program.blocks[block].insts = insts;
     }
 
     fn access(&mut self, program: &Program, id: InstId, object: MemId) {

@@ -11,9 +11,8 @@
 //! It pays where workgroup memory is nearer than storage. The estimate weighs that for a GPU; the driver turns the pass off for
 //! devices where both are the same memory.
 
-use crate::analysis::{Analyses, Uses};
-use crate::ir::{Def, InstId, MemId, Memory, Op, Program, Space, Type, ValueId};
-use crate::optimizer::edit::{Place, Renaming, branch_on, make, may_end_early, unused_name};
+use crate::analysis::{AffineIndex, Analyses, Uses};
+use crate::ir::{Cursor, Def, InstId, MemId, Memory, Op, Program, Renaming, Space, Type, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 use crate::validate::limits;
 
@@ -32,7 +31,7 @@ const FARTHEST: u32 = 64;
 const LOADS: usize = 3;
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
-    if may_end_early(program) {
+    if program.may_end_early() {
         return false;
     }
     let written = analyses.effects(program).of_block(program.body).writes;
@@ -71,7 +70,7 @@ fn tile(program: &Program, object: MemId, invocations: u32) -> Option<Tile> {
         if inst.op != Op::Load(object) || inst.results.len() != 1 {
             continue;
         }
-        let place = Place::of(program, inst.operands[0]);
+        let place = AffineIndex::of(program, inst.operands[0]);
         let Some(own) = place.base.filter(|&base| is_global_index(program, base)) else { continue };
         if *base.get_or_insert(own) == own {
             loads.push((id, place.offset as i32));
@@ -96,14 +95,14 @@ fn is_global_index(program: &Program, value: ValueId) -> bool {
 fn promote(program: &mut Program, object: MemId, tile: &Tile, invocations: u32, uses: &Uses, renaming: &mut Renaming) {
     let memory = program.memory[object].clone();
     let (ty, span) = (memory.element.value_type(), program.insts[tile.loads[0].0].span);
-    let name = unused_name(program, &format!("{}_tile", memory.name));
+    let name = program.unused_name(&format!("{}_tile", memory.name));
     let length = Some(invocations + tile.span);
     let space = Space::Workgroup;
     let array = program.memory.push(Memory { name, space, length, default: None, ..memory });
 
     let mut fill = Vec::new();
     let mut emit = |program: &mut Program, op: Op, operands: &[ValueId], ty: Type| {
-        let (inst, value) = make(program, op, operands, ty, span);
+        let (inst, value) = program.make_value(op, operands, ty, span);
         fill.push(inst);
         value
     };
@@ -115,7 +114,7 @@ fn promote(program: &mut Program, object: MemId, tile: &Tile, invocations: u32, 
     let helps = emit(program, Op::Lt, &[local, beyond], Type::Bool);
     fill.push(program.make(Op::Store(array), [local, own], &[], [], span));
     let width = program.literal(invocations);
-    fill.push(branch_on(program, helps, span, |program, block| {
+    fill.push(program.make_guard(helps, span, |program, block| {
         let push = |program: &mut Program, op: Op, operands: &[ValueId], ty: Type| {
             let inst = program.push(block, op, operands.iter().copied(), &[ty], [], span);
             program.insts[inst].results[0]
@@ -128,24 +127,23 @@ fn promote(program: &mut Program, object: MemId, tile: &Tile, invocations: u32, 
     fill.push(program.make(Op::WorkgroupBarrier, [], &[], [], span));
 
     let body = program.body;
-    let insts = std::mem::take(&mut program.blocks[body].insts);
-    let mut rewritten = Vec::with_capacity(insts.len() + fill.len());
-    for id in insts {
+    let mut cursor = Cursor::at_start(program, body);
+    while let Some(id) = cursor.next() {
         let Some(&(_, from_first)) = tile.loads.iter().find(|(load, _)| *load == id) else {
-            rewritten.push(id);
+            cursor.insert(id);
             continue;
         };
         // Before the first of them; it is empty from then on.
-        rewritten.append(&mut fill);
+        cursor.insert_all(fill.drain(..));
         let from_first = program.literal(from_first);
-        let (sum, slot) = make(program, Op::Add, &[local, from_first], Type::U32, span);
-        let (load, value) = make(program, Op::Load(array), &[slot], ty, program.insts[id].span);
-        rewritten.extend([sum, load]);
+        let (sum, slot) = program.make_value(Op::Add, &[local, from_first], Type::U32, span);
+        let (load, value) = program.make_value(Op::Load(array), &[slot], ty, program.insts[id].span);
+        cursor.insert_all([sum, load]);
         renaming.replace(program.insts[id].results[0], value);
     }
+    cursor.finish(program);
     // The sums that only these loads used would make the result look more expensive than it is.
     let indices = tile.loads.iter().map(|(load, _)| program.insts[*load].operands[0]);
     let unused: Vec<ValueId> = indices.filter(|&index| index != tile.base && uses.count(index) == 1).collect();
-    rewritten.retain(|&id| !program.insts[id].results.iter().any(|result| unused.contains(result)));
-    program.blocks[body].insts = rewritten;
+    program.retain_insts(body, |program, id| !program.insts[id].results.iter().any(|result| unused.contains(result)));
 }

@@ -13,8 +13,7 @@
 
 use crate::analysis::Analyses;
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, Def, Inst, InstId, Op, Program, Space, Type, ValueId};
-use crate::optimizer::edit::{Renaming, differences, falls_through, join, jumps, make};
+use crate::ir::{BlockId, Cursor, Def, Inst, InstId, Op, Program, Renaming, Space, Type, ValueId, compare};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
 pub(super) const PASS: Pass = Pass {
@@ -42,22 +41,21 @@ struct Simplifier {
 
 impl Simplifier {
     fn block(&mut self, program: &mut Program, block: BlockId) {
-        let insts = std::mem::take(&mut program.blocks[block].insts);
-        let mut simplified = Vec::with_capacity(insts.len());
-        for id in insts {
-            self.inst(program, id, &mut simplified);
+        let mut cursor = Cursor::at_start(program, block);
+        while let Some(id) = cursor.next() {
+            self.inst(program, id, &mut cursor);
             // What was put in place of a branch may leave the block; then nothing after it is reached.
-            if leaves(program, &simplified) {
-                break;
+            if leaves(program, cursor.before()) {
+                cursor.truncate();
             }
         }
-        program.blocks[block].insts = simplified;
+        cursor.finish(program);
     }
 
-    fn inst(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) {
+    fn inst(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) {
         self.renaming.apply_to(&mut program.insts[id]);
         // Before the branches in its arms are looked at: they may have their like in the arms of the other.
-        if program.insts[id].op == Op::If && self.follows_its_like(program, id, into) {
+        if program.insts[id].op == Op::If && self.follows_its_like(program, id, cursor.before()) {
             self.changed = true;
             return;
         }
@@ -65,39 +63,33 @@ impl Simplifier {
             self.block(program, nested);
         }
         let done = match program.insts[id].op {
-            Op::If => self.branch(program, id, into),
-            Op::Switch(_) => self.switch(program, id, into),
-            Op::Loop => self.once(program, id, into),
+            Op::If => self.branch(program, id, cursor),
+            Op::Switch(_) => self.switch(program, id, cursor),
+            Op::Loop => self.once(program, id, cursor),
             _ => false,
         };
         self.changed |= done;
         if !done {
-            into.push(id);
+            cursor.insert(id);
         }
     }
 
     /// Puts the contents of a block in place of the instruction that owns it.
-    fn splice(&mut self, program: &mut Program, id: InstId, block: BlockId, into: &mut Vec<InstId>) {
-        let mut insts = std::mem::take(&mut program.blocks[block].insts);
-        let last = insts.pop().expect("a block has a terminator");
-        into.extend(insts);
+    fn splice(&mut self, program: &mut Program, id: InstId, block: BlockId, cursor: &mut Cursor) {
+        let (insts, last) = program.take_body(block);
+        cursor.insert_all(insts);
         match program.insts[last].op {
-            Op::Yield => {
-                for position in 0..program.insts[id].results.len() {
-                    let given = program.insts[last].operands[position];
-                    self.renaming.replace(program.insts[id].results[position], given);
-                }
-            }
-            _ => into.push(last),
+            Op::Yield => self.renaming.replace_all(&program.insts[id].results, &program.insts[last].operands),
+            _ => cursor.insert(last),
         }
     }
 
-    fn branch(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
+    fn branch(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
         let condition = program.insts[id].operands[0];
         let (then, otherwise) = (program.insts[id].blocks[0], program.insts[id].blocks[1]);
         match program.values[condition].def {
             Def::Literal(bits) => {
-                self.splice(program, id, if bits == 1 { then } else { otherwise }, into);
+                self.splice(program, id, if bits == 1 { then } else { otherwise }, cursor);
                 return true;
             }
             Def::Result(inst, _) if program.insts[inst].op == Op::Not => {
@@ -106,20 +98,20 @@ impl Simplifier {
                 program.insts[id].operands[0] = positive;
                 program.insts[id].blocks.swap(0, 1);
                 self.changed = true;
-                return self.branch(program, id, into);
+                return self.branch(program, id, cursor);
             }
             _ => {}
         }
         if same(program, then, otherwise) {
-            self.splice(program, id, then, into);
+            self.splice(program, id, then, cursor);
             return true;
         }
-        self.changed |= guard_both(program, id, into);
-        self.select(program, id, into)
+        self.changed |= guard_both(program, id, cursor);
+        self.select(program, id, cursor)
     }
 
     /// Replaces a branch that only computes a little.
-    fn select(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
+    fn select(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
         let (then, otherwise) = (program.insts[id].blocks[0], program.insts[id].blocks[1]);
         let arms = [then, otherwise];
         let is_cheap = |inst: &InstId| cost::is_cheap(program, &program.insts[*inst]);
@@ -133,9 +125,8 @@ impl Simplifier {
         }
         let mut given = Vec::new();
         for arm in arms {
-            let mut insts = std::mem::take(&mut program.blocks[arm].insts);
-            let last = insts.pop().expect("a block has a terminator");
-            into.extend(insts);
+            let (insts, last) = program.take_body(arm);
+            cursor.insert_all(insts);
             given.push(program.insts[last].operands.clone());
         }
         let (condition, span) = (program.insts[id].operands[0], program.insts[id].span);
@@ -145,8 +136,8 @@ impl Simplifier {
                 a
             } else {
                 let ty = program.ty(result);
-                let (inst, value) = make(program, Op::Select, &[condition, a, b], ty, span);
-                into.push(inst);
+                let (inst, value) = program.make_value(Op::Select, &[condition, a, b], ty, span);
+                cursor.insert(inst);
                 value
             };
             self.renaming.replace(result, new);
@@ -154,31 +145,31 @@ impl Simplifier {
         true
     }
 
-    fn switch(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
+    fn switch(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
         let Op::Switch(cases) = program.insts[id].op.clone() else { return false };
         let selector = program.insts[id].operands[0];
         let blocks = program.insts[id].blocks.clone();
         let default = blocks[cases.len()];
         if let Def::Literal(bits) = program.values[selector].def {
             let taken = cases.iter().position(|&case| u64::from(case) == bits).map_or(default, |case| blocks[case]);
-            self.splice(program, id, taken, into);
+            self.splice(program, id, taken, cursor);
             return true;
         }
         let differs = |position: &usize| !same(program, blocks[*position], default);
         let kept: Vec<usize> = (0..cases.len()).filter(differs).collect();
         match kept[..] {
-            [] => self.splice(program, id, default, into),
+            [] => self.splice(program, id, default, cursor),
             [only] => {
                 let (span, ty) = (program.insts[id].span, program.ty(selector));
                 let case = program.literal(crate::ir::Literal { ty, bits: u64::from(cases[only]) });
-                let (inst, condition) = make(program, Op::Eq, &[selector, case], Type::Bool, span);
-                into.push(inst);
+                let (inst, condition) = program.make_value(Op::Eq, &[selector, case], Type::Bool, span);
+                cursor.insert(inst);
                 let branch = &mut program.insts[id];
                 branch.op = Op::If;
                 branch.operands = [condition].into_iter().collect();
                 branch.blocks = [blocks[only], default].into_iter().collect();
-                if !self.branch(program, id, into) {
-                    into.push(id);
+                if !self.branch(program, id, cursor) {
+                    cursor.insert(id);
                 }
             }
             _ if kept.len() < cases.len() => {
@@ -194,33 +185,28 @@ impl Simplifier {
     }
 
     /// Replaces a loop that is executed once.
-    fn once(&mut self, program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
+    fn once(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
         let body = program.insts[id].blocks[0];
         let Some((&last, rest)) = program.blocks[body].insts.split_last() else { return false };
         let goes_on = !matches!(program.insts[last].op, Op::Break | Op::Return | Op::Trap);
-        if goes_on || rest.iter().any(|&inst| jumps(program, inst)) {
+        if goes_on || rest.iter().any(|&inst| program.jumps_out(inst)) {
             return false;
         }
-        for (position, param) in program.blocks[body].params.clone().into_iter().enumerate() {
-            self.renaming.replace(param, program.insts[id].operands[position]);
-        }
-        let mut insts = std::mem::take(&mut program.blocks[body].insts);
-        insts.pop();
+        self.renaming.replace_all(&program.blocks[body].params, &program.insts[id].operands);
+        let (insts, _) = program.take_body(body);
         // The body was simplified before it was known what its parameters are.
         for inst in insts {
-            self.inst(program, inst, into);
-            if leaves(program, into) {
+            self.inst(program, inst, cursor);
+            if leaves(program, cursor.before()) {
                 return true;
             }
         }
         self.renaming.apply_to(&mut program.insts[last]);
         if program.insts[last].op != Op::Break {
-            into.push(last);
+            cursor.insert(last);
             return true;
         }
-        for (position, result) in program.insts[id].results.clone().into_iter().enumerate() {
-            self.renaming.replace(result, program.insts[last].operands[position]);
-        }
+        self.renaming.replace_all(&program.insts[id].results, &program.insts[last].operands);
         true
     }
 
@@ -235,25 +221,19 @@ impl Simplifier {
             let takes = |operand: &ValueId| program.insts[earlier].results.contains(operand);
             program.insts[inst].operands.iter().any(takes)
         };
-        if !is_like(&program.insts[earlier]) || !falls_through(program, earlier) || before[at + 1..].iter().any(takes) {
+        if !is_like(&program.insts[earlier]) || !program.falls_through(earlier) || before[at + 1..].iter().any(takes) {
             return false;
         }
         before[at..].rotate_left(1);
-        let mut pending = vec![id];
-        while let Some(inst) = pending.pop() {
-            self.renaming.apply_to(&mut program.insts[inst]);
-            for &nested in &program.insts[inst].blocks {
-                pending.extend_from_slice(&program.blocks[nested].insts);
-            }
-        }
-        join(program, earlier, id);
+        self.renaming.apply_nested(program, &[id]);
+        program.join_insts(earlier, id);
         true
     }
 }
 
 /// Makes a branch whose only purpose is to guard another one a branch on both conditions. What the second condition needs goes
 /// before it, if that is little, and the rest into the inner arm.
-fn guard_both(program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool {
+fn guard_both(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
     let Some((outer, outer_holds)) = guarded(program, id) else { return false };
     let [between @ .., inner, _] = &program.blocks[outer].insts[..] else { return false };
     let Some((arm, inner_holds)) = guarded(program, *inner) else { return false };
@@ -282,7 +262,7 @@ fn guard_both(program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool
     if before.len() > FEW || !before.iter().all(costs_little) {
         return false;
     }
-    into.extend(before.into_iter().rev());
+    cursor.insert_all(before.into_iter().rev());
     inside.reverse();
     let span = program.insts[id].span;
     let conditions =
@@ -290,12 +270,12 @@ fn guard_both(program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool
             if holds {
                 return condition;
             }
-            let (not, negated) = make(program, Op::Not, &[condition], Type::Bool, span);
-            into.push(not);
+            let (not, negated) = program.make_value(Op::Not, &[condition], Type::Bool, span);
+            cursor.insert(not);
             negated
         });
-    let (both, condition) = make(program, Op::And, &conditions, Type::Bool, span);
-    into.push(both);
+    let (both, condition) = program.make_value(Op::And, &conditions, Type::Bool, span);
+    cursor.insert(both);
     inside.append(&mut program.blocks[arm].insts);
     program.blocks[outer].insts = inside;
     program.insts[id].operands[0] = condition;
@@ -308,7 +288,7 @@ fn guard_both(program: &mut Program, id: InstId, into: &mut Vec<InstId>) -> bool
 /// The arm of a branch that only guards it, and for which value of the condition it is executed.
 fn guarded(program: &Program, id: InstId) -> Option<(BlockId, bool)> {
     let inst = &program.insts[id];
-    if inst.op != Op::If || !inst.results.is_empty() || !falls_through(program, id) {
+    if inst.op != Op::If || !inst.results.is_empty() || !program.falls_through(id) {
         return None;
     }
     match [0, 1].map(|arm| program.blocks[inst.blocks[arm]].insts.len() == 1) {
@@ -335,5 +315,5 @@ fn leaves(program: &Program, insts: &[InstId]) -> bool {
 
 /// Whether two blocks do the same.
 fn same(program: &Program, a: BlockId, b: BlockId) -> bool {
-    differences(program, a, b).is_some_and(|found| found.literals.is_empty() && found.regions.is_empty())
+    compare(program, a, program, b).is_some_and(|found| found.literals.is_empty() && found.regions.is_empty())
 }

@@ -5,8 +5,7 @@
 //! every `continue` adds the step. Integers wrap, so the sums have the same bits as the products.
 
 use crate::analysis::{Analyses, Structure, counted};
-use crate::ir::{BlockId, Def, InstId, Op, Program, Type, ValueId};
-use crate::optimizer::edit::{Renaming, make, reachable};
+use crate::ir::{BlockId, Def, InstId, Op, Program, Renaming, Type, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass = Pass {
@@ -26,7 +25,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let mut renaming = Renaming::default();
     let mut before: Vec<(InstId, Vec<InstId>)> = Vec::new();
     let mut replaced = Vec::new();
-    for id in reachable(program) {
+    for id in program.reachable_insts() {
         let Some(counted) = counted(program, id) else { continue };
         let body = program.insts[id].blocks[0];
         let mut prelude = Vec::new();
@@ -34,7 +33,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
             let span = program.insts[product.inst].span;
             let ty = program.ty(counted.param);
             let mut emit = |program: &mut Program, op: Op, operands: &[ValueId]| {
-                let (inst, value) = make(program, op, operands, ty, span);
+                let (inst, value) = program.make_value(op, operands, ty, span);
                 prelude.push(inst);
                 value
             };
@@ -103,7 +102,7 @@ fn add_step(program: &mut Program, block: BlockId, param: ValueId, step: ValueId
         match program.insts[id].op {
             Op::Continue => {
                 let ty = program.ty(param);
-                let (sum, next) = make(program, Op::Add, &[param, step], ty, span);
+                let (sum, next) = program.make_value(Op::Add, &[param, step], ty, span);
                 let insts = &mut program.blocks[block].insts;
                 let at = insts.len() - 1;
                 insts.insert(at, sum);

@@ -4,8 +4,7 @@
 //! pass.
 
 use crate::analysis::Analyses;
-use crate::ir::{Def, Program};
-use crate::optimizer::edit::Renaming;
+use crate::ir::{Def, Program, Renaming};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =

@@ -6,8 +6,8 @@
 //! The counter is a literal in each copy, which is where most of the gain comes from.
 
 use crate::analysis::{Analyses, Finite, counted, finite};
+use crate::ir::clone::{Cloner, Verbatim};
 use crate::ir::{BlockId, InstId, Op, Program, ValueId, Values};
-use crate::optimizer::edit::{Copied, copy_insts, copy_of, jumps, reachable};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass = Pass {
@@ -28,7 +28,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let structure = analyses.structure(program);
     let mut changed = false;
     // Inner loops come first: what they become decides whether the loops around them stay small.
-    for id in reachable(program).into_iter().rev() {
+    for id in program.reachable_insts().into_iter().rev() {
         if let Some(Finite { test, trips }) = finite(program, id)
             && let Some(shape) = shape(program, id, test)
         {
@@ -70,7 +70,7 @@ fn shape(program: &Program, id: InstId, test: InstId) -> Option<Shape> {
     let body = &program.blocks[program.insts[id].blocks[0]];
     let at = body.insts.iter().position(|&inst| inst == test)?;
     let (&last, after) = body.insts[at + 1..].split_last()?;
-    let jumps = |&inst: &InstId| jumps(program, inst);
+    let jumps = |&inst: &InstId| program.jumps_out(inst);
     if program.insts[last].op != Op::Continue || after.iter().any(jumps) || body.insts[..at].iter().any(jumps) {
         return None;
     }
@@ -93,15 +93,15 @@ fn size(program: &Program, block: BlockId) -> u64 {
 
 /// Makes a region-like sequence of a loop: a `loop` that is executed once, which `simplify_control_flow` dissolves.
 fn unroll(program: &mut Program, id: InstId, shape: &Shape, trips: u64) {
-    let body = program.insts[id].blocks[0];
+    let (body, span) = (program.insts[id].blocks[0], program.insts[id].span);
     let params: Values = program.blocks[body].params.clone();
     let sequence = program.block();
-    let values = copy_trips(program, shape, sequence, &params, params.clone(), trips);
-    let mut copied = trip(&params, &values);
-    copy_insts(program, &shape.before, sequence, &mut copied);
-    let given: Values = shape.leaves_with.iter().map(|&value| copy_of(&copied, value)).collect();
-    let span = program.insts[id].span;
-    program.push(sequence, Op::Break, given, &[], [], span);
+    let mut cloner = Cloner::within(program);
+    let values = clone_trips(&mut cloner, shape, sequence, &params, params.clone(), trips);
+    begin_trip(&mut cloner, &params, &values);
+    cloner.insts(&shape.before, sequence, &mut Verbatim);
+    let results = cloner.values(&shape.leaves_with);
+    program.push(sequence, Op::Break, results, &[], [], span);
     program.blocks[body].insts = std::mem::take(&mut program.blocks[sequence].insts);
 }
 
@@ -110,7 +110,7 @@ fn peel(program: &mut Program, around: BlockId, id: InstId, shape: &Shape, trips
     let params: Values = program.blocks[program.insts[id].blocks[0]].params.clone();
     let start: Values = program.insts[id].operands.clone();
     let sequence = program.block();
-    let values = copy_trips(program, shape, sequence, &params, start, trips);
+    let values = clone_trips(&mut Cloner::within(program), shape, sequence, &params, start, trips);
     program.insts[id].operands = values;
     let peeled = std::mem::take(&mut program.blocks[sequence].insts);
     let at = program.blocks[around].insts.iter().position(|&inst| inst == id).expect("it stands there");
@@ -122,14 +122,16 @@ fn widen(program: &mut Program, id: InstId, shape: &Shape, copies: u64) {
     let body = program.insts[id].blocks[0];
     let params: Values = program.blocks[body].params.clone();
     let end = program.blocks[body].insts.pop().expect("a block has a terminator");
-    let values = copy_trips(program, shape, body, &params, shape.continues_with.clone(), copies - 1);
+    let start = shape.continues_with.clone();
+    let values = clone_trips(&mut Cloner::within(program), shape, body, &params, start, copies - 1);
     program.insts[end].operands = values;
     program.blocks[body].insts.push(end);
 }
 
-/// Appends trips of a loop to a block, without their tests, and gives what they go on with.
-fn copy_trips(
-    program: &mut Program,
+/// Appends trips of a loop to a block, without their tests, and returns the values that they continue with. Each trip defines every value of
+/// the body again before it is used, so that one cloner serves all of them.
+fn clone_trips(
+    cloner: &mut Cloner<'_>,
     shape: &Shape,
     into: BlockId,
     params: &[ValueId],
@@ -137,14 +139,14 @@ fn copy_trips(
     trips: u64,
 ) -> Values {
     (0..trips).fold(start, |values, _| {
-        let mut copied = trip(params, &values);
-        copy_insts(program, &shape.before, into, &mut copied);
-        copy_insts(program, &shape.after, into, &mut copied);
-        shape.continues_with.iter().map(|&value| copy_of(&copied, value)).collect()
+        begin_trip(cloner, params, &values);
+        cloner.insts(&shape.before, into, &mut Verbatim);
+        cloner.insts(&shape.after, into, &mut Verbatim);
+        cloner.values(&shape.continues_with)
     })
 }
 
-/// A trip that starts with these values.
-fn trip(params: &[ValueId], values: &[ValueId]) -> Copied {
-    params.iter().copied().zip(values.iter().copied()).collect()
+/// Begins a trip with these values of the parameters.
+fn begin_trip(cloner: &mut Cloner<'_>, params: &[ValueId], values: &[ValueId]) {
+    params.iter().zip(values).for_each(|(&param, &value)| cloner.define(param, value));
 }

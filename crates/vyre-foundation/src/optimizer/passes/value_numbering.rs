@@ -11,8 +11,7 @@ use rustc_hash::FxHashMap;
 
 use crate::analysis::{Analyses, Objects};
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, Op, Program, ResultTypes, Values};
-use crate::optimizer::edit::Renaming;
+use crate::ir::{BlockId, Op, Program, Renaming, ResultTypes, Values};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -42,17 +41,14 @@ struct Numbering {
 impl Numbering {
     fn block(&mut self, program: &mut Program, block: BlockId) {
         let scope = self.added.len();
-        let mut insts = std::mem::take(&mut program.blocks[block].insts);
-        insts.retain(|&id| {
+        program.retain_insts(block, |program, id| {
             self.renaming.apply_to(&mut program.insts[id]);
             let inst = &program.insts[id];
             if self.is_value(program, &inst.op) {
                 let types: ResultTypes = inst.results.iter().map(|&result| program.ty(result)).collect();
                 let key = (inst.op.clone(), inst.operands.clone(), types);
                 if let Some(earlier) = self.known.get(&key) {
-                    for (&result, &earlier) in inst.results.iter().zip(earlier) {
-                        self.renaming.replace(result, earlier);
-                    }
+                    self.renaming.replace_all(&inst.results, earlier);
                     return false;
                 }
                 self.added.push(key.clone());
@@ -63,7 +59,6 @@ impl Numbering {
             }
             true
         });
-        program.blocks[block].insts = insts;
         for key in self.added.drain(scope..) {
             self.known.remove(&key);
         }

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::Bound;
 use crate::analysis::{Counted, Interval, Ranges, Stays, counted, exits_of, finite};
-use crate::ir::entity::Arena;
+use crate::ir::entity::SecondaryMap;
 use crate::ir::{Axis, BlockId, BufferId, InstId, Literal, MemId, Op, Program, Type, ValueId};
 
 /// How many positions there are: of workgroups along x, y and z, and of invocations in a workgroup.
@@ -195,12 +195,12 @@ struct Walk<'p> {
     bound: &'p [Bound],
     scalars: Scalars<'p>,
     ranges: Ranges,
-    forms: Arena<ValueId, Form>,
+    forms: SecondaryMap<ValueId, Form>,
 }
 
 impl<'p> Walk<'p> {
     fn new(program: &'p Program, counts: Counts, bound: &'p [Bound], scalars: Scalars<'p>) -> Walk<'p> {
-        let forms = Arena::filled(program.values.len(), Form::ANYTHING);
+        let forms = SecondaryMap::with_capacity(program.values.len(), Form::ANYTHING);
         let mut walk = Walk { program, counts, bound, scalars, ranges: Ranges::of(program), forms };
         for (value, definition) in program.values.iter() {
             walk.forms[value] = match (definition.ty, program.known(value)) {

@@ -1,18 +1,17 @@
 //! Puts stages into one program.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
 
 use super::super::{emit, ends};
 use super::access::{Form, Touch, position};
 use super::{Bound, ScalarId, Stage, Window};
-use crate::ir::entity::Arena;
+use crate::ir::clone::{Cloner, Map};
+use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::Payload;
 use crate::ir::{
-    Access, Axis, BlockId, BufferId, Def, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space,
-    Span, Type, ValueId, Values, total_invocations,
+    Access, Axis, BlockId, BufferId, Element, InstId, MemId, Memory, Op, Program, ResultTypes, Space, Span, Type,
+    ValueId, total_invocations,
 };
-use crate::optimizer::edit::{branch_on, unused_name};
 use crate::optimizer::outside;
 use crate::text::is_name;
 use crate::validate::limits;
@@ -30,7 +29,10 @@ pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(Buffer
     let mut fusion = Fusion {
         program: Program::new(name, size),
         stages,
-        homes: stages.iter().map(|stage| Arena::filled(stage.program.memory.len(), Home::Nowhere)).collect(),
+        homes: stages
+            .iter()
+            .map(|stage| SecondaryMap::with_capacity(stage.program.memory.len(), Home::Nowhere))
+            .collect(),
         objects: Vec::new(),
         dropped: Vec::new(),
     };
@@ -101,7 +103,7 @@ struct Fusion<'s> {
     program: Program,
     stages: &'s [&'s Stage<'s>],
     /// For each stage, where its objects are.
-    homes: Vec<Arena<MemId, Home>>,
+    homes: Vec<SecondaryMap<MemId, Home>>,
     objects: Vec<(MemId, usize, MemId)>,
     dropped: Vec<BufferId>,
 }
@@ -209,7 +211,7 @@ impl Fusion<'_> {
     }
 
     fn declare(&mut self, mut memory: Memory) -> MemId {
-        memory.name = unused_name(&self.program, &memory.name);
+        memory.name = self.program.unused_name(&memory.name);
         self.program.memory.push(memory)
     }
 
@@ -242,14 +244,9 @@ impl Fusion<'_> {
         let stage = &self.stages[at];
         let body = self.program.block();
         let first = self.program.insts.len();
-        let mut copy = Copy {
-            program: &mut self.program,
-            stage,
-            homes: &self.homes[at],
-            end,
-            values: Arena::filled(stage.program.values.len(), None),
-        };
-        copy.block(stage.program.body, body);
+        let mut cloner = Cloner::between(stage.program, &mut self.program);
+        cloner.block(stage.program.body, body, &mut Embedding { stage, homes: &self.homes[at], end });
+        cloner.clone_names();
         self.program.relocate(first, &stage.program.places);
         if stage.is_deep() {
             self.program.blocks[self.program.body].insts = std::mem::take(&mut self.program.blocks[body].insts);
@@ -294,159 +291,120 @@ fn unpacked(element: Element) -> Element {
     }
 }
 
-/// Copies a stage into the fused program.
-struct Copy<'c> {
-    program: &'c mut Program,
+/// Exceptions of the clone of a stage in the fused program: lengths, positions, and buffers that became arrays.
+struct Embedding<'c> {
     stage: &'c Stage<'c>,
-    homes: &'c Arena<MemId, Home>,
+    homes: &'c SecondaryMap<MemId, Home>,
     /// The `global_index` that all invocations are before, and that no store is behind.
     end: Option<u32>,
-    values: Arena<ValueId, Option<ValueId>>,
 }
 
-impl Copy<'_> {
-    fn block(&mut self, from: BlockId, to: BlockId) {
-        let source: &Program = self.stage.program;
-        let counts = self.stage.counts();
-        for &param in &source.blocks[from].params {
-            let new = self.program.param(to, source.ty(param));
-            self.define(param, new);
-        }
-        for &id in &source.blocks[from].insts {
-            let inst = &source.insts[id];
-            let home = inst.op.memory().map(|memory| self.homes[memory]);
-            match (&inst.op, home) {
-                (Op::Length(memory), _) if let Some(bound) = self.bound(*memory) => {
-                    let length = self.program.literal(bound.elements);
-                    self.define(inst.results[0], length);
-                }
-                (_, Some(Home::Array(array, window))) => self.array(id, array, window, to),
-                (_, Some(Home::Nowhere)) => {}
-                (op, _) => {
-                    let op = match home {
-                        Some(Home::Object(object)) => {
-                            op.row().op(Payload::Memory(object)).unwrap_or_else(|| op.clone())
-                        }
-                        // Equal positions are one value, whatever a stage calls them.
-                        _ if position(op, counts).is_some()
-                            && position(op, counts) == position(&Op::GlobalIndex, counts) =>
-                        {
-                            Op::GlobalIndex
-                        }
-                        _ => op.clone(),
-                    };
-                    let operands: Values = inst.operands.iter().map(|&operand| self.value(operand)).collect();
-                    let nested: SmallVec<[BlockId; 2]> = inst.blocks.iter().map(|_| self.program.block()).collect();
-                    let types: ResultTypes = inst.results.iter().map(|&result| source.ty(result)).collect();
-                    let copy = self.program.push(to, op, operands, &types, nested.iter().copied(), inst.span);
-                    self.define_results(id, copy);
-                    for (&from, to) in inst.blocks.iter().zip(nested) {
-                        self.block(from, to);
-                    }
-                    if inst.op == Op::StorageBarrier && self.homes.values().any(|home| self.is_in_workgroup(home)) {
-                        self.program.push(to, Op::WorkgroupBarrier, [], &[], [], inst.span);
-                    }
-                }
+impl Map for Embedding<'_> {
+    fn replace(&mut self, cloner: &mut Cloner<'_>, id: InstId, to: BlockId) -> bool {
+        let inst = &self.stage.program.insts[id];
+        match (&inst.op, inst.op.memory().map(|memory| self.homes[memory])) {
+            (Op::Length(memory), _) if let Some(bound) = self.bound(*memory) => {
+                let length = cloner.target.literal(bound.elements);
+                cloner.define(inst.results[0], length);
             }
+            (_, Some(Home::Array(array, window))) => self.array(cloner, id, array, window, to),
+            (_, Some(Home::Nowhere)) => {}
+            (Op::StorageBarrier, _) if self.homes.values().any(|home| is_in_workgroup(cloner.target, home)) => {
+                cloner.inst(id, to, self);
+                cloner.target.push(to, Op::WorkgroupBarrier, [], &[], [], inst.span);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn op(&mut self, op: &Op) -> Op {
+        let counts = self.stage.counts();
+        match op.memory().map(|memory| self.homes[memory]) {
+            Some(Home::Object(object)) => op.row().op(Payload::Memory(object)).unwrap_or_else(|| op.clone()),
+            // Equal positions are one value, whatever a stage calls them.
+            _ if position(op, counts).is_some() && position(op, counts) == position(&Op::GlobalIndex, counts) => {
+                Op::GlobalIndex
+            }
+            _ => op.clone(),
         }
     }
+}
 
-    /// Whether a buffer became an array of the workgroup.
-    fn is_in_workgroup(&self, home: &Home) -> bool {
-        matches!(home, Home::Array(array, _) if self.program.memory[*array].space == Space::Workgroup)
-    }
+/// Returns true if a buffer became an array of the workgroup.
+fn is_in_workgroup(program: &Program, home: &Home) -> bool {
+    matches!(home, Home::Array(array, _) if program.memory[*array].space == Space::Workgroup)
+}
 
+impl Embedding<'_> {
     fn bound(&self, memory: MemId) -> Option<Bound> {
         self.stage.buffers.iter().copied().find(|bound| bound.memory == memory)
     }
 
-    fn define(&mut self, old: ValueId, new: ValueId) {
-        self.values[old] = Some(new);
-        if let (Some(name), Def::Result(..) | Def::Param(..)) =
-            (self.stage.program.names.get(&old), self.program.values[new].def)
-        {
-            self.program.names.insert(new, name.clone());
-        }
-    }
-
-    fn define_results(&mut self, old: InstId, new: InstId) {
-        for (position, &result) in self.stage.program.insts[old].results.iter().enumerate() {
-            self.define(result, self.program.insts[new].results[position]);
-        }
-    }
-
-    /// What stands for a value. Constants are literals here: nobody can give them another value any more.
-    fn value(&mut self, value: ValueId) -> ValueId {
-        match (self.values[value], self.stage.program.known(value)) {
-            (Some(value), _) => value,
-            (None, Some(literal)) => self.program.literal(literal),
-            (None, None) => self.program.literal(Literal::zero(self.stage.program.ty(value))),
-        }
-    }
-
     /// An access to a buffer that is an array now.
-    fn array(&mut self, id: InstId, array: MemId, window: Form, to: BlockId) {
+    fn array(&self, cloner: &mut Cloner<'_>, id: InstId, array: MemId, window: Form, to: BlockId) {
         let inst = &self.stage.program.insts[id];
         let Some(touch) = self.stage.facts.touches.get(&id) else { return };
-        let index = self.value(inst.operands[0]);
-        let place = self.place(touch, index, window, to, inst.span);
+        let index = cloner.value(inst.operands[0]);
+        let place = place(cloner.target, touch, index, window, to, inst.span);
         if touch.loads {
             let types: ResultTypes = inst.results.iter().map(|&result| self.stage.program.ty(result)).collect();
-            let load = self.program.push(to, Op::Load(array), [place], &types, [], inst.span);
-            self.define_results(id, load);
+            let load = cloner.target.push(to, Op::Load(array), [place], &types, [], inst.span);
+            cloner.define_results(inst, load);
             return;
         }
-        let mut values: Values = inst.operands[1..].iter().map(|&value| self.value(value)).collect();
+        let mut values = cloner.values(&inst.operands[1..]);
+        let program = &mut *cloner.target;
         let element = self.stage.program.memory[touch.memory].element;
-        if self.program.memory[array].element != element {
+        if program.memory[array].element != element {
             for value in &mut values {
-                *value = self.truncated(*value, element, to, inst.span);
+                *value = truncated(program, *value, element, to, inst.span);
             }
         }
         let Some(bound) = self.bound(touch.memory) else { return };
         let is_before = |end: u32| inst.operands.len() == 2 && end <= bound.elements;
         if touch.last(self.stage.counts()) < i64::from(bound.elements) || self.end.is_some_and(is_before) {
-            self.program.push(to, Op::Store(array), std::iter::once(place).chain(values), &[], [], inst.span);
+            program.push(to, Op::Store(array), std::iter::once(place).chain(values), &[], [], inst.span);
             return;
         }
         // What is outside of the buffer is dropped, although the array has a place for it.
-        let end = self.program.literal(bound.elements);
+        let end = program.literal(bound.elements);
         for (position, value) in values.into_iter().enumerate() {
             let [index, place] = [index, place].map(|start| match position {
                 0 => start,
                 _ => {
-                    let position = self.program.literal(position as u32);
-                    emit(self.program, to, Op::Add, &[start, position], Type::U32, inst.span)
+                    let position = program.literal(position as u32);
+                    emit(program, to, Op::Add, &[start, position], Type::U32, inst.span)
                 }
             });
-            let inside = emit(self.program, to, Op::Lt, &[index, end], Type::Bool, inst.span);
-            let branch = branch_on(self.program, inside, inst.span, |program, then| {
+            let inside = emit(program, to, Op::Lt, &[index, end], Type::Bool, inst.span);
+            let branch = program.make_guard(inside, inst.span, |program, then| {
                 program.push(then, Op::Store(array), [place, value], &[], [], inst.span);
             });
-            self.program.blocks[to].insts.push(branch);
+            program.blocks[to].insts.push(branch);
         }
     }
+}
 
-    /// Where in the array of a window an index is.
-    fn place(&mut self, touch: &Touch, index: ValueId, window: Form, to: BlockId, span: Span) -> ValueId {
-        if touch.index.factors == window.factors && touch.index.low == touch.index.high {
-            return self.program.literal((touch.index.low - window.low) as u32);
-        }
-        let mut start = self.program.literal(window.low as u32);
-        for (position, factor) in window.factors.into_iter().enumerate().filter(|(_, factor)| *factor != 0) {
-            let axis = Axis::ALL[position % 3];
-            let op = if position < 3 { Op::GroupId(axis) } else { Op::LocalId(axis) };
-            let id = emit(self.program, to, op, &[], Type::U32, span);
-            let factor = self.program.literal(factor as u32);
-            let offset = emit(self.program, to, Op::Mul, &[id, factor], Type::U32, span);
-            start = emit(self.program, to, Op::Add, &[start, offset], Type::U32, span);
-        }
-        emit(self.program, to, Op::Sub, &[index, start], Type::U32, span)
+/// Where in the array of a window an index is.
+fn place(program: &mut Program, touch: &Touch, index: ValueId, window: Form, to: BlockId, span: Span) -> ValueId {
+    if touch.index.factors == window.factors && touch.index.low == touch.index.high {
+        return program.literal((touch.index.low - window.low) as u32);
     }
+    let mut start = program.literal(window.low as u32);
+    for (position, factor) in window.factors.into_iter().enumerate().filter(|(_, factor)| *factor != 0) {
+        let axis = Axis::ALL[position % 3];
+        let op = if position < 3 { Op::GroupId(axis) } else { Op::LocalId(axis) };
+        let id = emit(program, to, op, &[], Type::U32, span);
+        let factor = program.literal(factor as u32);
+        let offset = emit(program, to, Op::Mul, &[id, factor], Type::U32, span);
+        start = emit(program, to, Op::Add, &[start, offset], Type::U32, span);
+    }
+    emit(program, to, Op::Sub, &[index, start], Type::U32, span)
+}
 
-    /// What is loaded after a value was stored.
-    fn truncated(&mut self, value: ValueId, element: Element, to: BlockId, span: Span) -> ValueId {
-        let (first, bits) = (self.program.literal(0u32), self.program.literal(element.size() as u32 * 8));
-        emit(self.program, to, Op::ExtractBits, &[value, first, bits], element.value_type(), span)
-    }
+/// What is loaded after a value was stored.
+fn truncated(program: &mut Program, value: ValueId, element: Element, to: BlockId, span: Span) -> ValueId {
+    let (first, bits) = (program.literal(0u32), program.literal(element.size() as u32 * 8));
+    emit(program, to, Op::ExtractBits, &[value, first, bits], element.value_type(), span)
 }

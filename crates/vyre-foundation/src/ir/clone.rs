@@ -1,0 +1,163 @@
+//! Cloning of blocks: the one copier behind unrolling, embedding, fusion and compaction.
+//!
+//! A [`Cloner`] copies instructions within a program, or from one program into another, and remembers which value stands for which. A
+//! [`Map`] decides what is not copied as it is.
+
+use smallvec::SmallVec;
+
+use super::entity::{BlockId, InstId, SecondaryMap, ValueId};
+use super::ops::Op;
+use super::program::{Def, Inst, Program, ResultTypes, Values};
+use super::types::Literal;
+
+/// Exceptions of a clone. The default copies everything.
+pub trait Map {
+    /// Clones an instruction in another way, and returns true; false leaves the instruction to the cloner.
+    fn replace(&mut self, _cloner: &mut Cloner<'_>, _inst: InstId, _to: BlockId) -> bool {
+        false
+    }
+
+    /// The operation of the clone.
+    fn op(&mut self, op: &Op) -> Op {
+        op.clone()
+    }
+
+    /// Called with the clone of each nested block of an instruction before anything is copied into it.
+    fn enter(&mut self, _cloner: &mut Cloner<'_>, _owner: InstId, _to: BlockId) {}
+}
+
+/// The map without exceptions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Verbatim;
+
+impl Map for Verbatim {}
+
+/// Copies blocks into a program.
+#[derive(Debug)]
+pub struct Cloner<'p> {
+    /// The program that clones are added to.
+    pub target: &'p mut Program,
+    /// The program that is cloned, if it is not the target itself.
+    source: Option<&'p Program>,
+    /// For each value of the source, the value of the target that stands for it.
+    values: SecondaryMap<ValueId, Option<ValueId>>,
+}
+
+impl<'p> Cloner<'p> {
+    /// Clones within a program. Values from outside of what is cloned stand for themselves.
+    pub fn within(program: &'p mut Program) -> Cloner<'p> {
+        Cloner { target: program, source: None, values: SecondaryMap::new(None) }
+    }
+
+    /// Clones from one program into another.
+    pub fn between(source: &'p Program, target: &'p mut Program) -> Cloner<'p> {
+        let values = SecondaryMap::with_capacity(source.values.len(), None);
+        Cloner { target, source: Some(source), values }
+    }
+
+    /// From now on, `new` stands for `old`.
+    pub fn define(&mut self, old: ValueId, new: ValueId) {
+        self.values[old] = Some(new);
+    }
+
+    /// From now on, the results of one instruction stand for those of another.
+    pub fn define_results(&mut self, old: &Inst, new: InstId) {
+        for (position, &result) in old.results.iter().enumerate() {
+            self.values[result] = Some(self.target.insts[new].results[position]);
+        }
+    }
+
+    /// The value that stands for a value of the source. Between programs, specialization constants become literals unless they are
+    /// defined, and a value whose definition was not cloned is 0.
+    pub fn value(&mut self, value: ValueId) -> ValueId {
+        match (self.values[value], self.source) {
+            (Some(value), _) => value,
+            (None, None) => value,
+            (None, Some(source)) => {
+                let literal = source.known(value).unwrap_or_else(|| Literal::zero(source.ty(value)));
+                let new = self.target.literal(literal);
+                self.values[value] = Some(new);
+                new
+            }
+        }
+    }
+
+    /// The values that stand for a list of values.
+    pub fn values(&mut self, values: &[ValueId]) -> Values {
+        values.iter().map(|&value| self.value(value)).collect()
+    }
+
+    /// Clones the parameters and instructions of a block into an empty block of the target.
+    pub fn block(&mut self, from: BlockId, to: BlockId, map: &mut impl Map) {
+        match self.source {
+            Some(source) => {
+                self.params(&source.blocks[from].params, to);
+                let insts = &source.blocks[from].insts;
+                self.target.blocks[to].insts.reserve(insts.len());
+                self.insts(insts, to, map);
+            }
+            None => {
+                let (params, insts) = (self.target.blocks[from].params.clone(), self.target.blocks[from].insts.clone());
+                self.params(&params, to);
+                self.insts(&insts, to, map);
+            }
+        }
+    }
+
+    fn params(&mut self, params: &[ValueId], to: BlockId) {
+        for &param in params {
+            let ty = self.source.unwrap_or(self.target).ty(param);
+            let new = self.target.param(to, ty);
+            self.define(param, new);
+        }
+    }
+
+    /// Appends clones of instructions to a block, with everything nested in them.
+    pub fn insts(&mut self, insts: &[InstId], to: BlockId, map: &mut impl Map) {
+        for &id in insts {
+            if !map.replace(self, id, to) {
+                self.inst(id, to, map);
+            }
+        }
+    }
+
+    /// Appends the clone of one instruction to a block, with everything nested in it.
+    pub fn inst(&mut self, id: InstId, to: BlockId, map: &mut impl Map) -> InstId {
+        let own;
+        let inst: &Inst = match self.source {
+            Some(source) => &source.insts[id],
+            None => {
+                own = self.target.insts[id].clone();
+                &own
+            }
+        };
+        let operands = self.values(&inst.operands);
+        let program = self.source.unwrap_or(self.target);
+        let types: ResultTypes = inst.results.iter().map(|&result| program.ty(result)).collect();
+        let nested: SmallVec<[BlockId; 2]> = inst.blocks.iter().map(|_| self.target.block()).collect();
+        let clone = self.target.push(to, map.op(&inst.op), operands, &types, nested.iter().copied(), inst.span);
+        for (&from, to) in inst.blocks.iter().zip(nested) {
+            map.enter(self, id, to);
+            self.block(from, to, map);
+        }
+        self.define_results(inst, clone);
+        clone
+    }
+
+    /// The values of the target that stand for those of the source.
+    pub fn into_values(self) -> SecondaryMap<ValueId, Option<ValueId>> {
+        self.values
+    }
+
+    /// Gives the values of the target the names of the values that they stand for.
+    pub fn clone_names(&mut self) {
+        let Some(source) = self.source else { return };
+        for (&value, name) in &source.names {
+            if let Some(new) = self.values[value]
+                && matches!(self.target.values[new].def, Def::Result(..) | Def::Param(..))
+            {
+                self.target.names.insert(new, name.clone());
+            }
+        }
+    }
+}

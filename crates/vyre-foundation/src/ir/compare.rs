@@ -1,0 +1,132 @@
+//! Structural comparison of programs and blocks.
+
+use rustc_hash::FxHashMap;
+
+use super::entity::{BlockId, InstId, ValueId};
+use super::ops::Op;
+use super::program::{Def, Program};
+
+/// Two programs are equal when one is the other with its ids renumbered: same name, declarations and reachable
+/// instructions, in the same order. Spans, names of values and unreachable leftovers do not count.
+impl PartialEq for Program {
+    fn eq(&self, other: &Program) -> bool {
+        let same_memory = self.memory.len() == other.memory.len()
+            && self.memory.values().zip(other.memory.values()).all(|(a, b)| {
+                (&a.name, a.space, a.element, a.length, a.atomic, a.default)
+                    == (&b.name, b.space, b.element, b.length, b.atomic, b.default)
+            });
+        let same_constants = self.constants.len() == other.constants.len()
+            && self
+                .constants
+                .values()
+                .zip(other.constants.values())
+                .all(|(a, b)| (&a.name, a.default) == (&b.name, b.default));
+        (&self.name, self.workgroup_size, self.launch, self.fast)
+            == (&other.name, other.workgroup_size, other.launch, other.fast)
+            && same_memory
+            && same_constants
+            && compare(self, self.body, other, other.body).is_some_and(|differences| differences.is_empty())
+    }
+}
+
+/// Differences between two blocks that otherwise do the same.
+#[derive(Debug, Default)]
+pub struct Differences {
+    /// Operands of the first block that are other literals in the second.
+    pub literals: Vec<OtherLiteral>,
+    /// Regions of the first block, and those of the second, which have other names.
+    pub regions: Vec<[InstId; 2]>,
+}
+
+/// An operand of a block that is another literal in the other block.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherLiteral {
+    /// The instruction of the first block.
+    pub inst: InstId,
+    /// Position of the operand.
+    pub operand: usize,
+    /// The literal of the second block.
+    pub value: ValueId,
+}
+
+impl Differences {
+    /// Returns true if the blocks are equal.
+    pub fn is_empty(&self) -> bool {
+        self.literals.is_empty() && self.regions.is_empty()
+    }
+}
+
+/// Compares two blocks, of one program or of two with the same memory objects and constants. Returns `None` if they differ in more than
+/// literals of the same type and names of regions. Values from outside of both blocks are equal only if they are one value of one program.
+pub fn compare(a: &Program, block: BlockId, b: &Program, other: BlockId) -> Option<Differences> {
+    let mut comparison = Comparison { a, b, values: FxHashMap::default(), found: Differences::default() };
+    comparison.blocks(block, other).then_some(comparison.found)
+}
+
+/// Walks two blocks side by side and remembers which value of one stands for which of the other.
+struct Comparison<'p> {
+    a: &'p Program,
+    b: &'p Program,
+    values: FxHashMap<ValueId, ValueId>,
+    found: Differences,
+}
+
+impl Comparison<'_> {
+    fn blocks(&mut self, a: BlockId, b: BlockId) -> bool {
+        // An explicit stack, because the depth of a program that has not been validated is unbounded. Nested blocks see only what is
+        // defined before them or inside them, so they may be compared later.
+        let mut pending = vec![(a, b)];
+        while let Some((a, b)) = pending.pop() {
+            let (block, other) = (&self.a.blocks[a], &self.b.blocks[b]);
+            let same = self.define(&block.params, &other.params)
+                && block.insts.len() == other.insts.len()
+                && block.insts.iter().zip(&other.insts).all(|(&a, &b)| self.insts(a, b, &mut pending));
+            if !same {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn insts(&mut self, id: InstId, other: InstId, pending: &mut Vec<(BlockId, BlockId)>) -> bool {
+        let (a, b) = (&self.a.insts[id], &self.b.insts[other]);
+        if a.op != b.op {
+            // Memory is declared in the same order on both sides, so equal ids are equal objects.
+            if !matches!((&a.op, &b.op), (Op::Region(_), Op::Region(_))) {
+                return false;
+            }
+            self.found.regions.push([id, other]);
+        }
+        if (a.operands.len(), a.blocks.len()) != (b.operands.len(), b.blocks.len()) {
+            return false;
+        }
+        for (operand, (&own, &value)) in a.operands.iter().zip(&b.operands).enumerate() {
+            match (self.a.values[own].def, self.b.values[value].def) {
+                (Def::Literal(bits), Def::Literal(other)) if self.a.ty(own) == self.b.ty(value) => {
+                    if bits != other {
+                        self.found.literals.push(OtherLiteral { inst: id, operand, value });
+                    }
+                }
+                // Constants are declared in the same order on both sides.
+                (Def::Constant(a), Def::Constant(b)) if a == b => {}
+                (Def::Result(..) | Def::Param(..), Def::Result(..) | Def::Param(..)) => {
+                    let outer = std::ptr::eq(self.a, self.b).then_some(own);
+                    if self.values.get(&own).copied().or(outer) != Some(value) {
+                        return false;
+                    }
+                }
+                _ => return false,
+            }
+        }
+        pending.extend(a.blocks.iter().copied().zip(b.blocks.iter().copied()));
+        self.define(&a.results, &b.results)
+    }
+
+    fn define(&mut self, a: &[ValueId], b: &[ValueId]) -> bool {
+        a.len() == b.len()
+            && a.iter().zip(b).all(|(&a, &b)| {
+                self.values.insert(a, b);
+                self.a.ty(a) == self.b.ty(b)
+            })
+    }
+}

@@ -1,0 +1,179 @@
+//! Cursor: edits the instructions of a block in one pass, in time linear in their number.
+
+use super::entity::{BlockId, InstId};
+use super::ops::Op;
+use super::program::{Def, Program};
+use super::rename::Renaming;
+
+/// A position between two instructions of a block, which moves from its start to its end.
+///
+/// [`next`](Cursor::next) takes the instruction behind the position out of the block: it is removed unless it is put back. [`insert`](Cursor::insert)
+/// puts an instruction before the position. While there is a cursor, the block itself is empty; [`finish`](Cursor::finish) puts the
+/// edited list back, with everything that the cursor has not reached.
+#[derive(Debug)]
+#[must_use = "a cursor holds the instructions of its block until it is finished"]
+pub struct Cursor {
+    block: BlockId,
+    /// A gap buffer: what is before the position, a gap, what is behind it.
+    insts: Vec<InstId>,
+    /// End of what is before the position.
+    before: usize,
+    /// Start of what is behind the position.
+    behind: usize,
+}
+
+impl Cursor {
+    /// A cursor at the start of a block.
+    pub fn at_start(program: &mut Program, block: BlockId) -> Cursor {
+        Cursor { block, insts: std::mem::take(&mut program.blocks[block].insts), before: 0, behind: 0 }
+    }
+
+    /// Removes the instruction behind the position.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would borrow the cursor that the loop body edits")]
+    pub fn next(&mut self) -> Option<InstId> {
+        let inst = *self.insts.get(self.behind)?;
+        self.behind += 1;
+        Some(inst)
+    }
+
+    /// Puts an instruction before the position.
+    pub fn insert(&mut self, inst: InstId) {
+        if self.before == self.behind {
+            // The gap doubles, so that insertions take constant time on average.
+            let gap = self.before.max(8);
+            self.insts.splice(self.before..self.before, std::iter::repeat_n(inst, gap));
+            self.behind += gap;
+        }
+        self.insts[self.before] = inst;
+        self.before += 1;
+    }
+
+    /// Puts instructions before the position, in their order.
+    pub fn insert_all(&mut self, insts: impl IntoIterator<Item = InstId>) {
+        insts.into_iter().for_each(|inst| self.insert(inst));
+    }
+
+    /// Instructions before the position, which may be put into another order.
+    pub fn before(&mut self) -> &mut [InstId] {
+        &mut self.insts[..self.before]
+    }
+
+    /// Removes everything behind the position.
+    pub fn truncate(&mut self) {
+        self.behind = self.insts.len();
+    }
+
+    /// Puts the instructions back into the block.
+    pub fn finish(mut self, program: &mut Program) {
+        self.insts.drain(self.before..self.behind);
+        program.blocks[self.block].insts = self.insts;
+    }
+}
+
+impl Program {
+    /// Keeps the instructions of a block for which a function returns true. The function may edit the program, but not the block.
+    pub fn retain_insts(&mut self, block: BlockId, mut keep: impl FnMut(&mut Program, InstId) -> bool) {
+        let mut cursor = Cursor::at_start(self, block);
+        while let Some(inst) = cursor.next() {
+            if keep(self, inst) {
+                cursor.insert(inst);
+            }
+        }
+        cursor.finish(self);
+    }
+
+    /// Appends each block of `second` to the block of `first` at the same position, for two instructions that always execute the same
+    /// block, with nothing between them that uses their results; `first` [falls through](Program::falls_through). The results of `second`
+    /// become results of `first`, and `second` is to be removed.
+    pub fn join_insts(&mut self, first: InstId, second: InstId) {
+        let pairs = self.insts[first].blocks.clone().into_iter().zip(self.insts[second].blocks.clone());
+        for (into, from) in pairs {
+            let end = self.blocks[into].insts.pop().expect("a block has a terminator");
+            let yielded = self.insts[end].operands.clone();
+            // Inside, a result of the first is the value that it yields.
+            let mut inside = Renaming::default();
+            inside.replace_all(&self.insts[first].results, &yielded);
+            let moved = std::mem::take(&mut self.blocks[from].insts);
+            inside.apply_nested(self, &moved);
+            let last = *moved.last().expect("a block has a terminator");
+            if self.insts[last].op == Op::Yield {
+                let own = std::mem::take(&mut self.insts[last].operands);
+                self.insts[last].operands = yielded.into_iter().chain(own).collect();
+            }
+            self.blocks[into].insts.extend(moved);
+        }
+        for result in self.insts[second].results.clone() {
+            let position = self.insts[first].results.len() as u32;
+            self.values[result].def = Def::Result(first, position);
+            self.insts[first].results.push(result);
+        }
+    }
+
+    /// Takes the instructions out of a block, without its terminator, which is returned beside them.
+    pub(crate) fn take_body(&mut self, block: BlockId) -> (Vec<InstId>, InstId) {
+        let mut insts = std::mem::take(&mut self.blocks[block].insts);
+        let terminator = insts.pop().expect("a block has a terminator");
+        (insts, terminator)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cursor;
+    use crate::ir::entity::Entity as _;
+    use crate::ir::{InstId, Program};
+
+    fn ids(numbers: impl IntoIterator<Item = usize>) -> Vec<InstId> {
+        numbers.into_iter().map(InstId::from_index).collect()
+    }
+
+    fn program(count: usize) -> Program {
+        let mut program = Program::new("p", [1, 1, 1]);
+        program.blocks[program.body].insts = ids(0..count);
+        program
+    }
+
+    #[test]
+    fn what_is_not_reached_stays() {
+        let mut program = program(5);
+        let body = program.body;
+        let mut cursor = Cursor::at_start(&mut program, body);
+        assert_eq!(cursor.next(), Some(InstId::from_index(0)));
+        cursor.finish(&mut program);
+        assert_eq!(program.blocks[program.body].insts, ids(1..5));
+    }
+
+    #[test]
+    fn more_is_inserted_than_removed() {
+        let mut program = program(3);
+        let body = program.body;
+        let mut cursor = Cursor::at_start(&mut program, body);
+        let mut expected = Vec::new();
+        while let Some(inst) = cursor.next() {
+            let new = ids((0..40).map(|number| 100 * (inst.index() + 1) + number));
+            cursor.insert_all(new.iter().copied());
+            expected.extend(new);
+            if inst.index() != 1 {
+                cursor.insert(inst);
+                expected.push(inst);
+            }
+        }
+        assert_eq!(cursor.before(), expected);
+        cursor.finish(&mut program);
+        assert_eq!(program.blocks[program.body].insts, expected);
+    }
+
+    #[test]
+    fn truncation_and_retention() {
+        let mut program = program(10);
+        let body = program.body;
+        program.retain_insts(body, |_, inst| inst.index() % 3 == 0);
+        assert_eq!(program.blocks[program.body].insts, ids([0, 3, 6, 9]));
+        let mut cursor = Cursor::at_start(&mut program, body);
+        let first = cursor.next().unwrap();
+        cursor.insert(first);
+        cursor.truncate();
+        cursor.finish(&mut program);
+        assert_eq!(program.blocks[program.body].insts, ids([0]));
+    }
+}
