@@ -417,11 +417,7 @@ fn show(
             100.0 * telemetry.occupancy()
         )?;
     }
-    writeln!(
-        stdout,
-        "  {} items ran with others of their window, {} that repeat others were left out",
-        report.fused, report.pruned
-    )?;
+    writeln!(stdout, "  {} items fused into windows, {} redundant items pruned", report.fused, report.pruned)?;
     writeln!(stdout, "  {} hits, {} failures", report.hits.len(), report.failures.len())?;
     writeln!(
         stdout,

@@ -180,13 +180,15 @@ impl Error {
     }
 }
 
-/// Something that a kernel does that is defined but hardly meant.
+/// A report of a sanitizer: something that is well-defined, but almost always a bug.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// The stable code of its kind.
     pub code: &'static str,
     /// The line of the kernel.
     pub place: Option<Place>,
+    /// Other lines that take part, such as the first access of a data race, and how.
+    pub related: Vec<(Place, String)>,
     /// What it does.
     pub message: String,
     /// How to fix it.
@@ -200,6 +202,11 @@ impl Finding {
         Finding {
             code: found.fault.code(),
             place: program.place(found.span),
+            related: found
+                .labels
+                .iter()
+                .filter_map(|label| Some((program.place(label.span)?, label.text.clone())))
+                .collect(),
             message: found.fault.to_string(),
             help: found.fault.help(),
             is_warning: found.fault.is_warning(),
@@ -209,7 +216,11 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{} ({})", prefix(self.place), self.message, self.help)
+        write!(f, "[{}] {}{}", self.code, prefix(self.place), self.message)?;
+        for (place, text) in &self.related {
+            write!(f, "\n  {}{text}", prefix(Some(*place)))?;
+        }
+        write!(f, "\n  help: {}", self.help)
     }
 }
 

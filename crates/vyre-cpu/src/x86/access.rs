@@ -1,4 +1,4 @@
-//! Memory, and effects.
+//! Lowering of loads, stores, atomics and effects: contiguous, masked, and gathered or scattered accesses, with their bounds checks.
 //!
 //! An access whose index goes up by one from lane to lane is one load or store of a vector if all of it is inside the object,
 //! which is one comparison, and one with a mask otherwise; what remains is done lane by lane, most of it by the runtime. A private

@@ -1,4 +1,4 @@
-//! Checks before a loop instead of in it.
+//! Loop versioning: bounds checks of affine accesses are hoisted to a pre-check before the loop.
 //!
 //! In a loop that counts up, an index that is a sum of values from outside and one parameter that grows by the same amount in
 //! every trip is greatest in the last trip. If that one is inside the object, and is computed without wrapping, so are all

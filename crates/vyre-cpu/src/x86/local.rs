@@ -1,4 +1,4 @@
-//! Chooses registers quickly, block by block.
+//! Block-local register allocation, for large functions.
 //!
 //! Between blocks all values are in memory: what another block than its own needs is stored once, where it is written, and
 //! loaded by each block that uses it. Inside a block, values stay in registers as long as there is room. Liveness is never

@@ -1,4 +1,4 @@
-//! Uniformity: which values are the same for all active invocations of a workgroup (or of the whole dispatch, or in all
+//! Uniformity (divergence) analysis: which values are the same for all active invocations of a workgroup (or of the whole dispatch, or in all
 //! interleavings of it), and which blocks are executed by all of them together.
 //!
 //! The analysis starts by assuming that everything is uniform and takes back what it cannot keep, until nothing changes.

@@ -1,4 +1,4 @@
-//! What can be counted in a program without running it.
+//! Static statistics of a program: instruction counts, live intervals and register pressure, memory.
 
 use super::entity::{BlockId, InstId, MemId, SecondaryMap, ValueId};
 use super::ops::{Form, Kind, Op, Payload};

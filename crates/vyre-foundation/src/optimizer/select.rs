@@ -1,4 +1,4 @@
-//! Which passes are worth running on a program, and why.
+//! Pass selection: decides for each pass whether it runs on a program, and states the reason.
 //!
 //! Normalizers always run; expensive families run when the shape of the program or what was measured before justifies
 //! them. Hints and reports only prioritize: no decision here changes what a program means.
