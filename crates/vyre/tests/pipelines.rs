@@ -139,12 +139,12 @@ fn findings_name_their_lines() {
     let device = Device::named("cpu").unwrap();
     let x = device.upload(&(0..64).collect::<Vec<u32>>()).unwrap();
     let mut y = device.zeros(64).unwrap();
-    let mut found: Vec<_> = rotate(&x, &mut y)
-        .sanitize(64)
-        .unwrap()
-        .into_iter()
-        .map(|finding| (finding.place.unwrap().line(), finding.code))
-        .collect();
+    let findings = rotate(&x, &mut y).sanitize(64).unwrap();
+    let race = findings.iter().find(|finding| finding.code == "S001").unwrap();
+    let other: Vec<u32> = race.related.iter().map(|(place, _)| place.line()).collect();
+    assert_eq!(other, [ROTATE + 5], "the line of the other access");
+    assert!(race.to_string().contains("help: "), "{race}");
+    let mut found: Vec<_> = findings.iter().map(|finding| (finding.place.unwrap().line(), finding.code)).collect();
     found.sort_unstable();
     assert_eq!(found, [(ROTATE + 4, "S003"), (ROTATE + 5, "S001")]);
     assert_eq!(y.download().unwrap(), [0; 64], "the buffers are as they were");
