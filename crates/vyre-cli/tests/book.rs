@@ -93,7 +93,7 @@ fn blocks_are_tested() {
                     for pair in words.windows(2) {
                         let example = root().join(format!("crates/vyre/examples/{}.rs", pair[1]));
                         assert!(pair[0] != "--example" || example.is_file(), "{place}: no example `{}`", pair[1]);
-                        let is_file = pair[1].contains('/') && !pair[1].contains('=');
+                        let is_file = pair[1].contains('/') && !pair[1].contains('=') && !pair[1].contains("://");
                         assert!(!is_file || root().join(pair[1]).exists(), "{place}: no file `{}`", pair[1]);
                     }
                 }

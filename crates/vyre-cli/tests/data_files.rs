@@ -65,11 +65,12 @@ impl Folder {
         self.command(arguments).output().expect("the command can be run")
     }
 
-    /// Runs a command that must succeed and say nothing.
+    /// Runs a command that must succeed, and print nothing but a line for each file that it wrote.
     fn succeeds(&self, arguments: &[&str]) {
         let output = self.vyre(arguments);
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+        let is_file = |line: &str| line.split_once(": ").is_some_and(|(file, _)| self.path(file).exists());
+        assert!(String::from_utf8_lossy(&output.stdout).lines().all(is_file), "{output:?}");
         assert_eq!(output.status.code(), Some(0));
     }
 

@@ -57,9 +57,9 @@ fn absent(name: &'static str) -> Fake {
 }
 
 impl Interceptor for Pretence {
-    fn open(&self) -> Result<(), Error> {
+    fn open(&self, backend: &'static str) -> Result<(), Error> {
         match self.behaviour {
-            Behaviour::Absent => Err(Error::NoAdapter { backend: "absent", reason: "it is not there".into() }),
+            Behaviour::Absent => Err(Error::NoAdapter { backend, reason: "it is not there".into() }),
             Behaviour::Null | Behaviour::Fragile | Behaviour::Takes(_) => Ok(()),
         }
     }

@@ -12,11 +12,11 @@ use vyre_foundation::ir::Program;
 
 /// Interception points of a device. An error of any of them is the result of the call, which does not reach the device.
 pub trait Interceptor: Send + Sync {
-    /// Before the device is opened.
+    /// Before a device of the backend with this name is opened.
     ///
     /// # Errors
     /// The device cannot be opened.
-    fn open(&self) -> Result<(), Error> {
+    fn open(&self, _backend: &'static str) -> Result<(), Error> {
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl<B: Backend, I: Interceptor + 'static> Backend for Intercepted<B, I> {
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
-        self.interceptor.open()?;
+        self.interceptor.open(self.name)?;
         let device = self.backend.open()?;
         let mut capabilities = device.capabilities().clone();
         self.interceptor.capabilities(&mut capabilities);
