@@ -216,7 +216,7 @@ pub fn operations(subject: &Subject<'_>) {
 pub fn generated_programs(subject: &Subject<'_>) {
     let device = open(subject);
     // A program in software takes a driver longer to compile than anything else does.
-    let usual = if device.capabilities().kind == DeviceKind::Cpu { 10_000 } else { 2_000 };
+    let usual = if device.capabilities().kind == DeviceKind::Cpu { 5_000 } else { 1_000 };
     let count = subject.programs.unwrap_or(usual);
     if let Err(finding) = differential::campaign(subject.backend, &device, subject.first_seed, &|number| number < count)
     {
