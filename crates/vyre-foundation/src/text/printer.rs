@@ -20,14 +20,14 @@ pub fn print(module: &Module) -> String {
     programs.chain(module.pipelines.iter().map(pipeline)).collect::<Vec<_>>().join("\n")
 }
 
-/// The text of the program, as [`print`] writes it in a module.
+/// The text of the program, as [`print()`] writes it in a module.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&Printer::new(self).program().text)
     }
 }
 
-/// The text of the module, as [`print`] writes it.
+/// The text of the module, as [`print()`] writes it.
 impl fmt::Display for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&print(self))
