@@ -82,7 +82,7 @@ pub enum Error {
     /// Something that a feature of this crate is needed for, which is off.
     #[error("{what} needs the feature `{feature}` of the crate `vyre`, which is off")]
     MissingFeature {
-        /// What was asked for.
+        /// The requested output.
         what: &'static str,
         /// The feature.
         feature: &'static str,
@@ -100,7 +100,7 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         reason: String,
     },
 }

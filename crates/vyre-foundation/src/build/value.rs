@@ -90,7 +90,7 @@ pub trait Bundle<'k>: Sized {
     }
 }
 
-/// What can be given a [debug name](Kernel::debug_name): a [`Val`] of any type, so that a wrong type is reported where it is used, or
+/// Values that take a [debug name](Kernel::debug_name): a [`Val`] of any type, so that a wrong type is reported where it is used, or
 /// tuples and arrays of these.
 pub trait Nameable {
     #[doc(hidden)]

@@ -62,7 +62,16 @@ impl Program {
 
     /// Returns true if a block has such an operation, itself or in a nested block.
     pub fn contains(&self, block: BlockId, is: impl Fn(&Op) -> bool) -> bool {
-        self.nested_in(&self.blocks[block].insts).into_iter().any(|inst| is(&self.insts[inst].op))
+        let mut blocks = vec![block];
+        while let Some(block) = blocks.pop() {
+            for &inst in &self.blocks[block].insts {
+                if is(&self.insts[inst].op) {
+                    return true;
+                }
+                blocks.extend(&self.insts[inst].blocks);
+            }
+        }
+        false
     }
 
     /// Returns true if something inside an instruction is a `break` or `continue` of a loop around it.

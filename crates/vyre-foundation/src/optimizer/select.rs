@@ -104,7 +104,7 @@ impl Reason {
 /// A measure of a program, and the least value for which a family of passes is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold {
-    /// What is measured, as it follows a number.
+    /// Unit of the measure, as it follows a number.
     pub unit: &'static str,
     /// Value of the program.
     pub found: u64,
@@ -182,7 +182,7 @@ impl Shape {
         shape
     }
 
-    /// What a family of passes is selected by, if that depends on the program.
+    /// The measure by which a family of passes is selected; `None` if the program does not matter.
     fn threshold(&self, family: Family) -> Option<Threshold> {
         let nodes = |least| Some(Threshold { unit: "nodes", found: self.nodes as u64, least });
         match family {

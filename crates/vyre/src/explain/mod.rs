@@ -134,7 +134,7 @@ fn fallback(program: &Validated<Program>, execution: vyre_cpu::Execution) -> Res
     Ok(kernel.compilation().fallback.clone())
 }
 
-/// What happened to a pass in all its executions.
+/// Totals of a pass over all its executions.
 #[derive(Clone, Copy, Default)]
 struct Pass {
     runs: usize,
@@ -221,7 +221,7 @@ impl<'a> Explanation<'a> {
         passes
     }
 
-    /// What is known of earlier dispatches, and what follows.
+    /// Recorded dispatches of the program, and whether it is hot.
     fn hot(&self) -> String {
         let hints = self.telemetry.hints();
         let threshold = micros(hints.hot_ns());

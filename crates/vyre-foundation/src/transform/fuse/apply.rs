@@ -403,7 +403,7 @@ fn place(program: &mut Program, touch: &Touch, index: ValueId, window: Form, to:
     emit(program, to, Op::Sub, &[index, start], Type::U32, span)
 }
 
-/// What is loaded after a value was stored.
+/// Truncates a value as a store to a narrow element and a load from it would.
 fn truncated(program: &mut Program, value: ValueId, element: Element, to: BlockId, span: Span) -> ValueId {
     let (first, bits) = (program.literal(0u32), program.literal(element.size() as u32 * 8));
     emit(program, to, Op::ExtractBits, &[value, first, bits], element.value_type(), span)
