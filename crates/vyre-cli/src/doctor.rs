@@ -35,7 +35,7 @@ pub(crate) struct Args {
 }
 
 const NOTES: &str = "\
-The conformance suite compares devices with the interpreter that defines what programs mean. It takes about two minutes for a GPU in
+The conformance suite compares devices with the interpreter that defines what programs mean. It takes minutes for a GPU in
 software. VYRE_PROGRAMS sets the number of generated programs, VYRE_SEED the first one. The exit code is 1 if a check fails.
   vyre doctor --conformance --device cpu
   vyre doctor --conformance --check operations --json";
