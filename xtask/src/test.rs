@@ -151,18 +151,18 @@ fn tests(options: &Options) -> bool {
     passes(&mut command)
 }
 
-/// The loom models, in a build of their own: `--cfg loom` replaces the atomics and locks of the protocols.
+/// The loom models (tests in modules called `model`), in a build of their own: `--cfg loom` replaces the atomics and locks of the
+/// protocols.
+///
+/// The step takes most of its time to build: both packages are built by one command, which resolves their features together and builds
+/// each dependency once, and only third-party crates, loom among them, are optimized.
 fn models() -> bool {
-    MODELS.iter().fold(true, |passed, arguments| {
-        let mut model = cargo("test");
-        model.args(["--locked", "--package"]).args(*arguments);
-        model.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_dir().join("loom"));
-        passes(&mut model) && passed
-    })
+    let mut models = cargo("test");
+    models.args(["--config", "profile.dev.opt-level=0", "--config", r#"profile.dev.package."*".opt-level=1"#]);
+    models.args(["--locked", "--package", "vyre-runtime", "--package", "vyre-cpu"]);
+    models.args(["--lib", "--test", "ring_model", "model::"]);
+    passes(models.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target_dir().join("loom")))
 }
-
-/// Packages and tests of the loom models.
-const MODELS: &[&[&str]] = &[&["vyre-runtime", "--test", "ring_model"], &["vyre-cpu", "--lib", "pool::model"]];
 
 /// Runs the examples of the crate `vyre`, which check their results themselves, in a folder where they may leave files.
 fn examples() -> bool {

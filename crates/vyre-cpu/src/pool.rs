@@ -332,7 +332,7 @@ mod tests {
     }
 }
 
-/// The protocol under loom: `RUSTFLAGS="--cfg loom" cargo test -p vyre-cpu --lib pool::model`.
+/// The protocol under loom: `cargo xtask test model`.
 #[cfg(all(test, loom))]
 mod model {
     use loom::cell::UnsafeCell;

@@ -27,7 +27,7 @@ impl Assembler {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use iced_x86::Code;
     use vyre_foundation::transform::expand_math;

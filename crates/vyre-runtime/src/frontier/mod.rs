@@ -985,7 +985,7 @@ impl Batch {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use vyre_cpu::Cpu;
     use vyre_foundation::ir::Op;
