@@ -13,7 +13,7 @@ use vyre_foundation::{Validated, validate};
 use vyre_wgpu::{Emitted, Target, Wgpu, emit};
 
 use crate::baseline::raw::{self, Raw};
-use crate::job::{Job, arguments, elements, example, floats, groups, program, random, square, words};
+use crate::job::{Job, arguments, elements, example, example_source, floats, groups, program, random, square, words};
 use crate::line::{Line, Report};
 
 const SAXPY: &str = include_str!("baseline/wgsl/saxpy.wgsl");
@@ -121,7 +121,7 @@ fn bytes(words: &[u32]) -> Vec<u8> {
 fn saxpy(bench: &Bench<'_>) -> Result<(), Error> {
     let (count, raw) = (bench.count(), &bench.raw);
     let (x, y) = (random(Element::F32, count, 1)?, random(Element::F32, count, 2)?);
-    let program = fast(example!("saxpy"))?;
+    let program = fast(example("saxpy", "saxpy"))?;
     let ((x, raw_x), (y, raw_y)) = (bench.upload(Element::F32, &x)?, bench.upload(Element::F32, &y)?);
     let arguments = arguments![a: 1.5f32, x: &x, y: &y];
     let ours = Job::new(&bench.device).launch(&program, elements(count), arguments)?;
@@ -135,7 +135,7 @@ fn saxpy(bench: &Bench<'_>) -> Result<(), Error> {
 
 fn reduce(bench: &Bench<'_>) -> Result<(), Error> {
     let (count, raw) = (bench.count(), &bench.raw);
-    let program = fast(example!("reduce"))?;
+    let program = fast(example("reduce", "reduce"))?;
     let (data, raw_data) = bench.upload(Element::F32, &random(Element::F32, count, 1)?)?;
     let (sums, raw_sums) = bench.zeros(Element::F32, 256)?;
     let (total, raw_total) = bench.zeros(Element::F32, 1)?;
@@ -156,7 +156,7 @@ fn reduce(bench: &Bench<'_>) -> Result<(), Error> {
 
 fn matmul(bench: &Bench<'_>) -> Result<(), Error> {
     let (side, raw): (u32, _) = (if bench.report.quick { 128 } else { 512 }, &bench.raw);
-    let program = fast(example!("matmul_tiled"))?;
+    let program = fast(example("matmul_tiled", "matmul_tiled"))?;
     let (a, raw_a) = bench.upload(Element::F32, &random(Element::F32, side * side, 1)?)?;
     let (b, raw_b) = bench.upload(Element::F32, &random(Element::F32, side * side, 2)?)?;
     let (c, raw_c) = bench.zeros(Element::F32, side * side)?;
@@ -177,7 +177,7 @@ fn matmul(bench: &Bench<'_>) -> Result<(), Error> {
 fn mandelbrot(bench: &Bench<'_>) -> Result<(), Error> {
     let (side, raw) = (1024, &bench.raw);
     // WGSL has no bytes.
-    let source = include_str!("../../../examples/kernels/mandelbrot.vyre").replace("[u8;", "[u32;");
+    let source = example_source("mandelbrot").replace("[u8;", "[u32;");
     let program = fast(program(&source, "mandelbrot"))?;
     let (image, raw_image) = bench.zeros(Element::U32, side * side)?;
     let ours = Job::new(&bench.device).launch(&program, square(side), arguments![image: &image])?;
@@ -196,7 +196,7 @@ fn mandelbrot(bench: &Bench<'_>) -> Result<(), Error> {
 fn scan(bench: &Bench<'_>) -> Result<(), Error> {
     let (count, chunks, raw) = (bench.count(), 256, &bench.raw);
     let programs =
-        [example!("scan_tiles", "sum_tiles")?, example!("scan", "scan_blocks")?, example!("scan_tiles", "scan_tiles")?];
+        [example("scan_tiles", "sum_tiles")?, example("scan", "scan_blocks")?, example("scan_tiles", "scan_tiles")?];
     let (data, raw_data) = bench.upload(Element::U32, &random(Element::U32, count, 1)?)?;
     let (totals, raw_totals) = bench.zeros(Element::U32, chunks)?;
     let (offsets, raw_offsets) = bench.zeros(Element::U32, chunks)?;
@@ -290,7 +290,7 @@ fn first_result_here(whose: &str) -> Result<(), Error> {
         let device = Device::open(&Wgpu)?;
         let (x, y) = (device.upload(Element::F32, &x)?, device.upload(Element::F32, &y)?);
         let arguments = arguments![a: 1.5f32, x: &x, y: &y];
-        Job::new(&device).launch(&example!("saxpy")?, elements(1), arguments)?.run();
+        Job::new(&device).launch(&example("saxpy", "saxpy")?, elements(1), arguments)?.run();
         y.read()?
     };
     println!("{}", floats(&result)[0]);

@@ -5,6 +5,7 @@ use vyre_foundation::fill::Fill;
 use vyre_foundation::ir::{Element, Program};
 use vyre_foundation::launch::{self, Limits};
 use vyre_foundation::{Validated, text, validate};
+use vyre_testkit::corpus;
 
 /// Launches of kernels, which are submitted together.
 pub(crate) struct Job {
@@ -52,22 +53,22 @@ impl Job {
     }
 }
 
-/// A program of the examples.
-macro_rules! example {
-    ($file:literal, $name:literal) => {
-        $crate::job::program(include_str!(concat!("../../../examples/kernels/", $file, ".vyre")), $name)
-    };
-    ($name:literal) => {
-        $crate::job::example!($name, $name)
-    };
-}
-
 /// What a program is given, by the names of its objects.
 macro_rules! arguments {
     ($($name:ident: $value:expr),*) => { vec![$((stringify!($name), vyre_driver::Argument::from($value))),*] };
 }
 
-pub(crate) use {arguments, example};
+pub(crate) use arguments;
+
+/// The program `name` of the example kernels in `file`.
+pub(crate) fn example(file: &str, name: &str) -> Result<Validated<Program>, Error> {
+    program(example_source(file), name)
+}
+
+/// Text of the example kernels in `file`.
+pub(crate) fn example_source(file: &str) -> &'static str {
+    corpus::example_kernels(file).expect("the benchmarks name files that exist")
+}
 
 pub(crate) fn program(source: &str, name: &str) -> Result<Validated<Program>, Error> {
     let programs = validate::module(text::parse(source)?)?;

@@ -123,7 +123,7 @@ fn saxpy(bench: &Bench<'_>) -> Result<(), Error> {
     let (x, y) = (random(Element::F32, count, 1)?, random(Element::F32, count, 2)?);
     let of_ours = bench.upload(Element::F32, &y)?;
     let ours = Job::new(&bench.cpu).launch(
-        &example!("saxpy")?,
+        &example("saxpy", "saxpy")?,
         elements(count),
         arguments![a: 1.5f32, x: &bench.upload(Element::F32, &x)?, y: &of_ours],
     )?;
@@ -151,7 +151,7 @@ fn hash(bench: &Bench<'_>) -> Result<(), Error> {
     let keys = random(Element::U32, count, 1)?;
     let of_ours = bench.zeros(Element::U32, count)?;
     let ours = Job::new(&bench.cpu).launch(
-        &example!("hash")?,
+        &example("hash", "hash")?,
         elements(count),
         arguments![keys: &bench.upload(Element::U32, &keys)?, hashes: &of_ours],
     )?;
@@ -177,7 +177,7 @@ fn hash(bench: &Bench<'_>) -> Result<(), Error> {
 fn mandelbrot(bench: &Bench<'_>) -> Result<(), Error> {
     let image = Image { side: 1024, max_trips: 256, center: (-0.75, 0.0), span: 2.5 };
     let side = image.side as u32;
-    let (program, of_ours) = (example!("mandelbrot")?, bench.zeros(Element::U8, side * side)?);
+    let (program, of_ours) = (example("mandelbrot", "mandelbrot")?, bench.zeros(Element::U8, side * side)?);
     let job = |device: &Device, pixels: Buffer| {
         let view = [("center_x", image.center.0), ("center_y", image.center.1), ("span", image.span)];
         let view = view.map(|(name, value)| (name, Argument::from(value)));
@@ -208,7 +208,7 @@ fn gather(bench: &Bench<'_>) -> Result<(), Error> {
     let of_ours = bench.zeros(Element::F32, count)?;
     let bytes: Vec<u8> = index.iter().flat_map(|index| index.to_le_bytes()).collect();
     let ours = Job::new(&bench.cpu).launch(
-        &example!("gather")?,
+        &example("gather", "gather")?,
         elements(count),
         arguments![
             table: &bench.upload(Element::F32, &table)?, index: &bench.upload(Element::U32, &bytes)?, out: &of_ours
@@ -232,7 +232,7 @@ fn nbody(bench: &Bench<'_>) -> Result<(), Error> {
     let count: u32 = if bench.report.quick { 1024 } else { 4096 };
     let step = Step { dt: 0.01, softening: 0.1 };
     let bodies = random(Element::F32, 4 * count, 1)?;
-    let program = example!("nbody")?;
+    let program = example("nbody", "nbody")?;
     let (velocities, moved) = (bench.zeros(Element::F32, 3 * count)?, bench.zeros(Element::F32, 4 * count)?);
     let job = |device: &Device, velocities: Buffer, moved: Buffer| {
         let arguments = arguments![
@@ -351,7 +351,9 @@ fn matmul(bench: &Bench<'_>) -> Result<(), Error> {
     plain::matmul(length, &a, &b, &mut of_plain);
     assert!(of_plain == *of_expert, "matmul gives other results with rayon");
 
-    for (name, program) in [("matmul", example!("matmul")?), ("matmul_tiled", example!("matmul_tiled")?)] {
+    for (name, program) in
+        [("matmul", example("matmul", "matmul")?), ("matmul_tiled", example("matmul_tiled", "matmul_tiled")?)]
+    {
         if !bench.report.wants(name) && !bench.report.wants(&format!("{name}_vs_rayon")) {
             continue;
         }
@@ -469,31 +471,41 @@ fn as_written(bench: &Bench<'_>) -> Result<(), Error> {
     let jobs: Vec<Written> = vec![
         (
             "saxpy",
-            example!("saxpy"),
+            example("saxpy", "saxpy"),
             elements(count),
             vec![("a", "2".into()), ("x", random.clone()), ("y", zeros.clone())],
         ),
-        ("hash", example!("hash"), elements(count), vec![("keys", random.clone()), ("hashes", zeros.clone())]),
-        ("mandelbrot", example!("mandelbrot"), square(1024), vec![("image", "zeros:1048576".into())]),
+        ("hash", example("hash", "hash"), elements(count), vec![("keys", random.clone()), ("hashes", zeros.clone())]),
+        ("mandelbrot", example("mandelbrot", "mandelbrot"), square(1024), vec![("image", "zeros:1048576".into())]),
         (
             "gather",
-            example!("gather"),
+            example("gather", "gather"),
             elements(count),
             vec![("table", random.clone()), ("index", format!("iota:{count}")), ("out", zeros.clone())],
         ),
-        ("reduce", example!("reduce"), groups(16), vec![("data", random.clone()), ("sums", "zeros:16".into())]),
+        (
+            "reduce",
+            example("reduce", "reduce"),
+            groups(16),
+            vec![("data", random.clone()), ("sums", "zeros:16".into())],
+        ),
         (
             "scan",
-            example!("scan", "scan_blocks"),
+            example("scan", "scan_blocks"),
             elements(count),
             vec![("data", random.clone()), ("sums", zeros.clone()), ("totals", "zeros:256".into())],
         ),
-        ("histogram", example!("histogram"), groups(16), vec![("data", random.clone()), ("bins", "zeros:256".into())]),
-        ("matmul", example!("matmul"), square(96), matrices()),
-        ("matmul_tiled", example!("matmul_tiled"), square(96), matrices()),
+        (
+            "histogram",
+            example("histogram", "histogram"),
+            groups(16),
+            vec![("data", random.clone()), ("bins", "zeros:256".into())],
+        ),
+        ("matmul", example("matmul", "matmul"), square(96), matrices()),
+        ("matmul_tiled", example("matmul_tiled", "matmul_tiled"), square(96), matrices()),
         (
             "nbody",
-            example!("nbody"),
+            example("nbody", "nbody"),
             elements(512),
             vec![
                 ("dt", "0.01".into()),
@@ -505,19 +517,19 @@ fn as_written(bench: &Bench<'_>) -> Result<(), Error> {
         ),
         (
             "life",
-            example!("life"),
+            example("life", "life"),
             square(256),
             vec![("width", "256".into()), ("height", "256".into()), ("cells", cells.clone()), ("next", cells)],
         ),
         (
             "bitonic",
-            example!("bitonic"),
+            example("bitonic", "bitonic"),
             elements(count / 2),
             vec![("k", "1024".into()), ("j", "256".into()), ("keys", random.clone())],
         ),
         (
             "count_digits",
-            example!("radix_sort", "count_digits"),
+            example("radix_sort", "count_digits"),
             groups(16),
             vec![("shift", "6".into()), ("keys", random), ("counts", "zeros:1024".into())],
         ),
@@ -561,7 +573,7 @@ fn overheads(bench: &Bench<'_>) -> Result<(), Error> {
     // Programs that are optimized already: what is measured is the backend.
     let backend = Cpu::default().open()?;
     let programs = [
-        ("compile_saxpy", "0.3 ms", 0.3e6, bench.cpu.compile(&example!("saxpy")?)?.program().clone()),
+        ("compile_saxpy", "0.3 ms", 0.3e6, bench.cpu.compile(&example("saxpy", "saxpy")?)?.program().clone()),
         ("compile_1000", "3 ms", 3e6, compile::optimized_program_of(1_000)?),
     ];
     for (name, limit, limit_ns, program) in programs {

@@ -30,8 +30,7 @@ pub(crate) fn check(device: &Device) {
 
 /// A program of an example file.
 fn kernel(file: &str, name: &str) -> Validated<Program> {
-    let is_it = |path: &str| path.strip_prefix("examples/kernels/") == Some(file);
-    let (_, source) = corpus::FILES.iter().find(|(path, _)| is_it(path)).unwrap();
+    let source = corpus::example_kernels(file).unwrap();
     let programs = validate::module(text::parse(source).unwrap()).unwrap();
     programs.into_iter().find(|program| program.name == name).unwrap()
 }
@@ -72,7 +71,7 @@ fn floats(inputs: &Inputs, name: &str) -> Vec<f32> {
 }
 
 fn saxpy(device: &Device) {
-    let program = kernel("saxpy.vyre", "saxpy");
+    let program = kernel("saxpy", "saxpy");
     for count in [1, 255, 1000] {
         let (x, y) = (coarse_floats(count), coarse_floats(2 * count)[count..].to_vec());
         let given = [("a", 1.5f32.to_le_bytes().to_vec()), ("x", bytes(&x)), ("y", bytes(&y))];
@@ -83,7 +82,7 @@ fn saxpy(device: &Device) {
 }
 
 fn mandelbrot(device: &Device) {
-    let mut program = kernel("mandelbrot.vyre", "mandelbrot").into_inner();
+    let mut program = kernel("mandelbrot", "mandelbrot").into_inner();
     program.specialize("MAX_TRIPS", 50u32.into()).unwrap();
     let program = validate::program(program).unwrap();
     // A part of the picture that has points of all kinds; the rest of the image stays 0.
@@ -106,7 +105,7 @@ fn mandelbrot(device: &Device) {
 }
 
 fn reduce(device: &Device) {
-    let program = kernel("reduce.vyre", "reduce");
+    let program = kernel("reduce", "reduce");
     for (count, groups) in [(1, 1), (1000, 2), (4096, 3)] {
         let data = coarse_floats(count);
         let given = [("data", bytes(&data)), ("sums", vec![0; 4 * groups])];
@@ -129,7 +128,7 @@ fn prefix_sums(data: &[u32]) -> Vec<u32> {
 
 /// With a chunk for each subgroup.
 fn scan_with_chunks(device: &Device, data: &[u32], groups: u32) -> Vec<u32> {
-    let [sum, scan] = ["sum_chunks", "scan_chunks"].map(|name| kernel("scan.vyre", name));
+    let [sum, scan] = ["sum_chunks", "scan_chunks"].map(|name| kernel("scan", name));
     let zeros = |count: usize| vec![0; 4 * count];
     let grid = [64 * groups, 1, 1];
     let summed = run(device, &sum, grid, &[("data", bytes(data)), ("totals", zeros(64 * groups as usize))]);
@@ -145,7 +144,7 @@ fn scan_of_chunks(device: &Device) {
 }
 
 fn sort(device: &Device) {
-    let [count, scatter] = ["count_digits", "scatter_digits"].map(|name| kernel("radix_sort.vyre", name));
+    let [count, scatter] = ["count_digits", "scatter_digits"].map(|name| kernel("radix_sort", name));
     // Two blocks, of which the second is not full; many keys are equal.
     let mut keys: Vec<u32> = (0..5000).map(|index| scrambled(index) % 3001 * 1_431_655).collect();
     let mut expected = keys.clone();
@@ -162,8 +161,8 @@ fn sort(device: &Device) {
 }
 
 fn scan_of_several_blocks(device: &Device) {
-    let blocks = kernel("scan.vyre", "scan_blocks");
-    let offsets = kernel("scan.vyre", "add_offsets");
+    let blocks = kernel("scan", "scan_blocks");
+    let offsets = kernel("scan", "add_offsets");
     let count = 1234;
     let groups = 5;
     let data: Vec<u32> = (0..count).map(scrambled).collect();
@@ -190,7 +189,7 @@ fn scan_of_several_blocks(device: &Device) {
 }
 
 fn histogram(device: &Device) {
-    let program = kernel("histogram.vyre", "histogram");
+    let program = kernel("histogram", "histogram");
     let data: Vec<u8> = (0..5000).map(|index| (scrambled(index) >> 24) as u8).collect();
     // Both fewer invocations than elements, and more.
     for invocations in [512, 8192] {
@@ -206,7 +205,7 @@ fn histogram(device: &Device) {
 
 fn matrix_products(device: &Device) {
     for name in ["matmul", "matmul_tiled"] {
-        let program = kernel(&format!("{name}.vyre"), name);
+        let program = kernel(name, name);
         for (m, n, k) in [(1usize, 1usize, 1usize), (16, 16, 16), (17, 33, 20)] {
             let (a, b) = (coarse_floats(m * k), coarse_floats(k * n));
             let size = |size: usize| (size as u32).to_le_bytes().to_vec();
@@ -228,7 +227,7 @@ fn matrix_products(device: &Device) {
 }
 
 fn nbody(device: &Device) {
-    let program = kernel("nbody.vyre", "nbody");
+    let program = kernel("nbody", "nbody");
     let count = 300;
     let (dt, softening) = (0.01f32, 0.5f32);
     let body = |index: usize, part: usize| scrambled(4 * index + part) as f32 / 4e9;
@@ -262,7 +261,7 @@ fn nbody(device: &Device) {
 }
 
 fn life(device: &Device) {
-    let program = kernel("life.vyre", "life");
+    let program = kernel("life", "life");
     let (width, height) = (37usize, 21usize);
     let cells: Vec<u8> = (0..width * height).map(|index| u8::from(scrambled(index).is_multiple_of(3))).collect();
     let given = [
@@ -290,7 +289,7 @@ fn life(device: &Device) {
 }
 
 fn bitonic_steps_sort(device: &Device) {
-    let program = kernel("bitonic.vyre", "bitonic");
+    let program = kernel("bitonic", "bitonic");
     let count = 1024u32;
     let mut keys: Vec<u32> = (0..count as usize).map(scrambled).collect();
     let mut expected = keys.clone();
@@ -309,7 +308,7 @@ fn bitonic_steps_sort(device: &Device) {
 }
 
 fn gather(device: &Device) {
-    let program = kernel("gather.vyre", "gather");
+    let program = kernel("gather", "gather");
     let table = coarse_floats(100);
     let index: Vec<u32> = (0..700).map(|position| scrambled(position) % 120).collect();
     let given = [("table", bytes(&table)), ("index", bytes(&index)), ("out", vec![1; 2800])];
@@ -319,7 +318,7 @@ fn gather(device: &Device) {
 }
 
 fn hash(device: &Device) {
-    let program = kernel("hash.vyre", "hash");
+    let program = kernel("hash", "hash");
     let keys: Vec<u32> = (0..1000).map(scrambled).collect();
     let result = run(device, &program, [1000, 1, 1], &[("keys", bytes(&keys)), ("hashes", vec![0; 4000])]);
     let expected: Vec<u32> = keys

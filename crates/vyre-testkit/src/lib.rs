@@ -3,7 +3,7 @@
 //! items for megakernels.
 
 pub mod conformance;
-mod corpus;
+pub mod corpus;
 mod coverage;
 pub mod differential;
 mod equivalence;
