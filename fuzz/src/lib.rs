@@ -6,7 +6,7 @@
 //!
 //! `cargo xtask fuzz TARGET` runs a target, starting from what the example `corpus` of `vyre-testkit` writes.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use vyre_cpu::{Cpu, Execution, listing, portable, spmd};
 use vyre_driver::{Device, Error};
@@ -40,7 +40,7 @@ pub fn decode(contents: &[u8]) -> Option<Module> {
 
 /// Validates a module, and checks that what is valid survives being printed and encoded.
 pub fn validated(module: Module) -> Vec<Validated<Program>> {
-    let Ok(programs) = validate::module(module.clone()) else { return Vec::new() };
+    let Ok(valid) = validate::module(module.clone()) else { return Vec::new() };
     let printed = text::print(&module);
     match text::parse(&printed) {
         Ok(read) => assert!(read == module, "it reads back as another module:\n{printed}"),
@@ -48,7 +48,7 @@ pub fn validated(module: Module) -> Vec<Validated<Program>> {
     }
     let decoded = wire::decode(&wire::encode(&module));
     assert!(decoded.is_ok_and(|decoded| decoded == module), "it decodes as another module:\n{printed}");
-    programs
+    valid.into_inner().programs
 }
 
 /// The contents that the bytes of a case stand for. If the first byte is even, they are the rest. Otherwise the next bytes
@@ -80,9 +80,9 @@ pub fn program(case: &[u8]) -> Option<Vec<u8>> {
 
 /// Lowers a program for every backend. A language may lack something; nothing else may go wrong.
 pub fn lower(program: &Validated<Program>) {
-    portable::Kernel::new(spmd::lower(&Arc::new(expand_math(program, |_| false).into_owned()), 16));
+    portable::Kernel::new(spmd::lower(&expand_math(program, |_| false), 16));
     for execution in [Execution::Avx2, Execution::Avx512] {
-        expect(listing(&Arc::new(program.clone()), execution), program);
+        expect(listing(program, execution), program);
     }
     expect(vyre_wgpu::verify(program), program);
     for target in vyre_wgpu::Target::ALL {
@@ -101,11 +101,11 @@ fn expect<T>(result: Result<T, Error>, program: &Validated<Program>) {
 /// are not compared: the conformance suite does that.
 pub fn run(program: &Validated<Program>) {
     const ELEMENTS: u32 = 16;
-    if program.workgroup_size.iter().product::<u32>() > 64 {
+    if program.workgroup_size().iter().product::<u32>() > 64 {
         return;
     }
     let mut inputs = Inputs::default();
-    for memory in program.memory.values() {
+    for memory in program.memories().values() {
         let length = match memory.space {
             Space::Storage(_) => memory.length.unwrap_or(ELEMENTS) as usize,
             Space::Uniform => 1,

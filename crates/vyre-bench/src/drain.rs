@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use crossbeam_queue::SegQueue;
 use vyre_cpu::Cpu;
-use vyre_driver::{Device, Error};
+use vyre_driver::Device;
 use vyre_foundation::{text, validate};
+use vyre_runtime::Error;
 use vyre_runtime::megakernel::policy::{Policy, Sizing};
 use vyre_runtime::megakernel::ring::Pushed;
 use vyre_runtime::megakernel::tune::{NEVER, Settings, Tuner};
@@ -27,7 +28,7 @@ const SCAN: u32 = 5;
 /// A session with all operations of the file.
 fn session(device: &Device, config: Config) -> Result<Session, Error> {
     let mut session = Session::new(device, config)?;
-    for program in validate::module(text::parse(mix::OPS)?)? {
+    for program in validate::module(text::parse(mix::OPS)?)?.into_inner().programs {
         session.register(Op::new(program)?);
     }
     Ok(session)

@@ -6,9 +6,8 @@
 
 use std::process::Command;
 
-use vyre_driver::{Argument, Buffer, Device, Dispatch, Error, Grid};
+use vyre_driver::{Argument, Buffer, Device, Error};
 use vyre_foundation::ir::{Element, Program};
-use vyre_foundation::launch::{self, Limits};
 use vyre_foundation::{Validated, validate};
 use vyre_wgpu::{Emitted, Target, Wgpu, emit};
 
@@ -69,7 +68,7 @@ fn line<'a>(name: &'a str, work: u64, unit: &'a str) -> Line<'a> {
 /// The program as it is compared with WGSL: with the floats of the device.
 fn fast(program: Result<Validated<Program>, Error>) -> Result<Validated<Program>, Error> {
     let mut program = (*program?).clone();
-    program.fast = true;
+    program.set_fast(true);
     Ok(validate::program(program)?)
 }
 
@@ -243,13 +242,8 @@ fn dispatches(bench: &Bench<'_>) -> Result<(), Error> {
     let ours = || {
         let mut last = None;
         for _ in 0..count {
-            let dispatch = Dispatch {
-                kernel: &kernel,
-                grid: Grid::Fixed(launch::Grid::Groups([1, 1, 1])),
-                arguments: arguments![cells: &cells],
-                limits: Limits::default(),
-            };
-            last = Some(bench.device.submit(&[dispatch]).expect("arguments that fit"));
+            let dispatch = kernel.dispatch(groups(1), arguments![cells: &cells]).expect("arguments that fit");
+            last = Some(bench.device.submit(&[dispatch]).expect("the device is there"));
         }
         last.expect("there are some").wait().expect("the device is there");
     };

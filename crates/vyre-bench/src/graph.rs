@@ -3,7 +3,8 @@
 use graph::prelude::{CsrLayout, DirectedCsrGraph, GraphBuilder, UndirectedCsrGraph};
 use petgraph::graph::UnGraph;
 use vyre_cpu::Cpu;
-use vyre_driver::{Device, Error};
+use vyre_driver::Device;
+use vyre_runtime::Error;
 use vyre_runtime::frontier::{Config, Engine, Needs, Topology};
 use vyre_runtime::graph::{self as ours, Edges, Family, Graph, UNREACHED};
 

@@ -1,9 +1,8 @@
 //! Typed kernels and buffers, against the same calls of the driver.
 
 use vyre::{Device, kernel};
-use vyre_driver::{Argument, Dispatch, Error, Grid};
+use vyre_driver::{Error, Grid};
 use vyre_foundation::ir::Element;
-use vyre_foundation::launch::Limits;
 use vyre_foundation::validate;
 
 use crate::line::{Line, Report};
@@ -58,10 +57,9 @@ fn launches(report: &Report, device: &Device, device_name: &str, name: &str, n: 
     };
     let mut theirs = || {
         for _ in 0..LAUNCHES {
-            let arguments: Vec<(&str, Argument)> =
-                vec![("a", 1e-6f32.into()), ("x", (&raw_x).into()), ("y", (&raw_y).into())];
-            let (grid, limits) = (Grid::elements(n as u32), Limits::default());
-            driver.run(&Dispatch { kernel: &kernel, grid, arguments, limits }).expect("it ran before");
+            let arguments = [("a", 1e-6f32.into()), ("x", (&raw_x).into()), ("y", (&raw_y).into())];
+            let dispatch = kernel.dispatch(Grid::elements(n as u32), arguments).expect("it ran before");
+            driver.run(&dispatch).expect("it ran before");
         }
     };
     report.compare(&mut ours, &mut [(line(name, device_name, LAUNCHES, "launches"), &mut theirs)]);

@@ -3,52 +3,47 @@
 use vyre_driver::{Argument, Device, Dispatch, Error, Grid, Kernel};
 use vyre_foundation::fill::Fill;
 use vyre_foundation::ir::{Element, Program};
-use vyre_foundation::launch::{self, Limits};
+use vyre_foundation::launch;
 use vyre_foundation::{Validated, text, validate};
 use vyre_testkit::corpus;
 
 /// Launches of kernels, which are submitted together.
 pub(crate) struct Job {
     device: Device,
-    launches: Vec<(Kernel, launch::Grid, Arguments)>,
+    dispatches: Vec<Dispatch>,
 }
 
-pub(crate) type Arguments = Vec<(&'static str, Argument)>;
+pub(crate) type NamedArguments = Vec<(&'static str, Argument)>;
 
 impl Job {
     pub(crate) fn new(device: &Device) -> Job {
-        Job { device: device.clone(), launches: Vec::new() }
+        Job { device: device.clone(), dispatches: Vec::new() }
     }
 
     /// Adds a launch of a program.
     pub(crate) fn launch(
         self,
         program: &Validated<Program>,
-        grid: launch::Grid,
-        arguments: Arguments,
+        grid: Grid,
+        arguments: NamedArguments,
     ) -> Result<Job, Error> {
         let kernel = self.device.compile(program)?;
-        Ok(self.launch_kernel(kernel, grid, arguments))
+        self.launch_kernel(&kernel, grid, arguments)
     }
 
     /// Adds a launch of what was compiled in another way.
-    pub(crate) fn launch_kernel(mut self, kernel: Kernel, grid: launch::Grid, arguments: Arguments) -> Job {
-        self.launches.push((kernel, grid, arguments));
-        self
+    pub(crate) fn launch_kernel(
+        mut self,
+        kernel: &Kernel,
+        grid: Grid,
+        arguments: NamedArguments,
+    ) -> Result<Job, Error> {
+        self.dispatches.push(kernel.dispatch(grid, arguments)?);
+        Ok(self)
     }
 
     pub(crate) fn run(&self) {
-        let dispatches: Vec<Dispatch<'_>> = self
-            .launches
-            .iter()
-            .map(|(kernel, grid, arguments)| Dispatch {
-                kernel,
-                grid: Grid::Fixed(*grid),
-                arguments: arguments.clone(),
-                limits: Limits::default(),
-            })
-            .collect();
-        let submission = self.device.submit(&dispatches).expect("arguments that fit");
+        let submission = self.device.submit(&self.dispatches).expect("the device is there");
         submission.wait().expect("the device is there");
     }
 }
@@ -71,19 +66,19 @@ pub(crate) fn example_source(file: &str) -> &'static str {
 }
 
 pub(crate) fn program(source: &str, name: &str) -> Result<Validated<Program>, Error> {
-    let programs = validate::module(text::parse(source)?)?;
-    Ok(programs.into_iter().find(|program| program.name == name).expect("the file has it"))
+    let module = validate::module(text::parse(source)?)?;
+    Ok(module.program(name).expect("the file has it").clone())
 }
 
-pub(crate) fn groups(groups: u32) -> launch::Grid {
+pub(crate) fn groups<B>(groups: u32) -> launch::Grid<B> {
     launch::Grid::Groups([groups, 1, 1])
 }
 
-pub(crate) fn elements(elements: u32) -> launch::Grid {
-    launch::Grid::Elements([elements, 1, 1])
+pub(crate) fn elements<B>(elements: u32) -> launch::Grid<B> {
+    launch::Grid::elements(elements)
 }
 
-pub(crate) fn square(side: u32) -> launch::Grid {
+pub(crate) fn square<B>(side: u32) -> launch::Grid<B> {
     launch::Grid::Elements([side, side, 1])
 }
 

@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 use std::hint::black_box;
-use std::sync::Arc;
 
 use vyre::kernels;
 use vyre_cpu::Cpu;
@@ -542,7 +541,7 @@ fn as_written(bench: &Bench<'_>) -> Result<(), Error> {
         let program = program?;
         let job = |device: &Device| -> Result<Job, Error> {
             let argument = |(name, notation): &(&'static str, String)| {
-                let memory = &program.memory[program.memory_named(name).expect("the program has it")];
+                let memory = program.memory(program.memory_named(name).expect("the program has it"));
                 let argument = if memory.space == Space::Uniform {
                     Argument::Scalar(parse_value(notation, memory.element)?)
                 } else {
@@ -552,11 +551,11 @@ fn as_written(bench: &Bench<'_>) -> Result<(), Error> {
                 Ok((*name, argument))
             };
             let arguments = given.iter().map(argument).collect::<Result<_, Error>>()?;
-            Job::new(device).launch(&program, grid, arguments)
+            Job::new(device).launch(&program, grid.widen(), arguments)
         };
         let (ours, written) = (job(&bench.cpu)?, job(&bench.cpu.as_written())?);
-        let groups = grid.groups(program.workgroup_size)?;
-        let work = total_invocations(groups, program.workgroup_size).map_or(0, u64::from);
+        let groups = grid.groups(program.workgroup_size())?;
+        let work = total_invocations(groups, program.workgroup_size()).map_or(0, u64::from);
         let line = bench.line(&name, "written", work, "invocations");
         bench.report.compare(&mut || ours.run(), &mut [(line, &mut || written.run())]);
     }
@@ -577,7 +576,6 @@ fn overheads(bench: &Bench<'_>) -> Result<(), Error> {
         ("compile_1000", "3 ms", 3e6, compile::optimized_program_of(1_000)?),
     ];
     for (name, limit, limit_ns, program) in programs {
-        let program = Arc::new(program);
         let line = Line { threads: 1, ..bench.line(name, limit, program.stats().nodes as u64, "instructions") };
         bench.report.against_limit(&line, limit_ns, Taken::Best, &mut || {
             black_box(backend.compile(&program).is_ok());

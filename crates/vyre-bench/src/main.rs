@@ -17,7 +17,7 @@ mod planners;
 
 use std::process::ExitCode;
 
-use vyre_driver::Error;
+use vyre_runtime::Error;
 
 const USAGE: &str = "usage: cargo xtask bench SUITE [NAME] [--json] [--quick]
 
@@ -42,13 +42,13 @@ type Suite = fn(&line::Report) -> Result<(), Error>;
 
 const SUITES: [(&str, Suite); 8] = [
     ("compile", |report| compile::run(report).map_err(Error::from)),
-    ("kernels", kernels::run),
-    ("gpu", gpu::run),
+    ("kernels", |report| kernels::run(report).map_err(Error::from)),
+    ("gpu", |report| gpu::run(report).map_err(Error::from)),
     ("pipeline", pipeline::run),
-    ("planners", planners::run),
+    ("planners", |report| planners::run(report).map_err(Error::from)),
     ("megakernel", megakernel::run),
     ("graph", graph::run),
-    ("host", host::run),
+    ("host", |report| host::run(report).map_err(Error::from)),
 ];
 
 fn main() -> ExitCode {

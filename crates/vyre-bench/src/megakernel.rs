@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::mpsc::sync_channel;
 
-use vyre_driver::Error;
+use vyre_runtime::Error;
 use vyre_runtime::megakernel::policy::{Policy, Request, Topology};
 use vyre_runtime::megakernel::redundancy::Pruner;
 use vyre_runtime::megakernel::ring::{Otherwise, Ring};

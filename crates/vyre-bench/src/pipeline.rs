@@ -4,12 +4,13 @@
 use std::fmt::Write as _;
 
 use vyre_cpu::Cpu;
-use vyre_driver::{Buffer, Device, Error, Kernel};
+use vyre_driver::{Buffer, Device, Error as DriverError, Kernel};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::ir::pipeline::{Argument, Role};
 use vyre_foundation::ir::{BufferId, Element, Program, Space};
 use vyre_foundation::launch::Limits;
+use vyre_runtime::Error;
 use vyre_runtime::pipeline::{Compiled, Pipeline};
 use vyre_wgpu::Wgpu;
 
@@ -80,12 +81,12 @@ impl Both {
     ) -> Result<Both, Error> {
         self.pipeline.dispatch(program.clone(), elements(length), arguments)?;
         let alone = arguments.iter().map(|(name, argument)| match argument {
-            Argument::Buffer(id) => (*name, vyre_driver::Argument::from(&self.buffers[id.index()])),
+            Argument::Buffer(id) => (*name, (&self.buffers[id.index()]).into()),
             Argument::Scalar(literal) => (*name, vyre_driver::Argument::Scalar(*literal)),
         });
         let alone = alone.collect();
         let kernel = informed(&self.device, program, length)?;
-        self.job = self.job.launch_kernel(kernel, elements(length), alone);
+        self.job = self.job.launch_kernel(&kernel, elements(length), alone)?;
         Ok(self)
     }
 
@@ -102,8 +103,8 @@ impl Both {
 }
 
 /// A baseline is compiled with what a pipeline knows, too: how long the buffers are.
-fn informed(device: &Device, program: &Validated<Program>, length: u32) -> Result<Kernel, Error> {
-    let storage = program.memory.iter().filter(|(_, memory)| matches!(memory.space, Space::Storage(_)));
+fn informed(device: &Device, program: &Validated<Program>, length: u32) -> Result<Kernel, DriverError> {
+    let storage = program.memories().iter().filter(|(_, memory)| matches!(memory.space, Space::Storage(_)));
     device.compile_for(program, &storage.map(|(object, _)| (object, length.into())).collect::<Vec<_>>())
 }
 
@@ -158,7 +159,7 @@ fn chain(report: &Report, device: &Device, name: &str) -> Result<(), Error> {
              %inside = lt %i, %n\nif %inside {{\n%0 = load x[%i]\n{body}store y[%i], %{STAGES}\n}}\n}}"
         );
         let kernel = informed(device, &program(&source, "hand")?, length)?;
-        let hand = Job::new(device).launch_kernel(kernel, elements(length), arguments);
+        let hand = Job::new(device).launch_kernel(&kernel, elements(length), arguments)?;
         device.submit_on_zeros(&[y], &[])?.wait()?;
         hand.run();
         assert!(y.read()? == fused, "the program by hand differs");
@@ -223,7 +224,7 @@ fn mixed(report: &Report, device: &Device) -> Result<(), Error> {
         both.pipeline.budget(least.memory.peak_bytes - 1);
         match both.pipeline.plan(device.capabilities()) {
             Ok(lower) => least = lower,
-            Err(Error::OverBudget { .. }) => break,
+            Err(Error::Driver(DriverError::OverBudget { .. })) => break,
             Err(other) => return Err(other),
         }
         assert!(least.memory.peak_bytes <= least.memory.budget_bytes, "the budget is kept");

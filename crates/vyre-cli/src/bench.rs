@@ -76,12 +76,12 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
             object
         };
         let devices: Vec<Value> = measured.iter().map(object).collect();
-        let object = json!({ "program": job.interface.name, "devices": devices });
+        let object = json!({ "program": job.interface.name(), "devices": devices });
         return writeln!(stdout, "{object}").map_err(Error::Stdout);
     }
     let mut show = || {
         let titles = ["compile", "upload", "best launch", "launch", "on device", "download"];
-        write!(stdout, "{:<12}", job.interface.name)?;
+        write!(stdout, "{:<12}", job.interface.name())?;
         titles.iter().try_for_each(|title| write!(stdout, "{title:>13}"))?;
         writeln!(stdout, "{:>9}", "speed")?;
         for statistics in &measured {

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use vyre_driver::atomic_file::TEMPORARY;
-use vyre_driver::{PrivateFolder, Registry, Telemetry};
+use vyre_driver::{Error as DriverError, PrivateFolder, Registry, Telemetry};
+use vyre_runtime::Error as RuntimeError;
 use vyre_runtime::graph::cache as graphs;
 
 use crate::config::Settings;
@@ -100,22 +101,25 @@ impl Kind {
 
     /// Reads a file.
     fn inspect(self, file: &Path) -> State {
-        let reason = |error: vyre_driver::Error| match error {
-            vyre_driver::Error::CachedProgram { reason, .. }
-            | vyre_driver::Error::CachedGraph { reason, .. }
-            | vyre_driver::Error::Hints { reason, .. } => reason,
+        let reason = |error: Error| match error {
+            Error::Driver(DriverError::CachedProgram { reason, .. } | DriverError::Hints { reason, .. }) => {
+                reason.to_string()
+            }
+            Error::Runtime(RuntimeError::CachedGraph { reason, .. }) => reason.to_string(),
             other => other.to_string(),
         };
         let found = match self {
             Kind::Programs => match vyre_driver::Cache::inspect(file) {
-                Ok(Some(program)) => Ok(program.name.clone()),
+                Ok(Some(program)) => Ok(program.name().to_owned()),
                 Ok(None) => return State::Deleted,
-                Err(error) => Err(reason(error)),
+                Err(error) => Err(reason(error.into())),
             },
             Kind::Graphs => graphs::inspect(file)
                 .map(|graph| format!("{} nodes, {} edges", graph.nodes(), graph.edges()))
-                .map_err(reason),
-            Kind::Hints => Telemetry::inspect(file).map(|()| "records of dispatches".into()).map_err(reason),
+                .map_err(|error| reason(error.into())),
+            Kind::Hints => {
+                Telemetry::inspect(file).map(|()| "records of dispatches".into()).map_err(|error| reason(error.into()))
+            }
             Kind::Throughput if Registry::reads_throughputs(file) => Ok("speeds of devices".into()),
             Kind::Throughput => Err("it is of another version".into()),
         };

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use vyre_foundation::diagnostics::{Diagnostics, FAULTS, FaultInfo};
-use vyre_foundation::ir::ops::{Row, TABLE};
-use vyre_foundation::ir::{Pipeline, Program, Stats};
-use vyre_foundation::launch::bind;
+use vyre_foundation::ir::ops::{OpInfo, TABLE};
+use vyre_foundation::ir::{Module, Pipeline, Program, SourceMap, Stats};
 use vyre_foundation::optimizer::{Pass, Registry};
+use vyre_foundation::run_line::{assignment, count};
 use vyre_foundation::{Validated, text, validate};
 use vyre_reference::Options;
 
+use crate::binding::{Case, GridArgs};
 use crate::config::{Settings, seconds};
 use crate::error::Error;
-use crate::job::whole;
 use crate::print::Output;
 use crate::progress::Progress;
 use crate::reproducer::{Reproducer, hashes, replayable, watch};
@@ -43,12 +43,12 @@ pub(crate) struct Args {
     #[command(flatten, next_help_heading = "With --run")]
     choice: selection::Choice,
     #[command(flatten, next_help_heading = "With --run")]
-    grid: run::GridArgs,
+    grid: GridArgs,
     /// Take the bindings, the grid and the like from the first `//@ run` line of the file
     #[arg(long, conflicts_with_all = ["elements", "grid", "set", "program"])]
     replay: bool,
     /// How many loop trips all invocations together may take
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     fuel: Option<u64>,
     /// How long the kernel may run
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
@@ -77,8 +77,9 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
             writeln!(stdout, "{}", object(path, &result)).map_err(Error::Stdout)?;
         }
         match result {
-            Ok((programs, pipelines)) if !args.json => {
-                let lines = programs.iter().map(|program| summary(program)).chain(pipelines.iter().map(outline));
+            Ok(module) if !args.json => {
+                let lines =
+                    module.programs.iter().map(|program| summary(program)).chain(module.pipelines.iter().map(outline));
                 for line in lines {
                     writeln!(stdout, "{}: {line}", path.display()).map_err(Error::Stdout)?;
                 }
@@ -101,27 +102,18 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     let mut words = args.files.iter();
     let file = words.next().expect("clap asks for a file");
     let bindings = words.map(|word| {
-        selection::assignment(&word.to_string_lossy())
-            .map_err(|reason| Error::NotABinding { text: word.display().to_string(), reason })
+        assignment(&word.to_string_lossy())
+            .map_err(|reason| Error::NotABinding { text: word.display().to_string(), reason: reason.to_string() })
     });
-    let mut bindings = bindings.collect::<Result<Vec<_>, Error>>()?;
-    let directive = if args.replay { Some(run::Directive::read(file)?) } else { None };
-    if let Some(directive) = &directive {
-        if let Some((name, _)) = bindings.first() {
-            return Err(Error::NotABinding { text: name.clone(), reason: "--replay takes all from the file" });
-        }
-        bindings.clone_from(&directive.bindings);
+    let bindings = bindings.collect::<Result<Vec<_>, Error>>()?;
+    if args.replay
+        && let Some((name, _)) = bindings.first()
+    {
+        return Err(Error::NotABinding { text: name.clone(), reason: "--replay takes all from the file".into() });
     }
-    let directive = directive.as_ref();
-    let choice = directive.map_or(&args.choice, |directive| &directive.choice);
-    let (source, program) = choice.read(file)?;
-    choice.leaves(&bindings)?;
-    let inputs = run::inputs(&bindings, &program)?;
-    let (groups, _) = directive.map_or(&args.grid, |directive| &directive.grid).groups(&program)?;
-    let arguments = bind(&program, &inputs.arguments())?;
-    let fuel = args.fuel.or(directive.and_then(|directive| directive.fuel));
-    let limits = Settings::load()?.limits(fuel, args.timeout);
-    let lanes = directive.and_then(|directive| directive.subgroup_size);
+    let case = Case::read(file, args.replay, &args.choice, &bindings, &args.grid)?;
+    let Case { source, program, bindings, inputs, arguments, groups, subgroup_size: lanes, .. } = case;
+    let limits = Settings::load()?.limits(args.fuel.or(case.fuel), args.timeout);
     let subgroup_size = lanes.unwrap_or(Options::default().subgroup_size);
     let options = Options { limits, subgroup_size };
     let reproducer = || {
@@ -130,7 +122,7 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
         let facts = std::iter::once("device reference, with the sanitizers; passes: none".into());
         let facts = facts.chain(hashes(&inputs).map(|(_, fact)| fact)).collect();
         let text = replayable(&program, groups, limits.fuel, lanes, &bindings, &inputs);
-        Reproducer { name: &program.name, command, facts, text }
+        Reproducer { name: program.name(), command, facts, text }
     };
     let progress = Progress::new("checking", 0);
     let mut buffers = inputs.buffers.clone();
@@ -154,12 +146,12 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
                 })
             })
             .collect();
-        let object = json!({ "program": program.name, "instructions": report.instructions, "findings": findings });
+        let object = json!({ "program": program.name(), "instructions": report.instructions, "findings": findings });
         writeln!(stdout, "{object}").map_err(Error::Stdout)?;
     } else if let Some(findings) = Diagnostics::from_list(findings) {
-        stdout.write_all(findings.render(&source.file, &source.text).as_bytes()).map_err(Error::Stdout)?;
+        stdout.write_all(findings.render(program.sources()).as_bytes()).map_err(Error::Stdout)?;
     } else if failure.is_none() {
-        writeln!(stdout, "{}: nothing was found", program.name).map_err(Error::Stdout)?;
+        writeln!(stdout, "{}: nothing was found", program.name()).map_err(Error::Stdout)?;
     }
     match failure {
         Some(failure) => Err(failure),
@@ -167,18 +159,13 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     }
 }
 
-/// What is in a file.
-type Checked = (Vec<Validated<Program>>, Vec<Pipeline>);
-
-fn checked(path: &Path) -> Result<Checked, Error> {
+fn checked(path: &Path) -> Result<Validated<Module>, Error> {
     let source = Source::read(path)?;
-    let module = source.parse()?;
-    let pipelines = module.pipelines.clone();
-    let programs = source.validate(module)?;
-    if programs.is_empty() {
+    let module = source.validate(source.parse()?)?;
+    if module.programs.is_empty() {
         return Err(Error::NoPrograms { file: source.file });
     }
-    Ok((programs, pipelines))
+    Ok(module)
 }
 
 /// `pipeline soften: 3 dispatches, 4 buffers`
@@ -190,9 +177,9 @@ fn outline(pipeline: &Pipeline) -> String {
 
 /// `saxpy, workgroup 256 x 1 x 1: 11 instructions, …`
 fn summary(program: &Program) -> String {
-    let [x, y, z] = program.workgroup_size;
-    let mut text = format!("{}, workgroup {x} x {y} x {z}", program.name);
-    if let Some([x, y, z]) = program.launch {
+    let [x, y, z] = program.workgroup_size();
+    let mut text = format!("{}, workgroup {x} x {y} x {z}", program.name());
+    if let Some([x, y, z]) = program.launch() {
         let _ = write!(text, ", launch {x} x {y} x {z}");
     }
     let Stats {
@@ -213,13 +200,13 @@ fn summary(program: &Program) -> String {
     text
 }
 
-fn object(path: &Path, result: &Result<Checked, Error>) -> Value {
+fn object(path: &Path, result: &Result<Validated<Module>, Error>) -> Value {
     let program = |program: &Validated<Program>| {
         let stats = program.stats();
         json!({
-            "name": program.name,
-            "workgroup_size": program.workgroup_size,
-            "launch": program.launch,
+            "name": program.name(),
+            "workgroup_size": program.workgroup_size(),
+            "launch": program.launch(),
             "stats": {
                 "nodes": stats.nodes,
                 "instructions": stats.instructions,
@@ -242,8 +229,8 @@ fn object(path: &Path, result: &Result<Checked, Error>) -> Value {
     json!({
         "file": path.display().to_string(),
         "ok": result.is_ok(),
-        "programs": result.iter().flat_map(|(programs, _)| programs).map(program).collect::<Vec<_>>(),
-        "pipelines": result.iter().flat_map(|(_, pipelines)| pipelines).map(pipeline).collect::<Vec<_>>(),
+        "programs": result.iter().flat_map(|module| &module.programs).map(program).collect::<Vec<_>>(),
+        "pipelines": result.iter().flat_map(|module| &module.pipelines).map(pipeline).collect::<Vec<_>>(),
         "errors": result.as_ref().err().map(Error::objects).unwrap_or_default(),
     })
 }
@@ -267,8 +254,10 @@ fn pass(pass: &Pass) -> String {
     let metadata = &pass.metadata;
     let mut text =
         format!("{:<24}{:<18}{:<12}", metadata.name, format!("{:?}", metadata.phase), format!("{:?}", metadata.family));
-    if !metadata.requires.is_empty() {
-        let _ = write!(text, "requires {}", metadata.requires.join(", "));
+    let capabilities = metadata.requires_caps.iter().map(|capability| capability.name());
+    let required: Vec<&str> = metadata.requires.iter().copied().chain(capabilities).collect();
+    if !required.is_empty() {
+        let _ = write!(text, "requires {}", required.join(", "));
     }
     format!("{}\n", text.trim_end())
 }
@@ -283,7 +272,7 @@ fn rule(fault: &FaultInfo) -> String {
     explained += "\nWhat `vyre check` says about it:\n\n";
     let result = text::parse(example).and_then(validate::module);
     if let Err(vyre_foundation::Error::Text(diagnostics) | vyre_foundation::Error::Invalid(diagnostics)) = result {
-        for line in diagnostics.render("example.vyre", example).trim_end().lines() {
+        for line in diagnostics.render(&SourceMap::of_text("example.vyre", example)).trim_end().lines() {
             let _ = writeln!(explained, "{}", format!("    {line}").trim_end());
         }
     }
@@ -291,7 +280,7 @@ fn rule(fault: &FaultInfo) -> String {
 }
 
 /// How an operation is written, the types it is for, and what it means.
-fn operation(row: &Row) -> String {
+fn operation(row: &OpInfo) -> String {
     let (written, types) = row.written();
     let types = if types.is_empty() { types } else { format!("  ({types})") };
     format!("{written}{types}\n    {}\n", row.doc.trim())

@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde_json::{Value, json};
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Element, Literal, Memory, Op, Program, Type};
+use vyre_foundation::ir::{Element, Literal, Memory, Program, Pure, Type};
+use vyre_foundation::run_line::count;
 
+use crate::binding::bound;
 use crate::error::Error;
-use crate::job::whole;
 use crate::outputs::{result, results};
-use crate::run::bound;
 use crate::stdout::counted;
 
 /// How far apart elements may be that count as equal. Without any of these, all their bits are; a NaN equals a NaN.
@@ -22,7 +22,7 @@ pub(crate) struct Tolerance {
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true, value_parser = not_negative, help_heading = "Comparison")]
     rtol: f64,
     /// How many steps of its type a float may be from what it should be; there is one between the zeros, and none to infinity
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole, help_heading = "Comparison")]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = count, help_heading = "Comparison")]
     ulp: u64,
 }
 
@@ -44,7 +44,7 @@ impl Tolerance {
         if found == wanted {
             return true;
         }
-        let Some(as_f64) = Op::Cast.row().evaluator(ty, Type::F64) else { return false };
+        let Some(as_f64) = Pure::Cast.info().evaluator(ty, Type::F64) else { return false };
         let number = |bits: u64| f64::from_bits(as_f64(&[bits]));
         let (x, y) = (number(found), number(wanted));
         let slack = self.atol + self.rtol * y.abs();

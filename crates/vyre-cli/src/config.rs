@@ -49,6 +49,21 @@ const SETTINGS: [(&str, &str); 7] = [
     ("timeout", "how many seconds a dispatch may take"),
 ];
 
+/// Reason why a text is not the value of a setting or a flag.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum BadValue {
+    #[error("it is not a number from 1 to 1024")]
+    Threads,
+    #[error("it is not portable, avx2 or avx512")]
+    UnknownIsa,
+    #[error("this processor does not have it")]
+    UnavailableIsa,
+    #[error("it is not a whole number")]
+    Fuel,
+    #[error("`{0}` is not a number of seconds above 0")]
+    Seconds(String),
+}
+
 /// What is set, and where.
 pub(crate) struct Setting<T> {
     /// Nothing if it is not set, or wrong.
@@ -56,7 +71,7 @@ pub(crate) struct Setting<T> {
     /// A variable, or a line of a file.
     pub(crate) origin: Option<String>,
     /// What is wrong with it.
-    wrong: Option<String>,
+    wrong: Option<BadValue>,
 }
 
 /// A setting, to be shown.
@@ -66,7 +81,7 @@ struct Row<'s> {
     /// The one that is used; nothing if there is none.
     value: Value,
     origin: Option<&'s str>,
-    wrong: Option<&'s str>,
+    wrong: Option<&'s BadValue>,
 }
 
 impl Settings {
@@ -96,10 +111,10 @@ impl Settings {
             cache: from.read("cache", |text, in_file| if in_file { beside(text) } else { Ok(text.into()) }),
             threads: from.read("threads", |text, _| match text.parse() {
                 Ok(threads @ 1..=1024) => Ok(threads),
-                _ => Err("it is not a number from 1 to 1024".into()),
+                _ => Err(BadValue::Threads),
             }),
             isa: from.read("isa", |text, _| isa(text)),
-            fuel: from.read("fuel", |text, _| text.parse().map_err(|_| "it is not a whole number".into())),
+            fuel: from.read("fuel", |text, _| text.parse().map_err(|_| BadValue::Fuel)),
             timeout: from.read("timeout", |text, _| seconds(text)),
             problems: from.problems,
             file,
@@ -115,7 +130,7 @@ impl Settings {
     pub(crate) fn private_folder(&self) -> Option<PrivateFolder> {
         static WARNED: Once = Once::new();
         let opened = PrivateFolder::open(self.folder()?);
-        opened.map_err(|error| WARNED.call_once(|| devices::warn(&error))).ok()
+        opened.map_err(|error| WARNED.call_once(|| devices::warn(error))).ok()
     }
 
     /// What the device cpu generates code for.
@@ -149,7 +164,7 @@ impl Settings {
 
 impl<T> Setting<T> {
     fn row(&self, value: Value) -> Row<'_> {
-        let (origin, wrong) = (self.origin.as_deref(), self.wrong.as_deref());
+        let (origin, wrong) = (self.origin.as_deref(), self.wrong.as_ref());
         Row { name: "", meaning: "", value: if wrong.is_some() { Value::Null } else { value }, origin, wrong }
     }
 }
@@ -174,11 +189,11 @@ fn read_file(path: &Path) -> Result<Source, Error> {
     if bytes.len() as u64 > MAX_BYTES {
         return Err(unusable(&format!("is larger than {MAX_BYTES} bytes")));
     }
-    String::from_utf8(bytes).map(|text| Source { file: file.clone(), text, wire: false }).map_err(|error| {
+    String::from_utf8(bytes).map(|text| Source::of_text(file.clone(), text)).map_err(|error| {
         let offset = error.utf8_error().valid_up_to();
         // All before it is text, so that its position is the same here.
         let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
-        let source = Source { file: file.clone(), text, wire: false };
+        let source = Source::of_text(file.clone(), text);
         let span = Span { start: offset as u32, end: offset as u32 };
         misconfigured(&source, span, format!("`{file}` is not text: byte {offset} is not UTF-8"))
     })
@@ -192,7 +207,7 @@ struct Origins<'s> {
 }
 
 impl Origins<'_> {
-    fn read<T>(&mut self, name: &str, parse: impl Fn(&str, bool) -> Result<T, String>) -> Setting<T> {
+    fn read<T>(&mut self, name: &str, parse: impl Fn(&str, bool) -> Result<T, BadValue>) -> Setting<T> {
         let variable = format!("VYRE_{}", name.to_uppercase());
         if let Some(text) = std::env::var_os(&variable).filter(|text| !text.is_empty()) {
             let text = text.to_string_lossy().into_owned();
@@ -277,17 +292,17 @@ pub(crate) fn isa_name(isa: Execution) -> &'static str {
     ISAS.iter().find(|(_, execution)| *execution == isa).map_or("", |(name, _)| name)
 }
 
-fn isa(text: &str) -> Result<Execution, String> {
+fn isa(text: &str) -> Result<Execution, BadValue> {
     let Some((_, execution)) = ISAS.iter().find(|(name, _)| *name == text) else {
-        return Err("it is not portable, avx2 or avx512".into());
+        return Err(BadValue::UnknownIsa);
     };
-    if execution.is_available() { Ok(*execution) } else { Err("this processor does not have it".into()) }
+    if execution.is_available() { Ok(*execution) } else { Err(BadValue::UnavailableIsa) }
 }
 
 /// A time that something can be done in, in seconds.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, BadValue> {
     let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.filter(|time| !time.is_zero()).ok_or_else(|| format!("`{text}` is not a number of seconds above 0"))
+    time.filter(|time| !time.is_zero()).ok_or_else(|| BadValue::Seconds(text.into()))
 }
 
 /// What is wrong with variables that are nearly settings. Others may be those of tests.
@@ -329,7 +344,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
             .rows()
             .into_iter()
             .map(|Row { name, value, origin, wrong, .. }| {
-                (name.to_owned(), json!({ "value": value, "origin": origin, "wrong": wrong }))
+                (name.to_owned(), json!({ "value": value, "origin": origin, "wrong": wrong.map(ToString::to_string) }))
             })
             .collect();
         let object = json!({ "file": settings.file, "settings": values });

@@ -38,14 +38,14 @@ pub(crate) fn registry_for(settings: &Settings, subgroup_size: Option<u32>) -> R
     if let Some(folder) = settings.private_folder() {
         registry = registry.remember(&folder);
     }
-    registry.telemetry().problem().into_iter().for_each(warn);
+    registry.telemetry().problem().cloned().into_iter().for_each(warn);
     registry
 }
 
 /// Says which programs that were kept for this run could not be used.
 pub(crate) fn warn_of_damage(registry: &Registry) {
     let problems = registry.cache().map(Cache::take_problems);
-    problems.unwrap_or_default().iter().for_each(warn);
+    problems.unwrap_or_default().into_iter().for_each(warn);
 }
 
 /// Where the settings name a device.
@@ -54,7 +54,8 @@ pub(crate) fn named_by(name: &str) -> Option<String> {
     device.origin.filter(|_| device.value.as_deref() == Some(name))
 }
 
-pub(crate) fn warn(problem: &vyre_driver::Error) {
+pub(crate) fn warn(problem: impl Into<Error>) {
+    let problem = problem.into();
     let _ = writeln!(terminal::stderr(), "warning[{}]: {problem}\n  = help: {}", problem.code(), problem.help());
 }
 

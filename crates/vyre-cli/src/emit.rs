@@ -1,7 +1,6 @@
 //! `vyre emit`: a kernel in another language.
 
 use std::io;
-use std::sync::Arc;
 
 use vyre_cpu::{Cpu, Execution, HAS_CODE_GENERATOR};
 use vyre_driver::Device;
@@ -78,7 +77,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
             }
             _ => facts.push("for no particular device; passes: none".into()),
         }
-        Reproducer { name: &program.name, command, facts, text: program.to_string() }
+        Reproducer { name: program.name(), command, facts, text: program.to_string() }
     };
     let progress = Progress::new("compiling", 0);
     let bytes = watch(reproducer, || match execution {
@@ -91,7 +90,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 
 fn machine_code(program: &Validated<Program>, cpu: &Cpu, execution: Execution) -> Result<String, Error> {
     let kernel = Device::open(cpu)?.compile(program)?;
-    Ok(vyre_cpu::listing(&Arc::new(kernel.program().clone()), execution)?)
+    Ok(vyre_cpu::listing(kernel.program(), execution)?)
 }
 
 #[cfg(feature = "wgpu")]

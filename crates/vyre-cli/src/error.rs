@@ -8,149 +8,282 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use vyre_cpu::HAS_CODE_GENERATOR;
 use vyre_foundation::diagnostics::Diagnostics;
+use vyre_foundation::error_table;
 use vyre_foundation::ir::{Element, Type};
+use vyre_foundation::run_line::BadWord;
 
 use crate::compare::Difference;
+use crate::config::BadValue;
 use crate::source::{Place, Source};
 use crate::{devices, terminal};
 
 /// Code and exit code of allocations that fail where no [`Error`] can be made.
 pub(crate) const OUT_OF_MEMORY: (&str, u8) = ("C047", 2);
 
-/// Why a command did not do what was asked.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum Error {
-    #[error("{}", first_paragraph(.0))]
-    Usage(clap::Error),
-    #[error("cannot read `{}`: {error}", path.display())]
-    Read { path: PathBuf, error: io::Error },
-    #[error("`{}` is not text: byte {offset} is not UTF-8", path.display())]
-    NotText { path: PathBuf, offset: usize },
-    #[error("`{}` is larger than {limit} bytes", path.display())]
-    SourceTooLarge { path: PathBuf, limit: u64 },
-    #[error("`{}` is not a valid .vyreb file: {error}", path.display())]
-    Wire { path: PathBuf, error: vyre_foundation::Error },
-    #[error("there is no rule `{code}`")]
-    UnknownRule { code: String },
-    #[error("`{file}` has no programs")]
-    NoPrograms { file: String },
-    #[error("there is no program named `{name}`")]
-    UnknownProgram { name: String, known: Vec<String> },
-    #[error("the file has several programs")]
-    SeveralPrograms { known: Vec<String> },
-    #[error("`{name}` is {ty}, and `{text}` is not a value of that type")]
-    ConstantValue { name: String, ty: Type, text: String },
-    #[error("`{program}` does not say how many invocations to run, and neither does the command")]
-    NoGrid { program: String },
+error_table! {
+    /// Why a command did not do what was asked.
+    #[derive(Debug)]
+    #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix reports signals"))]
+    pub(crate) enum Error exit 2 wraps {
+        Usage { message: clap::Error } message("{}", first_paragraph(message)), code "C000", help "try --help",
+        exit u8::try_from(message.exit_code()).unwrap_or(2);
 
-    #[error("`{name}` is not bound")]
-    MissingInput { name: String, length: u32 },
+        Stdout(error: io::Error) message("cannot write to standard output: {0}"), code "C026", help "is the disk full?";
 
-    #[error("{}", first(.0))]
-    Several(Vec<Error>),
-    #[error("{error}")]
-    Reproduced { error: Box<Error>, replay: Result<(PathBuf, String), String> },
-    #[error("the command was ended by {signal}")]
-    #[cfg_attr(not(unix), expect(dead_code))]
-    Crashed { signal: &'static str },
-    #[error("there is no machine code: {}", if HAS_CODE_GENERATOR {
+        Several { errors: Vec<Error> } message("{}", first(errors)), code first(errors).code(), help first(errors).help(),
+        exit first(errors).exit_code();
+
+        Reproduced { error: Box<Error>, replay: Result<(PathBuf, String), Box<Error>> } message("{error}"),
+        code error.code(), help error.help(), exit error.exit_code();
+
+        Faults { faults: Box<Faults> } message("{}", faults.diagnostics), code faults.diagnostics.first_code(),
+        help "each error above says how to fix it", exit 3;
+
+        Wire { path: PathBuf, error: vyre_foundation::Error } message("`{}` is not a valid .vyreb file: {error}", path.display()),
+        code error.code(), help error.help(), exit 3;
+
+        Binding { name: String, error: vyre_foundation::Error } message("`{name}`: {error}"), code error.code(), help error.help();
+
+        Broke { pass: String, error: vyre_foundation::Error } message("{error}"), code error.code(),
+        help format!("this is a bug in vyre; `--disable {pass}` does without the pass: please report it"), exit 1;
+
+        Foundation(#[from] error: vyre_foundation::Error) message("{0}"), code error.code(), help error.help();
+
+        Reference(#[from] error: vyre_reference::Error) message("{0}"), code error.code(), help error.help();
+
+        Driver(#[from] error: vyre_driver::Error) message("{0}"), code error.code(), help driver_help(error), exit driver_exit_code(error);
+
+        Runtime(error: vyre_runtime::Error) message("{0}"), code error.code(), help error.help(),
+        exit if matches!(error, vyre_runtime::Error::WrongResult { .. }) { 1 } else { 2 };
+
+        Library(error: vyre::Error) message("{0}"), code error.code(), help error.help();
+    };
+
+    C001 Read { path: PathBuf, error: io::Error } ("cannot read `{}`: {error}", path.display()),
+    help match error.kind() {
+        io::ErrorKind::OutOfMemory => "free memory, raise its limit, or name a smaller file",
+        _ => "name a file that exists and can be read",
+    };
+
+    C002 NotText { path: PathBuf, offset: usize } ("`{}` is not text: byte {offset} is not UTF-8", path.display()),
+    help "a .vyre file is UTF-8 text; is this the right file?", exit 3;
+
+    C003 SourceTooLarge { path: PathBuf, limit: u64 } ("`{}` is larger than {limit} bytes", path.display()),
+    help "split it into several files; is this the right one?", exit 3;
+
+    C004 UnknownRule { code: String } ("there is no rule `{code}`"),
+    help "`vyre check --explain codes` lists the rules, `ops` the operations, `passes` the passes; of errors with other codes, \
+          their help line says all there is";
+
+    C005 NoPrograms { file: String } ("`{file}` has no programs"), help "write `program NAME workgroup(64) { … }`", exit 3;
+
+    C006 UnknownProgram { name: String, known: Vec<String> } ("there is no program named `{name}`"),
+    help format!("the file has: {}", known.join(", "));
+
+    C007 SeveralPrograms { known: Vec<String> } ("the file has several programs"),
+    help format!("say which with --program: {}", known.join(", "));
+
+    C008 ConstantValue { name: String, ty: Type, text: String } ("`{name}` is {ty}, and `{text}` is not a value of that type"),
+    help match ty {
+        Type::Bool => "write true or false",
+        ty if ty.is_float() => "write a number such as 1.5",
+        _ => "write an integer that fits, such as 7 or 0xff",
+    };
+
+    C009 NoGrid { program: String } ("`{program}` does not say how many invocations to run, and neither does the command"),
+    help "name the grid: --elements X[,Y[,Z]] in invocations, or --grid X[,Y[,Z]] in workgroups";
+
+    C010 Format { path: PathBuf, reading: bool }
+    ("`{}` is not a kind of file that can be {}", path.display(), if *reading { "bound" } else { "written" }),
+    help match reading {
+        true => "bind @file.npy, or @file.bin with the little-endian bytes of the elements",
+        false => "write @file.npy, @file.bin, @file.png, or - for the screen",
+    };
+
+    C011 Npy { path: PathBuf, reason: String } ("`{}` is not a valid npy file: {reason}", path.display()),
+    help "save it again with numpy.save";
+
+    C012 NpyType { path: PathBuf, found: String, name: String, needed: &'static str, element: Element }
+    ("`{}` has elements of type {found}, but `{name}` needs '{needed}', which is {element}", path.display()),
+    help format!("convert it: numpy.save({:?}, array.astype('{needed}'))", path.display().to_string());
+
+    C013 NpyOrder { path: PathBuf }
+    ("`{}` is in Fortran order (column by column), but C order (row by row) is needed", path.display()),
+    help format!("convert it: numpy.save({:?}, numpy.ascontiguousarray(array))", path.display().to_string());
+
+    C014 NpyLength { path: PathBuf, described: u64, found: u64 }
+    ("the header of `{}` describes {described} bytes of data, but {found} follow it", path.display()),
+    help "the file is cut off or damaged; save it again";
+
+    C015 NotScalar { path: PathBuf, name: String, element: Element }
+    ("`{}` does not hold exactly one {element}, and `{name}` is a uniform scalar", path.display()),
+    help format!("give a file with a single value, or write the value: {name}=1");
+
+    C016 OutTarget { name: String, text: String } ("`{text}` does not say where to write `{name}`"),
+    help format!("write {name}=@file.npy, {name}=@file.bin, {name}=@file.png or {name}=-");
+
+    C017 UnknownOut { name: String, known: Vec<String> } ("there is nothing named `{name}` to write"), help results(known);
+
+    C018 NotAResult { name: String, what: &'static str, known: Vec<String> } ("`{name}` is {what}, not a result"), help results(known);
+
+    C019 OutTwice { target: PathBuf } ("`{}` is to be written twice", target.display()),
+    help "write each result to a file of its own";
+
+    C020 Unwritable { path: PathBuf, error: io::Error } ("cannot write `{}`: {error}", path.display()),
+    help match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            "make room there, or name a file on another disk"
+        }
+        io::ErrorKind::AlreadyExists => "choose another name",
+        _ => "name a file in a folder that exists and can be written",
+    };
+
+    C021 NotAnImage { name: String, element: Element, length: u64, width: u32, height: u32 }
+    ("`{name}`, {length} elements of type {element}, is not an image of {width} x {height}"),
+    help {
+        let pixels = u64::from(*width) * u64::from(*height);
+        format!(
+            "for this grid an image is {pixels} u8 (grey), {} u8 (RGB), {} u8 (RGBA), \
+             {pixels} u32 (0xAABBGGRR) or {pixels} f32 (grey, 0 to 1)",
+            pixels.saturating_mul(3),
+            pixels.saturating_mul(4),
+        )
+    };
+
+    C022 SubgroupSize { device: &'static str, given: u32 } ("`{device}` does not run with subgroups of {given} lanes"),
+    help "`--device reference` runs with any power of two up to 128; other devices have a size of their own";
+
+    C023 Trapped { code: u32, invocation: u32, count: u64, place: Option<Place> }
+    ("trap {code} in invocation {invocation}, {}", first_of(*count)),
+    help "look at what leads to this `trap`; nothing was written", exit 1;
+
+    C024 OutOfFuel { fuel: u64, place: Option<Place> } ("the kernel ran out of fuel after {fuel} loop trips"),
+    help "does the loop end? if so, give it more trips with --fuel N; nothing was written", exit 5;
+
+    C025 TimedOut { timeout: Duration, place: Option<Place> } ("the kernel did not end within {timeout:?}"),
+    help "does the kernel end? if so, give it more time with --timeout SECONDS; nothing was written", exit 5;
+
+    C027 NotABinding { text: String, reason: String } ("`{text}`: {reason}"),
+    help "with --run, write one file and then NAME=VALUE";
+
+    C028 NoDirective { file: String } ("`{file}` has no `//@ run` line"),
+    help "write the bindings and the grid on the command line, or a line `//@ run --elements 4 x=1,2,3,4` in the file";
+
+    C029 BadDirective { file: String, reason: BadWord } ("the `//@ run` line of `{file}` cannot be used: {reason}"),
+    help "write it like the arguments of `vyre run`, without quotes";
+
+    C030 Spawn { command: String, error: io::Error } ("cannot run `{command}`: {error}"), help "is there a shell?";
+
+    C031 DoesNotHold { file: String, status: String } ("the command does not exit with 0 for `{file}` itself: {status}"),
+    help "the program is made smaller while the command exits with 0: turn it around with `!`, or try it by hand";
+
+    C032 Flag { flag: &'static str, about: &'static str } ("`{flag}` says nothing about {about}"),
+    help match (*flag, *about) {
+        ("--compare-devices", _) => "name two devices or more, each once",
+        (_, "a program" | "a pipeline") => "leave it out, or say which program or pipeline is meant with --program NAME",
+        _ => "leave it out",
+    };
+
+    C033 Source { source_node: u32, nodes: u32 } ("there is no node {source_node} in a graph of {nodes}"),
+    help match nodes {
+        0 => "name a graph that has nodes".to_owned(),
+        nodes => format!("name a node up to {} with --source", nodes - 1),
+    };
+
+    C034 Scale { text: String } ("`{text}` is not a scale from 0 to 30"),
+    help "write kron:18 or urand:18 for a random graph of 2^18 nodes";
+
+    C035 Config { place: Option<Place>, reason: String } ("{reason}"), help SETTINGS;
+
+    C036 Variable { variable: String, text: String, reason: BadValue } ("{variable} is `{text}`: {reason}"), help SETTINGS;
+
+    C037 Differs { device: &'static str, than: String, difference: Box<Difference>, lanes: Option<[u32; 2]> }
+    ("the results on {device} are not those {than}: {difference}"),
+    help match lanes {
+        Some(lanes) => of_subgroups(*lanes),
+        None if difference.is_of_length() => "expect as many elements as the result has".into(),
+        None => "if they are close enough, say how close with --atol, --rtol or --ulp; what --out asks for was written".into(),
+    }, exit 1;
+
+    C038 Disagrees { device: &'static str, than: &'static str, outcome: String, lanes: Option<[u32; 2]> }
+    ("what happens on {device} is not what happens on {than}: {outcome}"),
+    help match lanes {
+        Some(lanes) => of_subgroups(*lanes),
+        None => "is there a race? `vyre check --run` looks for some".into(),
+    }, exit 1;
+
+    C039 NoCache ("there is no folder to keep anything in"),
+    help "set VYRE_CACHE, XDG_CACHE_HOME or HOME to a folder that can be written";
+
+    C040 NotWorking { device: String } ("{device} computes something else than the interpreter"),
+    help "this may be a bug in its driver: is there a newer one? use another device", exit 1;
+
+    C041 Crashed { signal: &'static str } ("the command was ended by {signal}"),
+    help "this is a bug in vyre or in a driver: please report it, with the file", exit crate::INTERNAL;
+
+    C042 NotSettled { iterations: u32, change: f64 } ("ranks still changed by {change:.1e} in the last of {iterations} iterations"),
+    help "allow more of them with --iterations, or more change with --tolerance", exit 1;
+
+    C043 TooManyTrips { trips: u64, place: Option<Place> }
+    ("the kernel takes more loop trips than the {trips} that the device allows an invocation"),
+    help "does the loop end? if so, use another device, such as cpu, or more invocations; nothing was written", exit 5;
+
+    C044 ChangedInput { name: String, file: String } ("what `{name}` is bound to is not what `{file}` was made with"),
+    help "restore the file of data, or take the hash of it out of the file to run it with what there is now";
+
+    C045 NoMachineCode ("there is no machine code: {}", if HAS_CODE_GENERATOR {
         "the device cpu is set to execute programs without any"
     } else {
         "vyre has no code generator for this target"
-    })]
-    NoMachineCode,
-    #[error("`{name}` cannot be compared with itself")]
-    DeviceTwice { name: String },
-    #[error("{device} computes something else than the interpreter")]
-    NotWorking { device: String },
-    #[error("there is no folder to keep anything in")]
-    NoCache,
-    #[error("{reason}")]
-    Config { place: Option<Place>, reason: String },
-    #[error("{variable} is `{text}`: {reason}")]
-    Variable { variable: String, text: String, reason: String },
+    }),
+    help if HAS_CODE_GENERATOR {
+        "name a processor, with --target asm-avx2 or asm-avx512; `vyre config` says where `isa` comes from"
+    } else {
+        "vyre generates machine code on x86-64 with Linux, macOS or another Unix"
+    };
 
-    #[error("`{flag}` says nothing about {about}")]
-    Flag { flag: &'static str, about: &'static str },
+    C046 DeviceTwice { name: String } ("`{name}` cannot be compared with itself"), help "name two devices or more, each once";
 
-    #[error("`{}` is not a kind of file that can be {}", path.display(), if *reading { "bound" } else { "written" })]
-    Format { path: PathBuf, reading: bool },
-    #[error("`{}` is not a valid npy file: {reason}", path.display())]
-    Npy { path: PathBuf, reason: String },
-    #[error("`{}` has elements of type {found}, but `{name}` needs '{needed}', which is {element}", path.display())]
-    NpyType { path: PathBuf, found: String, name: String, needed: &'static str, element: Element },
-    #[error("`{}` is in Fortran order (column by column), but C order (row by row) is needed", path.display())]
-    NpyOrder { path: PathBuf },
-    #[error("the header of `{}` describes {described} bytes of data, but {found} follow it", path.display())]
-    NpyLength { path: PathBuf, described: u64, found: u64 },
-    #[error("`{}` does not hold exactly one {element}, and `{name}` is a uniform scalar", path.display())]
-    NotScalar { path: PathBuf, name: String, element: Element },
+    L004 MissingInput { name: String, length: u32 } ("`{name}` is not bound"),
+    help format!("bind it, for example {name}=zeros:{length}");
+}
 
-    #[error("`{text}` does not say where to write `{name}`")]
-    OutTarget { name: String, text: String },
-    #[error("there is nothing named `{name}` to write")]
-    UnknownOut { name: String, known: Vec<String> },
-    #[error("`{name}` is {what}, not a result")]
-    NotAResult { name: String, what: &'static str, known: Vec<String> },
-    #[error("`{}` is to be written twice", target.display())]
-    OutTwice { target: PathBuf },
-    #[error("cannot write `{}`: {error}", path.display())]
-    Unwritable { path: PathBuf, error: io::Error },
-    #[error("`{name}`, {length} elements of type {element}, is not an image of {width} x {height}")]
-    NotAnImage { name: String, element: Element, length: u64, width: u32, height: u32 },
+/// Help of errors in settings.
+const SETTINGS: &str = "`vyre config` lists the settings, with what they mean and where they come from";
 
-    #[error("`{device}` does not run with subgroups of {given} lanes")]
-    SubgroupSize { device: &'static str, given: u32 },
-    #[error("trap {code} in invocation {invocation}, {}", first_of(*count))]
-    Trapped { code: u32, invocation: u32, count: u64, place: Option<Place> },
-    #[error("the results on {device} are not those {than}: {difference}")]
-    Differs { device: &'static str, than: String, difference: Box<Difference>, lanes: Option<[u32; 2]> },
-    #[error("what happens on {device} is not what happens on {than}: {outcome}")]
-    Disagrees { device: &'static str, than: &'static str, outcome: String, lanes: Option<[u32; 2]> },
-    #[error("the kernel ran out of fuel after {fuel} loop trips")]
-    OutOfFuel { fuel: u64, place: Option<Place> },
-    #[error("what `{name}` is bound to is not what `{file}` was made with")]
-    ChangedInput { name: String, file: String },
-    #[error("the kernel takes more loop trips than the {trips} that the device allows an invocation")]
-    TooManyTrips { trips: u64, place: Option<Place> },
-    #[error("the kernel did not end within {timeout:?}")]
-    TimedOut { timeout: Duration, place: Option<Place> },
+fn results(known: &[String]) -> String {
+    match known {
+        [] => "there are no results".into(),
+        known => format!("the results are: {}", known.join(", ")),
+    }
+}
 
-    #[error("`{file}` has no `//@ run` line")]
-    NoDirective { file: String },
-    #[error("the `//@ run` line of `{file}` cannot be used: {reason}")]
-    BadDirective { file: String, reason: String },
-    #[error("cannot run `{command}`: {error}")]
-    Spawn { command: String, error: io::Error },
-    #[error("the command does not exit with 0 for `{file}` itself: {status}")]
-    DoesNotHold { file: String, status: String },
+fn of_subgroups([one, other]: [u32; 2]) -> String {
+    format!("the program uses subgroups, which have {one} lanes on one of them and {other} on the other")
+}
 
-    #[error("{error}")]
-    Broke { pass: String, error: vyre_foundation::Error },
+fn driver_help(error: &vyre_driver::Error) -> String {
+    let origin = match error {
+        vyre_driver::Error::NoSuchDevice { name, .. } => devices::named_by(name).map(|origin| (origin, name)),
+        _ => None,
+    };
+    match origin {
+        Some((origin, name)) => format!("{}; {origin} names `{name}`", error.help()),
+        None => error.help(),
+    }
+}
 
-    #[error("cannot write to standard output: {0}")]
-    Stdout(io::Error),
-    #[error("{}", .0.diagnostics)]
-    Faults(Box<Faults>),
-    #[error("`{text}`: {reason}")]
-    NotABinding { text: String, reason: &'static str },
-    #[error("`{name}`: {error}")]
-    Binding { name: String, error: vyre_foundation::Error },
-    #[error("there is no node {source_node} in a graph of {nodes}")]
-    Source { source_node: u32, nodes: u32 },
-    #[error("ranks still changed by {change:.1e} in the last of {iterations} iterations")]
-    NotSettled { iterations: u32, change: f64 },
-    #[error("`{text}` is not a scale from 0 to 30")]
-    Scale { text: String },
-    #[error(transparent)]
-    Foundation(#[from] vyre_foundation::Error),
-    #[error(transparent)]
-    Reference(#[from] vyre_reference::Error),
-    #[error(transparent)]
-    Driver(#[from] vyre_driver::Error),
-    #[error(transparent)]
-    Library(vyre::Error),
+fn driver_exit_code(error: &vyre_driver::Error) -> u8 {
+    use vyre_driver::Error::{
+        Backend, Cancelled, DeviceLost, Foundation, NoAdapter, NoSuchDevice, Stopped, Unsupported,
+    };
+    match error {
+        Foundation(vyre_foundation::Error::PassBroke { .. }) => 1,
+        NoSuchDevice { .. } | NoAdapter { .. } | Unsupported { .. } => 4,
+        DeviceLost { .. } | Cancelled | Stopped { .. } => 5,
+        Backend { .. } => crate::INTERNAL,
+        _ => 2,
+    }
 }
 
 /// What is wrong with a `.vyre` file.
@@ -163,296 +296,22 @@ pub(crate) struct Faults {
 impl Error {
     /// Everything that is wrong, if something is.
     pub(crate) fn of(mut errors: Vec<Error>) -> Option<Error> {
-        if errors.len() > 1 { Some(Error::Several(errors)) } else { errors.pop() }
-    }
-
-    /// The stable code. What comes from other crates keeps the code it has there.
-    pub(crate) fn code(&self) -> &'static str {
-        match self {
-            Error::Usage(_) => "C000",
-            Error::Read { .. } => "C001",
-            Error::NotText { .. } => "C002",
-            Error::SourceTooLarge { .. } => "C003",
-            Error::UnknownRule { .. } => "C004",
-            Error::NoPrograms { .. } => "C005",
-            Error::UnknownProgram { .. } => "C006",
-            Error::SeveralPrograms { .. } => "C007",
-            Error::ConstantValue { .. } => "C008",
-            Error::NoGrid { .. } => "C009",
-            Error::Format { .. } => "C010",
-            Error::Npy { .. } => "C011",
-            Error::NpyType { .. } => "C012",
-            Error::NpyOrder { .. } => "C013",
-            Error::NpyLength { .. } => "C014",
-            Error::NotScalar { .. } => "C015",
-            Error::OutTarget { .. } => "C016",
-            Error::UnknownOut { .. } => "C017",
-            Error::NotAResult { .. } => "C018",
-            Error::OutTwice { .. } => "C019",
-            Error::Unwritable { .. } => "C020",
-            Error::NotAnImage { .. } => "C021",
-            Error::SubgroupSize { .. } => "C022",
-            Error::Trapped { .. } => "C023",
-            Error::OutOfFuel { .. } => "C024",
-            Error::TimedOut { .. } => "C025",
-            Error::Stdout(_) => "C026",
-            Error::NotABinding { .. } => "C027",
-            Error::NoDirective { .. } => "C028",
-            Error::BadDirective { .. } => "C029",
-            Error::Spawn { .. } => "C030",
-            Error::DoesNotHold { .. } => "C031",
-            Error::Flag { .. } => "C032",
-            Error::Source { .. } => "C033",
-            Error::Scale { .. } => "C034",
-            Error::Config { .. } => "C035",
-            Error::Variable { .. } => "C036",
-            Error::Differs { .. } => "C037",
-            Error::Disagrees { .. } => "C038",
-            Error::NoCache => "C039",
-            Error::NotWorking { .. } => "C040",
-            Error::Crashed { .. } => "C041",
-            Error::TooManyTrips { .. } => "C043",
-            Error::ChangedInput { .. } => "C044",
-            Error::NotSettled { .. } => "C042",
-            Error::NoMachineCode => "C045",
-            Error::DeviceTwice { .. } => "C046",
-            Error::MissingInput { .. } => "L004",
-            Error::Several(errors) => first(errors).code(),
-            Error::Reproduced { error, .. } => error.code(),
-            Error::Faults(faults) => faults.diagnostics.first_code(),
-            Error::Wire { error, .. }
-            | Error::Binding { error, .. }
-            | Error::Broke { error, .. }
-            | Error::Foundation(error) => error.code(),
-            Error::Reference(error) => error.code(),
-            Error::Driver(error) => error.code(),
-            Error::Library(error) => error.code(),
-        }
-    }
-
-    /// How to fix it.
-    pub(crate) fn help(&self) -> String {
-        match self {
-            Error::Usage(_) => "try --help".into(),
-            Error::Read { error, .. } if error.kind() == io::ErrorKind::OutOfMemory => {
-                "free memory, raise its limit, or name a smaller file".into()
-            }
-            Error::Read { .. } => "name a file that exists and can be read".into(),
-            Error::NotText { .. } => "a .vyre file is UTF-8 text; is this the right file?".into(),
-            Error::SourceTooLarge { .. } => "split it into several files; is this the right one?".into(),
-            Error::UnknownRule { .. } => {
-                "`vyre check --explain codes` lists the rules, `ops` the operations, `passes` the passes; of errors with other codes, \
-                 their help line says all there is"
-                    .into()
-            }
-            Error::NoPrograms { .. } => "write `program NAME workgroup(64) { … }`".into(),
-            Error::UnknownProgram { known, .. } => format!("the file has: {}", known.join(", ")),
-            Error::SeveralPrograms { known } => format!("say which with --program: {}", known.join(", ")),
-            Error::ConstantValue { ty: Type::Bool, .. } => "write true or false".into(),
-            Error::ConstantValue { ty, .. } if ty.is_float() => "write a number such as 1.5".into(),
-            Error::ConstantValue { .. } => "write an integer that fits, such as 7 or 0xff".into(),
-            Error::NoGrid { .. } => {
-                "name the grid: --elements X[,Y[,Z]] in invocations, or --grid X[,Y[,Z]] in workgroups".into()
-            }
-            Error::Config { .. } | Error::Variable { .. } => {
-                "`vyre config` lists the settings, with what they mean and where they come from".into()
-            }
-            Error::Differs { lanes: Some([one, other]), .. } | Error::Disagrees { lanes: Some([one, other]), .. } => {
-                format!("the program uses subgroups, which have {one} lanes on one of them and {other} on the other")
-            }
-            Error::Differs { difference, .. } if difference.is_of_length() => {
-                "expect as many elements as the result has".into()
-            }
-            Error::Differs { .. } => {
-                "if they are close enough, say how close with --atol, --rtol or --ulp; what --out asks for was written".into()
-            }
-            Error::Disagrees { .. } => "is there a race? `vyre check --run` looks for some".into(),
-            Error::Flag { flag: "--compare-devices", .. } | Error::DeviceTwice { .. } => {
-                "name two devices or more, each once".into()
-            }
-            Error::NoMachineCode if HAS_CODE_GENERATOR => {
-                "name a processor, with --target asm-avx2 or asm-avx512; `vyre config` says where `isa` comes from".into()
-            }
-            Error::NoMachineCode => "vyre generates machine code on x86-64 with Linux, macOS or another Unix".into(),
-            Error::MissingInput { name, length } => format!("bind it, for example {name}=zeros:{length}"),
-            Error::Several(errors) => first(errors).help(),
-            Error::Flag { about, .. } if !matches!(*about, "a program" | "a pipeline") => "leave it out".into(),
-            Error::Flag { .. } => "leave it out, or say which program or pipeline is meant with --program NAME".into(),
-            Error::Format { reading: true, .. } => {
-                "bind @file.npy, or @file.bin with the little-endian bytes of the elements".into()
-            }
-            Error::Format { reading: false, .. } => "write @file.npy, @file.bin, @file.png, or - for the screen".into(),
-            Error::Npy { .. } => "save it again with numpy.save".into(),
-            Error::NpyType { path, needed, .. } => {
-                format!("convert it: numpy.save({:?}, array.astype('{needed}'))", path.display().to_string())
-            }
-            Error::NpyOrder { path } => {
-                format!("convert it: numpy.save({:?}, numpy.ascontiguousarray(array))", path.display().to_string())
-            }
-            Error::NpyLength { .. } => "the file is cut off or damaged; save it again".into(),
-            Error::NotScalar { name, .. } => {
-                format!("give a file with a single value, or write the value: {name}=1")
-            }
-            Error::OutTarget { name, .. } => {
-                format!("write {name}=@file.npy, {name}=@file.bin, {name}=@file.png or {name}=-")
-            }
-            Error::UnknownOut { known, .. } | Error::NotAResult { known, .. } => match known.as_slice() {
-                [] => "there are no results".into(),
-                known => format!("the results are: {}", known.join(", ")),
-            },
-            Error::OutTwice { .. } => "write each result to a file of its own".into(),
-            Error::Unwritable { error, .. } => match error.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                    "make room there, or name a file on another disk".into()
-                }
-                io::ErrorKind::AlreadyExists => "choose another name".into(),
-                _ => "name a file in a folder that exists and can be written".into(),
-            },
-            Error::NotAnImage { width, height, .. } => {
-                let pixels = u64::from(*width) * u64::from(*height);
-                format!(
-                    "for this grid an image is {pixels} u8 (grey), {} u8 (RGB), {} u8 (RGBA), \
-                     {pixels} u32 (0xAABBGGRR) or {pixels} f32 (grey, 0 to 1)",
-                    pixels.saturating_mul(3),
-                    pixels.saturating_mul(4),
-                )
-            }
-            Error::SubgroupSize { .. } => {
-                "`--device reference` runs with any power of two up to 128; other devices have a size of their own"
-                    .into()
-            }
-            Error::Trapped { .. } => "look at what leads to this `trap`; nothing was written".into(),
-            Error::OutOfFuel { .. } => {
-                "does the loop end? if so, give it more trips with --fuel N; nothing was written".into()
-            }
-            Error::ChangedInput { .. } => {
-                "restore the file of data, or take the hash of it out of the file to run it with what there is now".into()
-            }
-            Error::TooManyTrips { .. } => {
-                "does the loop end? if so, use another device, such as cpu, or more invocations; nothing was written".into()
-            }
-            Error::TimedOut { .. } => {
-                "does the kernel end? if so, give it more time with --timeout SECONDS; nothing was written".into()
-            }
-            Error::Source { nodes: 0, .. } => "name a graph that has nodes".into(),
-            Error::Source { nodes, .. } => format!("name a node up to {} with --source", nodes - 1),
-            Error::Scale { .. } => "write kron:18 or urand:18 for a random graph of 2^18 nodes".into(),
-            Error::NotSettled { .. } => "allow more of them with --iterations, or more change with --tolerance".into(),
-            Error::Stdout(_) => "is the disk full?".into(),
-            Error::NotABinding { .. } => "with --run, write one file and then NAME=VALUE".into(),
-            Error::NoDirective { .. } => {
-                "write the bindings and the grid on the command line, or a line `//@ run --elements 4 x=1,2,3,4` in the file"
-                    .into()
-            }
-            Error::BadDirective { .. } => "write it like the arguments of `vyre run`, without quotes".into(),
-            Error::Spawn { .. } => "is there a shell?".into(),
-            Error::DoesNotHold { .. } => {
-                "the program is made smaller while the command exits with 0: turn it around with `!`, or try it by hand".into()
-            }
-            Error::Broke { pass, .. } => {
-                format!("this is a bug in vyre; `--disable {pass}` does without the pass: please report it")
-            }
-            Error::NoCache => "set VYRE_CACHE, XDG_CACHE_HOME or HOME to a folder that can be written".into(),
-            Error::NotWorking { .. } => "this may be a bug in its driver: is there a newer one? use another device".into(),
-            Error::Crashed { .. } => "this is a bug in vyre or in a driver: please report it, with the file".into(),
-            Error::Reproduced { error, .. } => error.help(),
-            Error::Faults(_) => "each error above says how to fix it".into(),
-            Error::Wire { error, .. } | Error::Binding { error, .. } | Error::Foundation(error) => error.help(),
-            Error::Reference(error) => error.help().into(),
-            Error::Driver(error) => match error {
-                vyre_driver::Error::NoSuchDevice { name, .. } => match devices::named_by(name) {
-                    Some(origin) => format!("{}; {origin} names `{name}`", error.help()),
-                    None => error.help(),
-                },
-                _ => error.help(),
-            },
-            Error::Library(error) => error.help(),
-        }
-    }
-
-    pub(crate) fn exit_code(&self) -> u8 {
-        match self {
-            Error::Reproduced { error, .. } => error.exit_code(),
-            Error::Several(errors) => first(errors).exit_code(),
-            Error::Crashed { .. } => crate::INTERNAL,
-            Error::Usage(message) => u8::try_from(message.exit_code()).unwrap_or(2),
-            Error::Trapped { .. }
-            | Error::Broke { .. }
-            | Error::Differs { .. }
-            | Error::Disagrees { .. }
-            | Error::NotSettled { .. }
-            | Error::NotWorking { .. } => 1,
-            Error::Read { .. }
-            | Error::UnknownRule { .. }
-            | Error::UnknownProgram { .. }
-            | Error::SeveralPrograms { .. }
-            | Error::ConstantValue { .. }
-            | Error::NoGrid { .. }
-            | Error::Flag { .. }
-            | Error::NoCache
-            | Error::NoMachineCode
-            | Error::DeviceTwice { .. }
-            | Error::MissingInput { .. }
-            | Error::Config { .. }
-            | Error::Variable { .. }
-            | Error::Source { .. }
-            | Error::Scale { .. }
-            | Error::Format { .. }
-            | Error::Npy { .. }
-            | Error::NpyType { .. }
-            | Error::NpyOrder { .. }
-            | Error::NpyLength { .. }
-            | Error::NotScalar { .. }
-            | Error::OutTarget { .. }
-            | Error::UnknownOut { .. }
-            | Error::NotAResult { .. }
-            | Error::OutTwice { .. }
-            | Error::Unwritable { .. }
-            | Error::NotAnImage { .. }
-            | Error::Stdout(_)
-            | Error::NotABinding { .. }
-            | Error::NoDirective { .. }
-            | Error::BadDirective { .. }
-            | Error::ChangedInput { .. }
-            | Error::Spawn { .. }
-            | Error::DoesNotHold { .. }
-            | Error::Reference(_)
-            | Error::Library(_)
-            | Error::Binding { .. }
-            | Error::Foundation(_)
-            | Error::SubgroupSize { .. } => 2,
-            Error::NotText { .. }
-            | Error::SourceTooLarge { .. }
-            | Error::NoPrograms { .. }
-            | Error::Wire { .. }
-            | Error::Faults(_) => 3,
-            Error::OutOfFuel { .. } | Error::TooManyTrips { .. } | Error::TimedOut { .. } => 5,
-            Error::Driver(error) => match error {
-                vyre_driver::Error::NoSuchDevice { .. }
-                | vyre_driver::Error::NoAdapter { .. }
-                | vyre_driver::Error::Unsupported { .. } => 4,
-                vyre_driver::Error::DeviceLost { .. }
-                | vyre_driver::Error::Cancelled
-                | vyre_driver::Error::Stopped { .. } => 5,
-                vyre_driver::Error::WrongResult { .. }
-                | vyre_driver::Error::Foundation(vyre_foundation::Error::PassBroke { .. }) => 1,
-                vyre_driver::Error::Backend { .. } => 70,
-                _ => 2,
-            },
-        }
+        if errors.len() > 1 { Some(Error::Several { errors }) } else { errors.pop() }
     }
 
     /// Whether nothing that the caller did can be the reason, as far as one can tell.
     pub(crate) fn is_unexpected(&self) -> bool {
-        use vyre_driver::Error::{Backend, DeviceLost, Foundation, WrongResult};
+        use vyre_driver::Error::{Backend, DeviceLost, Foundation};
         use vyre_foundation::Error::PassBroke;
+        use vyre_runtime::Error::WrongResult;
         matches!(
             self,
             Error::Differs { .. }
                 | Error::Disagrees { .. }
                 | Error::Broke { .. }
                 | Error::Foundation(PassBroke { .. })
-                | Error::Driver(Backend { .. } | DeviceLost { .. } | WrongResult { .. } | Foundation(PassBroke { .. }))
+                | Error::Driver(Backend { .. } | DeviceLost { .. } | Foundation(PassBroke { .. }))
+                | Error::Runtime(WrongResult { .. })
         )
     }
 
@@ -466,13 +325,13 @@ impl Error {
     }
 
     fn text(&self) -> String {
-        if let Error::Usage(message) = self {
+        if let Error::Usage { message } = self {
             return message.to_string();
         }
-        if let Error::Faults(faults) = self {
-            return faults.diagnostics.render(&faults.source.file, &faults.source.text);
+        if let Error::Faults { faults } = self {
+            return faults.diagnostics.render(&faults.source.map);
         }
-        if let Error::Several(errors) = self {
+        if let Error::Several { errors } = self {
             return errors.iter().map(Error::text).collect();
         }
         let mut text = format!("error[{}]: {self}\n", self.code());
@@ -502,10 +361,10 @@ impl Error {
                 "help": help,
             })
         };
-        if let Error::Several(errors) = self {
+        if let Error::Several { errors } = self {
             return errors.iter().flat_map(Error::objects).collect();
         }
-        let Error::Faults(faults) = self else {
+        let Error::Faults { faults } = self else {
             let mut object = object(self.code(), self.to_string(), self.place(), self.help());
             if let Error::Differs { difference, .. } = self.inner() {
                 object["difference"] = difference.object();
@@ -514,7 +373,7 @@ impl Error {
                 Error::Reproduced { replay: Ok((file, command)), .. } => {
                     (object["replay"], object["reproducer"]) = (command.as_str().into(), json!(file));
                 }
-                Error::Reproduced { replay: Err(reason), .. } => object["not_replayable"] = reason.as_str().into(),
+                Error::Reproduced { replay: Err(reason), .. } => object["not_replayable"] = reason.to_string().into(),
                 _ => {}
             }
             return vec![object];
@@ -547,12 +406,22 @@ impl Error {
     }
 }
 
+impl From<vyre_runtime::Error> for Error {
+    fn from(error: vyre_runtime::Error) -> Error {
+        match error {
+            vyre_runtime::Error::Driver(error) | vyre_runtime::Error::DeviceLost { error, .. } => error.into(),
+            error => Error::Runtime(error),
+        }
+    }
+}
+
 impl From<vyre::Error> for Error {
     /// Errors of other crates stay what they are: exit codes depend on them.
     fn from(error: vyre::Error) -> Error {
         match error {
             vyre::Error::Driver(vyre_driver::Error::Foundation(error)) => error.into(),
             vyre::Error::Driver(error) => error.into(),
+            vyre::Error::Runtime(error) => error.into(),
             error => Error::Library(error),
         }
     }

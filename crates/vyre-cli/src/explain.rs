@@ -10,16 +10,18 @@ use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{MemId, Program, Space};
 use vyre_foundation::optimizer::{self, Profile};
+use vyre_foundation::run_line::assignment;
 
+use crate::binding::bound;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::job::bytes;
 use crate::opt::profile;
 use crate::progress::Progress;
 use crate::reproducer::{Reproducer, hashes, passes, quoted, watch, words};
-use crate::selection::{Selection, assignment};
+use crate::selection::Selection;
 use crate::stdout::Stdout;
-use crate::{devices, pipeline as pipelines, report, run as runs};
+use crate::{devices, pipeline as pipelines, report};
 
 /// Explain how a program is compiled: which passes are selected and why, what they save, and what the program costs; or how a
 /// pipeline is planned: what is fused and why not, and how much memory it takes
@@ -34,7 +36,7 @@ pub(crate) struct Args {
     /// What to select passes for, if not for release
     #[arg(long, value_name = "NAME", value_parser = Profile::ALL.map(Profile::name))]
     profile: Option<String>,
-    /// Where a pipeline would run: `vyre devices` lists the devices
+    /// Device that passes are selected for, and on which a pipeline would run: `vyre devices` lists the devices
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// The most memory that the buffers of a pipeline may take together
@@ -65,31 +67,38 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         let (device, flags) = (args.device.as_deref(), args.flags());
         return pipelines::explain(&source, &pipeline, device, page.as_ref(), &flags, args.json, stdout);
     }
-    if args.device.is_some() {
-        return Err(Error::Flag { flag: "--device", about: "a program" });
-    }
     let (source, program) = args.selection.read()?;
     args.selection.choice.leaves(&args.bindings)?;
-    let inputs = runs::bound(&args.bindings, &program)?;
+    let inputs = bound(&args.bindings, &program)?;
     let lengths = lengths(&inputs, &program);
     let registry = devices::registry(None)?;
+    let device = args.device.as_deref().map(|name| registry.choose(Some(name), None)).transpose()?;
+    let target = device.as_ref().map(|choice| choice.device.target()).unwrap_or_default();
     let profile = args.profile.as_deref().map_or(Profile::Release, profile);
     let reproducer = || {
         let (bindings, flags) = (words(&args.bindings), args.flags());
-        let command = format!("vyre explain {{}} --profile {}{bindings}{flags}", profile.name());
+        let device = device.as_ref().map(|choice| format!(" --device {}", choice.name)).unwrap_or_default();
+        let command = format!("vyre explain {{}} --profile {}{device}{bindings}{flags}", profile.name());
         let (hints, lengths) = (Some(registry.telemetry().hints()), &lengths[..]);
-        let request = optimizer::Request { profile, hints, lengths, ..optimizer::Request::default() };
+        let request = optimizer::Request { profile, target, hints, lengths, ..optimizer::Request::default() };
         let facts = hashes(&inputs).map(|(_, fact)| fact).chain([passes(&program, &request)]).collect();
-        Reproducer { name: &program.name, command, facts, text: program.to_string() }
+        Reproducer { name: program.name(), command, facts, text: program.to_string() }
     };
     let progress = Progress::new("explaining", 0);
     let text = watch(reproducer, || {
-        let source = page.as_ref().map(|_| source.explained());
-        let request = Request { profile, lengths: &lengths, ..request(registry.telemetry())? };
+        let (source, program) = match page.as_ref().map(|_| &source) {
+            // The page shows the text of a binary file, and its lines.
+            Some(source) if source.wire => {
+                let (printed, program) = Source::printed(&program)?;
+                (Some(Source { file: source.file.clone(), ..printed }), program)
+            }
+            source => (source.map(crate::source::Source::explained), program.clone()),
+        };
+        let request = Request { profile, target, lengths: &lengths, ..request(registry.telemetry())? };
         let explanation = Explanation::new(&program, &request, source.as_ref())?;
         if let (Some(file), Some(source)) = (&page, &source) {
             let views = json!({ "programs": [explanation.view()] });
-            report::write(file, &program.name, &source.subtitle(profile.name()), views)?;
+            report::write(file, program.name(), &source.subtitle(profile.name()), views)?;
         }
         Ok(if args.json { format!("{}\n", explanation.json()) } else { explanation.to_string() })
     })?;
@@ -119,7 +128,7 @@ pub(crate) fn kernels(
 ) -> Result<Vec<Value>, Error> {
     let kernel = |program: &Validated<Program>| {
         let (source, program) = Source::printed(program)?;
-        let request = Request { profile: device.profile(), options: device.options(), ..request(telemetry)? };
+        let request = Request { profile: device.profile(), target: device.target(), ..request(telemetry)? };
         Ok(Explanation::new(&program, &request, Some(&source))?.view())
     };
     programs.iter().map(kernel).collect()
@@ -133,5 +142,5 @@ fn lengths(inputs: &Inputs, program: &Validated<Program>) -> Vec<(MemId, u64)> {
         }
         Space::Workgroup | Space::Private | Space::Uniform => None,
     };
-    program.memory.iter().filter_map(length).collect()
+    program.memories().iter().filter_map(length).collect()
 }

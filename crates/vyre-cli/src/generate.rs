@@ -1,10 +1,10 @@
 //! `vyre generate`: a random program, ready to be run.
 
+use vyre_foundation::run_line::count;
 use vyre_testkit::{Features, generate};
 
 use crate::devices;
 use crate::error::Error;
-use crate::job::whole;
 use crate::print::Output;
 use crate::progress::Progress;
 use crate::stdout::Stdout;
@@ -14,7 +14,7 @@ use crate::stdout::Stdout;
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Args {
     /// Which program: the same seed gives the same one
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     seed: u64,
     /// About how many instructions it has, up to 100000
     #[arg(long, value_name = "N", default_value_t = Features::default().size, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(..=100_000))]

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Access, Element, Memory, Op, Program, Space, Span};
+use vyre_foundation::ir::{Access, Element, Memory, Program, Space, Span, Terminator};
 use vyre_foundation::optimizer::{self, Request};
+use vyre_foundation::run_line::{assignment, count};
 use vyre_foundation::{Validated, validate};
 use vyre_runtime::frontier::{Config, Engine, Iteration, Needs};
 use vyre_runtime::graph::cache::{self, Cache, Found};
@@ -17,11 +18,10 @@ use vyre_runtime::graph::{self, Edges, Family, Graph, Progress, UNREACHED, Weigh
 use crate::compare::not_negative;
 use crate::config::Settings;
 use crate::error::Error;
-use crate::job::{bytes, whole};
+use crate::job::bytes;
 use crate::outputs::{Outputs, Target};
 use crate::reproducer::{Reproducer, quoted, watch};
 use crate::run::{outputs_object, show_results};
-use crate::selection::assignment;
 use crate::stdout::{Stdout, counted};
 use crate::{devices, explain, progress, report, trace};
 
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     factor: Option<u32>,
     /// Which random graph: the same seed gives the same one
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     seed: Option<u64>,
     /// Let every edge be followed both ways
     #[arg(long)]
@@ -200,7 +200,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     }
     outputs.save(&inputs)?;
     let mut object = json!({
-        "algorithm": interface.name,
+        "algorithm": interface.name(),
         "device": choice.name,
         "nodes": nodes,
         "edges": edges,
@@ -213,7 +213,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         "iterations": iterations.iter().map(object).collect::<Vec<_>>(),
     });
     if let Some(file) = &page {
-        let title = format!("{} on {}", interface.name, args.graph);
+        let title = format!("{} on {}", interface.name(), args.graph);
         let timeline = trace::events();
         let kernels = explain::kernels(&engine.programs(), engine.device(), registry.telemetry())?;
         let what = json!({ "graph": &object, "programs": kernels, "timeline": timeline });
@@ -234,7 +234,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         writeln!(
             stdout,
             "{} on {}: {}{verified}; {:.1} ms",
-            interface.name,
+            interface.name(),
             choice.name,
             found.line,
             milliseconds(elapsed)
@@ -275,9 +275,9 @@ fn reproducer(args: &Args, engine: &Engine<'_>, device: &str) -> Reproducer<'sta
     ];
     let mut text = String::new();
     for program in engine.programs() {
-        let (profile, options) = (engine.device().profile(), engine.device().options());
-        let plan = optimizer::plan(&program, &Request { profile, options, ..Request::default() });
-        facts.push(format!("passes of {}: {}", program.name, plan.pipeline));
+        let (profile, target) = (engine.device().profile(), engine.device().target());
+        let plan = optimizer::plan(&program, &Request { profile, target, ..Request::default() });
+        facts.push(format!("passes of {}: {}", program.name(), plan.pipeline));
         text += &program.to_string();
     }
     Reproducer { name: algorithm, command, facts, text }
@@ -333,7 +333,7 @@ fn graph(args: &Args) -> Result<(Graph, bool), Error> {
     let origin = format!("{} {origin}", if args.symmetric { "symmetric" } else { "as it is" });
     let (graph, found) = Cache::kept_in(folder.subfolder("graphs")).graph(&origin, build)?;
     if let Found::Damaged(problem) = &found {
-        devices::warn(problem);
+        devices::warn(problem.clone());
     }
     Ok((graph, found == Found::Kept))
 }
@@ -448,7 +448,7 @@ fn words(name: &'static str, words: &[u32]) -> (&'static str, Vec<u8>) {
 fn interface(algorithm: Algorithm, graph: &Graph) -> Result<Validated<Program>, Error> {
     let mut program = Program::new(algorithm.name(), [1; 3]);
     for (name, element) in algorithm.results(graph.weights()) {
-        program.memory.push(Memory {
+        program.add_memory(Memory {
             name: (*name).into(),
             space: Space::Storage(Access::Write),
             element: *element,
@@ -458,8 +458,8 @@ fn interface(algorithm: Algorithm, graph: &Graph) -> Result<Validated<Program>, 
             span: Span::NONE,
         });
     }
-    let body = program.body;
-    program.push(body, Op::Return, [], &[], [], Span::NONE);
+    let body = program.body();
+    program.push(body, Terminator::Return, [], &[], [], Span::NONE);
     Ok(validate::program(program)?)
 }
 
@@ -530,7 +530,9 @@ mod tests {
             || reproducer(&args, &engine, "reference"),
             || {
                 args.algorithm.run(&engine, &args)?;
-                Err::<(), _>(vyre_driver::Error::WrongResult { algorithm: "bfs", node: 2, reason: "why".into() }.into())
+                Err::<(), _>(
+                    vyre_runtime::Error::WrongResult { algorithm: "bfs", node: 2, reason: "why".into() }.into(),
+                )
             },
         );
         let Err(Error::Reproduced { error, replay: Ok((reproducer, command)) }) = result else { panic!("{result:?}") };
@@ -543,9 +545,9 @@ mod tests {
         assert!(source.text.starts_with(&format!("// {command}\n// error[D034]: ")), "{}", source.text);
         assert!(source.text.contains(&format!("\n// {file}: {} nodes, ", graph.nodes())), "{}", source.text);
         let kernels = source.validate(source.parse().unwrap()).unwrap();
-        assert!(!kernels.is_empty());
-        for kernel in kernels {
-            assert!(source.text.contains(&format!("\n// passes of {}: ", kernel.name)), "{}", source.text);
+        assert!(!kernels.programs.is_empty());
+        for kernel in &kernels.programs {
+            assert!(source.text.contains(&format!("\n// passes of {}: ", kernel.name())), "{}", source.text);
         }
     }
 }

@@ -6,19 +6,20 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use vyre_driver::{Argument, Choice, Dispatch, Grid, Kernel, Registry};
+use vyre_driver::{Buffer, Choice, Dispatch, Grid, Registry};
 use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::Program;
-use vyre_foundation::launch::{self, Limits, Outcome, Report, bind};
+use vyre_foundation::ir::{MemId, Program};
+use vyre_foundation::launch::{Arguments, Limits, Outcome, Report, Slice};
+use vyre_foundation::run_line::{assignment, count, subgroup_size};
 use vyre_runtime::pipeline::{Compiled, Pipeline};
 
+use crate::binding::{Case, GridArgs};
 use crate::config::{Settings, seconds};
 use crate::error::Error;
 use crate::pipeline;
 use crate::reproducer;
-use crate::run::{Directive, GridArgs, inputs, subgroup_size};
-use crate::selection::{Selection, assignment};
+use crate::selection::Selection;
 use crate::source::Source;
 
 /// What is run, and with what.
@@ -35,7 +36,7 @@ pub(crate) struct Input {
     #[arg(long, conflicts_with_all = ["bindings", "elements", "grid", "set", "program"])]
     replay: bool,
     /// How many loop trips all invocations together may take
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     fuel: Option<u64>,
     /// How long the kernel may run
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
@@ -51,11 +52,6 @@ pub(crate) struct Input {
 /// A number of bytes.
 pub(crate) fn bytes(text: &str) -> Result<u64, &'static str> {
     text.parse().map_err(|_| "it is not a whole number of bytes")
-}
-
-/// A number of things that can be many.
-pub(crate) fn whole(text: &str) -> Result<u64, &'static str> {
-    text.parse().map_err(|_| "it is not a whole number from 0 to 2^64 - 1")
 }
 
 /// Something to run, and everything that it is run with.
@@ -74,6 +70,7 @@ pub(crate) struct Job {
 pub(crate) enum Work {
     /// The interface itself, in so many workgroups, for so many elements.
     Kernel {
+        arguments: Arguments<Slice>,
         groups: [u32; 3],
         launched: [u32; 3],
     },
@@ -107,28 +104,19 @@ impl Input {
                 work: Work::Pipeline(Box::new(pipeline)),
             });
         }
-        let directive = if self.replay { Some(Directive::read(file)?) } else { None };
-        let directive = directive.as_ref();
-        let choice = directive.map_or(&self.selection.choice, |directive| &directive.choice);
-        let (source, interface) = choice.read(file)?;
-        let bindings = directive.map_or(&self.bindings, |directive| &directive.bindings).clone();
-        choice.leaves(&bindings)?;
-        let inputs = inputs(&bindings, &interface)?;
+        let case = Case::read(file, self.replay, &self.selection.choice, &self.bindings, &self.grid)?;
+        let Case { source, program: interface, bindings, inputs, arguments, groups, launched, .. } = case;
         if self.replay {
             reproducer::expect_inputs(&source, &inputs)?;
         }
-        let (groups, launched) = directive.map_or(&self.grid, |directive| &directive.grid).groups(&interface)?;
-        // The device checks this too, but need not be opened for nothing.
-        bind(&interface, &inputs.arguments())?;
-        let fuel = self.fuel.or(directive.and_then(|directive| directive.fuel));
         Ok(Job {
             source,
             interface,
             inputs,
-            limits: settings.limits(fuel, self.timeout),
-            subgroup_size: self.subgroup_size.or(directive.and_then(|directive| directive.subgroup_size)),
+            limits: settings.limits(self.fuel.or(case.fuel), self.timeout),
+            subgroup_size: self.subgroup_size.or(case.subgroup_size),
             bindings,
-            work: Work::Kernel { groups, launched },
+            work: Work::Kernel { arguments, groups, launched },
         })
     }
 }
@@ -147,21 +135,32 @@ impl Job {
         let program = matches!(self.work, Work::Kernel { .. }).then_some(&self.interface);
         let choice = registry.choose(device, program)?;
         let start = Instant::now();
+        let compile;
         let prepared = match &self.work {
-            Work::Kernel { groups, .. } => {
-                let lengths = self.interface.memory.iter().filter_map(|(object, memory)| {
-                    let bytes = self.inputs.contents(&memory.name)?.len();
-                    Some((object, (bytes / memory.element.size()) as u64))
-                });
-                let kernel = choice.device.compile_for(&self.interface, &lengths.collect::<Vec<_>>())?;
-                Prepared::Kernel(Box::new(kernel), *groups)
+            Work::Kernel { arguments, groups, .. } => {
+                let length = |slice: &Slice| slice.bytes / slice.element.size() as u64;
+                let lengths: Vec<_> = arguments.buffers().map(|(id, slice)| (id, length(slice))).collect();
+                let kernel = choice.device.compile_for(&self.interface, &lengths)?;
+                compile = start.elapsed();
+                let mut buffers = Vec::new();
+                let arguments = arguments.try_map(|id, slice| {
+                    let buffer = choice.device.allocate(slice.element, length(slice))?;
+                    buffers.push((id, slice.buffer as usize, buffer.clone()));
+                    Ok::<_, Error>(buffer)
+                })?;
+                let name = |id: MemId| self.interface.memory(id).name.as_str();
+                let arguments = arguments.iter().map(|(id, argument)| (name(id), argument.clone()));
+                let dispatch = kernel.dispatch(Grid::Groups(*groups), arguments)?.limits(self.limits);
+                Prepared::Kernel { dispatch: Box::new(dispatch), buffers, groups: *groups }
             }
             Work::Pipeline(pipeline) => {
                 let plan = pipeline.plan(choice.device.capabilities())?;
-                Prepared::Pipeline(Box::new(plan.compile(&choice.device)?))
+                let compiled = plan.compile(&choice.device)?;
+                compile = start.elapsed();
+                Prepared::Pipeline(Box::new(compiled))
             }
         };
-        Ok(Ready { job: self, choice, prepared, compile: start.elapsed(), rounds: Vec::new() })
+        Ok(Ready { job: self, choice, prepared, compile, rounds: Vec::new() })
     }
 }
 
@@ -175,8 +174,12 @@ pub(crate) struct Ready<'j> {
 }
 
 pub(crate) enum Prepared {
-    /// A kernel, and its workgroups.
-    Kernel(Box<Kernel>, [u32; 3]),
+    Kernel {
+        dispatch: Box<Dispatch>,
+        /// Memory of each storage object, and the position of what it starts with among the inputs.
+        buffers: Vec<(MemId, usize, Buffer)>,
+        groups: [u32; 3],
+    },
     Pipeline(Box<Compiled>),
 }
 
@@ -222,34 +225,25 @@ impl Ready<'_> {
         let Job { interface, inputs, limits, .. } = self.job;
         let (mut results, start) = (Inputs::default(), Instant::now());
         let (groups, upload, launched) = match &self.prepared {
-            Prepared::Kernel(kernel, groups) => {
-                let device = &self.choice.device;
-                let (mut buffers, mut arguments) = (Vec::new(), Vec::new());
-                for (name, argument) in inputs.arguments() {
-                    arguments.push(match argument {
-                        launch::Argument::Scalar(literal) => (name, Argument::Scalar(literal)),
-                        launch::Argument::Slice(slice) => {
-                            let buffer = device.upload(slice.element, &inputs.buffers[slice.buffer as usize])?;
-                            buffers.push((name, buffer.clone()));
-                            (name, Argument::Buffer(buffer))
-                        }
-                    });
+            Prepared::Kernel { dispatch, buffers, .. } => {
+                for (_, position, buffer) in buffers {
+                    buffer.write(&inputs.buffers[*position])?;
                 }
                 let upload = start.elapsed();
-                let report =
-                    device.run(&Dispatch { kernel, grid: Grid::groups(*groups), arguments, limits: *limits })?;
+                let report = self.choice.device.run(dispatch)?;
                 let launched = start.elapsed();
                 // After a deadline the contents are unspecified, and a device may be busy with the dispatch for long.
                 let is_readable = !is_overdue(&report);
-                for (name, buffer) in buffers.into_iter().filter(|_| is_readable) {
-                    if interface.memory_named(name).is_some_and(|id| interface.memory[id].writable()) {
-                        results.bytes(interface, name, buffer.read()?)?;
+                for (id, _, buffer) in buffers.iter().filter(|_| is_readable) {
+                    let memory = interface.memory(*id);
+                    if memory.writable() {
+                        results.bytes(interface, &memory.name, buffer.read()?)?;
                     }
                 }
                 (vec![vec![report]], upload, launched)
             }
             Prepared::Pipeline(compiled) => {
-                for memory in interface.memory.values().filter(|memory| memory.readable()) {
+                for memory in interface.memories().values().filter(|memory| memory.readable()) {
                     let contents = inputs.contents(&memory.name).unwrap_or_default();
                     compiled.buffer(&memory.name)?.write(contents)?;
                 }
@@ -257,7 +251,7 @@ impl Ready<'_> {
                 let run = compiled.run(*limits)?;
                 let launched = start.elapsed();
                 let is_readable = !run.groups.iter().flatten().any(is_overdue);
-                for memory in interface.memory.values().filter(|memory| memory.writable() && is_readable) {
+                for memory in interface.memories().values().filter(|memory| memory.writable() && is_readable) {
                     results.bytes(interface, &memory.name, compiled.buffer(&memory.name)?.read()?)?;
                 }
                 (run.groups, upload, launched)

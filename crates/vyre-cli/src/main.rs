@@ -4,6 +4,7 @@
 //! wrong is an [`Error`], which is reported here, on standard error, and decides the exit code.
 
 mod bench;
+mod binding;
 mod cache;
 mod check;
 mod compare;
@@ -136,7 +137,7 @@ fn command() -> u8 {
         Ok(cli) => cli,
         Err(message) => {
             let error = match message.use_stderr() {
-                true => Error::Usage(message),
+                true => Error::Usage { message },
                 // Help and version come this way, too.
                 false => match message.print().and_then(|()| std::io::stdout().flush()) {
                     Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Error::Stdout(error),

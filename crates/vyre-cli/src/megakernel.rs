@@ -6,17 +6,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use vyre_driver::{Argument, Device, Dispatch, Grid};
+use vyre_driver::{Argument, Device, Grid};
 use vyre_foundation::ir::Space;
-use vyre_foundation::launch::Limits;
 use vyre_foundation::optimizer::Profile;
+use vyre_foundation::run_line::count;
 use vyre_foundation::{Validated, ir};
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::{Config, Handle, Op, Priority, Report, Session, Share, WorkItem, tune};
 use vyre_testkit::mix::{self, Mix};
 
 use crate::error::Error;
-use crate::job::whole;
 use crate::progress::Progress;
 use crate::reproducer::{Reproducer, passes_of, watch};
 use crate::stdout::{Stdout, counted};
@@ -42,7 +41,7 @@ enum Verb {
 #[derive(clap::Args)]
 struct Top {
     /// End after so many seconds, not only when it is interrupted or nobody reads what it prints
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     seconds: Option<u64>,
     /// Print what there is to see once; so is text where there is no terminal
     #[arg(long)]
@@ -64,7 +63,7 @@ struct Workload {
     #[arg(long, value_name = "N", default_value_t = 200_000, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=MOST_ITEMS))]
     items: u32,
     /// Which items: the same seed gives the same ones
-    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = whole)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = count)]
     seed: u64,
     /// Where to run them: `vyre devices` lists the devices; otherwise VYRE_DEVICE decides, or the fastest is taken
     #[arg(long, value_name = "NAME")]
@@ -203,7 +202,7 @@ impl Demo {
             let (kernel, program) = (&kernels[item.op_handle as usize - 1], &programs[item.op_handle as usize - 1]);
             let mut arguments: Vec<(&str, Argument)> = Vec::new();
             let mut elements = 0;
-            for memory in program.memory.values() {
+            for memory in program.memories().values() {
                 let argument: Argument = match (memory.name.as_str(), memory.space) {
                     (_, Space::Workgroup | Space::Private) => continue,
                     ("param", Space::Uniform) => item.param.into(),
@@ -224,7 +223,7 @@ impl Demo {
                 };
                 arguments.push((memory.name.as_str(), argument));
             }
-            device.run(&Dispatch { kernel, grid: Grid::elements(elements), arguments, limits: Limits::default() })?;
+            device.run(&kernel.dispatch(Grid::elements(elements), arguments)?)?;
         }
         Ok(start.elapsed().mul_f64(items.len() as f64 / part.len().max(1) as f64))
     }

@@ -13,10 +13,10 @@ use vyre_foundation::ir::{Module, Program};
 use vyre_foundation::optimizer::{
     self, Dump, Measures, Options, Pipeline, Profile, Registry, Report, Request, Verdict,
 };
+use vyre_foundation::run_line::count;
 use vyre_foundation::{Validated, text, validate, wire};
 
 use crate::error::Error;
-use crate::job::whole;
 use crate::print::{hex, save};
 use crate::reproducer::{Reproducer, quoted, watch};
 use crate::selection::Selection;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PASS")]
     disable: Vec<String>,
     /// Stop after so many changes: halving finds the change that does harm
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = count)]
     bisect: Option<u64>,
     /// Validate the program after every pass, not only in the end
     #[arg(long)]
@@ -105,15 +105,12 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         let validate = if args.validate { " --validate" } else { "" };
         let command = format!("vyre opt {{}} --passes {}{bisect}{validate}", quoted(&pipeline.to_string()));
         let facts = vec![format!("passes: {pipeline}")];
-        Reproducer { name: &program.name, command, facts, text: program.to_string() }
+        Reproducer { name: program.name(), command, facts, text: program.to_string() }
     };
     let (optimized, report) = watch(reproducer, || optimize(&program, &pipeline, &options, &mut show))?;
 
-    let bytes = if args.wire {
-        wire::encode(&Module::from(optimized.clone().into_inner()))
-    } else {
-        optimized.to_string().into_bytes()
-    };
+    let bytes =
+        if args.wire { wire::encode(&Module::from(optimized.clone())) } else { optimized.to_string().into_bytes() };
     if args.json {
         let mut object = object(&optimized, &pipeline, &report);
         match &target {
@@ -346,7 +343,7 @@ fn object(program: &Program, pipeline: &Pipeline, report: &Report) -> Value {
         .map(|(pass, time)| json!({ "pass": pass, "runs": time.runs, "changes": time.changes, "nanoseconds": time.ns }))
         .collect();
     json!({
-        "program": program.name,
+        "program": program.name(),
         "pipeline": pipeline.to_string(),
         "rounds": report.iterations,
         "not_converged": report.not_converged,
@@ -362,7 +359,7 @@ fn object(program: &Program, pipeline: &Pipeline, report: &Report) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use vyre_foundation::ir::Op;
+    use vyre_foundation::ir::PerInvocation;
     use vyre_foundation::optimizer::{Family, Metadata, Options, Pass, Phase, Pipeline};
     use vyre_foundation::{text, validate};
 
@@ -374,12 +371,12 @@ mod tests {
         metadata: Metadata::new("breaks_everything", Phase::Cleanup, Family::Scalar),
         speculative: false,
         run: |program, _| {
-            let body = program.body;
-            let before = program.blocks[body].insts.len();
-            let mut kept = program.blocks[body].insts.clone();
-            kept.retain(|&inst| program.insts[inst].op != Op::GlobalIndex);
-            program.blocks[body].insts = kept;
-            before != program.blocks[body].insts.len()
+            let body = program.body();
+            let before = program.block(body).insts.len();
+            let mut kept = program.block(body).insts.clone();
+            kept.retain(|&inst| program.inst(inst).op != PerInvocation::GlobalIndex);
+            program.block_mut(body).insts = kept;
+            before != program.block(body).insts.len()
         },
     };
 

@@ -113,7 +113,7 @@ pub(crate) fn target(file: Option<&Path>) -> Result<Option<Target>, Error> {
 
 /// The objects that hold the results of a program.
 pub(crate) fn results(program: &Program) -> impl Iterator<Item = &Memory> {
-    program.memory.values().filter(|memory| matches!(memory.space, Space::Storage(_)) && memory.writable())
+    program.memories().values().filter(|memory| matches!(memory.space, Space::Storage(_)) && memory.writable())
 }
 
 /// The result with this name.
@@ -122,7 +122,7 @@ pub(crate) fn result<'p>(program: &'p Program, name: &str) -> Result<&'p Memory,
     let Some(id) = program.memory_named(name) else {
         return Err(Error::UnknownOut { name: name.into(), known: known() });
     };
-    let memory = &program.memory[id];
+    let memory = program.memory(id);
     let what = match memory.space {
         Space::Storage(Access::Write | Access::ReadWrite) => return Ok(memory),
         Space::Storage(Access::Read) => "only read",

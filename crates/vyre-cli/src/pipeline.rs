@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use vyre::explain::{Explanation, Request};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::pipeline::Role;
-use vyre_foundation::ir::{Access, BufferId, Memory, Op, Program, Space};
+use vyre_foundation::ir::{Access, BufferId, Memory, Program, Space, Terminator};
 use vyre_foundation::launch::Report;
 use vyre_foundation::{Validated, validate};
 use vyre_runtime::pipeline::{Join, Pipeline, Plan, Use};
@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::reproducer::{Reproducer, canonical, launched, watch};
 use crate::source::Source;
 use crate::stdout::Stdout;
-use crate::{devices, report, run as runs};
+use crate::{binding, devices, report};
 
 /// The pipeline as a program whose objects are the buffers that the caller sees, so that these are bound, checked and shown like the
 /// objects of any other.
@@ -33,7 +33,7 @@ pub(crate) fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error
             Role::InOut => Access::ReadWrite,
             Role::Transient => continue,
         };
-        program.memory.push(Memory {
+        program.add_memory(Memory {
             name: buffer.name.clone(),
             space: Space::Storage(access),
             element: buffer.element,
@@ -43,8 +43,8 @@ pub(crate) fn interface(pipeline: &Pipeline) -> Result<Validated<Program>, Error
             span: buffer.span,
         });
     }
-    let body = program.body;
-    program.push(body, Op::Return, [], &[], [], recorded.span);
+    let body = program.body();
+    program.push(body, Terminator::Return, [], &[], [], recorded.span);
     Ok(validate::program(program)?)
 }
 
@@ -62,11 +62,11 @@ pub(crate) fn bound(
 ) -> Result<Inputs, Error> {
     let given = |name: &str| is_given(pipeline, name);
     if let Some((name, _)) = bindings.iter().find(|(name, _)| !given(name)) {
-        let objects = interface.memory.values().map(|memory| memory.name.clone());
+        let objects = interface.memories().values().map(|memory| memory.name.clone());
         let known = objects.filter(|name| given(name)).collect();
         return Err(vyre_foundation::Error::UnknownBinding { name: name.clone(), known }.into());
     }
-    runs::bound(bindings, interface)
+    binding::bound(bindings, interface)
 }
 
 /// The same, and it is everything.
@@ -76,13 +76,13 @@ pub(crate) fn inputs(
     interface: &Validated<Program>,
 ) -> Result<Inputs, Error> {
     let mut inputs = bound(bindings, pipeline, interface)?;
-    for memory in interface.memory.values().filter(|memory| is_given(pipeline, &memory.name)) {
+    for memory in interface.memories().values().filter(|memory| is_given(pipeline, &memory.name)) {
         if inputs.contents(&memory.name).is_none() {
             return Err(Error::MissingInput { name: memory.name.clone(), length: memory.length.unwrap_or(0) });
         }
     }
     inputs.complete(interface)?;
-    vyre_foundation::launch::bind(interface, &inputs.arguments())?;
+    inputs.bind(interface)?;
     Ok(inputs)
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn ran(plan: &Plan, groups: &[Vec<Report>]) -> Value {
     let launch = |(launch, report): (&usize, &Report)| {
         let launch = &plan.launches[*launch];
         json!({
-            "program": launch.program.name,
+            "program": launch.program.name(),
             "dispatches": launch.dispatches,
             "milliseconds": report.time.as_secs_f64() * 1e3,
         })
@@ -132,8 +132,8 @@ pub(crate) fn explain(
             let mut programs = Vec::new();
             for launch in &plan.launches {
                 let lengths: Vec<_> = launch.lengths(&plan).collect();
-                let (profile, options) = (choice.device.profile(), choice.device.options());
-                let request = Request { profile, options, lengths: &lengths, ..request(registry.telemetry())? };
+                let (profile, target) = (choice.device.profile(), choice.device.target());
+                let request = Request { profile, target, lengths: &lengths, ..request(registry.telemetry())? };
                 programs.push(Explanation::new(&launch.program, &request, Some(&source))?.view());
             }
             let what = json!({ "pipeline": object(&plan, choice.name, pipeline), "programs": programs });
@@ -226,7 +226,7 @@ fn object(plan: &Plan, device: &str, pipeline: &Pipeline) -> Value {
         .enumerate()
         .map(|(number, launch)| {
             json!({
-                "program": launch.program.name,
+                "program": launch.program.name(),
                 "dispatches": launch.dispatches,
                 "group": plan.groups.iter().position(|group| group.contains(&number)),
                 "workgroups": launch.groups,

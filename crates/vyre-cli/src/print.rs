@@ -59,9 +59,8 @@ impl Output {
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let target = args.output.target()?;
     let source = Source::read(&args.file)?;
-    let module = source.parse()?;
-    source.validate(module.clone())?;
-    let bytes = if args.wire { wire::encode(&module) } else { text::print(&module).into_bytes() };
+    let module = source.validate(source.parse()?)?;
+    let bytes = if args.wire { wire::encode(&*module) } else { text::print(&*module).into_bytes() };
     args.output.save(&bytes, target.as_ref(), stdout)
 }
 

@@ -15,8 +15,9 @@ use vyre_driver::{Choice, Device, Registry};
 use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::Program;
-use vyre_foundation::launch::Argument;
+use vyre_foundation::launch::{Argument, Grid};
 use vyre_foundation::optimizer::{self, Request};
+use vyre_foundation::run_line::RunLine;
 use vyre_runtime::pipeline::Pipeline;
 
 #[cfg(unix)]
@@ -64,7 +65,7 @@ impl Reproducer<'_> {
     /// The error, with the way to see it again.
     pub(crate) fn of(&self, error: Error) -> Error {
         let written = self.write(&format!("error[{}]: {error}", error.code()));
-        Error::Reproduced { error: Box::new(error), replay: written.map_err(|error| error.to_string()) }
+        Error::Reproduced { error: Box::new(error), replay: written.map_err(Box::new) }
     }
 }
 
@@ -89,8 +90,8 @@ pub(crate) fn passes_of<'p>(
     device: &Device,
 ) -> impl Iterator<Item = String> {
     programs.into_iter().map(|program| {
-        let request = Request { profile: device.profile(), options: device.options(), ..Request::default() };
-        format!("passes of {}: {}", program.name, optimizer::plan(program, &request).pipeline)
+        let request = Request { profile: device.profile(), target: device.target(), ..Request::default() };
+        format!("passes of {}: {}", program.name(), optimizer::plan(program, &request).pipeline)
     })
 }
 
@@ -103,16 +104,14 @@ pub(crate) fn replayable(
     bindings: &[(String, String)],
     inputs: &Inputs,
 ) -> String {
-    let [x, y, z] = groups;
-    let mut line = format!("//@ run --grid {x},{y},{z} --fuel {fuel}");
-    if let Some(lanes) = subgroup_size {
-        line += &format!(" --subgroup-size {lanes}");
-    }
     // The words of the line have no quotes, so what has spaces in it is written out.
-    for ((name, value), (_, written)) in bindings.iter().zip(inputs.notations(program)) {
-        let binding = format!("{name}={}", absolute(value));
-        line += &if binding.contains(' ') { format!(" {name}={written}") } else { format!(" {binding}") };
-    }
+    let binding = |((name, value), (_, written)): (&(String, String), (String, String))| {
+        let value = absolute(value);
+        (name.clone(), if value.contains(' ') { written } else { value })
+    };
+    let bindings = bindings.iter().zip(inputs.notations(program)).map(binding).collect();
+    let grid = Some(Grid::Groups(groups));
+    let line = RunLine { grid, fuel: Some(fuel), subgroup_size, bindings, ..RunLine::default() };
     format!("{}{line}\n", **program)
 }
 
@@ -170,11 +169,11 @@ impl<'a> Watched<'a> {
             }
             Work::Pipeline(pipeline) => {
                 facts.extend(opened.first().into_iter().flat_map(|choice| launched(pipeline, &choice.device)));
-                let command = format!("vyre run {{}} --program {}{}{flags}", program.name, words(&job.bindings));
+                let command = format!("vyre run {{}} --program {}{}{flags}", program.name(), words(&job.bindings));
                 (canonical(&job.source), command)
             }
         };
-        Reproducer { name: &program.name, command, facts, text }
+        Reproducer { name: program.name(), command, facts, text }
     }
 }
 
@@ -182,7 +181,7 @@ impl<'a> Watched<'a> {
 pub(crate) fn launched(pipeline: &Pipeline, device: &Device) -> Vec<String> {
     let planned = catch_unwind(AssertUnwindSafe(|| pipeline.plan(device.capabilities())));
     let Ok(Ok(plan)) = planned else { return Vec::new() };
-    passes_of(plan.launches.iter().map(|launch| &*launch.program), device).collect()
+    passes_of(plan.launches.iter().map(|launch| &launch.program), device).collect()
 }
 
 /// What is in a file, without comments: those of a reproducer are about an earlier time.
@@ -197,8 +196,8 @@ pub(crate) fn words(bindings: &[(String, String)]) -> String {
 
 /// The names of what is bound, with what a reproducer says of its contents.
 pub(crate) fn hashes(inputs: &Inputs) -> impl Iterator<Item = (&str, String)> {
-    inputs.arguments().into_iter().filter_map(|(name, argument)| {
-        let (Argument::Slice(slice), Some(contents)) = (argument, inputs.contents(name)) else { return None };
+    inputs.arguments().filter_map(|(name, argument)| {
+        let (Argument::Buffer(slice), Some(contents)) = (argument, inputs.contents(name)) else { return None };
         let (element, length) = (slice.element, contents.len() / slice.element.size());
         Some((name, format!("{name}: [{element}; {length}], blake3 {}", blake3::hash(contents).to_hex())))
     })
@@ -280,7 +279,7 @@ mod tests {
         assert_eq!(command, format!("vyre run {} --replay --device reference", path.display()));
         let again = Line::parse_from(["run", path.to_str().unwrap(), "--replay"]).input.job().unwrap();
         assert_eq!(*again.interface, *job.interface);
-        assert_eq!(again.launched()[0], 3 * job.interface.workgroup_size[0]);
+        assert_eq!(again.launched()[0], 3 * job.interface.workgroup_size()[0]);
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -2,17 +2,16 @@
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::{ArgGroup, Parser};
+use clap::ArgGroup;
 use serde_json::{Map, Value, json};
 use vyre_driver::backend::Backend as _;
 use vyre_driver::{Oracle, Registry};
-use vyre_foundation::Validated;
-use vyre_foundation::fill::Fill;
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Literal, Memory, Program, Space, Type};
-use vyre_foundation::launch::{Grid, Limits, Outcome, Report};
+use vyre_foundation::ir::{Literal, Memory, Program, Type};
+use vyre_foundation::launch::{Limits, Outcome, Report};
+use vyre_foundation::run_line::assignment;
 
 use crate::compare::{Expected, Tolerance};
 use crate::error::Error;
@@ -20,10 +19,9 @@ use crate::job::{self, Done, Job, Prepared, Ready, shown};
 use crate::outputs::{Outputs, results};
 use crate::progress::Progress;
 use crate::reproducer::{Watched, absolute, quoted, watch};
-use crate::selection::{Choice, assignment};
 use crate::source::Source;
 use crate::stdout::Stdout;
-use crate::{data, devices, pipeline};
+use crate::{devices, pipeline};
 
 /// How many values of a result are shown when nothing is said about it.
 const SHOWN_VALUES: usize = 8;
@@ -62,65 +60,6 @@ pub(crate) struct Args {
     /// Print one JSON object about the run instead of text
     #[arg(long)]
     json: bool,
-}
-
-/// What a `//@ run` line says.
-#[derive(Parser)]
-#[command(no_binary_name = true)]
-pub(crate) struct Directive {
-    #[arg(value_parser = assignment)]
-    pub(crate) bindings: Vec<(String, String)>,
-    #[command(flatten)]
-    pub(crate) choice: Choice,
-    #[command(flatten)]
-    pub(crate) grid: GridArgs,
-    #[arg(long)]
-    pub(crate) fuel: Option<u64>,
-    #[arg(long, value_parser = subgroup_size)]
-    pub(crate) subgroup_size: Option<u32>,
-}
-
-impl Directive {
-    /// The first of a file.
-    pub(crate) fn read(file: &Path) -> Result<Directive, Error> {
-        let source = Source::read(file)?;
-        let Some(line) = source.directives().next() else {
-            return Err(Error::NoDirective { file: source.file });
-        };
-        Directive::try_parse_from(line.split_whitespace())
-            .map_err(|error| Error::BadDirective { file: source.file.clone(), reason: Error::Usage(error).to_string() })
-    }
-}
-
-/// How many invocations to run.
-#[derive(clap::Args)]
-pub(crate) struct GridArgs {
-    /// How many invocations to run in each dimension, instead of the kernel's own `launch`
-    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes, conflicts_with = "grid")]
-    pub(crate) elements: Option<[u32; 3]>,
-    /// How many workgroups to run in each dimension
-    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes)]
-    pub(crate) grid: Option<[u32; 3]>,
-}
-
-impl GridArgs {
-    /// The workgroups to run, and how many elements they were asked for.
-    pub(crate) fn groups(&self, program: &Program) -> Result<([u32; 3], [u32; 3]), Error> {
-        let grid = match (self.elements.or(program.launch), self.grid) {
-            (_, Some(groups)) => Grid::Groups(groups),
-            (Some(elements), None) => Grid::Elements(elements),
-            (None, None) => return Err(Error::NoGrid { program: program.name.clone() }),
-        };
-        let groups = grid.groups(program.workgroup_size)?;
-        let launched = match grid {
-            Grid::Elements(elements) => elements,
-            // Sizes that do not fit belong to a grid that is empty in another dimension.
-            Grid::Groups(groups) => {
-                std::array::from_fn(|axis| groups[axis].saturating_mul(program.workgroup_size[axis]))
-            }
-        };
-        Ok((groups, launched))
-    }
 }
 
 const NOTATIONS: &str = "\
@@ -291,7 +230,7 @@ fn disagreement(first: &(Ready<'_>, Done), other: &(Ready<'_>, Done), tolerance:
     let (device, than) = (other.0.choice.name, first.0.choice.name);
     let (ours, theirs) = (first.1.reports(), other.1.reports());
     let sizes = [first, other].map(|(ready, _)| ready.choice.device.capabilities().subgroup_size.unwrap_or(0));
-    let collective = first.0.interface().insts.values().any(|inst| inst.op.needs_subgroups());
+    let collective = first.0.interface().insts().values().any(|inst| inst.op.needs_subgroups());
     let lanes = (collective && sizes[0] != sizes[1]).then_some(sizes);
     let said = |report: &Report| (report.outcome.clone(), report.trace.clone(), report.dropped_lines);
     // Devices need not agree about how a pipeline is cut into launches.
@@ -304,40 +243,6 @@ fn disagreement(first: &(Ready<'_>, Done), other: &(Ready<'_>, Done), tolerance:
     }
     let difference = tolerance.between(first.0.interface(), &other.1.results, &first.1.results)?;
     Some(Error::Differs { device, than: format!("on {than}"), difference: Box::new(difference), lanes })
-}
-
-pub(crate) fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Inputs, Error> {
-    let mut inputs = bound(bindings, program)?;
-    let missing = results(program).filter(|memory| inputs.contents(&memory.name).is_none());
-    let bytes = |memory: &Memory| u64::from(memory.length.unwrap_or(0)) * memory.element.size() as u64;
-    data::expect_memory(missing.map(bytes).sum())?;
-    inputs.complete(program)?;
-    Ok(inputs)
-}
-
-/// What the command line says, and nothing else.
-pub(crate) fn bound(bindings: &[(String, String)], program: &Program) -> Result<Inputs, Error> {
-    let mut inputs = Inputs::default();
-    for (name, text) in bindings {
-        let memory = program.memory_named(name).map(|id| &program.memory[id]);
-        let bindable = memory.filter(|memory| matches!(memory.space, Space::Storage(_) | Space::Uniform));
-        match (bindable, text.strip_prefix('@')) {
-            (Some(memory), Some(path)) => inputs.bytes(program, name, data::read(Path::new(path), memory)?)?,
-            (Some(memory), None) => {
-                // More elements than an object can have are an error of the notation.
-                if let Ok(Fill::Zeros(count) | Fill::Iota(count) | Fill::Random(count, _)) = Fill::parse(text)
-                    && count <= u64::from(u32::MAX)
-                {
-                    data::expect_memory(count * memory.element.size() as u64)?;
-                }
-                let result = inputs.notation(program, name, text);
-                result.map_err(|error| Error::Binding { name: name.clone(), error })?;
-            }
-            // Here the name is the error, whatever it is bound to.
-            (None, _) => inputs.notation(program, name, text)?,
-        }
-    }
-    Ok(inputs)
 }
 
 // What came of it.
@@ -393,11 +298,11 @@ fn result(memory: &Memory, inputs: &Inputs, outputs: &Outputs<'_>) -> Value {
 /// What a run did, for `--json`.
 fn object(job: &Job, ready: &Ready<'_>, done: &Done, printed: &[&Memory]) -> Value {
     let mut object = match &ready.prepared {
-        Prepared::Kernel(_, groups) => json!({
-            "program": job.interface.name,
+        Prepared::Kernel { groups, .. } => json!({
+            "program": job.interface.name(),
             "grid": {
                 "groups": groups,
-                "workgroup_size": job.interface.workgroup_size,
+                "workgroup_size": job.interface.workgroup_size(),
                 "elements": job.launched(),
             },
             "instructions": done.reports().next().and_then(|report| report.instructions),
@@ -496,22 +401,6 @@ fn number(value: Literal) -> Value {
     }
 }
 
-// Notations of the command line.
-
-fn sizes(text: &str) -> Result<[u32; 3], String> {
-    let mut sizes = [1; 3];
-    for (axis, part) in text.split(',').enumerate() {
-        let size = sizes.get_mut(axis).ok_or("there are at most three dimensions")?;
-        *size = part.trim().parse().map_err(|_| format!("`{part}` is not a size: sizes are integers below 2^32"))?;
-    }
-    Ok(sizes)
-}
-
-pub(crate) fn subgroup_size(text: &str) -> Result<u32, &'static str> {
-    let size: u32 = text.parse().map_err(|_| "it is not a number")?;
-    if size.is_power_of_two() && size <= 128 { Ok(size) } else { Err("it is not a power of two from 1 to 128") }
-}
-
 #[cfg(test)]
 mod tests {
     use vyre_foundation::ir::Span;
@@ -522,7 +411,7 @@ mod tests {
 
     #[test]
     fn whose_limit_ended_a_loop_is_said() {
-        let source = Source { file: "loop.vyre".into(), text: String::new(), wire: false };
+        let source = Source::of_text("loop.vyre".into(), String::new());
         let code = |limits: Limits, trips: Option<u64>| {
             let outcome = Outcome::OutOfFuel { span: Span::NONE };
             failure(&outcome, limits, trips, &source).map(|error| (error.code(), error.to_string()))

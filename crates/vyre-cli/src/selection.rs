@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use vyre_foundation::Validated;
 use vyre_foundation::fill::parse_value;
 use vyre_foundation::ir::{self, Element, Literal, Module, Program, Space, Type};
+use vyre_foundation::run_line::{RunLine, assignment};
 use vyre_foundation::text::parse_literal;
 use vyre_runtime::pipeline::Pipeline;
 
@@ -21,7 +22,7 @@ pub(crate) struct Selection {
 }
 
 /// A program of a file.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct Choice {
     /// Compile with this value of a constant, or of a uniform, which then need not be bound
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
@@ -39,6 +40,11 @@ impl Selection {
 }
 
 impl Choice {
+    /// The program of a run line.
+    pub(crate) fn of(line: &RunLine) -> Choice {
+        Choice { set: line.constants.clone(), program: line.program.clone() }
+    }
+
     /// Finds bindings of what has its value already.
     pub(crate) fn leaves(&self, bindings: &[(String, String)]) -> Result<(), Error> {
         let twice = bindings.iter().find(|(name, _)| self.set.iter().any(|(set, _)| set == name));
@@ -60,10 +66,10 @@ impl Choice {
             None if module.pipelines.is_empty() => None,
             None => Some(0),
             Some(name) => {
-                let programs = || module.programs.iter().map(|program| &program.name);
+                let programs = || module.programs.iter().map(Program::name);
                 let position = module.pipelines.iter().position(|pipeline| pipeline.name == *name);
                 if position.is_none() && !module.pipelines.is_empty() && !programs().any(|known| known == name) {
-                    let known = programs().cloned().chain(module.pipelines.iter().map(known)).collect();
+                    let known = programs().map(str::to_owned).chain(module.pipelines.iter().map(known)).collect();
                     return Err(Error::UnknownProgram { name: name.clone(), known });
                 }
                 position
@@ -75,8 +81,8 @@ impl Choice {
         if !self.set.is_empty() {
             return Err(Error::Flag { flag: "--set", about: "a pipeline" });
         }
-        let recorded = module.pipelines[position].clone();
-        let mut pipeline = Pipeline::load(&recorded, &source.validate(module)?)?;
+        let module = source.validate(module)?;
+        let mut pipeline = Pipeline::load(&module.pipelines[position], &module.programs)?;
         if let Some(bytes) = budget {
             pipeline.budget(bytes);
         }
@@ -94,19 +100,19 @@ impl Choice {
             }
             specialize(&mut module.programs[position], name, text)?;
         }
-        let program = source.validate(module)?.swap_remove(position);
+        let program = source.validate(module)?.programs[position].clone();
         Ok((source, program))
     }
 }
 
 fn position(module: &Module, name: Option<&str>, source: &Source) -> Result<usize, Error> {
-    let known = || module.programs.iter().map(|program| program.name.clone()).collect();
+    let known = || module.programs.iter().map(|program| program.name().to_owned()).collect();
     match (name, module.programs.len()) {
         (_, 0) => Err(Error::NoPrograms { file: source.file.clone() }),
         (None, 1) => Ok(0),
         (None, _) => Err(Error::SeveralPrograms { known: known() }),
         (Some(name), _) => {
-            let position = module.programs.iter().position(|program| program.name == name);
+            let position = module.programs.iter().position(|program| program.name() == name);
             position.ok_or_else(|| Error::UnknownProgram { name: name.into(), known: known() })
         }
     }
@@ -114,8 +120,8 @@ fn position(module: &Module, name: Option<&str>, source: &Source) -> Result<usiz
 
 /// Gives a constant or uniform the value that a text means for its type.
 fn specialize(program: &mut Program, name: &str, text: &str) -> Result<(), Error> {
-    let constant = program.constants.values().find(|constant| constant.name == name);
-    let uniform = program.memory.values().find(|memory| memory.name == name && memory.space == Space::Uniform);
+    let constant = program.constants().values().find(|constant| constant.name == name);
+    let uniform = program.memories().values().find(|memory| memory.name == name && memory.space == Space::Uniform);
     let declared = constant.map(|constant| constant.default.ty).or(uniform.map(|memory| memory.element.value_type()));
     let value = match declared {
         None => None,
@@ -126,13 +132,5 @@ fn specialize(program: &mut Program, name: &str, text: &str) -> Result<(), Error
         (Some(ty), None) => Err(Error::ConstantValue { name: name.into(), ty, text: text.into() }),
         // For a constant that does not exist any value does: the name is the error.
         (_, value) => Ok(program.specialize(name, value.unwrap_or(Literal::zero(Type::U32)))?),
-    }
-}
-
-/// `NAME=VALUE`
-pub(crate) fn assignment(text: &str) -> Result<(String, String), &'static str> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
-        _ => Err("it is not a name, `=` and a value"),
     }
 }

@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use vyre_driver::PrivateFolder;
 use vyre_foundation::ir::{Module, Program};
+use vyre_foundation::run_line::RunLine;
 use vyre_foundation::{text, wire};
 use vyre_testkit::shrink;
 
@@ -85,42 +86,25 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 
 /// The file of a smaller program, in the form of the original.
 fn contents(program: &Program, source: &Source) -> Vec<u8> {
-    let module = Module::from(program.clone());
+    let module = Module::from(program);
     if source.wire {
         return wire::encode(&module);
     }
     let mut text = text::print(&module);
-    for directive in source.directives() {
-        if let Some(arguments) = kept(directive, program) {
-            let _ = writeln!(text, "//@ run{arguments}");
-        }
+    for line in RunLine::of_file(&source.text).filter_map(|arguments| kept(arguments, program)) {
+        let _ = writeln!(text, "{line}");
     }
     text.into_bytes()
 }
 
-/// What remains of the arguments of a `//@ run` line for a smaller program; nothing if it is about another one.
-fn kept(directive: &str, program: &Program) -> Option<String> {
-    let mut words = directive.split_whitespace();
-    let mut kept = String::new();
-    while let Some(word) = words.next() {
-        let value = if word.starts_with("--") && !word.contains('=') { words.next() } else { None };
-        let name = value.unwrap_or(word).split('=').next().unwrap_or_default();
-        let remains = match word {
-            "--program" if value != Some(program.name.as_str()) => return None,
-            "--set" => {
-                let is_constant = program.constants.values().any(|constant| constant.name == name);
-                is_constant || program.memory_named(name).is_some()
-            }
-            word if word.starts_with("--") => true,
-            _ => program.memory_named(name).is_some(),
-        };
-        if remains {
-            for part in std::iter::once(word).chain(value) {
-                let _ = write!(kept, " {part}");
-            }
-        }
-    }
-    Some(kept)
+/// Restricts a run line to the objects of a smaller program. Returns `None` if the line runs another program.
+fn kept(arguments: &str, program: &Program) -> Option<RunLine> {
+    let mut line = RunLine::parse(arguments).ok()?;
+    let is_constant = |name: &str| program.constants().values().any(|constant| constant.name == name);
+    let is_object = |name: &str| program.memory_named(name).is_some();
+    line.constants.retain(|(name, _)| is_constant(name) || is_object(name));
+    line.bindings.retain(|(name, _)| is_object(name));
+    line.program.as_ref().is_none_or(|name| *name == program.name()).then_some(line)
 }
 
 /// Runs the command for a file, quietly.

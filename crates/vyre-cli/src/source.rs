@@ -3,7 +3,8 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use vyre_foundation::ir::{Module, Program, Span};
+use vyre_foundation::ir::{Module, Program, SourceMap, Span};
+use vyre_foundation::run_line::RunLine;
 use vyre_foundation::{Validated, text, validate, wire};
 
 use crate::error::{Error, Faults};
@@ -17,8 +18,12 @@ pub(crate) struct Source {
     /// The name, as it was given.
     pub(crate) file: String,
     pub(crate) text: String,
-    /// Whether it is a .vyreb file, and the text what that says.
+    /// Sources of the spans: the text, or what a .vyreb file says.
+    pub(crate) map: SourceMap,
+    /// Whether it is a .vyreb file, and the text its print.
     pub(crate) wire: bool,
+    /// Module of a .vyreb file with source locations.
+    decoded: Option<Module>,
 }
 
 /// A place in a file, for people. Lines and columns count from 1.
@@ -42,14 +47,24 @@ impl Source {
             return Err(Error::SourceTooLarge { path: path.into(), limit: MAX_BYTES });
         }
         if bytes.starts_with(&wire::MAGIC) {
-            // Messages are about the text that the program would have.
             let module = wire::decode(&bytes).map_err(|error| Error::Wire { path: path.into(), error })?;
-            return Ok(Source { file, text: text::print(&module), wire: true });
+            let text = text::print(&module);
+            // Without locations, messages are about the text that the program would have.
+            let located = module.programs.iter().map(Program::sources).find(|map| !map.is_empty());
+            return Ok(match located.cloned() {
+                None => Source { wire: true, ..Source::of_text(file, text) },
+                Some(map) => Source { file, text, map, wire: true, decoded: Some(module) },
+            });
         }
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(Source { file, text, wire: false }),
+            Ok(text) => Ok(Source::of_text(file, text)),
             Err(error) => Err(Error::NotText { path: path.into(), offset: error.utf8_error().valid_up_to() }),
         }
+    }
+
+    /// The text of a file.
+    pub(crate) fn of_text(file: String, text: String) -> Source {
+        Source { map: SourceMap::of_text(&file, &text), file, text, wire: false, decoded: None }
     }
 
     /// The source as explanations show it.
@@ -58,28 +73,33 @@ impl Source {
     }
 
     pub(crate) fn parse(&self) -> Result<Module, Error> {
-        text::parse(&self.text).map_err(|error| self.explain(error))
+        if let Some(module) = &self.decoded {
+            return Ok(module.clone());
+        }
+        let mut module = text::parse(&self.text).map_err(|error| self.explain(error))?;
+        module.programs.iter_mut().for_each(|program| program.set_sources(self.map.clone()));
+        Ok(module)
     }
 
-    pub(crate) fn validate(&self, module: Module) -> Result<Vec<Validated<Program>>, Error> {
+    pub(crate) fn validate(&self, module: Module) -> Result<Validated<Module>, Error> {
         validate::module(module).map_err(|error| self.explain(error))
     }
 
-    /// The arguments of each `//@ run` line.
-    pub(crate) fn directives(&self) -> impl Iterator<Item = &str> {
-        self.text.lines().filter_map(|line| line.strip_prefix("//@ run "))
+    /// The first run line.
+    pub(crate) fn run_line(&self) -> Result<RunLine, Error> {
+        let file = || self.file.clone();
+        let arguments = RunLine::of_file(&self.text).next().ok_or_else(|| Error::NoDirective { file: file() })?;
+        RunLine::parse(arguments).map_err(|reason| Error::BadDirective { file: file(), reason })
     }
 
     /// The place where a span starts. What was not read from text has none.
     pub(crate) fn place(&self, span: Span) -> Option<Place> {
-        let before = self.text.get(..span.start as usize).filter(|_| span != Span::NONE)?;
-        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let line = self.text[start..].lines().next().unwrap_or_default();
+        let loc = self.map.locate(span)?;
         Some(Place {
-            file: self.file.clone(),
-            line: before.matches('\n').count() + 1,
-            column: before[start..].chars().count() + 1,
-            excerpt: line.trim().into(),
+            file: loc.file().to_owned(),
+            line: loc.line() as usize,
+            column: loc.column() as usize,
+            excerpt: loc.text().unwrap_or_default().trim().to_owned(),
         })
     }
 
@@ -87,7 +107,7 @@ impl Source {
     fn explain(&self, error: vyre_foundation::Error) -> Error {
         match error {
             vyre_foundation::Error::Text(diagnostics) | vyre_foundation::Error::Invalid(diagnostics) => {
-                Error::Faults(Box::new(Faults { source: self.clone(), diagnostics }))
+                Error::Faults { faults: Box::new(Faults { source: self.clone(), diagnostics }) }
             }
             other => Error::Foundation(other),
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use vyre_foundation::ir::ops::{Exactness, Form, Kind, Row, Signature, Slot, TABLE};
+use vyre_foundation::ir::ops::{Exactness, Form, Kind, OpInfo, Signature, Slot, TABLE};
 use vyre_foundation::ir::{Literal, Type};
 use vyre_foundation::{text, validate};
 
@@ -104,7 +104,7 @@ fn blocks_are_tested() {
 }
 
 /// A part of the list of operations: its title, and what belongs to it.
-type Group = (&'static str, fn(&Row) -> bool);
+type Group = (&'static str, fn(&OpInfo) -> bool);
 
 const GROUPS: [Group; 8] = [
     ("Functions of their operands", |row| row.kind == Kind::Pure && row.exactness != Exactness::Composed),
@@ -160,7 +160,7 @@ fn operations() -> String {
         let from = Literal::from(float);
         let cast = |ty| {
             let evaluate =
-                Row::named("cast").and_then(|row| row.evaluator(from.ty, ty)).expect("all types can be cast");
+                OpInfo::named("cast").and_then(|row| row.evaluator(from.ty, ty)).expect("all types can be cast");
             format!("{} |", Literal { ty, bits: evaluate(&[from.bits]) }.plain())
         };
         let _ = writeln!(page, "| {} | {}", from.plain(), targets.map(cast).join(" "));

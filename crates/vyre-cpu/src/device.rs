@@ -6,7 +6,6 @@
 //! whose stack may be too small for a kernel leaves the queue to the device's thread.
 
 use std::any::Any;
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,13 +13,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use vyre_driver::backend::{
-    self, Backend, Bound, Command, Completion, Contents, Device, Groups, Kernel, Memory, Range, Ticket,
+    self, Backend, Command, Completion, Contents, Device, Groups, Kernel, Memory, Range, Ticket,
 };
 use vyre_driver::{Capabilities, DeviceKind, Error};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::{MemId, Program};
-use vyre_foundation::launch::{self, Report};
+use vyre_foundation::launch::{self, Argument, Report};
 use vyre_foundation::transform::expand_math;
 
 use crate::dispatch::Launch;
@@ -160,21 +159,13 @@ impl Backend for Cpu {
 /// # Errors
 /// There is none: the execution generates no code, or has a reason not to, such as a stack frame that is too large.
 #[cfg_attr(not(all(target_arch = "x86_64", unix)), expect(unused_variables))]
-pub fn listing(program: &Arc<Validated<Program>>, execution: Execution) -> Result<String, Error> {
+pub fn listing(program: &Validated<Program>, execution: Execution) -> Result<String, Error> {
     let failed = |reason: String| Error::Backend { backend: "cpu", reason };
     #[cfg(all(target_arch = "x86_64", unix))]
     if let Some(level) = execution.level() {
-        return x86::listing(&without_math(program), level).map_err(failed);
+        return x86::listing(&expand_math(program, |_| false), level).map_err(|error| failed(error.to_string()));
     }
     Err(failed(format!("no code is generated for {execution:?} execution")))
-}
-
-/// A program with the functions of the math library written out.
-fn without_math(program: &Arc<Validated<Program>>) -> Arc<Validated<Program>> {
-    match expand_math(program, |_| false) {
-        Cow::Borrowed(_) => program.clone(),
-        Cow::Owned(expanded) => Arc::new(expanded),
-    }
 }
 
 fn processor_name() -> String {
@@ -214,7 +205,7 @@ impl Drop for CpuDevice {
 }
 
 struct CpuKernel {
-    program: Arc<Validated<Program>>,
+    program: Validated<Program>,
     /// Objects that the program stores to.
     written: SecondaryMap<MemId, bool>,
     subgroup_size: u32,
@@ -265,8 +256,8 @@ impl Device for CpuDevice {
         &self.capabilities
     }
 
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
-        let program = without_math(program);
+    fn compile(&self, program: &Validated<Program>) -> Result<Arc<dyn Kernel>, Error> {
+        let program = expand_math(program, |_| false);
         #[cfg(all(target_arch = "x86_64", unix))]
         // The portable executor runs programs that there is no code for.
         let code = match self.execution.level().map(|level| x86::compile(&program, level)) {
@@ -500,18 +491,18 @@ impl Queue {
             Groups::Fixed(groups) => *groups,
             Groups::Indirect(range) => {
                 let groups = [0, 4, 8].map(|byte| block_of(range).word(range.start + byte));
-                launch::Grid::Groups(groups).groups(program.workgroup_size)?
+                launch::Grid::Groups(groups).groups(program.workgroup_size())?
             }
         };
-        let mut storage = SecondaryMap::with_capacity(program.memory.len(), None);
-        let mut scalars = SecondaryMap::with_capacity(program.memory.len(), 0);
+        let mut storage = SecondaryMap::with_capacity(program.memories().len(), None);
+        let mut scalars = SecondaryMap::with_capacity(program.memories().len(), 0);
         #[cfg(unix)]
         let mut guarded = Vec::new();
-        for (id, memory) in program.memory.iter() {
-            match &launch.arguments[id] {
+        for (id, memory) in program.memories().iter() {
+            match launch.arguments.get(id) {
                 None => {}
-                Some(Bound::Scalar(literal)) => scalars[id] = literal.bits,
-                Some(Bound::Range(range)) => {
+                Some(Argument::Scalar(literal)) => scalars[id] = literal.bits,
+                Some(Argument::Buffer(range)) => {
                     let length = (range.bytes / memory.element.size() as u64) as u32;
                     let start = start_of(range);
                     #[cfg(unix)]

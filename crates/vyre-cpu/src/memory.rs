@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, Ato
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vyre_driver::{Error, backend};
-use vyre_foundation::ir::{Element, Op, Type};
+use vyre_foundation::ir::{Atomic, Element, Type};
 
 /// Zeroed memory that several threads access at once.
 ///
@@ -626,7 +626,7 @@ pub(crate) type Update = unsafe fn(view: &View, indices: &[u32], mask: &[u32], o
 
 /// The function of an atomic operation on elements of a type. Arrays of a workgroup belong to one thread: they are not
 /// `shared`, and need no atomic instructions.
-pub(crate) fn update_function(op: &Op, ty: Type, shared: bool) -> Update {
+pub(crate) fn update_function(op: Atomic, ty: Type, shared: bool) -> Update {
     /// The loop for one operation and type.
     #[inline(always)]
     unsafe fn each<L: Copy + Default>(
@@ -674,15 +674,14 @@ pub(crate) fn update_function(op: &Op, ty: Type, shared: bool) -> Update {
                 };
             }
             match op {
-                Op::AtomicAdd(_) => function!(fetch_add, |old, operand| old.wrapping_add(operand)),
-                Op::AtomicSub(_) => function!(fetch_sub, |old, operand| old.wrapping_sub(operand)),
-                Op::AtomicMin(_) => function!(fetch_min, |old, operand| old.min(operand)),
-                Op::AtomicMax(_) => function!(fetch_max, |old, operand| old.max(operand)),
-                Op::AtomicAnd(_) => function!(fetch_and, |old, operand| old & operand),
-                Op::AtomicOr(_) => function!(fetch_or, |old, operand| old | operand),
-                Op::AtomicXor(_) => function!(fetch_xor, |old, operand| old ^ operand),
-                Op::AtomicExchange(_) => function!(swap, |old, operand| operand),
-                op => unreachable!("`{}` has no operand to change with", op.row().name),
+                Atomic::Add => function!(fetch_add, |old, operand| old.wrapping_add(operand)),
+                Atomic::Sub => function!(fetch_sub, |old, operand| old.wrapping_sub(operand)),
+                Atomic::Min => function!(fetch_min, |old, operand| old.min(operand)),
+                Atomic::Max => function!(fetch_max, |old, operand| old.max(operand)),
+                Atomic::And => function!(fetch_and, |old, operand| old & operand),
+                Atomic::Or => function!(fetch_or, |old, operand| old | operand),
+                Atomic::Xor => function!(fetch_xor, |old, operand| old ^ operand),
+                Atomic::Exchange => function!(swap, |old, operand| operand),
             }
         }};
     }

@@ -1,25 +1,23 @@
 //! Lowering to SPMD form: steps over lanes.
 //!
 //! A *block* of lanes holds the invocations of one workgroup, or of several where these [may run in lockstep](may_merge_workgroups).
-//! Every value gets a [`Slot`]: an array with one element for each lane, shared with other values whose lives do not overlap.
+//! Every value gets a [`Slot`]: an array with one element for each lane, shared with other values whose live ranges do not overlap.
 //! Uniform values are the same in all lanes, active or not, so that lane 0 always speaks for all.
 //!
 //! Computation is not masked: what inactive lanes compute is never looked at. Masks matter where lanes come together again
 //! (results of `if` and `loop`), where lanes leave, and for effects. The [`Step`]s say what is copied where.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 use vyre_foundation::Validated;
-use vyre_foundation::analysis::{Scope, Uniformity, exits_of, may_merge_workgroups};
+use vyre_foundation::analysis::{LiveRange, Liveness, Scope, Storage, Uniformity, exits_of, may_merge_workgroups};
 use vyre_foundation::ir::entity::SecondaryMap;
-use vyre_foundation::ir::ops::{Kind, Op};
-use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Span, Type, ValueId};
+use vyre_foundation::ir::ops::{Atomic, Barrier, Control, Op, PerGroup, PerInvocation, Pure, Subgroup, Terminator};
+use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Span, Type, Value, ValueId};
 
 /// A program in SPMD form.
 pub struct Form {
     /// The program it was made from, without functions of the math library.
-    pub program: Arc<Validated<Program>>,
+    pub program: Validated<Program>,
     /// Lanes of a subgroup.
     pub subgroup_size: u32,
     /// How many workgroups a block of lanes holds.
@@ -95,7 +93,7 @@ pub enum Step {
     /// Computes a function of the operands, in all lanes.
     Compute {
         /// The function.
-        op: Op,
+        op: Pure,
         /// What `T` stands for in its signature.
         class: Type,
         /// Where the result goes.
@@ -103,11 +101,18 @@ pub enum Step {
         /// What it is computed from.
         operands: Slots,
     },
-    /// Says where the invocations are, or how large something is.
-    Place {
-        /// The question.
-        op: Op,
-        /// Where the answer goes.
+    /// A position that differs between the invocations of a workgroup.
+    PerInvocation {
+        /// The position.
+        op: PerInvocation,
+        /// Where it goes.
+        result: Slot,
+    },
+    /// A position or size that is the same for all invocations of a workgroup.
+    PerGroup {
+        /// The position or size.
+        op: PerGroup,
+        /// Where it goes.
         result: Slot,
     },
     /// Loads consecutive elements.
@@ -131,20 +136,40 @@ pub enum Step {
     /// Reads, changes and writes an element, lane by lane.
     Atomic {
         /// The change.
-        op: Op,
+        op: Atomic,
         /// The object.
         memory: MemId,
         /// The index.
         index: Slot,
         /// What it is changed with.
-        operands: Slots,
-        /// The old value, and for an exchange on condition whether it happened.
-        results: Slots,
+        operand: Slot,
+        /// The old value.
+        result: Slot,
     },
-    /// Exchanges values between the active lanes of a workgroup or subgroup.
-    Collective {
+    /// Replaces an element if it has an expected value, lane by lane.
+    CompareExchange {
+        /// The object.
+        memory: MemId,
+        /// The index.
+        index: Slot,
+        /// The expected value, and the new one.
+        operands: [Slot; 2],
+        /// The old value, and whether it was replaced.
+        results: [Slot; 2],
+    },
+    /// A barrier of the workgroup.
+    Barrier,
+    /// Copies the value of the first lane of a workgroup to all lanes.
+    Broadcast {
+        /// The value.
+        operand: Slot,
+        /// Where it goes.
+        result: Slot,
+    },
+    /// Exchanges values between the active lanes of a subgroup.
+    Subgroup {
         /// What is exchanged.
-        op: Op,
+        op: Subgroup,
         /// What the lanes give.
         operands: Slots,
         /// What they get.
@@ -211,27 +236,30 @@ pub enum Step {
 const PREFERRED_LANES: usize = 1024;
 
 /// Lowers a program without functions of the math library.
-pub fn lower(program: &Arc<Validated<Program>>, subgroup_size: u32) -> Form {
-    let size = program.workgroup_size.iter().product::<u32>() as usize;
+pub fn lower(program: &Validated<Program>, subgroup_size: u32) -> Form {
+    let size = program.workgroup_size().iter().product::<u32>() as usize;
     let groups = if may_merge_workgroups(program) { (PREFERRED_LANES / size).max(1) } else { 1 };
     let scope = if groups > 1 { Scope::Dispatch } else { Scope::Workgroup };
-    let uniformity = Uniformity::of(program, scope);
-    let (slots, counts, spare) = allocate(program, &uniformity);
+    let uniformity = Uniformity::of(program);
+    let (slots, counts, spare) = allocate(program, &uniformity, scope);
     let mut lowering = Lowering {
         program,
-        linear: SecondaryMap::with_capacity(program.values.len(), false),
+        linear: SecondaryMap::with_capacity(program.values().len(), false),
         uniformity,
-        one_group: groups == 1,
+        scope,
         slots,
         spare,
         counts,
         sequences: vec![Vec::new()],
         loops: Vec::new(),
     };
-    lowering.sequence(0, program.body, None);
+    lowering.sequence(0, program.body(), None);
     let counts = lowering.counts;
-    let literals =
-        program.values.keys().filter_map(|value| Some((lowering.slots[value]?, program.known(value)?.bits))).collect();
+    let literals = program
+        .values()
+        .keys()
+        .filter_map(|value| Some((lowering.slots[value]?, program.known(value)?.bits)))
+        .collect();
     let sequences = lowering.sequences;
     Form {
         program: program.clone(),
@@ -246,131 +274,50 @@ pub fn lower(program: &Arc<Validated<Program>>, subgroup_size: u32) -> Form {
 
 // Slots.
 
-/// When a value is first written and last read, on a clock that ticks with every instruction in the order of the text.
-#[derive(Clone, Copy)]
-struct Life {
-    start: usize,
-    end: usize,
-}
-
-struct Lives<'p> {
-    program: &'p Program,
-    clock: usize,
-    lives: SecondaryMap<ValueId, Option<Life>>,
-    /// For each enclosing loop, when it started and the outside values used in it: they live until it ends.
-    loops: Vec<(usize, Vec<ValueId>)>,
-}
-
-impl Lives<'_> {
-    fn born(&mut self, value: ValueId) {
-        self.lives[value] = Some(Life { start: self.clock, end: self.clock });
-    }
-
-    fn used(&mut self, value: ValueId) {
-        let clock = self.clock;
-        let Some(life) = &mut self.lives[value] else { return };
-        life.end = life.end.max(clock);
-        if let Some((start, outside)) = self.loops.last_mut()
-            && life.start < *start
-        {
-            outside.push(value);
-        }
-    }
-
-    fn block(&mut self, block: BlockId) {
-        for &id in &self.program.blocks[block].insts {
-            let inst = &self.program.insts[id];
-            self.clock += 1;
-            for &operand in &inst.operands {
-                self.used(operand);
-            }
-            // Results of control flow are written inside it, by whichever lanes get there first; so they are born before.
-            for &result in &inst.results {
-                self.born(result);
-            }
-            if inst.op == Op::Loop {
-                let body = inst.blocks[0];
-                for &param in &self.program.blocks[body].params {
-                    self.born(param);
-                }
-                self.clock += 1;
-                self.loops.push((self.clock, Vec::new()));
-                self.block(body);
-                self.clock += 1;
-                let (_, outside) = self.loops.pop().expect("pushed above");
-                for value in outside {
-                    self.used(value);
-                }
-                for &value in self.program.blocks[body].params.iter().chain(&inst.results) {
-                    self.used(value);
-                }
-            } else {
-                for &nested in &inst.blocks {
-                    self.block(nested);
-                }
-                if !inst.blocks.is_empty() {
-                    self.clock += 1;
-                    for &result in &inst.results {
-                        self.used(result);
-                    }
-                }
-            }
-        }
-    }
-}
-
 type SlotTable = SecondaryMap<ValueId, Option<Slot>>;
 
-/// Gives every value a slot. Values whose lives overlap, even in one instant, have different ones: an operation never writes
+/// Gives every value a slot. Values whose live ranges overlap, even at one point, have different ones: an operation never writes
 /// to what it reads. Also returns slots beyond those of values, for moves that need some: their first positions.
-fn allocate(program: &Program, uniformity: &Uniformity) -> (SlotTable, SlotCounts, SlotCounts) {
-    let mut lives =
-        Lives { program, clock: 0, lives: SecondaryMap::with_capacity(program.values.len(), None), loops: Vec::new() };
-    lives.block(program.body);
-    let lives = lives.lives;
-
-    let mut slots = SecondaryMap::with_capacity(program.values.len(), None);
+fn allocate(program: &Program, uniformity: &Uniformity, scope: Scope) -> (SlotTable, SlotCounts, SlotCounts) {
+    let mut slots = SecondaryMap::with_capacity(program.values().len(), None);
     let mut counts = SlotCounts::default();
-    let mut order: Vec<ValueId> = Vec::new();
-    for (value, data) in program.values.iter() {
-        match data.def {
-            Def::Literal(_) | Def::Constant(_) => {
-                slots[value] = Some(Slot { index: counts.take(data.ty), ty: data.ty, uniform: true });
-            }
-            Def::Result(..) | Def::Param(..) => order.extend(lives[value].map(|_| value)),
+    for (value, Value { ty, def }) in program.values().iter() {
+        if matches!(def, Def::Literal(_) | Def::Constant(_)) {
+            slots[value] = Some(Slot { index: counts.take(*ty), ty: *ty, uniform: true });
         }
     }
-    let start = |value: &ValueId| lives[*value].map_or(0, |life| life.start);
-    order.sort_by_key(start);
     // Slots in use, by when they become free.
-    let mut busy: std::collections::BinaryHeap<std::cmp::Reverse<(usize, bool, u32)>> =
+    let mut busy: std::collections::BinaryHeap<std::cmp::Reverse<(u32, bool, u32)>> =
         std::collections::BinaryHeap::new();
     let (mut free_narrow, mut free_wide) = (Vec::new(), Vec::new());
-    for value in order {
-        let (ty, life) = (program.ty(value), lives[value].expect("only values with a life are listed"));
-        while let Some(std::cmp::Reverse((end, wide, index))) = busy.peek().copied() {
-            if end >= life.start {
+    for &LiveRange { value, start, end, .. } in Liveness::of(program, Storage::Slots).ranges() {
+        if slots[value].is_some() {
+            continue;
+        }
+        let ty = program.ty(value);
+        while let Some(std::cmp::Reverse((free_from, wide, index))) = busy.peek().copied() {
+            if free_from > start {
                 break;
             }
             busy.pop();
             if wide { free_wide.push(index) } else { free_narrow.push(index) }
         }
         // Uniform values keep a slot of their own: most are the same in block after block, and need not be written again.
-        if uniformity.is_uniform(value) {
+        if uniformity.is_uniform(value, scope) {
             slots[value] = Some(Slot { index: counts.take(ty), ty, uniform: true });
             continue;
         }
         let wide = ty.bits() == 64;
         let free = if wide { free_wide.pop() } else { free_narrow.pop() };
         let index = free.unwrap_or_else(|| counts.take(ty));
-        busy.push(std::cmp::Reverse((life.end, wide, index)));
+        busy.push(std::cmp::Reverse((end, wide, index)));
         slots[value] = Some(Slot { index, ty, uniform: false });
     }
     // A loop hands on at most as many values as it has parameters.
     let spare = counts;
     program.walk(|inst, _| {
-        for &block in &program.insts[inst].blocks {
-            let params = &program.blocks[block].params;
+        for &block in &program.inst(inst).blocks {
+            let params = &program.block(block).params;
             let wide = params.iter().filter(|&&param| program.ty(param).bits() == 64).count();
             counts.wide = counts.wide.max(spare.wide + wide);
             counts.narrow = counts.narrow.max(spare.narrow + params.len() - wide);
@@ -384,9 +331,10 @@ fn allocate(program: &Program, uniformity: &Uniformity) -> (SlotTable, SlotCount
 struct Lowering<'p> {
     program: &'p Program,
     uniformity: Uniformity,
+    /// The lanes of a block: a workgroup, or several.
+    scope: Scope,
     /// Values that differ by one from lane to lane.
     linear: SecondaryMap<ValueId, bool>,
-    one_group: bool,
     slots: SlotTable,
     /// The first slots that no value has; moves of one step may use them.
     spare: SlotCounts,
@@ -404,6 +352,11 @@ struct EnclosingLoop {
 }
 
 impl Lowering<'_> {
+    /// Returns true if all lanes have the same value.
+    fn is_uniform(&self, value: ValueId) -> bool {
+        self.uniformity.is_uniform(value, self.scope)
+    }
+
     fn slot(&self, value: ValueId) -> Slot {
         self.slots[value].expect("a reachable value has a slot")
     }
@@ -424,7 +377,7 @@ impl Lowering<'_> {
     }
 
     fn sequence(&mut self, sequence: Sequence, block: BlockId, owner: Option<InstId>) {
-        for &id in &self.program.blocks[block].insts {
+        for &id in &self.program.block(block).insts {
             let step = self.step(id, owner);
             self.sequences[sequence].push(step);
         }
@@ -432,61 +385,63 @@ impl Lowering<'_> {
 
     fn step(&mut self, id: InstId, owner: Option<InstId>) -> Step {
         let program = self.program;
-        let inst = &program.insts[id];
-        let op = inst.op.clone();
-        match (op.row().kind, &inst.op) {
-            (Kind::Pure, _) => {
+        let inst = program.inst(id);
+        match &inst.op {
+            Op::Pure(op) => {
                 self.note_linear(id);
                 let result = self.slot(inst.results[0]);
                 let class = program.class(inst);
-                Step::Compute { op, class, result, operands: self.slots(&inst.operands) }
+                Step::Compute { op: *op, class, result, operands: self.slots(&inst.operands) }
             }
-            (Kind::PerInvocation | Kind::PerGroup, _) => {
+            Op::PerInvocation(op) => {
                 self.note_linear(id);
-                Step::Place { op, result: self.slot(inst.results[0]) }
+                Step::PerInvocation { op: *op, result: self.slot(inst.results[0]) }
             }
-            (Kind::Access, Op::Store(memory)) => Step::Store {
+            Op::PerGroup(op) => Step::PerGroup { op: *op, result: self.slot(inst.results[0]) },
+            Op::Load(memory) => Step::Load {
+                memory: *memory,
+                index: inst.operands.first().map(|&index| self.index(index)),
+                results: self.slots(&inst.results),
+            },
+            Op::Store(memory) => Step::Store {
                 memory: *memory,
                 index: self.index(inst.operands[0]),
                 values: self.slots(&inst.operands[1..]),
             },
-            (Kind::Access, _) => Step::Load {
-                memory: op.memory().expect("a load names an object"),
-                index: inst.operands.first().map(|&index| self.index(index)),
-                results: self.slots(&inst.results),
-            },
-            (Kind::Atomic, _) => Step::Atomic {
-                memory: op.memory().expect("an atomic names an object"),
+            Op::Atomic(op, memory) => Step::Atomic {
+                op: *op,
+                memory: *memory,
                 index: self.slot(inst.operands[0]),
-                operands: self.slots(&inst.operands[1..]),
-                results: self.slots(&inst.results),
-                op,
+                operand: self.slot(inst.operands[1]),
+                result: self.slot(inst.results[0]),
             },
-            (Kind::Collective, _) => {
-                Step::Collective { op, operands: self.slots(&inst.operands), results: self.slots(&inst.results) }
+            Op::CompareExchange(memory) => Step::CompareExchange {
+                memory: *memory,
+                index: self.slot(inst.operands[0]),
+                operands: [1, 2].map(|operand| self.slot(inst.operands[operand])),
+                results: [0, 1].map(|result| self.slot(inst.results[result])),
+            },
+            Op::Barrier(Barrier::Workgroup | Barrier::Storage) => Step::Barrier,
+            Op::Broadcast => {
+                Step::Broadcast { operand: self.slot(inst.operands[0]), result: self.slot(inst.results[0]) }
             }
-            (Kind::Effect | Kind::Control, _) => self.control(id, owner),
-        }
-    }
-
-    fn control(&mut self, id: InstId, owner: Option<InstId>) -> Step {
-        let program = self.program;
-        let inst = &program.insts[id];
-        match &inst.op {
+            Op::Subgroup(op) => {
+                Step::Subgroup { op: *op, operands: self.slots(&inst.operands), results: self.slots(&inst.results) }
+            }
             Op::Print(format) => Step::Print { format: format.clone(), operands: self.slots(&inst.operands) },
-            Op::If => Step::Branch {
+            Op::Control(Control::If) => Step::Branch {
                 condition: self.slot(inst.operands[0]),
                 then: self.nested(inst.blocks[0], id),
                 otherwise: self.nested(inst.blocks[1], id),
             },
-            Op::Switch(cases) => Step::Switch {
+            Op::Control(Control::Switch(cases)) => Step::Switch {
                 selector: self.slot(inst.operands[0]),
                 cases: cases.clone(),
                 arms: inst.blocks.iter().map(|&block| self.nested(block, id)).collect(),
             },
-            Op::Region(_) => Step::Region(self.nested(inst.blocks[0], id)),
-            Op::Loop => {
-                let params = &program.blocks[inst.blocks[0]].params;
+            Op::Control(Control::Region(_)) => Step::Region(self.nested(inst.blocks[0], id)),
+            Op::Control(Control::Loop) => {
+                let params = &program.block(inst.blocks[0]).params;
                 let staging = continues_early(program, inst.blocks[0]).then(|| self.staging(params));
                 let staged = match &staging {
                     Some(staging) => {
@@ -499,27 +454,26 @@ impl Lowering<'_> {
                 self.loops.pop();
                 Step::Loop { entry: self.moves(params, &inst.operands), body, staged, span: inst.span }
             }
-            Op::Yield => {
+            Op::Terminator(Terminator::Yield) => {
                 let owner = owner.expect("the body does not yield");
-                Step::Yield(self.moves(&program.insts[owner].results, &inst.operands))
+                Step::Yield(self.moves(&program.inst(owner).results, &inst.operands))
             }
-            Op::Break => {
+            Op::Terminator(Terminator::Break) => {
                 let target = self.innermost().inst;
-                Step::Break(self.moves(&program.insts[target].results, &inst.operands))
+                Step::Break(self.moves(&program.inst(target).results, &inst.operands))
             }
-            Op::Continue => match &self.innermost().staging {
+            Op::Terminator(Terminator::Continue) => match &self.innermost().staging {
                 Some(staging) => {
                     let from = inst.operands.iter().map(|&from| self.slot(from));
                     Step::Continue(Moves::new(), staging.iter().copied().zip(from).collect())
                 }
                 None => {
-                    let body = program.insts[self.innermost().inst].blocks[0];
-                    self.in_parallel(self.moves(&program.blocks[body].params, &inst.operands))
+                    let body = program.inst(self.innermost().inst).blocks[0];
+                    self.in_parallel(self.moves(&program.block(body).params, &inst.operands))
                 }
             },
-            Op::Return => Step::Return,
-            Op::Trap => Step::Trap { code: self.slot(inst.operands[0]), span: inst.span },
-            op => unreachable!("`{}` is not control flow", op.row().name),
+            Op::Terminator(Terminator::Return) => Step::Return,
+            Op::Terminator(Terminator::Trap) => Step::Trap { code: self.slot(inst.operands[0]), span: inst.span },
         }
     }
 
@@ -553,7 +507,7 @@ impl Lowering<'_> {
     }
 
     fn index(&self, value: ValueId) -> (Slot, Stride) {
-        let stride = if self.uniformity.is_uniform(value) {
+        let stride = if self.is_uniform(value) {
             Stride::Uniform
         } else if self.linear[value] {
             Stride::Contiguous
@@ -565,19 +519,20 @@ impl Lowering<'_> {
 
     /// Finds values that go up by one from lane to lane, modulo 2³².
     fn note_linear(&mut self, id: InstId) {
-        let inst = &self.program.insts[id];
-        let [x, y, z] = self.program.workgroup_size;
+        let inst = self.program.inst(id);
+        let [x, y, z] = self.program.workgroup_size();
         let linear = |value: ValueId| self.linear[value];
-        let uniform = |value: ValueId| self.uniformity.is_uniform(value);
+        let uniform = |value: ValueId| self.is_uniform(value);
+        let one_group = self.scope == Scope::Workgroup;
         let is_linear = match (&inst.op, inst.operands.as_slice()) {
-            (Op::GlobalIndex, _) => true,
-            (Op::LocalIndex, _) => self.one_group,
-            (Op::GlobalId(axis) | Op::LocalId(axis), _) => {
-                self.one_group && *axis as usize == 0 && x > 1 && y == 1 && z == 1
+            (Op::PerInvocation(PerInvocation::GlobalIndex), _) => true,
+            (Op::PerInvocation(PerInvocation::LocalIndex), _) => one_group,
+            (Op::PerInvocation(PerInvocation::GlobalId(axis) | PerInvocation::LocalId(axis)), _) => {
+                one_group && *axis as usize == 0 && x > 1 && y == 1 && z == 1
             }
-            (Op::Add, &[a, b]) => (linear(a) && uniform(b)) || (uniform(a) && linear(b)),
-            (Op::Sub, &[a, b]) => linear(a) && uniform(b),
-            (Op::Cast | Op::Bitcast, &[a]) => {
+            (Op::Pure(Pure::Add), &[a, b]) => (linear(a) && uniform(b)) || (uniform(a) && linear(b)),
+            (Op::Pure(Pure::Sub), &[a, b]) => linear(a) && uniform(b),
+            (Op::Pure(Pure::Cast | Pure::Bitcast), &[a]) => {
                 linear(a) && matches!(self.program.ty(inst.results[0]), Type::I32 | Type::U32)
             }
             _ => false,
@@ -588,7 +543,7 @@ impl Lowering<'_> {
 
 /// Whether a loop is continued anywhere but at the very end of its body.
 pub(crate) fn continues_early(program: &Program, body: BlockId) -> bool {
-    let end = program.blocks[body].insts.last();
+    let end = program.block(body).insts.last();
     exits_of(program, body).continues.iter().any(|exit| Some(exit) != end)
 }
 

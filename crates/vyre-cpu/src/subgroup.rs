@@ -1,7 +1,7 @@
 //! Operations between the lanes of a subgroup, lane by lane.
 
 use vyre_foundation::ir::Type;
-use vyre_foundation::ir::ops::{Combined, Op};
+use vyre_foundation::ir::ops::{Combined, Combiner, Eval, Exchange, Subgroup};
 
 /// The largest subgroup there is.
 pub(crate) const LARGEST: usize = 16;
@@ -12,40 +12,35 @@ pub(crate) type Lanes = [u64; LARGEST];
 /// What the first result of an operation is for each lane that is there. The other results of a ballot are 0.
 ///
 /// `given` has the first operand of each lane of the subgroup, or nothing for lanes that have ended; `second` the other operand.
-pub(crate) fn exchange(op: &Op, ty: Type, given: &[Option<u64>], second: &Lanes) -> Lanes {
+pub(crate) fn exchange(op: Subgroup, ty: Type, given: &[Option<u64>], second: &Lanes) -> Lanes {
     let size = given.len();
-    match op {
-        Op::SubgroupBallot => {
+    match op.exchange() {
+        Exchange::Ballot => {
             [given.iter().enumerate().fold(0, |word, (lane, bits)| word | bits.unwrap_or(0) << lane); LARGEST]
         }
-        Op::SubgroupShuffle => second.map(|source| given.get(source as usize).copied().flatten().unwrap_or(0)),
-        op => {
-            let (op, whose) = op.combines().expect("validated: it is a subgroup operation");
+        Exchange::Shuffle => second.map(|source| given.get(source as usize).copied().flatten().unwrap_or(0)),
+        Exchange::Combine(op, whose) => {
             let nothing = op.identity(ty);
             let lanes = std::array::from_fn(|lane| given.get(lane).copied().flatten().unwrap_or(nothing));
+            let combine = op.evaluator(ty);
             match whose {
-                Combined::All => [tree(&op, ty, lanes, size); LARGEST],
-                Combined::UpToOwn => scan(&op, ty, lanes, size),
-                Combined::BeforeOwn => {
-                    let first = if op == Op::Add { 0 } else { nothing };
-                    shifted(first, scan(&op, ty, lanes, size))
+                Combined::All => [tree(combine, lanes, size); LARGEST],
+                Combined::Inclusive => scan(combine, lanes, size),
+                Combined::Exclusive => {
+                    let first = if op == Combiner::Add { 0 } else { nothing };
+                    shifted(first, scan(combine, lanes, size))
                 }
             }
         }
     }
 }
 
-/// A binary operation of the op table on one pair of values.
-fn combine(op: &Op, ty: Type, a: u64, b: u64) -> u64 {
-    op.row().evaluator(ty, ty).expect("validated for this type")(&[a, b])
-}
-
 /// Combines in a tree that halves the subgroup.
-fn tree(op: &Op, ty: Type, mut lanes: Lanes, size: usize) -> u64 {
+fn tree(combine: Eval, mut lanes: Lanes, size: usize) -> u64 {
     let mut half = size / 2;
     while half > 0 {
         for lane in 0..half {
-            lanes[lane] = combine(op, ty, lanes[lane], lanes[lane + half]);
+            lanes[lane] = combine(&[lanes[lane], lanes[lane + half]]);
         }
         half /= 2;
     }
@@ -53,11 +48,11 @@ fn tree(op: &Op, ty: Type, mut lanes: Lanes, size: usize) -> u64 {
 }
 
 /// Inclusive scan in doubling steps.
-fn scan(op: &Op, ty: Type, mut lanes: Lanes, size: usize) -> Lanes {
+fn scan(combine: Eval, mut lanes: Lanes, size: usize) -> Lanes {
     let mut distance = 1;
     while distance < size {
         for lane in (distance..size).rev() {
-            lanes[lane] = combine(op, ty, lanes[lane - distance], lanes[lane]);
+            lanes[lane] = combine(&[lanes[lane - distance], lanes[lane]]);
         }
         distance *= 2;
     }

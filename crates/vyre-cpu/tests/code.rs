@@ -3,19 +3,18 @@
 #![cfg(all(target_arch = "x86_64", unix))]
 
 use std::path::Path;
-use std::sync::Arc;
 
 use vyre_cpu::{Cpu, Execution, listing};
-use vyre_driver::{Device, Dispatch, Grid};
+use vyre_driver::{Device, Grid};
 use vyre_foundation::ir::ops::Exactness;
 use vyre_foundation::ir::{Element, Program};
-use vyre_foundation::launch::{Limits, Outcome};
+use vyre_foundation::launch::Outcome;
 use vyre_foundation::{Validated, text, validate};
 use vyre_testkit::{Features, differential, files, generate};
 
 fn has_code(program: &Validated<Program>, name: &str) {
     for execution in [Execution::Avx2, Execution::Avx512] {
-        if let Err(error) = listing(&Arc::new(program.clone()), execution) {
+        if let Err(error) = listing(program, execution) {
             panic!("{name}: no code for {execution:?}: {error}\n{}", **program);
         }
     }
@@ -83,8 +82,7 @@ fn callers_with_small_stacks_can_run_kernels_with_large_frames() {
     let words: Vec<u8> = (0..8192_u32).flat_map(u32::to_le_bytes).collect();
     let (x, y) = (device.upload(Element::U32, &words).unwrap(), device.allocate(Element::U32, 64).unwrap());
     let run = || {
-        let arguments = vec![("x", (&x).into()), ("y", (&y).into())];
-        let dispatch = Dispatch { kernel: &kernel, grid: Grid::elements(64), arguments, limits: Limits::default() };
+        let dispatch = kernel.dispatch(Grid::elements(64), [("x", (&x).into()), ("y", (&y).into())]).unwrap();
         assert_eq!(device.run(&dispatch).expect("it runs").outcome, Outcome::Completed);
         y.read().expect("a few bytes")
     };
@@ -119,7 +117,7 @@ fn storage_barriers_fence_non_temporal_stores() {
                  store y[%i], %i\n{barrier}\natomic_add flag[0], 1\n}}"
             );
             let module = text::parse(&source).expect("a program");
-            let program = Arc::new(validate::program(module.programs.into_iter().next().unwrap()).expect("valid"));
+            let program = validate::program(module.programs.into_iter().next().unwrap()).expect("valid");
             [Execution::Avx2, Execution::Avx512].map(|execution| listing(&program, execution).expect("code"))
         };
         let fences = |listings: [String; 2]| listings.map(|listing| listing.matches("sfence").count());

@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vyre_foundation::Validated;
-use vyre_foundation::ir::entity::SecondaryMap;
-use vyre_foundation::ir::{Literal, MemId, Program};
-use vyre_foundation::launch::{Limits, Report};
+use vyre_foundation::ir::Program;
+use vyre_foundation::launch::{Arguments, Limits, Report};
 
 use crate::{Capabilities, Error};
 
@@ -39,7 +38,7 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// The device cannot express something in it.
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error>;
+    fn compile(&self, program: &Validated<Program>) -> Result<Arc<dyn Kernel>, Error>;
 
     /// Memory of this size, filled with zeros. The size is a multiple of 16 and not zero.
     ///
@@ -176,28 +175,20 @@ pub struct Launch {
     pub kernel: Arc<dyn Kernel>,
     /// How many workgroups.
     pub groups: Groups,
-    /// What each storage object and uniform is bound to; `None` for workgroup and private arrays.
-    pub arguments: SecondaryMap<MemId, Option<Bound>>,
+    /// The arguments; ranges may be empty.
+    pub arguments: Arguments<Range>,
     /// What it may use up.
     pub limits: Limits,
 }
 
-/// How many workgroups are launched.
-pub enum Groups {
+/// Number of workgroups: a checked grid.
+#[derive(Clone)]
+pub enum Groups<B = Range> {
     /// These.
     Fixed([u32; 3]),
     /// Three u32 that an earlier command may have written. If they make too many invocations, nothing is launched and the
     /// ticket gives [`vyre_foundation::Error::GridTooLarge`].
-    Indirect(Range),
-}
-
-/// What an object is bound to.
-#[derive(Clone)]
-pub enum Bound {
-    /// The value of a uniform.
-    Scalar(Literal),
-    /// The memory of a storage object; it may be empty.
-    Range(Range),
+    Indirect(B),
 }
 
 /// What a batch of commands gave.

@@ -11,7 +11,7 @@ use vyre_foundation::launch;
 
 use crate::backend::{self, Command, Completion, Contents};
 use crate::device::{Core, Pending};
-use crate::{Device, Error, Work};
+use crate::{Error, Work};
 
 /// A typed part of the memory of a device. Clones share the memory; it goes back to the device's pool with the last of them.
 #[derive(Clone)]
@@ -270,8 +270,8 @@ impl Buffer {
         self.allocation.core.submit(vec![Command::Read(range, alignment)], Work::Read).map(Some)
     }
 
-    /// The buffer as an argument, for checks.
-    pub(crate) fn as_slice(&self) -> launch::Slice {
+    /// The part of the allocation that the buffer is, for checks.
+    pub fn as_slice(&self) -> launch::Slice {
         launch::Slice {
             buffer: self.allocation.id,
             element: self.element,
@@ -285,19 +285,20 @@ impl Buffer {
         backend::Range { memory: self.allocation.memory.clone(), start: self.start, bytes }
     }
 
-    fn live(&self, name: &str) -> Result<backend::Range, Error> {
+    /// The memory, if the device still has it.
+    pub(crate) fn live(&self, name: &str) -> Result<backend::Range, Error> {
         if self.allocation.generation != self.allocation.core.generation() {
             return Err(Error::Stale { name: name.into() });
         }
         Ok(self.range())
     }
 
-    /// The memory, if it belongs to this device and the device still has it.
-    pub(crate) fn on(&self, device: &Device, name: &str) -> Result<backend::Range, Error> {
-        if !Arc::ptr_eq(&self.allocation.core, device.core()) {
+    /// The buffer as an argument, if it belongs to this device.
+    pub(crate) fn on(&self, core: &Arc<Core>, name: &str) -> Result<launch::Slice, Error> {
+        if !Arc::ptr_eq(&self.allocation.core, core) {
             return Err(Error::Foreign { name: name.into() });
         }
-        self.live(name)
+        Ok(self.as_slice())
     }
 }
 

@@ -17,12 +17,12 @@
 //! place   = start:u32 end:u32            of each constant, memory object and instruction, since the binary format has none
 //! ```
 //!
-//! The label says what the entry was made of: the fingerprints of the optimizer and of the backend and the passes with their
-//! options, each with its length before it, then the hashes of the source positions and of the source program. The name of the
+//! The label says what the entry was made of: the fingerprints of the optimizer and of the backend and the passes,
+//! each with its length before it, then the hashes of the source positions and of the source program. The name of the
 //! file is the hash of the label. An entry with another label than the compile asks for is refused.
 //!
-//! Reports of traps and of fuel name places, so a kept program has those of the program that was given. Names of values are
-//! for people who read programs, and are not kept.
+//! Reports of traps and of fuel name source locations, so a loaded program has the source map of the program that is compiled: passes leave
+//! spans positions of that map. Names of values are for people who read programs, and are not kept.
 //!
 //! An entry is decoded and validated like any program from outside, so that damage cannot break the process. Damaged entries
 //! count as absent, are deleted, and are reported once. Files are replaced [atomically](crate::atomic_file), so a reader sees all
@@ -37,10 +37,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use vyre_foundation::ir::{Module, Program, Span};
+use vyre_foundation::ir::{Module, Program, SourceMap, Span};
+use vyre_foundation::optimizer::Pipeline;
 use vyre_foundation::{Validated, optimizer, validate, wire};
 
-use crate::{Error, PrivateFolder, atomic_file, backend};
+use crate::{Damage, Error, PrivateFolder, atomic_file, backend};
 
 /// A folder of optimized programs, which processes may share.
 #[derive(Debug)]
@@ -87,19 +88,20 @@ impl Cache {
         let hash = file.file_stem().and_then(|name| blake3::Hash::from_hex(name.as_encoded_bytes()).ok());
         let program = match hash {
             Some(hash) => match atomic_file::read(file, MOST_ENTRY_BYTES + 1) {
-                Ok(bytes) => decode(&bytes, |label| blake3::hash(label) == hash).map(Some),
+                Ok(bytes) => decode(&bytes, &SourceMap::default(), |label| blake3::hash(label) == hash).map(Some),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(error.into()),
             },
-            None => Err("its name is not that of a program".into()),
+            None => Err(Damage::Name("program")),
         };
         program.map_err(|reason| Error::CachedProgram { file: file.into(), reason })
     }
 
-    pub(crate) fn load(&self, key: &Key) -> Option<Validated<Program>> {
+    /// Loads the optimized program of a key. Its spans are positions of `sources`, those of the program that is compiled.
+    pub(crate) fn load(&self, key: &Key, sources: &SourceMap) -> Option<Validated<Program>> {
         let name = key.file_name();
         let reason = match self.folder.read(&name, MOST_ENTRY_BYTES + 1) {
-            Ok(bytes) => match decode(&bytes, |label| *label == *key.label) {
+            Ok(bytes) => match decode(&bytes, sources, |label| *label == *key.label) {
                 Ok(program) => return Some(program),
                 Err(reason) => reason,
             },
@@ -130,12 +132,6 @@ impl Cache {
     }
 }
 
-/// The passes that a program is optimized with.
-pub(crate) struct Passes {
-    pub(crate) plan: optimizer::Plan,
-    pub(crate) options: optimizer::Options,
-}
-
 /// Everything that an optimized program depends on: the label of its entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
@@ -145,8 +141,8 @@ pub(crate) struct Key {
 impl Key {
     /// The key of a program with this content hash, on a backend with this fingerprint, optimized with these passes if with
     /// any. Programs that are written in other places are others: reports say where something happened.
-    pub(crate) fn new(program: &Program, hash: [u8; 32], backend: &str, passes: Option<&Passes>) -> Key {
-        let passes = passes.map(|Passes { plan, options }| format!("{} {options:?}", plan.pipeline));
+    pub(crate) fn new(program: &Program, hash: [u8; 32], backend: &str, passes: Option<&Pipeline>) -> Key {
+        let passes = passes.map(Pipeline::to_string);
         let mut label = Vec::new();
         for text in [&optimizer::fingerprint(), backend, passes.as_deref().unwrap_or_default()] {
             push_sized(&mut label, text.as_bytes());
@@ -165,7 +161,7 @@ impl Key {
 #[derive(Clone)]
 pub(crate) struct Compiled {
     /// As it is run.
-    pub(crate) program: Arc<Validated<Program>>,
+    pub(crate) program: Validated<Program>,
     /// What the passes did, if they ran.
     pub(crate) report: Option<Arc<optimizer::Report>>,
     /// Shared while somebody uses it, and not kept alive here: drivers become slow when they hold many.
@@ -209,7 +205,10 @@ const CHECKSUM: usize = 32;
 fn encode(key: &Key, program: &Program) -> Vec<u8> {
     let mut entry = MAGIC.to_vec();
     push_sized(&mut entry, &key.label);
-    push_sized(&mut entry, &wire::encode(&Module::from(program.clone())));
+    // Locations are those of the program that is compiled: its spans are stored instead.
+    let mut bare = program.clone();
+    bare.set_sources(SourceMap::default());
+    push_sized(&mut entry, &wire::encode(&Module::from(bare)));
     entry.extend(places(program));
     let checksum = blake3::hash(&entry);
     entry.extend(checksum.as_bytes());
@@ -217,21 +216,26 @@ fn encode(key: &Key, program: &Program) -> Vec<u8> {
 }
 
 /// Decodes an entry whose label is the expected one, or says why it cannot be used.
-fn decode(bytes: &[u8], is_expected: impl FnOnce(&[u8]) -> bool) -> Result<Validated<Program>, String> {
-    let (contents, checksum) = bytes.split_last_chunk::<CHECKSUM>().ok_or("it is cut off")?;
+fn decode(
+    bytes: &[u8],
+    sources: &SourceMap,
+    is_expected: impl FnOnce(&[u8]) -> bool,
+) -> Result<Validated<Program>, Damage> {
+    let (contents, checksum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(Damage::CutOff)?;
     if blake3::hash(contents) != *checksum {
-        return Err("it is damaged: its checksum is another".into());
+        return Err(Damage::Checksum);
     }
-    let contents = contents.strip_prefix(&MAGIC).ok_or("it is of another version")?;
-    let (label, contents) = split_sized(contents).ok_or("it is cut off")?;
+    let contents = contents.strip_prefix(&MAGIC).ok_or(Damage::Version)?;
+    let (label, contents) = split_sized(contents).ok_or(Damage::CutOff)?;
     if !is_expected(label) {
-        return Err("it was made of another program, with other options or by another optimizer".into());
+        return Err(Damage::Key);
     }
-    let (encoded, places) = split_sized(contents).ok_or("it is cut off")?;
-    let module = wire::decode(encoded).map_err(|error| error.to_string())?;
-    let [mut program] = <[Program; 1]>::try_from(module.programs).map_err(|_| "it is not one program")?;
-    place(&mut program, places).ok_or("it does not say where everything was written")?;
-    validate::program(program).map_err(|error| error.to_string())
+    let (encoded, places) = split_sized(contents).ok_or(Damage::CutOff)?;
+    let module = wire::decode(encoded)?;
+    let [mut program] = <[Program; 1]>::try_from(module.programs).map_err(|_| Damage::ProgramCount)?;
+    place(&mut program, places).ok_or(Damage::Places)?;
+    program.set_sources(sources.clone());
+    Ok(validate::program(program)?)
 }
 
 /// Appends bytes with their length before them.
@@ -253,9 +257,9 @@ fn places(program: &Program) -> Vec<u8> {
         bytes.extend(span.start.to_le_bytes());
         bytes.extend(span.end.to_le_bytes());
     };
-    program.constants.values().for_each(|constant| push(constant.span));
-    program.memory.values().for_each(|memory| push(memory.span));
-    program.walk(|id, _| push(program.insts[id].span));
+    program.constants().values().for_each(|constant| push(constant.span));
+    program.memories().values().for_each(|memory| push(memory.span));
+    program.walk(|id, _| push(program.inst(id).span));
     bytes
 }
 
@@ -266,16 +270,16 @@ fn place(program: &mut Program, places: &[u8]) -> Option<()> {
         let [a, b, c, d, e, f, g, h] = *bytes;
         Span { start: u32::from_le_bytes([a, b, c, d]), end: u32::from_le_bytes([e, f, g, h]) }
     });
-    for id in program.constants.keys() {
-        program.constants[id].span = places.next()?;
+    for id in program.constants().keys() {
+        program.constant_mut(id).span = places.next()?;
     }
-    for id in program.memory.keys() {
-        program.memory[id].span = places.next()?;
+    for id in program.memories().keys() {
+        program.memory_mut(id).span = places.next()?;
     }
     let mut insts = Vec::new();
     program.walk(|id, _| insts.push(id));
     for id in insts {
-        program.insts[id].span = places.next()?;
+        program.inst_mut(id).span = places.next()?;
     }
     (rest.is_empty() && places.next().is_none()).then_some(())
 }
@@ -323,7 +327,7 @@ mod tests {
 
     /// Whether a program is found; if it is, it is the right one in every respect.
     fn found(cache: &Cache, number: u64) -> bool {
-        let Some(loaded) = cache.load(&key(number)) else { return false };
+        let Some(loaded) = cache.load(&key(number), &SourceMap::default()) else { return false };
         assert!(encode(&key(number), &loaded) == encode(&key(number), &program(number)), "{number} is another program");
         true
     }
@@ -360,33 +364,31 @@ mod tests {
         create(&cache);
         for bytes in bad {
             fs::write(&file, &bytes).unwrap();
-            assert!(cache.load(&key(0)).is_none(), "{bytes:?}");
+            assert!(cache.load(&key(0), &SourceMap::default()).is_none(), "{bytes:?}");
             assert!(!file.exists());
             let problems = cache.take_problems();
             assert!(matches!(&problems[..], [Error::CachedProgram { file: reported, .. }] if *reported == file));
-            assert!(cache.load(&key(0)).is_none() && cache.take_problems().is_empty());
+            assert!(cache.load(&key(0), &SourceMap::default()).is_none() && cache.take_problems().is_empty());
         }
         fs::write(&file, &good).unwrap();
-        assert!(cache.load(&key(0)).is_some_and(|program| program == small));
+        assert!(cache.load(&key(0), &SourceMap::default()).is_some_and(|program| program == small));
         // A program that the validator does not accept: the instruction that ends it is gone.
         let mut open = small.into_inner();
-        open.blocks[open.body].insts.clear();
+        open.block_mut(open.body()).insts.clear();
         fs::write(&file, encode(&key(0), &open)).unwrap();
-        assert!(cache.load(&key(0)).is_none());
+        assert!(cache.load(&key(0), &SourceMap::default()).is_none());
         assert_eq!(cache.take_problems().len(), 1);
         fs::remove_dir_all(cache.folder()).unwrap();
     }
 
     #[test]
-    fn entries_of_other_sources_options_or_optimizers_are_refused() {
+    fn entries_of_other_sources_passes_or_optimizers_are_refused() {
         let cache = cache("labels");
         let (one, other) = (program(1), program(2));
-        let passes = |options: optimizer::Options| Passes {
-            plan: optimizer::plan(&one, &optimizer::Request::default()),
-            options,
-        };
-        let usual = passes(optimizer::Options::default());
-        let fewer = passes(optimizer::Options { disabled: vec!["unroll_loops".into()], ..Default::default() });
+        let passes =
+            |target| optimizer::plan(&one, &optimizer::Request { target, ..optimizer::Request::default() }).pipeline;
+        let usual = passes(optimizer::Target::default());
+        let fewer = passes(optimizer::Target { loops_as_written: false, ..optimizer::Target::default() });
         let hash = |program: &Program| wire::content_hash(program);
         let wanted = Key::new(&one, hash(&one), "a", Some(&usual));
         let mut labels = vec![
@@ -405,7 +407,7 @@ mod tests {
             assert_ne!(label.file_name(), wanted.file_name());
             fs::write(&place, encode(&label, &other)).unwrap();
             assert!(Cache::inspect(&place).is_err());
-            assert!(cache.load(&wanted).is_none());
+            assert!(cache.load(&wanted, &SourceMap::default()).is_none());
             assert_eq!(cache.take_problems().iter().map(Error::code).collect::<Vec<_>>(), ["D014"]);
         }
         // The start of one entry with the rest of another, under a checksum that fits.
@@ -415,7 +417,7 @@ mod tests {
             let mut spliced = [&ours[..cut], &theirs[cut..theirs.len() - CHECKSUM]].concat();
             spliced.extend(blake3::hash(&spliced).as_bytes());
             fs::write(&place, spliced).unwrap();
-            assert!(cache.load(&wanted).is_none(), "cut at {cut}");
+            assert!(cache.load(&wanted, &SourceMap::default()).is_none(), "cut at {cut}");
         }
         fs::remove_dir_all(cache.folder()).unwrap();
     }

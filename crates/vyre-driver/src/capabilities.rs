@@ -127,15 +127,15 @@ impl Capabilities {
     /// [`Error::Unsupported`] with the first thing that it needs and the device does not have.
     pub fn check(&self, program: &Validated<Program>) -> Result<(), Error> {
         let unsupported = |needed: String, available: String| Err(Error::Unsupported { needed, available });
-        let mut types: Vec<Type> = program.memory.values().map(|memory| memory.element.value_type()).collect();
+        let mut types: Vec<Type> = program.memories().values().map(|memory| memory.element.value_type()).collect();
         let mut subgroups = false;
         let mut atomics_64 = false;
         program.walk(|id, _| {
-            let inst = &program.insts[id];
+            let inst = program.inst(id);
             types.extend(inst.results.iter().chain(&inst.operands).map(|&value| program.ty(value)));
             subgroups |= inst.op.needs_subgroups();
-            atomics_64 |= inst.op.row().kind == Kind::Atomic
-                && inst.op.memory().is_some_and(|memory| program.memory[memory].element.size() == 8);
+            atomics_64 |= inst.op.kind() == Kind::Atomic
+                && inst.op.memory().is_some_and(|memory| program.memory(memory).element.size() == 8);
         });
         if let Some(ty) = types.into_iter().find(|ty| !self.types.contains(*ty)) {
             return unsupported(format!("values of type {ty}"), format!("{}", self.types));
@@ -146,7 +146,7 @@ impl Capabilities {
         if atomics_64 && !self.atomics_64 {
             return unsupported("64-bit atomics".into(), "32-bit atomics".into());
         }
-        let size = program.workgroup_size;
+        let size = program.workgroup_size();
         if size.iter().zip(self.max_workgroup_size).any(|(size, limit)| *size > limit) {
             return unsupported(format!("workgroups of {size:?}"), format!("up to {:?}", self.max_workgroup_size));
         }
@@ -159,7 +159,7 @@ impl Capabilities {
         if bytes > self.max_workgroup_bytes {
             return unsupported(format!("{bytes} bytes of workgroup arrays"), self.max_workgroup_bytes.to_string());
         }
-        let objects = program.memory.values().filter(|memory| matches!(memory.space, Space::Storage(_))).count();
+        let objects = program.memories().values().filter(|memory| matches!(memory.space, Space::Storage(_))).count();
         if objects > self.max_storage_objects as usize {
             return unsupported(format!("{objects} storage objects"), self.max_storage_objects.to_string());
         }

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::entity::SecondaryMap;
-use vyre_foundation::ir::{Element, Literal, MemId, Program};
-use vyre_foundation::launch::{self, Limits, Outcome, Report};
+use vyre_foundation::ir::{Element, MemId, Program};
+use vyre_foundation::launch::{self, Arguments, Limits, Outcome, Report};
+use vyre_foundation::optimizer::Pipeline;
 use vyre_foundation::{Validated, optimizer, wire};
 
-use crate::backend::{self, Bound, Command, Completion, Groups, Launch, Ticket};
+use crate::backend::{self, Command, Completion, Groups, Launch, Ticket};
 use crate::buffer::{Buffer, Pool};
-use crate::cache::{Compiled, Key, Passes, Recent};
+use crate::cache::{Compiled, Key, Recent};
 use crate::{Cache, Capabilities, DeviceKind, Error, Telemetry, Unacknowledged, Work, trace};
 
 /// An open device. Clones are the same device; several threads may use it at once.
@@ -142,17 +142,19 @@ impl Pending {
     }
 }
 
-/// A program prepared for a device.
+/// A program prepared for a device. Clones share it.
 #[derive(Clone)]
-pub struct Kernel {
+pub struct Kernel(Arc<Prepared>);
+
+struct Prepared {
     core: Arc<Core>,
     /// As it is run: optimized.
-    program: Arc<Validated<Program>>,
+    program: Validated<Program>,
     kernel: Arc<dyn backend::Kernel>,
     name: Arc<str>,
     /// The operation under which its dispatches are recorded: that of the program before it was optimized.
     entry_op: Option<Arc<str>>,
-    compilation: Arc<Compilation>,
+    compilation: Compilation,
 }
 
 /// How a kernel came about.
@@ -182,34 +184,58 @@ pub enum Origin {
 }
 
 /// A program that is ready for the backend, where it comes from, and what the passes did if they ran.
-type Optimized = (Origin, Arc<Validated<Program>>, Option<Arc<optimizer::Report>>);
+type Optimized = (Origin, Validated<Program>, Option<Arc<optimizer::Report>>);
 
 impl Kernel {
     /// The program as it is run. Callers bind it as they would bind the one it was made from.
     pub fn program(&self) -> &Validated<Program> {
-        &self.program
+        &self.0.program
     }
 
     /// How it came about.
     pub fn compilation(&self) -> &Compilation {
-        &self.compilation
+        &self.0.compilation
+    }
+
+    /// Binds the objects of the program by name, under the default limits.
+    ///
+    /// # Errors
+    /// The arguments do not fit the program, or are more than the device can bind; the grid is too large, or not three u32; a buffer
+    /// is another device's.
+    pub fn dispatch<'n>(
+        &self,
+        grid: Grid,
+        arguments: impl IntoIterator<Item = (&'n str, Argument)>,
+    ) -> Result<Dispatch, Error> {
+        let Prepared { core, program, .. } = &*self.0;
+        let limit = core.backend.capabilities().max_binding_bytes;
+        let arguments = launch::bind(program, arguments, |memory, buffer: &Buffer| {
+            let slice = buffer.on(core, &memory.name)?;
+            if slice.bytes > limit {
+                let needed = format!("{} bytes bound to `{}`", slice.bytes, memory.name);
+                return Err(Error::Unsupported { needed, available: format!("bindings of {limit} bytes") });
+            }
+            Ok(slice)
+        })?;
+        let groups = match grid.fixed() {
+            Ok(grid) => Groups::Fixed(grid.groups(program.workgroup_size())?),
+            Err(buffer) if (buffer.element(), buffer.len()) != (Element::U32, 3) => {
+                return Err(Error::IndirectGrid { found: format!("{buffer:?}") });
+            }
+            Err(buffer) => {
+                buffer.on(core, "grid")?;
+                Groups::Indirect(buffer)
+            }
+        };
+        Ok(Dispatch { kernel: self.clone(), groups, arguments, limits: Limits::default() })
     }
 }
 
-/// What a memory object is bound to.
-#[derive(Clone, Debug)]
-pub enum Argument {
-    /// The value of a uniform.
-    Scalar(Literal),
-    /// The memory of a storage object.
-    Buffer(Buffer),
-}
+/// Argument of a memory object: a buffer, or the value of a uniform.
+pub type Argument = launch::Argument<Buffer>;
 
-impl<T: Into<Literal>> From<T> for Argument {
-    fn from(value: T) -> Self {
-        Argument::Scalar(value.into())
-    }
-}
+/// Number of invocations: fixed, or the contents of a buffer.
+pub type Grid = launch::Grid<Buffer>;
 
 impl From<&Buffer> for Argument {
     fn from(buffer: &Buffer) -> Self {
@@ -217,48 +243,47 @@ impl From<&Buffer> for Argument {
     }
 }
 
-/// How many invocations to run.
-#[derive(Clone, Debug)]
-pub enum Grid {
-    /// Known now.
-    Fixed(launch::Grid),
-    /// Three u32, the numbers of workgroups, as they are in this buffer when the dispatch begins.
-    Indirect(Buffer),
-}
-
-impl Grid {
-    /// At least this many invocations, rounded up to whole workgroups.
-    pub fn elements(elements: u32) -> Grid {
-        Grid::Fixed(launch::Grid::Elements([elements, 1, 1]))
-    }
-
-    /// This many workgroups.
-    pub fn groups(groups: [u32; 3]) -> Grid {
-        Grid::Fixed(launch::Grid::Groups(groups))
-    }
-}
-
-/// One run of a kernel.
+/// One run of a kernel, whose arguments and grid were checked when [`Kernel::dispatch`] made it. It may be submitted any number of
+/// times.
 #[derive(Clone)]
-pub struct Dispatch<'a> {
-    /// The kernel.
-    pub kernel: &'a Kernel,
-    /// How many invocations.
-    pub grid: Grid,
-    /// What its objects are bound to, by name.
-    pub arguments: Vec<(&'a str, Argument)>,
-    /// What it may use up.
-    pub limits: Limits,
+pub struct Dispatch {
+    kernel: Kernel,
+    groups: Groups<Buffer>,
+    arguments: Arguments<Buffer>,
+    limits: Limits,
 }
 
-impl Dispatch<'_> {
+impl Dispatch {
+    /// The kernel.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// The same dispatch under other limits.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Dispatch {
+        self.limits = limits;
+        self
+    }
+
     /// Bytes of the buffers bound.
     fn bytes(&self) -> u64 {
-        let of = |argument: &Argument| match argument {
-            Argument::Buffer(buffer) => buffer.as_slice().bytes,
-            Argument::Scalar(_) => 0,
+        self.arguments.buffers().map(|(_, buffer)| buffer.as_slice().bytes).sum()
+    }
+
+    /// The command of the backend.
+    fn launch(&self, core: &Arc<Core>) -> Result<Launch, Error> {
+        let Prepared { core: of, program, kernel, .. } = &*self.kernel.0;
+        if !Arc::ptr_eq(of, core) {
+            return Err(Error::Foreign { name: program.name().to_owned() });
+        }
+        let arguments = self.arguments.try_map(|id, buffer| buffer.live(&program.memory(id).name))?;
+        let groups = match &self.groups {
+            Groups::Fixed(groups) => Groups::Fixed(*groups),
+            Groups::Indirect(buffer) => Groups::Indirect(buffer.live("grid")?),
         };
-        self.arguments.iter().map(|(_, argument)| of(argument)).sum()
+        let limits = Limits { times_workers: self.limits.times_workers || trace::listens(), ..self.limits };
+        Ok(Launch { kernel: kernel.clone(), groups, arguments, limits })
     }
 }
 
@@ -334,10 +359,6 @@ impl Device {
         &self.telemetry
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
-    }
-
     /// What the device can do.
     pub fn capabilities(&self) -> &Capabilities {
         self.core.backend.capabilities()
@@ -377,40 +398,42 @@ impl Device {
     /// # Errors
     /// The device lacks something that it needs.
     pub fn compile_for(&self, program: &Validated<Program>, lengths: &[(MemId, u64)]) -> Result<Kernel, Error> {
-        let _span = tracing::info_span!("compile", program = program.name).entered();
+        let _span = tracing::info_span!("compile", program = program.name()).entered();
         self.capabilities().check(program)?;
         let hash = wire::content_hash(program);
-        let passes = self.optimizes.then(|| self.select(program, hash, lengths));
-        let key = Key::new(program, hash, &self.core.fingerprint, passes.as_ref());
+        let plan = self.optimizes.then(|| self.select(program, hash, lengths));
+        let key = Key::new(program, hash, &self.core.fingerprint, plan.as_ref().map(|plan| &plan.pipeline));
         let known = self.core.recent.lock().get(&key);
         let shared = known.as_ref().and_then(|known| known.kernel.upgrade());
-        let (origin, optimized, report) = match (known, &passes) {
-            (Some(known), _) => (Origin::Memory, known.program, known.report),
-            (None, Some(passes)) => self.optimize(program, hash, &key, passes)?,
-            (None, None) => (Origin::AsWritten, Arc::new(program.clone()), None),
+        let (origin, optimized, report) = match (known, &plan) {
+            // Equal programs of different files share a kernel, but not their sources.
+            (Some(known), _) => (Origin::Memory, known.program.with_sources(program.sources()), known.report),
+            (None, Some(plan)) => self.optimize(program, hash, &key, &plan.pipeline)?,
+            (None, None) => (Origin::AsWritten, program.clone(), None),
         };
         let kernel = match shared {
             Some(kernel) => kernel,
             None => {
-                let _span = tracing::info_span!("lower", program = program.name).entered();
+                let _span = tracing::info_span!("lower", program = program.name()).entered();
                 self.core.observe(self.core.backend.compile(&optimized))?
             }
         };
         let compiled = Compiled { program: optimized.clone(), report: report.clone(), kernel: Arc::downgrade(&kernel) };
         self.core.recent.lock().insert(key, compiled);
-        let decisions = passes.map(|passes| passes.plan.decisions).unwrap_or_default();
+        let decisions = plan.map(|plan| plan.decisions).unwrap_or_default();
         let fallback = kernel.fallback().map(str::to_owned);
-        let compilation = Arc::new(Compilation { origin, decisions, report, fallback });
+        let compilation = Compilation { origin, decisions, report, fallback };
         let entry_op = program.entry_op().map(Arc::from);
-        let name = program.name.as_str().into();
-        Ok(Kernel { core: self.core.clone(), program: optimized, kernel, name, entry_op, compilation })
+        let name = program.name().into();
+        let core = self.core.clone();
+        Ok(Kernel(Arc::new(Prepared { core, program: optimized, kernel, name, entry_op, compilation })))
     }
 
-    fn select(&self, program: &Validated<Program>, hash: [u8; 32], lengths: &[(MemId, u64)]) -> Passes {
+    fn select(&self, program: &Validated<Program>, hash: [u8; 32], lengths: &[(MemId, u64)]) -> optimizer::Plan {
         let (hints, earlier) = (Some(self.telemetry.hints()), self.telemetry.report(hash));
-        let (profile, report, options) = (self.profile, earlier.as_deref(), self.options());
-        let request = optimizer::Request { profile, hints, report, lengths, options };
-        Passes { plan: optimizer::plan(program, &request), options: request.options }
+        let (profile, target, report) = (self.profile, self.target(), earlier.as_deref());
+        let request = optimizer::Request { profile, target, hints, report, lengths, ..Default::default() };
+        optimizer::plan(program, &request)
     }
 
     /// What its programs are optimized for.
@@ -418,19 +441,15 @@ impl Device {
         self.profile
     }
 
-    /// How the optimizer is run for this device.
-    pub fn options(&self) -> optimizer::Options {
-        let mut options = optimizer::Options::default();
+    /// The device as the optimizer sees it.
+    pub fn target(&self) -> optimizer::Target {
         let kind = self.capabilities().kind;
-        // On a processor, workgroup memory is as far away as storage.
-        if kind != DeviceKind::Gpu {
-            options.disabled.push("promote_tiles".into());
+        optimizer::Target {
+            // A processor keeps workgroup memory in the same caches as storage.
+            scratchpad: kind == DeviceKind::Gpu,
+            // The compilers of graphics drivers unroll, and know how much of it pays on their device.
+            loops_as_written: !matches!(kind, DeviceKind::Gpu | DeviceKind::SoftwareGpu),
         }
-        // The compilers of graphics drivers unroll, and know how much of it pays on their device.
-        if matches!(kind, DeviceKind::Gpu | DeviceKind::SoftwareGpu) {
-            options.disabled.push("unroll_loops".into());
-        }
-        options
     }
 
     /// Takes an optimized program from the cache, or runs the passes and puts it there.
@@ -439,14 +458,14 @@ impl Device {
         program: &Validated<Program>,
         hash: [u8; 32],
         key: &Key,
-        passes: &Passes,
+        passes: &Pipeline,
     ) -> Result<Optimized, Error> {
-        let kept = self.cache.as_ref().and_then(|cache| cache.load(key));
+        let kept = self.cache.as_ref().and_then(|cache| cache.load(key, program.sources()));
         let (origin, optimized, report) = match kept {
             Some(optimized) => (Origin::Disk, optimized, None),
             None => {
-                let Passes { plan, options } = passes;
-                let (optimized, report) = optimizer::run(program.clone(), &plan.pipeline, options, &mut |_| {})?;
+                let options = optimizer::Options::default();
+                let (optimized, report) = optimizer::run(program.clone(), passes, &options, &mut |_| {})?;
                 let report = Arc::new(report);
                 self.telemetry.compiled(hash, report.clone());
                 if let Some(cache) = &self.cache {
@@ -457,8 +476,8 @@ impl Device {
         };
         // A pass may use a little more of something than the program did; where that is too much, the program stays as it is.
         match self.capabilities().check(&optimized) {
-            Ok(()) => Ok((origin, Arc::new(optimized), report)),
-            Err(_) => Ok((Origin::AsWritten, Arc::new(program.clone()), report)),
+            Ok(()) => Ok((origin, optimized, report)),
+            Err(_) => Ok((Origin::AsWritten, program.clone(), report)),
         }
     }
 
@@ -489,7 +508,7 @@ impl Device {
     ///
     /// # Errors
     /// A dispatch is not possible; then none of them is executed.
-    pub fn submit(&self, dispatches: &[Dispatch<'_>]) -> Result<Submission, Error> {
+    pub fn submit(&self, dispatches: &[Dispatch]) -> Result<Submission, Error> {
         self.submit_on_zeros(&[], dispatches)
     }
 
@@ -497,15 +516,16 @@ impl Device {
     ///
     /// # Errors
     /// A dispatch is not possible, or a buffer is another device's; then nothing is done.
-    pub fn submit_on_zeros(&self, cleared: &[&Buffer], dispatches: &[Dispatch<'_>]) -> Result<Submission, Error> {
+    pub fn submit_on_zeros(&self, cleared: &[&Buffer], dispatches: &[Dispatch]) -> Result<Submission, Error> {
         let _span = tracing::info_span!("submit", launches = dispatches.len()).entered();
-        let ranges = cleared.iter().map(|buffer| buffer.on(self, "buffer"));
+        let ranges = cleared.iter().map(|buffer| buffer.on(&self.core, "buffer").and_then(|_| buffer.live("buffer")));
         let ranges = ranges.filter(|range| range.as_ref().map_or(true, |range| range.bytes > 0));
         let clears = ranges.map(|range| range.map(Command::Clear));
-        let launches = dispatches.iter().map(|dispatch| self.launch(dispatch).map(Command::Launch));
+        let launches = dispatches.iter().map(|dispatch| dispatch.launch(&self.core).map(Command::Launch));
         let commands = clears.chain(launches).collect::<Result<Vec<Command>, Error>>()?;
-        let launched = dispatches.iter().map(|dispatch| (dispatch.kernel.entry_op.clone(), dispatch.bytes())).collect();
-        let work = Work::Launches(dispatches.iter().map(|dispatch| dispatch.kernel.name.clone()).collect());
+        let launched =
+            dispatches.iter().map(|dispatch| (dispatch.kernel.0.entry_op.clone(), dispatch.bytes())).collect();
+        let work = Work::Launches(dispatches.iter().map(|dispatch| dispatch.kernel.0.name.clone()).collect());
         Ok(Submission { pending: self.core.submit(commands, work)?, launched, telemetry: self.telemetry.clone() })
     }
 
@@ -513,7 +533,7 @@ impl Device {
     ///
     /// # Errors
     /// The dispatch is not possible, or the device was lost.
-    pub fn run(&self, dispatch: &Dispatch<'_>) -> Result<Report, Error> {
+    pub fn run(&self, dispatch: &Dispatch) -> Result<Report, Error> {
         let mut reports = self.submit(std::slice::from_ref(dispatch))?.wait()?;
         reports.pop().ok_or(Error::Backend { backend: "device", reason: "a dispatch gave no report".into() })
     }
@@ -529,7 +549,7 @@ impl Device {
         inputs: &mut Inputs,
         limits: Limits,
     ) -> Result<Report, Error> {
-        let lengths = program.memory.iter().filter_map(|(object, memory)| {
+        let lengths = program.memories().iter().filter_map(|(object, memory)| {
             let bytes = inputs.contents(&memory.name)?.len();
             Some((object, (bytes / memory.element.size()) as u64))
         });
@@ -539,7 +559,7 @@ impl Device {
         for (name, argument) in inputs.arguments() {
             let argument = match argument {
                 launch::Argument::Scalar(literal) => Argument::Scalar(literal),
-                launch::Argument::Slice(slice) => {
+                launch::Argument::Buffer(slice) => {
                     let position = slice.buffer as usize;
                     let buffer = self.upload(slice.element, &inputs.buffers[position])?;
                     buffers.push((position, buffer.clone()));
@@ -548,7 +568,7 @@ impl Device {
             };
             arguments.push((name, argument));
         }
-        let report = self.run(&Dispatch { kernel: &kernel, grid: Grid::Fixed(grid), arguments, limits })?;
+        let report = self.run(&kernel.dispatch(grid.widen(), arguments)?.limits(limits))?;
         // After a deadline the contents are unspecified, and a device may be busy with the dispatch for long.
         if !matches!(report.outcome, Outcome::DeadlinePassed { .. }) {
             for (position, buffer) in buffers {
@@ -556,58 +576,6 @@ impl Device {
             }
         }
         Ok(report)
-    }
-
-    /// Checks a dispatch and turns it into what the backend takes.
-    fn launch(&self, dispatch: &Dispatch<'_>) -> Result<Launch, Error> {
-        let kernel = dispatch.kernel;
-        if !Arc::ptr_eq(&kernel.core, &self.core) {
-            return Err(Error::Foreign { name: kernel.program.name.clone() });
-        }
-        let given: Vec<(&str, launch::Argument)> = dispatch
-            .arguments
-            .iter()
-            .map(|(name, argument)| {
-                let argument = match argument {
-                    Argument::Scalar(literal) => launch::Argument::Scalar(*literal),
-                    Argument::Buffer(buffer) => launch::Argument::Slice(buffer.as_slice()),
-                };
-                (*name, argument)
-            })
-            .collect();
-        let checked = launch::bind(&kernel.program, &given)?;
-        let mut arguments = SecondaryMap::with_capacity(kernel.program.memory.len(), None);
-        for (id, memory) in kernel.program.memory.iter() {
-            arguments[id] = match checked.get(id) {
-                None => None,
-                Some(launch::Argument::Scalar(literal)) => Some(Bound::Scalar(literal)),
-                Some(launch::Argument::Slice(slice)) => {
-                    let limit = self.capabilities().max_binding_bytes;
-                    if slice.bytes > limit {
-                        let needed = format!("{} bytes bound to `{}`", slice.bytes, memory.name);
-                        return Err(Error::Unsupported { needed, available: format!("bindings of {limit} bytes") });
-                    }
-                    let buffer = dispatch.arguments.iter().find_map(|(name, argument)| match argument {
-                        Argument::Buffer(buffer) if *name == memory.name => Some(buffer),
-                        _ => None,
-                    });
-                    let buffer = buffer.expect("a slice was made from a buffer of that name");
-                    Some(Bound::Range(buffer.on(self, &memory.name)?))
-                }
-            };
-        }
-        let groups = match &dispatch.grid {
-            Grid::Fixed(grid) => Groups::Fixed(grid.groups(kernel.program.workgroup_size)?),
-            Grid::Indirect(buffer) => {
-                if (buffer.element(), buffer.len()) != (Element::U32, 3) {
-                    return Err(Error::IndirectGrid { found: format!("{buffer:?}") });
-                }
-                Groups::Indirect(buffer.on(self, "grid")?)
-            }
-        };
-        let times_workers = dispatch.limits.times_workers || trace::listens();
-        let limits = Limits { times_workers, ..dispatch.limits };
-        Ok(Launch { kernel: kernel.kernel.clone(), groups, arguments, limits })
     }
 }
 

@@ -24,16 +24,60 @@ pub enum Work {
     Clear,
     /// Reads a buffer.
     Read,
-    /// Executes items of a megakernel, by their numbers in its session.
-    Items(Vec<u64>),
+}
+
+/// Reason why a file that was kept for later processes cannot be used.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// A name that is not the key of such contents.
+    #[error("its name is not that of a {0}")]
+    Name(&'static str),
+    /// Error of the operating system.
+    #[error("{0}")]
+    Io(String),
+    /// A file that ends early.
+    #[error("it is cut off")]
+    CutOff,
+    /// Contents that do not have their checksum.
+    #[error("it is damaged: its checksum is another")]
+    Checksum,
+    /// A file of another version of the format.
+    #[error("it is of another version")]
+    Version,
+    /// A program that is not the one that is looked for.
+    #[error("it was made of another program, with other passes or by another optimizer")]
+    Key,
+    /// A module of no program, or of several.
+    #[error("it is not one program")]
+    ProgramCount,
+    /// Another number of places in sources than the program has.
+    #[error("it does not say where everything was written")]
+    Places,
+    /// Contents that cannot be decoded, or are not valid.
+    #[error("{0}")]
+    Contents(Box<vyre_foundation::Error>),
+}
+
+impl From<std::io::Error> for Damage {
+    fn from(error: std::io::Error) -> Damage {
+        Damage::Io(error.to_string())
+    }
+}
+
+impl From<vyre_foundation::Error> for Damage {
+    fn from(error: vyre_foundation::Error) -> Damage {
+        Damage::Contents(Box::new(error))
+    }
 }
 
 error_table! {
     /// What can go wrong between a validated program and its results.
-    enum Error wraps {
+    #[derive(Clone, Debug, PartialEq)]
+    pub enum Error wraps {
         /// An argument, a grid or a program that is wrong in itself.
-        Foundation(#[from] error: vyre_foundation::Error) code error.code(), help error.help();
-    }
+        Foundation(#[from] error: vyre_foundation::Error) message("{0}"), code error.code(), help error.help();
+    };
 
     /// The device lacks something that the program needs.
     D001 Unsupported {
@@ -72,78 +116,6 @@ error_table! {
         name: String,
     } ("`{name}` was lost with its device"), help "upload the data again";
 
-    /// A program that is no operation of a megakernel.
-    D030 NotAnOp {
-        /// The program.
-        program: String,
-        /// What is wrong with it.
-        reason: String,
-    } ("`{program}` cannot be an operation: {reason}"),
-    help "its objects are `input`, `output`, `param`, or `hits` with `hit_count`, of 32-bit elements";
-
-    /// A handle that names no memory.
-    D031 NoSuchHandle {
-        /// The handle.
-        handle: u32,
-    } ("handle {handle} names no memory of this session"),
-    help "use a handle that this session has given, before it is freed";
-
-    /// A tenant that a megakernel does not have.
-    D036 NoSuchTenant {
-        /// The tenant.
-        tenant: u32,
-        /// How many there are.
-        count: u32,
-    } ("there is no tenant {tenant}: the session has {count}"),
-    help "give the session a share for each tenant, and count tenants from 0";
-
-    /// A handle that names memory of another tenant.
-    D037 ForeignHandle {
-        /// The handle.
-        handle: u32,
-        /// Who used it.
-        tenant: u32,
-    } ("handle {handle} does not belong to tenant {tenant}"),
-    help "use handles with the tenant that they were given to";
-
-    /// A tenant asks for more of the arena than it may have.
-    D038 OverQuota {
-        /// The tenant.
-        tenant: u32,
-        /// Bytes that it asks for.
-        requested: u64,
-        /// Bytes that it may still have.
-        available: u64,
-    } ("tenant {tenant} asks for {requested} bytes of the arena, but may have {available} more"),
-    help "free what the tenant does not need, or give it a larger share";
-
-    /// The operating system gave no thread.
-    D040 NoThread {
-        /// Purpose of the thread.
-        purpose: &'static str,
-        /// Error of the operating system.
-        reason: String,
-    } ("no thread for {purpose}: {reason}"),
-    help "raise the limits of the process on threads and memory (`ulimit -u`, `ulimit -v`), or drop sessions that are not needed";
-
-    /// A megakernel session has no handle left to give.
-    D041 OutOfHandles {
-        /// Handles in use.
-        live: u32,
-    } ("the session has no handle left: {live} are in use, and a handle is never given twice"),
-    help "free handles, or allocate fewer and larger parts; a session that has given 2^32 handles has to be replaced";
-
-    /// A file that holds no graph.
-    D032 GraphFile {
-        /// The file.
-        file: std::path::PathBuf,
-        /// The line, counted from 1, if one is to blame.
-        line: Option<u64>,
-        /// What is wrong.
-        reason: String,
-    } ("{}{}: {reason}", file.display(), line.map_or(String::new(), |line| format!(":{line}"))),
-    help "graphs are Matrix Market (.mtx), GAP (.sg, .wsg), or lines `SOURCE TARGET [WEIGHT]`; texts may be .gz";
-
     /// A kernel of a computation did not run to its end, so that there is no result.
     D033 Stopped {
         /// The kernel.
@@ -152,59 +124,6 @@ error_table! {
         outcome: String,
     } ("`{kernel}` did not run to its end: {outcome}"),
     help "this device allows too few loop trips: use another one, such as `cpu`";
-
-    /// A result that was checked by other means is wrong.
-    D034 WrongResult {
-        /// What was computed.
-        algorithm: &'static str,
-        /// The first node for which it is wrong.
-        node: u32,
-        /// What is wrong.
-        reason: String,
-    } ("the result of {algorithm} is wrong at node {node}: {reason}"),
-    help "this is a bug in vyre or in a driver: please report it, with the graph";
-
-    /// What is asked makes sense only where every edge can be followed both ways.
-    D035 NotSymmetric ("the graph is directed"),
-    help "let every edge be followed both ways, with `Graph::symmetric` or `--symmetric`";
-
-    /// A file that should hold a graph that was built before and does not. It was deleted, and the graph built again.
-    D039 CachedGraph {
-        /// The file.
-        file: std::path::PathBuf,
-        /// What is wrong.
-        reason: String,
-    } ("{}: {reason}", file.display()), help "nothing to do: it was deleted, and the graph was built again";
-
-    /// A node that the graph does not have.
-    D046 NoSuchNode {
-        /// The node.
-        node: u32,
-        /// Number of nodes.
-        nodes: u32,
-    } ("node {node} is outside of a graph of {nodes} nodes"),
-    help match nodes {
-        0 => "use a graph that has nodes".to_owned(),
-        nodes => format!("use a node from 0 to {}", nodes - 1),
-    };
-
-    /// A fixed topology that follows no edges, so that a traversal would never end.
-    D047 FixedTopology {
-        /// The topology.
-        topology: &'static str,
-    } ("the topology `{topology}` follows no edges, so it cannot be fixed for every step"),
-    help "fix a sparse, hybrid, dense, fused dense or memory-constrained topology, or leave the choice to the policy";
-
-    /// Host memory beyond the limit for reading, generating and building graphs.
-    D048 OverMemoryLimit {
-        /// Subject of the estimate, with its size.
-        subject: String,
-        /// Bytes that are needed.
-        required: u64,
-        /// Bytes that are allowed.
-        limit: u64,
-    } ("{subject}: {required} bytes of memory are needed, but the limit is {limit}"),
-    help "use a smaller graph, number its nodes without gaps, or raise the limit (`--memory-limit BYTES`)";
 
     /// More memory than there is.
     D006 OutOfMemory {
@@ -257,7 +176,7 @@ error_table! {
         /// The file that keeps them.
         file: std::path::PathBuf,
         /// What is wrong.
-        reason: String,
+        reason: Damage,
     } ("{}: {reason}", file.display()), help "nothing to do: the file is replaced when a program has run";
 
     /// A file that should hold an optimized program and does not. It was deleted, and the program optimized again.
@@ -265,7 +184,7 @@ error_table! {
         /// The file.
         file: std::path::PathBuf,
         /// What is wrong.
-        reason: String,
+        reason: Damage,
     } ("{}: {reason}", file.display()), help "nothing to do: it was deleted, and the program was optimized again";
 
     /// A cache folder that other users may have written to. Nothing in it is used.
@@ -273,7 +192,7 @@ error_table! {
         /// The folder.
         folder: std::path::PathBuf,
         /// The condition that it fails.
-        reason: String,
+        reason: crate::private_folder::Distrust,
     } ("the cache folder {} is not used: {reason}", folder.display()),
     help format!(
         "delete it, or run `chmod 700 {}` if only you have written to it; VYRE_CACHE names another folder",
@@ -353,40 +272,6 @@ error_table! {
         unscheduled: usize,
     } ("{unscheduled} waves can never begin: they wait for each other, or for others that do"),
     help "leave out a dependency of every cycle";
-
-    /// A launch is planned for a device that can run nothing.
-    D024 ZeroLimit {
-        /// What is 0.
-        field: &'static str,
-    } ("{field} of the device is 0"), help "give the limits that the device reports";
-
-    /// A threshold that nothing can reach.
-    D025 Threshold {
-        /// Which one.
-        field: &'static str,
-        /// What it is.
-        bps: u16,
-    } ("{field} is {bps} basis points, but all there is are 10000"), help "give at most 10000 basis points";
-
-    /// A fused launch that cannot keep a limit of its dispatches.
-    D028 UnplannedLimit {
-        /// The program of the launch.
-        launch: String,
-        /// The limit, and why the launch does not keep it.
-        reason: String,
-    } ("the fused launch `{launch}` cannot keep the limits of its dispatches: {reason}"),
-    help "plan the pipeline for these limits: `pipeline.limits(limits)` before `plan`";
-
-    /// A plan that does not execute every recorded dispatch exactly once.
-    D029 IncompletePlan {
-        /// Position of the first dispatch that is missing, repeated or unknown.
-        dispatch: usize,
-        /// How often the plan executes it.
-        planned: usize,
-        /// Number of recorded dispatches.
-        recorded: usize,
-    } ("the plan executes dispatch {dispatch} {planned} times, but 0..{recorded} were recorded, to be executed once each"),
-    help "this is a bug in vyre, unless the fields of the plan were changed: please report it, with the pipeline";
 
     /// The results of a submission are given once.
     D012 AlreadyTaken ("the results were taken before"), help "keep the results that `wait_timeout` or `poll` gave";

@@ -45,7 +45,7 @@ impl Device for NullDevice {
         &self.0
     }
 
-    fn compile(&self, _: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
+    fn compile(&self, _: &Validated<Program>) -> Result<Arc<dyn Kernel>, Error> {
         Ok(Arc::new(NullKernel))
     }
 

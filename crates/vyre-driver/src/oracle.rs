@@ -1,16 +1,14 @@
 //! The oracle as a device: what other devices are compared with.
 
 use std::any::Any;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vyre_foundation::Validated;
 use vyre_foundation::ir::Program;
-use vyre_foundation::ir::entity::SecondaryMap;
-use vyre_foundation::launch::{self, Arguments, Report, Slice};
+use vyre_foundation::launch::{self, Report, Slice};
 
-use crate::backend::{
-    Backend, Bound, Command, Completion, Contents, Device, Groups, Kernel, Launch, Memory, Range, Ticket,
-};
+use crate::backend::{Backend, Command, Completion, Contents, Device, Groups, Kernel, Launch, Memory, Range, Ticket};
 use crate::null::Done;
 use crate::{Capabilities, DeviceKind, Error};
 
@@ -50,7 +48,7 @@ struct OracleDevice {
     executing: Mutex<()>,
 }
 
-struct OracleKernel(Arc<Validated<Program>>);
+struct OracleKernel(Validated<Program>);
 struct OracleMemory(Mutex<Vec<u8>>);
 
 impl Kernel for OracleKernel {}
@@ -71,7 +69,7 @@ impl Device for OracleDevice {
         &self.capabilities
     }
 
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
+    fn compile(&self, program: &Validated<Program>) -> Result<Arc<dyn Kernel>, Error> {
         Ok(Arc::new(OracleKernel(program.clone())))
     }
 
@@ -121,35 +119,24 @@ impl OracleDevice {
             Groups::Indirect(range) => {
                 let bytes = OracleMemory::of(&range.memory).bytes()[bytes_of(range)].to_vec();
                 let word = |axis: usize| u32::from_le_bytes(std::array::from_fn(|byte| bytes[4 * axis + byte]));
-                launch::Grid::Groups(std::array::from_fn(word)).groups(program.workgroup_size)?
+                launch::Grid::Groups(std::array::from_fn(word)).groups(program.workgroup_size())?
             }
         };
         // The interpreter wants its buffers in one list. Objects may be parts of the same memory.
         let mut memories: Vec<&Arc<dyn Memory>> = Vec::new();
-        let mut arguments = SecondaryMap::with_capacity(program.memory.len(), None);
-        for (id, memory) in program.memory.iter() {
-            arguments[id] = match &launch.arguments[id] {
-                None => None,
-                Some(Bound::Scalar(literal)) => Some(launch::Argument::Scalar(*literal)),
-                Some(Bound::Range(range)) => {
-                    let known = memories.iter().position(|known| Arc::ptr_eq(known, &range.memory));
-                    let buffer = known.unwrap_or_else(|| {
-                        memories.push(&range.memory);
-                        memories.len() - 1
-                    });
-                    Some(launch::Argument::Slice(Slice {
-                        buffer: buffer as u64,
-                        element: memory.element,
-                        start: range.start,
-                        bytes: range.bytes,
-                    }))
-                }
-            };
-        }
+        let Ok(arguments) = launch.arguments.try_map(|id, range| {
+            let known = memories.iter().position(|known| Arc::ptr_eq(known, &range.memory));
+            let buffer = known.unwrap_or_else(|| {
+                memories.push(&range.memory);
+                memories.len() - 1
+            });
+            let (buffer, element) = (buffer as u64, program.memory(id).element);
+            Ok::<_, Infallible>(Slice { buffer, element, start: range.start, bytes: range.bytes })
+        });
         let mut buffers: Vec<Vec<u8>> =
             memories.iter().map(|memory| std::mem::take(&mut *OracleMemory::of(memory).bytes())).collect();
         let options = vyre_reference::Options { limits: launch.limits, subgroup_size: self.subgroup_size() };
-        let result = vyre_reference::run(program, groups, &Arguments::checked(arguments), &mut buffers, &options);
+        let result = vyre_reference::run(program, groups, &arguments, &mut buffers, &options);
         for (memory, buffer) in memories.into_iter().zip(buffers) {
             *OracleMemory::of(memory).bytes() = buffer;
         }

@@ -110,12 +110,38 @@ impl PrivateFolder {
     }
 }
 
+/// Reason why other users may have written what is in a folder.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Distrust {
+    /// A symbolic link.
+    #[error("it is a symbolic link")]
+    SymbolicLink,
+    /// A file, or something else that is not a folder.
+    #[error("it is not a folder")]
+    NotAFolder,
+    /// A folder of another user.
+    #[error("it belongs to user {owner}, not to user {user}")]
+    Owner {
+        /// Number of its owner.
+        owner: u32,
+        /// Number of the user of the process.
+        user: u32,
+    },
+    /// A folder with write permission for group or others.
+    #[error("other users can write to it: its mode is {mode:04o}")]
+    Writable {
+        /// Permissions.
+        mode: u32,
+    },
+}
+
 /// Reason why a folder is not used.
 enum Refusal {
     /// It does not exist, or nothing is known of it.
     Inaccessible(io::Error),
     /// Others may have written what is in it.
-    Untrusted(String),
+    Untrusted(Distrust),
 }
 
 impl From<Refusal> for io::Error {
@@ -130,21 +156,21 @@ impl From<Refusal> for io::Error {
 fn check(folder: &Path) -> Result<(), Refusal> {
     let found = fs::symlink_metadata(folder).map_err(Refusal::Inaccessible)?;
     if found.is_symlink() {
-        return Err(Refusal::Untrusted("it is a symbolic link".into()));
+        return Err(Refusal::Untrusted(Distrust::SymbolicLink));
     }
     if !found.is_dir() {
-        return Err(Refusal::Untrusted("it is not a folder".into()));
+        return Err(Refusal::Untrusted(Distrust::NotAFolder));
     }
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt as _;
         let user = nix::unistd::geteuid().as_raw();
         if found.uid() != user {
-            return Err(Refusal::Untrusted(format!("it belongs to user {}, not to user {user}", found.uid())));
+            return Err(Refusal::Untrusted(Distrust::Owner { owner: found.uid(), user }));
         }
-        let bits = found.mode() & 0o7777;
-        if bits & 0o022 != 0 {
-            return Err(Refusal::Untrusted(format!("other users can write to it: its mode is {bits:04o}")));
+        let mode = found.mode() & 0o7777;
+        if mode & 0o022 != 0 {
+            return Err(Refusal::Untrusted(Distrust::Writable { mode }));
         }
     }
     Ok(())
@@ -180,7 +206,7 @@ mod tests {
         fs::metadata(path).unwrap().permissions().mode() & 0o7777
     }
 
-    fn refused(path: &Path) -> String {
+    fn refused(path: &Path) -> Distrust {
         match PrivateFolder::open(path) {
             Err(Error::UntrustedFolder { folder, reason }) if folder == path => reason,
             other => panic!("{other:?}"),
@@ -216,7 +242,7 @@ mod tests {
         fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
         for open in [0o702, 0o720, 0o757, 0o775, 0o777, 0o1777] {
             fs::set_permissions(&path, fs::Permissions::from_mode(open)).unwrap();
-            assert!(refused(&path).contains(&format!("{open:04o}")));
+            assert_eq!(refused(&path), Distrust::Writable { mode: open });
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(PrivateFolder::open(&path).is_ok());
@@ -229,10 +255,10 @@ mod tests {
             let path = absent("foreign");
             fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
             std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
-            assert!(refused(&path).contains("belongs to user 65534"));
+            assert_eq!(refused(&path), Distrust::Owner { owner: 65534, user: 0 });
             fs::remove_dir(&path).unwrap();
         } else {
-            assert!(refused(Path::new("/")).contains("belongs to user 0"));
+            assert!(matches!(refused(Path::new("/")), Distrust::Owner { owner: 0, .. }));
         }
     }
 
@@ -241,14 +267,14 @@ mod tests {
         let (path, link) = (absent("target"), absent("link"));
         fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
         symlink(&path, &link).unwrap();
-        assert!(refused(&link).contains("symbolic link"));
+        assert_eq!(refused(&link), Distrust::SymbolicLink);
         fs::remove_file(&link).unwrap();
         fs::write(&link, "").unwrap();
-        assert!(refused(&link).contains("not a folder"));
+        assert_eq!(refused(&link), Distrust::NotAFolder);
         fs::remove_file(&link).unwrap();
         // A link that dangles is not a folder to be created, either.
         symlink(path.join("absent"), &link).unwrap();
-        assert!(refused(&link).contains("symbolic link"));
+        assert_eq!(refused(&link), Distrust::SymbolicLink);
         fs::remove_file(&link).unwrap();
         fs::remove_dir(&path).unwrap();
     }

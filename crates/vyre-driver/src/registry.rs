@@ -9,7 +9,7 @@ use vyre_foundation::launch::{Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
 
 use crate::backend::Backend;
-use crate::{Cache, Device, DeviceKind, Dispatch, Error, Grid, PrivateFolder, Telemetry, atomic_file};
+use crate::{Cache, Device, DeviceKind, Error, Grid, PrivateFolder, Telemetry, atomic_file};
 
 /// The backends a program was linked with, in the order in which they were registered. Registration is explicit.
 #[derive(Default)]
@@ -232,18 +232,14 @@ fn throughput(device: &Device) -> Result<f64, Error> {
     let program = validate::program(text::parse(PROGRAM)?.programs.remove(0))?;
     let kernel = device.compile(&program)?;
     let data = device.allocate(Element::U32, u64::from(ELEMENTS))?;
-    let dispatch = Dispatch {
-        kernel: &kernel,
-        grid: Grid::elements(ELEMENTS),
-        arguments: vec![("data", (&data).into())],
-        limits: Limits { deadline: Some(Duration::from_secs(5)), ..Limits::default() },
-    };
+    let limits = Limits { deadline: Some(Duration::from_secs(5)), ..Limits::default() };
+    let dispatch = kernel.dispatch(Grid::elements(ELEMENTS), [("data", (&data).into())])?.limits(limits);
     let mut best = Duration::MAX;
     for _ in 0..3 {
         let start = Instant::now();
         let report = device.run(&dispatch)?;
         if report.outcome != Outcome::Completed {
-            return Err(Error::Stopped { kernel: program.name.clone(), outcome: format!("{:?}", report.outcome) });
+            return Err(Error::Stopped { kernel: program.name().to_owned(), outcome: format!("{:?}", report.outcome) });
         }
         best = best.min(start.elapsed());
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use vyre_foundation::optimizer::{Hints, Report};
 
-use crate::{Error, PrivateFolder, atomic_file};
+use crate::{Damage, Error, PrivateFolder, atomic_file};
 
 /// The content hash of a program.
 type Hash = [u8; 32];
@@ -107,10 +107,10 @@ impl Drop for Telemetry {
 }
 
 /// Loads the contents of a file. A file that does not exist has no records.
-fn load(hints: &Hints, read: io::Result<Vec<u8>>) -> Result<(), String> {
+fn load(hints: &Hints, read: io::Result<Vec<u8>>) -> Result<(), Damage> {
     match read {
-        Ok(bytes) => hints.load(&bytes).map_err(|error| error.to_string()),
+        Ok(bytes) => Ok(hints.load(&bytes)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     }
 }

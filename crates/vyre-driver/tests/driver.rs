@@ -6,11 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use vyre_driver::backend::{self, Backend};
 use vyre_driver::{
-    Buffer, Cache, Capabilities, Device, DeviceKind, Dispatch, Error, Grid, Null, Oracle, Origin, PrivateFolder,
-    Registry, Telemetry,
+    Buffer, Cache, Capabilities, Device, DeviceKind, Error, Grid, Null, Oracle, Origin, PrivateFolder, Registry,
+    Telemetry,
 };
-use vyre_foundation::ir::{Element, Program, Span, Type, TypeSet};
-use vyre_foundation::launch::Limits;
+use vyre_foundation::ir::{Element, Module, Program, Span, Type, TypeSet};
 use vyre_foundation::optimizer::{Decision, Reason};
 use vyre_foundation::{Validated, text, validate};
 use vyre_testkit::intercept::{Intercepted, Interceptor};
@@ -110,7 +109,7 @@ fn memory_is_counted_pooled_and_limited() {
 fn results_are_given_once() {
     let device = Device::open(&Null::default()).unwrap();
     let kernel = device.compile(&program("program p workgroup(1) {\n}")).unwrap();
-    let dispatch = Dispatch { kernel: &kernel, grid: Grid::elements(1), arguments: vec![], limits: Limits::default() };
+    let dispatch = kernel.dispatch(Grid::elements(1), []).unwrap();
     let mut submission = device.submit(&[dispatch]).unwrap();
     assert_eq!(submission.wait_timeout(Duration::ZERO).unwrap().unwrap().len(), 1);
     assert_eq!(submission.wait().unwrap_err(), Error::AlreadyTaken);
@@ -124,12 +123,7 @@ fn buffers_of_a_lost_device_are_stale() {
     let device = Device::open(&fake("fragile", |_| {}, Behaviour::Fragile)).unwrap();
     let kernel = device.compile(&program("program p workgroup(1) {\n    read x: [u32]\n}")).unwrap();
     let buffer = device.allocate(Element::U32, 4).unwrap();
-    let dispatch = |buffer| Dispatch {
-        kernel: &kernel,
-        grid: Grid::elements(1),
-        arguments: vec![("x", buffer)],
-        limits: Limits::default(),
-    };
+    let dispatch = |buffer| kernel.dispatch(Grid::elements(1), [("x", buffer)]).unwrap();
     device.run(&dispatch((&buffer).into())).unwrap();
     assert_eq!(buffer.read().unwrap_err().code(), "D010");
     assert_eq!(buffer.read().unwrap_err().code(), "D005");
@@ -249,7 +243,7 @@ fn decisions(folder: &std::path::Path, time: Duration) -> Vec<Decision> {
     let registry = Registry::default().with(taking(time)).remember(&PrivateFolder::open(folder).unwrap());
     let device = registry.open("taking").unwrap();
     let kernel = device.compile(&program("program small workgroup(1) {\n}")).unwrap();
-    let dispatch = Dispatch { kernel: &kernel, grid: Grid::elements(1), arguments: vec![], limits: Limits::default() };
+    let dispatch = kernel.dispatch(Grid::elements(1), []).unwrap();
     device.run(&dispatch).unwrap();
     kernel.compilation().decisions.clone()
 }
@@ -304,8 +298,8 @@ fn shifted(number: u32, margin: &str) -> Validated<Program> {
 }
 
 fn spans(program: &Program) -> Vec<Span> {
-    let mut spans: Vec<Span> = program.memory.values().map(|memory| memory.span).collect();
-    program.walk(|id, _| spans.push(program.insts[id].span));
+    let mut spans: Vec<Span> = program.memories().values().map(|memory| memory.span).collect();
+    program.walk(|id, _| spans.push(program.inst(id).span));
     spans
 }
 
@@ -319,7 +313,7 @@ fn a_device_compiles_a_program_once() {
     let again = device.clone().compile(&shifted(0, "")).unwrap();
     assert_eq!(again.compilation().origin, Origin::Memory);
     assert_eq!(again.compilation().report, first.compilation().report);
-    assert!(std::ptr::eq(first.program(), again.program()));
+    assert!(std::ptr::eq::<Program>(&**first.program(), &**again.program()));
     assert!(*first.program() != shifted(0, ""), "the passes have something to do");
     // What is written elsewhere, is not optimized, or runs on another device, is another kernel.
     assert_eq!(origin(&device, 0, "  "), Origin::Optimized);
@@ -333,6 +327,35 @@ fn a_device_compiles_a_program_once() {
     }
     assert_eq!(origin(&device, 99, ""), Origin::Memory);
     assert_eq!(origin(&device, 1, ""), Origin::Optimized);
+}
+
+/// Programs that differ only in their file share entries of the cache, but not their source locations.
+#[test]
+fn cached_programs_have_the_locations_of_the_program_that_is_compiled() {
+    let folder = std::env::temp_dir().join(format!("vyre-locations-{}", std::process::id()));
+    let cache = Arc::new(Cache::kept_in(PrivateFolder::open(&folder).unwrap()));
+    let named = |file: &str| {
+        let mut module = Module::from(shifted(0, "").into_inner());
+        module.set_file(file);
+        validate::program(module.programs.remove(0)).unwrap()
+    };
+    let open = || Device::open(&taking(Duration::ZERO)).unwrap().with_cache(&cache);
+    let device = open();
+    let origins = [
+        (&device, "a.vyre", Origin::Optimized),
+        (&device, "b.vyre", Origin::Memory),
+        (&open(), "c.vyre", Origin::Disk),
+    ];
+    for (device, file, origin) in origins {
+        let kernel = device.compile(&named(file)).unwrap();
+        assert_eq!(kernel.compilation().origin, origin);
+        let program = kernel.program();
+        let locs = spans(program).into_iter().filter_map(|span| program.locate(span));
+        let traps: Vec<String> =
+            locs.filter(|loc| loc.text().unwrap().contains("trap")).map(|loc| loc.to_string()).collect();
+        assert_eq!(traps, [format!("{file}:8:17")]);
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

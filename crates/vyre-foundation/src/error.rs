@@ -3,68 +3,117 @@
 use crate::diagnostics::Diagnostics;
 use crate::ir::{Element, Type};
 
-/// Declares the errors of a crate, one row each: the stable code, the name and the data, the message, and how to fix it.
-/// Errors that wrap those of something else come first, and say what they take from these.
+/// Declares an error table: an enum with a row for each error. A row has these columns, in this order:
+///
+/// - documentation,
+/// - the stable code and the name,
+/// - typed data, where there is some,
+/// - the message, as [`thiserror`] formats it,
+/// - `help`: how to fix it,
+/// - `exit`: the exit code of a command, if it is not the default of the table (`exit DEFAULT` after the name of the enum),
+/// - `example`: a text with this mistake, for tables that are `listed in` a static.
+///
+/// Rows in `wraps` carry an error of another table: their `code` is an expression over their data, and `message` names the message.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! error_table {
+    (@from from $name:ident $variant:ident $wrapped:ty) => {
+        impl From<$wrapped> for $name {
+            fn from(error: $wrapped) -> $name {
+                $name::$variant(error)
+            }
+        }
+    };
+    (@exit $vis:vis $name:ident [] $($rows:tt)*) => {};
+    (@exit $vis:vis $name:ident [$default:expr] $($variant:ident [$($data:tt)*] [$($exit:expr)?])*) => {
+        impl $name {
+            /// The exit code of a command that ends with this error.
+            #[allow(unused_variables)] // Most exit codes need none of the data.
+            $vis fn exit_code(&self) -> u8 {
+                match self { $( $name::$variant $($data)* => $crate::error_table!(@or $default $(, $exit)?), )* }
+            }
+        }
+    };
+    (@or $default:expr) => { $default };
+    (@or $default:expr, $exit:expr) => { $exit };
+    (@list [] $($rows:tt)*) => {};
+    (@list [$list:ident] $($code:ident [$($doc:literal)*] [$($example:literal)?])*) => {
+        /// The documentation of every row, in the order of the table.
+        pub static $list: &[$crate::diagnostics::FaultInfo] = &[ $( $crate::diagnostics::FaultInfo {
+            code: stringify!($code),
+            doc: concat!($($doc),*),
+            example: $crate::error_table!(@or None $(, Some($example))?),
+        }, )* ];
+    };
     (
-        $(#[doc = $of_all:literal])+
-        enum $name:ident wraps { $(
-            $(#[doc = $about:literal])+
-            $wraps:ident($(#[$attribute:meta])* $inner:ident: $wrapped:ty) code $its_code:expr, help $its_help:expr;
-        )* }
+        $(#[$of_all:meta])*
+        $vis:vis enum $name:ident $(listed in $list:ident)? $(exit $default_exit:literal)? $(wraps { $(
+            $(#[doc = $about:literal])*
+            $wraps:ident
+            $(($(#[$from:ident])? $inner:ident: $wrapped:ty))?
+            $({ $($(#[doc = $part_doc:literal])* $part:ident: $part_ty:ty),* $(,)? })?
+            message($($its_message:tt)*), code $its_code:expr, help $its_help:expr $(, exit $its_exit:expr)?;
+        )* })?;
         $(
-            $(#[doc = $doc:literal])+
-            $code:ident $variant:ident $({ $($(#[doc = $field_doc:literal])+ $field:ident: $ty:ty),* $(,)? })?
-            ($($message:tt)*), help $help:expr;
+            $(#[doc = $doc:literal])*
+            $code:ident $variant:ident $({ $($(#[doc = $field_doc:literal])* $field:ident: $ty:ty),* $(,)? })?
+            ($($message:tt)*), help $help:expr $(, exit $exit:expr)? $(, example $example:literal)?;
         )*
     ) => {
-        $(#[doc = $of_all])+
-        #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+        $(#[$of_all])*
+        #[derive(thiserror::Error)]
         #[non_exhaustive]
-        pub enum $name {
+        $vis enum $name {
+            $($(
+                $(#[doc = $about])*
+                #[error($($its_message)*)]
+                $wraps $(($wrapped))? $({ $($(#[doc = $part_doc])* $part: $part_ty),* })?,
+            )*)?
             $(
-                $(#[doc = $about])+
-                #[error(transparent)]
-                $wraps($(#[$attribute])* $wrapped),
-            )*
-            $(
-                $(#[doc = $doc])+
+                $(#[doc = $doc])*
                 #[error($($message)*)]
-                $variant $({ $($(#[doc = $field_doc])+ $field: $ty),* })?,
+                $variant $({ $($(#[doc = $field_doc])* $field: $ty),* })?,
             )*
         }
 
         impl $name {
             /// The stable code; of what has several, that of the first one.
-            pub fn code(&self) -> &'static str {
+            #[allow(unused_variables)] // Most codes need none of the data.
+            $vis fn code(&self) -> &'static str {
                 match self {
-                    $( $name::$wraps($inner) => $its_code, )*
+                    $($( $name::$wraps $(($inner))? $({ $($part),* })? => $its_code, )*)?
                     $( $name::$variant { .. } => stringify!($code), )*
                 }
             }
 
             /// How to fix it.
             #[allow(unused_variables)] // Most help lines need only some of the data.
-            pub fn help(&self) -> String {
+            $vis fn help(&self) -> String {
                 match self {
-                    $( $name::$wraps($inner) => String::from($its_help), )*
+                    $($( $name::$wraps $(($inner))? $({ $($part),* })? => String::from($its_help), )*)?
                     $( $name::$variant $({ $($field),* })? => String::from($help), )*
                 }
             }
         }
+
+        $($($($( $crate::error_table! { @from $from $name $wraps $wrapped } )?)?)*)?
+        $crate::error_table! { @exit $vis $name [$($default_exit)?]
+            $($( $wraps [$(($inner))? $({ $($part),* })?] [$($its_exit)?] )*)?
+            $( $variant [$({ $($field),* })?] [$($exit)?] )*
+        }
+        $crate::error_table! { @list [$($list)?] $( $code [$($doc)*] [$($example)?] )* }
     };
 }
 
 error_table! {
     /// What can go wrong before a program reaches a device.
-    enum Error wraps {
+    #[derive(Clone, Debug, PartialEq)]
+    pub enum Error wraps {
         /// The text could not be read; every mistake is listed.
-        Text(found: Diagnostics) code found.first_code(), help "each error above says how to fix it";
+        Text(found: Diagnostics) message("{0}"), code found.first_code(), help "each error above says how to fix it";
         /// The program breaks rules of the IR; every violation is listed.
-        Invalid(found: Diagnostics) code found.first_code(), help "each error above says how to fix it";
-    }
+        Invalid(found: Diagnostics) message("{0}"), code found.first_code(), help "each error above says how to fix it";
+    };
 
     /// Bytes that are not the encoding of a module.
     W001 Wire {

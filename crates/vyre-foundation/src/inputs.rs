@@ -1,17 +1,17 @@
 //! The contents that a host gives to the memory objects of a program, before there is a device.
 //!
 //! The command line, file tests and the oracle's tests collect their data here; [`Inputs::complete`] adds what may be left
-//! out, and [`launch::bind`](crate::launch::bind) takes it from there.
+//! out, and [`Inputs::bind`] makes the arguments of a dispatch of it.
 
 use crate::fill::{Fill, parse_value};
 use crate::ir::{Memory, Program, Space};
-use crate::launch::{Argument, Slice};
+use crate::launch::{self, Argument, Arguments, Slice};
 use crate::{Error, Validated};
 
 /// Named arguments, with one buffer for each storage object.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
-    arguments: Vec<(String, Argument)>,
+    arguments: Vec<(String, Argument<Slice>)>,
     /// The contents of the buffers; the `buffer` of a [`Slice`] is a position in this list.
     pub buffers: Vec<Vec<u8>>,
 }
@@ -60,7 +60,7 @@ impl Inputs {
                 bytes: bytes.len() as u64,
             };
             self.buffers.push(bytes);
-            Argument::Slice(slice)
+            Argument::Buffer(slice)
         };
         self.arguments.push((name.into(), argument));
         Ok(())
@@ -71,7 +71,7 @@ impl Inputs {
     /// # Errors
     /// [`Error::TooLarge`] if there is not enough memory.
     pub fn complete(&mut self, program: &Validated<Program>) -> Result<(), Error> {
-        for memory in program.memory.values() {
+        for memory in program.memories().values() {
             let bound = self.arguments.iter().any(|(name, _)| *name == memory.name);
             let result = matches!(memory.space, Space::Storage(_)) && memory.writable();
             if let (false, true, Some(length)) = (bound, result, memory.length) {
@@ -82,9 +82,17 @@ impl Inputs {
         Ok(())
     }
 
-    /// The arguments, in the form that [`launch::bind`](crate::launch::bind) takes.
-    pub fn arguments(&self) -> Vec<(&str, Argument)> {
-        self.arguments.iter().map(|(name, argument)| (name.as_str(), *argument)).collect()
+    /// The arguments, by name.
+    pub fn arguments(&self) -> impl Iterator<Item = (&str, Argument<Slice>)> {
+        self.arguments.iter().map(|(name, argument)| (name.as_str(), *argument))
+    }
+
+    /// The arguments of a dispatch of a program.
+    ///
+    /// # Errors
+    /// An error of [`launch::bind`].
+    pub fn bind(&self, program: &Validated<Program>) -> Result<Arguments<Slice>, Error> {
+        launch::bind(program, self.arguments(), |_, slice| Ok(*slice))
     }
 
     /// Those of the arguments that a program, perhaps a smaller one, still has objects for.
@@ -97,9 +105,9 @@ impl Inputs {
 
     /// Each argument in the notation that [`Inputs::notation`] reads.
     pub fn notations(&self, program: &Program) -> Vec<(String, String)> {
-        let notation = |name: &String, argument: &Argument| match argument {
+        let notation = |name: &String, argument: &Argument<Slice>| match argument {
             Argument::Scalar(literal) => Some(literal.plain()),
-            Argument::Slice(_) => {
+            Argument::Buffer(_) => {
                 let element = object(program, name)?.element;
                 let bytes = self.contents(name)?;
                 let count = (bytes.len() / element.size()) as u64;
@@ -125,18 +133,18 @@ impl Inputs {
     pub fn contents(&self, name: &str) -> Option<&[u8]> {
         let (_, argument) = self.arguments.iter().find(|(bound, _)| bound == name)?;
         match argument {
-            Argument::Slice(slice) => Some(&self.buffers[slice.buffer as usize]),
+            Argument::Buffer(slice) => Some(&self.buffers[slice.buffer as usize]),
             Argument::Scalar(_) => None,
         }
     }
 }
 
 fn object<'p>(program: &'p Program, name: &str) -> Option<&'p Memory> {
-    let memory = &program.memory[program.memory_named(name)?];
+    let memory = program.memory(program.memory_named(name)?);
     matches!(memory.space, Space::Storage(_) | Space::Uniform).then_some(memory)
 }
 
 fn unknown(program: &Program, name: &str) -> Error {
-    let bindable = program.memory.values().filter(|memory| object(program, &memory.name).is_some());
+    let bindable = program.memories().values().filter(|memory| object(program, &memory.name).is_some());
     Error::UnknownBinding { name: name.into(), known: bindable.map(|memory| memory.name.clone()).collect() }
 }

@@ -1,23 +1,48 @@
-//! What a caller says when a program is dispatched, and what it hears back: the grid, what each memory object is bound to,
-//! the limits, and the report.
+//! Launch interface: grids, arguments, limits and reports.
 //!
-//! Every device takes its dispatches through [`Grid::groups`] and [`bind`], so that a mistake is the same typed error
-//! everywhere, before anything runs; and every device answers with a [`Report`].
+//! Names end here: [`bind`] resolves them to [`MemId`]s and checks what they are bound to, and [`Arguments`] carries the result from the
+//! caller to the kernel, whatever the memory is called on the way: a slice of host bytes, a buffer of a pipeline, a buffer of a
+//! device, a range of its memory. Grids are checked by [`Grid::groups`]. A mistake is therefore the same typed error on every device,
+//! before anything runs; and every device answers with a [`Report`].
 
+use std::convert::Infallible;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::ir::entity::SecondaryMap;
-use crate::ir::{Element, Literal, MemId, Program, Space, Span, total_invocations};
+use smallvec::SmallVec;
+
+use crate::ir::entity::Entity;
+use crate::ir::{BufferId, Element, Literal, MemId, Memory, Program, Space, Span, total_invocations};
 use crate::{Error, Validated};
 
-/// How many invocations to run. It is always said, never guessed.
+/// Number of invocations of a dispatch; it is never guessed. `B` is the buffer of an indirect grid; without it, grids are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grid {
+pub enum Grid<B = Infallible> {
     /// At least this many invocations in each dimension, rounded up to whole workgroups.
     Elements([u32; 3]),
     /// This many workgroups in each dimension.
     Groups([u32; 3]),
+    /// Three u32, the numbers of workgroups, as they are in this buffer when the dispatch begins.
+    Indirect(B),
+}
+
+impl<B> Grid<B> {
+    /// At least this many invocations in one dimension, rounded up to whole workgroups.
+    pub fn elements(elements: u32) -> Grid<B> {
+        Grid::Elements([elements, 1, 1])
+    }
+
+    /// The fixed grid, or the buffer of an indirect one.
+    ///
+    /// # Errors
+    /// The buffer.
+    pub fn fixed(self) -> Result<Grid, B> {
+        match self {
+            Grid::Elements(elements) => Ok(Grid::Elements(elements)),
+            Grid::Groups(groups) => Ok(Grid::Groups(groups)),
+            Grid::Indirect(buffer) => Err(buffer),
+        }
+    }
 }
 
 impl Grid {
@@ -31,21 +56,41 @@ impl Grid {
             Grid::Groups(groups) => groups,
         };
         match total_invocations(groups, workgroup_size) {
-            // Nothing is nothing: nobody need loop over the other dimensions.
+            // An empty dimension makes the grid empty.
             Some(0) => Ok([0, 0, 0]),
             Some(_) => Ok(groups),
             None => Err(Error::GridTooLarge { groups, workgroup_size }),
         }
     }
+
+    /// The same grid where indirect grids are possible.
+    pub fn widen<B>(self) -> Grid<B> {
+        match self {
+            Grid::Elements(elements) => Grid::Elements(elements),
+            Grid::Groups(groups) => Grid::Groups(groups),
+        }
+    }
 }
 
-/// What a memory object is bound to.
+/// Argument of a memory object. `B` is the memory of storage objects, as a [`Slice`] of host bytes or a buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Argument {
+pub enum Argument<B> {
     /// The value of a uniform.
     Scalar(Literal),
     /// The memory of a storage object.
-    Slice(Slice),
+    Buffer(B),
+}
+
+impl<B, T: Into<Literal>> From<T> for Argument<B> {
+    fn from(value: T) -> Self {
+        Argument::Scalar(value.into())
+    }
+}
+
+impl From<BufferId> for Argument<BufferId> {
+    fn from(buffer: BufferId) -> Self {
+        Argument::Buffer(buffer)
+    }
 }
 
 /// A part of a buffer.
@@ -70,110 +115,143 @@ impl Slice {
     }
 }
 
-/// The arguments of a dispatch: one for each storage object and uniform of the program.
+/// The arguments of a dispatch: one for each storage object and uniform of a program, for which [`bind`] has checked them.
 #[derive(Clone, Debug)]
-pub struct Arguments(SecondaryMap<MemId, Option<Argument>>);
+pub struct Arguments<B>(Vec<Option<Argument<B>>>);
 
-impl Arguments {
-    /// Arguments that [`bind`] has accepted before, perhaps with other numbers for their buffers.
-    pub fn checked(arguments: SecondaryMap<MemId, Option<Argument>>) -> Arguments {
-        Arguments(arguments)
+impl<B> Arguments<B> {
+    /// The argument of an object; workgroup and private arrays have none.
+    pub fn get(&self, memory: MemId) -> Option<&Argument<B>> {
+        self.0.get(memory.index())?.as_ref()
     }
 
-    /// What an object is bound to; workgroup and private arrays are not bound.
-    pub fn get(&self, memory: MemId) -> Option<Argument> {
-        self.0[memory]
+    /// All arguments, by object.
+    pub fn iter(&self) -> impl Iterator<Item = (MemId, &Argument<B>)> {
+        let objects = self.0.iter().enumerate();
+        objects.filter_map(|(index, argument)| Some((MemId::from_index(index), argument.as_ref()?)))
+    }
+
+    /// The memory of all storage objects.
+    pub fn buffers(&self) -> impl Iterator<Item = (MemId, &B)> {
+        self.iter().filter_map(|(memory, argument)| match argument {
+            Argument::Buffer(buffer) => Some((memory, buffer)),
+            Argument::Scalar(_) => None,
+        })
+    }
+
+    /// The same arguments for other names of the same memory.
+    ///
+    /// # Errors
+    /// The first error of `with`.
+    pub fn try_map<'a, C, E>(&'a self, mut with: impl FnMut(MemId, &'a B) -> Result<C, E>) -> Result<Arguments<C>, E> {
+        let mut arguments = Vec::with_capacity(self.0.len());
+        for (index, argument) in self.0.iter().enumerate() {
+            arguments.push(match argument {
+                None => None,
+                Some(Argument::Scalar(literal)) => Some(Argument::Scalar(*literal)),
+                Some(Argument::Buffer(buffer)) => Some(Argument::Buffer(with(MemId::from_index(index), buffer)?)),
+            });
+        }
+        Ok(Arguments(arguments))
     }
 }
 
-/// Matches named arguments with the objects of a program.
+/// Matches named arguments with the objects of a program. `slice` says which memory an argument is for an object.
 ///
 /// # Errors
 /// A name is unknown, bound twice or missing; an argument is of the wrong kind, type or length; or two arguments overlap and
-/// the program writes one of them.
-pub fn bind(program: &Validated<Program>, given: &[(&str, Argument)]) -> Result<Arguments, Error> {
-    let mut arguments = SecondaryMap::with_capacity(program.memory.len(), None);
-    for &(name, argument) in given {
-        let bindable = |memory: &MemId| is_bound(program, *memory);
-        let Some(memory) = program.memory_named(name).filter(bindable) else {
-            let known = program.memory.keys().filter(bindable).map(|id| program.memory[id].name.clone()).collect();
-            return Err(Error::UnknownBinding { name: name.into(), known });
+/// the program writes one of them. Besides, the errors of `slice`.
+pub fn bind<'n, B, E: From<Error>>(
+    program: &Validated<Program>,
+    given: impl IntoIterator<Item = (&'n str, Argument<B>)>,
+    slice: impl Fn(&Memory, &B) -> Result<Slice, E>,
+) -> Result<Arguments<B>, E> {
+    let mut slices: SmallVec<[(MemId, Slice); 4]> = SmallVec::new();
+    let mut arguments = Arguments(Vec::new());
+    arguments.0.resize_with(program.memories().len(), || None);
+    for (name, argument) in given {
+        let bindable = |memory: &MemId| is_bound(program.memory(*memory));
+        let Some(id) = program.memory_named(name).filter(bindable) else {
+            let known = program.memories().keys().filter(bindable).map(|id| program.memory(id).name.clone()).collect();
+            return Err(Error::UnknownBinding { name: name.into(), known }.into());
         };
-        if arguments[memory].is_some() {
-            return Err(Error::BoundTwice { name: name.into() });
+        if arguments.get(id).is_some() {
+            return Err(Error::BoundTwice { name: name.into() }.into());
         }
-        fits(program, memory, argument)?;
-        arguments[memory] = Some(argument);
+        let memory = program.memory(id);
+        match &argument {
+            Argument::Scalar(literal) => scalar_fits(memory, *literal)?,
+            Argument::Buffer(_) if memory.space == Space::Uniform => {
+                return Err(Error::ScalarExpected { name: name.into() }.into());
+            }
+            Argument::Buffer(buffer) => {
+                let part = slice(memory, buffer)?;
+                slice_fits(memory, part)?;
+                slices.push((id, part));
+            }
+        }
+        arguments.0[id.index()] = Some(argument);
     }
-    for (id, memory) in program.memory.iter().filter(|(id, _)| is_bound(program, *id)) {
-        if arguments[id].is_none() {
+    for (id, memory) in program.memories().iter().filter(|(_, memory)| is_bound(memory)) {
+        if arguments.get(id).is_none() {
             let Some(default) = memory.default else {
                 let example = if memory.space == Space::Uniform { "1" } else { "zeros:1024" };
-                return Err(Error::MissingBinding { name: memory.name.clone(), example });
+                return Err(Error::MissingBinding { name: memory.name.clone(), example }.into());
             };
-            arguments[id] = Some(Argument::Scalar(default));
+            arguments.0[id.index()] = Some(Argument::Scalar(default));
         }
     }
-    disjoint(program, &arguments)?;
-    Ok(Arguments(arguments))
+    // Objects never overlap where one of them is written.
+    slices.sort_unstable_by_key(|(id, _)| id.index());
+    for (position, (second, part)) in slices.iter().enumerate() {
+        for (first, other) in &slices[..position] {
+            let (first, second) = (program.memory(*first), program.memory(*second));
+            if part.overlaps(other) && (first.writable() || second.writable()) {
+                return Err(Error::Overlap { first: first.name.clone(), second: second.name.clone() }.into());
+            }
+        }
+    }
+    Ok(arguments)
 }
 
-fn is_bound(program: &Program, memory: MemId) -> bool {
-    matches!(program.memory[memory].space, Space::Storage(_) | Space::Uniform)
+fn is_bound(memory: &Memory) -> bool {
+    matches!(memory.space, Space::Storage(_) | Space::Uniform)
 }
 
-fn fits(program: &Program, id: MemId, argument: Argument) -> Result<(), Error> {
-    let memory = &program.memory[id];
+fn scalar_fits(memory: &Memory, literal: Literal) -> Result<(), Error> {
     let name = || memory.name.clone();
-    match (memory.space, argument) {
-        (Space::Uniform, Argument::Scalar(literal)) => {
-            let declared = memory.element.value_type();
-            if literal.ty != declared {
-                return Err(Error::ScalarType { name: name(), declared, given: literal.ty });
-            }
-            if !memory.element.holds(literal) {
-                return Err(Error::NotAValue { text: literal.plain(), element: memory.element });
-            }
-            Ok(())
-        }
-        (Space::Uniform, Argument::Slice(_)) => Err(Error::ScalarExpected { name: name() }),
-        (_, Argument::Scalar(_)) => Err(Error::BufferExpected { name: name() }),
-        (_, Argument::Slice(slice)) => {
-            let size = memory.element.size() as u64;
-            let length = slice.bytes / size;
-            if slice.element != memory.element {
-                return Err(Error::ElementType { name: name(), declared: memory.element, given: slice.element });
-            }
-            if slice.bytes % size != 0 || slice.start % size != 0 {
-                return Err(Error::PartialElement { name: name(), bytes: slice.bytes, element: memory.element });
-            }
-            if u32::try_from(length).is_err() {
-                return Err(Error::TooLarge { elements: length, element: memory.element });
-            }
-            match memory.length {
-                Some(declared) if u64::from(declared) != length => {
-                    Err(Error::LengthMismatch { name: name(), declared, given: length })
-                }
-                _ => Ok(()),
-            }
-        }
+    if memory.space != Space::Uniform {
+        return Err(Error::BufferExpected { name: name() });
     }
-}
-
-/// Objects never overlap where one of them is written.
-fn disjoint(program: &Program, arguments: &SecondaryMap<MemId, Option<Argument>>) -> Result<(), Error> {
-    let mut slices: Vec<(Slice, MemId)> = Vec::new();
-    for (id, argument) in arguments.iter() {
-        let Some(Argument::Slice(slice)) = argument else { continue };
-        for &(other, other_id) in &slices {
-            let (first, second) = (&program.memory[other_id], &program.memory[id]);
-            if slice.overlaps(&other) && (first.writable() || second.writable()) {
-                return Err(Error::Overlap { first: first.name.clone(), second: second.name.clone() });
-            }
-        }
-        slices.push((*slice, id));
+    let declared = memory.element.value_type();
+    if literal.ty != declared {
+        return Err(Error::ScalarType { name: name(), declared, given: literal.ty });
+    }
+    if !memory.element.holds(literal) {
+        return Err(Error::NotAValue { text: literal.plain(), element: memory.element });
     }
     Ok(())
+}
+
+fn slice_fits(memory: &Memory, slice: Slice) -> Result<(), Error> {
+    let name = || memory.name.clone();
+    let size = memory.element.size() as u64;
+    let length = slice.bytes / size;
+    if slice.element != memory.element {
+        return Err(Error::ElementType { name: name(), declared: memory.element, given: slice.element });
+    }
+    if !slice.bytes.is_multiple_of(size) || !slice.start.is_multiple_of(size) {
+        return Err(Error::PartialElement { name: name(), bytes: slice.bytes, element: memory.element });
+    }
+    if u32::try_from(length).is_err() {
+        return Err(Error::TooLarge { elements: length, element: memory.element });
+    }
+    match memory.length {
+        Some(declared) if u64::from(declared) != length => {
+            Err(Error::LengthMismatch { name: name(), declared, given: length })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What a dispatch may use up, and how much of it is reported. Limits are not part of the meaning of a program: running into one is an

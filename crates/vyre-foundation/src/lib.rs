@@ -14,6 +14,7 @@ pub mod ir;
 pub mod launch;
 pub mod math;
 pub mod optimizer;
+pub mod run_line;
 pub mod text;
 pub mod transform;
 pub mod validate;

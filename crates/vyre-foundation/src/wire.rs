@@ -5,18 +5,23 @@
 //! contents = operations module                                           operations: the names of those that are used
 //! number   = LEB128, shortest form                                       string: length, UTF-8 bytes
 //!
-//! module   = count program… pipelines?                                   pipelines: count pipeline…, left out if there is none
+//! module   = count program… pipelines? sources?                          pipelines: count pipeline…, left out if nothing follows
 //! program  = name workgroup:3×number attributes launch? constants memory block   attributes: 1 for launch, 2 for fast
 //! pipeline = name budget:literal buffers dispatches                      buffer: name, role, element, length
 //! dispatch = program kind-of-grid 3×number arguments                     argument: name, even: a buffer; odd: a literal's type
 //! block    = count-of-parameters type… count inst…
 //! inst     = operation payload? operands results nested-blocks           results: count, type…
 //! operand  = number                                                      even: a value, counted as defined; odd: a literal's type
+//!
+//! sources  = files lines places location…                                left out if nothing has a location; location: 0 or place + 1
+//! file     = name                                                        count file…, sorted, without repetitions; so are the others
+//! line     = file number text                                            text: empty if it is unknown
+//! place    = line column width                                           line: its distance from the line of the place before
 //! ```
 //!
-//! The encoding is *canonical*: programs that are equal (structurally: names of values and places in the source do not count)
-//! have the same bytes, and every byte sequence that decodes is the one encoding of its module. So [`content_hash`] identifies
-//! a program.
+//! The encoding is *canonical*: programs that are equal (structurally: names of values do not count) and have the same source locations
+//! have the same bytes, and every byte sequence that decodes is the one encoding of its module. The [`content_hash`] of a program covers
+//! all but the locations.
 //!
 //! Decoding trusts nothing: every count is checked against the bytes that are left before anything is allocated, nesting is
 //! bounded, and what comes out is an ordinary [`Module`], to be validated like any other.
@@ -25,17 +30,22 @@
 //!
 //! Operations are named, not numbered, so that the op table can grow. A reader accepts files of its own major version, whatever
 //! the minor version; an operation it does not know is an error that names it. The major version changes when the layout does.
-//! Minor version 1 added pipelines after the last program; a module without any has the bytes that it had before.
+//! Minor version 1 added pipelines after the last program, and minor version 2 sources after them; a module without either has the bytes
+//! that it had before.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use crate::Error;
 use crate::ir::entity::Entity;
-use crate::ir::ops::{Form, Payload, Row};
+use crate::ir::ops::{Form, OpInfo, Payload};
 use crate::ir::pipeline::{Argument, Buffer, Dispatch, Role};
+use crate::ir::source::{Line, Place, Places};
 use crate::ir::{
     Access, Axis, BlockId, BufferId, Def, Element, Inst, InstId, Literal, MemId, Memory, Module, Pipeline, Program,
-    Space, Span, Type, ValueId, Values,
+    SourceLoc, SourceMap, Space, Span, Type, ValueId, Values,
 };
 use crate::launch::Grid;
 
@@ -44,7 +54,7 @@ pub const MAGIC: [u8; 4] = *b"VYRE";
 
 /// The version that is written, and whose layout is read.
 const MAJOR: u16 = 1;
-const MINOR: u16 = 1;
+const MINOR: u16 = 2;
 
 /// Attributes of a program.
 const LAUNCH: u8 = 1;
@@ -63,12 +73,15 @@ pub fn content_hash(program: &Program) -> [u8; 32] {
 }
 
 /// A module as bytes. Its programs are in order: validated, or decoded before.
-pub fn encode(module: &Module) -> Vec<u8> {
+pub fn encode<P: Borrow<Program>>(module: &Module<P>) -> Vec<u8> {
     let mut writer = Writer::default();
-    writer.list(module.programs.iter(), Writer::program);
-    if !module.pipelines.is_empty() {
+    let programs = || module.programs.iter().map(Borrow::borrow);
+    writer.list(programs(), Writer::program);
+    let sources = sources(programs());
+    if !(module.pipelines.is_empty() && sources.is_empty()) {
         writer.list(module.pipelines.iter(), Writer::pipeline);
     }
+    writer.bytes.extend(sources);
     let contents = writer.contents();
     let mut file = Vec::with_capacity(HEADER + contents.len());
     file.extend(MAGIC);
@@ -155,27 +168,27 @@ impl Writer {
     }
 
     fn program(&mut self, program: &Program) {
-        self.string(&program.name);
-        for size in program.workgroup_size {
+        self.string(program.name());
+        for size in program.workgroup_size() {
             self.number(size.into());
         }
-        self.bytes.push(u8::from(program.launch.is_some()) | if program.fast { FAST } else { 0 });
-        for size in program.launch.into_iter().flatten() {
+        self.bytes.push(u8::from(program.launch().is_some()) | if program.is_fast() { FAST } else { 0 });
+        for size in program.launch().into_iter().flatten() {
             self.number(size.into());
         }
         let mut values = FxHashMap::default();
-        self.number(program.constants.len() as u64);
-        for constant in program.constants.values() {
+        self.number(program.constants().len() as u64);
+        for constant in program.constants().values() {
             self.string(&constant.name);
             self.literal(Some(constant.default));
         }
-        for (value, data) in program.values.iter() {
+        for (value, data) in program.values().iter() {
             if let Def::Constant(constant) = data.def {
                 values.insert(value, constant.index() as u64);
             }
         }
-        self.number(program.memory.len() as u64);
-        for memory in program.memory.values() {
+        self.number(program.memories().len() as u64);
+        for memory in program.memories().values() {
             self.string(&memory.name);
             let space = SPACES.iter().position(|space| *space == memory.space).expect("every space is listed");
             self.bytes.push(space as u8 | u8::from(memory.atomic) << 4 | u8::from(memory.length.is_some()) << 5);
@@ -183,8 +196,8 @@ impl Writer {
             self.number(memory.length.unwrap_or(0).into());
             self.literal(memory.default);
         }
-        let mut scope = Scope { program, values, defined: program.constants.len() as u64 };
-        self.block(&mut scope, program.body);
+        let mut scope = Scope { program, values, defined: program.constants().len() as u64 };
+        self.block(&mut scope, program.body());
     }
 
     fn pipeline(&mut self, pipeline: &Pipeline) {
@@ -200,7 +213,8 @@ impl Writer {
         self.number(pipeline.dispatches.len() as u64);
         for dispatch in &pipeline.dispatches {
             self.string(&dispatch.program);
-            let (kind, sizes) = match dispatch.grid {
+            let grid = dispatch.grid;
+            let (kind, sizes) = match grid {
                 Grid::Groups(sizes) => (0, sizes),
                 Grid::Elements(sizes) => (1, sizes),
             };
@@ -225,7 +239,7 @@ impl Writer {
     }
 
     fn block(&mut self, scope: &mut Scope<'_>, block: BlockId) {
-        let contents = &scope.program.blocks[block];
+        let contents = scope.program.block(block);
         self.list(contents.params.iter(), |writer, &param| {
             writer.ty(scope.program.ty(param));
             scope.define(param);
@@ -234,8 +248,8 @@ impl Writer {
     }
 
     fn inst(&mut self, scope: &mut Scope<'_>, id: InstId) {
-        let inst = &scope.program.insts[id];
-        let name = inst.op.row().name;
+        let inst = scope.program.inst(id);
+        let name = inst.op.info().name;
         let next = self.ops.len() as u64;
         let number = *self.numbers.entry(name).or_insert(next);
         if number == next {
@@ -251,7 +265,7 @@ impl Writer {
                 self.list(cases.iter(), |writer, &case| writer.number(case.into()));
             }
         }
-        self.list(inst.operands.iter(), |writer, operand| match scope.program.values[*operand] {
+        self.list(inst.operands.iter(), |writer, operand| match scope.program.value(*operand) {
             crate::ir::Value { ty, def: Def::Literal(bits) } => writer.tagged(Literal { ty, bits }),
             _ => writer.number(scope.values[operand] << 1),
         });
@@ -262,6 +276,81 @@ impl Writer {
             scope.define(result);
         }
     }
+}
+
+/// Source locations of programs, as sorted tables without repetitions. Nothing is written if there are none.
+fn sources<'p>(programs: impl Iterator<Item = &'p Program> + Clone) -> Vec<u8> {
+    if programs.clone().all(|program| program.sources().is_empty()) {
+        return Vec::new();
+    }
+    let mut known: FxHashMap<SourceLoc, usize> = FxHashMap::default();
+    let mut used: Vec<Option<usize>> = Vec::new();
+    for program in programs {
+        let mut last = (Span::NONE, None);
+        each_span(program, |span| {
+            if span != last.0 {
+                let next = known.len();
+                last = (span, program.locate(span).map(|loc| *known.entry(loc).or_insert(next)));
+            }
+            used.push(last.1);
+        });
+    }
+    if known.is_empty() {
+        return Vec::new();
+    }
+    let mut locs: Vec<(SourceLoc, usize)> = known.into_iter().collect();
+    locs.sort_unstable_by(|(a, _), (b, _)| a.key().cmp(&b.key()));
+    let (mut files, mut lines, mut places) = (Table::default(), Table::default(), Table::default());
+    let mut numbers = vec![0; locs.len()];
+    let (mut last, mut last_line): (Option<(&str, u32, &str)>, u64) = (None, 0);
+    for (place, (loc, number)) in locs.iter().enumerate() {
+        let ((file, line, text), (column, width)) = loc.key();
+        if last.is_none_or(|(known, ..)| known != file) {
+            files.row().string(file);
+        }
+        if last != Some((file, line, text)) {
+            let row = lines.row();
+            row.number(files.count - 1);
+            row.number(line.into());
+            row.string(text);
+        }
+        last = Some((file, line, text));
+        let row = places.row();
+        row.number(lines.count - 1 - last_line);
+        row.number(column.into());
+        row.number(width.into());
+        last_line = lines.count - 1;
+        numbers[*number] = place as u64 + 1;
+    }
+    let mut writer = Writer::default();
+    for table in [files, lines, places] {
+        writer.number(table.count);
+        writer.bytes.extend(table.rows.bytes);
+    }
+    used.into_iter().for_each(|number| writer.number(number.map_or(0, |number| numbers[number])));
+    writer.bytes
+}
+
+/// Rows of a table.
+#[derive(Default)]
+struct Table {
+    count: u64,
+    rows: Writer,
+}
+
+impl Table {
+    /// Begins a row.
+    fn row(&mut self) -> &mut Writer {
+        self.count += 1;
+        &mut self.rows
+    }
+}
+
+/// Visits the spans of constants, memory objects and instructions.
+fn each_span(program: &Program, mut visit: impl FnMut(Span)) {
+    program.constants().values().for_each(|constant| visit(constant.span));
+    program.memories().values().for_each(|memory| visit(memory.span));
+    program.walk(|id, _| visit(program.inst(id).span));
 }
 
 /// The numbers of the values that have been written.
@@ -292,7 +381,7 @@ const SPACES: [Space; 6] = [
 struct Reader<'b> {
     bytes: &'b [u8],
     at: usize,
-    ops: Vec<&'static Row>,
+    ops: Vec<&'static OpInfo>,
     /// How many of them have been used; they are listed in the order of their first use.
     used_ops: usize,
     /// The types of the results of the instruction that is being read.
@@ -409,7 +498,7 @@ impl<'b> Reader<'b> {
     fn module(mut self) -> Read<Module> {
         for _ in 0..self.count()? {
             let name = self.string()?;
-            let Some(row) = Row::named(name) else {
+            let Some(row) = OpInfo::named(name) else {
                 return self.wrong(format!("there is no operation `{name}`: the file may be of a newer version"));
             };
             if self.ops.iter().any(|known| std::ptr::eq(*known, row)) {
@@ -425,7 +514,7 @@ impl<'b> Reader<'b> {
         let mut pipelines = Vec::new();
         if self.at != self.bytes.len() {
             let count = self.count()?;
-            if count == 0 {
+            if count == 0 && self.at == self.bytes.len() {
                 return self.wrong("a list of no pipelines is left out");
             }
             for _ in 0..count {
@@ -433,12 +522,81 @@ impl<'b> Reader<'b> {
             }
         }
         if self.at != self.bytes.len() {
-            return self.wrong("there is more after the last pipeline");
+            self.sources(&mut programs)?;
+        }
+        if self.at != self.bytes.len() {
+            return self.wrong("there is more after the last location");
         }
         if self.used_ops != self.ops.len() {
             return self.wrong("an operation is listed but not used");
         }
         Ok(Module { programs, pipelines })
+    }
+
+    fn sources(&mut self, programs: &mut [Program]) -> Read<()> {
+        let mut files: Vec<Arc<str>> = Vec::new();
+        for _ in 0..self.count()? {
+            let file = self.string()?;
+            if files.last().is_some_and(|last| **last >= *file) {
+                return self.wrong("files are not sorted");
+            }
+            files.push(file.into());
+        }
+        let (mut tables, mut last, mut used_files) = (Places::default(), None, 0);
+        for _ in 0..self.count()? {
+            let file = self.number_below(files.len() as u64, "file")?;
+            let (number, text) = (self.word()?, self.string()?);
+            if file > used_files || last.is_some_and(|last| last >= (file, number, text)) {
+                return self.wrong("lines are not sorted, or a file is not used");
+            }
+            last = Some((file, number, text));
+            used_files = file + 1;
+            let file = Arc::clone(&files[file as usize]);
+            tables.lines.push(Line { file, number, text: text.into() });
+        }
+        let (mut last, mut used_lines) = (None, 0);
+        for _ in 0..self.count()? {
+            let before = used_lines.max(1) - 1;
+            let line = self.number_below((tables.lines.len() as u64).saturating_sub(before), "line")? + before;
+            let (column, width) = (self.word()?, self.word()?);
+            if line > used_lines || last.is_some_and(|last| last >= (line, column, width)) {
+                return self.wrong("places are not sorted, or a line is not used");
+            }
+            last = Some((line, column, width));
+            used_lines = line + 1;
+            tables.places.push(Place { line: line as u32, column, width });
+        }
+        let (mut used, lines) = (vec![false; tables.places.len()], tables.lines.len());
+        let sources = SourceMap::of_places(tables);
+        for program in programs {
+            for id in program.constants().keys() {
+                program.constant_mut(id).span = self.location(&mut used)?;
+            }
+            for id in program.memories().keys() {
+                program.memory_mut(id).span = self.location(&mut used)?;
+            }
+            for id in program.reachable_insts() {
+                program.inst_mut(id).span = self.location(&mut used)?;
+            }
+            program.set_sources(sources.clone());
+        }
+        let all_lines = used_files == files.len() as u64 && used_lines == lines as u64;
+        if !all_lines || used.is_empty() || used.contains(&false) {
+            return self.wrong("a file, line or place is not used");
+        }
+        Ok(())
+    }
+
+    /// The span of a place, which counts as used.
+    fn location(&mut self, used: &mut [bool]) -> Read<Span> {
+        let place = self.number_below(used.len() as u64 + 1, "place")? as u32;
+        Ok(match place.checked_sub(1) {
+            None => Span::NONE,
+            Some(start) => {
+                used[start as usize] = true;
+                Span { start, end: place }
+            }
+        })
     }
 
     fn sizes(&mut self) -> Read<[u32; 3]> {
@@ -453,24 +611,23 @@ impl<'b> Reader<'b> {
         if attributes & !(LAUNCH | FAST) != 0 {
             return self.wrong(format!("{attributes} has attributes that are not known"));
         }
-        program.fast = attributes & FAST != 0;
-        program.launch = if attributes & LAUNCH != 0 { Some(self.sizes()?) } else { None };
+        program.set_fast(attributes & FAST != 0);
+        program.set_launch(if attributes & LAUNCH != 0 { Some(self.sizes()?) } else { None });
         let mut values = Vec::new();
         for _ in 0..self.count()? {
             let name = self.string()?;
             let Some(default) = self.literal()? else { return self.wrong("a constant has no value") };
-            values.push(program.constant(name, default, Span::NONE));
+            values.push(program.add_constant(name, default, Span::NONE));
         }
         for _ in 0..self.count()? {
             let memory = self.memory()?;
-            program.memory.push(memory);
+            program.add_memory(memory);
         }
         // An instruction takes about ten bytes; growing step by step would copy it several times.
         let about = if is_only { (self.bytes.len() - self.at) / 10 } else { 0 };
-        program.insts.reserve(about);
-        program.values.reserve(about);
+        program.reserve(about);
         values.reserve(about);
-        let body = program.body;
+        let body = program.body();
         self.block(&mut program, &mut values, body, 0)?;
         Ok(program)
     }
@@ -552,14 +709,14 @@ impl<'b> Reader<'b> {
         }
         for _ in 0..self.count()? {
             let ty = self.ty()?;
-            values.push(program.param(block, ty));
+            values.push(program.add_param(block, ty));
         }
         let start = self.insts.len();
         for _ in 0..self.count()? {
             let inst = self.inst(program, values, depth)?;
             self.insts.push(inst);
         }
-        program.blocks[block].insts = self.insts[start..].into();
+        program.block_mut(block).insts = self.insts[start..].into();
         self.insts.truncate(start);
         Ok(())
     }
@@ -588,7 +745,7 @@ impl<'b> Reader<'b> {
                 Payload::Cases(&cases)
             }
             Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => {
-                let memory = self.number_below(program.memory.len() as u64, "memory object")?;
+                let memory = self.number_below(program.memories().len() as u64, "memory object")?;
                 Payload::Memory(MemId::from_index(memory as usize))
             }
         };
@@ -612,14 +769,14 @@ impl<'b> Reader<'b> {
             self.types.push(ty);
         }
         let nested = self.count()?;
-        let blocks = (0..nested).map(|_| program.block()).collect();
+        let blocks = (0..nested).map(|_| program.add_block()).collect();
         let inst = Inst { op, operands, results: Values::new(), blocks, span: Span::NONE };
         let id = program.add(inst, &self.types);
         for position in 0..nested {
-            let nested = program.insts[id].blocks[position];
+            let nested = program.inst(id).blocks[position];
             self.block(program, values, nested, depth + 1)?;
         }
-        values.extend_from_slice(&program.insts[id].results);
+        values.extend_from_slice(&program.inst(id).results);
         Ok(id)
     }
 }

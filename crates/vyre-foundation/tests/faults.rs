@@ -4,7 +4,9 @@ use std::path::Path;
 
 use vyre_foundation::diagnostics::{Diagnostics, FAULTS, Fault, Malformation};
 use vyre_foundation::ir::entity::Entity;
-use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Op, Program, Type, Value, ValueId};
+use vyre_foundation::ir::{
+    BlockId, InstId, Literal, MemId, Op, PerInvocation, Program, SourceMap, Span, Type, ValueId,
+};
 use vyre_foundation::{Error, text, validate};
 
 fn faults_of(source: &str) -> Option<Diagnostics> {
@@ -21,7 +23,7 @@ fn every_example_breaks_its_rule_and_no_other() {
         let Some(example) = info.example else { continue };
         let diagnostics = faults_of(example).unwrap_or_else(|| panic!("{} is not reported", info.code));
         let codes: Vec<&str> = diagnostics.iter().map(|diagnostic| diagnostic.fault.code()).collect();
-        assert_eq!(codes, [info.code], "{}", diagnostics.render(info.code, example));
+        assert_eq!(codes, [info.code], "{}", diagnostics.render(&SourceMap::of_text(info.code, example)));
     }
 }
 
@@ -80,8 +82,8 @@ fn malformed(expected: Malformation, change: impl FnOnce(&mut Program)) {
 
 /// The instruction of the body with this operation.
 fn find(program: &Program, name: &str) -> InstId {
-    let insts = &program.blocks[program.body].insts;
-    *insts.iter().find(|&&inst| program.insts[inst].op.row().name == name).unwrap()
+    let insts = &program.block(program.body()).insts;
+    *insts.iter().find(|&&inst| program.inst(inst).op.info().name == name).unwrap()
 }
 
 #[test]
@@ -89,59 +91,58 @@ fn contradictions_between_arenas_are_found() {
     use Malformation as M;
     malformed(M::DanglingId, |p| {
         let inst = find(p, "store");
-        p.insts[inst].operands[0] = ValueId::from_index(1000);
+        p.inst_mut(inst).operands[0] = ValueId::from_index(1000);
     });
     malformed(M::DanglingId, |p| {
         let inst = find(p, "store");
-        p.insts[inst].op = Op::Store(MemId::from_index(1000));
+        p.inst_mut(inst).op = Op::Store(MemId::from_index(1000));
     });
     malformed(M::DanglingId, |p| {
         let inst = find(p, "if");
-        p.insts[inst].blocks[0] = BlockId::from_index(1000);
+        p.inst_mut(inst).blocks[0] = BlockId::from_index(1000);
     });
-    malformed(M::DanglingId, |p| p.blocks[p.body].insts.insert(0, InstId::from_index(1000)));
+    malformed(M::DanglingId, |p| p.block_mut(p.body()).insts.insert(0, InstId::from_index(1000)));
     malformed(M::SharedBlock, |p| {
         let inst = find(p, "if");
-        p.insts[inst].blocks[1] = p.insts[inst].blocks[0];
+        p.inst_mut(inst).blocks[1] = p.inst(inst).blocks[0];
     });
     // A block that contains itself.
     malformed(M::SharedBlock, |p| {
         let inst = find(p, "if");
-        p.insts[inst].blocks[0] = p.body;
+        p.inst_mut(inst).blocks[0] = p.body();
     });
     malformed(M::SharedInstruction, |p| {
         let inst = find(p, "local_index");
-        p.blocks[p.body].insts.insert(0, inst);
+        p.block_mut(p.body()).insts.insert(0, inst);
     });
     malformed(M::DetachedValue, |p| {
         let (index, branch) = (find(p, "local_index"), find(p, "if"));
-        p.insts[branch].results[0] = p.insts[index].results[0];
+        p.inst_mut(branch).results[0] = p.inst(index).results[0];
     });
     malformed(M::WrongResults, |p| {
-        let index = find(p, "local_index");
-        let result = p.insts[index].results[0];
-        p.values[result].ty = Type::F32;
+        let index = p.make(PerInvocation::LocalIndex, [], &[Type::F32], [], Span::NONE);
+        p.block_mut(p.body()).insts.insert(0, index);
     });
     malformed(M::WrongBlocks, |p| {
         let inst = find(p, "if");
-        p.insts[inst].blocks.pop();
+        p.inst_mut(inst).blocks.pop();
     });
     malformed(M::WrongParams, |p| {
         let inst = find(p, "loop");
-        p.insts[inst].operands.clear();
+        p.inst_mut(inst).operands.clear();
     });
     malformed(M::WrongParams, |p| {
         let inst = find(p, "if");
-        p.param(p.insts[inst].blocks[0], Type::U32);
+        p.add_param(p.inst(inst).blocks[0], Type::U32);
     });
     malformed(M::Unterminated, |p| {
-        p.blocks[p.body].insts.pop();
+        p.block_mut(p.body()).insts.pop();
     });
     malformed(M::BadLiteral, |p| {
-        p.values.push(Value { ty: Type::U32, def: Def::Literal(1 << 40) });
+        p.literal(Literal { ty: Type::U32, bits: 1 << 40 });
     });
     malformed(M::BadUniform, |p| {
         let id = p.memory_named("u").unwrap();
-        p.memory[id].length = Some(2);
+        p.memory_mut(id).length = Some(2);
     });
 }

@@ -82,11 +82,11 @@ fn results_are_within_the_bounds() {
 
 #[test]
 fn the_op_table_states_the_bounds() {
-    let library: Vec<&str> = FUNCTIONS.iter().map(|function| function.op.row().name).collect();
+    let library: Vec<&str> = FUNCTIONS.iter().map(|function| function.op.info().name).collect();
     let composed = TABLE.iter().filter(|row| row.exactness == Exactness::Composed);
     assert_eq!(library, composed.map(|row| row.name).collect::<Vec<_>>());
     for function in FUNCTIONS {
-        let (stated, doc) = (format!("At most {} ULP off.", function.bound), function.op.row().doc);
+        let (stated, doc) = (format!("At most {} ULP off.", function.bound), function.op.info().doc);
         assert!(doc.ends_with(&stated), "{function:?}: {doc:?} should end with {stated:?}");
     }
 }

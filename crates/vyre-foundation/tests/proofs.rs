@@ -6,8 +6,8 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use vyre_foundation::ir::ops::{Form, Kind, Payload, TABLE};
-use vyre_foundation::ir::{Literal, Op, Type, smt};
+use vyre_foundation::ir::ops::{Form, Kind, TABLE};
+use vyre_foundation::ir::{Literal, Pure, Type, smt};
 use vyre_foundation::optimizer::rules::{self, Instance, Node, Rule, SWAPPED, Term};
 
 /// Steps of the solver for one proof, in its own measure, which is the same on slow and on busy machines. It is there for
@@ -30,10 +30,11 @@ fn every_rule_is_proved() {
 fn operands_may_be_swapped() {
     let mut queries = Vec::new();
     for (op, swapped, types) in SWAPPED {
-        let Form::Plain(signature) = op.row().form else { panic!("{op:?} does not have operands alone") };
+        let Form::Plain(signature) = op.info().form else { panic!("{op:?} does not have operands alone") };
         for ty in types.iter() {
             let result = signature.results[0].of(ty);
-            let apply = |op, a: &str, b: &str| smt::term(op, ty, result, &[a.into(), b.into()]).expect("a term");
+            let apply =
+                |op: &Pure, a: &str, b: &str| smt::term(*op, ty, result, &[a.into(), b.into()]).expect("a term");
             let (one, other) = (apply(op, "x", "y"), apply(swapped, "y", "x"));
             let script =
                 format!("(declare-const x {0}) (declare-const y {0}) (assert (not (= {one} {other})))", smt::sort(ty));
@@ -82,14 +83,14 @@ fn cases(instance: &Instance) -> Option<(usize, Vec<u64>)> {
         let Node::Apply(op, _, operands) = &term.node else { return None };
         let [a, b] = &operands[..] else { return None };
         match (op, &a.node, &b.node) {
-            (Op::And, _, _) => asked(a, names).or_else(|| asked(b, names)),
+            (Pure::And, _, _) => asked(a, names).or_else(|| asked(b, names)),
             // A power of two.
-            (Op::Eq, Node::Apply(Op::CountOnes, _, counted), Node::Number(1)) => match counted[0].node {
+            (Pure::Eq, Node::Apply(Pure::CountOnes, _, counted), Node::Number(1)) => match counted[0].node {
                 Node::Literal(name) => Some((name, (0..names[name].bits()).map(|bit| 1 << bit).collect())),
                 _ => None,
             },
             // A count below the width.
-            (Op::Lt, Node::Literal(name), Node::Number(width @ (32 | 64))) => Some((*name, (0..*width).collect())),
+            (Pure::Lt, Node::Literal(name), Node::Number(width @ (32 | 64))) => Some((*name, (0..*width).collect())),
             _ => None,
         }
     }
@@ -102,7 +103,7 @@ fn term(of: &Term) -> String {
         Node::Number(bits) => smt::literal(Literal { ty: of.ty, bits: *bits }),
         Node::Apply(op, class, operands) => {
             let operands: Vec<String> = operands.iter().map(term).collect();
-            smt::term(op, *class, of.ty, &operands)
+            smt::term(*op, *class, of.ty, &operands)
                 .unwrap_or_else(|| panic!("{op:?} has no term for {class}, so no rule can use it"))
         }
     }
@@ -114,10 +115,10 @@ fn terms_are_what_evaluators_compute() {
     let mut script = String::new();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for row in TABLE.iter().filter(|row| row.kind == Kind::Pure) {
-        let op = row.op(Payload::None).expect("pure operations carry nothing");
+        let op = row.pure().expect("a function of its operands");
         for (class, operands, result) in row.uses() {
             let names = vec![String::new(); operands.len()];
-            if smt::term(&op, class, result, &names).is_none() {
+            if smt::term(op, class, result, &names).is_none() {
                 continue;
             }
             let evaluate = row.evaluator(class, result).expect("pure operations have evaluators");
@@ -125,7 +126,7 @@ fn terms_are_what_evaluators_compute() {
                 let bits: Vec<u64> = literals.iter().map(|literal| literal.bits).collect();
                 let expected = Literal { ty: result, bits: evaluate(&bits) };
                 let terms: Vec<String> = literals.iter().map(|&literal| smt::literal(literal)).collect();
-                let applied = smt::term(&op, class, result, &terms).expect("there is one for other operands");
+                let applied = smt::term(op, class, result, &terms).expect("there is one for other operands");
                 script += &format!("(simplify (= {applied} {}))\n", smt::literal(expected));
                 claims.push(format!("{} {literals:?} = {expected}", row.name));
             }
@@ -184,7 +185,7 @@ fn edges(ty: Type) -> Vec<u64> {
         Type::I32 | Type::U32 => vec![0, 1, 2, 3, 31, 32, 33, 64, sign - 1, sign, sign + 1, mask - 1, mask],
         Type::I64 | Type::U64 => vec![0, 1, 2, 31, 63, 64, 65, 1 << 32, sign - 1, sign, sign + 1, mask - 1, mask],
         Type::F16 | Type::F32 | Type::F64 => {
-            let to = Op::Cast.row().evaluator(Type::F64, ty).expect("floats can be cast to each other");
+            let to = Pure::Cast.info().evaluator(Type::F64, ty).expect("floats can be cast to each other");
             let numbers = [
                 0.0,
                 1.0,

@@ -60,26 +60,26 @@ fn peak_bytes_count_run_time_objects_with_their_length() {
 /// Messages about a file that is not valid show its text.
 #[test]
 fn what_is_not_valid_is_printed() {
-    use vyre_foundation::ir::ops::{Form, Op, Payload, TABLE};
+    use vyre_foundation::ir::ops::{Control, Form, Payload, TABLE};
     use vyre_foundation::ir::{Module, Program, Span};
 
     let mut program = Program::new("p", [1, 1, 1]);
-    let body = program.body;
+    let body = program.body();
     for row in TABLE.iter().filter(|row| !matches!(row.form, Form::Load | Form::Store)) {
         let payloads = [Payload::None, Payload::Text("text"), Payload::Cases(&[1, 2])];
         let Some(op) = payloads.into_iter().find_map(|payload| row.op(payload)) else { continue };
         for blocks in 0..3 {
-            let blocks: Vec<_> = (0..blocks).map(|_| program.block()).collect();
+            let blocks: Vec<_> = (0..blocks).map(|_| program.add_block()).collect();
             program.push(body, op.clone(), [], &[], blocks, Span::NONE);
         }
     }
     text::print(&Module::from(program));
 
     let mut deep = Program::new("p", [1, 1, 1]);
-    let mut block = deep.body;
+    let mut block = deep.body();
     for _ in 0..100_000 {
-        let nested = deep.block();
-        deep.push(block, Op::Region("deep".into()), [], &[], [nested], Span::NONE);
+        let nested = deep.add_block();
+        deep.push(block, Control::Region("deep".into()), [], &[], [nested], Span::NONE);
         block = nested;
     }
     let printed = text::print(&Module::from(deep.clone()));
@@ -90,11 +90,11 @@ fn what_is_not_valid_is_printed() {
 /// Text cannot say that a terminator has results, but a program could have one that does.
 #[test]
 fn a_terminator_has_no_results() {
-    use vyre_foundation::ir::{Op, Program, Span, Type};
+    use vyre_foundation::ir::{Program, Span, Terminator, Type};
 
-    for (op, operands) in [(Op::Return, 0), (Op::Trap, 1)] {
+    for (op, operands) in [(Terminator::Return, 0), (Terminator::Trap, 1)] {
         let mut program = Program::new("p", [1, 1, 1]);
-        let body = program.body;
+        let body = program.body();
         let code = program.literal(1u32);
         program.push(body, op, std::iter::repeat_n(code, operands), &[Type::U32], [], Span::NONE);
         assert_eq!(validate::program(program).unwrap_err().code(), "V001");

@@ -179,12 +179,12 @@ pub(crate) fn kernel(options: &Options, function: &ItemFn) -> syn::Result<TokenS
     let host = (!body.is_collective()).then(|| {
         quote! {
             /// Runs the kernel as plain Rust, one invocation after the other, over the same grid as a device would.
-            #visibility fn host(grid: impl ::core::convert::Into<::vyre::Grid>, #(#plain_inputs),*) {
+            #visibility fn host(grid: impl ::vyre::IntoGrid, #(#plain_inputs),*) {
                 #(const {
                     let alone = !<#called>::COLLECTIVE;
                     assert!(alone, "invocations work together in a function that this kernel calls: it has no `host`");
                 })*
-                ::vyre::host::run(grid.into(), [#(#workgroup),*], || (Self::__PLAIN)(#(#given),*));
+                ::vyre::host::run(grid, [#(#workgroup),*], || (Self::__PLAIN)(#(#given),*));
             }
         }
     });

@@ -16,7 +16,7 @@ mod sanitizer;
 use vyre_foundation::Validated;
 use vyre_foundation::diagnostics::Diagnostic;
 use vyre_foundation::ir::Program;
-use vyre_foundation::launch::{Arguments, Limits, Report};
+use vyre_foundation::launch::{Arguments, Limits, Report, Slice};
 
 pub use error::Error;
 
@@ -44,7 +44,7 @@ impl Default for Options {
 pub fn run(
     program: &Validated<Program>,
     groups: [u32; 3],
-    arguments: &Arguments,
+    arguments: &Arguments<Slice>,
     buffers: &mut [Vec<u8>],
     options: &Options,
 ) -> Result<Report, Error> {
@@ -59,7 +59,7 @@ pub fn run(
 pub fn sanitize(
     program: &Validated<Program>,
     groups: [u32; 3],
-    arguments: &Arguments,
+    arguments: &Arguments<Slice>,
     buffers: &mut [Vec<u8>],
     options: &Options,
 ) -> Result<(Report, Vec<Diagnostic>), Error> {
@@ -69,7 +69,7 @@ pub fn sanitize(
 fn execute(
     program: &Validated<Program>,
     groups: [u32; 3],
-    arguments: &Arguments,
+    arguments: &Arguments<Slice>,
     buffers: &mut [Vec<u8>],
     options: &Options,
     sanitize: bool,

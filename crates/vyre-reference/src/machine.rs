@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 use vyre_foundation::diagnostics::Diagnostic;
 use vyre_foundation::ir::entity::{Entity, SecondaryMap};
-use vyre_foundation::ir::ops::{Eval, Op};
-use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemId, Program, Span, Type, ValueId};
+use vyre_foundation::ir::ops::{
+    Atomic, Barrier, Combined, Combiner, Control, Eval, Exchange, Op, PerGroup, PerInvocation, Pure, Subgroup,
+    Terminator,
+};
+use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemId, Program, Span, ValueId};
 use vyre_foundation::launch::{Outcome, Report, TraceLine};
 
 use crate::memory::{Memory, zeros};
@@ -66,15 +69,15 @@ impl<'p> Machine<'p> {
         options: &'p Options,
         sanitize: bool,
     ) -> Result<Self, Error> {
-        let width = program.workgroup_size.iter().product::<u32>() as usize;
-        let mut registers = zeros(program.values.len().saturating_mul(width))?;
-        for value in program.values.keys() {
+        let width = program.workgroup_size().iter().product::<u32>() as usize;
+        let mut registers = zeros(program.values().len().saturating_mul(width))?;
+        for value in program.values().keys() {
             if let Some(literal) = program.known(value) {
                 registers[value.index() * width..][..width].fill(literal.bits);
             }
         }
-        let mut evaluators = SecondaryMap::with_capacity(program.insts.len(), None);
-        program.walk(|id, _| evaluators[id] = evaluator(program, &program.insts[id]));
+        let mut evaluators = SecondaryMap::with_capacity(program.insts().len(), None);
+        program.walk(|id, _| evaluators[id] = evaluator(program, program.inst(id)));
         Ok(Machine {
             program,
             groups,
@@ -111,7 +114,7 @@ impl<'p> Machine<'p> {
                 }
             }
         }
-        let span = |id: InstId| self.program.insts[id].span;
+        let span = |id: InstId| self.program.inst(id).span;
         let outcome = match stopped {
             Some(Stop::OutOfFuel(id)) => Outcome::OutOfFuel { span: span(id) },
             Some(Stop::DeadlinePassed(id)) => Outcome::DeadlinePassed { span: id.map_or(Span::NONE, span) },
@@ -155,30 +158,56 @@ impl<'p> Machine<'p> {
         if let Some(sanitizer) = &mut self.sanitizer {
             sanitizer.begin_workgroup(group);
         }
-        self.block(self.program.body, None, (0..self.width).collect()).map(|_| ())
+        self.block(self.program.body(), None, (0..self.width).collect()).map(|_| ())
     }
 
     /// Executes a block for some invocations and returns those that yield. `owner` is the instruction that takes what is
     /// yielded.
     fn block(&mut self, block: BlockId, owner: Option<InstId>, mut lanes: Lanes) -> Result<Lanes, Stop> {
         let program = self.program;
-        for &id in &program.blocks[block].insts {
+        for &id in &program.block(block).insts {
             if lanes.is_empty() {
                 break;
             }
-            let inst = &program.insts[id];
+            let inst = program.inst(id);
             self.instructions += lanes.len() as u64;
-            if let Some(evaluate) = self.evaluators[id] {
-                self.pure(inst, evaluate, &lanes);
-                continue;
-            }
             match &inst.op {
-                Op::If => {
+                Op::Pure(_) => {
+                    let evaluate = self.evaluators[id].expect("a function of its operands has an evaluator");
+                    self.pure(inst, evaluate, &lanes);
+                }
+                Op::PerInvocation(op) => self.each(inst, &lanes, |machine, lane| machine.per_invocation(*op, lane)),
+                Op::PerGroup(op) => {
+                    let value = self.per_group(*op);
+                    self.each(inst, &lanes, |_, _| value);
+                }
+                Op::Load(memory) => self.load(id, *memory, &lanes),
+                Op::Store(memory) => self.store(id, *memory, &lanes),
+                Op::Atomic(op, memory) => self.atomic(id, *op, *memory, &lanes),
+                Op::CompareExchange(memory) => self.compare_exchange(id, *memory, &lanes),
+                // All invocations have arrived, and all earlier accesses are done.
+                Op::Barrier(barrier) => self.note_barrier(*barrier == Barrier::Workgroup, *barrier == Barrier::Storage),
+                Op::Broadcast => {
+                    self.note_barrier(true, true);
+                    let bits = if lanes[0] == 0 { self.get(inst.operands[0], 0) } else { 0 };
+                    for &lane in &lanes {
+                        self.set(inst.results[0], lane, bits);
+                    }
+                }
+                Op::Subgroup(op) => {
+                    self.note_barrier(false, false);
+                    let size = self.options.subgroup_size as usize;
+                    for subgroup in lanes.chunk_by(|a, b| a / size == b / size) {
+                        self.subgroup(id, *op, subgroup, size);
+                    }
+                }
+                Op::Print(text) => lanes.iter().for_each(|&lane| self.print(text, &inst.operands, lane)),
+                Op::Control(Control::If) => {
                     let condition = inst.operands[0];
                     let (then, otherwise) = lanes.iter().partition(|&&lane| self.get(condition, lane) != 0);
                     lanes = self.arms(id, vec![then, otherwise])?;
                 }
-                Op::Switch(cases) => {
+                Op::Control(Control::Switch(cases)) => {
                     let mut arms = vec![Lanes::new(); cases.len() + 1];
                     for &lane in &lanes {
                         let selector = self.get(inst.operands[0], lane) as u32;
@@ -187,32 +216,31 @@ impl<'p> Machine<'p> {
                     }
                     lanes = self.arms(id, arms)?;
                 }
-                Op::Region(_) => lanes = self.arms(id, vec![lanes])?,
-                Op::Loop => lanes = self.loop_inst(id, lanes)?,
-                Op::Yield => {
+                Op::Control(Control::Region(_)) => lanes = self.arms(id, vec![lanes])?,
+                Op::Control(Control::Loop) => lanes = self.loop_inst(id, lanes)?,
+                Op::Terminator(Terminator::Yield) => {
                     let owner = owner.expect("the body does not yield");
-                    self.assign(&program.insts[owner].results, &inst.operands, &lanes);
+                    self.assign(&program.inst(owner).results, &inst.operands, &lanes);
                     return Ok(lanes);
                 }
-                Op::Break => {
+                Op::Terminator(Terminator::Break) => {
                     let target = self.loops.last().expect("a break stands in a loop").inst;
-                    self.assign(&program.insts[target].results, &inst.operands, &lanes);
+                    self.assign(&program.inst(target).results, &inst.operands, &lanes);
                     self.loops.last_mut().expect("as above").broken.append(&mut lanes);
                 }
-                Op::Continue => {
+                Op::Terminator(Terminator::Continue) => {
                     let target = self.loops.last().expect("a continue stands in a loop").inst;
-                    let params = &program.blocks[program.insts[target].blocks[0]].params;
+                    let params = &program.block(program.inst(target).blocks[0]).params;
                     self.assign(params, &inst.operands, &lanes);
                     self.loops.last_mut().expect("as above").continued.append(&mut lanes);
                 }
-                Op::Return => lanes.clear(),
-                Op::Trap => {
+                Op::Terminator(Terminator::Return) => lanes.clear(),
+                Op::Terminator(Terminator::Trap) => {
                     for &lane in &lanes {
                         self.trap(self.get(inst.operands[0], lane) as u32, lane, inst.span);
                     }
                     lanes.clear();
                 }
-                _ => self.effect(id, &lanes),
             }
         }
         Ok(Lanes::new())
@@ -221,7 +249,7 @@ impl<'p> Machine<'p> {
     /// Executes each nested block for its invocations; what comes together again goes on.
     fn arms(&mut self, id: InstId, arms: Vec<Lanes>) -> Result<Lanes, Stop> {
         let mut joined = Lanes::new();
-        for (&block, lanes) in self.program.insts[id].blocks.iter().zip(arms) {
+        for (&block, lanes) in self.program.inst(id).blocks.iter().zip(arms) {
             if !lanes.is_empty() {
                 joined.append(&mut self.block(block, Some(id), lanes)?);
             }
@@ -232,9 +260,9 @@ impl<'p> Machine<'p> {
 
     fn loop_inst(&mut self, id: InstId, mut lanes: Lanes) -> Result<Lanes, Stop> {
         let program = self.program;
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         let body = inst.blocks[0];
-        self.assign(&program.blocks[body].params, &inst.operands, &lanes);
+        self.assign(&program.block(body).params, &inst.operands, &lanes);
         self.loops.push(Exits { inst: id, broken: Lanes::new(), continued: Lanes::new() });
         while !lanes.is_empty() {
             self.burn(id, lanes.len() as u64)?;
@@ -291,56 +319,33 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// Everything that is neither a function of its operands nor control flow.
-    fn effect(&mut self, id: InstId, lanes: &[usize]) {
-        let program = self.program;
-        let inst = &program.insts[id];
-        if inst.op.is_collective() {
-            self.collective(id, lanes);
-            return;
-        }
+    /// Sets the result of an instruction for each lane.
+    fn each(&mut self, inst: &Inst, lanes: &[usize], value: impl Fn(&Self, usize) -> u32) {
         for &lane in lanes {
-            match &inst.op {
-                Op::Load(memory) => {
-                    let index = inst.operands.first().map_or(0, |&index| self.get(index, lane));
-                    for (offset, &result) in inst.results.iter().enumerate() {
-                        let at = index + offset as u64;
-                        self.note(id, *memory, lane, at, Action::Read);
-                        self.set(result, lane, self.memory.load(*memory, lane, at));
-                    }
-                }
-                Op::Store(memory) => {
-                    let index = self.get(inst.operands[0], lane);
-                    for (offset, &value) in inst.operands[1..].iter().enumerate() {
-                        let (at, bits) = (index + offset as u64, self.get(value, lane));
-                        self.note(id, *memory, lane, at, Action::Write(bits));
-                        self.memory.store(*memory, lane, at, bits);
-                    }
-                }
-                Op::AtomicCompareExchange(memory) => {
-                    let index = self.get(inst.operands[0], lane);
-                    let inside = index < u64::from(self.memory.length(*memory));
-                    let old = self.memory.load(*memory, lane, index);
-                    let equal = inside && old == self.get(inst.operands[1], lane);
-                    self.note(id, *memory, lane, index, Action::Write(old));
-                    if equal {
-                        self.memory.store(*memory, lane, index, self.get(inst.operands[2], lane));
-                    }
-                    self.set(inst.results[0], lane, old);
-                    self.set(inst.results[1], lane, u64::from(equal));
-                }
-                Op::Print(text) => self.print(text, &inst.operands, lane),
-                op => match op.atomic() {
-                    Some(memory) => {
-                        let index = self.get(inst.operands[0], lane);
-                        self.note(id, memory, lane, index, Action::Write(0));
-                        self.atomic(inst, memory, lane);
-                    }
-                    None => {
-                        let value = self.place(op, lane);
-                        self.set(inst.results[0], lane, u64::from(value));
-                    }
-                },
+            self.set(inst.results[0], lane, u64::from(value(self, lane)));
+        }
+    }
+
+    fn load(&mut self, id: InstId, memory: MemId, lanes: &[usize]) {
+        let inst = self.program.inst(id);
+        for &lane in lanes {
+            let index = inst.operands.first().map_or(0, |&index| self.get(index, lane));
+            for (offset, &result) in inst.results.iter().enumerate() {
+                let at = index + offset as u64;
+                self.note(id, memory, lane, at, Action::Read);
+                self.set(result, lane, self.memory.load(memory, lane, at));
+            }
+        }
+    }
+
+    fn store(&mut self, id: InstId, memory: MemId, lanes: &[usize]) {
+        let inst = self.program.inst(id);
+        for &lane in lanes {
+            let index = self.get(inst.operands[0], lane);
+            for (offset, &value) in inst.operands[1..].iter().enumerate() {
+                let (at, bits) = (index + offset as u64, self.get(value, lane));
+                self.note(id, memory, lane, at, Action::Write(bits));
+                self.memory.store(memory, lane, at, bits);
             }
         }
     }
@@ -355,52 +360,73 @@ impl<'p> Machine<'p> {
         }
     }
 
-    fn atomic(&mut self, inst: &Inst, memory: MemId, lane: usize) {
-        let index = self.get(inst.operands[0], lane);
-        let operand = self.get(inst.operands[1], lane);
-        let old = self.memory.load(memory, lane, index);
-        let combine = match inst.op {
-            Op::AtomicAdd(_) => Some(Op::Add),
-            Op::AtomicSub(_) => Some(Op::Sub),
-            Op::AtomicMin(_) => Some(Op::Min),
-            Op::AtomicMax(_) => Some(Op::Max),
-            Op::AtomicAnd(_) => Some(Op::And),
-            Op::AtomicOr(_) => Some(Op::Or),
-            Op::AtomicXor(_) => Some(Op::Xor),
-            Op::AtomicExchange(_) => None,
-            ref op => unreachable!("`{}` is executed elsewhere", op.row().name),
+    fn atomic(&mut self, id: InstId, op: Atomic, memory: MemId, lanes: &[usize]) {
+        let inst = self.program.inst(id);
+        let combine = match op {
+            Atomic::Add => Some(Pure::Add),
+            Atomic::Sub => Some(Pure::Sub),
+            Atomic::Min => Some(Pure::Min),
+            Atomic::Max => Some(Pure::Max),
+            Atomic::And => Some(Pure::And),
+            Atomic::Or => Some(Pure::Or),
+            Atomic::Xor => Some(Pure::Xor),
+            Atomic::Exchange => None,
         };
-        let new = match combine {
-            Some(op) => combiner(&op, self.program.ty(inst.operands[1]))(&[old, operand]),
-            None => operand,
-        };
-        self.memory.store(memory, lane, index, new);
-        self.set(inst.results[0], lane, old);
+        let ty = self.program.ty(inst.operands[1]);
+        let combine = combine.map(|op| op.info().evaluator(ty, ty).expect("validated for this type"));
+        for &lane in lanes {
+            let (index, operand) = (self.get(inst.operands[0], lane), self.get(inst.operands[1], lane));
+            self.note(id, memory, lane, index, Action::Write(0));
+            let old = self.memory.load(memory, lane, index);
+            let new = combine.map_or(operand, |combine| combine(&[old, operand]));
+            self.memory.store(memory, lane, index, new);
+            self.set(inst.results[0], lane, old);
+        }
     }
 
-    /// Operations that say where an invocation is, or how large something is.
-    fn place(&self, op: &Op, lane: usize) -> u32 {
-        let size = self.program.workgroup_size;
+    fn compare_exchange(&mut self, id: InstId, memory: MemId, lanes: &[usize]) {
+        let inst = self.program.inst(id);
+        for &lane in lanes {
+            let index = self.get(inst.operands[0], lane);
+            let inside = index < u64::from(self.memory.length(memory));
+            let old = self.memory.load(memory, lane, index);
+            let equal = inside && old == self.get(inst.operands[1], lane);
+            self.note(id, memory, lane, index, Action::Write(old));
+            if equal {
+                self.memory.store(memory, lane, index, self.get(inst.operands[2], lane));
+            }
+            self.set(inst.results[0], lane, old);
+            self.set(inst.results[1], lane, u64::from(equal));
+        }
+    }
+
+    fn per_invocation(&self, op: PerInvocation, lane: usize) -> u32 {
+        let size = self.program.workgroup_size();
         let local = |axis: Axis| match axis {
             Axis::X => lane as u32 % size[0],
             Axis::Y => lane as u32 / size[0] % size[1],
             Axis::Z => lane as u32 / size[0] / size[1],
         };
-        let group = |axis: Axis| self.group[axis as usize];
         match op {
-            Op::GlobalIndex => self.global_index(lane),
-            Op::GlobalId(axis) => group(*axis).wrapping_mul(size[*axis as usize]).wrapping_add(local(*axis)),
-            Op::LocalId(axis) => local(*axis),
-            Op::LocalIndex => lane as u32,
-            Op::GroupId(axis) => group(*axis),
-            Op::GroupIndex => self.group_index(),
-            Op::GroupCount(axis) => self.groups[*axis as usize],
-            Op::GroupSize(axis) => size[*axis as usize],
-            Op::SubgroupSize => self.options.subgroup_size,
-            Op::SubgroupId => lane as u32 / self.options.subgroup_size,
-            Op::SubgroupLane => lane as u32 % self.options.subgroup_size,
-            Op::Length(memory) => self.memory.length(*memory),
-            _ => unreachable!("`{}` is executed elsewhere", op.row().name),
+            PerInvocation::GlobalIndex => self.global_index(lane),
+            PerInvocation::GlobalId(axis) => {
+                self.group[axis as usize].wrapping_mul(size[axis as usize]).wrapping_add(local(axis))
+            }
+            PerInvocation::LocalId(axis) => local(axis),
+            PerInvocation::LocalIndex => lane as u32,
+            PerInvocation::SubgroupId => lane as u32 / self.options.subgroup_size,
+            PerInvocation::SubgroupLane => lane as u32 % self.options.subgroup_size,
+        }
+    }
+
+    fn per_group(&self, op: PerGroup) -> u32 {
+        match op {
+            PerGroup::GroupId(axis) => self.group[axis as usize],
+            PerGroup::GroupIndex => self.group_index(),
+            PerGroup::GroupCount(axis) => self.groups[axis as usize],
+            PerGroup::GroupSize(axis) => self.program.workgroup_size()[axis as usize],
+            PerGroup::SubgroupSize => self.options.subgroup_size,
+            PerGroup::Length(memory) => self.memory.length(memory),
         }
     }
 
@@ -425,34 +451,15 @@ impl<'p> Machine<'p> {
 
     // Operations between invocations. Those that are not in `lanes` have ended.
 
-    fn collective(&mut self, id: InstId, lanes: &[usize]) {
-        let program = self.program;
-        let inst = &program.insts[id];
+    fn note_barrier(&mut self, workgroup: bool, storage: bool) {
         if let Some(sanitizer) = &mut self.sanitizer {
-            let both = inst.op == Op::Broadcast;
-            sanitizer.barrier(both || inst.op == Op::WorkgroupBarrier, both || inst.op == Op::StorageBarrier);
-        }
-        match &inst.op {
-            // Everybody has arrived, and all earlier accesses are done.
-            Op::WorkgroupBarrier | Op::StorageBarrier => {}
-            Op::Broadcast => {
-                let bits = if lanes[0] == 0 { self.get(inst.operands[0], 0) } else { 0 };
-                for &lane in lanes {
-                    self.set(inst.results[0], lane, bits);
-                }
-            }
-            _ => {
-                let size = self.options.subgroup_size as usize;
-                for subgroup in lanes.chunk_by(|a, b| a / size == b / size) {
-                    self.subgroup(id, subgroup, size);
-                }
-            }
+            sanitizer.barrier(workgroup, storage);
         }
     }
 
-    fn subgroup(&mut self, id: InstId, lanes: &[usize], size: usize) {
+    fn subgroup(&mut self, id: InstId, op: Subgroup, lanes: &[usize], size: usize) {
         let program = self.program;
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         let operand = inst.operands[0];
         let ty = self.program.ty(operand);
         let first = lanes[0] / size * size;
@@ -462,10 +469,8 @@ impl<'p> Machine<'p> {
             given[lane - first] = Some(self.get(operand, lane));
         }
         let filled = |identity: u64| -> Vec<u64> { given.iter().map(|bits| bits.unwrap_or(identity)).collect() };
-        let sum_identity = if ty.is_float() { negative_zero(ty) } else { 0 };
-        let all = |bits: u64| vec![bits; size];
-        let results: Vec<u64> = match &inst.op {
-            Op::SubgroupBallot => {
+        let results: Vec<u64> = match op.exchange() {
+            Exchange::Ballot => {
                 let mut words = [0u64; 4];
                 for (lane, bits) in given.iter().enumerate() {
                     words[lane / 32] |= bits.unwrap_or(0) << (lane % 32);
@@ -477,7 +482,7 @@ impl<'p> Machine<'p> {
                 }
                 return;
             }
-            Op::SubgroupShuffle => {
+            Exchange::Shuffle => {
                 for &lane in lanes {
                     let (source, invocation) = (self.get(inst.operands[1], lane), self.global_index(lane));
                     let absent = given.get(source as usize).copied().flatten().is_none();
@@ -489,18 +494,20 @@ impl<'p> Machine<'p> {
                 let taken = |lane: usize| given.get(source(lane)).copied().flatten().unwrap_or(0);
                 (0..size).map(|lane| if given[lane].is_some() { taken(lane) } else { 0 }).collect()
             }
-            Op::SubgroupAdd => all(tree(combiner(&Op::Add, ty), filled(sum_identity))),
-            Op::SubgroupMul => all(tree(combiner(&Op::Mul, ty), filled(one(ty)))),
-            Op::SubgroupMin => all(fold(combiner(&Op::Min, ty), &given)),
-            Op::SubgroupMax => all(fold(combiner(&Op::Max, ty), &given)),
-            Op::SubgroupAnd => all(fold(combiner(&Op::And, ty), &given)),
-            Op::SubgroupOr => all(fold(combiner(&Op::Or, ty), &given)),
-            Op::SubgroupXor => all(fold(combiner(&Op::Xor, ty), &given)),
-            Op::SubgroupInclusiveAdd => scan(combiner(&Op::Add, ty), filled(sum_identity)),
-            Op::SubgroupInclusiveMul => scan(combiner(&Op::Mul, ty), filled(one(ty))),
-            Op::SubgroupExclusiveAdd => shifted(0, scan(combiner(&Op::Add, ty), filled(sum_identity))),
-            Op::SubgroupExclusiveMul => shifted(one(ty), scan(combiner(&Op::Mul, ty), filled(one(ty)))),
-            op => unreachable!("`{}` is not a subgroup operation", op.row().name),
+            Exchange::Combine(op, Combined::All) => {
+                let combined = match op {
+                    Combiner::Add | Combiner::Mul => tree(op.evaluator(ty), filled(op.identity(ty))),
+                    Combiner::Min | Combiner::Max | Combiner::And | Combiner::Or | Combiner::Xor => {
+                        fold(op.evaluator(ty), &given)
+                    }
+                };
+                vec![combined; size]
+            }
+            Exchange::Combine(op, Combined::Inclusive) => scan(op.evaluator(ty), filled(op.identity(ty))),
+            Exchange::Combine(op, Combined::Exclusive) => {
+                let first = if op == Combiner::Add { 0 } else { op.identity(ty) };
+                shifted(first, scan(op.evaluator(ty), filled(op.identity(ty))))
+            }
         };
         for &lane in lanes {
             self.set(inst.results[0], lane, results[lane - first]);
@@ -511,12 +518,7 @@ impl<'p> Machine<'p> {
 /// The evaluator of an instruction, if it is a function of its operands.
 fn evaluator(program: &Program, inst: &Inst) -> Option<Eval> {
     let result = program.ty(*inst.results.first()?);
-    inst.op.row().evaluator(program.class(inst), result)
-}
-
-/// The evaluator of a binary operation whose operands and result have one type.
-fn combiner(op: &Op, ty: Type) -> Eval {
-    op.row().evaluator(ty, ty).expect("validated for this type")
+    inst.op.info().evaluator(program.class(inst), result)
 }
 
 /// Combines in a tree that halves the subgroup.
@@ -552,13 +554,4 @@ fn scan(combine: Eval, mut lanes: Vec<u64>) -> Vec<u64> {
 /// Every lane gets the value of the lane before, and lane 0 gets `first`.
 fn shifted(first: u64, lanes: Vec<u64>) -> Vec<u64> {
     std::iter::once(first).chain(lanes).collect()
-}
-
-fn negative_zero(ty: Type) -> u64 {
-    1 << (ty.bits() - 1)
-}
-
-fn one(ty: Type) -> u64 {
-    let cast = Op::Cast.row().evaluator(Type::U32, ty).expect("every number can be cast to");
-    cast(&[1])
 }

@@ -2,7 +2,7 @@
 
 use vyre_foundation::ir::entity::Arena;
 use vyre_foundation::ir::{Element, MemId, Program, Space};
-use vyre_foundation::launch::{Argument, Arguments};
+use vyre_foundation::launch::{Argument, Arguments, Slice};
 
 use crate::Error;
 
@@ -31,7 +31,11 @@ enum Place {
 }
 
 impl<'b> Memory<'b> {
-    pub(crate) fn new(program: &Program, arguments: &Arguments, buffers: &'b mut [Vec<u8>]) -> Result<Self, Error> {
+    pub(crate) fn new(
+        program: &Program,
+        arguments: &Arguments<Slice>,
+        buffers: &'b mut [Vec<u8>],
+    ) -> Result<Self, Error> {
         let mut objects = Arena::default();
         let (mut workgroup_bytes, mut private_bytes) = (0, 0);
         let reserve = |total: &mut usize, bytes: usize| {
@@ -39,14 +43,14 @@ impl<'b> Memory<'b> {
             *total += bytes;
             start
         };
-        for (id, memory) in program.memory.iter() {
+        for (id, memory) in program.memories().iter() {
             let bytes = memory.static_bytes().unwrap_or(0) as usize;
             let mut length = memory.length.unwrap_or(0);
             let place = match (memory.space, arguments.get(id)) {
                 (Space::Workgroup, _) => Place::Workgroup { start: reserve(&mut workgroup_bytes, bytes) },
                 (Space::Private, _) => Place::Private { start: reserve(&mut private_bytes, bytes) },
                 (_, Some(Argument::Scalar(literal))) => Place::Uniform { bits: literal.bits },
-                (_, Some(Argument::Slice(slice))) => {
+                (_, Some(Argument::Buffer(slice))) => {
                     let name = || memory.name.clone();
                     let end = slice.start.saturating_add(slice.bytes);
                     let Some(buffer) = usize::try_from(slice.buffer).ok().filter(|&buffer| buffer < buffers.len())
@@ -64,7 +68,7 @@ impl<'b> Memory<'b> {
             };
             objects.push(Object { element: memory.element, length, place });
         }
-        let invocations = program.workgroup_size.iter().product::<u32>() as usize;
+        let invocations = program.workgroup_size().iter().product::<u32>() as usize;
         Ok(Memory {
             objects,
             buffers,

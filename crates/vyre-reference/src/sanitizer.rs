@@ -105,7 +105,7 @@ impl<'p> Sanitizer<'p> {
     pub(crate) fn new(program: &'p Program) -> Self {
         Sanitizer {
             program,
-            cells: SecondaryMap::with_capacity(program.memory.len(), FxHashMap::default()),
+            cells: SecondaryMap::with_capacity(program.memories().len(), FxHashMap::default()),
             written: FxHashSet::default(),
             findings: Vec::new(),
             known: FxHashMap::default(),
@@ -118,7 +118,7 @@ impl<'p> Sanitizer<'p> {
     pub(crate) fn begin_workgroup(&mut self, group: u32) {
         (self.group, self.workgroup_epoch, self.storage_epoch) = (group, 0, 0);
         self.written.clear();
-        for (id, memory) in self.program.memory.iter() {
+        for (id, memory) in self.program.memories().iter() {
             if memory.space == Space::Workgroup {
                 self.cells[id].clear();
             }
@@ -140,7 +140,7 @@ impl<'p> Sanitizer<'p> {
         length: u32,
         action: Action,
     ) {
-        let object = &self.program.memory[memory];
+        let object = self.program.memory(memory);
         if index >= u64::from(length) {
             self.find(Kind::Outside, Some(memory), index, length, (invocation, inst), None);
             return;
@@ -213,7 +213,7 @@ impl<'p> Sanitizer<'p> {
         let program = self.program;
         let findings = self.findings.into_iter().map(|finding| {
             let Finding { kind, index, length, count, .. } = finding;
-            let memory = finding.memory.map_or(String::new(), |memory| program.memory[memory].name.clone());
+            let memory = finding.memory.map_or(String::new(), |memory| program.memory(memory).name.clone());
             let (invocation, inst) = finding.access;
             let first = finding.earlier.map_or(invocation, |(earlier, _)| earlier);
             let second = invocation;
@@ -224,10 +224,10 @@ impl<'p> Sanitizer<'p> {
                 Kind::Unwritten => Fault::ReadOfUnwritten { memory, index, invocation, count },
                 Kind::AbsentLane => Fault::AbsentLane { lane: index, invocation, count },
             };
-            let diagnostic = Diagnostic::new(fault, program.insts[inst].span);
+            let diagnostic = Diagnostic::new(fault, program.inst(inst).span);
             match finding.earlier {
                 Some((earlier, place)) => {
-                    diagnostic.label(program.insts[place].span, format!("invocation {earlier} accesses it here"))
+                    diagnostic.label(program.inst(place).span, format!("invocation {earlier} accesses it here"))
                 }
                 None => diagnostic,
             }

@@ -2,12 +2,12 @@
 //! [graphs](graph) that follow the edges of [frontiers](frontier).
 //!
 //! The runtime names no backend. It plans with the [planners](vyre_driver::plan) of the driver, and runs what they decide on
-//! whichever device it is given. Its errors are those of the driver: what can go wrong is a plan that does not fit, or a dispatch
-//! that is not possible.
+//! whichever device it is given.
 
+mod error;
 pub mod frontier;
 pub mod graph;
 pub mod megakernel;
 pub mod pipeline;
 
-pub use vyre_driver::Error;
+pub use error::Error;

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use vyre_cpu::Cpu;
 use vyre_driver::backend::Command;
-use vyre_driver::{Device, Error, Oracle};
+use vyre_driver::{Device, Error as DriverError, Oracle};
 use vyre_foundation::{text, validate};
+use vyre_runtime::Error;
 use vyre_runtime::megakernel::policy::{Policy, Sizing};
 use vyre_runtime::megakernel::ring::Pushed;
 use vyre_runtime::megakernel::{
@@ -28,7 +29,13 @@ const LENGTHS: [u32; 10] = [0, 1, 1, 3, 64, 100, 64, 300, 7, 16];
 
 fn ops() -> Vec<Op> {
     let module = text::parse(include_str!("../../../examples/megakernel/ops.vyre")).unwrap();
-    validate::module(module).unwrap().into_iter().map(|program| Op::new(program).unwrap()).collect()
+    validate::module(module)
+        .unwrap()
+        .into_inner()
+        .programs
+        .into_iter()
+        .map(|program| Op::new(program).unwrap())
+        .collect()
 }
 
 fn op(source: &str) -> Op {
@@ -85,7 +92,7 @@ fn filled(device: &Device, config: Config) -> (Session, Vec<Handle>) {
 /// The least budget that a session of a configuration is accepted with, as the error names it.
 fn least_budget(device: &Device, config: &Config) -> u64 {
     match Session::new(device, Config { budget: 1, ..config.clone() }).map(|_| ()) {
-        Err(Error::OverBudget { required, budget: 1, .. }) => required,
+        Err(Error::Driver(DriverError::OverBudget { required, budget: 1, .. })) => required,
         other => panic!("{other:?}"),
     }
 }
@@ -114,25 +121,25 @@ struct Script {
 }
 
 impl Interceptor for Script {
-    fn compile(&self) -> Result<(), Error> {
+    fn compile(&self) -> Result<(), DriverError> {
         if self.dull.load(SeqCst) > 0 {
-            return Err(Error::OutOfMemory { requested: 1, available: 0 });
+            return Err(DriverError::OutOfMemory { requested: 1, available: 0 });
         }
         if self.unable.load(SeqCst) > 0 {
-            return Err(Error::Unsupported { needed: "anything".into(), available: "nothing".into() });
+            return Err(DriverError::Unsupported { needed: "anything".into(), available: "nothing".into() });
         }
         Ok(())
     }
 
-    fn allocate(&self, bytes: u64) -> Result<(), Error> {
+    fn allocate(&self, bytes: u64) -> Result<(), DriverError> {
         if bytes > 1024 && self.short.load(SeqCst) > 0 {
-            return Err(Error::OutOfMemory { requested: bytes, available: 0 });
+            return Err(DriverError::OutOfMemory { requested: bytes, available: 0 });
         }
         self.most.fetch_max(bytes as i64, SeqCst);
         Ok(())
     }
 
-    fn submit(&self, commands: &mut [Command]) -> Result<(), Error> {
+    fn submit(&self, commands: &mut [Command]) -> Result<(), DriverError> {
         for command in &mut *commands {
             if let Command::Launch(launch) = command {
                 if self.starved.load(SeqCst) > 0 {
@@ -149,10 +156,10 @@ impl Interceptor for Script {
             };
             let fails = |counter: &AtomicI64| counter.load(SeqCst) > 0 && counter.fetch_sub(1, SeqCst) == 1;
             if fails(counter) {
-                return Err(Error::DeviceLost { reason: "it was told to".into(), unacknowledged: vec![] });
+                return Err(DriverError::DeviceLost { reason: "it was told to".into(), unacknowledged: vec![] });
             }
             if matches!(command, Command::Read(..)) && fails(&self.refused) {
-                return Err(Error::OutOfMemory { requested: 1, available: 0 });
+                return Err(DriverError::OutOfMemory { requested: 1, available: 0 });
             }
         }
         Ok(())
@@ -228,7 +235,7 @@ fn checkpoint_of_half_a_slice() {
         assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0)]), Pushed::All);
         // How many hits there are cannot be read, or what became of the first item.
         script.refused.store(refused, SeqCst);
-        assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(session.drain(), Err(Error::Driver(DriverError::OutOfMemory { .. }))));
         session.checkpoint().unwrap();
         assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
         script.launches.store(1, SeqCst);
@@ -249,7 +256,7 @@ fn half_a_checkpoint() {
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0)]), Pushed::All);
     session.drain().unwrap();
     script.reads.store(2, SeqCst);
-    assert!(matches!(session.checkpoint(), Err(Error::DeviceLost { .. })));
+    assert!(matches!(session.checkpoint(), Err(Error::Driver(DriverError::DeviceLost { .. }))));
     session.resume(&Device::open(&Oracle::default()).unwrap()).unwrap();
     assert_eq!(session.read(handles[5]).unwrap()[0], 2);
 }
@@ -396,7 +403,9 @@ fn pruned_items_fail_as_the_items_that_they_repeat() {
             let report = loop {
                 match session.drain() {
                     Ok(report) => break report,
-                    Err(error) => assert!(matches!(error, Error::OutOfMemory { .. }) && retries, "{error}"),
+                    Err(error) => {
+                        assert!(matches!(error, Error::Driver(DriverError::OutOfMemory { .. })) && retries, "{error}");
+                    }
                 }
             };
             fault.store(0, SeqCst);
@@ -506,7 +515,7 @@ fn items_are_counted_once_however_often_they_are_launched() {
     let (mut session, _) = filled(&device, base());
     assert_eq!(session.submit(&[item(ACCUMULATE, 4, 6, 0), item(FIND, 7, 0, 0)]), Pushed::All);
     script.short.store(1, SeqCst);
-    assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
+    assert!(matches!(session.drain(), Err(Error::Driver(DriverError::OutOfMemory { .. }))));
     script.short.store(0, SeqCst);
     let report = session.drain().unwrap();
     assert_eq!((report.items, report.interpreted), (2, 2));
@@ -534,17 +543,17 @@ fn resume_on_a_device_that_cannot_replay_is_an_error() {
         let result = session.resume(&faulty(&script));
         fault.store(0, SeqCst);
         match result {
-            Err(Error::Unsupported { needed, .. }) => assert_eq!(needed, "anything"),
-            Err(Error::Stopped { kernel, .. }) => assert_eq!(kernel, "accumulate"),
+            Err(Error::Driver(DriverError::Unsupported { needed, .. })) => assert_eq!(needed, "anything"),
+            Err(Error::Driver(DriverError::Stopped { kernel, .. })) => assert_eq!(kernel, "accumulate"),
             other => panic!("{other:?}"),
         }
         // What is there now is not the contents of the arena, and is not taken for them.
-        assert!(matches!(session.read(handles[5]), Err(Error::Stale { .. })));
-        assert!(matches!(session.write(handles[5], &[0; 256]), Err(Error::Stale { .. })));
-        assert!(matches!(session.allocate(Segment::Plain, 1), Err(Error::Stale { .. })));
-        assert!(matches!(session.free(handles[5]), Err(Error::Stale { .. })));
-        assert!(matches!(session.checkpoint(), Err(Error::Stale { .. })));
-        assert!(matches!(session.drain(), Err(Error::Stale { .. })));
+        assert!(matches!(session.read(handles[5]), Err(Error::Driver(DriverError::Stale { .. }))));
+        assert!(matches!(session.write(handles[5], &[0; 256]), Err(Error::Driver(DriverError::Stale { .. }))));
+        assert!(matches!(session.allocate(Segment::Plain, 1), Err(Error::Driver(DriverError::Stale { .. }))));
+        assert!(matches!(session.free(handles[5]), Err(Error::Driver(DriverError::Stale { .. }))));
+        assert!(matches!(session.checkpoint(), Err(Error::Driver(DriverError::Stale { .. }))));
+        assert!(matches!(session.drain(), Err(Error::Driver(DriverError::Stale { .. }))));
         session.resume(&Device::open(&Oracle::default()).unwrap()).unwrap();
         assert_eq!(session.read(handles[5]).unwrap()[0], 2);
         assert_eq!(session.drain().unwrap().failures, []);
@@ -678,7 +687,7 @@ fn results_that_cannot_be_read_are_read_later() {
             while reports.iter().map(|report: &Report| report.items).sum::<u64>() < 5 {
                 match session.drain() {
                     Ok(report) => reports.push(report),
-                    Err(Error::OutOfMemory { .. }) => {}
+                    Err(Error::Driver(DriverError::OutOfMemory { .. })) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -715,7 +724,7 @@ fn a_write_after_half_a_slice() {
         let (mut session, handles) = filled(&device, Config { journal: Some(1000), policy, ..base() });
         assert_eq!(session.submit(&[item(SCALE, 4, 6, 1), item(FIND, 7, 0, 0)]), Pushed::All);
         script.refused.store(refused, SeqCst);
-        assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(session.drain(), Err(Error::Driver(DriverError::OutOfMemory { .. }))));
         session.write(handles[3], &9u32.to_le_bytes().repeat(64)).unwrap();
         assert_eq!(session.pending()[0], WorkItem::default(), "has run");
         script.launches.store(1, SeqCst);
@@ -829,7 +838,7 @@ fn what_ran_before_an_error_does_not_run_again() {
     assert_eq!(session.submit(&[item(77, 4, 6, 0), accumulate, item(FIND, 7, 0, 0), accumulate]), Pushed::All);
     // There is no memory for any hits, which is not the fault of who reports some.
     script.short.store(1, SeqCst);
-    assert!(matches!(session.drain(), Err(Error::OutOfMemory { .. })));
+    assert!(matches!(session.drain(), Err(Error::Driver(DriverError::OutOfMemory { .. }))));
     script.short.store(0, SeqCst);
     assert_eq!(session.pending(), [item(FIND, 7, 0, 0), WorkItem::default()], "the rest has run");
     let report = session.drain().unwrap();

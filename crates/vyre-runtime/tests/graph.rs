@@ -2,7 +2,8 @@
 #![cfg(not(loom))]
 
 use vyre_cpu::Cpu;
-use vyre_driver::{Device, Error, Oracle};
+use vyre_driver::{Device, Error as DriverError, Oracle};
+use vyre_runtime::Error;
 use vyre_runtime::frontier::{Config, Engine, Needs, Topology};
 use vyre_runtime::graph::sssp::Distances;
 use vyre_runtime::graph::{self, Edge, Edges, Family, Graph, Weights};
@@ -48,7 +49,7 @@ fn devices() -> Vec<(&'static str, Device)> {
     match Device::open(&Wgpu) {
         Ok(device) => devices.push(("wgpu", device)),
         // Where a driver should be and is not, the tests of the backend itself fail.
-        Err(Error::NoAdapter { .. }) => eprintln!("not run on wgpu"),
+        Err(DriverError::NoAdapter { .. }) => eprintln!("not run on wgpu"),
         Err(error) => panic!("{error}"),
     }
     devices
@@ -245,7 +246,7 @@ impl Algorithm {
 /// The budget that an error asks for.
 fn required<T>(result: Result<T, Error>) -> u64 {
     match result {
-        Err(Error::OverBudget { required, .. }) => required,
+        Err(Error::Driver(DriverError::OverBudget { required, .. })) => required,
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("the budget was accepted"),
     }
@@ -332,7 +333,7 @@ fn an_engine_for_other_needs_keeps_its_budget() {
                         device.reset_peak_bytes();
                         match algorithm.run(&engine) {
                             Ok(()) => {}
-                            Err(Error::OverBudget { required, .. }) => assert!(required > budget),
+                            Err(Error::Driver(DriverError::OverBudget { required, .. })) => assert!(required > budget),
                             Err(error) => panic!("{algorithm:?}: {error}"),
                         }
                         let peak = device.peak_bytes();

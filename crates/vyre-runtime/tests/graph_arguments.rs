@@ -5,8 +5,9 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use vyre_cpu::Cpu;
-use vyre_driver::{Device, Error, PrivateFolder};
+use vyre_driver::{Device, Error as DriverError, PrivateFolder};
 use vyre_foundation::build;
+use vyre_runtime::Error;
 use vyre_runtime::frontier::{Body, Config, Engine, Needs, Step, Test, Topology, Visitor};
 use vyre_runtime::graph::cache::{self, Cache};
 use vyre_runtime::graph::sssp::Distances;
@@ -100,7 +101,7 @@ proptest! {
             }
             Err(Error::NoSuchNode { node, nodes }) => prop_assert!(nodes == edges.nodes && node >= nodes),
             Err(Error::OverMemoryLimit { required, limit: said, .. }) => prop_assert!(required > limit && said == limit),
-            Err(Error::Overflow { .. }) => prop_assert!(edges.nodes > i32::MAX as u32),
+            Err(Error::Driver(DriverError::Overflow { .. })) => prop_assert!(edges.nodes > i32::MAX as u32),
             Err(error) => prop_assert!(false, "{}", error),
         }
         let rows = Rows { offsets: edges.list.iter().map(|edge| edge.weight).collect(), ..Rows::default() };

@@ -10,8 +10,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config as Cases, TestRunner};
 use vyre_cpu::Cpu;
-use vyre_driver::{Device, Error, Oracle};
+use vyre_driver::{Device, Error as DriverError, Oracle};
 use vyre_foundation::{text, validate};
+use vyre_runtime::Error;
 use vyre_runtime::megakernel::policy::{self, Policy, Request, Sizing, Topology};
 use vyre_runtime::megakernel::priority::{Accounting, Diffusion};
 use vyre_runtime::megakernel::redundancy::{Pruner, detect};
@@ -305,7 +306,13 @@ impl Clock for Erratic {
 
 fn ops() -> Vec<Op> {
     let module = text::parse(include_str!("../../../examples/megakernel/ops.vyre")).unwrap();
-    validate::module(module).unwrap().into_iter().map(|program| Op::new(program).unwrap().pure()).collect()
+    validate::module(module)
+        .unwrap()
+        .into_inner()
+        .programs
+        .into_iter()
+        .map(|program| Op::new(program).unwrap().pure())
+        .collect()
 }
 
 /// Everything that a session is configured with, but for the sizes of its arena.
@@ -420,7 +427,7 @@ fn call_all(device: &Device, config: Config, calls: Vec<Call>) -> u64 {
     let mut executed = 0;
     let mut session = match Session::new(device, config) {
         Ok(session) => session,
-        Err(Error::OverBudget { .. } | Error::Unsupported { .. }) => return executed,
+        Err(Error::Driver(DriverError::OverBudget { .. } | DriverError::Unsupported { .. })) => return executed,
         Err(error) => panic!("{error}"),
     };
     for op in ops() {
@@ -447,7 +454,9 @@ fn call_all(device: &Device, config: Config, calls: Vec<Call>) -> u64 {
                         assert_eq!(tenant.read(handle).unwrap(), vec![0; words as usize]);
                         handles.push(handle);
                     }
-                    Err(Error::OutOfMemory { requested, available }) => assert!(requested > available),
+                    Err(Error::Driver(DriverError::OutOfMemory { requested, available })) => {
+                        assert!(requested > available);
+                    }
                     Err(Error::OverQuota { requested, available, .. }) => assert!(requested > available),
                     Err(error) => panic!("{error}"),
                 });
@@ -492,9 +501,9 @@ fn call_all(device: &Device, config: Config, calls: Vec<Call>) -> u64 {
                     executed += report.ops.iter().map(|(_, items)| items).sum::<u64>();
                 }
                 Err(
-                    Error::OverBudget { .. }
-                    | Error::OutOfMemory { .. }
-                    | Error::Overflow { .. }
+                    Error::Driver(
+                        DriverError::OverBudget { .. } | DriverError::OutOfMemory { .. } | DriverError::Overflow { .. },
+                    )
                     | Error::Threshold { .. },
                 ) => {}
                 Err(error) => panic!("{error}"),
@@ -503,12 +512,12 @@ fn call_all(device: &Device, config: Config, calls: Vec<Call>) -> u64 {
             Call::Cancel => session.canceller().cancel(),
             Call::Checkpoint => session.checkpoint().unwrap(),
             Call::Resume => match session.resume(device) {
-                Ok(()) | Err(Error::Unsupported { .. }) => {}
+                Ok(()) | Err(Error::Driver(DriverError::Unsupported { .. })) => {}
                 // The policy or the budget of the session lets nothing run.
                 Err(
-                    Error::OverBudget { .. }
-                    | Error::OutOfMemory { .. }
-                    | Error::Overflow { .. }
+                    Error::Driver(
+                        DriverError::OverBudget { .. } | DriverError::OutOfMemory { .. } | DriverError::Overflow { .. },
+                    )
                     | Error::Threshold { .. },
                 ) => return executed,
                 Err(error) => panic!("{error}"),
@@ -552,7 +561,10 @@ fn writes_of_another_length_name_both_lengths() {
     for bytes in [0, 1, 3, 4, 12, 15, 17, 20] {
         let error = session.write(handle, &vec![1; bytes]).unwrap_err();
         let message = format!("{bytes} bytes cannot replace the 16 bytes of [u32; 4]");
-        assert!(matches!(error, Error::WriteLength { given, length: 4, .. } if given == bytes as u64), "{error}");
+        assert!(
+            matches!(error, Error::Driver(DriverError::WriteLength { given, length: 4, .. }) if given == bytes as u64),
+            "{error}"
+        );
         assert_eq!(error.to_string(), message);
     }
     assert_eq!(session.read(handle).unwrap(), [0; 4]);
@@ -563,15 +575,18 @@ fn sessions_of_extreme_sizes_are_refused_or_small() {
     let device = Device::open(&Oracle::default()).unwrap();
     let config = Config { plain_words: 0, atomic_words: 0, slice: 0, queue: 0, fuel: 0, ..Config::default() };
     let mut session = Session::new(&device, config.clone()).unwrap();
-    assert!(matches!(session.allocate(Segment::Plain, 0), Err(Error::OutOfMemory { requested: 4, available: 0 })));
+    assert!(matches!(
+        session.allocate(Segment::Plain, 0),
+        Err(Error::Driver(DriverError::OutOfMemory { requested: 4, available: 0 }))
+    ));
     assert_eq!(session.drain().unwrap().items, 0);
     assert_eq!(session.submit(&[WorkItem { op_handle: u32::MAX, ..WorkItem::default() }]), Pushed::All);
     assert_eq!(session.drain().unwrap().failures.len(), 1);
-    assert!(matches!(session.resume(&device), Err(Error::Unsupported { .. })));
+    assert!(matches!(session.resume(&device), Err(Error::Driver(DriverError::Unsupported { .. }))));
     // More memory than the budget has, whatever the device has.
     for words in [u32::MAX, 1 << 31] {
         let large = Config { plain_words: words, atomic_words: words, budget: 1 << 20, ..config.clone() };
-        assert!(matches!(Session::new(&device, large), Err(Error::OverBudget { .. })));
+        assert!(matches!(Session::new(&device, large), Err(Error::Driver(DriverError::OverBudget { .. }))));
     }
     let suited = Config::of(&device);
     assert!(suited.slice > 0 && suited.queue > 0);

@@ -1,17 +1,17 @@
 //! Pipelines keep what a direct launch promises: overlapping arguments are refused, no dispatch is dropped, and fuel, deadline and
 //! traps of a dispatch stop no other one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use vyre_cpu::Cpu;
-use vyre_driver::{Buffer, Device, Dispatch, Error, Oracle};
+use vyre_driver::{Buffer, Device, Oracle};
 use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::ir::pipeline::{Argument, Role};
 use vyre_foundation::ir::{BufferId, Element, Program};
 use vyre_foundation::launch::{Grid, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
+use vyre_runtime::Error;
 use vyre_runtime::pipeline::{Compiled, Join, Pipeline, Plan};
 
 const PROGRAMS: &str = "
@@ -116,9 +116,9 @@ program leave workgroup(64) {
 }
 ";
 
-fn program(name: &str) -> Arc<Validated<Program>> {
-    let programs = validate::module(text::parse(PROGRAMS).unwrap()).unwrap_or_else(|error| panic!("{error}"));
-    Arc::new(programs.into_iter().find(|program| program.name == name).unwrap())
+fn program(name: &str) -> Validated<Program> {
+    let module = validate::module(text::parse(PROGRAMS).unwrap()).unwrap_or_else(|error| panic!("{error}"));
+    module.program(name).unwrap().clone()
 }
 
 fn devices() -> [Device; 2] {
@@ -136,8 +136,8 @@ fn upload(device: &Device, words: &[u32]) -> Buffer {
 /// Runs a program over buffers at once.
 fn launch(device: &Device, program: &Validated<Program>, x: &Buffer, y: &Buffer) -> Result<(), Error> {
     let kernel = device.compile(program)?;
-    let (grid, arguments) = (vyre_driver::Grid::elements(x.len()), vec![("x", x.into()), ("y", y.into())]);
-    device.run(&Dispatch { kernel: &kernel, grid, arguments, limits: Limits::default() }).map(|_| ())
+    device.run(&kernel.dispatch(Grid::elements(x.len()), [("x", x.into()), ("y", y.into())])?)?;
+    Ok(())
 }
 
 #[test]
@@ -446,7 +446,7 @@ proptest! {
     ) {
         thread_local!(static CPU: Device = Device::open(&Cpu::default()).unwrap());
         let cpu = CPU.with(Device::clone);
-        let programs = validate::module(text::parse(PROGRAMS).unwrap()).unwrap();
+        let programs = validate::module(text::parse(PROGRAMS).unwrap()).unwrap().into_inner().programs;
         let mut pipeline = Pipeline::new("any");
         let mut longest = 0;
         for (number, &(role, length)) in buffers.iter().enumerate() {

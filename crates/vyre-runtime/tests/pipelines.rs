@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use proptest::prelude::*;
 use vyre_cpu::Cpu;
 use vyre_driver::backend::Command;
-use vyre_driver::{Buffer, Device, Dispatch, Error, Oracle};
+use vyre_driver::{Buffer, Device, Error as DriverError, Oracle};
 use vyre_foundation::ir::pipeline::{Argument, Role};
 use vyre_foundation::ir::{BufferId, Element, Module, Program};
 use vyre_foundation::launch::{Grid, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate, wire};
+use vyre_runtime::Error;
 use vyre_runtime::pipeline::{Compiled, Join, Pipeline, Plan};
 use vyre_testkit::intercept::{Intercepted, Interceptor};
 
@@ -117,9 +118,9 @@ program early workgroup(64) {
 }
 ";
 
-fn programs() -> Vec<Arc<Validated<Program>>> {
-    let programs = validate::module(text::parse(PROGRAMS).unwrap()).unwrap_or_else(|error| panic!("{error}"));
-    programs.into_iter().map(Arc::new).collect()
+fn programs() -> Vec<Validated<Program>> {
+    let module = validate::module(text::parse(PROGRAMS).unwrap()).unwrap_or_else(|error| panic!("{error}"));
+    module.programs.clone()
 }
 
 /// Decisions that follow from a seed.
@@ -222,15 +223,13 @@ fn expected(pipeline: &Pipeline, salt: u32) -> HashMap<String, Vec<u8>> {
         buffers.insert(id, on_device);
     }
     for dispatch in &recorded.dispatches {
-        let program = programs.iter().find(|program| program.name == dispatch.program).unwrap();
+        let program = programs.iter().find(|program| program.name() == dispatch.program).unwrap();
         let kernel = oracle.compile(program).unwrap();
-        let argument = |argument: &Argument| match argument {
-            Argument::Buffer(id) => vyre_driver::Argument::from(&buffers[id]),
-            Argument::Scalar(literal) => vyre_driver::Argument::Scalar(*literal),
-        };
-        let arguments = dispatch.arguments.iter().map(|(name, bound)| (name.as_str(), argument(bound))).collect();
-        let grid = vyre_driver::Grid::Fixed(dispatch.grid);
-        oracle.run(&Dispatch { kernel: &kernel, grid, arguments, limits: Limits::default() }).unwrap();
+        let arguments = dispatch.named().map(|(name, argument)| match argument {
+            Argument::Buffer(id) => (name, (&buffers[&id]).into()),
+            Argument::Scalar(literal) => (name, vyre_driver::Argument::Scalar(literal)),
+        });
+        oracle.run(&kernel.dispatch(dispatch.grid.widen(), arguments).unwrap()).unwrap();
     }
     let seen = recorded.buffers.iter().filter(|(_, buffer)| matches!(buffer.role, Role::Out | Role::InOut));
     seen.map(|(id, buffer)| (buffer.name.clone(), buffers[&id].read().unwrap())).collect()
@@ -275,7 +274,7 @@ proptest! {
         if seed.is_multiple_of(2) {
             pipeline.budget(seed);
         }
-        let programs = programs().iter().map(|program| (***program).clone()).collect();
+        let programs = programs().iter().map(|program| (**program).clone()).collect();
         let module = Module { programs, pipelines: vec![pipeline.recorded().clone()] };
         prop_assert_eq!(&text::parse(&text::print(&module)).unwrap(), &module);
         let bytes = wire::encode(&module);
@@ -283,7 +282,7 @@ proptest! {
         prop_assert_eq!(&decoded, &module);
         prop_assert_eq!(wire::encode(&decoded), bytes);
         let valid = validate::module(module).unwrap();
-        let loaded = Pipeline::load(&decoded.pipelines[0], &valid).unwrap();
+        let loaded = Pipeline::load(&decoded.pipelines[0], &valid.programs).unwrap();
         prop_assert_eq!(loaded.recorded(), pipeline.recorded());
     }
 }
@@ -293,11 +292,11 @@ proptest! {
 
     #[test]
     fn planned_is_as_recorded_on_a_gpu(seed: u64, dispatches in 0usize..12) {
-        thread_local!(static GPU: Result<Device, Error> = Device::open(&vyre_wgpu::Wgpu));
+        thread_local!(static GPU: Result<Device, DriverError> = Device::open(&vyre_wgpu::Wgpu));
         GPU.with(|gpu| match gpu {
             Ok(gpu) => check(gpu, &generate(seed, dispatches)),
             // Where there is none, there is nothing to be checked.
-            Err(error) => assert!(matches!(error, Error::NoAdapter { .. }), "{error}"),
+            Err(error) => assert!(matches!(error, DriverError::NoAdapter { .. }), "{error}"),
         });
     }
 
@@ -314,7 +313,7 @@ proptest! {
                     check(&oracle, &pipeline);
                     budget = plan.memory.peak_bytes - 1;
                 }
-                Err(Error::OverBudget { required, budget: given, .. }) => {
+                Err(Error::Driver(DriverError::OverBudget { required, budget: given, .. })) => {
                     prop_assert_eq!(given, budget);
                     prop_assert!(required > budget);
                     pipeline.budget(required);
@@ -337,17 +336,17 @@ struct Counts {
 }
 
 impl Interceptor for Counts {
-    fn compile(&self) -> Result<(), Error> {
+    fn compile(&self) -> Result<(), DriverError> {
         self.compiled.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    fn allocate(&self, _bytes: u64) -> Result<(), Error> {
+    fn allocate(&self, _bytes: u64) -> Result<(), DriverError> {
         self.allocated.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    fn submit(&self, _commands: &mut [Command]) -> Result<(), Error> {
+    fn submit(&self, _commands: &mut [Command]) -> Result<(), DriverError> {
         self.submitted.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -447,7 +446,10 @@ fn independent_dispatches_are_between_the_same_barriers_until_memory_is_short() 
     pipeline.budget(resident + 4095);
     let refused = pipeline.plan(device.capabilities());
     let (required, budget) = (resident + 4096, resident + 4095);
-    assert_eq!(refused.err(), Some(Error::OverBudget { field: "pipeline bytes", required, budget }));
+    assert_eq!(
+        refused.err(),
+        Some(Error::Driver(DriverError::OverBudget { field: "pipeline bytes", required, budget }))
+    );
 }
 
 /// The need that a pipeline names for a budget.
@@ -456,7 +458,7 @@ fn need(pipeline: &Pipeline, device: &Device, budget: u64) -> Option<u64> {
     limited.budget(budget);
     match limited.plan(device.capabilities()) {
         Ok(_) => None,
-        Err(Error::OverBudget { required, budget: named, .. }) => {
+        Err(Error::Driver(DriverError::OverBudget { required, budget: named, .. })) => {
             assert_eq!(named, budget);
             Some(required)
         }

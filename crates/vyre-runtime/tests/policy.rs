@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::thread;
 
 use proptest::prelude::*;
+use vyre_driver::Error as DriverError;
 use vyre_runtime::Error;
 use vyre_runtime::megakernel::policy::{
     CacheStats, Class, EVIDENCE_VERSION, Mode, Policy, Pressure, Recommendation, Request, Route, Sizing, Topology,
@@ -47,7 +48,7 @@ fn worked_cases() {
         device_memory_budget_bytes: 65_536,
         ..Request::direct(1024, 64, 256)
     };
-    let error = Error::OutOfMemory { requested: 132_096, available: 65_536 };
+    let error = Error::from(DriverError::OutOfMemory { requested: 132_096, available: 65_536 });
     assert_eq!(POLICY().recommend(&large), Err(error.clone()));
     assert_eq!(error.code(), "D006");
 }
@@ -114,7 +115,7 @@ fn pressure_is_inferred() {
     // The peak is over the budget, but that it is more than all memory does not matter for the pressure.
     let full = Request { resident_device_bytes: u64::MAX - 16, device_memory_budget_bytes: 1, ..request() };
     let full = Request { requested_hit_capacity: 1, ..full };
-    let error = Error::OutOfMemory { requested: u64::MAX, available: 1 };
+    let error = Error::from(DriverError::OutOfMemory { requested: u64::MAX, available: 1 });
     assert_eq!(POLICY().recommend(&full), Err(error));
 }
 
@@ -371,13 +372,13 @@ fn room_for_hits() {
     let held = Request { previous_topology: Some(Topology::MemoryConstrained), ..hits };
     assert_eq!(capacity(Request { memory_pressure_bps: 8499, ..held }), Ok(6000));
 
-    let overflow = Err(Error::Overflow { field: "hit capacity" });
+    let overflow = Err(Error::Driver(DriverError::Overflow { field: "hit capacity" }));
     assert_eq!(capacity(Request { queue_len: 1 << 31, ..request() }), overflow);
     assert_eq!(capacity(Request { queue_len: (1 << 31) - 1, ..request() }), Ok(u32::MAX - 1));
     assert_eq!(capacity(Request { queue_len: u32::MAX, expected_hits_per_item: u32::MAX, ..request() }), overflow);
     let policy = Policy { hit_capacity_multiplier: u32::MAX, ..POLICY() };
     let all = Request { queue_len: u32::MAX, expected_hits_per_item: u32::MAX, ..request() };
-    assert_eq!(policy.recommend(&all).unwrap_err(), Error::Overflow { field: "hit capacity" });
+    assert_eq!(policy.recommend(&all).unwrap_err(), Error::Driver(DriverError::Overflow { field: "hit capacity" }));
     assert_eq!(capacity(Request { queue_len: u32::MAX, requested_hit_capacity: 1, ..request() }), Ok(1));
 }
 
@@ -398,10 +399,10 @@ fn the_peak_has_to_fit() {
         Ok(recommendation.estimated_peak_device_bytes)
     };
     assert_eq!(peak(1000, 2600), Ok(2600));
-    assert_eq!(peak(1000, 2599), Err(Error::OutOfMemory { requested: 2600, available: 2599 }));
+    assert_eq!(peak(1000, 2599), Err(Error::Driver(DriverError::OutOfMemory { requested: 2600, available: 2599 })));
     assert_eq!(peak(1 << 40, 0), Ok((1 << 40) + 1600));
     assert_eq!(peak(u64::MAX - 1600, 0), Ok(u64::MAX));
-    assert_eq!(peak(u64::MAX - 1599, 0), Err(Error::Overflow { field: "peak device bytes" }));
+    assert_eq!(peak(u64::MAX - 1599, 0), Err(Error::Driver(DriverError::Overflow { field: "peak device bytes" })));
 }
 
 #[test]

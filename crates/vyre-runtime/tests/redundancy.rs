@@ -2,6 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use vyre_driver::Error as DriverError;
 use vyre_runtime::Error;
 use vyre_runtime::megakernel::redundancy::{Pair, Pruner, Report, detect};
 use vyre_runtime::megakernel::{Access, Traits, WorkItem};
@@ -252,7 +253,7 @@ fn more_items_than_memory_are_an_error() {
     // Together they would need more than there are addresses.
     let arm = vec![WorkItem::default(); 1 << 22];
     let arms = vec![arm.as_slice(); 1 << 22];
-    let error = Error::Reservation { field: "items of arms", requested: 1 << 44 };
+    let error = Error::from(DriverError::Reservation { field: "items of arms", requested: 1 << 44 });
     assert_eq!(detect(&arms), Err(error.clone()));
     assert_eq!(error.code(), "D020");
 }

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use vyre_cpu::Cpu;
-use vyre_driver::{Device, Error, Oracle};
+use vyre_driver::{Device, Error as DriverError, Oracle};
 use vyre_foundation::{text, validate};
+use vyre_runtime::Error;
 use vyre_runtime::megakernel::policy::Policy;
 use vyre_runtime::megakernel::ring::Pushed;
 use vyre_runtime::megakernel::{Config, Failure, Handle, Op, Report, Segment, Session, WorkItem};
@@ -19,8 +20,10 @@ const PLAIN: u32 = 7;
 
 fn session(device: &Device, config: Config) -> (Session, Vec<Handle>) {
     let mut session = Session::new(device, config).unwrap();
-    for program in
-        validate::module(text::parse(include_str!("../../../examples/megakernel/ops.vyre")).unwrap()).unwrap()
+    for program in validate::module(text::parse(include_str!("../../../examples/megakernel/ops.vyre")).unwrap())
+        .unwrap()
+        .into_inner()
+        .programs
     {
         session.register(Op::new(program).unwrap());
     }
@@ -78,7 +81,7 @@ fn run(device: &Device, config: &Config) -> Results {
 /// The least budget that a session of a configuration is accepted with, as the error names it.
 fn least_budget(device: &Device, config: &Config) -> u64 {
     let refused = |budget| match Session::new(device, Config { budget, ..config.clone() }).map(|_| ()) {
-        Err(Error::OverBudget { required, budget: named, .. }) => {
+        Err(Error::Driver(DriverError::OverBudget { required, budget: named, .. })) => {
             assert_eq!(named, budget);
             required
         }

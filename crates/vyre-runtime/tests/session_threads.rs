@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use vyre_driver::{Device, Error, Oracle};
+use vyre_driver::{Device, Oracle};
+use vyre_runtime::Error;
 use vyre_runtime::megakernel::{Config, Session};
 
 /// Set in the process that has no threads.

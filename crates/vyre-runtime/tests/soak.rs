@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use vyre_cpu::Cpu;
 use vyre_driver::backend::Command;
-use vyre_driver::{Device, Error};
+use vyre_driver::{Device, Error as DriverError};
 use vyre_foundation::{text, validate};
+use vyre_runtime::Error;
 use vyre_runtime::megakernel::policy::Policy;
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::{
@@ -134,12 +135,12 @@ struct Trouble {
 
 impl Interceptor for Trouble {
     // Sometimes this is a launch, sometimes a read or a write before or after it.
-    fn submit(&self, _commands: &mut [Command]) -> Result<(), Error> {
+    fn submit(&self, _commands: &mut [Command]) -> Result<(), DriverError> {
         if self.short.swap(false, Relaxed) {
-            return Err(Error::OutOfMemory { requested: 1, available: 0 });
+            return Err(DriverError::OutOfMemory { requested: 1, available: 0 });
         }
         if self.lost.swap(false, Relaxed) {
-            return Err(Error::DeviceLost { reason: "it was told to".into(), unacknowledged: vec![] });
+            return Err(DriverError::DeviceLost { reason: "it was told to".into(), unacknowledged: vec![] });
         }
         Ok(())
     }
@@ -175,8 +176,10 @@ fn nothing_is_lost_or_done_twice() {
         ..Config::of(&device)
     };
     let mut session = Session::new(&device, config).unwrap();
-    for program in
-        validate::module(text::parse(include_str!("../../../examples/megakernel/ops.vyre")).unwrap()).unwrap()
+    for program in validate::module(text::parse(include_str!("../../../examples/megakernel/ops.vyre")).unwrap())
+        .unwrap()
+        .into_inner()
+        .programs
     {
         session.register(Op::new(program).unwrap());
     }
@@ -257,11 +260,11 @@ fn nothing_is_lost_or_done_twice() {
             session.set_budget(u64::from(drains.is_multiple_of(37)));
             let report = match session.drain() {
                 Ok(report) => report,
-                Err(Error::OverBudget { budget: 1, .. }) => {
+                Err(Error::Driver(DriverError::OverBudget { budget: 1, .. })) => {
                     refused += 1;
                     continue;
                 }
-                Err(Error::OutOfMemory { .. }) => {
+                Err(Error::Driver(DriverError::OutOfMemory { .. })) => {
                     short += 1;
                     continue;
                 }

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use vyre_cpu::Cpu;
 use vyre_driver::backend::Command;
-use vyre_driver::{Device, Error};
+use vyre_driver::{Device, Error as DriverError};
 use vyre_foundation::{text, validate};
+use vyre_runtime::Error;
 use vyre_runtime::megakernel::policy::Policy;
 use vyre_runtime::megakernel::ring::{Otherwise, Pushed};
 use vyre_runtime::megakernel::tune::Tuner;
@@ -24,8 +25,10 @@ const SPIN: u32 = 8;
 
 fn session(device: &Device, config: Config) -> Session {
     let mut session = Session::new(device, config).unwrap();
-    for program in
-        validate::module(text::parse(include_str!("../../../examples/megakernel/ops.vyre")).unwrap()).unwrap()
+    for program in validate::module(text::parse(include_str!("../../../examples/megakernel/ops.vyre")).unwrap())
+        .unwrap()
+        .into_inner()
+        .programs
     {
         session.register(Op::new(program).unwrap());
     }
@@ -45,7 +48,7 @@ fn one_slice() -> Share {
 fn devices() -> Vec<Device> {
     let gpu = match Device::open(&Wgpu) {
         Ok(device) => Some(device),
-        Err(Error::NoAdapter { .. }) => None,
+        Err(DriverError::NoAdapter { .. }) => None,
         Err(error) => panic!("{error}"),
     };
     [Device::open(&Cpu::default()).unwrap()].into_iter().chain(gpu).collect()
@@ -163,7 +166,7 @@ impl Clock for Virtual {
 /// The work of a device takes virtual time: a microsecond for each byte that is written, which are mostly the columns of items, and ten for
 /// each command.
 impl Interceptor for Virtual {
-    fn submit(&self, commands: &mut [Command]) -> Result<(), Error> {
+    fn submit(&self, commands: &mut [Command]) -> Result<(), DriverError> {
         for command in commands {
             let bytes = if let Command::Write(_, bytes) = command { bytes.len() as u64 } else { 0 };
             self.advance(10_000 + 1_000 * bytes);

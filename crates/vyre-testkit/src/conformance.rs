@@ -152,8 +152,8 @@ fn read(source: &str) -> Validated<Program> {
 
 /// A program of the suite.
 fn program(name: &str) -> Validated<Program> {
-    let programs = text::parse(include_str!("conformance.vyre")).and_then(validate::module).expect("valid programs");
-    programs.into_iter().find(|program| program.name == name).expect("it is there")
+    let module = text::parse(include_str!("conformance.vyre")).and_then(validate::module).expect("valid programs");
+    module.program(name).expect("it is there").clone()
 }
 
 // Results.
@@ -191,7 +191,7 @@ fn compare(
 ) {
     if let Some(wrong) = mistake(device, program, grid, inputs, exactness) {
         let program = (**program).clone();
-        let source = match grid.groups(program.workgroup_size) {
+        let source = match grid.groups(program.workgroup_size()) {
             Ok(groups) => Generated { program, groups, inputs: inputs.clone() }.source(),
             Err(_) => program.to_string(),
         };
@@ -226,8 +226,13 @@ pub fn generated_programs(subject: &Subject<'_>) {
 
 // Wrong dispatches.
 
-fn dispatch<'a>(kernel: &'a Kernel, arguments: Vec<(&'a str, Argument)>) -> Dispatch<'a> {
-    Dispatch { kernel, grid: Grid::elements(4), arguments, limits: limits() }
+/// A dispatch of four invocations.
+fn dispatch(kernel: &Kernel, arguments: Vec<(&str, Argument)>) -> Dispatch {
+    over(Grid::elements(4), kernel, arguments)
+}
+
+fn over(grid: Grid, kernel: &Kernel, arguments: Vec<(&str, Argument)>) -> Dispatch {
+    kernel.dispatch(grid, arguments).expect("arguments that fit").limits(limits())
 }
 
 fn floats(device: &Device, values: &[f32]) -> Buffer {
@@ -241,7 +246,8 @@ pub fn wrong_dispatches(subject: &Subject<'_>) {
     let kernel = device.compile(&program("copy")).expect("a simple kernel");
     let (x, y) = (floats(&device, &[1.0, 2.0, 3.0, 4.0]), floats(&device, &[0.0; 4]));
     let words = device.upload(Element::U32, &[0; 16]).expect("a few bytes");
-    let code = |arguments: Vec<(&'static str, Argument)>| device.run(&dispatch(&kernel, arguments)).unwrap_err().code();
+    let on = |grid, arguments: Vec<(&'static str, Argument)>| kernel.dispatch(grid, arguments).map(|_| ()).unwrap_err();
+    let code = |arguments| on(Grid::elements(4), arguments).code();
     assert_eq!(code(vec![("x", (&x).into())]), "L004", "missing");
     assert_eq!(code(vec![("x", (&x).into()), ("y", (&y).into()), ("z", (&y).into())]), "L002", "unknown");
     assert_eq!(code(vec![("x", (&x).into()), ("x", (&x).into()), ("y", (&y).into())]), "L003", "twice");
@@ -262,14 +268,15 @@ pub fn wrong_dispatches(subject: &Subject<'_>) {
     assert_eq!(code(vec![("x", (&foreign).into()), ("y", (&y).into())]), "D004", "foreign buffer");
     let null = Device::open(&Null::default()).expect("the null device opens");
     let foreign = null.compile(&program("copy")).expect("the null device compiles anything");
-    let error = device.run(&dispatch(&foreign, vec![("x", (&x).into()), ("y", (&y).into())])).unwrap_err();
-    assert_eq!(error.code(), "D004", "foreign kernel");
+    let (of_null, to_null) = (floats(&null, &[0.0; 4]), floats(&null, &[0.0; 4]));
+    let foreign = dispatch(&foreign, vec![("x", (&of_null).into()), ("y", (&to_null).into())]);
+    assert_eq!(device.run(&foreign).unwrap_err().code(), "D004", "foreign kernel");
 
-    let mut large = dispatch(&kernel, vec![("x", (&x).into()), ("y", (&y).into())]);
-    large.grid = Grid::groups([1 << 20, 1 << 20, 1]);
-    assert_eq!(device.run(&large).unwrap_err().code(), "L001", "grid");
-    large.grid = Grid::Indirect(words.clone());
-    assert_eq!(device.run(&large).unwrap_err().code(), "D008", "indirect grid of four words");
+    let arguments = || vec![("x", (&x).into()), ("y", (&y).into())];
+    assert_eq!(on(Grid::Groups([1 << 20, 1 << 20, 1]), arguments()).code(), "L001", "grid");
+    assert_eq!(on(Grid::Indirect(words.clone()), arguments()).code(), "D008", "indirect grid of four words");
+    let three = other.allocate(Element::U32, 3).expect("a few bytes");
+    assert_eq!(on(Grid::Indirect(three), arguments()).code(), "D004", "foreign grid");
     assert_eq!(device.allocate(Element::F64, u64::from(u32::MAX) + 1).unwrap_err().code(), "F006", "elements");
     let capabilities = device.capabilities();
     let room = capabilities.memory_bytes.unwrap_or(u64::MAX).min(capabilities.max_buffer_bytes);
@@ -312,7 +319,7 @@ pub fn canaries(subject: &Subject<'_>) {
             let whole = device.upload(element, &contents).expect("a few bytes");
             let middle = whole.slice(GUARD as u32..GUARD as u32 + 40).expect("inside");
             let arguments = vec![("x", (&middle).into()), ("from", from.into())];
-            let report = device.run(&Dispatch { grid: Grid::elements(64), ..dispatch(&kernel, arguments) });
+            let report = device.run(&over(Grid::elements(64), &kernel, arguments));
             assert_eq!(report.expect("runs").outcome, Outcome::Completed);
             let after = whole.read().expect("a few bytes");
             assert_eq!(after[..GUARD * size], contents[..GUARD * size], "before {element} at {from}");
@@ -346,15 +353,15 @@ pub fn endless_programs(subject: &Subject<'_>) {
         } else {
             Limits { fuel: 100_000, ..Limits::default() }
         };
-        let grid = Grid::groups([1 + number as u32 % 5, 1, 1]);
-        let report = device.run(&Dispatch { kernel: &kernel, grid, arguments: vec![], limits }).expect("a report");
+        let dispatch = over(Grid::Groups([1 + number as u32 % 5, 1, 1]), &kernel, vec![]).limits(limits);
+        let report = device.run(&dispatch).expect("a report");
         match report.outcome {
             Outcome::OutOfFuel { span } => assert_ne!(span, Span::NONE, "the loop is named"),
             Outcome::DeadlinePassed { .. } => {}
             outcome => panic!("{outcome:?}"),
         }
         if number % 20 == 0 {
-            let report = device.run(&dispatch(&simple, vec![("x", (&x).into()), ("y", (&y).into())]));
+            let report = device.run(&self::dispatch(&simple, vec![("x", (&x).into()), ("y", (&y).into())]));
             assert_eq!(report.expect("the next job runs").outcome, Outcome::Completed);
             assert_eq!(y.read().expect("a few bytes"), x.read().expect("a few bytes"));
         }
@@ -387,7 +394,7 @@ pub fn large_grids(subject: &Subject<'_>) {
         let beyond = device.allocate(Element::U32, 1).expect("four bytes");
         let arguments = vec![("out", (&out).into()), ("beyond", (&beyond).into())];
         let limits = Limits { deadline, ..limits() };
-        device.run(&Dispatch { kernel: &kernel, grid: grid.clone(), arguments, limits }).expect("it runs");
+        device.run(&over(grid.clone(), &kernel, arguments).limits(limits)).expect("it runs");
         let bytes = out.read().expect("some megabytes");
         for (index, word) in bytes.chunks_exact(4).enumerate() {
             let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
@@ -405,9 +412,9 @@ pub fn indirect_grids(subject: &Subject<'_>) {
     let grid = device.allocate(Element::U32, 3).expect("a few bytes");
     let total = device.allocate(Element::U32, 1).expect("a few bytes");
     let sizes = device.allocate(Element::U32, 3).expect("a few bytes");
-    let first = Dispatch { grid: Grid::elements(1), ..dispatch(&prepare, vec![("grid", (&grid).into())]) };
+    let first = over(Grid::elements(1), &prepare, vec![("grid", (&grid).into())]);
     let arguments = vec![("total", (&total).into()), ("sizes", (&sizes).into())];
-    let second = Dispatch { grid: Grid::Indirect(grid.clone()), ..dispatch(&count, arguments) };
+    let second = over(Grid::Indirect(grid.clone()), &count, arguments);
     let submission = device.submit(&[first, second.clone()]).expect("two dispatches");
     assert_eq!(submission.wait().expect("two reports").len(), 2);
     assert_eq!(total.read().expect("four bytes"), 24u32.to_le_bytes());
@@ -456,7 +463,7 @@ pub fn concurrent_submissions(subject: &Subject<'_>) {
                 let (x, y) = (floats(&device, &values), floats(&device, &[0.0; 1000]));
                 for round in 1..=10 {
                     let arguments = vec![("scale", (round as f32).into()), ("x", (&x).into()), ("y", (&y).into())];
-                    let dispatch = Dispatch { grid: Grid::elements(1000), ..dispatch(&kernel, arguments) };
+                    let dispatch = over(Grid::elements(1000), &kernel, arguments);
                     let submission = device.submit(&[dispatch.clone(), dispatch]).expect("submits");
                     let download = y.download().expect("begins");
                     assert_eq!(submission.wait().expect("reports").len(), 2);
@@ -474,8 +481,7 @@ pub fn cancellation(subject: &Subject<'_>) {
     let kernel = device.compile(&program("slow")).expect("a simple kernel");
     let out = device.allocate(Element::U32, 1).expect("four bytes");
     let limits = Limits { deadline: Some(Duration::from_secs(30)), ..Limits::default() };
-    let dispatch =
-        Dispatch { kernel: &kernel, grid: Grid::elements(1), arguments: vec![("out", (&out).into())], limits };
+    let dispatch = over(Grid::elements(1), &kernel, vec![("out", (&out).into())]).limits(limits);
     let mut submission = device.submit(&[dispatch.clone(), dispatch]).expect("submits");
     let early = submission.wait_timeout(Duration::from_millis(1));
     submission.cancel();
@@ -501,7 +507,7 @@ pub fn published_values(subject: &Subject<'_>) {
     let expected: Vec<u8> = (0..count as u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     for _ in 0..20 {
         let arguments = vec![("board", (&board).into()), ("out", (&out).into()), ("again", (&again).into())];
-        device.run(&Dispatch { grid: Grid::elements(count as u32), ..dispatch(&kernel, arguments) }).expect("it runs");
+        device.run(&over(Grid::elements(count as u32), &kernel, arguments)).expect("it runs");
         assert_eq!(out.read().expect("some kilobytes"), expected, "through workgroup memory");
         assert_eq!(again.read().expect("some kilobytes"), expected, "through storage");
     }
@@ -516,7 +522,7 @@ pub fn visible_dispatches(subject: &Subject<'_>) {
     let (a, b) = (zeros(), zeros());
     let step = |from: &Buffer, to: &Buffer| {
         let arguments = vec![("from", from.into()), ("to", to.into())];
-        Dispatch { grid: Grid::elements(count), ..dispatch(&kernel, arguments) }
+        over(Grid::elements(count), &kernel, arguments)
     };
     let mut expected = vec![0u32; count as usize];
     let on_host = |values: &[u32]| -> Vec<u32> {
@@ -580,8 +586,8 @@ pub fn waiting_groups(subject: &Subject<'_>) {
             // Fuel would be used up by threads that spin while another one is not scheduled.
             let limits = Limits { fuel: u64::MAX, deadline: Some(Duration::from_secs(60)), ..Limits::default() };
             let arguments = vec![("turn", (&turn).into()), ("sums", (&sums).into())];
-            let grid = Grid::groups([groups as u32, 1, 1]);
-            let report = device.run(&Dispatch { kernel: &kernel, grid, arguments, limits }).expect("it runs");
+            let dispatch = over(Grid::Groups([groups as u32, 1, 1]), &kernel, arguments).limits(limits);
+            let report = device.run(&dispatch).expect("it runs");
             assert_eq!(report.outcome, Outcome::Completed, "{}", *program);
             assert_eq!(turn.read().expect("four bytes"), (groups as u32).to_le_bytes());
             if number == bodies.len() - 1 {

@@ -8,9 +8,11 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use vyre_foundation::analysis::{Scope, Uniformity};
-use vyre_foundation::ir::ops::{Form, Kind, Row, Slot, TABLE};
-use vyre_foundation::ir::{Access, Axis, BlockId, Def, Element, Inst, Memory, Op, Program, Space, Span, Type, ValueId};
+use vyre_foundation::analysis::Uniformity;
+use vyre_foundation::ir::ops::{Form, Kind, OpInfo, Payload, Slot, TABLE};
+use vyre_foundation::ir::{
+    Access, Axis, BlockId, Def, Element, Inst, Memory, Program, Space, Span, Terminator, Type, ValueId,
+};
 use vyre_foundation::validate;
 
 /// An operation as it is used somewhere.
@@ -127,20 +129,20 @@ impl Coverage {
     /// It uses what was thought to be impossible: it is not valid, or there is a mistake here.
     pub fn record(&mut self, program: &Program) {
         self.programs += 1;
-        let uniformity = Uniformity::of(program, Scope::Workgroup);
-        let mut pending: Vec<BlockId> = vec![program.body];
+        let uniformity = Uniformity::of(program);
+        let mut pending: Vec<BlockId> = vec![program.body()];
         while let Some(block) = pending.pop() {
             let flow = if uniformity.divergence(block).is_some() { Flow::Divergent } else { Flow::Uniform };
-            for &id in &program.blocks[block].insts {
-                let inst = &program.insts[id];
+            for &id in &program.block(block).insts {
+                let inst = program.inst(id);
                 pending.extend(&inst.blocks);
-                let op = inst.op.row().name;
-                let place = inst.op.memory().map_or(Place::None, |memory| Place::of(&program.memory[memory]));
+                let op = inst.op.info().name;
+                let place = inst.op.memory().map_or(Place::None, |memory| Place::of(program.memory(memory)));
                 for subject in subjects_of(program, inst) {
                     self.count(Cell { op, subject, flow, place });
                 }
                 for &operand in &inst.operands {
-                    if let Def::Constant(_) = program.values[operand].def {
+                    if let Def::Constant(_) = program.def(operand) {
                         let subject = Subject::Type(program.ty(operand));
                         self.count(Cell { op: "const", subject, flow, place: Place::None });
                     }
@@ -224,20 +226,18 @@ fn subjects_of(program: &Program, inst: &Inst) -> Vec<Subject> {
         [] => vec![Subject::Nothing],
         values => values.iter().map(|value| Subject::Type(ty(value))).collect(),
     };
-    let object = || &program.memory[inst.op.memory().expect("it names an object")];
+    let object = || program.memory(inst.op.memory().expect("it names an object"));
     let elements = |width: usize| {
         let Memory { element, atomic, .. } = *object();
         if atomic { Subject::Atomic(element) } else { Subject::Elements(element, width) }
     };
-    match inst.op.row().form {
+    match inst.op.info().form {
         Form::Plain(signature) if signature.operands.contains(&Slot::T) => vec![Subject::Type(program.class(inst))],
         Form::Plain(_) | Form::Trap => vec![Subject::Nothing],
         Form::Convert { .. } => vec![Subject::Convert(ty(&inst.operands[0]), ty(&inst.results[0]))],
-        Form::PerAxis => match inst.op {
-            Op::GlobalId(axis) | Op::LocalId(axis) | Op::GroupId(axis) | Op::GroupCount(axis) | Op::GroupSize(axis) => {
-                vec![Subject::Axis(axis)]
-            }
-            _ => unreachable!("an operation of this form has an axis"),
+        Form::PerAxis => match inst.op.payload() {
+            Payload::Axis(axis) => vec![Subject::Axis(axis)],
+            _ => Vec::new(),
         },
         Form::Load => vec![elements(inst.results.len())],
         Form::Store => vec![elements(inst.operands.len() - 1)],
@@ -295,7 +295,7 @@ fn possible() -> Vec<Cell> {
 }
 
 /// What an operation can be applied to, unless it accesses memory.
-fn subjects(row: &Row) -> Option<Vec<Subject>> {
+fn subjects(row: &OpInfo) -> Option<Vec<Subject>> {
     let types = || Type::ALL.map(Subject::Type).into_iter();
     let handed = || std::iter::once(Subject::Nothing).chain(types()).collect::<Vec<_>>();
     Some(match row.form {
@@ -310,7 +310,7 @@ fn subjects(row: &Row) -> Option<Vec<Subject>> {
         }
         Form::PerAxis => Axis::ALL.map(Subject::Axis).to_vec(),
         Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => return None,
-        Form::Exit if row.name == Op::Return.row().name => vec![Subject::Nothing],
+        Form::Exit if row.name == Terminator::Return.info().name => vec![Subject::Nothing],
         Form::Print | Form::Exit | Form::If | Form::Region => handed(),
         Form::Switch => handed().into_iter().chain([Type::U32, Type::I32].map(Subject::Selector)).collect(),
         Form::Loop => handed().into_iter().chain(Type::ALL.map(Subject::Carried)).collect(),
@@ -318,7 +318,7 @@ fn subjects(row: &Row) -> Option<Vec<Subject>> {
 }
 
 /// What an operation that accesses memory can be applied to in an object.
-fn accesses(row: &Row, object: &Memory) -> Vec<Subject> {
+fn accesses(row: &OpInfo, object: &Memory) -> Vec<Subject> {
     let element = object.element;
     let widths = || match (object.atomic, object.space) {
         (true, _) => vec![Subject::Atomic(element)],
@@ -345,8 +345,8 @@ fn objects() -> Vec<Memory> {
                 let name = "object".into();
                 let object = Memory { name, space, element, length, atomic, default: None, span: Span::NONE };
                 let mut program = Program::new("p", [1, 1, 1]);
-                program.memory.push(object.clone());
-                program.push(program.body, Op::Return, [], &[], [], Span::NONE);
+                program.add_memory(object.clone());
+                program.push(program.body(), Terminator::Return, [], &[], [], Span::NONE);
                 if validate::program(program).is_ok() {
                     objects.push(object);
                 }

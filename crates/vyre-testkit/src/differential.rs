@@ -15,7 +15,7 @@ use vyre_driver::atomic_file::create_unique;
 use vyre_driver::backend::Backend;
 use vyre_driver::{Device, DeviceKind, Floats};
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::ops::{Exactness, Op};
+use vyre_foundation::ir::ops::{Exactness, Pure};
 use vyre_foundation::ir::{Program, Type};
 use vyre_foundation::launch::{Grid, Limits, Outcome, Report};
 use vyre_foundation::{Validated, validate};
@@ -32,7 +32,30 @@ pub struct Finding {
     /// Where the results differ.
     pub wrong: String,
     /// The file with a small program that shows it, or why there is none.
-    pub kept: Result<PathBuf, String>,
+    pub kept: Result<PathBuf, NotKept>,
+}
+
+/// Reason why there is no file with a small program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotKept {
+    /// The environment turns it off.
+    TurnedOff,
+    /// The file cannot be written.
+    Unwritable {
+        /// Error of the operating system.
+        reason: String,
+        /// The small program.
+        source: String,
+    },
+}
+
+impl fmt::Display for NotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotKept::TurnedOff => f.write_str("VYRE_SHRINK is 0"),
+            NotKept::Unwritable { reason, source } => write!(f, "{reason}\n{source}"),
+        }
+    }
 }
 
 /// What was wrong, and how to see it again.
@@ -65,7 +88,7 @@ pub fn check(backend: &dyn Backend, device: &Device, seed: u64, features: &Featu
     let grid = Grid::Groups(groups);
     let wrong = mistake(device, &program, grid, &inputs, Exactness::Ordered)?;
     let kept = match std::env::var("VYRE_SHRINK").as_deref() {
-        Ok("0") => Err("VYRE_SHRINK is 0".into()),
+        Ok("0") => Err(NotKept::TurnedOff),
         _ => keep(device, seed, &program, groups, &inputs),
     };
     Some(Finding { seed, backend: backend.name(), wrong, kept })
@@ -166,7 +189,7 @@ fn keep(
     program: &Validated<Program>,
     groups: [u32; 3],
     inputs: &Inputs,
-) -> Result<PathBuf, String> {
+) -> Result<PathBuf, NotKept> {
     let grid = Grid::Groups(groups);
     let oracle = oracle_for(device);
     let still_wrong = &mut |candidate: &Validated<Program>| {
@@ -183,7 +206,7 @@ fn keep(
     let create = |path: &Path| File::create_new(path);
     let written = create_unique(&std::env::temp_dir(), format!("vyre-seed-{seed}-"), ".vyre", create)
         .and_then(|(path, mut file)| file.write_all(source.as_bytes()).map(|()| path));
-    written.map_err(|error| format!("{error}\n{source}"))
+    written.map_err(|error| NotKept::Unwritable { reason: error.to_string(), source })
 }
 
 // Comparison.
@@ -214,7 +237,7 @@ pub(crate) fn difference(
     tolerance: Tolerance,
     floats: Floats,
 ) -> Option<String> {
-    for memory in program.memory.values() {
+    for memory in program.memories().values() {
         let (Some(a), Some(b)) = (expected.contents(&memory.name), actual.contents(&memory.name)) else { continue };
         let (size, ty) = (memory.element.size(), memory.element.value_type());
         for (index, (a, b)) in a.chunks_exact(size).zip(b.chunks_exact(size)).enumerate() {
@@ -235,7 +258,7 @@ fn same(ty: Type, a: u64, b: u64, tolerance: Tolerance, floats: Floats) -> bool 
     if !ty.is_float() {
         return false;
     }
-    let as_f64 = Op::Cast.row().evaluator(ty, Type::F64).expect("floats can be cast to each other");
+    let as_f64 = Pure::Cast.info().evaluator(ty, Type::F64).expect("floats can be cast to each other");
     let number = |bits: u64| f64::from_bits(as_f64(&[bits]));
     let (x, y) = (number(a), number(b));
     if x.is_nan() && y.is_nan() {

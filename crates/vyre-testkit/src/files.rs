@@ -21,14 +21,16 @@
 //! here also `--subgroup-size`, `--fuel` and `--trace`. A file without a `diagnostics` directive must be valid. With
 //! `UPDATE=1` in the environment, what comes out is written into the file instead.
 
+use std::borrow::Borrow;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use vyre_foundation::analysis::Ranges;
 use vyre_foundation::diagnostics::{Diagnostic, Diagnostics};
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::{Element, Literal, Module, Op, Program, Space};
-use vyre_foundation::launch::{Grid, Limits, Outcome, bind};
+use vyre_foundation::ir::{Element, Literal, Module, Op, PerGroup, Program, SourceMap, Space};
+use vyre_foundation::launch::{Grid, Limits, Outcome};
+use vyre_foundation::run_line::RunLine;
 use vyre_foundation::text::parse_literal;
 use vyre_foundation::{Error, Validated, optimizer, text, validate};
 use vyre_reference::Options;
@@ -114,7 +116,9 @@ fn difference(expected: &str, actual: &str) -> String {
 
 fn render(error: &Error, source: &str) -> String {
     match error {
-        Error::Text(diagnostics) | Error::Invalid(diagnostics) => diagnostics.render("test", source),
+        Error::Text(diagnostics) | Error::Invalid(diagnostics) => {
+            diagnostics.render(&SourceMap::of_text("test", source))
+        }
         other => format!("error[{}]: {other}\n  = help: {}\n", other.code(), other.help()),
     }
 }
@@ -122,12 +126,12 @@ fn render(error: &Error, source: &str) -> String {
 /// The module of a file, if it is valid.
 struct Subject<'s> {
     source: &'s str,
-    read: Result<Module, Error>,
+    read: Result<Validated<Module>, Error>,
 }
 
 impl<'s> Subject<'s> {
     fn new(source: &'s str) -> Self {
-        let read = text::parse(source).and_then(|module| validate::module(module.clone()).map(|_| module));
+        let read = text::parse(source).and_then(validate::module);
         Subject { source, read }
     }
 
@@ -137,20 +141,22 @@ impl<'s> Subject<'s> {
             ("diagnostics", Err(error)) => Ok(render(error, self.source)),
             ("diagnostics", Ok(_)) => Ok(String::new()),
             (_, Err(error)) => Err(render(error, self.source)),
-            ("print", Ok(module)) => Ok(text::print(module)),
+            ("print", Ok(module)) => Ok(text::print(&**module)),
             ("stats", Ok(module)) => {
-                let lines = module.programs.iter().map(|program| format!("{}: {:?}", program.name, program.stats()));
+                let lines = module.programs.iter().map(|program| format!("{}: {:?}", program.name(), program.stats()));
                 Ok(lines.collect::<Vec<_>>().join("\n"))
             }
             ("bounds", Ok(module)) => bounds(module).map_err(|error| format!("{directive}: {error}")),
             ("opt", Ok(module)) => optimized(module, rest).map_err(|error| format!("{directive}: {error}")),
             ("sanitize", Ok(module)) => {
-                let found = Case::parse(module, rest).and_then(Case::sanitize);
+                let found = Case::parse(&**module, rest).and_then(Case::sanitize);
                 let found = found.map_err(|error| format!("{directive}: {error}"))?;
-                Ok(Diagnostics::from_list(found).map(|found| found.render("test", self.source)).unwrap_or_default())
+                Ok(Diagnostics::from_list(found)
+                    .map(|found| found.render(&SourceMap::of_text("test", self.source)))
+                    .unwrap_or_default())
             }
             ("run", Ok(module)) => {
-                let described = Case::parse(module, rest).and_then(Case::describe);
+                let described = Case::parse(&**module, rest).and_then(Case::describe);
                 described.map_err(|error| format!("{directive}: {error}"))
             }
             _ => Err(format!("unknown directive `{directive}`")),
@@ -159,18 +165,20 @@ impl<'s> Subject<'s> {
 }
 
 /// A module after the passes of a pipeline.
-fn optimized(module: &Module, pipeline: &str) -> Result<String, Error> {
+fn optimized(module: &Module<Validated<Program>>, pipeline: &str) -> Result<String, Error> {
     let mut programs = Vec::new();
     let (known, pipeline) = match pipeline.strip_prefix("--set ").and_then(|rest| rest.split_once(' ')) {
         Some((known, pipeline)) => (known.split_once('='), pipeline),
         None => (None, pipeline),
     };
-    for mut program in module.programs.clone() {
+    for program in &module.programs {
+        let mut program = program.clone();
         if let Some((name, value)) = known {
             let text = Error::NotAValue { text: value.into(), element: Element::U32 };
-            program.specialize(name, parse_literal(value).map_err(|_| text)?)?;
+            let mut specialized = program.into_inner();
+            specialized.specialize(name, parse_literal(value).map_err(|_| text)?)?;
+            program = validate::program(specialized)?;
         }
-        let program = validate::program(program)?;
         let program = match pipeline {
             "" => optimizer::optimize(program, &optimizer::Request::default())?.program,
             text => {
@@ -181,7 +189,7 @@ fn optimized(module: &Module, pipeline: &str) -> Result<String, Error> {
                 optimizer::run(program, &pipeline, &strict(), &mut |_| {})?.0
             }
         };
-        programs.push(program.into_inner());
+        programs.push(program);
     }
     Ok(text::print(&Module { programs, ..Module::default() }))
 }
@@ -197,22 +205,21 @@ fn everything() -> optimizer::Pipeline {
 }
 
 /// For each object, how many accesses to it are known to be inside after all passes.
-fn bounds(module: &Module) -> Result<String, Error> {
+fn bounds(module: &Module<Validated<Program>>) -> Result<String, Error> {
     let pipeline = everything();
     let mut text = String::new();
-    for program in module.programs.clone() {
-        let program = validate::program(program)?;
-        let (program, _) = optimizer::run(program, &pipeline, &strict(), &mut |_| {})?;
+    for program in &module.programs {
+        let (program, _) = optimizer::run(program.clone(), &pipeline, &strict(), &mut |_| {})?;
         let ranges = Ranges::of(&program);
-        for (object, memory) in program.memory.iter().filter(|(_, memory)| memory.space != Space::Uniform) {
+        for (object, memory) in program.memories().iter().filter(|(_, memory)| memory.space != Space::Uniform) {
             let (mut inside, mut checked) = (0, 0);
             program.walk(|id, _| {
-                let op = &program.insts[id].op;
-                if op.memory() == Some(object) && !matches!(op, Op::Length(_)) {
+                let op = &program.inst(id).op;
+                if op.memory() == Some(object) && !matches!(op, Op::PerGroup(PerGroup::Length(_))) {
                     *(if ranges.is_inside(id) { &mut inside } else { &mut checked }) += 1;
                 }
             });
-            let _ = writeln!(text, "{}.{}: {inside} inside, {checked} checked", program.name, memory.name);
+            let _ = writeln!(text, "{}.{}: {inside} inside, {checked} checked", program.name(), memory.name);
         }
     }
     Ok(text)
@@ -243,49 +250,32 @@ pub fn cases(path: &Path) -> Result<Vec<Case>, String> {
 /// The cases in the text of a file.
 pub(crate) fn cases_in(source: &str) -> Result<Vec<Case>, String> {
     let Ok(module) = text::parse(source) else { return Ok(Vec::new()) };
-    let directives = source.lines().filter_map(|line| line.strip_prefix("//@ run"));
-    directives.map(|arguments| Case::parse(&module, arguments)).collect()
+    RunLine::of_file(source).map(|arguments| Case::parse(&module, arguments)).collect()
 }
 
 impl Case {
-    fn parse(module: &Module, arguments: &str) -> Result<Case, String> {
-        let mut words = arguments.split_whitespace();
-        let mut name = None;
-        let mut grid = None;
-        let mut constants = Vec::new();
-        let mut bindings = Vec::new();
-        let mut limits = Limits::default();
-        let mut subgroup_size = None;
-        while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or(format!("{word} needs a value"));
-            match word {
-                "--program" => name = Some(value()?),
-                "--elements" => grid = Some(Grid::Elements(sizes(value()?)?)),
-                "--grid" => grid = Some(Grid::Groups(sizes(value()?)?)),
-                "--set" => constants.push(assignment(value()?)?),
-                "--subgroup-size" => subgroup_size = Some(number(value()?)?),
-                "--fuel" => limits.fuel = u64::from(number(value()?)?),
-                "--trace" => limits.trace_capacity = number(value()?)? as usize,
-                _ => bindings.push(assignment(word)?),
-            }
-        }
-        let program = match name {
-            Some(name) => module.programs.iter().find(|program| program.name == name),
+    fn parse<P: Borrow<Program>>(module: &Module<P>, arguments: &str) -> Result<Case, String> {
+        let line = RunLine::parse(arguments).map_err(|error| error.to_string())?;
+        let program = match &line.program {
+            Some(name) => module.program(name),
             None => module.programs.first(),
         };
-        let mut program = program.ok_or("there is no such program")?.clone();
-        for (name, value) in constants {
+        let mut program: Program = program.ok_or("there is no such program")?.borrow().clone();
+        for (name, value) in line.constants {
             let value = parse_literal(&value).map_err(|fault| fault.to_string())?;
             program.specialize(&name, value).map_err(|error| error.to_string())?;
         }
         let program = validate::program(program).map_err(|error| error.to_string())?;
         let mut inputs = Inputs::default();
-        for (name, value) in bindings {
+        for (name, value) in line.bindings {
             inputs.notation(&program, &name, &value).map_err(|error| error.to_string())?;
         }
         inputs.complete(&program).map_err(|error| error.to_string())?;
-        let grid = grid.or(program.launch.map(Grid::Elements)).unwrap_or(Grid::Groups([1, 1, 1]));
-        Ok(Case { program, grid, inputs, limits, subgroup_size })
+        let grid = line.grid.or(program.launch().map(Grid::Elements)).unwrap_or(Grid::Groups([1, 1, 1]));
+        let usual = Limits::default();
+        let trace_capacity = line.trace.map_or(usual.trace_capacity, |lines| lines as usize);
+        let limits = Limits { fuel: line.fuel.unwrap_or(usual.fuel), trace_capacity, ..usual };
+        Ok(Case { program, grid, inputs, limits, subgroup_size: line.subgroup_size })
     }
 
     /// What the sanitizers find.
@@ -293,8 +283,8 @@ impl Case {
     /// # Errors
     /// The inputs do not fit.
     pub fn sanitize(mut self) -> Result<Vec<Diagnostic>, String> {
-        let groups = self.grid.groups(self.program.workgroup_size).map_err(|error| error.to_string())?;
-        let arguments = bind(&self.program, &self.inputs.arguments()).map_err(|error| error.to_string())?;
+        let groups = self.grid.groups(self.program.workgroup_size()).map_err(|error| error.to_string())?;
+        let arguments = self.inputs.bind(&self.program).map_err(|error| error.to_string())?;
         let options = Options { limits: self.limits, subgroup_size: self.subgroup_size.unwrap_or(16) };
         let result = vyre_reference::sanitize(&self.program, groups, &arguments, &mut self.inputs.buffers, &options);
         result.map(|(_, findings)| findings).map_err(|error| error.to_string())
@@ -328,7 +318,7 @@ impl Case {
 /// `y = 1.0, 2.0` for every storage object that the program may write.
 fn results(program: &Validated<Program>, inputs: &Inputs) -> String {
     let mut text = String::new();
-    for memory in program.memory.values() {
+    for memory in program.memories().values() {
         if matches!(memory.space, Space::Storage(_)) && memory.writable() {
             let bytes = inputs.contents(&memory.name).unwrap_or_default();
             let _ = writeln!(text, "{} = {}", memory.name, elements(bytes, memory.element));
@@ -342,21 +332,4 @@ fn elements(bytes: &[u8], element: Element) -> String {
     let ty = element.value_type();
     let values = bytes.chunks_exact(element.size()).map(|bytes| Literal { ty, bits: element.read(bytes) }.plain());
     values.collect::<Vec<_>>().join(", ")
-}
-
-fn number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a number"))
-}
-
-fn sizes(text: &str) -> Result<[u32; 3], String> {
-    let mut sizes = [1; 3];
-    for (position, part) in text.split(',').enumerate() {
-        *sizes.get_mut(position).ok_or("there are three dimensions")? = number(part)?;
-    }
-    Ok(sizes)
-}
-
-fn assignment(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or(format!("`{text}` is not NAME=VALUE"))?;
-    Ok((name.into(), value.into()))
 }

@@ -19,11 +19,15 @@
 use vyre_driver::Capabilities;
 use vyre_foundation::fill::Fill;
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::ops::{Exactness, Form, Kind, Op, Payload, Row, TABLE};
+use vyre_foundation::ir::ops::{
+    Barrier, Control, Exactness, Form, Kind, Op, OpInfo, Payload, PerGroup, PerInvocation, Pure, TABLE, Terminator,
+};
 use vyre_foundation::ir::{
     Access, Axis, BlockId, Element, Literal, MemId, Memory, Module, Program, Space, Span, Type, TypeSet, ValueId,
     Values,
 };
+use vyre_foundation::launch::Grid;
+use vyre_foundation::run_line::RunLine;
 use vyre_foundation::text;
 
 /// What generated programs may use.
@@ -73,11 +77,9 @@ pub struct Generated {
 impl Generated {
     /// The text of the program, with a `//@ run` line that says how to run it.
     pub fn source(&self) -> String {
-        let [x, y, z] = self.groups;
-        let notations = self.inputs.notations(&self.program);
-        let bindings: String = notations.iter().map(|(name, values)| format!(" {name}={values}")).collect();
+        let (grid, bindings) = (Some(Grid::Groups(self.groups)), self.inputs.notations(&self.program));
         let source = text::print(&Module::from(self.program.clone()));
-        format!("{source}//@ run --grid {x},{y},{z}{bindings}\n")
+        format!("{source}{}\n", RunLine { grid, bindings, ..RunLine::default() })
     }
 }
 
@@ -157,7 +159,7 @@ struct Objects {
     /// Workgroup arrays with elements for each invocation.
     own_workgroup: Vec<Own>,
     /// Atomic objects, with the one operation that each is used with.
-    shared: Vec<(MemId, &'static Row)>,
+    shared: Vec<(MemId, &'static OpInfo)>,
     /// Atomic objects with elements for each invocation.
     own_atomic: Vec<Own>,
 }
@@ -248,14 +250,14 @@ impl Generator<'_> {
             let ty = self.ty();
             let default = Literal { ty, bits: self.literal_bits(ty) };
             let trust = if is_nan(default) { Trust::Value } else { Trust::Bits };
-            let id = self.program.constant(format!("C{number}"), default, Span::NONE);
+            let id = self.program.add_constant(format!("C{number}"), default, Span::NONE);
             self.values.push(Available { id, ty, uniform: true, trust });
         }
     }
 
     fn memory(&mut self, invocations: u32) -> Inputs {
         let mut inputs = Inputs::default();
-        let per_group = self.program.workgroup_size.iter().product();
+        let per_group = self.program.workgroup_size().iter().product();
         for number in 0..1 + self.random.below(3) {
             let (name, element, length) = (format!("in{number}"), self.element(), 1 + self.random.below(40));
             let fixed = self.random.chance(2).then_some(length);
@@ -271,7 +273,7 @@ impl Generator<'_> {
             let contents = self.contents(id, 1);
             if self.random.chance(3) {
                 let ty = element.value_type();
-                self.program.memory[id].default = Some(Literal { ty, bits: element.read(&contents) });
+                self.program.memory_mut(id).default = Some(Literal { ty, bits: element.read(&contents) });
                 if self.random.chance(2) {
                     continue;
                 }
@@ -297,7 +299,7 @@ impl Generator<'_> {
             let (element, length) = (*self.random.choose(&atomics), 1 + self.random.below(8));
             let fixed = (space == Space::Workgroup || self.random.chance(2)).then_some(length);
             let id = self.object(name, space, element, fixed, true);
-            let row = Row::named(self.random.choose::<&str>(&COMMUTATIVE)).expect("an operation of the table");
+            let row = OpInfo::named(self.random.choose::<&str>(&COMMUTATIVE)).expect("an operation of the table");
             self.objects.shared.push((id, row));
             if space != Space::Workgroup {
                 let contents = self.contents(id, length);
@@ -367,12 +369,12 @@ impl Generator<'_> {
 
     fn object(&mut self, name: &str, space: Space, element: Element, length: Option<u32>, atomic: bool) -> MemId {
         let name = name.into();
-        self.program.memory.push(Memory { name, space, element, length, atomic, default: None, span: Span::NONE })
+        self.program.add_memory(Memory { name, space, element, length, atomic, default: None, span: Span::NONE })
     }
 
     /// Contents for an object that is only read, or atomic.
     fn contents(&mut self, memory: MemId, length: u32) -> Vec<u8> {
-        let element = self.program.memory[memory].element;
+        let element = self.program.memory(memory).element;
         let ty = element.value_type();
         let mut bytes = vec![0; length as usize * element.size()];
         let mut nan = false;
@@ -389,13 +391,13 @@ impl Generator<'_> {
 
     /// Small numbers, special ones, and any bits at all.
     fn literal_bits(&mut self, ty: Type) -> u64 {
-        let cast = Op::Cast.row().evaluator(Type::I32, ty).expect("every type can be cast to");
+        let cast = Pure::Cast.info().evaluator(Type::I32, ty).expect("every type can be cast to");
         match self.random.below(4) {
             0 | 1 => cast(&[u64::from((self.random.below(41) as i32 - 20) as u32)]),
             2 if ty.is_float() => {
                 // Quarters: exact in every float type.
                 let quarter = f64::from(self.random.below(2000) as i32 - 1000) / 4.0;
-                let convert = Op::Cast.row().evaluator(Type::F64, ty).expect("every type can be cast to");
+                let convert = Pure::Cast.info().evaluator(Type::F64, ty).expect("every type can be cast to");
                 convert(&[quarter.to_bits()])
             }
             2 => {
@@ -455,12 +457,13 @@ impl Generator<'_> {
         if self.random.chance(2) { *self.random.choose(&usual) } else { *self.random.choose(&types) }
     }
 
-    fn push(&mut self, block: BlockId, op: Op, operands: &[Available], named: &[Type]) -> Vec<ValueId> {
+    fn push(&mut self, block: BlockId, op: impl Into<Op>, operands: &[Available], named: &[Type]) -> Vec<ValueId> {
         let ids: Values = operands.iter().map(|operand| operand.id).collect();
+        let op = op.into();
         let types = self.program.result_types(&op, &ids, named).expect("operands are chosen to fit");
         let inst = self.program.push(block, op, ids, &types, [], Span::NONE);
         self.budget -= 1;
-        self.program.insts[inst].results.to_vec()
+        self.program.inst(inst).results.to_vec()
     }
 
     /// Makes a value available. What is not a float is the same bits everywhere.
@@ -479,7 +482,7 @@ impl Generator<'_> {
     }
 
     /// Appends an operation whose results are the same bits everywhere, and gives the first.
-    fn apply(&mut self, block: BlockId, op: Op, operands: &[Available], uniform: bool) -> Available {
+    fn apply(&mut self, block: BlockId, op: impl Into<Op>, operands: &[Available], uniform: bool) -> Available {
         let results = self.push(block, op, operands, &[]);
         self.give(&results, uniform, Trust::Bits)
     }
@@ -487,9 +490,10 @@ impl Generator<'_> {
     // Statements.
 
     fn body(&mut self) {
-        let body = self.program.body;
-        let [global, local] = [Op::GlobalIndex, Op::LocalIndex].map(|op| self.apply(body, op, &[], false));
-        let group = self.apply(body, Op::GroupIndex, &[], true);
+        let body = self.program.body();
+        let [global, local] =
+            [PerInvocation::GlobalIndex, PerInvocation::LocalIndex].map(|op| self.apply(body, op, &[], false));
+        let group = self.apply(body, PerGroup::GroupIndex, &[], true);
         self.positions = Some(Positions { global, local, group });
         let place = Place { uniform: true, depth: 0, enclosing: None };
         while self.budget > 0 {
@@ -499,7 +503,7 @@ impl Generator<'_> {
         for position in 0..self.objects.own.len() {
             self.store_own(body, self.objects.own[position]);
         }
-        self.program.push(body, Op::Return, [], &[], [], Span::NONE);
+        self.program.push(body, Terminator::Return, [], &[], [], Span::NONE);
     }
 
     fn positions(&self) -> Positions {
@@ -545,7 +549,7 @@ impl Generator<'_> {
         }
     }
 
-    fn pure(&mut self, block: BlockId, row: &Row) {
+    fn pure(&mut self, block: BlockId, row: &OpInfo) {
         let op = row.op(Payload::None).expect("pure operations carry nothing");
         let mut named = Vec::new();
         let (types, result): (Vec<Type>, Type) = match row.form {
@@ -587,8 +591,8 @@ impl Generator<'_> {
     }
 
     /// Where the invocation is, and how large things are.
-    fn question(&mut self, block: BlockId, row: &Row) {
-        let all: Vec<MemId> = self.program.memory.keys().collect();
+    fn question(&mut self, block: BlockId, row: &OpInfo) {
+        let all: Vec<MemId> = self.program.memories().keys().collect();
         let payload = match row.form {
             Form::PerAxis => Payload::Axis(*self.random.choose(&Axis::ALL)),
             Form::Length => Payload::Memory(*self.random.choose(&all)),
@@ -603,7 +607,7 @@ impl Generator<'_> {
 
     /// An index into an object, for an access of some elements: mostly inside.
     fn index(&mut self, block: BlockId, memory: MemId, width: u32) -> Available {
-        let length = self.program.memory[memory].length;
+        let length = self.program.memory(memory).length;
         if let Some(last) = length.and_then(|length| length.checked_sub(width))
             && self.random.chance(6)
         {
@@ -619,17 +623,17 @@ impl Generator<'_> {
             return value;
         }
         let length = self.known(length.unwrap_or(20));
-        self.apply(block, Op::Rem, &[value, length], value.uniform)
+        self.apply(block, Pure::Rem, &[value, length], value.uniform)
     }
 
     /// The index of elements that only this invocation touches.
     fn own_index(&mut self, block: BlockId, own: Own, width: u32) -> Available {
         let positions = self.positions();
-        let workgroup = self.program.memory[own.memory].space == Space::Workgroup;
+        let workgroup = self.program.memory(own.memory).space == Space::Workgroup;
         let mut index = if workgroup { positions.local } else { positions.global };
         let offset = self.random.below(own.stride - width + 1);
-        for (op, by) in [(Op::Mul, own.stride), (Op::Add, offset)] {
-            if (op == Op::Mul && by != 1) || (op == Op::Add && by != 0) {
+        for (op, by) in [(Pure::Mul, own.stride), (Pure::Add, offset)] {
+            if (op == Pure::Mul && by != 1) || (op == Pure::Add && by != 0) {
                 let by = self.known(by);
                 index = self.apply(block, op, &[index, by], false);
             }
@@ -641,7 +645,7 @@ impl Generator<'_> {
         if self.random.chance(3) { most } else { 1 + self.random.below(most) }
     }
 
-    fn access(&mut self, block: BlockId, row: &Row) {
+    fn access(&mut self, block: BlockId, row: &OpInfo) {
         if row.name == "store" { self.store(block) } else { self.load(block) }
     }
 
@@ -668,18 +672,18 @@ impl Generator<'_> {
     }
 
     fn store_values(&mut self, block: BlockId, memory: MemId, index: Available, width: u32, trust: Trust) {
-        let ty = self.program.memory[memory].element.value_type();
+        let ty = self.program.memory(memory).element.value_type();
         let mut operands = vec![index];
         operands.extend((0..width).map(|_| self.value(ty, trust)));
         self.push(block, Op::Store(memory), &operands, &[]);
     }
 
     fn load(&mut self, block: BlockId) {
-        let readable = |own: &&Own| self.program.memory[own.memory].readable();
+        let readable = |own: &&Own| self.program.memory(own.memory).readable();
         let (own, trust) = match self.random.below(6) {
             0 => {
                 let memory = *self.random.choose(&self.objects.uniforms);
-                let ty = self.program.memory[memory].element.value_type();
+                let ty = self.program.memory(memory).element.value_type();
                 let results = self.push(block, Op::Load(memory), &[], &[ty]);
                 let trust = self.trust_in(memory);
                 self.give(&results, true, trust);
@@ -709,14 +713,14 @@ impl Generator<'_> {
         };
         let width = self.width(own.stride);
         let index = self.own_index(block, own, width);
-        let ty = self.program.memory[own.memory].element.value_type();
+        let ty = self.program.memory(own.memory).element.value_type();
         let results = self.push(block, Op::Load(own.memory), &[index], &vec![ty; width as usize]);
         self.give(&results, false, trust);
     }
 
     /// Loads from anywhere in an object that nobody writes at this time.
     fn load_any(&mut self, block: BlockId, memory: MemId, most: u32, trust: Trust) {
-        let Memory { element, space, .. } = self.program.memory[memory];
+        let Memory { element, space, .. } = *self.program.memory(memory);
         let width = self.width(most);
         let index = self.index(block, memory, width);
         let results = self.push(block, Op::Load(memory), &[index], &vec![element.value_type(); width as usize]);
@@ -729,8 +733,8 @@ impl Generator<'_> {
         if self.without_nan.contains(&memory) { Trust::Bits } else { Trust::Value }
     }
 
-    fn atomic(&mut self, block: BlockId, row: &'static Row) {
-        let shared: Vec<(MemId, &Row)> = self.objects.shared.clone();
+    fn atomic(&mut self, block: BlockId, row: &'static OpInfo) {
+        let shared: Vec<(MemId, &OpInfo)> = self.objects.shared.clone();
         let own = &self.objects.own_atomic;
         if !own.is_empty() && (shared.is_empty() || self.random.chance(2)) {
             let own = *self.random.choose(own);
@@ -744,8 +748,8 @@ impl Generator<'_> {
         }
     }
 
-    fn read_modify_write(&mut self, block: BlockId, memory: MemId, row: &Row, index: Available) -> Vec<ValueId> {
-        let ty = self.program.memory[memory].element.value_type();
+    fn read_modify_write(&mut self, block: BlockId, memory: MemId, row: &OpInfo, index: Available) -> Vec<ValueId> {
+        let ty = self.program.memory(memory).element.value_type();
         let mut operands = vec![index, self.value(ty, Trust::Bits)];
         if matches!(row.form, Form::CompareExchange) {
             operands.push(self.value(ty, Trust::Bits));
@@ -754,7 +758,7 @@ impl Generator<'_> {
         self.push(block, op, &operands, &[])
     }
 
-    fn collective(&mut self, block: BlockId, row: &Row, place: Place<'_>) {
+    fn collective(&mut self, block: BlockId, row: &OpInfo, place: Place<'_>) {
         match row.name {
             "workgroup_barrier" => self.exchange(block, place),
             "storage_barrier" => self.exchange_in_storage(block),
@@ -778,11 +782,11 @@ impl Generator<'_> {
     /// Between two barriers, workgroup memory that everybody wrote or changed before is read.
     fn exchange(&mut self, block: BlockId, place: Place<'_>) {
         let votes = self.objects.shared.iter().map(|(memory, _)| *memory);
-        let votes: Vec<MemId> = votes.filter(|memory| self.program.memory[*memory].space == Space::Workgroup).collect();
+        let votes: Vec<MemId> = votes.filter(|memory| self.program.memory(*memory).space == Space::Workgroup).collect();
         if !votes.is_empty() && self.random.chance(3) {
-            self.push(block, Op::WorkgroupBarrier, &[], &[]);
+            self.push(block, Barrier::Workgroup, &[], &[]);
             self.load_any(block, votes[0], 1, Trust::Bits);
-            self.push(block, Op::WorkgroupBarrier, &[], &[]);
+            self.push(block, Barrier::Workgroup, &[], &[]);
             return;
         }
         if self.open_tile.is_some() {
@@ -792,7 +796,7 @@ impl Generator<'_> {
         let width = self.width(tile.stride);
         let index = self.own_index(block, tile, width);
         self.store_values(block, tile.memory, index, width, Trust::Value);
-        self.push(block, Op::WorkgroupBarrier, &[], &[]);
+        self.push(block, Barrier::Workgroup, &[], &[]);
         self.load_any(block, tile.memory, 4, Trust::Value);
         // Nothing may leave the loop around this before the second barrier.
         let enclosing = place.enclosing.map(|enclosing| Enclosing { may_leave: false, ..enclosing });
@@ -801,28 +805,28 @@ impl Generator<'_> {
             self.statement(block, Place { enclosing, ..place });
         }
         self.open_tile = None;
-        self.push(block, Op::WorkgroupBarrier, &[], &[]);
+        self.push(block, Barrier::Workgroup, &[], &[]);
     }
 
     /// Between two barriers, storage that the workgroup wrote before is read.
     fn exchange_in_storage(&mut self, block: BlockId) {
-        let readable = |own: &&Own| self.program.memory[own.memory].readable();
+        let readable = |own: &&Own| self.program.memory(own.memory).readable();
         let own: Vec<Own> = self.objects.own.iter().filter(readable).copied().collect();
-        self.push(block, Op::StorageBarrier, &[], &[]);
+        self.push(block, Barrier::Storage, &[], &[]);
         if own.is_empty() {
             return;
         }
         let Own { memory, stride } = *self.random.choose(&own);
-        let per_group = self.program.workgroup_size.iter().product::<u32>() * stride;
+        let per_group = self.program.workgroup_size().iter().product::<u32>() * stride;
         let (value, size) = (self.value(Type::U32, Trust::Bits), self.known(per_group));
         let group = self.positions().group;
-        let local = self.apply(block, Op::Rem, &[value, size], value.uniform);
-        let group = self.apply(block, Op::Mul, &[group, size], group.uniform);
-        let index = self.apply(block, Op::Add, &[group, local], group.uniform && local.uniform);
-        let ty = self.program.memory[memory].element.value_type();
+        let local = self.apply(block, Pure::Rem, &[value, size], value.uniform);
+        let group = self.apply(block, Pure::Mul, &[group, size], group.uniform);
+        let index = self.apply(block, Pure::Add, &[group, local], group.uniform && local.uniform);
+        let ty = self.program.memory(memory).element.value_type();
         let results = self.push(block, Op::Load(memory), &[index], &[ty]);
         self.give(&results, false, Trust::Rounded);
-        self.push(block, Op::StorageBarrier, &[], &[]);
+        self.push(block, Barrier::Storage, &[], &[]);
     }
 
     fn print(&mut self, block: BlockId) {
@@ -834,7 +838,7 @@ impl Generator<'_> {
 
     // Control flow.
 
-    fn control(&mut self, block: BlockId, row: &Row, place: Place<'_>) {
+    fn control(&mut self, block: BlockId, row: &OpInfo, place: Place<'_>) {
         if place.depth >= 4 || self.budget <= 0 {
             return;
         }
@@ -844,8 +848,8 @@ impl Generator<'_> {
         match row.form {
             Form::If => {
                 let condition = self.condition(block);
-                let arms = [self.program.block(), self.program.block()];
-                self.branches(block, Op::If, condition, &arms, &results, inner);
+                let arms = [self.program.add_block(), self.program.add_block()];
+                self.branches(block, Control::If, condition, &arms, &results, inner);
             }
             Form::Switch => {
                 let ty = *self.random.choose(&[Type::U32, Type::I32]);
@@ -860,18 +864,18 @@ impl Generator<'_> {
                 };
                 if ty == Type::U32 && !self.random.chance(4) {
                     let few = self.known(6u32);
-                    selector = self.apply(block, Op::Rem, &[selector, few], selector.uniform);
+                    selector = self.apply(block, Pure::Rem, &[selector, few], selector.uniform);
                 }
                 let mut cases: Vec<u32> = (0..self.random.below(4)).map(|_| self.random.below(6)).collect();
                 cases.sort_unstable();
                 cases.dedup();
-                let arms: Vec<BlockId> = (0..=cases.len()).map(|_| self.program.block()).collect();
-                self.branches(block, Op::Switch(cases.into()), selector, &arms, &results, inner);
+                let arms: Vec<BlockId> = (0..=cases.len()).map(|_| self.program.add_block()).collect();
+                self.branches(block, Control::Switch(cases.into()), selector, &arms, &results, inner);
             }
             Form::Region => {
-                let arm = self.program.block();
+                let arm = self.program.add_block();
                 let uniform = self.known(true);
-                self.branches(block, Op::Region("test.region".into()), uniform, &[arm], &results, inner);
+                self.branches(block, Control::Region("test.region".into()), uniform, &[arm], &results, inner);
             }
             Form::Loop => self.bounded_loop(block, &results, inner),
             Form::Exit | Form::Trap => self.early_exit(block, row, place),
@@ -891,9 +895,9 @@ impl Generator<'_> {
         }
         let Positions { global, local, .. } = self.positions();
         let (position, value) = (*self.random.choose(&[global, local]), self.value(Type::U32, Trust::Bits));
-        let mixed = self.random.choose(&[Op::Xor, Op::Add, Op::Rem, Op::And]).clone();
+        let mixed = *self.random.choose(&[Pure::Xor, Pure::Add, Pure::Rem, Pure::And]);
         let mixed = self.apply(block, mixed, &[position, value], false);
-        let (compare, bound) = (self.random.choose(&[Op::Lt, Op::Ne, Op::Gt]).clone(), self.random.below(8));
+        let (compare, bound) = (*self.random.choose(&[Pure::Lt, Pure::Ne, Pure::Gt]), self.random.below(8));
         let bound = self.known(bound);
         self.apply(block, compare, &[mixed, bound], false)
     }
@@ -902,7 +906,7 @@ impl Generator<'_> {
     fn branches(
         &mut self,
         block: BlockId,
-        op: Op,
+        op: Control,
         operand: Available,
         arms: &[BlockId],
         results: &[Type],
@@ -932,15 +936,15 @@ impl Generator<'_> {
             for (given, value) in given.iter_mut().zip(&yielded) {
                 *given = (given.0 && value.uniform, given.1.min(value.trust));
             }
-            self.push(arm, Op::Yield, &yielded, &[]);
+            self.push(arm, Terminator::Yield, &yielded, &[]);
             self.values.truncate(visible);
             if again {
                 (self.random.0, self.twists) = (next, 0);
             }
         }
-        let operands = if matches!(op, Op::Region(_)) { vec![] } else { vec![operand.id] };
+        let operands = if matches!(op, Control::Region(_)) { vec![] } else { vec![operand.id] };
         let inst = self.program.push(block, op, operands, results, arms.iter().copied(), Span::NONE);
-        let ids = self.program.insts[inst].results.clone();
+        let ids = self.program.inst(inst).results.clone();
         for (id, (uniform, trust)) in ids.into_iter().zip(given) {
             self.add(id, uniform, trust);
         }
@@ -948,7 +952,7 @@ impl Generator<'_> {
 
     /// A loop with a bound, checked first in every trip. It counts in a value that it carries, or in private memory.
     fn bounded_loop(&mut self, block: BlockId, results: &[Type], place: Place<'_>) {
-        let body = self.program.block();
+        let body = self.program.add_block();
         let trips = 1 + self.random.below(5);
         let element = self.free_counters.next().zip(self.objects.counters).map(|(element, memory)| (memory, element));
         // In a uniform loop only uniform places may leave, so that the whole workgroup stays together.
@@ -973,7 +977,7 @@ impl Generator<'_> {
         }
         let visible = self.values.len();
         for (position, &ty) in carried.iter().enumerate() {
-            let param = self.program.param(body, ty);
+            let param = self.program.add_param(body, ty);
             // The counter is the same for all; others may take anything in.
             self.add(param, position == 0 && stays_together, Trust::Rounded);
         }
@@ -988,41 +992,41 @@ impl Generator<'_> {
                     left = self.push(body, Op::Broadcast, &[own], &[]);
                 }
                 let left = self.give(&left, stays_together, Trust::Bits);
-                (self.push(body, Op::Eq, &[left, zero], &[])[0], left)
+                (self.push(body, Pure::Eq, &[left, zero], &[])[0], left)
             }
-            (None, Some(counter)) => (self.push(body, Op::Ge, &[counter, bound], &[])[0], counter),
+            (None, Some(counter)) => (self.push(body, Pure::Ge, &[counter, bound], &[])[0], counter),
             (None, None) => unreachable!("without an element, a counter is carried"),
         };
-        let leave = self.program.block();
+        let leave = self.program.add_block();
         let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, Trust::Rounded).id).collect();
-        self.program.push(leave, Op::Break, given, &[], [], Span::NONE);
-        let stay = self.program.block();
-        self.program.push(stay, Op::Yield, [], &[], [], Span::NONE);
-        self.program.push(body, Op::If, [done], &[], [leave, stay], Span::NONE);
+        self.program.push(leave, Terminator::Break, given, &[], [], Span::NONE);
+        let stay = self.program.add_block();
+        self.program.push(stay, Terminator::Yield, [], &[], [], Span::NONE);
+        self.program.push(body, Control::If, [done], &[], [leave, stay], Span::NONE);
 
         let next = if let Some((memory, element)) = element {
-            let less = self.apply(body, Op::Sub, &[left, one], stays_together);
+            let less = self.apply(body, Pure::Sub, &[left, one], stays_together);
             let element = self.known(element);
             self.push(body, Op::Store(memory), &[element, less], &[]);
             None
         } else {
-            Some(self.apply(body, Op::Add, &[left, one], stays_together).id)
+            Some(self.apply(body, Pure::Add, &[left, one], stays_together).id)
         };
         let enclosing = Enclosing { carried: &carried, results, next, may_leave: true };
         self.nested(body, Place { uniform: stays_together, depth: place.depth, enclosing: Some(enclosing) });
         // Some bodies end in `break`: then only what continues early goes on.
         if self.random.chance(4) {
             let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, Trust::Rounded).id).collect();
-            self.program.push(body, Op::Break, given, &[], [], Span::NONE);
+            self.program.push(body, Terminator::Break, given, &[], [], Span::NONE);
         } else {
             let handed = self.handed(&carried, next);
-            self.program.push(body, Op::Continue, handed, &[], [], Span::NONE);
+            self.program.push(body, Terminator::Continue, handed, &[], [], Span::NONE);
         }
         self.values.truncate(visible);
 
         let operands: Vec<ValueId> = initial.iter().map(|value| value.id).collect();
-        let inst = self.program.push(block, Op::Loop, operands, results, [body], Span::NONE);
-        let ids = self.program.insts[inst].results.clone();
+        let inst = self.program.push(block, Control::Loop, operands, results, [body], Span::NONE);
+        let ids = self.program.inst(inst).results.clone();
         self.budget -= 4;
         for id in ids {
             self.add(id, false, Trust::Rounded);
@@ -1037,35 +1041,41 @@ impl Generator<'_> {
     }
 
     /// `if c { break | continue | return | trap }`
-    fn early_exit(&mut self, block: BlockId, row: &Row, place: Place<'_>) {
+    fn early_exit(&mut self, block: BlockId, row: &OpInfo, place: Place<'_>) {
         let op = row.op(Payload::None).expect("exits carry nothing");
         let condition = match (&op, place.enclosing) {
-            (Op::Break | Op::Continue, Some(Enclosing { may_leave: true, .. })) => match place.uniform {
-                true => self.uniform_value(Type::Bool),
-                false => self.condition(block),
-            },
-            (Op::Return | Op::Trap, _) if self.features.effects && self.random.chance(3) => self.condition(block),
+            (Op::Terminator(Terminator::Break | Terminator::Continue), Some(Enclosing { may_leave: true, .. })) => {
+                match place.uniform {
+                    true => self.uniform_value(Type::Bool),
+                    false => self.condition(block),
+                }
+            }
+            (Op::Terminator(Terminator::Return | Terminator::Trap), _)
+                if self.features.effects && self.random.chance(3) =>
+            {
+                self.condition(block)
+            }
             _ => return,
         };
         let given: Vec<ValueId> = match (&op, place.enclosing) {
-            (Op::Break, Some(Enclosing { results, .. })) => {
+            (Op::Terminator(Terminator::Break), Some(Enclosing { results, .. })) => {
                 results.iter().map(|&ty| self.value(ty, Trust::Rounded).id).collect()
             }
-            (Op::Continue, Some(Enclosing { carried, next, .. })) => self.handed(carried, next),
-            (Op::Trap, _) => vec![self.literal(Type::U32, Trust::Bits).id],
+            (Op::Terminator(Terminator::Continue), Some(Enclosing { carried, next, .. })) => self.handed(carried, next),
+            (Op::Terminator(Terminator::Trap), _) => vec![self.literal(Type::U32, Trust::Bits).id],
             _ => vec![],
         };
-        let exit = self.program.block();
+        let exit = self.program.add_block();
         self.program.push(exit, op, given, &[], [], Span::NONE);
-        let stay = self.program.block();
-        self.program.push(stay, Op::Yield, [], &[], [], Span::NONE);
-        self.program.push(block, Op::If, [condition.id], &[], [exit, stay], Span::NONE);
+        let stay = self.program.add_block();
+        self.program.push(stay, Terminator::Yield, [], &[], [], Span::NONE);
+        self.program.push(block, Control::If, [condition.id], &[], [exit, stay], Span::NONE);
         self.budget -= 2;
     }
 }
 
 /// A NaN does not equal itself.
 fn is_nan(literal: Literal) -> bool {
-    let equal = Op::Eq.row().evaluator(literal.ty, Type::Bool).expect("everything can be compared");
+    let equal = Pure::Eq.info().evaluator(literal.ty, Type::Bool).expect("everything can be compared");
     equal(&[literal.bits, literal.bits]) == 0
 }

@@ -95,7 +95,7 @@ impl<I: Interceptor + 'static> Device for InterceptedDevice<I> {
         &self.capabilities
     }
 
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
+    fn compile(&self, program: &Validated<Program>) -> Result<Arc<dyn Kernel>, Error> {
         self.interceptor.compile()?;
         self.device.compile(program)
     }

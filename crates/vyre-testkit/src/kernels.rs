@@ -31,8 +31,8 @@ pub(crate) fn check(device: &Device) {
 /// A program of an example file.
 fn kernel(file: &str, name: &str) -> Validated<Program> {
     let source = corpus::example_kernels(file).unwrap();
-    let programs = validate::module(text::parse(source).unwrap()).unwrap();
-    programs.into_iter().find(|program| program.name == name).unwrap()
+    let module = validate::module(text::parse(source).unwrap()).unwrap();
+    module.program(name).unwrap().clone()
 }
 
 /// A number from 0 to 2^32 − 1 that is as good as random.
@@ -56,8 +56,8 @@ fn run(device: &Device, program: &Validated<Program>, elements: [u32; 3], given:
         inputs.bytes(program, name, bytes.clone()).unwrap();
     }
     let report = crate::run(device, program, Grid::Elements(elements), &mut inputs, Limits::default());
-    let report = report.unwrap_or_else(|error| panic!("{}: {error}", program.name));
-    assert_eq!(report.outcome, Outcome::Completed, "{}", program.name);
+    let report = report.unwrap_or_else(|error| panic!("{}: {error}", program.name()));
+    assert_eq!(report.outcome, Outcome::Completed, "{}", program.name());
     inputs
 }
 

@@ -1,8 +1,8 @@
 //! A mix of work items for megakernels: what `vyre megakernel` shows, and what its settings are measured with.
 
-use vyre_driver::Error;
 use vyre_foundation::ir::Program;
 use vyre_foundation::{Validated, text, validate};
+use vyre_runtime::Error;
 use vyre_runtime::megakernel::{Handle, Segment, Tenant, WorkItem};
 
 use crate::corpus;
@@ -33,8 +33,8 @@ pub const ATOMIC_WORDS: u32 = BINS * COUNTERS as u32;
 /// The operations but the one that goes round as often as its input says, which would do little else.
 pub fn programs() -> Vec<Validated<Program>> {
     let module = text::parse(OPS).expect("the operations are tested");
-    let mut programs = validate::module(module).expect("the operations are valid");
-    programs.retain(|program| program.name != "spin");
+    let mut programs = validate::module(module).expect("the operations are valid").into_inner().programs;
+    programs.retain(|program| program.name() != "spin");
     programs
 }
 
@@ -73,7 +73,7 @@ impl Mix {
             (state >> 33) as usize % below.max(1)
         };
         let number =
-            |name: &str| programs.iter().position(|program| program.name == name).map_or(0, |at| at as u32 + 1);
+            |name: &str| programs.iter().position(|program| program.name() == name).map_or(0, |at| at as u32 + 1);
         let mut items = Vec::with_capacity(count);
         while items.len() < count {
             let (input, length) = self.plain[random(self.plain.len())];

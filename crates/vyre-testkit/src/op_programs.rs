@@ -3,7 +3,7 @@
 
 use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
-use vyre_foundation::ir::ops::{Form, Kind, Row, TABLE};
+use vyre_foundation::ir::ops::{Form, Kind, OpInfo, TABLE};
 use vyre_foundation::ir::{Element, Literal, Program, Type, TypeSet};
 use vyre_foundation::launch::Grid;
 use vyre_foundation::{text, validate};
@@ -16,7 +16,7 @@ pub(crate) struct OpProgram {
     pub(crate) grid: Grid,
     pub(crate) inputs: Inputs,
     /// The operation whose exactness decides how float results are compared.
-    pub(crate) row: &'static Row,
+    pub(crate) row: &'static OpInfo,
 }
 
 /// All of them, for a device with these types.
@@ -88,8 +88,8 @@ fn edge_values(ty: Type) -> Vec<u64> {
     }
 }
 
-fn row_of(name: &str) -> &'static Row {
-    Row::named(name).expect("an operation of the table")
+fn row_of(name: &str) -> &'static OpInfo {
+    OpInfo::named(name).expect("an operation of the table")
 }
 
 /// The element in which values of a type are kept: bools as words.
@@ -110,7 +110,7 @@ fn loaded(name: &str, ty: Type) -> String {
 }
 
 /// An operation on edge values from every kind of memory, where all invocations take part and where only some do.
-fn pure(row: &'static Row, class: Type, result: Type, operands: &[Type]) -> Vec<OpProgram> {
+fn pure(row: &'static OpInfo, class: Type, result: Type, operands: &[Type]) -> Vec<OpProgram> {
     let names = ["a", "b", "c", "d"];
     let list = names[..operands.len()].iter().map(|name| format!("%{name}")).collect::<Vec<_>>().join(", ");
     let convert = if matches!(row.form, Form::Convert { .. }) { format!(" to {result}") } else { String::new() };
@@ -235,7 +235,7 @@ fn copies(element: Element) -> Vec<OpProgram> {
 }
 
 /// Read-modify-writes in storage and workgroup memory, from all invocations at once, in divergent control flow too.
-fn atomics(row: &'static Row, element: Element) -> Vec<OpProgram> {
+fn atomics(row: &'static OpInfo, element: Element) -> Vec<OpProgram> {
     let ty = element.value_type();
     let (operands, results) = match row.form {
         Form::CompareExchange => ("%old_guess, %value", "%seen, %done"),

@@ -184,7 +184,7 @@ fn variables_mean_the_same_when_built() {
         let module = Module::from(program.unwrap());
         let text = text::print(&module);
         assert_eq!(text::parse(&text).as_ref(), Ok(&module), "{text}");
-        let program = validate::module(module).unwrap().remove(0);
+        let program = validate::module(module).unwrap().programs[0].clone();
         let grid = Grid::Groups([1, 1, 1]);
         let report = run(&oracle, &program, grid, &mut Inputs::default(), Limits::default()).unwrap();
         let printed: Vec<u32> = report.trace.iter().map(|line| line.text.parse().unwrap()).collect();

@@ -5,12 +5,12 @@ use std::fmt::Write;
 
 use proptest::prelude::*;
 use vyre_foundation::diagnostics::Fault;
-use vyre_foundation::ir::entity::{Entity, SecondaryMap};
-use vyre_foundation::ir::{BufferId, Element, Literal, MemId, Module, Program, Space};
-use vyre_foundation::launch::{Argument, Arguments, Outcome, Slice};
+use vyre_foundation::ir::entity::Entity;
+use vyre_foundation::ir::{BufferId, Element, MemId, Module, Program, SourceMap, Space};
+use vyre_foundation::launch::{Argument, Outcome, Slice, bind};
 use vyre_foundation::optimizer::{self, Options, Pipeline, Registry};
 use vyre_foundation::transform::fuse::{Bound, Fused, Refusal, ScalarId, Stage, fuse, may_join};
-use vyre_foundation::{Error, Validated, text, validate};
+use vyre_foundation::{Error, Validated, text, validate, wire};
 use vyre_testkit::Random;
 
 /// Stages of one pipeline. Objects of the same name are the same buffer, and a uniform is what its name says: `n5` is 5. Buffers
@@ -25,12 +25,14 @@ struct Chain {
 impl Chain {
     fn new(source: &str, groups: [u32; 3], lengths: &[(&str, u32)]) -> Chain {
         let explain = |error: Error| match error {
-            Error::Text(found) | Error::Invalid(found) => panic!("{}", found.render("stages", source)),
+            Error::Text(found) | Error::Invalid(found) => {
+                panic!("{}", found.render(&SourceMap::of_text("stages", source)))
+            }
             other => panic!("{other}"),
         };
-        let programs = text::parse(source).and_then(validate::module).unwrap_or_else(explain);
+        let module = text::parse(source).and_then(validate::module).unwrap_or_else(explain);
         Chain {
-            programs,
+            programs: module.into_inner().programs,
             groups,
             buffers: lengths.iter().map(|(name, length)| ((*name).to_owned(), *length)).collect(),
         }
@@ -42,11 +44,11 @@ impl Chain {
 
     fn stage(&self, at: usize) -> Stage<'_> {
         let program = &self.programs[at];
-        let buffers = program.memory.iter().filter_map(|(memory, object)| {
+        let buffers = program.memories().iter().filter_map(|(memory, object)| {
             let buffer = self.buffer(&object.name).filter(|_| matches!(object.space, Space::Storage(_)))?;
             Some(Bound { memory, buffer: BufferId::from_index(buffer), elements: self.buffers[buffer].1 })
         });
-        let uniforms = program.memory.iter().filter(|(_, object)| object.space == Space::Uniform);
+        let uniforms = program.memories().iter().filter(|(_, object)| object.space == Space::Uniform);
         let scalars = uniforms.map(|(memory, object)| (memory, ScalarId(value(&object.name)))).collect();
         Stage::new(program, self.groups, buffers.collect(), scalars)
     }
@@ -80,7 +82,7 @@ impl Chain {
             let declared = self
                 .programs
                 .iter()
-                .find_map(|program| program.memory_named(name).map(|id| program.memory[id].element));
+                .find_map(|program| program.memory_named(name).map(|id| program.memory(id).element));
             declared.map_or(1, Element::size)
         };
         let mut random = Random(1);
@@ -92,21 +94,21 @@ impl Chain {
     }
 
     /// Runs a program of which the named objects are those of stages.
-    fn run(&self, program: &Validated<Program>, objects: &[(String, usize, MemId)], contents: &mut [Vec<u8>]) {
-        let mut arguments = SecondaryMap::with_capacity(program.memory.len(), None);
-        for (name, stage, object) in objects {
-            let declared = &self.programs[*stage].memory[*object];
-            arguments[program.memory_named(name).unwrap()] = Some(match self.buffer(&declared.name) {
-                Some(buffer) => Argument::Slice(Slice {
+    fn run<'o>(&self, program: &Validated<Program>, objects: &'o [(String, usize, MemId)], contents: &mut [Vec<u8>]) {
+        let argument = |(name, stage, object): &'o (String, usize, MemId)| {
+            let declared = self.programs[*stage].memory(*object);
+            let argument = match self.buffer(&declared.name) {
+                Some(buffer) => Argument::Buffer(Slice {
                     buffer: buffer as u64,
                     element: declared.element,
                     start: 0,
                     bytes: contents[buffer].len() as u64,
                 }),
-                None => Argument::Scalar(Literal::from(value(&declared.name))),
-            });
-        }
-        let arguments = Arguments::checked(arguments);
+                None => value(&declared.name).into(),
+            };
+            (name.as_str(), argument)
+        };
+        let arguments = bind(program, objects.iter().map(argument), |_, slice| Ok::<_, Error>(*slice)).unwrap();
         let ran = vyre_reference::sanitize(program, self.groups, &arguments, contents, &Default::default());
         let (report, findings) = ran.unwrap();
         assert_eq!(report.outcome, Outcome::Completed);
@@ -119,7 +121,7 @@ impl Chain {
     fn run_stage(&self, at: usize, contents: &mut [Vec<u8>]) {
         let program = &self.programs[at];
         let bound =
-            program.memory.iter().filter(|(_, memory)| matches!(memory.space, Space::Storage(_) | Space::Uniform));
+            program.memories().iter().filter(|(_, memory)| matches!(memory.space, Space::Storage(_) | Space::Uniform));
         let objects: Vec<_> = bound.map(|(id, memory)| (memory.name.clone(), at, id)).collect();
         self.run(program, &objects, contents);
     }
@@ -142,7 +144,7 @@ impl Chain {
             let group =
                 fuse("group", &stages[start..end], &|buffer| self.is_transient(buffer) && !used_elsewhere(buffer));
             // Passes may drop arrays, so the numbers of objects change; their names do not.
-            let name = |object: MemId| group.program.memory[object].name.clone();
+            let name = |object: MemId| group.program.memory(object).name.clone();
             let objects: Vec<_> =
                 group.objects.iter().map(|&(new, stage, old)| (name(new), start + stage, old)).collect();
             (start..end).for_each(|at| self.run_stage(at, &mut expected));
@@ -160,6 +162,50 @@ impl Chain {
             start = end;
         }
         (stages.len() - launches, dropped.len())
+    }
+}
+
+/// Locations of several files survive fusion, optimization and the wire format.
+#[test]
+fn locations_of_a_fused_program() {
+    let stage = |file: &str, source: &str| {
+        let mut module = text::parse(source).unwrap();
+        module.set_file(file);
+        validate::module(module).unwrap().programs[0].clone()
+    };
+    let first = "program first workgroup(4) {
+        read x: [u32]
+        write t: [u32]
+        %i = global_index
+        %x = load x[%i]
+        store t[%i], %x
+    }";
+    let second = "
+    program second workgroup(4) {
+        read t: [u32]
+        write y: [u32]
+        %i = global_index
+        %x = load t[%i]
+        %bad = eq %x, 77
+        if %bad {
+            trap 5
+        }
+        store y[%i], %x
+    }";
+    let buffers = ["x", "t", "y"].map(|name| (name.to_owned(), 8)).to_vec();
+    let programs = vec![stage("first.vyre", first), stage("second.vyre", second)];
+    let fused = Chain { programs, groups: [2, 1, 1], buffers }.fused().program;
+    let decoded = wire::decode(&wire::encode(&Module::from(fused.clone()))).unwrap().programs.remove(0);
+    for program in [&*fused, &*optimize(&fused), &decoded] {
+        let mut found: Vec<String> = Vec::new();
+        program.walk(|id, _| {
+            let loc = program.locate(program.inst(id).span);
+            found.extend(
+                loc.map(|loc| format!("{}:{}: {}", loc.file(), loc.line(), loc.text().unwrap_or_default().trim())),
+            );
+        });
+        let has = |loc: &str| found.iter().any(|found| found == loc);
+        assert!(has("first.vyre:5: %x = load x[%i]") && has("second.vyre:9: trap 5"), "{found:#?}");
     }
 }
 

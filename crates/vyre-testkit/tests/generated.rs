@@ -2,15 +2,17 @@
 
 use proptest::prelude::*;
 use vyre_foundation::diagnostics::Fault;
-use vyre_foundation::ir::Module;
-use vyre_foundation::launch::{Grid, Limits, Outcome, bind};
+use vyre_foundation::ir::{Module, SourceMap};
+use vyre_foundation::launch::{Grid, Limits, Outcome};
 use vyre_foundation::{Error, text, validate};
 use vyre_reference::Options;
 use vyre_testkit::{Features, Random, generate, oracle, run};
 
 fn explain(error: &Error, printed: &str) -> String {
     match error {
-        Error::Text(diagnostics) | Error::Invalid(diagnostics) => diagnostics.render("generated", printed),
+        Error::Text(diagnostics) | Error::Invalid(diagnostics) => {
+            diagnostics.render(&SourceMap::of_text("generated", printed))
+        }
         other => other.to_string(),
     }
 }
@@ -50,7 +52,7 @@ fn generated_programs_are_free_of_races() {
         let generated = generate(seed, &Features::default());
         let program = validate::program(generated.program).unwrap();
         let mut inputs = generated.inputs;
-        let arguments = bind(&program, &inputs.arguments()).unwrap();
+        let arguments = inputs.bind(&program).unwrap();
         let (_, findings) =
             vyre_reference::sanitize(&program, generated.groups, &arguments, &mut inputs.buffers, &Options::default())
                 .unwrap();

@@ -1,8 +1,10 @@
 //! Optimized programs mean the same as the originals.
 
+use vyre_foundation::analysis::{Analyses, Analysis, Scope};
+use vyre_foundation::ir::Program;
 use vyre_foundation::optimizer::{self, Options, Pipeline, Registry, Request};
 use vyre_foundation::{text, validate};
-use vyre_testkit::{changed_meaning, different, files, rotating_seeds};
+use vyre_testkit::{Features, changed_meaning, different, files, generate, rotating_seeds};
 
 /// Passes that do not come to an end are a mistake.
 fn strict() -> Options {
@@ -49,6 +51,77 @@ fn the_selected_passes_keep_the_meaning() {
     }
 }
 
+/// Compares analyses that were computed before a pass changed a program with new ones, for everything that is reachable.
+fn stale(program: &Program, known: &mut Analyses) -> Vec<Analysis> {
+    let mut fresh = Analyses::default();
+    let (structure, uses) =
+        ((known.structure(program), fresh.structure(program)), (known.uses(program), fresh.uses(program)));
+    let uniformity = (known.uniformity(program), fresh.uniformity(program));
+    let ranges = (known.ranges(program), fresh.ranges(program));
+    let effects = (known.effects(program), fresh.effects(program));
+    let mut stale = Vec::new();
+    let mut check = |analysis: Analysis, holds: bool| {
+        if !holds && !stale.contains(&analysis) {
+            stale.push(analysis);
+        }
+    };
+    for block in program.reachable_blocks() {
+        check(Analysis::Structure, structure.0.owner(block) == structure.1.owner(block));
+        check(Analysis::Structure, structure.0.depth(block) == structure.1.depth(block));
+        check(
+            Analysis::Uniformity,
+            uniformity.0.divergence(block).is_some() == uniformity.1.divergence(block).is_some(),
+        );
+        check(Analysis::Effects, effects.0.of_block(block) == effects.1.of_block(block));
+        for &id in &program.block(block).insts {
+            check(Analysis::Structure, structure.0.place(id) == structure.1.place(id));
+            check(Analysis::Effects, effects.0.inst(id) == effects.1.inst(id));
+            check(Analysis::Ranges, ranges.0.decided(id) == ranges.1.decided(id));
+            check(Analysis::Ranges, ranges.0.is_inside(id) == ranges.1.is_inside(id));
+            check(Analysis::Ranges, ranges.0.is_whole(id) == ranges.1.is_whole(id));
+            let inst = program.inst(id);
+            for &value in inst.operands.iter().chain(&inst.results).chain(&program.block(block).params) {
+                check(Analysis::Uses, uses.0.count(value) == uses.1.count(value));
+                check(Analysis::Ranges, ranges.0.of_value(value) == ranges.1.of_value(value));
+                for scope in [Scope::Dispatch, Scope::Workgroup] {
+                    check(
+                        Analysis::Uniformity,
+                        uniformity.0.is_uniform(value, scope) == uniformity.1.is_uniform(value, scope),
+                    );
+                }
+            }
+        }
+    }
+    stale
+}
+
+/// An analysis that a pass does not declare as invalidated is used by the next pass as it is.
+#[test]
+fn passes_invalidate_what_they_declare() {
+    let mut changes = 0;
+    for seed in rotating_seeds(1000) {
+        let mut program = generate(seed, &Features::default()).program;
+        for &pass in &Registry::standard().schedule_all() {
+            let mut analyses = Analyses::default();
+            analyses.structure(&program);
+            analyses.uses(&program);
+            analyses.uniformity(&program);
+            analyses.ranges(&program);
+            analyses.effects(&program);
+            if !(pass.run)(&mut program, &mut analyses) {
+                continue;
+            }
+            changes += 1;
+            let undeclared: Vec<Analysis> = stale(&program, &mut analyses)
+                .into_iter()
+                .filter(|analysis| !pass.metadata.invalidates.contains(analysis))
+                .collect();
+            assert!(undeclared.is_empty(), "seed {seed}: {} invalidates {undeclared:?}", pass.metadata.name);
+        }
+    }
+    assert!(changes > 0, "no pass changed any program");
+}
+
 /// Kernels that people write have more of what passes look for than random ones.
 #[test]
 fn the_file_tests_and_example_kernels_keep_their_meaning() {
@@ -77,7 +150,7 @@ fn figures(without: Option<&str>) -> Vec<(String, Vec<u64>)> {
     for path in files::in_folder(&folder) {
         let module = text::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
         for program in module.programs {
-            let name = program.name.clone();
+            let name = program.name().to_owned();
             let program = validate::program(program).unwrap();
             let (_, report) = optimizer::run(program, &pipeline, &options, &mut |_| {}).unwrap();
             figures.push((name, [report.cost_after].into_iter().chain(report.after.values()).collect()));

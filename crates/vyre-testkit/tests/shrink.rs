@@ -1,6 +1,6 @@
 //! The shrinker: small programs in which the mistake is still there.
 
-use vyre_foundation::ir::Op;
+use vyre_foundation::ir::{Control, Pure};
 use vyre_foundation::validate;
 use vyre_testkit::{Features, generate, shrink};
 
@@ -14,11 +14,11 @@ fn what_is_left_is_what_the_predicate_asks_for() {
         let mut holds = |program: &vyre_foundation::Validated<vyre_foundation::ir::Program>| {
             let mut found = false;
             program.walk(|id, _| {
-                let inst = &program.insts[id];
+                let inst = program.inst(id);
                 let nested = |block: &vyre_foundation::ir::BlockId| {
-                    program.blocks[*block].insts.iter().any(|&inst| program.insts[inst].op == Op::Mul)
+                    program.block(*block).insts.iter().any(|&inst| program.inst(inst).op == Pure::Mul)
                 };
-                found |= inst.op == Op::Loop && inst.blocks.iter().any(nested);
+                found |= inst.op == Control::Loop && inst.blocks.iter().any(nested);
             });
             found
         };
@@ -30,7 +30,7 @@ fn what_is_left_is_what_the_predicate_asks_for() {
         let stats = small.stats();
         // The loop with its end, the multiplication, and the end of the program.
         assert!(stats.nodes <= 5, "seed {seed}: {} nodes are left of {}", stats.nodes, program.stats().nodes);
-        assert!(small.memory.is_empty());
+        assert!(small.memories().is_empty());
         shrunk += 1;
     }
     assert!(shrunk >= 5, "only {shrunk} programs had such a loop");

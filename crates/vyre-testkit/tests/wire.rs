@@ -1,7 +1,7 @@
 //! The wire format: it keeps programs, is canonical, and trusts nothing.
 
 use proptest::prelude::*;
-use vyre_foundation::ir::Module;
+use vyre_foundation::ir::{Module, Program, SourceLoc, Span};
 use vyre_foundation::{Error, text, validate, wire};
 use vyre_testkit::{Features, Random, generate};
 
@@ -11,6 +11,20 @@ fn module(seed: u64, size: u32) -> Module {
         programs: vec![generate(seed, &features).program, generate(seed ^ 1, &features).program],
         ..Module::default()
     }
+}
+
+/// Such a module, read from a file.
+fn located(seed: u64, size: u32) -> Module {
+    let mut module = text::parse(&text::print(&module(seed, size))).unwrap();
+    module.set_file("generated.vyre");
+    module
+}
+
+fn locations(program: &Program) -> Vec<Option<SourceLoc>> {
+    let spans = program.constants().values().map(|constant| constant.span);
+    let mut spans: Vec<Span> = spans.chain(program.memories().values().map(|memory| memory.span)).collect();
+    program.walk(|id, _| spans.push(program.inst(id).span));
+    spans.into_iter().map(|span| program.locate(span)).collect()
 }
 
 proptest! {
@@ -26,7 +40,19 @@ proptest! {
         prop_assert!(validate::module(decoded).is_ok());
     }
 
-    /// Names of values, places in a source and leftovers in arenas do not count.
+    #[test]
+    fn locations_are_kept(seed: u64) {
+        let module = located(seed, 30);
+        let bytes = wire::encode(&module);
+        let decoded = wire::decode(&bytes).unwrap();
+        prop_assert_eq!(wire::encode(&decoded), bytes);
+        for (a, b) in module.programs.iter().zip(&decoded.programs) {
+            prop_assert_eq!(locations(a), locations(b));
+            prop_assert_eq!(wire::content_hash(a), wire::content_hash(b));
+        }
+    }
+
+    /// Names of values, source locations and leftovers in arenas do not count.
     #[test]
     fn equal_programs_have_equal_hashes(seed: u64) {
         let module = module(seed, 40);
@@ -50,7 +76,8 @@ fn with_header(contents: &[u8]) -> Vec<u8> {
 #[test]
 fn changed_bytes_are_an_error_or_another_canonical_module() {
     let mut random = Random(0);
-    let files: Vec<Vec<u8>> = (0..50).map(|seed| wire::encode(&module(seed, 20))[40..].to_vec()).collect();
+    let of_seed = |seed: u64| if seed.is_multiple_of(3) { located(seed, 20) } else { module(seed, 20) };
+    let files: Vec<Vec<u8>> = (0..50).map(|seed| wire::encode(&of_seed(seed))[40..].to_vec()).collect();
     let mut decoded = 0;
     for case in 0..1_000_000u32 {
         let mut contents = files[case as usize % files.len()].clone();

@@ -101,13 +101,13 @@ impl Ranges {
 mod tests {
     use std::sync::Mutex;
 
-    use vyre_driver::backend::{Bound, Command, Completion, Device, Groups, Launch, Range, Ticket};
-    use vyre_foundation::launch::{Limits, Outcome};
+    use vyre_driver::backend::{Command, Completion, Device, Groups, Launch, Range, Ticket};
+    use vyre_foundation::launch::{Argument, Limits, Outcome};
     use vyre_foundation::{text, validate};
 
     use super::*;
     use crate::adapter::choose;
-    use crate::device::{WgpuDevice, request};
+    use crate::device::{WgpuDevice, bind, request};
 
     /// A clock that stands still but for what a test adds to it, and for a step at each look.
     struct Driven {
@@ -166,9 +166,10 @@ mod tests {
 
     fn launch(device: &WgpuDevice, source: &str, groups: u32, limits: Limits, y: &Range) -> Command {
         let program = text::parse(source).expect("parses").programs.remove(0);
-        let kernel = device.compile(&Arc::new(validate::program(program).expect("is valid"))).expect("compiles");
+        let program = validate::program(program).expect("is valid");
+        let kernel = device.compile(&program).expect("compiles");
         // Workgroup arrays, which follow, are not bound.
-        let arguments = [Some(Bound::Range(y.clone()))].into_iter().collect();
+        let arguments = bind(&program, [Argument::Buffer(y.clone())]).expect("it fits");
         Command::Launch(Launch { kernel, groups: Groups::Fixed([groups, 1, 1]), arguments, limits })
     }
 

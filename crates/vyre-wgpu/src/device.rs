@@ -12,22 +12,21 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use vyre_driver::backend::{
-    Backend, Bound, Command, Completion, Contents, Device, Groups, Kernel, Launch, Memory, Range, Ticket,
+    Backend, Command, Completion, Contents, Device, Groups, Kernel, Launch, Memory, Range, Ticket,
 };
 use vyre_driver::{Capabilities, DeviceKind, Error, Floats};
 use vyre_foundation::analysis::{Interval, Lengths};
-use vyre_foundation::ir::entity::SecondaryMap;
-use vyre_foundation::ir::{Literal, MemId, Op, Program, Space, Span, Type, TypeSet, total_invocations};
-use vyre_foundation::launch::{Limits, Outcome, Report};
+use vyre_foundation::ir::{Literal, Op, PerGroup, Program, Space, Span, Type, TypeSet, total_invocations};
+use vyre_foundation::launch::{self, Argument, Arguments, Limits, Outcome, Report, Slice};
 use vyre_foundation::validate::limits;
 use vyre_foundation::{Validated, text, validate};
 
 use crate::adapter;
 use crate::deadline::{Clock, Monotonic, Ranges, Verdict};
 use crate::lower::control::{Control, param, report};
-use crate::lower::{self, BUDGET, ENTRY, Source, Target, Variant};
+use crate::lower::{self, BUDGET, ENTRY, GroupMapping, Source, Target, Variant};
 use crate::probe;
-use crate::stream::{self, Flight, GivenUp, Reporting, SMALL, Staging, Step, Stream};
+use crate::stream::{self, Flight, GivenUp, Reporting, SMALL, Shape, Staging, Step, Stream};
 
 /// The GPU backend: the best adapter that wgpu finds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -180,7 +179,7 @@ pub(crate) struct WgpuDevice {
 
 /// A program with its pipelines.
 struct WgpuKernel {
-    program: Arc<Validated<Program>>,
+    program: Validated<Program>,
     source: Source,
     /// Of most launches. Only which loops use fuel depends on the launch.
     control: Arc<Control>,
@@ -259,7 +258,7 @@ impl WgpuDevice {
         Ok(WgpuDevice { stream, capabilities, target, limits, nothing, fold: OnceLock::new(), patch: OnceLock::new() })
     }
 
-    fn kernel(&self, program: &Arc<Validated<Program>>) -> Result<WgpuKernel, Error> {
+    fn kernel(&self, program: &Validated<Program>) -> Result<WgpuKernel, Error> {
         let source = Source::of(program);
         let variant = source.usual().clone();
         let pipeline = self.pipeline(program, &source, &variant)?;
@@ -300,7 +299,7 @@ impl WgpuDevice {
             };
         let mut entries = vec![entry(0, wgpu::BufferBindingType::Uniform, true)];
         let mut objects = 0..;
-        for memory in program.memory.values() {
+        for memory in program.memories().values() {
             if let Space::Storage(access) = memory.space {
                 let read_only = lower::read_only(access, memory.atomic, variant);
                 for _ in 0..variant.bindings(objects.next().unwrap_or_default()) {
@@ -315,7 +314,7 @@ impl WgpuDevice {
         let device = &self.stream.device;
         self.stream.attempt(0, || {
             let descriptor = wgpu::ShaderModuleDescriptor {
-                label: Some(&program.name),
+                label: Some(program.name()),
                 source: wgpu::ShaderSource::Naga(Cow::Owned(lowered.module)),
             };
             let module = self.trusted(descriptor);
@@ -327,7 +326,7 @@ impl WgpuDevice {
                 immediate_size: 0,
             });
             let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-                label: Some(&program.name),
+                label: Some(program.name()),
                 layout: Some(&pipeline_layout),
                 module: &module,
                 entry_point: Some(ENTRY),
@@ -357,7 +356,7 @@ impl WgpuDevice {
             return Ok(known);
         }
         let program = validate::program(text::parse(source)?.programs.remove(0))?;
-        let kernel = Arc::new(self.kernel(&Arc::new(program))?);
+        let kernel = Arc::new(self.kernel(&program)?);
         Ok(place.get_or_init(|| kernel))
     }
 }
@@ -420,7 +419,7 @@ impl Device for WgpuDevice {
         &self.capabilities
     }
 
-    fn compile(&self, program: &Arc<Validated<Program>>) -> Result<Arc<dyn Kernel>, Error> {
+    fn compile(&self, program: &Validated<Program>) -> Result<Arc<dyn Kernel>, Error> {
         self.stream.check_lost()?;
         Ok(Arc::new(self.kernel(program)?))
     }
@@ -643,7 +642,7 @@ impl Batch<'_> {
         let kernel = self.device.own(&self.device.patch, SOURCE)?.clone();
         let source = self.device.stream.filled(data, wgpu::BufferUsages::STORAGE)?;
         let source = Range { memory: Arc::new(WgpuMemory(source)), start: 0, bytes: data.len() as u64 };
-        let arguments = bind(&kernel.program, [Bound::Range(source), Bound::Range(range.clone())]);
+        let arguments = bind(&kernel.program, [Argument::Buffer(source), Argument::Buffer(range.clone())])?;
         let groups = [(data.len() as u32).div_ceil(64), 1, 1];
         self.dispatch(&kernel, &Groups::Fixed(groups), &arguments, Limits::default()).map(|_| ())
     }
@@ -659,7 +658,7 @@ impl Batch<'_> {
         &mut self,
         kernel: &Arc<WgpuKernel>,
         groups: &Groups,
-        arguments: &SecondaryMap<MemId, Option<Bound>>,
+        arguments: &Arguments<Range>,
         limits: Limits,
     ) -> Result<Launched, Error> {
         let device = self.device;
@@ -686,15 +685,15 @@ impl Batch<'_> {
         let mut open_length = None;
         let mut counts = Vec::new();
         let alignment = u64::from(device.limits.min_storage_buffer_offset_alignment).max(16);
-        for (id, memory) in program.memory.iter() {
-            match &arguments[id] {
+        for (id, memory) in program.memories().iter() {
+            match arguments.get(id) {
                 None => {}
-                Some(Bound::Scalar(Literal { bits, .. })) => {
+                Some(Argument::Scalar(Literal { bits, .. })) => {
                     let word = control.object(id) as usize;
                     params[word] = *bits as u32;
                     params[word + 1] = (*bits >> 32) as u32;
                 }
-                Some(Bound::Range(range)) => {
+                Some(Argument::Buffer(range)) => {
                     let word = control.object(id) as usize;
                     let size = memory.element.size() as u64;
                     let length = (range.bytes / size) as u32;
@@ -746,10 +745,10 @@ impl Batch<'_> {
         let below = |word: u32| Interval { low: 0, high: i64::from(params[word as usize]) - 1 };
         let fixed = matches!(groups, Groups::Fixed(_));
         let trips = kernel.source.trips(&|op| match *op {
-            Op::Load(memory) | Op::Length(memory) => Some(exactly(control.object(memory))),
-            Op::GroupCount(axis) if fixed => Some(exactly(axis as u32)),
-            Op::GroupId(axis) if fixed => Some(below(axis as u32)),
-            Op::GroupIndex if fixed => Some(Interval { low: 0, high: i64::from(total) - 1 }),
+            Op::Load(memory) | Op::PerGroup(PerGroup::Length(memory)) => Some(exactly(control.object(memory))),
+            Op::PerGroup(PerGroup::GroupCount(axis)) if fixed => Some(exactly(axis as u32)),
+            Op::PerGroup(PerGroup::GroupId(axis)) if fixed => Some(below(axis as u32)),
+            Op::PerGroup(PerGroup::GroupIndex) if fixed => Some(Interval { low: 0, high: i64::from(total) - 1 }),
             _ => None,
         });
         let trips = trips.filter(|&trips| trips <= (most_together / 2).min(limits.fuel).min(in_time));
@@ -758,39 +757,39 @@ impl Batch<'_> {
         if bound == counts.len() {
             counts.clear();
         } else if bound > device.capabilities.max_storage_objects as usize {
-            let needed = format!("{bound} bindings for the storage objects of `{}`", program.name);
+            let needed = format!("{bound} bindings for the storage objects of `{}`", program.name());
             let available =
                 format!("{} of {} bytes", device.capabilities.max_storage_objects, device.target.binding_bytes);
             return Err(Error::Unsupported { needed, available });
         }
-        let invocations = program.workgroup_size.iter().product();
+        let invocations = program.workgroup_size().iter().product();
         let ranges: Vec<_> = ranges(total, invocations, trips, limits.deadline.is_some()).collect();
         let in_ranges = ranges.len() > 1;
-        let (grid, mut shapes) = match groups {
+        let (mapping, mut shapes) = match groups {
             Groups::Fixed(groups) => {
                 let is_line = groups[1..] == [1, 1];
-                let grid = match in_ranges || groups.iter().any(|count| *count > most_groups) {
-                    true if is_line => lower::Grid::FoldedLine,
-                    true => lower::Grid::Folded,
-                    false if is_line => kernel.source.usual().grid,
-                    false => lower::Grid::Direct,
+                let mapping = match in_ranges || groups.iter().any(|count| *count > most_groups) {
+                    true if is_line => GroupMapping::FoldedLine,
+                    true => GroupMapping::Folded,
+                    false if is_line => kernel.source.usual().mapping,
+                    false => GroupMapping::Direct,
                 };
                 let shapes = ranges.iter().map(|&(first, count)| {
-                    let shape = match grid {
-                        lower::Grid::Line | lower::Grid::Direct => *groups,
-                        lower::Grid::Folded | lower::Grid::FoldedLine => fold(count, most_groups),
+                    let shape = match mapping {
+                        GroupMapping::Line | GroupMapping::Direct => *groups,
+                        GroupMapping::Folded | GroupMapping::FoldedLine => fold(count, most_groups),
                     };
-                    (first, count, stream::Grid::Fixed(shape))
+                    (first, count, Shape::Fixed(shape))
                 });
-                (grid, shapes.collect::<Vec<_>>())
+                (mapping, shapes.collect::<Vec<_>>())
             }
             Groups::Indirect(range) => {
                 let shape = self.fold(range, program, most_groups)?;
                 launched.shape = Some(self.stage(&shape, 0, 32)?);
-                (lower::Grid::Folded, vec![(0, 0, stream::Grid::Computed(shape))])
+                (GroupMapping::Folded, vec![(0, 0, Shape::Computed(shape))])
             }
         };
-        let variant = Variant { grid, parts, counted: trips.is_some(), lengths, bindings: counts };
+        let variant = Variant { mapping, parts, counted: trips.is_some(), lengths, bindings: counts };
         let Pipeline { pipeline, layout, control } = device.pipeline_of(kernel, variant)?;
 
         // A program that has both sorts of loops has half for each.
@@ -819,7 +818,7 @@ impl Batch<'_> {
         };
         launched.ranges = limits.deadline.filter(|_| in_ranges).map(|deadline| Arc::new(Ranges::new(deadline)));
         let first_step = self.steps.len();
-        for (first, count, grid) in shapes.drain(..) {
+        for (first, count, shape) in shapes.drain(..) {
             params[param::FIRST as usize] = first;
             params[param::COUNT as usize] = count;
             let reporting = match (&shared, &report) {
@@ -833,7 +832,7 @@ impl Batch<'_> {
                 objects: objects.clone(),
                 params: params.clone(),
                 reporting,
-                grid,
+                shape,
                 ranges: launched.ranges.clone(),
             }));
         }
@@ -853,10 +852,9 @@ impl Batch<'_> {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::INDIRECT;
         let shape = device.stream.filled(&[0; 32], usage)?;
         let target = Range { memory: Arc::new(WgpuMemory(shape.clone())), start: 0, bytes: 32 };
-        let invocations = program.workgroup_size.iter().product::<u32>();
-        let scalar = |value: u32| Bound::Scalar(value.into());
-        let given = [scalar(invocations), scalar(most), Bound::Range(range.clone()), Bound::Range(target)];
-        let arguments = bind(&kernel.program, given);
+        let invocations = program.workgroup_size().iter().product::<u32>();
+        let [range, target] = [range.clone(), target].map(Argument::Buffer);
+        let arguments = bind(&kernel.program, [invocations.into(), most.into(), range, target])?;
         self.dispatch(&kernel, &Groups::Fixed([1, 1, 1]), &arguments, Limits::default())?;
         Ok(shape)
     }
@@ -867,12 +865,16 @@ fn are_words(range: &Range) -> bool {
     range.start.is_multiple_of(4) && range.bytes.is_multiple_of(4)
 }
 
-/// Arguments by position among the objects that are bound.
-fn bind(program: &Program, given: impl IntoIterator<Item = Bound>) -> SecondaryMap<MemId, Option<Bound>> {
-    let arguments: SecondaryMap<MemId, Option<Bound>> = given.into_iter().map(Some).collect();
-    let bound = arguments.values().count();
-    debug_assert_eq!(bound, program.memory.len(), "all objects of the device's own programs are bound");
-    arguments
+/// Arguments of a program of the device itself, in the order of its objects.
+pub(crate) fn bind(
+    program: &Validated<Program>,
+    given: impl IntoIterator<Item = Argument<Range>>,
+) -> Result<Arguments<Range>, Error> {
+    let names = program.memories().values().map(|memory| memory.name.as_str());
+    launch::bind(program, names.zip(given), |memory, range: &Range| {
+        let buffer = Arc::as_ptr(&range.memory).addr() as u64;
+        Ok(Slice { buffer, element: memory.element, start: range.start, bytes: range.bytes })
+    })
 }
 
 /// A grid that holds this many workgroups, with at most so many in each dimension, and as few more as possible.
@@ -970,7 +972,7 @@ impl WgpuTicket {
             if let Some(shape) = &launch.shape {
                 let shape = words(&shape.contents()?);
                 if shape[7] != 0 {
-                    let workgroup_size = launch.kernel.program.workgroup_size;
+                    let workgroup_size = launch.kernel.program.workgroup_size();
                     let groups = [shape[0], shape[1], shape[2]];
                     return Err(vyre_foundation::Error::GridTooLarge { groups, workgroup_size }.into());
                 }

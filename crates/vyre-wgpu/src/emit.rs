@@ -13,7 +13,7 @@ use vyre_foundation::Validated;
 use vyre_foundation::analysis::Lengths;
 use vyre_foundation::ir::{Program, Type, TypeSet};
 
-use crate::lower::{self, ENTRY, Grid, Source, Variant};
+use crate::lower::{self, ENTRY, GroupMapping, Source, Variant};
 
 /// A shader language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,13 +139,13 @@ pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
     let source = Source::of(program);
     let usual = source.usual();
     let general = Variant {
-        grid: Grid::Folded,
+        mapping: GroupMapping::Folded,
         parts: true,
         counted: false,
         lengths: Lengths::default(),
-        bindings: vec![2; program.memory.len()],
+        bindings: vec![2; program.memories().len()],
     };
-    let in_ranges = Variant { grid: Grid::FoldedLine, ..usual.clone() };
+    let in_ranges = Variant { mapping: GroupMapping::FoldedLine, ..usual.clone() };
     let variants = [usual, &general, &in_ranges];
     for (target, variant) in [plain, software].into_iter().flat_map(|target| variants.map(|variant| (target, variant)))
     {

@@ -1,12 +1,12 @@
 //! Driver probe: a small kernel, through the same lowering as everything else, over numbers that are hard to round and a loop
 //! whose counter wraps around.
 
-use std::sync::Arc;
-
-use vyre_driver::backend::{Bound, Command, Device, Groups, Launch, Range};
+use vyre_driver::backend::{Command, Device, Groups, Launch, Range};
 use vyre_driver::{Error, Floats};
-use vyre_foundation::launch::Limits;
+use vyre_foundation::launch::{Argument, Limits};
 use vyre_foundation::{text, validate};
+
+use crate::device::bind;
 
 /// Three numbers of each invocation, and what it makes of them. Few objects, because some devices have no more.
 const PROGRAM: &str = include_str!("programs/probe.vyre");
@@ -40,7 +40,7 @@ const TRIPS: usize = 9;
 /// Runs the probe. A device that fails it in some class is still a device: its floats are compared less strictly.
 pub(crate) fn run(device: &dyn Device) -> Result<Findings, Error> {
     let inputs = inputs();
-    let program = Arc::new(validate::program(text::parse(PROGRAM)?.programs.remove(0))?);
+    let program = validate::program(text::parse(PROGRAM)?.programs.remove(0))?;
     let kernel = device.compile(&program)?;
     let range = |numbers: usize| -> Result<Range, Error> {
         let bytes = 4 * (numbers * inputs.len()) as u64;
@@ -48,7 +48,7 @@ pub(crate) fn run(device: &dyn Device) -> Result<Findings, Error> {
     };
     let (given, found) = (range(3)?, range(RESULTS)?);
     let data = inputs.iter().flatten().flat_map(|number| number.to_le_bytes()).collect();
-    let arguments = [&given, &found].into_iter().map(|range| Some(Bound::Range(range.clone()))).collect();
+    let arguments = bind(&program, [&given, &found].map(|range| Argument::Buffer(range.clone())))?;
     let groups = Groups::Fixed([(inputs.len() as u32).div_ceil(64), 1, 1]);
     let launch = Command::Launch(Launch { kernel, groups, arguments, limits: Limits::default() });
     let mut ticket = device.submit(vec![Command::Write(given, data), launch, Command::Read(found, 4)])?;

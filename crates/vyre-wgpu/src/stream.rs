@@ -200,7 +200,7 @@ pub(crate) struct Dispatch {
     pub(crate) objects: Vec<(wgpu::Buffer, u64, u64)>,
     pub(crate) params: Vec<u32>,
     pub(crate) reporting: Reporting,
-    pub(crate) grid: Grid,
+    pub(crate) shape: Shape,
     /// The launch that it is a range of, if it is dispatched in several flights.
     pub(crate) ranges: Option<Arc<Ranges>>,
 }
@@ -224,8 +224,8 @@ impl Dispatch {
     }
 }
 
-/// Workgroups as they are launched.
-pub(crate) enum Grid {
+/// Launched workgroups in each dimension.
+pub(crate) enum Shape {
     Fixed([u32; 3]),
     /// Four words for `params`, and then three words, in a buffer that an earlier step has written.
     Computed(wgpu::Buffer),
@@ -760,9 +760,9 @@ impl Recorder {
         let device = &stream.device;
         self.flight.launches.fetch_add(1, Ordering::Relaxed);
         let params: Vec<u8> = dispatch.params.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let given = match &dispatch.grid {
-            Grid::Fixed(_) => self.given.push(&params),
-            Grid::Computed(shape) => {
+        let given = match &dispatch.shape {
+            Shape::Fixed(_) => self.given.push(&params),
+            Shape::Computed(shape) => {
                 let at = self.given.push_alone(&params);
                 let target = self.given.buffer.clone();
                 self.between(device).copy_buffer_to_buffer(shape, 0, &target, at, 16);
@@ -804,9 +804,9 @@ impl Recorder {
             pass.set_bind_group(0, bound, &offsets);
             *group = Some((bound.clone(), offsets));
         }
-        match &dispatch.grid {
-            Grid::Fixed([x, y, z]) => pass.dispatch_workgroups(*x, *y, *z),
-            Grid::Computed(shape) => pass.dispatch_workgroups_indirect(shape, 16),
+        match &dispatch.shape {
+            Shape::Fixed([x, y, z]) => pass.dispatch_workgroups(*x, *y, *z),
+            Shape::Computed(shape) => pass.dispatch_workgroups_indirect(shape, 16),
         }
         report
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use vyre_driver::{Device, DeviceKind, Dispatch, Grid};
+use vyre_driver::{Device, DeviceKind, Grid};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::ops::Exactness;
-use vyre_foundation::ir::{Element, Module, Op, Program, Type, TypeSet};
+use vyre_foundation::ir::{Element, Module, Program, Pure, Type, TypeSet};
 use vyre_foundation::launch::{self, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate, wire};
 use vyre_testkit::{Features, differential, generate, oracle, run};
@@ -29,7 +29,7 @@ fn nested(outer: u32, inner: u32) -> Validated<Program> {
     let mut program = program("nested").into_inner();
     program.specialize("INNER", inner.into()).expect("a constant of it");
     let uniform = program.memory_named("outer").expect("an object of it");
-    program.memory[uniform].default = Some(outer.into());
+    program.memory_mut(uniform).default = Some(outer.into());
     validate::program(program).expect("it is valid still")
 }
 
@@ -45,7 +45,7 @@ fn check(program: &Validated<Program>, groups: [u32; 3]) {
     let right = run(&oracle_of(&device), program, grid, &mut expected, Limits::default()).expect("the oracle runs it");
     let report = run(&device, program, grid, &mut actual, Limits::default()).expect("the device runs it");
     assert_eq!((report.outcome, report.trace), (right.outcome, right.trace));
-    for memory in program.memory.values() {
+    for memory in program.memories().values() {
         assert_eq!(actual.contents(&memory.name), expected.contents(&memory.name), "{}", memory.name);
     }
 }
@@ -110,8 +110,8 @@ fn a_deadline_ends_what_never_ends() {
     let device = open();
     let kernel = device.compile(&program("endless")).expect("compiles");
     let limits = Limits { deadline: Some(Duration::from_millis(5)), ..Limits::default() };
-    let grid = Grid::groups([1000, 1, 1]);
-    let report = device.run(&Dispatch { kernel: &kernel, grid, arguments: vec![], limits }).expect("a report");
+    let dispatch = kernel.dispatch(Grid::Groups([1000, 1, 1]), []).expect("it fits").limits(limits);
+    let report = device.run(&dispatch).expect("a report");
     assert!(
         matches!(report.outcome, Outcome::DeadlinePassed { .. } | Outcome::OutOfFuel { .. }),
         "{:?}",
@@ -183,7 +183,7 @@ fn floats_are_exact_where_the_device_says_so() {
     let mut compared = 0;
     for seed in 0..200 {
         let generated = generate(seed, &features);
-        let fuses = generated.program.contains(generated.program.body, |op| *op == Op::Fma);
+        let fuses = generated.program.contains(generated.program.body(), |op| *op == Pure::Fma);
         if fuses && !floats.fused_fma {
             continue;
         }
@@ -204,9 +204,8 @@ fn times_are_those_of_the_device() {
     let kernel = device.compile(&program).expect("compiles");
     let out = device.allocate(Element::U32, 64 * 256).expect("there is memory");
     let run = |trips: u32| {
-        let arguments = vec![("trips", trips.into()), ("out", (&out).into())];
-        let dispatch =
-            Dispatch { kernel: &kernel, grid: Grid::groups([256, 1, 1]), arguments, limits: Limits::default() };
+        let arguments = [("trips", trips.into()), ("out", (&out).into())];
+        let dispatch = kernel.dispatch(Grid::Groups([256, 1, 1]), arguments).expect("it fits");
         let begun = std::time::Instant::now();
         let reports = device.submit(&[dispatch]).expect("it can be launched").wait().expect("it ends");
         (reports[0].time, begun.elapsed())

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use vyre_driver::Error;
-use vyre_foundation::ir::{Op, Program, Type, TypeSet};
+use vyre_foundation::ir::{Barrier, Program, Type, TypeSet};
 use vyre_foundation::{Validated, text, validate};
 use vyre_testkit::{Features, files, generate};
 use vyre_wgpu::{Emitted, Target, emit};
@@ -23,7 +23,8 @@ fn programs() -> Vec<Validated<Program>> {
     for path in folders.iter().flat_map(|folder| files::in_folder(folder)) {
         let source = std::fs::read_to_string(&path).expect("a file that was listed");
         let module = text::parse(&source).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        programs.extend(validate::module(module).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+        let module = validate::module(module).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        programs.extend_from_slice(&module.programs);
     }
     assert!(programs.len() > 20, "the examples are there");
     programs
@@ -40,16 +41,16 @@ fn text_of(program: &Validated<Program>, target: Target) -> Option<String> {
         Ok(Emitted::Text(text)) => Some(text),
         Ok(Emitted::Words(_)) => panic!("{} is text", target.name()),
         Err(Error::Unsupported { .. }) => None,
-        Err(error) => panic!("{} as {}: {error}", program.name, target.name()),
+        Err(error) => panic!("{} as {}: {error}", program.name(), target.name()),
     }
 }
 
 /// Whether a program needs nothing but what every language has.
 fn is_plain(program: &Program) -> bool {
     let plain = TypeSet::of(&[Type::Bool, Type::I32, Type::U32, Type::F32]);
-    let mut all = program.memory.values().all(|memory| plain.contains(memory.element.value_type()));
+    let mut all = program.memories().values().all(|memory| plain.contains(memory.element.value_type()));
     program.walk(|id, _| {
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         all &= inst.results.iter().chain(&inst.operands).all(|&value| plain.contains(program.ty(value)));
     });
     all
@@ -60,7 +61,7 @@ fn spirv_is_valid() {
     for program in programs().iter().chain(&generated(60)) {
         let words = match emit(program, Target::SpirV) {
             Ok(Emitted::Words(words)) => words,
-            other => panic!("{}: {other:?}", program.name),
+            other => panic!("{}: {other:?}", program.name()),
         };
         let mut validator = Command::new("spirv-val")
             .args(["--target-env", "vulkan1.1", "-"])
@@ -73,7 +74,7 @@ fn spirv_is_valid() {
         validator.stdin.take().expect("it is piped").write_all(&bytes).expect("it reads its input");
         let output = validator.wait_with_output().expect("it ends");
         let said = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{}: {}", program.name, String::from_utf8_lossy(&said));
+        assert!(output.status.success(), "{}: {}", program.name(), String::from_utf8_lossy(&said));
     }
 }
 
@@ -82,9 +83,9 @@ fn wgsl_can_be_read_again() {
     for program in programs().iter().chain(&generated(60)) {
         let source = text_of(program, Target::Wgsl).expect("naga's WGSL has everything");
         let module = naga::front::wgsl::parse_str(&source)
-            .unwrap_or_else(|error| panic!("{}: {}\n{source}", program.name, error.emit_to_string(&source)));
+            .unwrap_or_else(|error| panic!("{}: {}\n{source}", program.name(), error.emit_to_string(&source)));
         let validated = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module);
-        assert!(validated.is_ok(), "{}: {:?}\n{source}", program.name, validated.err());
+        assert!(validated.is_ok(), "{}: {:?}\n{source}", program.name(), validated.err());
     }
 }
 
@@ -93,7 +94,7 @@ fn other_languages_are_text_or_a_typed_error() {
     for target in [Target::Msl, Target::Hlsl, Target::Glsl] {
         for program in programs().iter().chain(&generated(60)) {
             let text = text_of(program, target);
-            assert!(text.is_some() || !is_plain(program), "{} as {}", program.name, target.name());
+            assert!(text.is_some() || !is_plain(program), "{} as {}", program.name(), target.name());
         }
     }
 }
@@ -113,7 +114,7 @@ fn targets_are_found_by_name() {
     }
     assert_eq!(Target::from_name("ptx"), None);
     // A collective program has its barrier in every language.
-    let barrier = |program: &&Validated<Program>| program.contains(program.body, |op| *op == Op::WorkgroupBarrier);
+    let barrier = |program: &&Validated<Program>| program.contains(program.body(), |op| *op == Barrier::Workgroup);
     let programs = programs();
     let program = programs.iter().find(barrier).expect("examples have barriers");
     assert!(text_of(program, Target::Wgsl).is_some_and(|text| text.contains("workgroupBarrier()")));
@@ -127,7 +128,7 @@ fn a_long_chain_of_operations() {
         source += &format!("%{} = add %{position}, 1\n", position + 1);
     }
     source += "store x[0], %50000\n}\n";
-    let program = validate::module(text::parse(&source).unwrap()).unwrap().remove(0);
+    let program = validate::module(text::parse(&source).unwrap()).unwrap().programs[0].clone();
     for target in Target::ALL {
         emit(&program, target).unwrap();
     }

@@ -1,9 +1,8 @@
 //! Objects that are too large for a binding have several.
 
-use vyre_driver::{Device, Dispatch, Error, Grid};
+use vyre_driver::{Device, Error, Grid};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::{Element, Program};
-use vyre_foundation::launch::Limits;
 use vyre_testkit::oracle;
 use vyre_wgpu::Wgpu;
 
@@ -26,9 +25,8 @@ fn run(device: &Device, program: &Validated<Program>, count: u32, offset: u32) -
         .collect();
     let parts: Vec<_> = whole.iter().map(|buffer| buffer.slice(offset..offset + count).expect("inside")).collect();
     let names = ["words", "bytes", "halves", "sums", "counts"];
-    let arguments = names.into_iter().zip(parts.iter().map(Into::into)).collect();
-    let grid = Grid::groups([count.div_ceil(64), 1, 1]);
-    let dispatch = Dispatch { kernel: &kernel, grid, arguments, limits: Limits::default() };
+    let arguments = names.into_iter().zip(parts.iter().map(Into::into));
+    let dispatch = kernel.dispatch(Grid::Groups([count.div_ceil(64), 1, 1]), arguments).expect("it fits");
     device.submit(&[dispatch]).expect("it can be launched").wait().expect("it ends");
     whole.iter().map(|buffer| buffer.read().expect("it can be read")).collect()
 }
@@ -54,9 +52,7 @@ fn too_many_bindings_are_an_error() {
     let program = program("fill");
     let kernel = device.compile(&program).expect("compiles");
     let out = device.allocate(Element::U32, 200_000).expect("there is memory");
-    let grid = Grid::groups([1, 1, 1]);
-    let dispatch =
-        Dispatch { kernel: &kernel, grid, arguments: vec![("out", (&out).into())], limits: Limits::default() };
+    let dispatch = kernel.dispatch(Grid::Groups([1, 1, 1]), [("out", (&out).into())]).expect("it fits");
     let Err(Error::Unsupported { needed, available }) = device.submit(&[dispatch]) else { panic!("it fits") };
     assert_eq!((&*needed, &*available), ("13 bindings for the storage objects of `fill`", "7 of 65536 bytes"));
 }
@@ -69,9 +65,8 @@ fn objects_are_larger_than_the_adapters_bindings() {
     let count: u32 = (128 << 20) / 4 + 1000;
     let kernel = device.compile(&program).expect("compiles");
     let out = device.allocate(Element::U32, u64::from(count)).expect("there is memory");
-    let grid = Grid::groups([count.div_ceil(256), 1, 1]);
-    let dispatch =
-        Dispatch { kernel: &kernel, grid, arguments: vec![("out", (&out).into())], limits: Limits::default() };
+    let grid = Grid::Groups([count.div_ceil(256), 1, 1]);
+    let dispatch = kernel.dispatch(grid, [("out", (&out).into())]).expect("it fits");
     device.submit(&[dispatch]).expect("it can be launched").wait().expect("it ends");
     let found = out.read().expect("it can be read");
     assert!(found.chunks_exact(4).zip(0..count).all(|(word, i)| word == i.to_le_bytes()));

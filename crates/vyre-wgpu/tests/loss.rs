@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use vyre_driver::{Buffer, Device, Dispatch, Error, Grid, Kernel, Submission, Work};
+use vyre_driver::{Buffer, Device, Error, Grid, Kernel, Submission, Work};
 use vyre_foundation::ir::Element;
-use vyre_foundation::launch::Limits;
 use vyre_wgpu::Wgpu;
 
 use programs::program;
@@ -19,9 +18,7 @@ fn kernel(device: &Device) -> Kernel {
 }
 
 fn submit(device: &Device, kernel: &Kernel, cells: &Buffer) -> Result<Submission, Error> {
-    let grid = Grid::groups([1, 1, 1]);
-    let arguments = vec![("cells", cells.into())];
-    device.submit(&[Dispatch { kernel, grid, arguments, limits: Limits::default() }])
+    device.submit(&[kernel.dispatch(Grid::Groups([1, 1, 1]), [("cells", cells.into())])?])
 }
 
 fn is_loss(error: &Error) -> bool {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Once, OnceLock};
 use rustc_hash::FxBuildHasher;
 use vyre_driver::{Argument, Dispatch, Kernel, PrivateFolder, Registry};
 use vyre_foundation::ir::{self, Literal, Program};
-use vyre_foundation::launch::{self, Limits, Report};
+use vyre_foundation::launch::{self, Grid, Limits, Report};
 use vyre_foundation::{Validated, validate};
 use vyre_reference::Options;
 
@@ -63,7 +63,7 @@ impl Kernels {
 
 /// The program of a kernel as it was written, which knows the lines of the source, and what was compiled of it once it ran by itself.
 struct Prepared {
-    program: Arc<Validated<Program>>,
+    program: Validated<Program>,
     kernel: OnceLock<Kernel>,
 }
 
@@ -109,13 +109,14 @@ impl Device {
         if let Ok(known) = self.kernels.find(key) {
             return Ok(known);
         }
-        let program = Arc::new(validated(&program()?)?);
+        let program = validated(program()?)?;
         Ok(self.kernels.insert(key, Prepared { program, kernel: OnceLock::new() }))
     }
 }
 
-pub(crate) fn validated(program: &Program) -> Result<Validated<Program>, Error> {
-    validate::program(program.clone()).map_err(|error| Error::invalid(program, error))
+pub(crate) fn validated(program: Program) -> Result<Validated<Program>, Error> {
+    let (name, sources) = (program.name().to_owned(), program.sources().clone());
+    validate::program(program).map_err(|error| Error::invalid(&name, &sources, error))
 }
 
 impl Prepared {
@@ -154,38 +155,43 @@ pub(crate) fn registry() -> Registry {
     }
 }
 
-/// How many invocations there are, in up to three dimensions. They are rounded up to whole workgroups, so that a kernel asks
-/// whether its index is inside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid(pub(crate) [usize; 3]);
+/// Conversion into a [`Grid`]: `n`, `[x, y]` or `[x, y, z]` invocations, which are rounded up to whole workgroups, so that a kernel asks
+/// whether its index is inside; or a grid.
+pub trait IntoGrid {
+    /// The grid.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] if a dimension does not fit into 32 bits.
+    fn into_grid(self) -> Result<Grid, Error>;
+}
 
-impl From<usize> for Grid {
-    fn from(invocations: usize) -> Grid {
-        Grid::from([invocations, 1, 1])
+impl IntoGrid for Grid {
+    fn into_grid(self) -> Result<Grid, Error> {
+        Ok(self)
     }
 }
 
-impl From<[usize; 2]> for Grid {
-    fn from([x, y]: [usize; 2]) -> Grid {
-        Grid::from([x, y, 1])
+impl IntoGrid for usize {
+    fn into_grid(self) -> Result<Grid, Error> {
+        [self, 1, 1].into_grid()
     }
 }
 
-impl From<[usize; 3]> for Grid {
-    fn from(invocations: [usize; 3]) -> Grid {
-        Grid(invocations)
+impl IntoGrid for [usize; 2] {
+    fn into_grid(self) -> Result<Grid, Error> {
+        let [x, y] = self;
+        [x, y, 1].into_grid()
     }
 }
 
-impl Grid {
-    /// The grid as devices take it, unless a dimension does not fit into 32 bits.
-    fn elements(self) -> Result<launch::Grid, Error> {
+impl IntoGrid for [usize; 3] {
+    fn into_grid(self) -> Result<Grid, Error> {
         let mut elements = [0; 3];
-        for (element, count) in elements.iter_mut().zip(self.0) {
+        for (element, count) in elements.iter_mut().zip(self) {
             let too_large = |_| Error::TooLarge { name: "grid", value: count as i128 };
             *element = u32::try_from(count).map_err(too_large)?;
         }
-        Ok(launch::Grid::Elements(elements))
+        Ok(Grid::Elements(elements))
     }
 }
 
@@ -216,15 +222,15 @@ impl<'a> Launch<'a> {
     ///
     /// # Errors
     /// The kernel or its arguments do not fit the device, an invocation trapped, or a limit was reached.
-    pub fn run(self, device: &Device, grid: impl Into<Grid>) -> Result<Report, Error> {
-        let (dispatch, program) = self.dispatch(device, grid.into())?;
+    pub fn run(self, device: &Device, grid: impl IntoGrid) -> Result<Report, Error> {
+        let (dispatch, program) = self.dispatch(device, grid)?;
         let report = device.driver.run(&dispatch)?;
         Error::check(program, &report.outcome)?;
         Ok(report)
     }
 
     /// What the driver is to run, and the program as it was written.
-    fn dispatch(self, device: &Device, grid: Grid) -> Result<(Dispatch<'_>, &Validated<Program>), Error> {
+    fn dispatch(self, device: &Device, grid: impl IntoGrid) -> Result<(Dispatch, &Validated<Program>), Error> {
         if let Some(problem) = self.problem {
             return Err(*problem);
         }
@@ -232,9 +238,9 @@ impl<'a> Launch<'a> {
             return Err(Error::Transient);
         }
         let prepared = device.prepared(self.key, &self.program)?;
-        let grid = vyre_driver::Grid::Fixed(grid.elements()?);
-        let kernel = prepared.kernel(device)?;
-        Ok((Dispatch { kernel, grid, arguments: self.arguments, limits: self.limits }, &prepared.program))
+        let grid = grid.into_grid()?.widen();
+        let dispatch = prepared.kernel(device)?.dispatch(grid, self.arguments)?;
+        Ok((dispatch.limits(self.limits), &prepared.program))
     }
 
     /// Runs the kernel on copies of its buffers, in the interpreter that defines what kernels mean, and reports what it does that is
@@ -243,32 +249,22 @@ impl<'a> Launch<'a> {
     ///
     /// # Errors
     /// As for [`run`](Launch::run).
-    pub fn sanitize(self, grid: impl Into<Grid>) -> Result<Vec<Finding>, Error> {
+    pub fn sanitize(self, grid: impl IntoGrid) -> Result<Vec<Finding>, Error> {
         if let Some(problem) = self.problem {
             return Err(*problem);
         }
         if !self.transients.is_empty() {
             return Err(Error::Transient);
         }
-        let program = validated(&(self.program)()?)?;
-        let groups = grid.into().elements()?.groups(program.workgroup_size)?;
+        let program = validated((self.program)()?)?;
+        let groups = grid.into_grid()?.groups(program.workgroup_size())?;
+        let arguments = launch::bind(&program, self.arguments, |_, memory| Ok::<_, Error>(memory.as_slice()))?;
         let mut contents = Vec::new();
-        let mut arguments = Vec::new();
-        for (name, argument) in &self.arguments {
-            arguments.push((
-                *name,
-                match argument {
-                    Argument::Scalar(literal) => launch::Argument::Scalar(*literal),
-                    Argument::Buffer(memory) => {
-                        let (buffer, element, bytes) = (contents.len() as u64, memory.element(), memory.read()?);
-                        let length = bytes.len() as u64;
-                        contents.push(bytes);
-                        launch::Argument::Slice(launch::Slice { buffer, element, start: 0, bytes: length })
-                    }
-                },
-            ));
-        }
-        let arguments = launch::bind(&program, &arguments)?;
+        let arguments = arguments.try_map(|_, memory| {
+            let buffer = contents.len() as u64;
+            contents.push(memory.read()?);
+            Ok::<_, Error>(launch::Slice { buffer, start: 0, ..memory.as_slice() })
+        })?;
         let options = Options { limits: self.limits, ..Options::default() };
         let sanitized = vyre_reference::sanitize(&program, groups, &arguments, &mut contents, &options);
         let (report, found) = sanitized
@@ -281,7 +277,7 @@ impl<'a> Launch<'a> {
     ///
     /// # Errors
     /// The kernel or its arguments cannot be used.
-    pub fn record(self, recorder: &mut Recorder<'_>, grid: impl Into<Grid>) -> Result<(), Error> {
+    pub fn record(self, recorder: &mut Recorder<'_>, grid: impl IntoGrid) -> Result<(), Error> {
         if let Some(problem) = self.problem {
             return Err(*problem);
         }
@@ -300,7 +296,7 @@ impl<'a> Launch<'a> {
             }
             arguments.push((name, transient.id.into()));
         }
-        recorded.pipeline.dispatch(program, grid.into().elements()?, &arguments)?;
+        recorded.pipeline.dispatch(program, grid.into_grid()?, &arguments)?;
         Ok(())
     }
 
@@ -340,7 +336,7 @@ impl<'a> Launch<'a> {
 pub(crate) struct Batch<'d> {
     device: &'d Device,
     cleared: Vec<vyre_driver::Buffer>,
-    dispatches: Vec<Dispatch<'d>>,
+    dispatches: Vec<Dispatch>,
     programs: Vec<&'d Validated<Program>>,
 }
 
@@ -360,8 +356,8 @@ impl<'d> Batch<'d> {
     }
 
     /// Whether launches use the same memory in a way that fits is for the caller: their borrows end here.
-    pub(crate) fn push(&mut self, launch: Launch<'_>, grid: impl Into<Grid>) -> Result<(), Error> {
-        let (dispatch, program) = launch.dispatch(self.device, grid.into())?;
+    pub(crate) fn push(&mut self, launch: Launch<'_>, grid: impl IntoGrid) -> Result<(), Error> {
+        let (dispatch, program) = launch.dispatch(self.device, grid)?;
         self.dispatches.push(dispatch);
         self.programs.push(program);
         Ok(())

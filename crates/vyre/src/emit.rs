@@ -28,7 +28,7 @@ use crate::device::validated;
 /// # Errors
 /// The program is not valid or has an operation that WGSL does not have, or the feature `wgpu` is off.
 pub fn wgsl(program: &Program) -> Result<String, Error> {
-    shader(&validated(program)?)
+    shader(&validated(program.clone())?)
 }
 
 /// A listing of the machine code that the device `cpu` executes, generated from the optimized program for this processor. The
@@ -56,7 +56,7 @@ pub fn wgsl(program: &Program) -> Result<String, Error> {
 /// The program is not valid, there is no code generator for this processor, the portable executor runs the program, or the feature
 /// `cpu` is off.
 pub fn asm(program: &Program) -> Result<String, Error> {
-    let program = validated(program)?;
+    let program = validated(program.clone())?;
     #[cfg(feature = "cpu")]
     {
         let kernel = vyre_driver::Device::open(&vyre_cpu::Cpu::default())?.compile(&program)?;
@@ -86,8 +86,8 @@ fn shader(_: &Validated<Program>) -> Result<String, Error> {
 /// The machine code of a program, as it is.
 #[cfg(feature = "cpu")]
 pub(crate) fn listing(program: &Validated<Program>, execution: vyre_cpu::Execution) -> Result<String, Error> {
-    let none = |reason: String| Error::NoMachineCode { kernel: program.name.clone(), reason };
-    vyre_cpu::listing(&std::sync::Arc::new(program.clone()), execution).map_err(|error| match error {
+    let none = |reason: String| Error::NoMachineCode { kernel: program.name().to_owned(), reason };
+    vyre_cpu::listing(program, execution).map_err(|error| match error {
         vyre_driver::Error::Backend { reason, .. } => none(reason),
         error => error.into(),
     })

@@ -23,7 +23,7 @@ use std::cell::Cell;
 
 use vyre_foundation::build::Integer;
 
-use crate::Grid;
+use crate::IntoGrid;
 
 /// A position or a size in three dimensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,9 +59,10 @@ thread_local! {
 
 /// Runs a body for every invocation of a grid, as a device would number them.
 #[doc(hidden)]
-pub fn run(grid: Grid, size: [u32; 3], mut body: impl FnMut()) {
+pub fn run(grid: impl IntoGrid, size: [u32; 3], mut body: impl FnMut()) {
+    let groups = grid.into_grid().and_then(|grid| Ok(grid.groups(size)?));
+    let count = groups.unwrap_or_else(|error| panic!("{error}")).map(|count| count as usize);
     let size = size.map(|side| side as usize);
-    let count: [usize; 3] = std::array::from_fn(|axis| grid.0[axis].div_ceil(size[axis]));
     let place = Place { count: Id::of(count), size: Id::of(size), ..Place::default() };
     for group in ids(count) {
         for local in ids(size) {

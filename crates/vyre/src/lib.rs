@@ -186,12 +186,12 @@ pub mod kernels;
 mod pipeline;
 
 pub use buffer::{Buffer, Element, Slice, SliceMut};
-pub use device::{Device, Grid, Launch};
+pub use device::{Device, IntoGrid, Launch};
 pub use error::{Error, Finding, Place};
 pub use half::f16;
 pub use host::Atomic;
 pub use pipeline::{Pipeline, Recorder};
-pub use vyre_foundation::launch::{Limits, Outcome, Report};
+pub use vyre_foundation::launch::{Grid, Limits, Outcome, Report};
 pub use vyre_foundation::{build, ir};
 pub use vyre_macros::{Record, kernel};
 pub use vyre_runtime::pipeline::{Plan, Run};
@@ -210,7 +210,7 @@ pub mod megakernel {
     /// # Errors
     /// The kernel is not valid, or no operation.
     pub fn op(program: &crate::ir::Program) -> Result<Op, Error> {
-        Ok(Op::new(crate::device::validated(program)?)?)
+        Ok(Op::new(crate::device::validated(program.clone())?)?)
     }
 }
 

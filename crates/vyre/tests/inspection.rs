@@ -155,7 +155,7 @@ fn names_are_kept_by_text_and_passes_but_mean_nothing() {
     assert_eq!(read.to_string(), printed);
 
     let mut nameless = program.clone();
-    nameless.names.clear();
+    nameless.strip_value_names();
     assert_eq!(nameless, program);
     assert_ne!(nameless.to_string(), printed);
     assert_eq!(wire::content_hash(&nameless), wire::content_hash(&program));
@@ -190,7 +190,7 @@ fn kernels_and_programs_are_emitted_as_wgsl() {
 fn kernels_and_programs_are_emitted_as_machine_code() {
     let has_code = cfg!(all(feature = "cpu", target_arch = "x86_64", unix)) && is_avx2();
     for (asm, instruction) in
-        [(saxpy::asm(), "vmulps"), (names::<f32, 3>::asm(), "vaddps"), (emit::asm(&doubled()), "ymm")]
+        [(saxpy::asm(), "vmulps"), (names::<f32, 3>::asm(), "vaddps"), (emit::asm(&doubled()), "vmulps")]
     {
         match asm {
             Ok(asm) => assert!(has_code && asm.contains(instruction), "{asm}"),

@@ -582,7 +582,7 @@ fn failures_name_the_line() {
         }
         let limits = Limits { fuel: 1000, ..Limits::default() };
         match fails(2, &mut y).limits(limits).run(device, 1) {
-            Err(error @ Error::OutOfFuel { place: Some(place), .. }) => {
+            Err(ref error @ Error::OutOfFuel { place: Some(ref place), .. }) => {
                 assert_eq!((place.file(), place.line(), error.code()), (file, first + 2, "K003"));
             }
             other => panic!("{other:?}"),
@@ -603,7 +603,7 @@ fn mistakes_that_only_the_validator_finds_name_the_line() {
     let device = Device::named("cpu").unwrap();
     let error = divergent(&mut device.zeros(1).unwrap()).run(&device, 1).unwrap_err();
     let Error::Invalid { mistakes, .. } = error else { panic!("{error:?}") };
-    assert_eq!(mistakes[0].0.unwrap().line(), line!() - 10);
+    assert_eq!(mistakes[0].0.as_ref().unwrap().line(), line!() - 10);
 }
 
 #[test]

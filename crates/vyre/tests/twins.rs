@@ -616,11 +616,11 @@ const PIPELINE: &str = "fixpoint(canonicalize,simplify,value_numbering,eliminate
 
 /// A program without what only texts can say, a grid and defaults of uniforms, in canonical form.
 fn canonical(mut program: Program) -> Program {
-    program.launch = None;
-    for id in program.memory.keys().collect::<Vec<_>>() {
-        program.memory[id].default = None;
+    program.set_launch(None);
+    for id in program.memories().keys().collect::<Vec<_>>() {
+        program.memory_mut(id).default = None;
     }
-    program.names.clear();
+    program.strip_value_names();
     let pipeline = Pipeline::parse(PIPELINE, Registry::standard()).unwrap();
     let checked = validate::program(program).unwrap();
     let (program, _) = run(checked, &pipeline, &Options::default(), &mut |_| {}).unwrap();
@@ -639,7 +639,7 @@ macro_rules! twins {
             $(
                 let kernel = $crate::$kernel $(::<$($generic),*>)?::program().unwrap();
                 let text = texts.programs.remove(0);
-                assert_eq!(text.name, kernel.name);
+                assert_eq!(text.name(), kernel.name());
                 let (kernel, text) = (canonical(kernel), canonical(text));
                 assert!(kernel == text, "{}", both(kernel, text));
             )*

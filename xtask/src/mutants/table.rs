@@ -11,8 +11,8 @@
 //! mutant GpuSelect
 //! The operands of `select` are swapped.
 //! in crates/vyre-wgpu/src/lower/arith.rs
-//! +            Op::Select if active("GpuSelect") => self.select(a, operands[2], b),
-//!              Op::Select => self.select(a, b, operands[2]),
+//! +            Op::Pure(Pure::Select) if active("GpuSelect") => self.select(a, operands[2], b),
+//!              Op::Pure(Pure::Select) => self.select(a, b, operands[2]),
 //! ```
 //!
 //! `test` names a package, a test target and optionally one test of it; the tests are run in this order. `requires` is `gpu` or an

@@ -3,8 +3,8 @@
 //! Each loop is compiled twice, for any processor of the architecture and for those with AVX2 and FMA; which one is used is
 //! decided when a kernel is prepared.
 
+use vyre_foundation::ir::Pure;
 use vyre_foundation::ir::Type;
-use vyre_foundation::ir::ops::Op;
 
 /// Computes `lanes` elements of a result from as many elements of each operand.
 ///
@@ -143,69 +143,69 @@ macro_rules! casts {
 
 /// The loop for a pure operation on a type, if there is one. Those that are rare (all of f16, and what is not worth a loop)
 /// have none: they are evaluated lane by lane with the evaluator of the op table.
-pub(super) fn select(op: &Op, class: Type, result: Type, fast: bool) -> Option<LaneFn> {
+pub(super) fn select(op: Pure, class: Type, result: Type, fast: bool) -> Option<LaneFn> {
     match op {
-        Op::Add => {
+        Pure::Add => {
             integers!(fast, class, |a: T, b: T| a.wrapping_add(b)).or_else(|| floats!(fast, class, |a: T, b: T| a + b))
         }
-        Op::Sub => {
+        Pure::Sub => {
             integers!(fast, class, |a: T, b: T| a.wrapping_sub(b)).or_else(|| floats!(fast, class, |a: T, b: T| a - b))
         }
-        Op::Mul => {
+        Pure::Mul => {
             integers!(fast, class, |a: T, b: T| a.wrapping_mul(b)).or_else(|| floats!(fast, class, |a: T, b: T| a * b))
         }
-        Op::MulHigh => match class {
+        Pure::MulHigh => match class {
             Type::I32 => lane_fn!(fast, |a: i32, b: i32| ((i64::from(a) * i64::from(b)) >> 32) as i32),
             Type::U32 => lane_fn!(fast, |a: u32, b: u32| ((u64::from(a) * u64::from(b)) >> 32) as u32),
             _ => None,
         },
-        Op::Div => integers!(fast, class, |a: T, b: T| if b == 0 { a } else { a.wrapping_div(b) })
+        Pure::Div => integers!(fast, class, |a: T, b: T| if b == 0 { a } else { a.wrapping_div(b) })
             .or_else(|| floats!(fast, class, |a: T, b: T| a / b)),
-        Op::Rem => integers!(fast, class, |a: T, b: T| if b == 0 { 0 } else { a.wrapping_rem(b) }),
-        Op::Neg => signed!(fast, class, |a: T| a.wrapping_neg()).or_else(|| floats!(fast, class, |a: T| -a)),
-        Op::Abs => signed!(fast, class, |a: T| a.wrapping_abs()).or_else(|| floats!(fast, class, |a: T| a.abs())),
-        Op::Min => integers!(fast, class, |a: T, b: T| if a < b { a } else { b }).or_else(|| {
+        Pure::Rem => integers!(fast, class, |a: T, b: T| if b == 0 { 0 } else { a.wrapping_rem(b) }),
+        Pure::Neg => signed!(fast, class, |a: T| a.wrapping_neg()).or_else(|| floats!(fast, class, |a: T| -a)),
+        Pure::Abs => signed!(fast, class, |a: T| a.wrapping_abs()).or_else(|| floats!(fast, class, |a: T| a.abs())),
+        Pure::Min => integers!(fast, class, |a: T, b: T| if a < b { a } else { b }).or_else(|| {
             // Written as two choices without a branch: the first orders numbers and zeros, the second avoids a NaN.
             floats!(fast, class, |a: T, b: T| {
                 let lower = if (a < b) | ((a == b) & a.is_sign_negative()) { a } else { b };
                 if b.is_nan() { a } else { lower }
             })
         }),
-        Op::Max => integers!(fast, class, |a: T, b: T| if a > b { a } else { b }).or_else(|| {
+        Pure::Max => integers!(fast, class, |a: T, b: T| if a > b { a } else { b }).or_else(|| {
             floats!(fast, class, |a: T, b: T| {
                 let higher = if (a > b) | ((a == b) & b.is_sign_negative()) { a } else { b };
                 if b.is_nan() { a } else { higher }
             })
         }),
-        Op::Fma => floats!(fast, class, |a: T, b: T, c: T| a.mul_add(b, c)),
-        Op::Sqrt => floats!(fast, class, |a: T| a.sqrt()),
-        Op::Floor => floats!(fast, class, |a: T| a.floor()),
-        Op::Ceil => floats!(fast, class, |a: T| a.ceil()),
-        Op::Trunc => floats!(fast, class, |a: T| a.trunc()),
-        Op::Round => floats!(fast, class, |a: T| a.round_ties_even()),
-        Op::And => integers!(fast, class, |a: T, b: T| a & b).or_else(|| lane_fn!(fast, |a: u32, b: u32| a & b)),
-        Op::Or => integers!(fast, class, |a: T, b: T| a | b).or_else(|| lane_fn!(fast, |a: u32, b: u32| a | b)),
-        Op::Xor => integers!(fast, class, |a: T, b: T| a ^ b).or_else(|| lane_fn!(fast, |a: u32, b: u32| a ^ b)),
-        Op::Not => integers!(fast, class, |a: T| !a).or_else(|| lane_fn!(fast, |a: u32| a ^ 1)),
-        Op::Shl => integers!(fast, class, |a: T, count: u32| a.wrapping_shl(count)),
-        Op::Shr => integers!(fast, class, |a: T, count: u32| a.wrapping_shr(count)),
-        Op::RotateLeft => integers!(fast, class, |a: T, count: u32| a.rotate_left(count % T::BITS)),
-        Op::CountOnes => integers!(fast, class, |a: T| a.count_ones()),
-        Op::LeadingZeros => integers!(fast, class, |a: T| a.leading_zeros()),
-        Op::TrailingZeros => integers!(fast, class, |a: T| a.trailing_zeros()),
-        Op::ReverseBits => integers!(fast, class, |a: T| a.reverse_bits()),
-        Op::Eq => all!(fast, class, |a: T, b: T| a == b),
-        Op::Ne => all!(fast, class, |a: T, b: T| a != b),
-        Op::Lt => numbers!(fast, class, |a: T, b: T| a < b),
-        Op::Le => numbers!(fast, class, |a: T, b: T| a <= b),
-        Op::Gt => numbers!(fast, class, |a: T, b: T| a > b),
-        Op::Ge => numbers!(fast, class, |a: T, b: T| a >= b),
+        Pure::Fma => floats!(fast, class, |a: T, b: T, c: T| a.mul_add(b, c)),
+        Pure::Sqrt => floats!(fast, class, |a: T| a.sqrt()),
+        Pure::Floor => floats!(fast, class, |a: T| a.floor()),
+        Pure::Ceil => floats!(fast, class, |a: T| a.ceil()),
+        Pure::Trunc => floats!(fast, class, |a: T| a.trunc()),
+        Pure::Round => floats!(fast, class, |a: T| a.round_ties_even()),
+        Pure::And => integers!(fast, class, |a: T, b: T| a & b).or_else(|| lane_fn!(fast, |a: u32, b: u32| a & b)),
+        Pure::Or => integers!(fast, class, |a: T, b: T| a | b).or_else(|| lane_fn!(fast, |a: u32, b: u32| a | b)),
+        Pure::Xor => integers!(fast, class, |a: T, b: T| a ^ b).or_else(|| lane_fn!(fast, |a: u32, b: u32| a ^ b)),
+        Pure::Not => integers!(fast, class, |a: T| !a).or_else(|| lane_fn!(fast, |a: u32| a ^ 1)),
+        Pure::Shl => integers!(fast, class, |a: T, count: u32| a.wrapping_shl(count)),
+        Pure::Shr => integers!(fast, class, |a: T, count: u32| a.wrapping_shr(count)),
+        Pure::RotateLeft => integers!(fast, class, |a: T, count: u32| a.rotate_left(count % T::BITS)),
+        Pure::CountOnes => integers!(fast, class, |a: T| a.count_ones()),
+        Pure::LeadingZeros => integers!(fast, class, |a: T| a.leading_zeros()),
+        Pure::TrailingZeros => integers!(fast, class, |a: T| a.trailing_zeros()),
+        Pure::ReverseBits => integers!(fast, class, |a: T| a.reverse_bits()),
+        Pure::Eq => all!(fast, class, |a: T, b: T| a == b),
+        Pure::Ne => all!(fast, class, |a: T, b: T| a != b),
+        Pure::Lt => numbers!(fast, class, |a: T, b: T| a < b),
+        Pure::Le => numbers!(fast, class, |a: T, b: T| a <= b),
+        Pure::Gt => numbers!(fast, class, |a: T, b: T| a > b),
+        Pure::Ge => numbers!(fast, class, |a: T, b: T| a >= b),
         // Any two words of the same width can be chosen from as bits.
-        Op::Select if class.bits() == 64 => {
+        Pure::Select if class.bits() == 64 => {
             lane_fn!(fast, |condition: bool, a: u64, b: u64| if condition { a } else { b })
         }
-        Op::Select => lane_fn!(fast, |condition: bool, a: u32, b: u32| if condition { a } else { b }),
-        Op::Cast => match class {
+        Pure::Select => lane_fn!(fast, |condition: bool, a: u32, b: u32| if condition { a } else { b }),
+        Pure::Cast => match class {
             Type::Bool => match result {
                 Type::Bool | Type::I32 | Type::U32 => lane_fn!(fast, |a: u32| a),
                 Type::F32 => lane_fn!(fast, |a: u32| a as f32),
@@ -215,8 +215,14 @@ pub(super) fn select(op: &Op, class: Type, result: Type, fast: bool) -> Option<L
             },
             _ => casts!(fast, class, result, I32 i32, U32 u32, I64 i64, U64 u64, F32 f32, F64 f64),
         },
-        Op::Bitcast if class.bits() == 64 => lane_fn!(fast, |a: u64| a),
-        Op::Bitcast => lane_fn!(fast, |a: u32| a),
-        _ => None,
+        Pure::Bitcast if class.bits() == 64 => lane_fn!(fast, |a: u64| a),
+        Pure::Bitcast => lane_fn!(fast, |a: u32| a),
+        Pure::Ldexp
+        | Pure::ExtractBits
+        | Pure::InsertBits
+        | Pure::PackF16
+        | Pure::UnpackF16Low
+        | Pure::UnpackF16High => None,
+        vyre_foundation::library_functions!() => None,
     }
 }

@@ -34,10 +34,10 @@ impl Kernel {
     pub fn new(form: Form) -> Kernel {
         let fast = lanes::has_fast_versions();
         let function = |step: &Step| match step {
-            Step::Compute { op, class, result, .. } => Some(match lanes::select(op, *class, result.ty, fast) {
+            Step::Compute { op, class, result, .. } => Some(match lanes::select(*op, *class, result.ty, fast) {
                 Some(function) => Function::Lanes(function),
                 None => {
-                    let evaluator = op.row().evaluator(*class, result.ty);
+                    let evaluator = op.info().evaluator(*class, result.ty);
                     Function::Evaluator(evaluator.expect("a pure operation has an evaluator"))
                 }
             }),

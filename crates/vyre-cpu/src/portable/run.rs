@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::AcqRel;
 
 use smallvec::SmallVec;
 use vyre_foundation::ir::entity::SecondaryMap;
-use vyre_foundation::ir::ops::Op;
+use vyre_foundation::ir::ops::{Atomic, PerGroup, PerInvocation, Subgroup};
 use vyre_foundation::ir::{Element, Literal, MemId, Space, Span};
 use vyre_foundation::launch::Report;
 
@@ -72,14 +72,14 @@ impl Kernel {
         let form = self.form();
         let lanes = form.lanes;
         let program = &form.program;
-        let [size_x, size_y, _] = program.workgroup_size;
-        let size = program.workgroup_size.iter().product::<u32>();
+        let [size_x, size_y, _] = program.workgroup_size();
+        let size = program.workgroup_size().iter().product::<u32>();
         let local = (0..lanes as u32).map(|lane| {
             let lane = lane % size;
             [lane % size_x, lane / size_x % size_y, lane / size_x / size_y]
         });
         let words = |space: Space| {
-            let objects = program.memory.values().filter(|memory| memory.space == space);
+            let objects = program.memories().values().filter(|memory| memory.space == space);
             objects.map(|memory| words_of(memory.element, memory.length.unwrap_or(0))).sum::<usize>()
         };
         let mut frame = Frame {
@@ -145,7 +145,7 @@ impl<'a> Worker<'a> {
         let mut objects = launch.storage.clone();
         let (mut workgroup, mut private) = (0, 0);
         let private_words = frame.private.len() / form.lanes;
-        for (id, memory) in program.memory.iter() {
+        for (id, memory) in program.memories().iter() {
             let length = memory.length.unwrap_or(0);
             let words = words_of(memory.element, length);
             let view = |start: *mut u64, lane_stride: usize| {
@@ -326,13 +326,28 @@ impl<'a> Worker<'a> {
                     let function = function.expect("every computation has a function");
                     self.compute(function, *result, operands);
                 }
-                Step::Place { op, result } => self.place(op, *result),
+                Step::PerInvocation { op, result } => self.per_invocation(*op, *result),
+                Step::PerGroup { op, result } => self.per_group(*op, *result),
                 Step::Load { memory, index, results } => self.load(*memory, *index, results, mask),
                 Step::Store { memory, index, values } => self.store(*memory, *index, values, mask),
-                Step::Atomic { op, memory, index, operands, results } => {
-                    self.atomic(op, *memory, *index, operands, results, mask);
+                Step::Atomic { op, memory, index, operand, result } => {
+                    self.atomic(*op, *memory, *index, *operand, *result, mask);
                 }
-                Step::Collective { op, operands, results } => self.collective(op, operands, results, mask),
+                Step::CompareExchange { memory, index, operands, results } => {
+                    self.compare_exchange(*memory, *index, *operands, *results, mask);
+                }
+                // All lanes are in step. Another workgroup that sees a later atomic of this one sees what is before the
+                // barrier.
+                Step::Barrier => std::sync::atomic::fence(AcqRel),
+                Step::Broadcast { operand, result } => {
+                    let bits = if mask.lanes[0] != 0 { self.get(*operand, 0) } else { 0 };
+                    self.fill(*result, bits);
+                }
+                Step::Subgroup { op, operands, results } => {
+                    for first in (0..self.lanes).step_by(self.subgroup_size()) {
+                        self.subgroup(*op, operands, results, mask, first);
+                    }
+                }
                 Step::Print { format, operands } => self.print(format, operands, mask),
                 Step::Branch { condition, then, otherwise } => self.branch(*condition, *then, *otherwise, mask)?,
                 Step::Switch { selector, cases, arms } => self.switch(*selector, cases, arms, mask)?,
@@ -480,46 +495,44 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn place(&mut self, op: &Op, result: Slot) {
-        let launch = self.launch;
-        let size = self.kernel.form.program.workgroup_size;
-        let per_group = self.per_group as u32;
-        let subgroup = self.kernel.form.subgroup_size;
-        let groups = launch.groups;
-        let group_of = |index: u32| {
-            [
-                index % groups[0].max(1),
-                index / groups[0].max(1) % groups[1].max(1),
-                index / groups[0].max(1) / groups[1].max(1),
-            ]
-        };
-        let first = self.first_group;
+    fn per_invocation(&mut self, op: PerInvocation, result: Slot) {
+        let size = self.kernel.form.program.workgroup_size();
+        let (per_group, subgroup) = (self.per_group as u32, self.kernel.form.subgroup_size);
+        let groups = self.launch.groups;
         match op {
-            Op::GlobalIndex => {
-                let (start, slot) = (first * per_group, result.index as usize * self.stride);
+            PerInvocation::GlobalIndex => {
+                let (start, slot) = (self.first_group * per_group, result.index as usize * self.stride);
                 let lanes = &mut self.frame.narrow[slot..slot + self.lanes];
                 lanes.iter_mut().zip(start..).for_each(|(lane, index)| *lane = index);
             }
-            Op::LocalIndex => self.each(result, |lane, _| lane % per_group),
-            Op::LocalId(axis) => self.each(result, |_, local| local[*axis as usize]),
-            Op::GlobalId(axis) => {
-                self.each_group(result, |group, local| {
-                    group_of(group)[*axis as usize] * size[*axis as usize] + local[*axis as usize]
-                });
+            PerInvocation::LocalIndex => self.each(result, |lane, _| lane % per_group),
+            PerInvocation::LocalId(axis) => self.each(result, |_, local| local[axis as usize]),
+            PerInvocation::GlobalId(axis) => {
+                let axis = axis as usize;
+                self.each_group(result, |group, local| group_id(groups, group)[axis] * size[axis] + local[axis]);
             }
-            Op::GroupId(axis) => self.each_group(result, |group, _| group_of(group)[*axis as usize]),
-            Op::GroupIndex => self.each_group(result, |group, _| group),
-            Op::GroupCount(axis) => self.fill(result, u64::from(groups[*axis as usize])),
-            Op::GroupSize(axis) => self.fill(result, u64::from(size[*axis as usize])),
-            Op::SubgroupSize => self.fill(result, u64::from(subgroup)),
-            Op::SubgroupId => self.each(result, |lane, _| lane % per_group / subgroup),
-            Op::SubgroupLane => self.each(result, |lane, _| lane % per_group % subgroup),
-            Op::Length(memory) => {
-                let length = self.objects[*memory].map_or(1, |view| view.length);
-                self.fill(result, u64::from(length));
-            }
-            _ => unreachable!("`{}` does not ask for a place", op.row().name),
+            PerInvocation::SubgroupId => self.each(result, |lane, _| lane % per_group / subgroup),
+            PerInvocation::SubgroupLane => self.each(result, |lane, _| lane % per_group % subgroup),
         }
+    }
+
+    fn per_group(&mut self, op: PerGroup, result: Slot) {
+        let (groups, form) = (self.launch.groups, &self.kernel.form);
+        let same = match op {
+            PerGroup::GroupId(axis) => {
+                self.each_group(result, |group, _| group_id(groups, group)[axis as usize]);
+                return;
+            }
+            PerGroup::GroupIndex => {
+                self.each_group(result, |group, _| group);
+                return;
+            }
+            PerGroup::GroupCount(axis) => groups[axis as usize],
+            PerGroup::GroupSize(axis) => form.program.workgroup_size()[axis as usize],
+            PerGroup::SubgroupSize => form.subgroup_size,
+            PerGroup::Length(memory) => self.objects[memory].map_or(1, |view| view.length),
+        };
+        self.fill(result, u64::from(same));
     }
 
     /// Computes a u32 for each lane from its number in the block and its position in its workgroup.
@@ -549,7 +562,7 @@ impl<'a> Worker<'a> {
             return;
         };
         let view = self.view(memory);
-        let atomic = self.kernel.form.program.memory[memory].atomic;
+        let atomic = self.kernel.form.program.memory(memory).atomic;
         let contiguous = stride == Stride::Contiguous || (stride == Stride::Any && self.is_contiguous(index));
         for (offset, &result) in results.iter().enumerate() {
             let offset = offset as u64;
@@ -586,7 +599,7 @@ impl<'a> Worker<'a> {
     fn store(&mut self, memory: MemId, index: (Slot, Stride), values: &[Slot], mask: &Mask) {
         let (index, stride) = index;
         let view = self.view(memory);
-        let atomic = self.kernel.form.program.memory[memory].atomic;
+        let atomic = self.kernel.form.program.memory(memory).atomic;
         let all = mask.active == self.lanes;
         if let (&[value], true, false, 0) = (values, all, atomic, view.lane_stride)
             && !value.is_wide()
@@ -621,25 +634,31 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn atomic(&mut self, op: &Op, memory: MemId, index: Slot, operands: &[Slot], results: &[Slot], mask: &Mask) {
+    fn atomic(&mut self, op: Atomic, memory: MemId, index: Slot, operand: Slot, result: Slot, mask: &Mask) {
         let view = self.view(memory);
-        let active = |lane: &usize| mask.lanes[*lane] != 0;
-        if let Op::AtomicCompareExchange(_) = op {
-            for lane in (0..self.lanes).filter(active) {
-                let (at, expected) = (self.get(index, lane), self.get(operands[0], lane));
-                let new = self.get(operands[1], lane);
-                let inside = at < u64::from(view.length);
-                let old = view.replace(at, |old| (old == expected).then_some(new));
-                self.set(results[0], lane, old);
-                self.set(results[1], lane, u64::from(inside && old == expected));
-            }
-            return;
-        }
-        let shared = self.kernel.form.program.memory[memory].space != Space::Workgroup;
-        let update = update_function(op, operands[0].ty, shared);
-        let (given, taken) = (self.pointer(operands[0]), self.pointer(results[0]));
+        let shared = self.kernel.form.program.memory(memory).space != Space::Workgroup;
+        let update = update_function(op, operand.ty, shared);
+        let (given, taken) = (self.pointer(operand), self.pointer(result));
         // SAFETY: slots have all lanes, a result has another slot than the operands, and the function is for their type.
         unsafe { update(&view, self.narrow(index), &mask.lanes, given, taken) };
+    }
+
+    fn compare_exchange(
+        &mut self,
+        memory: MemId,
+        index: Slot,
+        [expected, new]: [Slot; 2],
+        [old, replaced]: [Slot; 2],
+        mask: &Mask,
+    ) {
+        let view = self.view(memory);
+        for lane in (0..self.lanes).filter(|&lane| mask.lanes[lane] != 0) {
+            let (at, expected, new) = (self.get(index, lane), self.get(expected, lane), self.get(new, lane));
+            let inside = at < u64::from(view.length);
+            let found = view.replace(at, |old| (old == expected).then_some(new));
+            self.set(old, lane, found);
+            self.set(replaced, lane, u64::from(inside && found == expected));
+        }
     }
 
     fn view(&self, memory: MemId) -> View {
@@ -662,25 +681,9 @@ impl<'a> Worker<'a> {
         self.account.trap(self.global_index(lane), self.get(code, lane) as u32, span, mask.active as u64);
     }
 
-    // Operations between lanes. The block is one workgroup, and lanes that are not active have ended.
+    // Exchange between lanes. The block is one workgroup, and lanes that are not active have ended.
 
-    fn collective(&mut self, op: &Op, operands: &[Slot], results: &[Slot], mask: &Mask) {
-        match op {
-            // All lanes are in step. Another workgroup that sees a later atomic of this one sees what is before the barrier.
-            Op::WorkgroupBarrier | Op::StorageBarrier => std::sync::atomic::fence(AcqRel),
-            Op::Broadcast => {
-                let bits = if mask.lanes[0] != 0 { self.get(operands[0], 0) } else { 0 };
-                self.fill(results[0], bits);
-            }
-            _ => {
-                for first in (0..self.lanes).step_by(self.subgroup_size()) {
-                    self.subgroup(op, operands, results, mask, first);
-                }
-            }
-        }
-    }
-
-    fn subgroup(&mut self, op: &Op, operands: &[Slot], results: &[Slot], mask: &Mask, first: usize) {
+    fn subgroup(&mut self, op: Subgroup, operands: &[Slot], results: &[Slot], mask: &Mask, first: usize) {
         let present = |lane: usize| first + lane < self.lanes && mask.lanes[first + lane] != 0;
         let size = self.subgroup_size();
         let given: SmallVec<[Option<u64>; subgroup::LARGEST]> =
@@ -700,6 +703,12 @@ impl<'a> Worker<'a> {
     fn subgroup_size(&self) -> usize {
         self.kernel.form.subgroup_size as usize
     }
+}
+
+/// The position of a workgroup in the grid.
+fn group_id(groups: [u32; 3], index: u32) -> [u32; 3] {
+    let [x, y, _] = groups.map(|count| count.max(1));
+    [index % x, index / x % y, index / x / y]
 }
 
 /// Where the mask is set, `start…` gets what is at `source…`.

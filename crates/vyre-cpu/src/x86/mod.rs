@@ -1,34 +1,51 @@
-//! Code for x86-64 processors with AVX2 or AVX-512.
+//! Code generator for x86-64 processors with AVX2 or AVX-512.
 //!
-//! [`shape`] says how the invocations of a workgroup are laid out over vector registers and along which directions each value
-//! differs, and [`tiling`] chooses among layouts. [`lower`] goes through the program and writes [`machine`] code over virtual
-//! registers: [`segments`] between barriers, [`flow`] of control and masks, [`select`] for operations, [`place`] for positions,
-//! [`subgroup`] for what lanes exchange, [`access`] for memory and [`ahead`] for checks of it. [`mod@assemble`] removes what nobody
-//! needs, chooses registers and encodes; [`pages`] makes the bytes executable. What code cannot do, or rarely does, it has
-//! [`service`] do.
+//! # Terms
+//!
+//! - A *lane* is an invocation's slot in a vector register: 8 lanes of 32 bits with AVX2, 16 with AVX-512.
+//! - A *pack* is a vector of lanes: one subgroup.
+//! - A *tile* is the packs that the code computes together: `columns` side by side, which have consecutive invocations, and `rows` of
+//!   them. A value has one copy for each position along the axes that it varies on; a value that is the same in all rows is computed
+//!   once for them, which blocks a matrix product in registers.
+//! - A *segment* is the code between two barriers. All tiles of a workgroup execute a segment before the first of them goes on with
+//!   the next one; values that are live across the barrier are in memory, or are rematerialized.
+//! - A *version* is one of several forms of the same block or loop. The *fast path* is the version for tiles whose lanes agree and
+//!   whose accesses are known to be in bounds: it has neither masks nor checks. The *slow path* is the masked version, in cold blocks
+//!   behind all others; the fast path jumps to it.
+//!
+//! ```text
+//!   workgroup(32, 4), AVX2, tiles of 2 columns and 2 rows         code of a workgroup
+//!
+//!        x = 0..7   8..15    16..23   24..31                      for each tile ──────────────────┐
+//!       ┌────────┬────────┬────────┬────────┐                       segment 0                     │
+//!  y=0  │  pack  │  pack  │        │        │                       fast path ──┐ lanes differ,   │
+//!       ├────────┼────────┤  tile 1         │                           │       │ or an access    │
+//!  y=1  │  pack  │  pack  │        │        │                           │       ▼ out of bounds   │
+//!       ├──── tile 0 ─────┼────────┼────────┤                           │   slow path (cold)      │
+//!  y=2  │        │        │        │        │                           ▼       │                 │
+//!       │     tile 2      │  tile 3         │                       live values → memory ◄────────┘
+//!  y=3  │        │        │        │        │                     barrier
+//!       └────────┴────────┴────────┴────────┘                     for each tile: segment 1 …
+//! ```
+//!
+//! # Flow
+//!
+//! ```text
+//!  Validated<Program> ──► plan::Plan ──► lower::Lowered ─────► machine::encode::Encoded ──► pages::Executable
+//!                         decisions      Function over          bytes, constants             r-x pages
+//!                                        virtual registers
+//! ```
+//!
+//! [`plan`] decides and writes no code: tile, axes, bounds, segments, versions. [`lower`] walks the program once and selects
+//! instructions; it asks the plan and changes nothing in it. [`machine`] knows no program: it removes dead code, sinks what only slow
+//! paths need, chooses registers and encodes. What code cannot do, or rarely does, it has [`service`] do: the contract between code
+//! and runtime.
 
-mod access;
-mod ahead;
-mod allocate;
-mod assemble;
-mod emit;
-mod encode;
-mod flow;
-mod fuse;
-mod listing;
-mod local;
+mod error;
 mod lower;
 mod machine;
-mod pages;
-mod place;
-mod prune;
-mod segments;
-mod select;
+mod plan;
 mod service;
-mod shape;
-mod sink;
-mod subgroup;
-mod tiling;
 
 use std::cell::{Cell, RefCell};
 use std::panic::resume_unwind;
@@ -44,13 +61,16 @@ use vyre_foundation::text;
 use crate::dispatch::{Account, Launch};
 use crate::memory::{Block, View};
 use crate::pool::Pool;
-use assemble::Assembler;
-use encode::Encoded;
-use pages::Executable;
+pub(crate) use error::Error;
+use machine::assemble::Assembler;
+use machine::encode::Encoded;
+use machine::listing::listing as print_code;
+use machine::pages::{self, Executable};
+use plan::Plan;
+use plan::shape::Tile;
 use service::{Context, Site, Worker};
-use shape::Tile;
 
-/// What vector instructions code may use.
+/// Vector instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Avx2,
@@ -58,7 +78,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// The best that this processor has.
+    /// Returns the best level that this processor has.
     pub(crate) fn detect() -> Option<Level> {
         macro_rules! has {
             ($($feature:tt),*) => { true $( && is_x86_feature_detected!($feature) )* };
@@ -79,13 +99,13 @@ impl Level {
     }
 }
 
-/// How many loop trips a worker takes between two looks at the clock and at what others do.
+/// Loop trips of a worker between two polls of fuel, time and cancellation.
 const TRIPS_PER_POLL: u32 = 1 << 10;
 
-/// About how many invocations are executed between two looks at the clock, if no loop looks.
+/// Approximate number of invocations between two polls if no loop polls.
 const INVOCATIONS_PER_CALL: u32 = 1 << 16;
 
-/// An object of so many bytes does not stay in the caches.
+/// Objects of at least this size do not stay in the caches.
 const STREAMED_BYTES: u64 = 32 << 20;
 
 /// A program as machine code.
@@ -101,7 +121,7 @@ pub(crate) struct Kernel {
     idle: Mutex<Vec<Frame>>,
 }
 
-/// Where arrays of a worker are.
+/// Memory of a worker.
 struct MemoryLayout {
     /// What each object is; offsets of workgroup and private arrays in their memory.
     objects: SecondaryMap<MemId, Placed>,
@@ -134,12 +154,11 @@ thread_local! {
     static ASSEMBLER: RefCell<Assembler> = RefCell::default();
 }
 
-/// Lowers a program and assembles its code.
-fn assemble(program: &Validated<Program>, level: Level) -> Result<(lower::Lowered, Encoded), String> {
-    let tile = tiling::choose(program, level);
-    let mut lowered = lower::lower(program, tile);
+/// Lowers a program as planned and assembles its code, which calls the sites.
+fn assemble(plan: &Plan<'_>) -> Result<(Encoded, Vec<Site>), Error> {
+    let mut lowered = lower::lower(plan);
     let encoded = ASSEMBLER.with_borrow_mut(|assembler| assembler.assemble(&mut lowered.function))?;
-    Ok((lowered, encoded))
+    Ok((encoded, lowered.sites))
 }
 
 /// Bytes that a workgroup may keep over barriers. Code finds them by 32-bit arithmetic.
@@ -149,22 +168,23 @@ const MOST_KEPT: u64 = 1 << 30;
 ///
 /// # Errors
 /// There is no code for it, for the reason given; that is no fault of the program.
-pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kernel, String> {
-    let (lowered, encoded) = assemble(program, level)?;
-    let layout = MemoryLayout::new(program, &lowered);
+pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kernel, Error> {
+    let plan = Plan::of(program, level);
+    let (encoded, sites) = assemble(&plan)?;
+    let layout = MemoryLayout::new(&plan);
     if layout.kept_bytes > MOST_KEPT {
-        return Err(format!("its workgroups keep {} bytes over barriers", layout.kept_bytes));
+        return Err(Error::Kept { bytes: layout.kept_bytes });
     }
     let code = Executable::new(&encoded.bytes)?;
-    pages::name_for_perf(&code, encoded.bytes.len(), &program.name);
+    pages::name_for_perf(&code, encoded.bytes.len(), program.name());
     Ok(Kernel {
         level,
         code,
-        sites: lowered.sites,
-        tile: lowered.tile,
-        workgroup_size: program.workgroup_size.iter().product(),
+        sites,
+        tile: plan.shape.tile,
+        workgroup_size: program.workgroup_size().iter().product(),
         layout,
-        only_stored: lowered.only_stored,
+        only_stored: plan.only_stored,
         idle: Mutex::new(Vec::new()),
     })
 }
@@ -173,36 +193,38 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
 ///
 /// # Errors
 /// There is no code for it.
-pub(crate) fn listing(program: &Validated<Program>, level: Level) -> Result<String, String> {
-    let (lowered, encoded) = assemble(program, level)?;
+pub(crate) fn listing(program: &Validated<Program>, level: Level) -> Result<String, Error> {
+    let plan = Plan::of(program, level);
+    let (encoded, _) = assemble(&plan)?;
     let lines = text::lines(program).into_iter();
     let lines: FxHashMap<u32, String> =
         lines.filter_map(|(line, inst)| Some((lower::origin(inst?), line.trim().to_owned()))).collect();
-    let tile = lowered.tile;
+    let tile = plan.shape.tile;
     let shape = format!(
         "; {}: {} invocations at a time, {} rows of {} vectors of {} lanes\n",
-        program.name,
+        program.name(),
         tile.size(),
         tile.rows,
         tile.columns,
         tile.lanes
     );
-    Ok(shape + &listing::listing(&encoded, |origin| lines.get(&origin).cloned()))
+    Ok(shape + &print_code(&encoded, |origin| lines.get(&origin).cloned()))
 }
 
 impl MemoryLayout {
-    fn new(program: &Program, lowered: &lower::Lowered) -> MemoryLayout {
-        let size: u32 = program.workgroup_size.iter().product();
-        let tiles = u64::from(size.div_ceil(lowered.tile.size()));
-        let private_tiles = if lowered.split { tiles } else { 1 };
+    fn new(plan: &Plan<'_>) -> MemoryLayout {
+        let (program, tile, segments) = (plan.program, plan.shape.tile, &plan.segments);
+        let size: u32 = program.workgroup_size().iter().product();
+        let tiles = u64::from(size.div_ceil(tile.size()));
+        let private_tiles = if segments.split { tiles } else { 1 };
         let mut layout = MemoryLayout {
-            objects: SecondaryMap::with_capacity(program.memory.len(), Placed::Storage),
+            objects: SecondaryMap::with_capacity(program.memories().len(), Placed::Storage),
             workgroup_bytes: 0,
             private_bytes: 0,
-            kept_bytes: tiles * lowered.bytes_per_tile as u64,
-            group_bytes: lowered.bytes_per_group as u64,
+            kept_bytes: tiles * segments.bytes_per_tile as u64,
+            group_bytes: segments.bytes_per_group as u64,
         };
-        for (id, memory) in program.memory.iter() {
+        for (id, memory) in program.memories().iter() {
             let length = memory.length.unwrap_or(0);
             layout.objects[id] = match memory.space {
                 Space::Storage(_) => Placed::Storage,
@@ -216,7 +238,7 @@ impl MemoryLayout {
                     let offset = layout.private_bytes;
                     // Elements of less than 32 bits have 32.
                     let element = memory.element.size().max(Element::U32.size()) as u64;
-                    let lanes = private_tiles * u64::from(lowered.tile.size());
+                    let lanes = private_tiles * u64::from(tile.size());
                     layout.private_bytes += aligned(u64::from(length) * element * lanes);
                     Placed::Private { offset, length }
                 }
@@ -301,7 +323,7 @@ impl Kernel {
         fields.kept = frame.kept.at(0);
         fields.group_slots = frame.group.at(0);
         fields.worker = (&raw const worker).cast();
-        // SAFETY: the block has room for a context and for an entry for each object, and nobody else has the frame.
+        // SAFETY: the block has room for a context and for an entry for each object, and `Kernel::frame` has taken the frame for this call alone.
         unsafe {
             header.write(fields);
             for (id, &placed) in self.layout.objects.iter() {
@@ -325,8 +347,17 @@ impl Kernel {
         while done < count && account.check(None).is_ok() {
             let next = per_call.min(count - done);
             let index = first + done;
-            // SAFETY: nobody else has the context. The code was made for such a context, keeps to the memory of the objects
-            // in it, and calls back only what stands in it.
+            // SAFETY: `enter` asks that the code was made for this context and that the worker outlives the call; the writes to the
+            // header ask that no one else accesses it.
+            // - Exclusive: `Kernel::frame` takes the frame out of `idle`, and `Kernel::give_back` returns it below.
+            // - Context: the entries above follow `service::object`, from which `lower` takes every address; `Kernel::can_run` has
+            //   checked that lengths fit into the signed indices of 32 bits that code computes with.
+            // - Accesses stay inside the objects of the entries: `Plan::bounds` is the one answer on which code leaves out a check,
+            //   `Lower::precheck`, `Object::skip_unless_inside`, `Object::load_or_zero` and `Emit::inside_mask` are the checks, and services
+            //   check in `View::load`, `View::store` and `View::replace`.
+            // - Workgroup, private and kept memory has the size of `MemoryLayout::new`, which has the same plan as the code.
+            // - Code calls back only `Context::service`, with the numbers of sites that `Services::call` has pushed to `self.sites`.
+            // - The stack: `Frame::new` of the encoder limits frames to `MAX_FRAME`, which `stack::OF_THREADS` has room for and `stack::holds_kernels` checks.
             unsafe {
                 (*header).first = index;
                 (*header).group = [index % x, index / x % y, index / x / y];
@@ -394,12 +425,12 @@ mod tests {
             let view = |block: &Block, length, element| {
                 Some(View { start: block.at(0), length, element, lane_stride: 0, racing: true })
             };
-            let mut storage = SecondaryMap::with_capacity(program.memory.len(), None);
-            for (id, memory) in program.memory.iter() {
+            let mut storage = SecondaryMap::with_capacity(program.memories().len(), None);
+            for (id, memory) in program.memories().iter() {
                 storage[id] =
                     if memory.name == "x" { view(&x, 64, Element::U64) } else { view(&turn, 1, Element::U32) };
             }
-            let scalars = SecondaryMap::with_capacity(program.memory.len(), 0);
+            let scalars = SecondaryMap::with_capacity(program.memories().len(), 0);
             let launch =
                 Launch { groups: [8, 1, 1], storage, scalars, limits: Limits::default(), cancelled: &cancelled };
             catch_unwind(AssertUnwindSafe(|| kernel.run(&launch, &pool).outcome))

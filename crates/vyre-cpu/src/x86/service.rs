@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use smallvec::SmallVec;
 use vyre_foundation::ir::entity::Entity;
-use vyre_foundation::ir::ops::{Eval, Op};
+use vyre_foundation::ir::ops::{Atomic, Eval, Subgroup};
 use vyre_foundation::ir::{Element, Literal, MemId, Span, Type};
 
 use super::Level;
@@ -92,10 +92,12 @@ pub(crate) enum Site {
     Gather { array: Array, count: usize },
     /// Stores elements. Slot 0: indices; then the elements.
     Scatter { array: Array, count: usize },
-    /// Changes elements. Slot 0: indices; 1 and 2: operands; 3 and 4: results.
-    Atomic { array: Array, op: Op, ty: Type, shared: bool },
+    /// Changes elements. Slot 0: indices; 1: operands; 3: results.
+    Atomic { array: Array, op: Atomic, ty: Type, shared: bool },
+    /// Replaces elements that have an expected value. Slot 0: indices; 1 and 2: operands; 3 and 4: results.
+    CompareExchange { array: Array, ty: Type },
     /// Exchanges between lanes. Slots 0 and 1: operands; from 2: results.
-    Subgroup { op: Op, ty: Type },
+    Subgroup { op: Subgroup, ty: Type },
     /// Prints. Slot 0: invocations; then the operands.
     Print { format: Box<str>, types: Vec<Type> },
     /// Traps. Slot 0: invocations; 1: codes.
@@ -407,16 +409,28 @@ unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
         Site::Atomic { array, op, ty, shared } => {
             // SAFETY: this is the code's context.
             let view = unsafe { scratch.view(context, array) };
-            atomic(&view, op, *ty, *shared, scratch);
+            atomic(&view, *op, *ty, *shared, scratch);
+        }
+        Site::CompareExchange { array, ty } => {
+            // SAFETY: this is the code's context.
+            let view = unsafe { scratch.view(context, array) };
+            for lane in scratch.active() {
+                let index = scratch.get(0, lane, Type::U32);
+                let (expected, new) = (scratch.get(1, lane, *ty), scratch.get(2, lane, *ty));
+                let inside = index < u64::from(view.length);
+                let old = view.replace(index, |old| (old == expected).then_some(new));
+                scratch.set(3, lane, *ty, old);
+                scratch.set(4, lane, Type::Bool, u64::from(inside && old == expected));
+            }
         }
         Site::Subgroup { op, ty } => {
             let given: SmallVec<[Option<u64>; subgroup::LARGEST]> =
                 (0..worker.lanes).map(|lane| scratch.is_active(lane).then(|| scratch.get(0, lane, *ty))).collect();
-            let has_second = matches!(op, Op::SubgroupShuffle);
+            let has_second = *op == Subgroup::Shuffle;
             let second = std::array::from_fn(|lane| {
                 if has_second && lane < worker.lanes { scratch.get(1, lane, Type::U32) } else { 0 }
             });
-            let gives = subgroup::exchange(op, *ty, &given, &second);
+            let gives = subgroup::exchange(*op, *ty, &given, &second);
             for (lane, &bits) in gives.iter().enumerate().take(worker.lanes) {
                 scratch.set(2, lane, *ty, bits);
             }
@@ -456,18 +470,7 @@ unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
     }
 }
 
-fn atomic(view: &View, op: &Op, ty: Type, shared: bool, scratch: Scratch) {
-    if let Op::AtomicCompareExchange(_) = op {
-        for lane in scratch.active() {
-            let index = scratch.get(0, lane, Type::U32);
-            let (expected, new) = (scratch.get(1, lane, ty), scratch.get(2, lane, ty));
-            let inside = index < u64::from(view.length);
-            let old = view.replace(index, |old| (old == expected).then_some(new));
-            scratch.set(3, lane, ty, old);
-            scratch.set(4, lane, Type::Bool, u64::from(inside && old == expected));
-        }
-        return;
-    }
+fn atomic(view: &View, op: Atomic, ty: Type, shared: bool, scratch: Scratch) {
     let update = update_function(op, ty, shared);
     // SAFETY: indices, mask, operands and results have their places in scratch memory, which is no object's; the function is
     // for the type.

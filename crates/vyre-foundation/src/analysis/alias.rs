@@ -1,56 +1,24 @@
-//! Alias analysis: may two accesses touch the same element?
+//! Alias analysis: may two accesses touch the same bytes?
 //!
-//! Distinct memory objects never overlap. Within an object, indices are compared as a value plus a literal: two indices with the same base
-//! differ exactly if their offsets do; nothing is known of indices with different bases.
+//! Distinct memory objects never overlap. Within an object, an access is a range of bytes: it begins at an affine index, a value plus a
+//! literal, times the size of an element. The distance between two ranges is known if the indices have the same base and scale, or are both
+//! literals; otherwise the accesses may alias. [`alias`] compares accesses of one invocation, [`exclusive_range`] those of different
+//! invocations or workgroups, whose indices are affine in their positions.
 
-use crate::ir::{Def, InstId, MemId, Op, Program, ValueId};
+use std::ops::Range;
 
-/// An index of the form `base + offset`, modulo 2³².
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct AffineIndex {
-    /// The value that the offset is added to; a literal index has none.
-    pub base: Option<ValueId>,
-    /// The literal that is added.
-    pub offset: u32,
-}
+use super::affine::{AffineForm, AffineIndex, Counts};
+use crate::ir::{InstId, MemId, Op, PerGroup, Program};
 
-impl AffineIndex {
-    /// The affine form of an index.
-    pub fn of(program: &Program, index: ValueId) -> AffineIndex {
-        let literal = |value: ValueId| match program.values[value].def {
-            Def::Literal(bits) => Some(bits as u32),
-            Def::Result(..) | Def::Param(..) | Def::Constant(_) => None,
-        };
-        if let Some(offset) = literal(index) {
-            return AffineIndex { base: None, offset };
-        }
-        if let Def::Result(inst, 0) = program.values[index].def
-            && let (Op::Add, &[a, b]) = (&program.insts[inst].op, &program.insts[inst].operands[..])
-        {
-            if let Some(offset) = literal(b) {
-                return AffineIndex { base: Some(a), offset };
-            }
-            if let Some(offset) = literal(a) {
-                return AffineIndex { base: Some(b), offset };
-            }
-        }
-        AffineIndex { base: Some(index), offset: 0 }
-    }
-
-    /// The index `elements` further on.
-    #[must_use]
-    pub fn plus(self, elements: u32) -> AffineIndex {
-        AffineIndex { offset: self.offset.wrapping_add(elements), ..self }
-    }
-}
-
-/// The elements that an access touches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The bytes that an access touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
     /// The object.
     pub object: MemId,
     /// Index of the first element.
     pub index: AffineIndex,
+    /// Size of an element in bytes.
+    pub size: u32,
     /// Number of elements; at most four.
     pub elements: u32,
 }
@@ -58,33 +26,65 @@ pub struct Location {
 impl Location {
     /// The location of a load, store or atomic; `None` for other instructions and for uniforms, which have no index.
     pub fn of(program: &Program, id: InstId) -> Option<Location> {
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         let object = inst.op.memory()?;
         let elements = match inst.op {
-            Op::Length(_) => return None,
+            Op::PerGroup(PerGroup::Length(_)) => return None,
             Op::Load(_) => inst.results.len(),
             Op::Store(_) => inst.operands.len().checked_sub(1)?,
             _ => 1,
         } as u32;
         let index = AffineIndex::of(program, *inst.operands.first()?);
-        Some(Location { object, index, elements })
+        Some(Location { object, index, size: program.memory(object).element.size() as u32, elements })
     }
 
     /// The location of one element.
     #[must_use]
     pub fn element(self, position: u32) -> Location {
-        Location { index: self.index.plus(position), elements: 1, ..self }
+        let offset = self.index.offset.wrapping_add(position);
+        Location { index: AffineIndex { offset, ..self.index }, elements: 1, ..self }
+    }
+
+    /// Returns true if another location begins where this one ends.
+    pub fn is_followed_by(self, next: Location) -> bool {
+        self.object == next.object && self.distances(next).is_some_and(|(forward, _)| forward == self.length())
+    }
+
+    /// The bytes of the object, if the index is a literal.
+    pub fn constant_range(self) -> Option<Range<u64>> {
+        let start = u64::from(self.index.offset) * u64::from(self.size);
+        self.index.base.is_none().then(|| start..start + self.length())
+    }
+
+    /// Length in bytes.
+    fn length(self) -> u64 {
+        u64::from(self.elements) * u64::from(self.size)
+    }
+
+    /// Bytes from the start of this location up to the start of another one of the same object, and back. Indices wrap around, so both are
+    /// positive.
+    fn distances(self, other: Location) -> Option<(u64, u64)> {
+        if self.index.base != other.index.base {
+            return None;
+        }
+        let (from, to) = (self.index.offset, other.index.offset);
+        if self.size == other.size {
+            let bytes = |elements: u32| u64::from(elements) * u64::from(self.size);
+            return Some((bytes(to.wrapping_sub(from)), bytes(from.wrapping_sub(to))));
+        }
+        let (from, to) = (self.constant_range()?.start, other.constant_range()?.start);
+        Some((to.wrapping_sub(from), from.wrapping_sub(to)))
     }
 }
 
 /// Relation of two locations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alias {
-    /// They share no element.
+    /// They share no byte.
     No,
-    /// They may share elements.
+    /// They may share bytes.
     May,
-    /// They are the same elements.
+    /// They are the same bytes. Equal locations always are.
     Must,
 }
 
@@ -93,18 +93,20 @@ pub fn alias(a: Location, b: Location) -> Alias {
     if a.object != b.object {
         return Alias::No;
     }
-    if a.index.base != b.index.base {
-        return Alias::May;
+    match a.distances(b) {
+        None => Alias::May,
+        Some((0, _)) if a.length() == b.length() => Alias::Must,
+        Some((forward, backward)) if forward < a.length() || backward < b.length() => Alias::May,
+        Some(_) => Alias::No,
     }
-    let (forward, backward) =
-        (b.index.offset.wrapping_sub(a.index.offset), a.index.offset.wrapping_sub(b.index.offset));
-    if forward == 0 && a.elements == b.elements {
-        Alias::Must
-    } else if forward < a.elements || backward < b.elements {
-        Alias::May
-    } else {
-        Alias::No
-    }
+}
+
+/// The bytes that accesses from one position may touch, if accesses from different positions never touch the same byte. The accesses are ranges
+/// of bytes after an affine form of the position.
+pub(crate) fn exclusive_range(mut accesses: impl Iterator<Item = AffineForm>, counts: Counts) -> Option<AffineForm> {
+    let first = accesses.next()?;
+    let all = accesses.try_fold(first, AffineForm::hull)?;
+    (all.high - all.low < all.gap(counts)).then_some(all)
 }
 
 #[cfg(test)]
@@ -115,12 +117,14 @@ mod tests {
 
     fn location(object: usize, base: Option<usize>, offset: u32, elements: u32) -> Location {
         let index = AffineIndex { base: base.map(ValueId::from_index), offset };
-        Location { object: MemId::from_index(object), index, elements }
+        Location { object: MemId::from_index(object), index, size: 4, elements }
     }
 
     #[test]
-    fn ranges_of_elements() {
+    fn ranges_of_bytes() {
         let at = |offset, elements| location(0, Some(1), offset, elements);
+        let narrow = |location: Location| Location { size: 2, ..location };
+        let literal = |offset, elements| location(0, None, offset, elements);
         for (a, b, expected) in [
             (at(0, 1), at(0, 1), Alias::Must),
             (at(0, 2), at(0, 1), Alias::May),
@@ -132,9 +136,37 @@ mod tests {
             (at(0, 1), location(0, Some(2), 4, 1), Alias::May),
             (at(0, 1), location(0, None, 4, 1), Alias::May),
             (at(0, 1), location(1, Some(1), 0, 1), Alias::No),
+            // Elements of different sizes.
+            (literal(1, 1), narrow(literal(2, 2)), Alias::Must),
+            (literal(1, 1), narrow(literal(3, 1)), Alias::May),
+            (literal(1, 1), narrow(literal(1, 1)), Alias::No),
+            (literal(1, 1), narrow(literal(4, 4)), Alias::No),
+            (at(1, 1), narrow(at(4, 1)), Alias::May),
         ] {
             assert_eq!(alias(a, b), expected, "{a:?} {b:?}");
             assert_eq!(alias(b, a), expected, "{b:?} {a:?}");
+        }
+        assert!(at(u32::MAX, 1).is_followed_by(at(0, 2)) && !at(0, 2).is_followed_by(at(1, 1)));
+        assert!(literal(0, 1).is_followed_by(narrow(literal(2, 1))) && !at(0, 1).is_followed_by(literal(1, 1)));
+    }
+
+    #[test]
+    fn literal_ranges_of_bytes_are_compared_byte_by_byte() {
+        let locations = (0..6)
+            .flat_map(|offset| (1..=4).flat_map(move |elements| [1, 2, 4, 8].map(|size| (offset, elements, size))));
+        let bytes = |location: Location| location.constant_range().unwrap();
+        let all: Vec<Location> = locations
+            .map(|(offset, elements, size)| Location { size, ..location(0, None, offset, elements) })
+            .collect();
+        for &a in &all {
+            for &b in &all {
+                let expected = match bytes(a).filter(|byte| bytes(b).contains(byte)).count() {
+                    0 => Alias::No,
+                    _ if bytes(a) == bytes(b) => Alias::Must,
+                    _ => Alias::May,
+                };
+                assert_eq!(alias(a, b), expected, "{a:?} {b:?}");
+            }
         }
     }
 }

@@ -1,22 +1,22 @@
-//! Analyses that are computed when somebody asks, and kept until the program changes.
+//! Analysis manager: analyses are computed on demand and cached until a pass invalidates them.
 
 use std::rc::Rc;
 
-use super::{Effects, Ranges, Scope, Structure, Uniformity, Uses};
+use super::{Effects, Ranges, Structure, Uniformity, Uses};
 use crate::ir::Program;
 
 /// An analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Analysis {
-    /// Which block an instruction stands in, and which instruction owns a block.
+    /// Nesting of blocks.
     Structure,
-    /// How often values are used.
+    /// Use counts of values.
     Uses,
-    /// Which values are the same for all invocations of a workgroup.
+    /// Divergence between the invocations of a dispatch.
     Uniformity,
-    /// Which numbers values can be.
+    /// Ranges of integers.
     Ranges,
-    /// What instructions read, write and do otherwise.
+    /// Side effects of instructions and blocks.
     Effects,
 }
 
@@ -37,7 +37,7 @@ impl Analysis {
     }
 }
 
-/// The analyses of one program. Whoever changes the program says which of them still hold.
+/// Cached analyses of one program. A pass that changes the program invalidates those that no longer hold.
 #[derive(Debug, Default)]
 pub struct Analyses {
     structure: Option<Rc<Structure>>,
@@ -65,7 +65,7 @@ macro_rules! analyses {
                 }
             )*
 
-            /// Forgets what does not hold any more, and says what of that was known.
+            /// Drops stale results. Returns those that were cached.
             pub fn invalidate(&mut self, stale: &[Analysis]) -> Vec<Analysis> {
                 let known = |analysis: &Analysis| match analysis {
                     $( Analysis::$variant => self.$name.take().is_some(), )*
@@ -77,20 +77,20 @@ macro_rules! analyses {
 }
 
 analyses! {
-    /// Which block an instruction stands in, and which instruction owns a block.
+    /// Nesting of blocks.
     structure, Structure, Structure, Structure::of;
-    /// How often values are used.
+    /// Use counts of values.
     uses, Uses, Uses, Uses::of;
-    /// Which values are the same for all invocations of a workgroup.
-    uniformity, Uniformity, Uniformity, |program| Uniformity::of(program, Scope::Workgroup);
-    /// Which numbers values can be.
+    /// Divergence between the invocations of a dispatch.
+    uniformity, Uniformity, Uniformity, Uniformity::of;
+    /// Ranges of integers.
     ranges, Ranges, Ranges, Ranges::of;
-    /// What instructions read, write and do otherwise.
+    /// Side effects of instructions and blocks.
     effects, Effects, Effects, Effects::of;
 }
 
 impl Analyses {
-    /// The analyses that were asked for since this was last called, and those of them that had to be computed.
+    /// The analyses that were requested since the last call, and those of them that were computed.
     pub fn take_requests(&mut self) -> (Vec<Analysis>, Vec<Analysis>) {
         (std::mem::take(&mut self.requested), std::mem::take(&mut self.computed))
     }

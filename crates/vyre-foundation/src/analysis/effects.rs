@@ -1,80 +1,89 @@
-//! What instructions read, write and do otherwise, nested ones included.
+//! Side effects (mod/ref summaries) of instructions and blocks, nested instructions included.
 //!
-//! Distinct memory objects never overlap, so a set of objects says which accesses can meet.
+//! Distinct memory objects never overlap, so summaries are sets of objects. Accesses within an object are compared by [`alias`](super::alias()).
 
 use crate::ir::entity::{Entity, SecondaryMap};
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, InstId, MemId, Op, Program};
+use crate::ir::{BlockId, Control, InstId, MemId, Op, Program, Space, Terminator};
 
-/// A set of memory objects. The objects from the 63rd on are one for it: sets may be larger than they should be, never
-/// smaller.
+/// A conservative set of memory objects: the objects from the 63rd on share a bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Objects(u64);
 
 impl Objects {
-    /// Nothing.
+    /// The empty set.
     pub const NONE: Objects = Objects(0);
-    /// Everything.
+    /// All objects.
     pub const ALL: Objects = Objects(!0);
 
-    /// One object.
+    /// The set of one object.
     pub fn of(object: MemId) -> Objects {
         Objects(1 << object.index().min(63))
     }
 
-    /// Whether an object may be in it.
+    /// Returns true if the set may contain an object.
     pub fn contains(self, object: MemId) -> bool {
         self.meets(Objects::of(object))
     }
 
-    /// Whether two sets may share an object.
+    /// Returns true if two sets may share an object.
     pub fn meets(self, other: Objects) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Both together.
-    pub fn and(self, other: Objects) -> Objects {
+    /// Union of two sets.
+    pub fn union(self, other: Objects) -> Objects {
         Objects(self.0 | other.0)
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true for the empty set.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
-/// What an instruction does besides giving results, with everything that is nested in it.
+/// Side effects of an instruction and of the instructions nested in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Objects it loads from. An atomic operation reads and writes.
+    /// Objects that are read. An atomic operation reads and writes.
     pub reads: Objects,
-    /// Objects it stores to.
+    /// Objects that are written.
     pub writes: Objects,
-    /// Whether there is a barrier, a broadcast or a subgroup operation in it.
+    /// Whether it contains a barrier, a broadcast or a subgroup operation.
     pub collective: bool,
     /// Whether it prints.
     pub prints: bool,
-    /// Whether it can end the invocation.
+    /// Whether it may end the invocation.
     pub ends: bool,
-    /// Whether it can leave, or go on with, a loop around it.
+    /// Whether it may leave or continue an enclosing loop.
     pub jumps: bool,
-    /// Whether there is a loop in it: it may take long, or forever.
+    /// Whether it contains a loop, which may not terminate.
     pub loops: bool,
 }
 
 impl Summary {
-    /// Whether nothing but its results comes of it: it may be executed more or less often, earlier or later, as long as
-    /// what it reads is not written in between.
+    /// Returns true if its results are the only effect: it may be speculated, duplicated, moved or removed, as long as nothing writes in between
+    /// what it reads.
     pub fn only_computes(&self) -> bool {
         self.writes.is_empty() && !self.collective && !self.prints && !self.ends && !self.jumps
     }
 
-    /// Both together.
+    /// Returns true if an object may have other contents afterwards (mod): it is written, or a barrier makes stores of other invocations visible.
+    pub fn modifies(&self, program: &Program, object: MemId) -> bool {
+        self.writes.contains(object) || (self.collective && program.memory(object).space != Space::Private)
+    }
+
+    /// Returns true if the contents of an object may matter (ref): it is read, or a barrier makes its stores visible to other invocations.
+    pub fn observes(&self, program: &Program, object: MemId) -> bool {
+        self.reads.contains(object) || (self.collective && program.memory(object).space != Space::Private)
+    }
+
+    /// Merges two effect summaries.
     #[must_use]
-    pub fn and(self, other: Summary) -> Summary {
+    pub fn union(self, other: Summary) -> Summary {
         Summary {
-            reads: self.reads.and(other.reads),
-            writes: self.writes.and(other.writes),
+            reads: self.reads.union(other.reads),
+            writes: self.writes.union(other.writes),
             collective: self.collective || other.collective,
             prints: self.prints || other.prints,
             ends: self.ends || other.ends,
@@ -92,59 +101,61 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Looks at everything that is reachable from the body.
+    /// Summarizes everything that is reachable from the body.
     pub fn of(program: &Program) -> Effects {
         let mut effects = Effects {
-            insts: SecondaryMap::with_capacity(program.insts.len(), Summary::default()),
-            blocks: SecondaryMap::with_capacity(program.blocks.len(), Summary::default()),
+            insts: SecondaryMap::with_capacity(program.insts().len(), Summary::default()),
+            blocks: SecondaryMap::with_capacity(program.blocks().len(), Summary::default()),
         };
-        effects.block(program, program.body);
+        effects.block(program, program.body());
         effects
     }
 
-    /// What an instruction does, with what is nested in it.
+    /// Summary of an instruction and the instructions nested in it.
     pub fn inst(&self, inst: InstId) -> Summary {
         self.insts[inst]
     }
 
-    /// What the instructions of a block do together.
+    /// Summary of a block.
     pub fn of_block(&self, block: BlockId) -> Summary {
         self.blocks[block]
     }
 
-    /// Whether an invocation sees an object as it was before something with these effects: that does not write the object, and no
-    /// barrier in it could show what others have written.
+    /// Returns true if an object is not atomic and has the same contents, for this invocation, before and after something with these effects.
     pub fn keeps(&self, program: &Program, during: &Summary, object: MemId) -> bool {
-        let never_written = !self.blocks[program.body].writes.contains(object);
-        let unchanged = !during.writes.contains(object) && !during.collective;
-        !program.memory[object].atomic && (never_written || unchanged)
+        !program.memory(object).atomic && (self.is_constant(program, object) || !during.modifies(program, object))
+    }
+
+    /// Returns true if the program never writes an object.
+    pub fn is_constant(&self, program: &Program, object: MemId) -> bool {
+        !self.blocks[program.body()].writes.contains(object)
     }
 
     fn block(&mut self, program: &Program, block: BlockId) -> Summary {
         let mut whole = Summary::default();
-        for &inst in &program.blocks[block].insts {
+        for &inst in &program.block(block).insts {
             let mut summary = own(program, inst);
-            for &nested in &program.insts[inst].blocks {
-                summary = summary.and(self.block(program, nested));
+            for &nested in &program.inst(inst).blocks {
+                summary = summary.union(self.block(program, nested));
             }
-            if program.insts[inst].op == Op::Loop {
-                // What jumps inside is about this loop: exits of outer loops cannot be reached from within an inner one.
+            if program.inst(inst).op == Control::Loop {
+                // Jumps inside are exits of this loop: an inner loop cannot leave an outer one.
                 summary.jumps = false;
                 summary.loops = true;
             }
             self.insts[inst] = summary;
-            whole = whole.and(summary);
+            whole = whole.union(summary);
         }
         self.blocks[block] = whole;
         whole
     }
 }
 
-/// What an instruction does by itself.
+/// Summary of an instruction without those nested in it.
 fn own(program: &Program, inst: InstId) -> Summary {
-    let op = &program.insts[inst].op;
+    let op = &program.inst(inst).op;
     let mut summary = Summary::default();
-    match op.row().kind {
+    match op.kind() {
         Kind::Pure | Kind::PerInvocation | Kind::PerGroup => {}
         Kind::Access | Kind::Atomic => {
             let object = op.memory().map_or(Objects::ALL, Objects::of);
@@ -158,8 +169,8 @@ fn own(program: &Program, inst: InstId) -> Summary {
         Kind::Collective => summary.collective = true,
         Kind::Effect => summary.prints = true,
         Kind::Control => match op {
-            Op::Return | Op::Trap => summary.ends = true,
-            Op::Break | Op::Continue => summary.jumps = true,
+            Op::Terminator(Terminator::Return | Terminator::Trap) => summary.ends = true,
+            Op::Terminator(Terminator::Break | Terminator::Continue) => summary.jumps = true,
             _ => {}
         },
     }

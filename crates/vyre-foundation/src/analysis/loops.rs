@@ -1,36 +1,34 @@
-//! Loops that count.
+//! Induction variables and trip counts.
 //!
-//! A loop counts when it is left at the start of a trip by a comparison of a parameter with a bound that does not change,
-//! and every `continue` adds the same literal to that parameter. How often it goes round is known if start and bound are
-//! literals; it is also known of loops that shift, multiply or otherwise step a parameter by one operation, because the few
-//! trips of such a loop can be gone through.
+//! A loop counts if it is left at the start of a trip by a comparison of a parameter (the induction variable) with a loop-invariant bound, and
+//! every `continue` adds the same literal to that parameter. The trip count is constant if start and bound are literals. It is also known of loops
+//! that shift, multiply or otherwise step a parameter by one operation: their few trips are simulated.
 
-use crate::ir::ops::{Kind, Op};
+use crate::ir::ops::{Control, Kind, Op, Pure, Terminator};
 use crate::ir::{BlockId, Def, InstId, Program, Type, ValueId};
 
-/// A loop that counts in a 32-bit integer.
+/// A loop with a 32-bit induction variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// The position of the parameter that counts.
+    /// Position of the induction variable among the parameters.
     pub position: usize,
-    /// The parameter.
+    /// The induction variable.
     pub param: ValueId,
-    /// What it starts with.
+    /// Its value in the first trip.
     pub start: ValueId,
-    /// What every trip adds; not zero.
+    /// Difference between trips; not zero.
     pub step: i64,
-    /// The comparison that is true as long as the loop goes on: `lt`, `le`, `gt`, `ge` or `ne` of the parameter and the
-    /// bound.
-    pub stays: Stays,
-    /// What it is compared with.
+    /// Comparison of the induction variable with the bound that holds while the loop goes on.
+    pub predicate: LoopPredicate,
+    /// The loop-invariant bound.
     pub bound: ValueId,
     /// The `if` that leaves the loop.
     pub test: InstId,
 }
 
-/// The comparison of a parameter with a bound that keeps a loop going.
+/// Comparison of an induction variable with a bound under which a loop goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stays {
+pub enum LoopPredicate {
     /// `<`
     Lt,
     /// `<=`
@@ -44,7 +42,7 @@ pub enum Stays {
 }
 
 impl Counted {
-    /// How often the loop goes round, if start and bound are literals and the count does not wrap.
+    /// The trip count, if start and bound are literals and the induction variable does not wrap.
     pub fn trips(&self, program: &Program) -> Option<u64> {
         let (start, bound) = (integer(program, self.start)?, integer(program, self.bound)?);
         let (least, most) = match program.ty(self.param) {
@@ -54,17 +52,17 @@ impl Counted {
         };
         let step = self.step;
         // The distance to the first value that ends the loop, counted in the direction of the step.
-        let distance = match (self.stays, step > 0) {
-            (Stays::Lt, true) => bound - start,
-            (Stays::Le, true) => bound + 1 - start,
-            (Stays::Gt, false) => start - bound,
-            (Stays::Ge, false) => start + 1 - bound,
-            (Stays::Ne, true) if (bound - start) % step == 0 => bound - start,
-            (Stays::Ne, false) if (start - bound) % step == 0 => start - bound,
+        let distance = match (self.predicate, step > 0) {
+            (LoopPredicate::Lt, true) => bound - start,
+            (LoopPredicate::Le, true) => bound + 1 - start,
+            (LoopPredicate::Gt, false) => start - bound,
+            (LoopPredicate::Ge, false) => start + 1 - bound,
+            (LoopPredicate::Ne, true) if (bound - start) % step == 0 => bound - start,
+            (LoopPredicate::Ne, false) if (start - bound) % step == 0 => start - bound,
             _ => return None,
         };
         if distance <= 0 {
-            return (self.stays != Stays::Ne || distance == 0).then_some(0);
+            return (self.predicate != LoopPredicate::Ne || distance == 0).then_some(0);
         }
         let trips = (distance + step.abs() - 1) / step.abs();
         let last = start + trips * step;
@@ -72,24 +70,24 @@ impl Counted {
     }
 }
 
-/// Where a loop is left and continued.
+/// Terminators that leave or continue a loop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exits {
-    /// Instructions that leave it.
+    /// Every `break`.
     pub breaks: Vec<InstId>,
-    /// Instructions that go on with its next trip.
+    /// Every `continue`.
     pub continues: Vec<InstId>,
 }
 
 /// The exits of the loop with this body, not those of loops inside it.
 pub fn exits_of(program: &Program, body: BlockId) -> Exits {
     fn block(program: &Program, id: BlockId, exits: &mut Exits) {
-        for &id in &program.blocks[id].insts {
-            match &program.insts[id].op {
-                Op::Break => exits.breaks.push(id),
-                Op::Continue => exits.continues.push(id),
-                Op::Loop => {}
-                _ => program.insts[id].blocks.iter().for_each(|&nested| block(program, nested, exits)),
+        for &id in &program.block(id).insts {
+            match &program.inst(id).op {
+                Op::Terminator(Terminator::Break) => exits.breaks.push(id),
+                Op::Terminator(Terminator::Continue) => exits.continues.push(id),
+                Op::Control(Control::Loop) => {}
+                _ => program.inst(id).blocks.iter().for_each(|&nested| block(program, nested, exits)),
             }
         }
     }
@@ -98,71 +96,75 @@ pub fn exits_of(program: &Program, body: BlockId) -> Exits {
     exits
 }
 
-/// The instructions by which blocks of an instruction, which is no loop, give its results.
+/// Terminators that yield the results of an instruction other than a loop.
 pub fn yields_of(program: &Program, id: InstId) -> Vec<InstId> {
-    let ends = program.insts[id].blocks.iter().filter_map(|&block| program.blocks[block].insts.last().copied());
-    ends.filter(|&end| program.insts[end].op == Op::Yield).collect()
+    let ends = program.inst(id).blocks.iter().filter_map(|&block| program.block(block).insts.last().copied());
+    ends.filter(|&end| program.inst(end).op == Terminator::Yield).collect()
 }
 
-/// What several exits give at a position.
-pub fn given(program: &Program, exits: &[InstId], position: usize) -> Vec<ValueId> {
-    exits.iter().map(|&exit| program.insts[exit].operands[position]).collect()
+/// Operand `position` of each of some terminators: the values that flow together at a join point.
+pub fn incoming_values(
+    program: &Program,
+    terminators: &[InstId],
+    position: usize,
+) -> impl Iterator<Item = ValueId> + Clone {
+    terminators.iter().map(move |&terminator| program.inst(terminator).operands[position])
 }
 
-/// A loop that goes round a known number of times, unless it is left early.
+/// Constant trip count of a loop, an upper bound if the loop has other exits than the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finite {
+pub struct ConstTripCount {
     /// The `if` that leaves the loop.
     pub test: InstId,
-    /// How often the test lets it go on.
+    /// Number of trips that pass the test.
     pub trips: u64,
 }
 
-/// Trips that are gone through to know how many there are.
-const TRIED: u64 = 64;
+/// Trips that are simulated to find the trip count.
+const SIMULATED: u64 = 64;
 
-/// How often a loop goes round, if that is known.
-pub fn finite(program: &Program, id: InstId) -> Option<Finite> {
+/// The constant trip count of a loop, if it has one.
+pub fn const_trip_count(program: &Program, id: InstId) -> Option<ConstTripCount> {
     if let Some(counted) = counted(program, id)
         && let Some(trips) = counted.trips(program)
     {
-        return Some(Finite { test: counted.test, trips });
+        return Some(ConstTripCount { test: counted.test, trips });
     }
-    let inst = &program.insts[id];
-    let body = *inst.blocks.first().filter(|_| inst.op == Op::Loop)?;
+    let inst = program.inst(id);
+    let body = *inst.blocks.first().filter(|_| inst.op == Control::Loop)?;
     let (test, condition, leaves_when) = exit_test(program, body)?;
-    let Def::Result(comparison, 0) = program.values[condition].def else { return None };
-    let param = *program.insts[comparison].operands.iter().find(|operand| literal(program, **operand).is_none())?;
-    let position = program.blocks[body].params.iter().position(|&candidate| candidate == param)?;
+    let Def::Result(comparison, 0) = program.def(condition) else { return None };
+    let param = *program.inst(comparison).operands.iter().find(|operand| literal(program, **operand).is_none())?;
+    let position = program.block(body).params.iter().position(|&candidate| candidate == param)?;
     let mut step = None;
     let one_step = every_continue(program, body, &mut |operands| {
         let same = step.is_none_or(|known| known == operands[position]);
         step = Some(operands[position]);
         same
     });
-    let Def::Result(step, 0) = program.values[step.filter(|_| one_step)?].def else { return None };
+    let Def::Result(step, 0) = program.def(step.filter(|_| one_step)?) else { return None };
     let mut at = literal(program, inst.operands[position])?;
-    for trips in 0..=TRIED {
+    for trips in 0..=SIMULATED {
         if (evaluate(program, comparison, param, at)? == 1) == leaves_when {
-            return Some(Finite { test, trips });
+            return Some(ConstTripCount { test, trips });
         }
         at = evaluate(program, step, param, at)?;
     }
     None
 }
 
-/// What an operation on a parameter and literals gives, if the parameter has these bits.
+/// Evaluates an operation on a parameter and literals, for a parameter with these bits.
 fn evaluate(program: &Program, id: InstId, param: ValueId, bits: u64) -> Option<u64> {
-    let inst = &program.insts[id];
+    let inst = program.inst(id);
     let [result] = inst.results[..] else { return None };
     let operand = |&value: &ValueId| if value == param { Some(bits) } else { literal(program, value) };
     let operands: Option<Vec<u64>> = inst.operands.iter().map(operand).collect();
-    let evaluator = inst.op.row().evaluator(program.class(inst), program.ty(result))?;
+    let evaluator = inst.op.info().evaluator(program.class(inst), program.ty(result))?;
     Some(evaluator(&operands?))
 }
 
 fn literal(program: &Program, value: ValueId) -> Option<u64> {
-    match program.values[value].def {
+    match program.def(value) {
         Def::Literal(bits) => Some(bits),
         Def::Result(..) | Def::Param(..) | Def::Constant(_) => None,
     }
@@ -178,26 +180,27 @@ pub(super) fn integer(program: &Program, value: ValueId) -> Option<i64> {
     }
 }
 
-/// How a loop counts, if it does.
+/// The induction variable of a loop, if the loop counts.
 pub fn counted(program: &Program, id: InstId) -> Option<Counted> {
-    let inst = &program.insts[id];
-    let body = *inst.blocks.first().filter(|_| inst.op == Op::Loop)?;
+    let inst = program.inst(id);
+    let body = *inst.blocks.first().filter(|_| inst.op == Control::Loop)?;
     let (test, condition, leaves_when) = exit_test(program, body)?;
-    let Def::Result(comparison, 0) = program.values[condition].def else { return None };
-    let comparison = &program.insts[comparison];
-    let stays = match (&comparison.op, leaves_when) {
-        (Op::Lt, false) | (Op::Ge, true) => Stays::Lt,
-        (Op::Le, false) | (Op::Gt, true) => Stays::Le,
-        (Op::Gt, false) | (Op::Le, true) => Stays::Gt,
-        (Op::Ge, false) | (Op::Lt, true) => Stays::Ge,
-        (Op::Ne, false) | (Op::Eq, true) => Stays::Ne,
+    let Def::Result(comparison, 0) = program.def(condition) else { return None };
+    let comparison = program.inst(comparison);
+    let predicate = match (&comparison.op, leaves_when) {
+        (Op::Pure(Pure::Lt), false) | (Op::Pure(Pure::Ge), true) => LoopPredicate::Lt,
+        (Op::Pure(Pure::Le), false) | (Op::Pure(Pure::Gt), true) => LoopPredicate::Le,
+        (Op::Pure(Pure::Gt), false) | (Op::Pure(Pure::Le), true) => LoopPredicate::Gt,
+        (Op::Pure(Pure::Ge), false) | (Op::Pure(Pure::Lt), true) => LoopPredicate::Ge,
+        (Op::Pure(Pure::Ne), false) | (Op::Pure(Pure::Eq), true) => LoopPredicate::Ne,
         _ => return None,
     };
-    let params = &program.blocks[body].params;
+    let params = &program.block(body).params;
     let position_of = |value: ValueId| params.iter().position(|&param| param == value);
-    let (position, stays, bound) = match (position_of(comparison.operands[0]), position_of(comparison.operands[1])) {
-        (Some(position), None) => (position, stays, comparison.operands[1]),
-        (None, Some(position)) => (position, mirrored(stays), comparison.operands[0]),
+    let (position, predicate, bound) = match (position_of(comparison.operands[0]), position_of(comparison.operands[1]))
+    {
+        (Some(position), None) => (position, predicate, comparison.operands[1]),
+        (None, Some(position)) => (position, mirrored(predicate), comparison.operands[0]),
         _ => return None,
     };
     let param = params[position];
@@ -213,16 +216,16 @@ pub fn counted(program: &Program, id: InstId) -> Option<Counted> {
     }) {
         return None;
     }
-    Some(Counted { position, param, start: inst.operands[position], step: step?, stays, bound, test })
+    Some(Counted { position, param, start: inst.operands[position], step: step?, predicate, bound, test })
 }
 
-const fn mirrored(stays: Stays) -> Stays {
-    match stays {
-        Stays::Lt => Stays::Gt,
-        Stays::Le => Stays::Ge,
-        Stays::Gt => Stays::Lt,
-        Stays::Ge => Stays::Le,
-        Stays::Ne => Stays::Ne,
+const fn mirrored(predicate: LoopPredicate) -> LoopPredicate {
+    match predicate {
+        LoopPredicate::Lt => LoopPredicate::Gt,
+        LoopPredicate::Le => LoopPredicate::Ge,
+        LoopPredicate::Gt => LoopPredicate::Lt,
+        LoopPredicate::Ge => LoopPredicate::Le,
+        LoopPredicate::Ne => LoopPredicate::Ne,
     }
 }
 
@@ -230,48 +233,48 @@ const fn mirrored(stays: Stays) -> Stays {
 /// value of that it breaks.
 fn exit_test(program: &Program, body: BlockId) -> Option<(InstId, ValueId, bool)> {
     let is_simple = |kind| matches!(kind, Kind::Pure | Kind::PerGroup | Kind::PerInvocation);
-    let mut insts = program.blocks[body].insts.iter();
-    let &first = insts.find(|&&id| !is_simple(program.insts[id].op.row().kind))?;
-    leaves_when(program, first).map(|breaks| (first, program.insts[first].operands[0], breaks))
+    let mut insts = program.block(body).insts.iter();
+    let &first = insts.find(|&&id| !is_simple(program.inst(id).op.kind()))?;
+    leaves_when(program, first).map(|breaks| (first, program.inst(first).operands[0], breaks))
 }
 
 /// If an instruction is an `if` of which one arm just breaks and the other does nothing, for which condition it breaks.
 pub(crate) fn leaves_when(program: &Program, id: InstId) -> Option<bool> {
-    let test = &program.insts[id];
-    if test.op != Op::If || !test.results.is_empty() {
+    let test = program.inst(id);
+    if test.op != Control::If || !test.results.is_empty() {
         return None;
     }
-    let only = |arm: usize| match program.blocks[test.blocks[arm]].insts[..] {
-        [last] => Some(&program.insts[last].op),
+    let only = |arm: usize| match program.block(test.blocks[arm]).insts[..] {
+        [last] => Some(&program.inst(last).op),
         _ => None,
     };
     match (only(0)?, only(1)?) {
-        (Op::Break, Op::Yield) => Some(true),
-        (Op::Yield, Op::Break) => Some(false),
+        (Op::Terminator(Terminator::Break), Op::Terminator(Terminator::Yield)) => Some(true),
+        (Op::Terminator(Terminator::Yield), Op::Terminator(Terminator::Break)) => Some(false),
         _ => None,
     }
 }
 
 /// Whether a value is a literal, a constant, or defined outside a block whose instructions use it.
 pub fn is_outside(program: &Program, value: ValueId, body: BlockId) -> bool {
-    match program.values[value].def {
+    match program.def(value) {
         Def::Literal(_) | Def::Constant(_) => true,
         Def::Param(block, _) => block != body,
         // What instructions of the body itself use is a result of other such instructions or comes from outside.
-        Def::Result(inst, _) => !program.blocks[body].insts.contains(&inst),
+        Def::Result(inst, _) => !program.block(body).insts.contains(&inst),
     }
 }
 
 /// The literal that `value` adds to `param`, if it does.
 fn added_literal(program: &Program, value: ValueId, param: ValueId) -> Option<i64> {
-    let Def::Result(inst, 0) = program.values[value].def else { return None };
-    let inst = &program.insts[inst];
+    let Def::Result(inst, 0) = program.def(value) else { return None };
+    let inst = program.inst(inst);
     let literal = |value| integer(program, value);
     let signed = |number: i64| i64::from(number as u32 as i32);
     let step = match (&inst.op, &inst.operands[..]) {
-        (Op::Add, &[a, b]) if a == param => signed(literal(b)?),
-        (Op::Add, &[a, b]) if b == param => signed(literal(a)?),
-        (Op::Sub, &[a, b]) if a == param => -signed(literal(b)?),
+        (Op::Pure(Pure::Add), &[a, b]) if a == param => signed(literal(b)?),
+        (Op::Pure(Pure::Add), &[a, b]) if b == param => signed(literal(a)?),
+        (Op::Pure(Pure::Sub), &[a, b]) if a == param => -signed(literal(b)?),
         _ => return None,
     };
     (step != 0).then_some(step)
@@ -279,12 +282,12 @@ fn added_literal(program: &Program, value: ValueId, param: ValueId) -> Option<i6
 
 /// Whether `holds` for the operands of every `continue` of the loop with this body.
 fn every_continue(program: &Program, block: BlockId, holds: &mut impl FnMut(&[ValueId]) -> bool) -> bool {
-    program.blocks[block].insts.iter().all(|&id| {
-        let inst = &program.insts[id];
+    program.block(block).insts.iter().all(|&id| {
+        let inst = program.inst(id);
         match inst.op {
-            Op::Continue => holds(&inst.operands),
+            Op::Terminator(Terminator::Continue) => holds(&inst.operands),
             // Its `continue`s are its own.
-            Op::Loop => true,
+            Op::Control(Control::Loop) => true,
             _ => inst.blocks.iter().all(|&nested| every_continue(program, nested, holds)),
         }
     })

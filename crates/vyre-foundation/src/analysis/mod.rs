@@ -1,24 +1,33 @@
-//! What can be known about a program without running it.
+//! Static analyses of programs.
 //!
-//! Each analysis is a plain function of a program. [`Analyses`] keeps the results for passes, until they change the program.
+//! Each analysis is a plain function of a program. [`Analyses`] caches results for passes.
 
+mod affine;
 mod alias;
 mod cache;
+mod divergence;
 mod effects;
+mod liveness;
 mod loops;
 mod progress;
 mod ranges;
 mod structure;
-mod uniformity;
 mod uses;
 
-pub use alias::{AffineIndex, Alias, Location, alias};
+pub use affine::AffineIndex;
+pub(crate) use affine::{AffineForm, Counts};
+pub(crate) use alias::exclusive_range;
+pub use alias::{Alias, Location, alias};
 pub use cache::{Analyses, Analysis};
+pub use divergence::{Divergence, Domain, Join, Scope, Uniformity};
 pub use effects::{Effects, Objects, Summary};
+pub use liveness::{LiveRange, Liveness, Splits, Storage};
 pub(crate) use loops::leaves_when;
-pub use loops::{Counted, Exits, Finite, Stays, counted, exits_of, finite, given, is_outside, yields_of};
+pub use loops::{
+    ConstTripCount, Counted, Exits, LoopPredicate, const_trip_count, counted, exits_of, incoming_values, is_outside,
+    yields_of,
+};
 pub use progress::may_merge_workgroups;
 pub use ranges::{Interval, Lengths, Ranges};
 pub use structure::Structure;
-pub use uniformity::{Scope, Uniformity};
 pub use uses::Uses;

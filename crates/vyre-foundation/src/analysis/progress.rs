@@ -1,8 +1,9 @@
 //! Forward progress between workgroups.
 
-use super::{Scope, Uniformity};
+use super::divergence::{Divergence, Domain};
+use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::Kind;
-use crate::ir::{Program, Space};
+use crate::ir::{InstId, MemId, Program, Space};
 
 /// Returns whether several workgroups of a program may be executed in lockstep, as lanes of one block or tile.
 ///
@@ -11,10 +12,45 @@ use crate::ir::{Program, Space};
 /// counts of their loops are the same in every interleaving: no loop exit depends, by data or control flow, on memory that the
 /// dispatch writes. Workgroup memory and collective operations belong to one workgroup each and exclude it as well.
 pub fn may_merge_workgroups(program: &Program) -> bool {
-    let is_shared = program.memory.values().any(|memory| memory.space == Space::Workgroup);
+    let is_shared = program.memories().values().any(|memory| memory.space == Space::Workgroup);
     !is_shared
-        && !program.contains(program.body, |op| op.row().kind == Kind::Collective)
-        && Uniformity::of(program, Scope::Interleavings).divergent_exit().is_none()
+        && !program.contains(program.body(), |op| op.kind() == Kind::Collective)
+        && !Divergence::of(program, &Interleavings { program, written: program.written() }).has_divergent_exit()
+}
+
+/// Comparison of the executions of one invocation under all interleavings with the rest of its dispatch: a value differs if a store or
+/// atomic of another invocation can change it.
+struct Interleavings<'p> {
+    program: &'p Program,
+    /// Objects that the program stores to.
+    written: SecondaryMap<MemId, bool>,
+}
+
+impl Domain for Interleavings<'_> {
+    type Fact = bool;
+
+    const UNIFORM: bool = false;
+
+    const ENDS_LEAVE_LOOPS: bool = true;
+
+    fn join(a: bool, b: bool) -> bool {
+        a || b
+    }
+
+    fn transfer(&self, facts: &Divergence<bool>, inst: InstId) -> bool {
+        let inst = self.program.inst(inst);
+        let own = match inst.op.kind() {
+            Kind::Pure | Kind::PerInvocation | Kind::PerGroup | Kind::Effect | Kind::Control => false,
+            Kind::Access => inst.op.memory().is_some_and(|memory| match self.program.memory(memory).space {
+                Space::Uniform => false,
+                Space::Storage(_) => self.written[memory],
+                Space::Workgroup => true,
+                Space::Private => facts.private(memory),
+            }),
+            Kind::Atomic | Kind::Collective => true,
+        };
+        own || Self::operands(facts, &inst.operands)
+    }
 }
 
 #[cfg(test)]

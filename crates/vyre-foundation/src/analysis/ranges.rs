@@ -9,9 +9,12 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::loops::{Stays, counted, exits_of, given, integer, yields_of};
+use super::loops::{LoopPredicate, counted, exits_of, incoming_values, integer, yields_of};
 use crate::ir::entity::SecondaryMap;
-use crate::ir::{BlockId, Def, Element, InstId, MemId, Op, Program, Space, Type, ValueId};
+use crate::ir::{
+    BlockId, Control, Def, Element, InstId, MemId, Op, PerGroup, PerInvocation, Program, Pure, Space, Terminator, Type,
+    ValueId,
+};
 
 /// The numbers from `low` to `high`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,59 +80,69 @@ impl Interval {
 
     /// What the only result of an instruction without blocks can be, if its operands can be what `of` says.
     pub fn of_result(program: &Program, id: InstId, of: impl Fn(ValueId) -> Interval) -> Interval {
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         let ty = program.ty(inst.results[0]);
         let all = Interval::of_type(ty);
         let of = |position: usize| of(inst.operands[position]);
         let is_small =
             inst.operands.iter().all(|&value| matches!(program.ty(value), Type::U32 | Type::I32 | Type::Bool));
         match &inst.op {
-            Op::LocalId(axis) => Interval::new(0, i64::from(program.workgroup_size[*axis as usize]) - 1),
-            Op::LocalIndex | Op::SubgroupId => {
-                Interval::new(0, program.workgroup_size.iter().map(|&size| i64::from(size)).product::<i64>() - 1)
+            Op::PerInvocation(PerInvocation::LocalId(axis)) => {
+                Interval::new(0, i64::from(program.workgroup_size()[*axis as usize]) - 1)
             }
-            Op::GroupSize(axis) => Interval::exactly(i64::from(program.workgroup_size[*axis as usize])),
+            Op::PerInvocation(PerInvocation::LocalIndex | PerInvocation::SubgroupId) => {
+                Interval::new(0, program.workgroup_size().iter().map(|&size| i64::from(size)).product::<i64>() - 1)
+            }
+            Op::PerGroup(PerGroup::GroupSize(axis)) => {
+                Interval::exactly(i64::from(program.workgroup_size()[*axis as usize]))
+            }
             // All invocations of a grid can be numbered.
-            Op::GroupCount(axis) => Interval::new(1, i64::from(u32::MAX / program.workgroup_size[*axis as usize])),
-            Op::SubgroupSize => Interval::new(1, 128),
-            Op::SubgroupLane => Interval::new(0, 127),
-            Op::Length(object) => program.memory[*object].length.map_or(all, |length| Interval::exactly(length.into())),
-            Op::CountOnes | Op::LeadingZeros | Op::TrailingZeros => Interval::new(0, 64),
+            Op::PerGroup(PerGroup::GroupCount(axis)) => {
+                Interval::new(1, i64::from(u32::MAX / program.workgroup_size()[*axis as usize]))
+            }
+            Op::PerGroup(PerGroup::SubgroupSize) => Interval::new(1, 128),
+            Op::PerInvocation(PerInvocation::SubgroupLane) => Interval::new(0, 127),
+            Op::PerGroup(PerGroup::Length(object)) => {
+                program.memory(*object).length.map_or(all, |length| Interval::exactly(length.into()))
+            }
+            Op::Pure(Pure::CountOnes | Pure::LeadingZeros | Pure::TrailingZeros) => Interval::new(0, 64),
             _ if !is_small || inst.operands.is_empty() => all,
-            Op::Add => Interval::new(of(0).low + of(1).low, of(0).high + of(1).high).wrapped(ty),
-            Op::Sub => Interval::new(of(0).low - of(1).high, of(0).high - of(1).low).or_all_of(ty),
+            Op::Pure(Pure::Add) => Interval::new(of(0).low + of(1).low, of(0).high + of(1).high).wrapped(ty),
+            Op::Pure(Pure::Sub) => Interval::new(of(0).low - of(1).high, of(0).high - of(1).low).or_all_of(ty),
             // Both are below 2³² in size, so the product is below 2⁶⁴ but may exceed an i64.
-            Op::Mul => Interval::corners(of(0), of(1), i64::saturating_mul).or_all_of(ty),
-            Op::Div if of(1).low > 0 => Interval::corners(of(0), of(1), |a, b| a / b),
-            Op::Rem if of(0).low >= 0 && of(1).low > 0 => Interval::new(0, of(0).high.min(of(1).high - 1)),
-            Op::Min => Interval::new(of(0).low.min(of(1).low), of(0).high.min(of(1).high)),
-            Op::Max => Interval::new(of(0).low.max(of(1).low), of(0).high.max(of(1).high)),
-            Op::And if ty == Type::Bool => Interval::new(of(0).low & of(1).low, of(0).high & of(1).high),
-            Op::Or if ty == Type::Bool => Interval::new(of(0).low | of(1).low, of(0).high | of(1).high),
-            Op::Not if ty == Type::Bool => Interval::new(1 - of(0).high, 1 - of(0).low),
+            Op::Pure(Pure::Mul) => Interval::corners(of(0), of(1), i64::saturating_mul).or_all_of(ty),
+            Op::Pure(Pure::Div) if of(1).low > 0 => Interval::corners(of(0), of(1), |a, b| a / b),
+            Op::Pure(Pure::Rem) if of(0).low >= 0 && of(1).low > 0 => Interval::new(0, of(0).high.min(of(1).high - 1)),
+            Op::Pure(Pure::Min) => Interval::new(of(0).low.min(of(1).low), of(0).high.min(of(1).high)),
+            Op::Pure(Pure::Max) => Interval::new(of(0).low.max(of(1).low), of(0).high.max(of(1).high)),
+            Op::Pure(Pure::And) if ty == Type::Bool => Interval::new(of(0).low & of(1).low, of(0).high & of(1).high),
+            Op::Pure(Pure::Or) if ty == Type::Bool => Interval::new(of(0).low | of(1).low, of(0).high | of(1).high),
+            Op::Pure(Pure::Not) if ty == Type::Bool => Interval::new(1 - of(0).high, 1 - of(0).low),
             // The result has no bit that the smaller of two numbers that are not negative has no room for.
-            Op::And if of(0).low >= 0 && of(1).low >= 0 => Interval::new(0, of(0).high.min(of(1).high)),
-            Op::And if of(0).low >= 0 => Interval::new(0, of(0).high),
-            Op::And if of(1).low >= 0 => Interval::new(0, of(1).high),
-            Op::Or if of(0).low >= 0 && of(1).low >= 0 => {
+            Op::Pure(Pure::And) if of(0).low >= 0 && of(1).low >= 0 => Interval::new(0, of(0).high.min(of(1).high)),
+            Op::Pure(Pure::And) if of(0).low >= 0 => Interval::new(0, of(0).high),
+            Op::Pure(Pure::And) if of(1).low >= 0 => Interval::new(0, of(1).high),
+            Op::Pure(Pure::Or) if of(0).low >= 0 && of(1).low >= 0 => {
                 Interval::new(of(0).low.max(of(1).low), filled(of(0).high | of(1).high))
             }
-            Op::Xor if of(0).low >= 0 && of(1).low >= 0 => Interval::new(0, filled(of(0).high | of(1).high)),
-            Op::Shl => match of(1).single() {
+            Op::Pure(Pure::Xor) if of(0).low >= 0 && of(1).low >= 0 => {
+                Interval::new(0, filled(of(0).high | of(1).high))
+            }
+            Op::Pure(Pure::Shl) => match of(1).single() {
                 Some(count @ 0..=31) => Interval::new(of(0).low << count, of(0).high << count).or_all_of(ty),
                 _ => all,
             },
-            Op::Shr => match (of(1).single(), of(0).low >= 0) {
+            Op::Pure(Pure::Shr) => match (of(1).single(), of(0).low >= 0) {
                 (Some(count @ 0..=31), _) => Interval::new(of(0).low >> count, of(0).high >> count),
                 (_, true) => Interval::new(0, of(0).high),
                 _ => all,
             },
-            Op::Select => match of(0).single() {
+            Op::Pure(Pure::Select) => match of(0).single() {
                 Some(1) => of(1),
                 Some(_) => of(2),
                 None => of(1).hull(of(2)),
             },
-            Op::Cast | Op::Bitcast if of(0).within(all) => of(0),
+            Op::Pure(Pure::Cast | Pure::Bitcast) if of(0).within(all) => of(0),
             // Invocation 0 may have ended; then it gives 0.
             Op::Broadcast => of(0).hull(Interval::exactly(0)),
             _ => all,
@@ -173,7 +186,7 @@ impl Ranges {
             program,
             lengths,
             facts: Ranges {
-                values: SecondaryMap::with_capacity(program.values.len(), Interval::new(0, 0)),
+                values: SecondaryMap::with_capacity(program.values().len(), Interval::new(0, 0)),
                 decided: FxHashMap::default(),
                 inside: FxHashSet::default(),
                 whole: FxHashSet::default(),
@@ -183,13 +196,13 @@ impl Ranges {
             narrowed: Vec::new(),
             loops: FxHashMap::default(),
         };
-        for (value, definition) in program.values.iter() {
+        for (value, definition) in program.values().iter() {
             walk.facts.values[value] = match definition.def {
                 Def::Literal(bits) if definition.ty == Type::Bool => Interval::exactly(bits as i64),
                 _ => integer(program, value).map_or(Interval::of_type(definition.ty), Interval::exactly),
             };
         }
-        walk.block(program.body);
+        walk.block(program.body());
         walk.facts
     }
 
@@ -257,8 +270,8 @@ impl Walk<'_> {
     fn block(&mut self, block: BlockId) -> bool {
         let scope = self.scope();
         let mut falls_through = true;
-        for index in 0..self.program.blocks[block].insts.len() {
-            let id = self.program.blocks[block].insts[index];
+        for index in 0..self.program.block(block).insts.len() {
+            let id = self.program.block(block).insts[index];
             falls_through = self.inst(id);
         }
         self.leave(scope);
@@ -291,9 +304,9 @@ impl Walk<'_> {
     /// Whether the next instruction can be reached.
     fn inst(&mut self, id: InstId) -> bool {
         let program = self.program;
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         match &inst.op {
-            Op::If => {
+            Op::Control(Control::If) => {
                 let condition = inst.operands[0];
                 if let Some(value) = self.get(condition).single() {
                     self.facts.decided.insert(id, value == 1);
@@ -308,7 +321,7 @@ impl Walk<'_> {
                 }
                 then_returns || else_returns
             }
-            Op::Switch(cases) => {
+            Op::Control(Control::Switch(cases)) => {
                 let mut returns = false;
                 for (position, &arm) in inst.blocks.iter().enumerate() {
                     let scope = self.scope();
@@ -325,23 +338,23 @@ impl Walk<'_> {
                 self.merge_yields(id);
                 returns
             }
-            Op::Region(_) => {
+            Op::Control(Control::Region(_)) => {
                 let returns = self.block(inst.blocks[0]);
                 self.merge_yields(id);
                 returns
             }
-            Op::Loop => {
+            Op::Control(Control::Loop) => {
                 self.loops.insert(inst.blocks[0], id);
                 self.parameters(id);
                 // Whether it is ever left is not asked: if not, what follows is never reached, and any answer is right.
                 self.block(inst.blocks[0]);
                 true
             }
-            Op::Yield => true,
-            Op::Break | Op::Continue | Op::Return | Op::Trap => false,
+            Op::Terminator(Terminator::Yield) => true,
+            Op::Terminator(Terminator::Break | Terminator::Continue | Terminator::Return | Terminator::Trap) => false,
             Op::Load(object) | Op::Store(object) => {
                 let object = *object;
-                if program.memory[object].space != Space::Uniform {
+                if program.memory(object).space != Space::Uniform {
                     let width = match inst.op {
                         Op::Load(_) => inst.results.len(),
                         _ => inst.operands.len() - 1,
@@ -349,7 +362,7 @@ impl Walk<'_> {
                     self.access(id, object, inst.operands[0], width);
                 }
                 for &result in &inst.results {
-                    self.facts.values[result] = element(program.memory[object].element);
+                    self.facts.values[result] = element(program.memory(object).element);
                 }
                 true
             }
@@ -373,11 +386,11 @@ impl Walk<'_> {
 
     /// The results of an instruction are what its blocks yield.
     fn merge_yields(&mut self, id: InstId) {
-        let inst = &self.program.insts[id];
+        let inst = self.program.inst(id);
         let yields = yields_of(self.program, id);
         for (position, &result) in inst.results.iter().enumerate() {
-            let given = given(self.program, &yields, position).into_iter().map(|value| self.get(value));
-            if let Some(merged) = given.reduce(Interval::hull) {
+            let incoming = incoming_values(self.program, &yields, position).map(|value| self.get(value));
+            if let Some(merged) = incoming.reduce(Interval::hull) {
                 self.facts.values[result] = merged;
             }
         }
@@ -386,16 +399,16 @@ impl Walk<'_> {
     /// What the parameters of a loop can be, in every trip.
     fn parameters(&mut self, id: InstId) {
         let program = self.program;
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         let body = inst.blocks[0];
         let continues = exits_of(program, body).continues;
-        for (position, &param) in program.blocks[body].params.iter().enumerate() {
+        for (position, &param) in program.block(body).params.iter().enumerate() {
             let start = self.get(inst.operands[position]);
             let all = Interval::of_type(program.ty(param));
-            let given = given(program, &continues, position);
-            self.facts.values[param] = if given.iter().all(|&value| value == param) {
+            let mut incoming = incoming_values(program, &continues, position);
+            self.facts.values[param] = if incoming.clone().all(|value| value == param) {
                 start
-            } else if given.iter().all(|&value| value == param || self.only_lowers(value, param)) {
+            } else if incoming.all(|value| value == param || self.only_lowers(value, param)) {
                 Interval::new(0, start.high)
             } else {
                 all
@@ -406,13 +419,13 @@ impl Walk<'_> {
         let step = counted.step;
         // The last value that passed the test, plus one step, is the most the parameter reaches. If that may wrap, nothing
         // is known.
-        let reached = match (counted.stays, step > 0) {
-            (Stays::Lt, true) => Interval::new(start.low, start.high.max(bound.high - 1 + step)),
-            (Stays::Le, true) => Interval::new(start.low, start.high.max(bound.high + step)),
-            (Stays::Gt, false) => Interval::new(start.low.min(bound.low + 1 + step), start.high),
-            (Stays::Ge, false) => Interval::new(start.low.min(bound.low + step), start.high),
-            (Stays::Ne, true) if step == 1 && start.high <= bound.low => Interval::new(start.low, bound.high),
-            (Stays::Ne, false) if step == -1 && start.low >= bound.high => Interval::new(bound.low, start.high),
+        let reached = match (counted.predicate, step > 0) {
+            (LoopPredicate::Lt, true) => Interval::new(start.low, start.high.max(bound.high - 1 + step)),
+            (LoopPredicate::Le, true) => Interval::new(start.low, start.high.max(bound.high + step)),
+            (LoopPredicate::Gt, false) => Interval::new(start.low.min(bound.low + 1 + step), start.high),
+            (LoopPredicate::Ge, false) => Interval::new(start.low.min(bound.low + step), start.high),
+            (LoopPredicate::Ne, true) if step == 1 && start.high <= bound.low => Interval::new(start.low, bound.high),
+            (LoopPredicate::Ne, false) if step == -1 && start.low >= bound.high => Interval::new(bound.low, start.high),
             _ => return,
         };
         if reached.within(Interval::of_type(program.ty(counted.param))) {
@@ -423,19 +436,19 @@ impl Walk<'_> {
     /// Whether a value is never greater than an unsigned parameter.
     fn only_lowers(&self, value: ValueId, param: ValueId) -> bool {
         let program = self.program;
-        let Def::Result(inst, 0) = program.values[value].def else { return false };
-        let inst = &program.insts[inst];
+        let Def::Result(inst, 0) = program.def(value) else { return false };
+        let inst = program.inst(inst);
         program.ty(param) == Type::U32
             && match inst.op {
-                Op::Shr | Op::Div | Op::Rem => inst.operands[0] == param,
-                Op::And | Op::Min => inst.operands.contains(&param),
+                Op::Pure(Pure::Shr | Pure::Div | Pure::Rem) => inst.operands[0] == param,
+                Op::Pure(Pure::And | Pure::Min) => inst.operands.contains(&param),
                 _ => false,
             }
     }
 
     fn access(&mut self, id: InstId, object: MemId, index: ValueId, width: usize) {
         let last = self.get(index).high.saturating_add(width as i64 - 1);
-        let length = self.program.memory[object].length;
+        let length = self.program.memory(object).length;
         let whole = matches!(width, 2 | 4)
             && length.map_or(self.lengths.fours, |length| length.is_multiple_of(width as u32))
             && self.is_multiple(index, width as u32, &mut Vec::new(), &mut { MULTIPLES_TRIED });
@@ -452,21 +465,23 @@ impl Walk<'_> {
     fn is_within_length(&self, value: ValueId, object: MemId) -> bool {
         let program = self.program;
         let is_open = |object: MemId| {
-            let memory = &program.memory[object];
+            let memory = program.memory(object);
             matches!(memory.space, Space::Storage(_)) && memory.length.is_none()
         };
-        let is_length = |value: ValueId| match program.values[value].def {
-            Def::Result(inst, 0) => match program.insts[inst].op {
-                Op::Length(other) => other == object || (self.lengths.alike && is_open(other) && is_open(object)),
+        let is_length = |value: ValueId| match program.def(value) {
+            Def::Result(inst, 0) => match program.inst(inst).op {
+                Op::PerGroup(PerGroup::Length(other)) => {
+                    other == object || (self.lengths.alike && is_open(other) && is_open(object))
+                }
                 _ => false,
             },
             Def::Result(..) | Def::Param(..) | Def::Literal(_) | Def::Constant(_) => false,
         };
         let minimum = |inst: InstId| {
-            let inst = &program.insts[inst];
-            inst.op == Op::Min && program.ty(value) == Type::U32 && inst.operands.iter().any(|&part| is_length(part))
+            let inst = program.inst(inst);
+            inst.op == Pure::Min && program.ty(value) == Type::U32 && inst.operands.iter().any(|&part| is_length(part))
         };
-        is_length(value) || matches!(program.values[value].def, Def::Result(inst, 0) if minimum(inst))
+        is_length(value) || matches!(program.def(value), Def::Result(inst, 0) if minimum(inst))
     }
 
     /// Whether a u32 is always a multiple of 2 or 4. Those that are `assumed` to be are parameters of loops: they are, if what
@@ -477,29 +492,30 @@ impl Walk<'_> {
             return false;
         }
         *left -= 1;
-        match program.values[value].def {
+        match program.def(value) {
             Def::Literal(bits) => (bits as u32).is_multiple_of(of),
             Def::Constant(_) => false,
             Def::Param(..) if assumed.contains(&value) => true,
             Def::Param(block, position) => {
                 let Some(&id) = self.loops.get(&block) else { return false };
                 assumed.push(value);
-                let mut given = given(program, &exits_of(program, block).continues, position as usize);
-                given.push(program.insts[id].operands[position as usize]);
-                let all = given.into_iter().all(|given| self.is_multiple(given, of, assumed, left));
+                let continues = exits_of(program, block).continues;
+                let start = program.inst(id).operands[position as usize];
+                let mut incoming = incoming_values(program, &continues, position as usize).chain([start]);
+                let all = incoming.all(|value| self.is_multiple(value, of, assumed, left));
                 assumed.pop();
                 all
             }
             Def::Result(inst, 0) if program.ty(value) == Type::U32 => {
-                let inst = &program.insts[inst];
+                let inst = program.inst(inst);
                 let mut is = |position: usize| self.is_multiple(inst.operands[position], of, assumed, left);
                 match inst.op {
-                    Op::Add | Op::Sub | Op::Or | Op::Xor | Op::Min | Op::Max => is(0) && is(1),
-                    Op::Mul | Op::And => is(0) || is(1),
-                    Op::Shl => {
+                    Op::Pure(Pure::Add | Pure::Sub | Pure::Or | Pure::Xor | Pure::Min | Pure::Max) => is(0) && is(1),
+                    Op::Pure(Pure::Mul | Pure::And) => is(0) || is(1),
+                    Op::Pure(Pure::Shl) => {
                         integer(program, inst.operands[1]).is_some_and(|count| (2..32).contains(&count)) || is(0)
                     }
-                    Op::Select => is(1) && is(2),
+                    Op::Pure(Pure::Select) => is(1) && is(2),
                     _ => false,
                 }
             }
@@ -522,24 +538,24 @@ impl Walk<'_> {
 
     /// What follows from a bool having this value; `pending` takes what follows about other bools.
     fn consequences(&mut self, condition: ValueId, holds: bool, pending: &mut Vec<(ValueId, bool)>) {
-        let Def::Result(inst, 0) = self.program.values[condition].def else { return };
-        let inst = &self.program.insts[inst];
+        let Def::Result(inst, 0) = self.program.def(condition) else { return };
+        let inst = self.program.inst(inst);
         let operands = &inst.operands;
         match (&inst.op, holds) {
-            (Op::Not, _) => pending.push((operands[0], !holds)),
-            (Op::And, true) | (Op::Or, false) if self.program.ty(condition) == Type::Bool => {
+            (Op::Pure(Pure::Not), _) => pending.push((operands[0], !holds)),
+            (Op::Pure(Pure::And), true) | (Op::Pure(Pure::Or), false) if self.program.ty(condition) == Type::Bool => {
                 pending.extend([(operands[0], holds), (operands[1], holds)]);
             }
-            (Op::Lt, true) | (Op::Ge, false) => self.assume_order(operands[0], operands[1], 1),
-            (Op::Gt, true) | (Op::Le, false) => self.assume_order(operands[1], operands[0], 1),
-            (Op::Le, true) | (Op::Gt, false) => self.assume_order(operands[0], operands[1], 0),
-            (Op::Ge, true) | (Op::Lt, false) => self.assume_order(operands[1], operands[0], 0),
-            (Op::Eq, true) | (Op::Ne, false) => {
+            (Op::Pure(Pure::Lt), true) | (Op::Pure(Pure::Ge), false) => self.assume_order(operands[0], operands[1], 1),
+            (Op::Pure(Pure::Gt), true) | (Op::Pure(Pure::Le), false) => self.assume_order(operands[1], operands[0], 1),
+            (Op::Pure(Pure::Le), true) | (Op::Pure(Pure::Gt), false) => self.assume_order(operands[0], operands[1], 0),
+            (Op::Pure(Pure::Ge), true) | (Op::Pure(Pure::Lt), false) => self.assume_order(operands[1], operands[0], 0),
+            (Op::Pure(Pure::Eq), true) | (Op::Pure(Pure::Ne), false) => {
                 let (a, b) = (self.get(operands[0]), self.get(operands[1]));
                 self.narrow(operands[0], b);
                 self.narrow(operands[1], a);
             }
-            (Op::Ne, true) | (Op::Eq, false) => {
+            (Op::Pure(Pure::Ne), true) | (Op::Pure(Pure::Eq), false) => {
                 self.exclude(operands[0], operands[1]);
                 self.exclude(operands[1], operands[0]);
             }
@@ -573,10 +589,12 @@ impl Walk<'_> {
 
     /// What the only result of an instruction without blocks can be.
     fn result(&self, id: InstId) -> Interval {
-        let inst = &self.program.insts[id];
+        let inst = self.program.inst(id);
         match &inst.op {
-            op @ (Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge) => self.comparison(op, &inst.operands),
-            Op::Sub if self.program.ty(inst.results[0]) == Type::U32 && self.is_at_most(&inst.operands) => {
+            Op::Pure(op @ (Pure::Eq | Pure::Ne | Pure::Lt | Pure::Le | Pure::Gt | Pure::Ge)) => {
+                self.comparison(*op, &inst.operands)
+            }
+            Op::Pure(Pure::Sub) if self.program.ty(inst.results[0]) == Type::U32 && self.is_at_most(&inst.operands) => {
                 let (a, b) = (self.get(inst.operands[0]), self.get(inst.operands[1]));
                 Interval::new((a.low - b.high).max(0), a.high - b.low)
             }
@@ -590,7 +608,7 @@ impl Walk<'_> {
         self.less.contains(&pair) || self.at_most.contains(&pair)
     }
 
-    fn comparison(&self, op: &Op, operands: &[ValueId]) -> Interval {
+    fn comparison(&self, op: Pure, operands: &[ValueId]) -> Interval {
         let (a, b) = (operands[0], operands[1]);
         let unknown = Interval::new(0, 1);
         if !matches!(self.program.ty(a), Type::U32 | Type::I32 | Type::Bool) {
@@ -603,12 +621,12 @@ impl Walk<'_> {
         let never_greater = less || a == b || of_a.high <= of_b.low;
         let same = a == b || (of_a.single().is_some() && of_a.single() == of_b.single());
         let answer = match op {
-            Op::Eq => known(same, less || greater),
-            Op::Ne => known(less || greater, same),
-            Op::Lt => known(less, never_less),
-            Op::Ge => known(never_less, less),
-            Op::Gt => known(greater, never_greater),
-            Op::Le => known(never_greater, greater),
+            Pure::Eq => known(same, less || greater),
+            Pure::Ne => known(less || greater, same),
+            Pure::Lt => known(less, never_less),
+            Pure::Ge => known(never_less, less),
+            Pure::Gt => known(greater, never_greater),
+            Pure::Le => known(never_greater, greater),
             _ => None,
         };
         answer.map_or(unknown, |answer| Interval::exactly(i64::from(answer)))

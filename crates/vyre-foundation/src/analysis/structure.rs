@@ -1,7 +1,7 @@
-//! Which block an instruction stands in, and which instruction owns a block.
+//! Nesting of blocks: parent and depth of each block, block of each instruction.
 
 use crate::ir::entity::SecondaryMap;
-use crate::ir::{BlockId, Def, InstId, Op, Program, ValueId};
+use crate::ir::{BlockId, Control, Def, InstId, Program, ValueId};
 
 /// The nesting of a program.
 #[derive(Clone, Debug)]
@@ -12,18 +12,18 @@ pub struct Structure {
 }
 
 impl Structure {
-    /// Looks at everything that is reachable from the body.
+    /// Analyzes everything that is reachable from the body.
     pub fn of(program: &Program) -> Structure {
         let mut structure = Structure {
-            owner: SecondaryMap::with_capacity(program.blocks.len(), None),
-            place: SecondaryMap::with_capacity(program.insts.len(), None),
-            depth: SecondaryMap::with_capacity(program.blocks.len(), 0),
+            owner: SecondaryMap::with_capacity(program.blocks().len(), None),
+            place: SecondaryMap::with_capacity(program.insts().len(), None),
+            depth: SecondaryMap::with_capacity(program.blocks().len(), 0),
         };
-        let mut pending = vec![program.body];
+        let mut pending = vec![program.body()];
         while let Some(block) = pending.pop() {
-            for &inst in &program.blocks[block].insts {
+            for &inst in &program.block(block).insts {
                 structure.place[inst] = Some(block);
-                for &nested in &program.insts[inst].blocks {
+                for &nested in &program.inst(inst).blocks {
                     structure.owner[nested] = Some(inst);
                     structure.depth[nested] = structure.depth[block] + 1;
                     pending.push(nested);
@@ -33,31 +33,31 @@ impl Structure {
         structure
     }
 
-    /// The instruction that a block is nested in; the body is in none.
+    /// The instruction that a block is nested in; `None` for the body.
     pub fn owner(&self, block: BlockId) -> Option<InstId> {
         self.owner[block]
     }
 
-    /// The block that an instruction stands in, if it is reachable.
+    /// The block of an instruction, if it is reachable.
     pub fn place(&self, inst: InstId) -> Option<BlockId> {
         self.place[inst]
     }
 
-    /// How many blocks are around a block.
+    /// Number of blocks around a block.
     pub fn depth(&self, block: BlockId) -> u32 {
         self.depth[block]
     }
 
     /// The block in which a value is defined; literals and constants are defined in none.
     pub fn definition(&self, program: &Program, value: ValueId) -> Option<BlockId> {
-        match program.values[value].def {
+        match program.def(value) {
             Def::Result(inst, _) => self.place[inst],
             Def::Param(block, _) => Some(block),
             Def::Literal(_) | Def::Constant(_) => None,
         }
     }
 
-    /// Whether `outer` is `inner` or around it.
+    /// Returns true if `outer` is `inner` or an ancestor of it.
     pub fn encloses(&self, outer: BlockId, mut inner: BlockId) -> bool {
         loop {
             if inner == outer {
@@ -70,11 +70,11 @@ impl Structure {
         }
     }
 
-    /// The innermost loop around a block, or whose body it is.
+    /// The innermost loop that contains a block.
     pub fn enclosing_loop(&self, program: &Program, mut block: BlockId) -> Option<InstId> {
         loop {
             let owner = self.owner[block]?;
-            if program.insts[owner].op == Op::Loop {
+            if program.inst(owner).op == Control::Loop {
                 return Some(owner);
             }
             block = self.place[owner]?;

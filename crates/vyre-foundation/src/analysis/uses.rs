@@ -1,30 +1,30 @@
-//! How often values are used.
+//! Use counts of values.
 
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{Program, ValueId};
 
-/// The number of operands that each value is.
+/// Number of uses of each value.
 #[derive(Clone, Debug)]
 pub struct Uses(SecondaryMap<ValueId, u32>);
 
 impl Uses {
-    /// Counts over everything that is reachable from the body.
+    /// Counts the uses that are reachable from the body.
     pub fn of(program: &Program) -> Uses {
-        let mut counts = SecondaryMap::with_capacity(program.values.len(), 0);
+        let mut counts = SecondaryMap::with_capacity(program.values().len(), 0);
         program.walk(|inst, _| {
-            for &operand in &program.insts[inst].operands {
+            for &operand in &program.inst(inst).operands {
                 counts[operand] += 1;
             }
         });
         Uses(counts)
     }
 
-    /// How many operands a value is.
+    /// Number of uses of a value.
     pub fn count(&self, value: ValueId) -> u32 {
         self.0[value]
     }
 
-    /// Whether no instruction uses a value.
+    /// Returns true if no instruction uses a value.
     pub fn is_unused(&self, value: ValueId) -> bool {
         self.count(value) == 0
     }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::state::Arm;
 use super::{Arg, Bundle, Integer, Kernel, Val};
-use crate::ir::{Literal, Op, Scalar, ValueId, Values};
+use crate::ir::{Control, Literal, Op, Pure, Scalar, Terminator, ValueId, Values};
 use crate::text::is_name;
 
 /// A mutable variable. It can be used until the block it was made in ends.
@@ -89,7 +89,7 @@ impl Kernel {
     ) -> R {
         let condition = condition.operand(self);
         let arms = [self.arm(then), self.arm(otherwise)];
-        self.branch(Op::If, &[condition], &arms)
+        self.branch(Control::If, &[condition], &arms)
     }
 
     /// Does one of several things: `body` is called with each of the cases, and with `None` for all other values of the
@@ -108,14 +108,14 @@ impl Kernel {
             arms.push(self.arm(|| body(case)));
         }
         let cases = cases.into_iter().map(|case| case.to_bits() as u32).collect();
-        self.branch(Op::Switch(cases), &[selector], &arms)
+        self.branch(Control::Switch(cases), &[selector], &arms)
     }
 
     /// Does something that came from the named operation: telemetry, fusion and explanations speak of it.
     #[track_caller]
     pub fn region<'k, R: Bundle<'k>>(&'k self, operation: &str, body: impl FnOnce() -> R) -> R {
         let arms = [self.arm(body)];
-        self.branch(Op::Region(operation.into()), &[], &arms)
+        self.branch(Control::Region(operation.into()), &[], &arms)
     }
 
     /// Repeats until a [`break_`](Kernel::break_).
@@ -131,7 +131,7 @@ impl Kernel {
     pub fn while_<'k, C: Arg<'k, bool>>(&'k self, condition: impl FnOnce() -> C, body: impl FnOnce()) {
         self.state.borrow_mut().open_loop(None);
         let condition = condition().operand(self);
-        let done: Val<'k, bool> = self.apply(Op::Not, &[condition]);
+        let done: Val<'k, bool> = self.apply(Pure::Not, &[condition]);
         self.if_(done, || self.break_());
         body();
         self.state.borrow_mut().close_loop();
@@ -160,7 +160,7 @@ impl Kernel {
         let [from, to, step] = [from.operand(self), to.operand(self), step.operand(self)];
         let counter = self.state.borrow_mut().open_loop(Some((from, step)));
         let counter = Val::new(self, counter.expect("asked for"));
-        let done = self.apply::<Val<'k, bool>>(Op::Ge, &[counter.operand(self), to]);
+        let done = self.apply::<Val<'k, bool>>(Op::Pure(Pure::Ge), &[counter.operand(self), to]);
         self.if_(done, || self.break_());
         body(counter);
         self.state.borrow_mut().close_loop();
@@ -169,26 +169,26 @@ impl Kernel {
     /// Leaves the innermost loop.
     #[track_caller]
     pub fn break_(&self) {
-        self.state.borrow_mut().exit_loop(Op::Break);
+        self.state.borrow_mut().exit_loop(Terminator::Break);
     }
 
     /// Goes on with the next trip of the innermost loop.
     #[track_caller]
     pub fn continue_(&self) {
-        self.state.borrow_mut().exit_loop(Op::Continue);
+        self.state.borrow_mut().exit_loop(Terminator::Continue);
     }
 
     /// Ends the invocation.
     #[track_caller]
     pub fn return_(&self) {
-        self.state.borrow_mut().exit(Op::Return, &[]);
+        self.state.borrow_mut().exit(Terminator::Return, &[]);
     }
 
     /// Ends the invocation, and makes the dispatch fail with a code.
     #[track_caller]
     pub fn trap<'k>(&'k self, code: impl Arg<'k, u32>) {
         let code = code.operand(self);
-        self.state.borrow_mut().exit(Op::Trap, &[code]);
+        self.state.borrow_mut().exit(Terminator::Trap, &[code]);
     }
 
     /// Stands for values where a block has ended: what a closure returns there goes nowhere.
@@ -208,7 +208,7 @@ impl Kernel {
     }
 
     #[track_caller]
-    fn branch<'k, R: Bundle<'k>>(&'k self, op: Op, operands: &[ValueId], arms: &[Arm]) -> R {
+    fn branch<'k, R: Bundle<'k>>(&'k self, op: Control, operands: &[ValueId], arms: &[Arm]) -> R {
         let results = self.state.borrow_mut().branch(op, operands, &R::result_types(), arms);
         R::from_values(self, &mut results.into_iter())
     }

@@ -7,13 +7,13 @@
 use rustc_hash::FxHashMap;
 
 use crate::ir::entity::SecondaryMap;
-use crate::ir::{BlockId, Def, InstId, Op, Program, ValueId, Values};
+use crate::ir::{BlockId, Control, InstId, Op, Program, Terminator, ValueId, Values};
 
 pub(super) fn remove_redundant(program: &mut Program) {
     let collector = Collector::of(program);
     let joins: Vec<Join> = collector.groups.iter().flat_map(|group| group.joins(program)).collect();
 
-    let mut same: Same = SecondaryMap::with_capacity(program.values.len(), None);
+    let mut same: Same = SecondaryMap::with_capacity(program.values().len(), None);
     let mut changed = true;
     while std::mem::take(&mut changed) {
         for join in &joins {
@@ -32,18 +32,18 @@ pub(super) fn remove_redundant(program: &mut Program) {
 
     let used = used(program, &joins, &same);
     for group in &collector.groups {
-        let values = group.target.values(program);
-        let kept: Vec<bool> = values.iter().map(|&value| same[value].is_none() && used[value]).collect();
-        retain(values, &kept);
-        for (position, value) in values.clone().into_iter().enumerate() {
-            program.values[value].def = group.target.def(position as u32);
-        }
+        let values = group.target.values(program).iter();
+        let kept: Vec<bool> = values.map(|&value| same[value].is_none() && used[value]).collect();
+        match group.target {
+            Target::Results(inst) => program.retain_results(inst, &kept),
+            Target::Params(block) => program.retain_params(block, &kept),
+        };
         for &giver in &group.givers {
-            retain(&mut program.insts[giver].operands, &kept);
+            program.retain_operands(giver, &kept);
         }
     }
     for inst in reachable(program) {
-        for operand in &mut program.insts[inst].operands {
+        for operand in &mut program.inst_mut(inst).operands {
             *operand = resolve(&same, *operand);
         }
     }
@@ -82,27 +82,20 @@ enum Target {
 }
 
 impl Target {
-    fn values(self, program: &mut Program) -> &mut Values {
+    fn values(self, program: &Program) -> &[ValueId] {
         match self {
-            Target::Results(inst) => &mut program.insts[inst].results,
-            Target::Params(block) => &mut program.blocks[block].params,
-        }
-    }
-
-    fn def(self, position: u32) -> Def {
-        match self {
-            Target::Results(inst) => Def::Result(inst, position),
-            Target::Params(block) => Def::Param(block, position),
+            Target::Results(inst) => &program.inst(inst).results,
+            Target::Params(block) => &program.block(block).params,
         }
     }
 }
 
 impl Group {
-    fn joins(&self, program: &mut Program) -> Vec<Join> {
-        let values = self.target.values(program).clone();
-        let given = |position| self.givers.iter().map(|&giver| program.insts[giver].operands[position]).collect();
-        let joins = values.into_iter().enumerate();
-        joins.map(|(position, value)| Join { value, given: given(position), inside: self.inside }).collect()
+    fn joins(&self, program: &Program) -> Vec<Join> {
+        let values = self.target.values(program);
+        let given = |position| self.givers.iter().map(|&giver| program.inst(giver).operands[position]).collect();
+        let joins = values.iter().enumerate();
+        joins.map(|(position, &value)| Join { value, given: given(position), inside: self.inside }).collect()
     }
 }
 
@@ -115,33 +108,33 @@ struct Collector {
 impl Collector {
     fn of(program: &Program) -> Collector {
         let mut collector =
-            Collector { groups: Vec::new(), depths: SecondaryMap::with_capacity(program.values.len(), 0) };
-        collector.block(program, program.body, 0, None);
+            Collector { groups: Vec::new(), depths: SecondaryMap::with_capacity(program.values().len(), 0) };
+        collector.block(program, program.body(), 0, None);
         collector
     }
 
     /// `innermost` is the position of the results of the innermost loop in the list; its parameters are the next.
     fn block(&mut self, program: &Program, block: BlockId, depth: usize, innermost: Option<usize>) {
-        for &param in &program.blocks[block].params {
+        for &param in &program.block(block).params {
             self.depths[param] = depth;
         }
-        for &id in &program.blocks[block].insts {
-            let inst = &program.insts[id];
+        for &id in &program.block(block).insts {
+            let inst = program.inst(id);
             for &result in &inst.results {
                 self.depths[result] = depth;
             }
             match (&inst.op, innermost) {
-                (Op::Break, Some(results)) => self.groups[results].givers.push(id),
-                (Op::Continue, Some(results)) => self.groups[results + 1].givers.push(id),
+                (Op::Terminator(Terminator::Break), Some(results)) => self.groups[results].givers.push(id),
+                (Op::Terminator(Terminator::Continue), Some(results)) => self.groups[results + 1].givers.push(id),
                 _ => {}
             }
             let mut innermost = innermost;
             if !inst.blocks.is_empty() {
-                let ends = inst.blocks.iter().filter_map(|&block| program.blocks[block].insts.last().copied());
-                let yields = ends.filter(|&end| program.insts[end].op == Op::Yield).collect();
+                let ends = inst.blocks.iter().filter_map(|&block| program.block(block).insts.last().copied());
+                let yields = ends.filter(|&end| program.inst(end).op == Terminator::Yield).collect();
                 self.groups.push(Group { target: Target::Results(id), givers: yields, inside: depth + 1 });
             }
-            if inst.op == Op::Loop {
+            if inst.op == Control::Loop {
                 innermost = Some(self.groups.len() - 1);
                 let target = Target::Params(inst.blocks[0]);
                 self.groups.push(Group { target, givers: vec![id], inside: depth + 1 });
@@ -156,11 +149,14 @@ impl Collector {
 /// The values that something other than a join needs, and the joins that lead to them.
 fn used(program: &Program, joins: &[Join], same: &Same) -> SecondaryMap<ValueId, bool> {
     let joins: FxHashMap<ValueId, &Join> = joins.iter().map(|join| (join.value, join)).collect();
-    let mut used = SecondaryMap::with_capacity(program.values.len(), false);
+    let mut used = SecondaryMap::with_capacity(program.values().len(), false);
     let mut pending = Vec::new();
     for inst in reachable(program) {
-        let inst = &program.insts[inst];
-        if !matches!(inst.op, Op::Yield | Op::Break | Op::Continue | Op::Loop) {
+        let inst = program.inst(inst);
+        if !matches!(
+            inst.op,
+            Op::Terminator(Terminator::Yield | Terminator::Break | Terminator::Continue) | Op::Control(Control::Loop)
+        ) {
             pending.extend(&inst.operands);
         }
     }
@@ -179,9 +175,4 @@ fn reachable(program: &Program) -> Vec<InstId> {
     let mut insts = Vec::new();
     program.walk(|inst, _| insts.push(inst));
     insts
-}
-
-fn retain(values: &mut Values, kept: &[bool]) {
-    let mut kept = kept.iter();
-    values.retain(|_| *kept.next().expect("an exit gives as many values as its target takes"));
 }

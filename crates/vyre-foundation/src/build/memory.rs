@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use half::f16;
 
 use super::{Arg, Integer, Kernel, Val};
-use crate::ir::{Access, Element, Literal, MemId, Memory, Op, Scalar, Space, Span, Values};
+use crate::ir::{Access, Element, Literal, MemId, Memory, Op, PerGroup, Scalar, Space, Span, Values, ops};
 
 /// A memory object with elements `E`. `A` says what can be done with it: [`Read`], [`Write`], [`ReadWrite`], [`Atomic`] or
 /// [`Uniform`].
@@ -127,7 +127,7 @@ impl Kernel {
     #[track_caller]
     fn declare<E: Stored, A>(&self, name: &str, space: Space, length: Option<u32>, atomic: bool) -> Object<'_, E, A> {
         let mut state = self.state.borrow_mut();
-        let taken = |name: &str| state.program.memory.values().any(|memory| *memory.name == *name);
+        let taken = |name: &str| state.program.memories().values().any(|memory| *memory.name == *name);
         let mut numbered = (2..).map(|number| format!("{name}_{number}"));
         let mut name = name.to_owned();
         while matches!(space, Space::Workgroup | Space::Private) && taken(&name) {
@@ -136,7 +136,7 @@ impl Kernel {
         let element = E::ELEMENT;
         let length = length.map(|length| length.saturating_mul(E::WIDTH));
         let memory = Memory { name, space, element, length, atomic, default: None, span: Span::NONE };
-        let id = state.program.memory.push(memory);
+        let id = state.program.add_memory(memory);
         state.check_declarations();
         Object { kernel: self, id, types: PhantomData }
     }
@@ -148,7 +148,7 @@ impl<'k, E: Stored, A: Indexed> Object<'k, E, A> {
     #[must_use]
     pub fn with_length(self, length: u32) -> Self {
         let mut state = self.kernel.state.borrow_mut();
-        state.program.memory[self.id].length = Some(length.saturating_mul(E::WIDTH));
+        state.program.memory_mut(self.id).length = Some(length.saturating_mul(E::WIDTH));
         state.check_declarations();
         self
     }
@@ -156,7 +156,7 @@ impl<'k, E: Stored, A: Indexed> Object<'k, E, A> {
     /// How many there are.
     #[track_caller]
     pub fn len(self) -> Val<'k, u32> {
-        let elements: Val<'k, u32> = self.kernel.apply(Op::Length(self.id), &[]);
+        let elements: Val<'k, u32> = self.kernel.apply(PerGroup::Length(self.id), &[]);
         if E::WIDTH == 1 { elements } else { elements / E::WIDTH }
     }
 }
@@ -214,7 +214,7 @@ impl<'k, E: Single> Object<'k, E, Uniform> {
     #[must_use]
     pub fn with_default(self, default: E::Value) -> Self {
         let default = Literal { ty: E::Value::TYPE, bits: default.to_bits() };
-        self.kernel.state.borrow_mut().program.memory[self.id].default = Some(default);
+        self.kernel.state.borrow_mut().program.memory_mut(self.id).default = Some(default);
         self
     }
 
@@ -226,26 +226,37 @@ impl<'k, E: Single> Object<'k, E, Uniform> {
 }
 
 macro_rules! atomic_methods {
-    ($($name:ident($($arg:ident),*) -> $result:ty = $op:ident;)*) => { $(
-        #[doc = concat!("[`", stringify!($op), "`](Op::", stringify!($op), ")")]
+    ($($name:ident = $op:ident;)*) => { $(
+        #[doc = concat!("[`", stringify!($op), "`](ops::Atomic::", stringify!($op), ")")]
         #[track_caller]
-        pub fn $name(self, index: impl Arg<'k, u32> $(, $arg: impl Arg<'k, E>)*) -> $result {
-            let operands = [index.operand(self.kernel) $(, $arg.operand(self.kernel))*];
-            self.kernel.apply(Op::$op(self.id), &operands)
+        pub fn $name(self, index: impl Arg<'k, u32>, value: impl Arg<'k, E>) -> Val<'k, E> {
+            let operands = [index.operand(self.kernel), value.operand(self.kernel)];
+            self.kernel.apply(Op::Atomic(ops::Atomic::$op, self.id), &operands)
         }
     )* };
 }
 
 impl<'k, E: Single + Integer> Object<'k, E, Atomic> {
     atomic_methods! {
-        add(value) -> Val<'k, E> = AtomicAdd;
-        sub(value) -> Val<'k, E> = AtomicSub;
-        min(value) -> Val<'k, E> = AtomicMin;
-        max(value) -> Val<'k, E> = AtomicMax;
-        and(value) -> Val<'k, E> = AtomicAnd;
-        or(value) -> Val<'k, E> = AtomicOr;
-        xor(value) -> Val<'k, E> = AtomicXor;
-        exchange(value) -> Val<'k, E> = AtomicExchange;
-        compare_exchange(expected, new) -> (Val<'k, E>, Val<'k, bool>) = AtomicCompareExchange;
+        add = Add;
+        sub = Sub;
+        min = Min;
+        max = Max;
+        and = And;
+        or = Or;
+        xor = Xor;
+        exchange = Exchange;
+    }
+
+    /// [`CompareExchange`](Op::CompareExchange): the old value, and whether it was replaced.
+    #[track_caller]
+    pub fn compare_exchange(
+        self,
+        index: impl Arg<'k, u32>,
+        expected: impl Arg<'k, E>,
+        new: impl Arg<'k, E>,
+    ) -> (Val<'k, E>, Val<'k, bool>) {
+        let operands = [index.operand(self.kernel), expected.operand(self.kernel), new.operand(self.kernel)];
+        self.kernel.apply(Op::CompareExchange(self.id), &operands)
     }
 }

@@ -15,7 +15,7 @@
 //!     let i = k.global_index();
 //!     k.if_(i.lt(y.len()), || y.store(i, a.load() * x.load(i) + y.load(i)));
 //! })?;
-//! # assert_eq!(saxpy.name, "saxpy");
+//! # assert_eq!(saxpy.name(), "saxpy");
 //! # Ok::<(), vyre_foundation::Error>(())
 //! ```
 //!
@@ -42,7 +42,7 @@ pub use record::{Field, Part, Place, Whole};
 pub use value::{Arg, Bundle, Float, Integer, Logic, Nameable, Number, Signed, Val};
 
 use crate::Error;
-use crate::ir::{Axis, Literal, Op, Program, Scalar, Span, ValueId};
+use crate::ir::{Axis, Barrier, Literal, Op, PerGroup, PerInvocation, Program, Scalar, Span, ValueId};
 use crate::text::is_name;
 use state::State;
 
@@ -64,11 +64,11 @@ pub struct Kernel {
 }
 
 macro_rules! operations {
-    ($($name:ident($($axis:ident)?) -> $result:ty = $op:ident;)*) => { $(
-        #[doc = concat!("[`", stringify!($op), "`](Op::", stringify!($op), ")")]
+    ($($name:ident($($axis:ident)?) -> $result:ty = $kind:ident::$op:ident;)*) => { $(
+        #[doc = concat!("[`", stringify!($op), "`](", stringify!($kind), "::", stringify!($op), ")")]
         #[track_caller]
         pub fn $name(&self $(, $axis: Axis)?) -> $result {
-            self.apply(Op::$op $(($axis))?, &[])
+            self.apply($kind::$op $(($axis))?, &[])
         }
     )* };
 }
@@ -76,19 +76,19 @@ macro_rules! operations {
 /// Where an invocation stands, and barriers.
 impl Kernel {
     operations! {
-        global_index() -> Val<'_, u32> = GlobalIndex;
-        global_id(axis) -> Val<'_, u32> = GlobalId;
-        local_index() -> Val<'_, u32> = LocalIndex;
-        local_id(axis) -> Val<'_, u32> = LocalId;
-        group_index() -> Val<'_, u32> = GroupIndex;
-        group_id(axis) -> Val<'_, u32> = GroupId;
-        group_count(axis) -> Val<'_, u32> = GroupCount;
-        group_size(axis) -> Val<'_, u32> = GroupSize;
-        subgroup_size() -> Val<'_, u32> = SubgroupSize;
-        subgroup_id() -> Val<'_, u32> = SubgroupId;
-        subgroup_lane() -> Val<'_, u32> = SubgroupLane;
-        workgroup_barrier() -> () = WorkgroupBarrier;
-        storage_barrier() -> () = StorageBarrier;
+        global_index() -> Val<'_, u32> = PerInvocation::GlobalIndex;
+        global_id(axis) -> Val<'_, u32> = PerInvocation::GlobalId;
+        local_index() -> Val<'_, u32> = PerInvocation::LocalIndex;
+        local_id(axis) -> Val<'_, u32> = PerInvocation::LocalId;
+        group_index() -> Val<'_, u32> = PerGroup::GroupIndex;
+        group_id(axis) -> Val<'_, u32> = PerGroup::GroupId;
+        group_count(axis) -> Val<'_, u32> = PerGroup::GroupCount;
+        group_size(axis) -> Val<'_, u32> = PerGroup::GroupSize;
+        subgroup_size() -> Val<'_, u32> = PerGroup::SubgroupSize;
+        subgroup_id() -> Val<'_, u32> = PerInvocation::SubgroupId;
+        subgroup_lane() -> Val<'_, u32> = PerInvocation::SubgroupLane;
+        workgroup_barrier() -> () = Barrier::Workgroup;
+        storage_barrier() -> () = Barrier::Storage;
     }
 }
 
@@ -105,7 +105,7 @@ impl Kernel {
     pub fn constant<T: Scalar>(&self, name: &str, default: T) -> Val<'_, T> {
         let default = Literal { ty: T::TYPE, bits: default.to_bits() };
         let mut state = self.state.borrow_mut();
-        let value = state.program.constant(name, default, Span::NONE);
+        let value = state.program.add_constant(name, default, Span::NONE);
         state.check_declarations();
         Val::new(self, value)
     }
@@ -123,13 +123,13 @@ impl Kernel {
     #[track_caller]
     pub fn launch(&self, invocations: [u32; 3]) {
         let mut state = self.state.borrow_mut();
-        state.program.launch = Some(invocations);
+        state.program.set_launch(Some(invocations));
         state.check_declarations();
     }
 
-    /// Lets floats be [whatever the device makes of them](Program::fast).
+    /// Lets floats be [whatever the device makes of them](Program::is_fast).
     pub fn fast(&self) {
-        self.state.borrow_mut().program.fast = true;
+        self.state.borrow_mut().program.set_fast(true);
     }
 
     /// [`Print`](Op::Print): each `{}` of the text is replaced by a value, as in `k.print("{} of {}", (i, n))`.
@@ -141,7 +141,7 @@ impl Kernel {
 
     /// Appends an instruction whose results are of the types of `R`.
     #[track_caller]
-    fn apply<'k, R: Bundle<'k>>(&'k self, op: Op, operands: &[ValueId]) -> R {
+    fn apply<'k, R: Bundle<'k>>(&'k self, op: impl Into<Op>, operands: &[ValueId]) -> R {
         let results = self.state.borrow_mut().emit(op, operands, &R::result_types(), &[]);
         R::from_values(self, &mut results.into_iter())
     }

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use half::f16;
 
 use super::{Arg, Bundle, Indexed, Kernel, Loads, Object, Stored, Stores, Val};
-use crate::ir::{Literal, MemId, Op, Scalar, Type, ValueId, Values};
+use crate::ir::{Literal, MemId, Op, Pure, Scalar, Type, ValueId, Values};
 
 /// A field of records `R`, of type `F`.
 #[derive(Clone, Copy)]
@@ -75,7 +75,7 @@ impl<'k, R: Stored, A: Indexed> Object<'k, R, A> {
         let index = index.operand(self.kernel);
         match R::WIDTH {
             1 => index,
-            width => self.kernel.one(Op::Mul, &[index, width.operand(self.kernel)], Type::U32),
+            width => self.kernel.one(Pure::Mul, &[index, width.operand(self.kernel)], Type::U32),
         }
     }
 }
@@ -170,18 +170,18 @@ impl Kernel {
     }
 
     #[track_caller]
-    fn one(&self, op: Op, operands: &[ValueId], ty: Type) -> ValueId {
+    fn one(&self, op: impl Into<Op>, operands: &[ValueId], ty: Type) -> ValueId {
         self.state.borrow_mut().emit(op, operands, &[ty], &[])[0]
     }
 
     #[track_caller]
     fn plus(&self, at: ValueId, count: u32) -> ValueId {
-        if count == 0 { at } else { self.one(Op::Add, &[at, count.operand(self)], Type::U32) }
+        if count == 0 { at } else { self.one(Pure::Add, &[at, count.operand(self)], Type::U32) }
     }
 
     #[track_caller]
     fn bits_as(&self, value: ValueId, ty: Type) -> ValueId {
         let from = self.state.borrow().program.ty(value);
-        if from == ty { value } else { self.one(Op::Bitcast, &[value], ty) }
+        if from == ty { value } else { self.one(Pure::Bitcast, &[value], ty) }
     }
 }

@@ -11,7 +11,10 @@ use super::joins;
 use crate::Error;
 use crate::diagnostics::{Fault, Found};
 use crate::ir::entity::Arena;
-use crate::ir::{Access, BlockId, Def, InstId, Literal, MemId, Op, Program, Space, Span, Type, ValueId, Values};
+use crate::ir::{
+    Access, BlockId, Control, Def, InstId, Literal, MemId, Op, Program, Pure, Space, Span, Terminator, Type, ValueId,
+    Values,
+};
 use crate::text::is_name;
 use crate::validate;
 
@@ -27,8 +30,8 @@ pub(super) struct State {
     /// Those whose block is open, in the order in which they were made.
     alive: Vec<usize>,
     mistake: Option<Error>,
-    /// Positions of the program's places.
-    places: FxHashMap<&'static Location<'static>, u32>,
+    /// Spans of the calls that there were.
+    places: FxHashMap<&'static Location<'static>, Span>,
 }
 
 struct Frame {
@@ -72,7 +75,7 @@ pub(super) struct Arm {
 
 impl State {
     pub(super) fn new(program: Program) -> State {
-        let body = Frame { block: program.body, before: Values::new(), ended: None, looping: None };
+        let body = Frame { block: program.body(), before: Values::new(), ended: None, looping: None };
         State {
             program,
             mutable: Vec::new(),
@@ -89,16 +92,16 @@ impl State {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
-        self.terminate(self.program.body);
+        self.terminate(self.program.body());
         joins::remove_redundant(&mut self.program);
         let mut loaded = Vec::new();
         self.program.walk(|inst, _| {
-            if let Op::Load(object) = self.program.insts[inst].op {
+            if let Op::Load(object) = self.program.inst(inst).op {
                 loaded.push(object);
             }
         });
         for object in self.mutable.into_iter().filter(|object| !loaded.contains(object)) {
-            self.program.memory[object].space = Space::Storage(Access::Write);
+            self.program.memory_mut(object).space = Space::Storage(Access::Write);
         }
         Ok(self.program)
     }
@@ -136,7 +139,7 @@ impl State {
 
     #[track_caller]
     pub(super) fn check_visible(&mut self, value: ValueId) {
-        let visible = match self.program.values[value].def {
+        let visible = match self.program.def(value) {
             Def::Literal(_) | Def::Constant(_) => true,
             Def::Result(inst, _) => self.is_open(self.homes[inst]),
             Def::Param(block, _) => self.is_open(block),
@@ -157,7 +160,13 @@ impl State {
 
     /// Appends an instruction to the innermost block. After a mistake nothing is appended, and the results stand for nothing.
     #[track_caller]
-    pub(super) fn emit(&mut self, op: Op, operands: &[ValueId], types: &[Type], blocks: &[BlockId]) -> Values {
+    pub(super) fn emit(
+        &mut self,
+        op: impl Into<Op>,
+        operands: &[ValueId],
+        types: &[Type],
+        blocks: &[BlockId],
+    ) -> Values {
         if !self.reachable() {
             return types.iter().map(|&ty| self.program.literal(Literal::zero(ty))).collect();
         }
@@ -166,25 +175,22 @@ impl State {
         if let Some(fault) = validate::instruction(&self.program, inst) {
             self.misuse(fault.to_string());
         }
-        self.program.insts[inst].results.clone()
+        self.program.inst(inst).results.clone()
     }
 
     /// The call of the builder that is being executed.
     #[track_caller]
     fn here(&mut self) -> Span {
         let location = Location::caller();
-        let places = &mut self.program.places;
-        let start = *self.places.entry(location).or_insert_with(|| {
-            places.push(location);
-            places.len() as u32 - 1
-        });
-        Span { start, end: start + 1 }
+        let sources = self.program.sources_mut();
+        let place = || sources.add_place(location.file(), location.line(), location.column());
+        *self.places.entry(location).or_insert_with(place)
     }
 
     fn push(
         &mut self,
         block: BlockId,
-        op: Op,
+        op: impl Into<Op>,
         operands: &[ValueId],
         types: &[Type],
         blocks: &[BlockId],
@@ -196,8 +202,8 @@ impl State {
 
     /// Appends a terminator that leaves the innermost block.
     #[track_caller]
-    pub(super) fn exit(&mut self, op: Op, operands: &[ValueId]) {
-        let name = op.row().name;
+    pub(super) fn exit(&mut self, op: Terminator, operands: &[ValueId]) {
+        let name = op.info().name;
         self.emit(op, operands, &[], &[]);
         self.innermost().ended = Some(name);
     }
@@ -220,7 +226,7 @@ impl State {
         if depth > limit {
             self.misuse(Fault::NestingDepth { depth, limit }.to_string());
         }
-        let block = self.program.block();
+        let block = self.program.add_block();
         let before = self.variable_values(self.alive.len());
         self.frames.push(Frame { block, before, ended: None, looping: None });
     }
@@ -240,9 +246,9 @@ impl State {
 
     /// Gives a block its terminator if it has none: `return`, which fits the body and any end that is never reached.
     fn terminate(&mut self, block: BlockId) {
-        let last = self.program.blocks[block].insts.last();
-        if last.is_none_or(|&last| !self.program.insts[last].op.is_terminator()) {
-            self.push(block, Op::Return, &[], &[], &[], Span::NONE);
+        let last = self.program.block(block).insts.last();
+        if last.is_none_or(|&last| !self.program.inst(last).op.is_terminator()) {
+            self.push(block, Terminator::Return, &[], &[], &[], Span::NONE);
         }
     }
 
@@ -257,7 +263,7 @@ impl State {
     /// Appends a branch. Its results are what its closures returned, of the given types, and the variables that an arm has
     /// changed. If no arm reaches its end, neither does the block around it.
     #[track_caller]
-    pub(super) fn branch(&mut self, op: Op, operands: &[ValueId], types: &[Type], arms: &[Arm]) -> Values {
+    pub(super) fn branch(&mut self, op: Control, operands: &[ValueId], types: &[Type], arms: &[Arm]) -> Values {
         let before = self.variable_values(self.alive.len());
         let complete: Vec<&Arm> = arms.iter().filter(|arm| arm.completes).collect();
         let mut changed: Vec<usize> = (0..before.len()).collect();
@@ -265,13 +271,13 @@ impl State {
         for arm in &complete {
             let variables = changed.iter().map(|&index| arm.variables[index]);
             let yielded: Values = arm.returned.iter().copied().chain(variables).collect();
-            self.push(arm.block, Op::Yield, &yielded, &[], &[], Span::NONE);
+            self.push(arm.block, Terminator::Yield, &yielded, &[], &[], Span::NONE);
         }
 
         let variable_types = changed.iter().map(|&index| self.program.ty(before[index]));
         let all_types: Vec<Type> = types.iter().copied().chain(variable_types).collect();
         let blocks: Vec<BlockId> = arms.iter().map(|arm| arm.block).collect();
-        let name = op.row().name;
+        let name = op.info().name;
         let mut results = self.emit(op, operands, &all_types, &blocks);
         for (&index, &result) in changed.iter().zip(&results[types.len()..]) {
             self.assign(self.alive[index], result);
@@ -291,7 +297,7 @@ impl State {
         self.open();
         let (block, before) = (self.innermost().block, self.innermost().before.clone());
         let program = &mut self.program;
-        let mut param = |initial| program.param(block, program.ty(initial));
+        let mut param = |initial| program.add_param(block, program.ty(initial));
         let counter = counter.map(|(first, step)| Counter { param: param(first), first, step });
         let params: Values = before.into_iter().map(param).collect();
         for (position, param) in params.into_iter().enumerate() {
@@ -304,13 +310,13 @@ impl State {
     #[track_caller]
     pub(super) fn close_loop(&mut self) {
         if !self.ended() {
-            self.exit_loop(Op::Continue);
+            self.exit_loop(Terminator::Continue);
         }
         let Frame { block, before, looping, .. } = self.close();
         let Loop { counter, has_break } = looping.expect("the block of a loop");
         let types: Vec<Type> = before.iter().map(|&value| self.program.ty(value)).collect();
         let initial: Values = counter.iter().map(|counter| counter.first).chain(before).collect();
-        let results = self.emit(Op::Loop, &initial, if has_break { &types } else { &[] }, &[block]);
+        let results = self.emit(Control::Loop, &initial, if has_break { &types } else { &[] }, &[block]);
         for (position, result) in results.into_iter().enumerate() {
             self.assign(self.alive[position], result);
         }
@@ -321,17 +327,17 @@ impl State {
 
     /// Appends a `break` or `continue`.
     #[track_caller]
-    pub(super) fn exit_loop(&mut self, op: Op) {
+    pub(super) fn exit_loop(&mut self, op: Terminator) {
         let Some(frame) = self.frames.iter().rposition(|frame| frame.looping.is_some()) else {
-            self.misuse(format!("there is no loop around this `{}`", op.row().name));
+            self.misuse(format!("there is no loop around this `{}`", op.info().name));
             return;
         };
         let Frame { before, looping: Some(looping), .. } = &mut self.frames[frame] else { unreachable!("found above") };
-        looping.has_break |= op == Op::Break;
-        let (variables, counter) = (before.len(), looping.counter.filter(|_| op == Op::Continue));
+        looping.has_break |= op == Terminator::Break;
+        let (variables, counter) = (before.len(), looping.counter.filter(|_| op == Terminator::Continue));
         let mut given = Values::new();
         if let Some(Counter { param, step, .. }) = counter {
-            given = self.emit(Op::Add, &[param, step], &[self.program.ty(param)], &[]);
+            given = self.emit(Pure::Add, &[param, step], &[self.program.ty(param)], &[]);
         }
         given.extend(self.variable_values(variables));
         self.exit(op, &given);
@@ -356,8 +362,10 @@ impl State {
 
     /// Gives a value a debug name, unless it has one. Literals and constants are printed as what they are.
     pub(super) fn name_value(&mut self, value: ValueId, name: &str) {
-        if let Def::Result(..) | Def::Param(..) = self.program.values[value].def {
-            self.program.names.entry(value).or_insert_with(|| name.into());
+        if let Def::Result(..) | Def::Param(..) = self.program.def(value)
+            && self.program.value_name(value).is_none()
+        {
+            self.program.set_value_name(value, name);
         }
     }
 
@@ -385,7 +393,7 @@ impl State {
         let variable = &mut self.variables[variable];
         variable.value = value;
         if let Some(name) = &variable.name {
-            self.program.names.insert(value, name.clone());
+            self.program.set_value_name(value, name.clone());
         }
     }
 

@@ -6,7 +6,7 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Su
 use half::f16;
 
 use super::Kernel;
-use crate::ir::{Literal, Op, ResultTypes, Scalar, ValueId, Values};
+use crate::ir::{Literal, Op, Pure, ResultTypes, Scalar, Subgroup, ValueId, Values};
 
 /// A value of the program, of a type that rustc knows. It can be used until the block it was made in ends.
 #[derive(Clone, Copy)]
@@ -26,12 +26,12 @@ impl<'k, T: Scalar> Val<'k, T> {
         self.kernel
     }
 
-    /// [`Cast`](Op::Cast); to its own type, the value itself.
+    /// [`Cast`](Pure::Cast); to its own type, the value itself.
     #[track_caller]
     #[must_use]
     pub fn cast<U: Scalar>(self) -> Val<'k, U> {
         let operand = self.operand(self.kernel);
-        if T::TYPE == U::TYPE { Val::new(self.kernel, operand) } else { self.kernel.apply(Op::Cast, &[operand]) }
+        if T::TYPE == U::TYPE { Val::new(self.kernel, operand) } else { self.kernel.apply(Pure::Cast, &[operand]) }
     }
 
     /// Gives the value a name, which the program's text shows.
@@ -40,7 +40,7 @@ impl<'k, T: Scalar> Val<'k, T> {
         let id = self.operand(self.kernel);
         let mut state = self.kernel.state.borrow_mut();
         state.check_name(name);
-        state.program.names.insert(id, name.into());
+        state.program.set_value_name(id, name);
         self
     }
 }
@@ -196,13 +196,13 @@ classes! {
 
 /// Operators between values, and between a value and a literal on either side.
 macro_rules! binary_operators {
-    ($($trait:ident $method:ident($class:ident, $right:tt) = $op:ident, $($ty:ident)*;)*) => { $(
+    ($($trait:ident $method:ident($class:ident, $right:tt) = $op:path, $($ty:ident)*;)*) => { $(
         impl<'k, T: $class, R: Arg<'k, $right>> $trait<R> for Val<'k, T> {
             type Output = Val<'k, T>;
             #[track_caller]
             fn $method(self, right: R) -> Val<'k, T> {
                 let kernel = self.kernel;
-                kernel.apply(Op::$op, &[self.operand(kernel), right.operand(kernel)])
+                kernel.apply($op, &[self.operand(kernel), right.operand(kernel)])
             }
         }
         $( impl<'k> $trait<Val<'k, binary_operators!(@right $right $ty)>> for $ty {
@@ -217,131 +217,132 @@ macro_rules! binary_operators {
     (@right u32 $ty:ident) => { u32 };
 }
 binary_operators! {
-    Add add(Number, T) = Add, i32 u32 f32 i64 u64 f64 f16;
-    Sub sub(Number, T) = Sub, i32 u32 f32 i64 u64 f64 f16;
-    Mul mul(Number, T) = Mul, i32 u32 f32 i64 u64 f64 f16;
-    Div div(Number, T) = Div, i32 u32 f32 i64 u64 f64 f16;
-    Rem rem(Integer, T) = Rem, i32 u32 i64 u64;
-    BitAnd bitand(Logic, T) = And, bool i32 u32 i64 u64;
-    BitOr bitor(Logic, T) = Or, bool i32 u32 i64 u64;
-    BitXor bitxor(Logic, T) = Xor, bool i32 u32 i64 u64;
-    Shl shl(Integer, u32) = Shl, i32 u32 i64 u64;
-    Shr shr(Integer, u32) = Shr, i32 u32 i64 u64;
+    Add add(Number, T) = Pure::Add, i32 u32 f32 i64 u64 f64 f16;
+    Sub sub(Number, T) = Pure::Sub, i32 u32 f32 i64 u64 f64 f16;
+    Mul mul(Number, T) = Pure::Mul, i32 u32 f32 i64 u64 f64 f16;
+    Div div(Number, T) = Pure::Div, i32 u32 f32 i64 u64 f64 f16;
+    Rem rem(Integer, T) = Pure::Rem, i32 u32 i64 u64;
+    BitAnd bitand(Logic, T) = Pure::And, bool i32 u32 i64 u64;
+    BitOr bitor(Logic, T) = Pure::Or, bool i32 u32 i64 u64;
+    BitXor bitxor(Logic, T) = Pure::Xor, bool i32 u32 i64 u64;
+    Shl shl(Integer, u32) = Pure::Shl, i32 u32 i64 u64;
+    Shr shr(Integer, u32) = Pure::Shr, i32 u32 i64 u64;
 }
 
 macro_rules! unary_operators {
-    ($($trait:ident $method:ident($class:ident) = $op:ident;)*) => { $(
+    ($($trait:ident $method:ident($class:ident) = $op:path;)*) => { $(
         impl<'k, T: $class> $trait for Val<'k, T> {
             type Output = Val<'k, T>;
             #[track_caller]
             fn $method(self) -> Val<'k, T> {
-                self.kernel.apply(Op::$op, &[self.operand(self.kernel)])
+                self.kernel.apply($op, &[self.operand(self.kernel)])
             }
         }
     )* };
 }
 unary_operators! {
-    Neg neg(Signed) = Neg;
-    Not not(Logic) = Not;
+    Neg neg(Signed) = Pure::Neg;
+    Not not(Logic) = Pure::Not;
 }
 
 /// Methods that apply an operation to a value, of a class of types or of one type, and to further arguments.
 macro_rules! methods {
     ($(impl $([$class:ident])? $self:ident {
-        $($name:ident$(<$generic:ident>)?($($arg:ident: $arg_ty:ty),*) -> $result:ty = $op:ident;)*
+        $($name:ident$(<$generic:ident>)?($($arg:ident: $arg_ty:ty),*) -> $result:ty = $op:path;)*
     })*) => { $(
         impl<'k $(, T: $class)?> Val<'k, $self> { $(
-            #[doc = concat!("[`", stringify!($op), "`](Op::", stringify!($op), ")")]
+            #[doc = concat!("[`", stringify!($op), "`]")]
             #[track_caller]
             #[must_use]
             pub fn $name$(<$generic: Scalar>)?(self $(, $arg: impl Arg<'k, $arg_ty>)*) -> $result {
                 let kernel = self.kernel;
-                kernel.apply(Op::$op, &[self.operand(kernel) $(, $arg.operand(kernel))*])
+                kernel.apply($op, &[self.operand(kernel) $(, $arg.operand(kernel))*])
             }
         )* }
     )* };
 }
 methods! {
     impl[Number] T {
-        min(other: T) -> Val<'k, T> = Min;
-        max(other: T) -> Val<'k, T> = Max;
-        lt(other: T) -> Val<'k, bool> = Lt;
-        le(other: T) -> Val<'k, bool> = Le;
-        gt(other: T) -> Val<'k, bool> = Gt;
-        ge(other: T) -> Val<'k, bool> = Ge;
-        subgroup_add() -> Val<'k, T> = SubgroupAdd;
-        subgroup_mul() -> Val<'k, T> = SubgroupMul;
-        subgroup_min() -> Val<'k, T> = SubgroupMin;
-        subgroup_max() -> Val<'k, T> = SubgroupMax;
-        subgroup_inclusive_add() -> Val<'k, T> = SubgroupInclusiveAdd;
-        subgroup_exclusive_add() -> Val<'k, T> = SubgroupExclusiveAdd;
-        subgroup_inclusive_mul() -> Val<'k, T> = SubgroupInclusiveMul;
-        subgroup_exclusive_mul() -> Val<'k, T> = SubgroupExclusiveMul;
+        min(other: T) -> Val<'k, T> = Pure::Min;
+        max(other: T) -> Val<'k, T> = Pure::Max;
+        lt(other: T) -> Val<'k, bool> = Pure::Lt;
+        le(other: T) -> Val<'k, bool> = Pure::Le;
+        gt(other: T) -> Val<'k, bool> = Pure::Gt;
+        ge(other: T) -> Val<'k, bool> = Pure::Ge;
+        subgroup_add() -> Val<'k, T> = Subgroup::Add;
+        subgroup_mul() -> Val<'k, T> = Subgroup::Mul;
+        subgroup_min() -> Val<'k, T> = Subgroup::Min;
+        subgroup_max() -> Val<'k, T> = Subgroup::Max;
+        subgroup_inclusive_add() -> Val<'k, T> = Subgroup::InclusiveAdd;
+        subgroup_exclusive_add() -> Val<'k, T> = Subgroup::ExclusiveAdd;
+        subgroup_inclusive_mul() -> Val<'k, T> = Subgroup::InclusiveMul;
+        subgroup_exclusive_mul() -> Val<'k, T> = Subgroup::ExclusiveMul;
     }
     impl[Signed] T {
-        abs() -> Val<'k, T> = Abs;
+        abs() -> Val<'k, T> = Pure::Abs;
     }
     impl[Float] T {
-        fma(factor: T, summand: T) -> Val<'k, T> = Fma;
-        sqrt() -> Val<'k, T> = Sqrt;
-        floor() -> Val<'k, T> = Floor;
-        ceil() -> Val<'k, T> = Ceil;
-        trunc() -> Val<'k, T> = Trunc;
-        round() -> Val<'k, T> = Round;
+        fma(factor: T, summand: T) -> Val<'k, T> = Pure::Fma;
+        ldexp(exponent: i32) -> Val<'k, T> = Pure::Ldexp;
+        sqrt() -> Val<'k, T> = Pure::Sqrt;
+        floor() -> Val<'k, T> = Pure::Floor;
+        ceil() -> Val<'k, T> = Pure::Ceil;
+        trunc() -> Val<'k, T> = Pure::Trunc;
+        round() -> Val<'k, T> = Pure::Round;
     }
     impl[Integer] T {
-        mul_high(other: T) -> Val<'k, T> = MulHigh;
-        rotate_left(count: u32) -> Val<'k, T> = RotateLeft;
-        count_ones() -> Val<'k, u32> = CountOnes;
-        leading_zeros() -> Val<'k, u32> = LeadingZeros;
-        trailing_zeros() -> Val<'k, u32> = TrailingZeros;
-        reverse_bits() -> Val<'k, T> = ReverseBits;
-        extract_bits(offset: u32, count: u32) -> Val<'k, T> = ExtractBits;
-        insert_bits(bits: T, offset: u32, count: u32) -> Val<'k, T> = InsertBits;
+        mul_high(other: T) -> Val<'k, T> = Pure::MulHigh;
+        rotate_left(count: u32) -> Val<'k, T> = Pure::RotateLeft;
+        count_ones() -> Val<'k, u32> = Pure::CountOnes;
+        leading_zeros() -> Val<'k, u32> = Pure::LeadingZeros;
+        trailing_zeros() -> Val<'k, u32> = Pure::TrailingZeros;
+        reverse_bits() -> Val<'k, T> = Pure::ReverseBits;
+        extract_bits(offset: u32, count: u32) -> Val<'k, T> = Pure::ExtractBits;
+        insert_bits(bits: T, offset: u32, count: u32) -> Val<'k, T> = Pure::InsertBits;
     }
     impl[Logic] T {
-        subgroup_and() -> Val<'k, T> = SubgroupAnd;
-        subgroup_or() -> Val<'k, T> = SubgroupOr;
-        subgroup_xor() -> Val<'k, T> = SubgroupXor;
+        subgroup_and() -> Val<'k, T> = Subgroup::And;
+        subgroup_or() -> Val<'k, T> = Subgroup::Or;
+        subgroup_xor() -> Val<'k, T> = Subgroup::Xor;
     }
     impl[Scalar] T {
-        eq(other: T) -> Val<'k, bool> = Eq;
-        ne(other: T) -> Val<'k, bool> = Ne;
-        bitcast<U>() -> Val<'k, U> = Bitcast;
-        broadcast() -> Val<'k, T> = Broadcast;
-        subgroup_shuffle(lane: u32) -> Val<'k, T> = SubgroupShuffle;
+        eq(other: T) -> Val<'k, bool> = Pure::Eq;
+        ne(other: T) -> Val<'k, bool> = Pure::Ne;
+        bitcast<U>() -> Val<'k, U> = Pure::Bitcast;
+        broadcast() -> Val<'k, T> = Op::Broadcast;
+        subgroup_shuffle(lane: u32) -> Val<'k, T> = Subgroup::Shuffle;
     }
     impl bool {
-        select<U>(yes: U, no: U) -> Val<'k, U> = Select;
-        subgroup_ballot() -> [Val<'k, u32>; 4] = SubgroupBallot;
+        select<U>(yes: U, no: U) -> Val<'k, U> = Pure::Select;
+        subgroup_ballot() -> [Val<'k, u32>; 4] = Subgroup::Ballot;
     }
     impl f64 {
-        to_bits() -> Val<'k, u64> = Bitcast;
+        to_bits() -> Val<'k, u64> = Pure::Bitcast;
     }
     impl f32 {
-        to_bits() -> Val<'k, u32> = Bitcast;
-        exp() -> Val<'k, f32> = Exp;
-        exp2() -> Val<'k, f32> = Exp2;
-        log() -> Val<'k, f32> = Log;
-        log2() -> Val<'k, f32> = Log2;
-        sin() -> Val<'k, f32> = Sin;
-        cos() -> Val<'k, f32> = Cos;
-        tan() -> Val<'k, f32> = Tan;
-        asin() -> Val<'k, f32> = Asin;
-        acos() -> Val<'k, f32> = Acos;
-        atan() -> Val<'k, f32> = Atan;
-        sinh() -> Val<'k, f32> = Sinh;
-        cosh() -> Val<'k, f32> = Cosh;
-        tanh() -> Val<'k, f32> = Tanh;
-        cbrt() -> Val<'k, f32> = Cbrt;
-        atan2(x: f32) -> Val<'k, f32> = Atan2;
-        pow(exponent: f32) -> Val<'k, f32> = Pow;
-        hypot(other: f32) -> Val<'k, f32> = Hypot;
-        pack_f16(high: f32) -> Val<'k, u32> = PackF16;
+        to_bits() -> Val<'k, u32> = Pure::Bitcast;
+        exp() -> Val<'k, f32> = Pure::Exp;
+        exp2() -> Val<'k, f32> = Pure::Exp2;
+        log() -> Val<'k, f32> = Pure::Log;
+        log2() -> Val<'k, f32> = Pure::Log2;
+        sin() -> Val<'k, f32> = Pure::Sin;
+        cos() -> Val<'k, f32> = Pure::Cos;
+        tan() -> Val<'k, f32> = Pure::Tan;
+        asin() -> Val<'k, f32> = Pure::Asin;
+        acos() -> Val<'k, f32> = Pure::Acos;
+        atan() -> Val<'k, f32> = Pure::Atan;
+        sinh() -> Val<'k, f32> = Pure::Sinh;
+        cosh() -> Val<'k, f32> = Pure::Cosh;
+        tanh() -> Val<'k, f32> = Pure::Tanh;
+        cbrt() -> Val<'k, f32> = Pure::Cbrt;
+        atan2(x: f32) -> Val<'k, f32> = Pure::Atan2;
+        pow(exponent: f32) -> Val<'k, f32> = Pure::Pow;
+        hypot(other: f32) -> Val<'k, f32> = Pure::Hypot;
+        pack_f16(high: f32) -> Val<'k, u32> = Pure::PackF16;
     }
     impl u32 {
-        unpack_f16_low() -> Val<'k, f32> = UnpackF16Low;
-        unpack_f16_high() -> Val<'k, f32> = UnpackF16High;
+        unpack_f16_low() -> Val<'k, f32> = Pure::UnpackF16Low;
+        unpack_f16_high() -> Val<'k, f32> = Pure::UnpackF16High;
     }
 }
 

@@ -6,15 +6,17 @@
 
 mod faults;
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use codespan_reporting::diagnostic::{Diagnostic as Report, Label as ReportLabel};
-use codespan_reporting::files::SimpleFile;
+use codespan_reporting::files::{self, Files, SimpleFile};
 use codespan_reporting::term;
 
 pub use faults::{FAULTS, Fault, FaultInfo, Malformation};
 
-use crate::ir::Span;
+use crate::ir::{SourceMap, Span};
 
 /// One mistake and where it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,15 +120,15 @@ impl Diagnostics {
         self.0[0].fault.code()
     }
 
-    /// Every mistake with an excerpt of the source, carets and a help line.
-    pub fn render(&self, file_name: &str, source: &str) -> String {
-        let file = SimpleFile::new(file_name, source);
+    /// Every mistake with an excerpt of its source, carets and a help line. Spans are positions of `sources`: those of the program, or of
+    /// the text that was parsed.
+    pub fn render(&self, sources: &SourceMap) -> String {
         let config = term::Config { chars: term::Chars::ascii(), ..term::Config::default() };
-        let mut text = String::new();
+        let (mut text, mut excerpts) = (String::new(), Excerpts(Vec::new()));
         for diagnostic in self.iter() {
-            let report = diagnostic.report(source);
+            let report = diagnostic.report(sources, &mut excerpts);
             // A span that does not fit the source is no reason to hide the message.
-            if term::emit_to_string(&mut text, &config, &file, &report).is_err() {
+            if term::emit_to_string(&mut text, &config, &excerpts, &report).is_err() {
                 text += &format!("{diagnostic}\n  = {}\n", diagnostic.fault.help());
             }
         }
@@ -135,23 +137,89 @@ impl Diagnostics {
 }
 
 impl Diagnostic {
-    fn report(&self, source: &str) -> Report<()> {
-        let primary = (self.span != Span::NONE).then(|| ReportLabel::primary((), range(self.span, source)));
-        let others = self.labels.iter().filter(|label| label.span != Span::NONE);
-        let others =
-            others.map(|label| ReportLabel::secondary((), range(label.span, source)).with_message(&label.text));
+    fn report<'s>(&self, sources: &'s SourceMap, excerpts: &mut Excerpts<'s>) -> Report<usize> {
+        let (mut labels, mut notes) = (Vec::new(), Vec::new());
+        if let Some((excerpt, range)) = excerpts.add(sources, self.span) {
+            labels.push(ReportLabel::primary(excerpt, range));
+        } else if let Some(loc) = sources.locate(self.span) {
+            notes.push(format!("at {loc}"));
+        }
+        for label in &self.labels {
+            if let Some((excerpt, range)) = excerpts.add(sources, label.span) {
+                labels.push(ReportLabel::secondary(excerpt, range).with_message(&label.text));
+            } else if let Some(loc) = sources.locate(label.span) {
+                notes.push(format!("{}, at {loc}", label.text));
+            }
+        }
+        notes.push(format!("help: {}", self.fault.help()));
         let report = if self.fault.is_warning() { Report::warning() } else { Report::error() };
-        report
-            .with_code(self.fault.code())
-            .with_message(self.fault.to_string())
-            .with_labels(primary.into_iter().chain(others).collect())
-            .with_notes(vec![format!("help: {}", self.fault.help())])
+        report.with_code(self.fault.code()).with_message(self.fault.to_string()).with_labels(labels).with_notes(notes)
     }
 }
 
-fn range(span: Span, source: &str) -> std::ops::Range<usize> {
-    let end = source.len();
-    (span.start as usize).min(end)..(span.end as usize).min(end)
+/// Texts that labels point into: whole files where those are known, or else single lines.
+struct Excerpts<'s>(Vec<Excerpt<'s>>);
+
+struct Excerpt<'s> {
+    file: SimpleFile<Cow<'s, str>, Cow<'s, str>>,
+    /// Number of the first line.
+    first: usize,
+}
+
+impl<'s> Excerpts<'s> {
+    /// Finds or adds the text of a span. Returns its position and the bytes of the span.
+    fn add(&mut self, sources: &'s SourceMap, span: Span) -> Option<(usize, Range<usize>)> {
+        let (name, text, first, range): (Cow<'s, str>, Cow<'s, str>, _, _) = match sources.text(span) {
+            Some((name, text, range)) => (name.into(), text.into(), 1, range),
+            None => {
+                let loc = sources.locate(span)?;
+                let text = loc.text()?;
+                let byte = |column: u32| text.char_indices().nth(column as usize).map_or(text.len(), |(byte, _)| byte);
+                let column = loc.column().saturating_sub(1);
+                let range = byte(column)..byte(column.saturating_add(loc.width()));
+                (Cow::Owned(loc.file().to_owned()), Cow::Owned(text.to_owned()), loc.line() as usize, range)
+            }
+        };
+        let same = |known: &Excerpt<'_>| {
+            let (file, source) = (known.file.name(), known.file.source());
+            (known.first, file) == (first, &name) && (std::ptr::eq(&**source, &*text) || *source == text)
+        };
+        let at = self.0.iter().position(same).unwrap_or_else(|| {
+            self.0.push(Excerpt { file: SimpleFile::new(name, text), first });
+            self.0.len() - 1
+        });
+        Some((at, range))
+    }
+
+    fn get(&self, id: usize) -> Result<&Excerpt<'s>, files::Error> {
+        self.0.get(id).ok_or(files::Error::FileMissing)
+    }
+}
+
+impl<'f> Files<'f> for Excerpts<'_> {
+    type FileId = usize;
+    type Name = &'f str;
+    type Source = &'f str;
+
+    fn name(&'f self, id: usize) -> Result<&'f str, files::Error> {
+        Ok(self.get(id)?.file.name())
+    }
+
+    fn source(&'f self, id: usize) -> Result<&'f str, files::Error> {
+        Ok(self.get(id)?.file.source())
+    }
+
+    fn line_index(&'f self, id: usize, byte: usize) -> Result<usize, files::Error> {
+        self.get(id)?.file.line_index((), byte)
+    }
+
+    fn line_number(&'f self, id: usize, line: usize) -> Result<usize, files::Error> {
+        Ok(self.get(id)?.first + line)
+    }
+
+    fn line_range(&'f self, id: usize, line: usize) -> Result<Range<usize>, files::Error> {
+        self.get(id)?.file.line_range((), line)
+    }
 }
 
 impl std::error::Error for Diagnostics {}

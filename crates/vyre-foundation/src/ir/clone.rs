@@ -51,7 +51,7 @@ impl<'p> Cloner<'p> {
 
     /// Clones from one program into another.
     pub fn between(source: &'p Program, target: &'p mut Program) -> Cloner<'p> {
-        let values = SecondaryMap::with_capacity(source.values.len(), None);
+        let values = SecondaryMap::with_capacity(source.values().len(), None);
         Cloner { target, source: Some(source), values }
     }
 
@@ -63,7 +63,7 @@ impl<'p> Cloner<'p> {
     /// From now on, the results of one instruction stand for those of another.
     pub fn define_results(&mut self, old: &Inst, new: InstId) {
         for (position, &result) in old.results.iter().enumerate() {
-            self.values[result] = Some(self.target.insts[new].results[position]);
+            self.values[result] = Some(self.target.inst(new).results[position]);
         }
     }
 
@@ -91,13 +91,13 @@ impl<'p> Cloner<'p> {
     pub fn block(&mut self, from: BlockId, to: BlockId, map: &mut impl Map) {
         match self.source {
             Some(source) => {
-                self.params(&source.blocks[from].params, to);
-                let insts = &source.blocks[from].insts;
-                self.target.blocks[to].insts.reserve(insts.len());
+                self.params(&source.block(from).params, to);
+                let insts = &source.block(from).insts;
+                self.target.block_mut(to).insts.reserve(insts.len());
                 self.insts(insts, to, map);
             }
             None => {
-                let (params, insts) = (self.target.blocks[from].params.clone(), self.target.blocks[from].insts.clone());
+                let (params, insts) = (self.target.block(from).params.clone(), self.target.block(from).insts.clone());
                 self.params(&params, to);
                 self.insts(&insts, to, map);
             }
@@ -107,7 +107,7 @@ impl<'p> Cloner<'p> {
     fn params(&mut self, params: &[ValueId], to: BlockId) {
         for &param in params {
             let ty = self.source.unwrap_or(self.target).ty(param);
-            let new = self.target.param(to, ty);
+            let new = self.target.add_param(to, ty);
             self.define(param, new);
         }
     }
@@ -125,16 +125,16 @@ impl<'p> Cloner<'p> {
     pub fn inst(&mut self, id: InstId, to: BlockId, map: &mut impl Map) -> InstId {
         let own;
         let inst: &Inst = match self.source {
-            Some(source) => &source.insts[id],
+            Some(source) => source.inst(id),
             None => {
-                own = self.target.insts[id].clone();
+                own = self.target.inst(id).clone();
                 &own
             }
         };
         let operands = self.values(&inst.operands);
         let program = self.source.unwrap_or(self.target);
         let types: ResultTypes = inst.results.iter().map(|&result| program.ty(result)).collect();
-        let nested: SmallVec<[BlockId; 2]> = inst.blocks.iter().map(|_| self.target.block()).collect();
+        let nested: SmallVec<[BlockId; 2]> = inst.blocks.iter().map(|_| self.target.add_block()).collect();
         let clone = self.target.push(to, map.op(&inst.op), operands, &types, nested.iter().copied(), inst.span);
         for (&from, to) in inst.blocks.iter().zip(nested) {
             map.enter(self, id, to);
@@ -152,11 +152,11 @@ impl<'p> Cloner<'p> {
     /// Gives the values of the target the names of the values that they stand for.
     pub fn clone_names(&mut self) {
         let Some(source) = self.source else { return };
-        for (&value, name) in &source.names {
+        for (value, name) in source.value_names() {
             if let Some(new) = self.values[value]
-                && matches!(self.target.values[new].def, Def::Result(..) | Def::Param(..))
+                && matches!(self.target.def(new), Def::Result(..) | Def::Param(..))
             {
-                self.target.names.insert(new, name.clone());
+                self.target.set_value_name(new, name);
             }
         }
     }

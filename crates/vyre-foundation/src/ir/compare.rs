@@ -3,29 +3,29 @@
 use rustc_hash::FxHashMap;
 
 use super::entity::{BlockId, InstId, ValueId};
-use super::ops::Op;
+use super::ops::{Control, Op};
 use super::program::{Def, Program};
 
 /// Two programs are equal when one is the other with its ids renumbered: same name, declarations and reachable
 /// instructions, in the same order. Spans, names of values and unreachable leftovers do not count.
 impl PartialEq for Program {
     fn eq(&self, other: &Program) -> bool {
-        let same_memory = self.memory.len() == other.memory.len()
-            && self.memory.values().zip(other.memory.values()).all(|(a, b)| {
+        let same_memory = self.memories().len() == other.memories().len()
+            && self.memories().values().zip(other.memories().values()).all(|(a, b)| {
                 (&a.name, a.space, a.element, a.length, a.atomic, a.default)
                     == (&b.name, b.space, b.element, b.length, b.atomic, b.default)
             });
-        let same_constants = self.constants.len() == other.constants.len()
+        let same_constants = self.constants().len() == other.constants().len()
             && self
-                .constants
+                .constants()
                 .values()
-                .zip(other.constants.values())
+                .zip(other.constants().values())
                 .all(|(a, b)| (&a.name, a.default) == (&b.name, b.default));
-        (&self.name, self.workgroup_size, self.launch, self.fast)
-            == (&other.name, other.workgroup_size, other.launch, other.fast)
+        (self.name(), self.workgroup_size(), self.launch(), self.is_fast())
+            == (other.name(), other.workgroup_size(), other.launch(), other.is_fast())
             && same_memory
             && same_constants
-            && compare(self, self.body, other, other.body).is_some_and(|differences| differences.is_empty())
+            && compare(self, self.body(), other, other.body()).is_some_and(|differences| differences.is_empty())
     }
 }
 
@@ -77,7 +77,7 @@ impl Comparison<'_> {
         // defined before them or inside them, so they may be compared later.
         let mut pending = vec![(a, b)];
         while let Some((a, b)) = pending.pop() {
-            let (block, other) = (&self.a.blocks[a], &self.b.blocks[b]);
+            let (block, other) = (self.a.block(a), self.b.block(b));
             let same = self.define(&block.params, &other.params)
                 && block.insts.len() == other.insts.len()
                 && block.insts.iter().zip(&other.insts).all(|(&a, &b)| self.insts(a, b, &mut pending));
@@ -89,10 +89,10 @@ impl Comparison<'_> {
     }
 
     fn insts(&mut self, id: InstId, other: InstId, pending: &mut Vec<(BlockId, BlockId)>) -> bool {
-        let (a, b) = (&self.a.insts[id], &self.b.insts[other]);
+        let (a, b) = (self.a.inst(id), self.b.inst(other));
         if a.op != b.op {
             // Memory is declared in the same order on both sides, so equal ids are equal objects.
-            if !matches!((&a.op, &b.op), (Op::Region(_), Op::Region(_))) {
+            if !matches!((&a.op, &b.op), (Op::Control(Control::Region(_)), Op::Control(Control::Region(_)))) {
                 return false;
             }
             self.found.regions.push([id, other]);
@@ -101,7 +101,7 @@ impl Comparison<'_> {
             return false;
         }
         for (operand, (&own, &value)) in a.operands.iter().zip(&b.operands).enumerate() {
-            match (self.a.values[own].def, self.b.values[value].def) {
+            match (self.a.def(own), self.b.def(value)) {
                 (Def::Literal(bits), Def::Literal(other)) if self.a.ty(own) == self.b.ty(value) => {
                     if bits != other {
                         self.found.literals.push(OtherLiteral { inst: id, operand, value });

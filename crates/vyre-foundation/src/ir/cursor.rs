@@ -1,8 +1,8 @@
 //! Cursor: edits the instructions of a block in one pass, in time linear in their number.
 
 use super::entity::{BlockId, InstId};
-use super::ops::Op;
-use super::program::{Def, Program};
+use super::ops::Terminator;
+use super::program::Program;
 use super::rename::Renaming;
 
 /// A position between two instructions of a block, which moves from its start to its end.
@@ -25,7 +25,7 @@ pub struct Cursor {
 impl Cursor {
     /// A cursor at the start of a block.
     pub fn at_start(program: &mut Program, block: BlockId) -> Cursor {
-        Cursor { block, insts: std::mem::take(&mut program.blocks[block].insts), before: 0, behind: 0 }
+        Cursor { block, insts: std::mem::take(&mut program.block_mut(block).insts), before: 0, behind: 0 }
     }
 
     /// Removes the instruction behind the position.
@@ -66,7 +66,7 @@ impl Cursor {
     /// Puts the instructions back into the block.
     pub fn finish(mut self, program: &mut Program) {
         self.insts.drain(self.before..self.behind);
-        program.blocks[self.block].insts = self.insts;
+        program.block_mut(self.block).insts = self.insts;
     }
 }
 
@@ -86,32 +86,28 @@ impl Program {
     /// block, with nothing between them that uses their results; `first` [falls through](Program::falls_through). The results of `second`
     /// become results of `first`, and `second` is to be removed.
     pub fn join_insts(&mut self, first: InstId, second: InstId) {
-        let pairs = self.insts[first].blocks.clone().into_iter().zip(self.insts[second].blocks.clone());
+        let pairs = self.inst(first).blocks.clone().into_iter().zip(self.inst(second).blocks.clone());
         for (into, from) in pairs {
-            let end = self.blocks[into].insts.pop().expect("a block has a terminator");
-            let yielded = self.insts[end].operands.clone();
+            let end = self.block_mut(into).insts.pop().expect("a block has a terminator");
+            let yielded = self.inst(end).operands.clone();
             // Inside, a result of the first is the value that it yields.
             let mut inside = Renaming::default();
-            inside.replace_all(&self.insts[first].results, &yielded);
-            let moved = std::mem::take(&mut self.blocks[from].insts);
+            inside.replace_all(&self.inst(first).results, &yielded);
+            let moved = std::mem::take(&mut self.block_mut(from).insts);
             inside.apply_nested(self, &moved);
             let last = *moved.last().expect("a block has a terminator");
-            if self.insts[last].op == Op::Yield {
-                let own = std::mem::take(&mut self.insts[last].operands);
-                self.insts[last].operands = yielded.into_iter().chain(own).collect();
+            if self.inst(last).op == Terminator::Yield {
+                let own = std::mem::take(&mut self.inst_mut(last).operands);
+                self.inst_mut(last).operands = yielded.into_iter().chain(own).collect();
             }
-            self.blocks[into].insts.extend(moved);
+            self.block_mut(into).insts.extend(moved);
         }
-        for result in self.insts[second].results.clone() {
-            let position = self.insts[first].results.len() as u32;
-            self.values[result].def = Def::Result(first, position);
-            self.insts[first].results.push(result);
-        }
+        self.move_results(second, first);
     }
 
     /// Takes the instructions out of a block, without its terminator, which is returned beside them.
     pub(crate) fn take_body(&mut self, block: BlockId) -> (Vec<InstId>, InstId) {
-        let mut insts = std::mem::take(&mut self.blocks[block].insts);
+        let mut insts = std::mem::take(&mut self.block_mut(block).insts);
         let terminator = insts.pop().expect("a block has a terminator");
         (insts, terminator)
     }
@@ -129,24 +125,24 @@ mod tests {
 
     fn program(count: usize) -> Program {
         let mut program = Program::new("p", [1, 1, 1]);
-        program.blocks[program.body].insts = ids(0..count);
+        program.block_mut(program.body()).insts = ids(0..count);
         program
     }
 
     #[test]
     fn what_is_not_reached_stays() {
         let mut program = program(5);
-        let body = program.body;
+        let body = program.body();
         let mut cursor = Cursor::at_start(&mut program, body);
         assert_eq!(cursor.next(), Some(InstId::from_index(0)));
         cursor.finish(&mut program);
-        assert_eq!(program.blocks[program.body].insts, ids(1..5));
+        assert_eq!(program.block(program.body()).insts, ids(1..5));
     }
 
     #[test]
     fn more_is_inserted_than_removed() {
         let mut program = program(3);
-        let body = program.body;
+        let body = program.body();
         let mut cursor = Cursor::at_start(&mut program, body);
         let mut expected = Vec::new();
         while let Some(inst) = cursor.next() {
@@ -160,20 +156,20 @@ mod tests {
         }
         assert_eq!(cursor.before(), expected);
         cursor.finish(&mut program);
-        assert_eq!(program.blocks[program.body].insts, expected);
+        assert_eq!(program.block(program.body()).insts, expected);
     }
 
     #[test]
     fn truncation_and_retention() {
         let mut program = program(10);
-        let body = program.body;
+        let body = program.body();
         program.retain_insts(body, |_, inst| inst.index() % 3 == 0);
-        assert_eq!(program.blocks[program.body].insts, ids([0, 3, 6, 9]));
+        assert_eq!(program.block(program.body()).insts, ids([0, 3, 6, 9]));
         let mut cursor = Cursor::at_start(&mut program, body);
         let first = cursor.next().unwrap();
         cursor.insert(first);
         cursor.truncate();
         cursor.finish(&mut program);
-        assert_eq!(program.blocks[program.body].insts, ids([0]));
+        assert_eq!(program.block(program.body()).insts, ids([0]));
     }
 }

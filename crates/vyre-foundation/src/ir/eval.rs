@@ -70,6 +70,40 @@ impl F16Math for f16 {
     }
 }
 
+/// Scaling by a power of two, rounded once.
+pub(super) trait Scale {
+    fn ldexp(self, exponent: i32) -> Self;
+}
+
+/// A power of two that is a normal f64.
+fn power(exponent: i32) -> f64 {
+    f64::from_bits(((exponent + 1023) as u64) << 52)
+}
+
+impl Scale for f16 {
+    fn ldexp(self, exponent: i32) -> f16 {
+        f16_from_f64(self.to_f64() * power(exponent.clamp(-64, 64)))
+    }
+}
+
+impl Scale for f32 {
+    /// The product is exact in f64.
+    fn ldexp(self, exponent: i32) -> f32 {
+        (f64::from(self) * power(exponent.clamp(-300, 300))) as f32
+    }
+}
+
+impl Scale for f64 {
+    /// The last product rounds. If an earlier one does, because it is subnormal, the last one is 0 in any case.
+    fn ldexp(self, exponent: i32) -> f64 {
+        let exponent = exponent.clamp(-2200, 2200);
+        let last = exponent.clamp(-1022, 1023);
+        let rest = exponent - last;
+        let first = rest.clamp(-1022, 1023);
+        self * power(first) * power(rest - first) * power(last)
+    }
+}
+
 /// Rounds once, to nearest even. (Going through a rounded f32 would round twice.)
 fn f16_from_f64(value: f64) -> f16 {
     let nearest = value as f32;

@@ -46,6 +46,7 @@ pub mod pipeline;
 mod program;
 mod rename;
 pub mod smt;
+pub(crate) mod source;
 mod stats;
 mod types;
 mod walk;
@@ -53,12 +54,13 @@ mod walk;
 pub use compare::{Differences, OtherLiteral, compare};
 pub use cursor::Cursor;
 pub use entity::{BlockId, BufferId, ConstantId, InstId, MemId, ValueId};
-pub use ops::{Axis, Op};
+pub use ops::{Atomic, Axis, Barrier, Control, Op, PerGroup, PerInvocation, Pure, Subgroup, Terminator};
 pub use pipeline::Pipeline;
 pub use program::{
-    Access, Block, Constant, Def, Inst, Memory, Module, Program, ResultTypes, Space, Span, TypeError, Value, Values,
+    Access, Block, Constant, Def, Inst, Memory, Module, Program, ResultTypes, Space, TypeError, Value, Values,
     total_invocations,
 };
 pub use rename::Renaming;
+pub use source::{SourceLoc, SourceMap, Span};
 pub use stats::{Heap, Stats};
 pub use types::{Element, Literal, Scalar, Type, TypeSet};

@@ -31,7 +31,7 @@ use half::f16;
 use rustc_hash::FxHashMap;
 
 use super::entity::MemId;
-use super::eval::{F16Math, UnsignedShift, field, lesser};
+use super::eval::{F16Math, Scale, UnsignedShift, field, lesser};
 use super::types::{Scalar, Type, TypeSet};
 use crate::math::direct as math;
 
@@ -63,12 +63,80 @@ impl Axis {
 /// The lanes that a subgroup operation combines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combined {
-    /// All of the subgroup.
+    /// All of the subgroup: a reduction.
     All,
-    /// Those before a lane, and itself.
-    UpToOwn,
-    /// Those before a lane.
-    BeforeOwn,
+    /// Those before a lane, and itself: an inclusive scan.
+    Inclusive,
+    /// Those before a lane: an exclusive scan.
+    Exclusive,
+}
+
+/// The associative operation of a reduction or a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combiner {
+    /// Sum.
+    Add,
+    /// Product.
+    Mul,
+    /// Smaller value.
+    Min,
+    /// Larger value.
+    Max,
+    /// Bitwise and.
+    And,
+    /// Bitwise or.
+    Or,
+    /// Bitwise exclusive or.
+    Xor,
+}
+
+impl Combiner {
+    /// The operation on two values.
+    pub const fn op(self) -> Pure {
+        match self {
+            Combiner::Add => Pure::Add,
+            Combiner::Mul => Pure::Mul,
+            Combiner::Min => Pure::Min,
+            Combiner::Max => Pure::Max,
+            Combiner::And => Pure::And,
+            Combiner::Or => Pure::Or,
+            Combiner::Xor => Pure::Xor,
+        }
+    }
+
+    /// The evaluator of the operation on two values of a type.
+    pub fn evaluator(self, ty: Type) -> Eval {
+        self.op().info().evaluator(ty, ty).expect("validated for this type")
+    }
+
+    /// The bits of the neutral element.
+    pub fn identity(self, ty: Type) -> u64 {
+        let (top, ones) = (1 << (ty.bits() - 1), u64::MAX >> (64 - ty.bits()));
+        let cast = |from, bits| Pure::Cast.info().evaluator(from, ty).expect("every type can be cast to")(&[bits]);
+        match self {
+            // Adding +0 would turn −0 into it.
+            Combiner::Add if ty.is_float() => top,
+            Combiner::Mul => cast(Type::U32, 1),
+            // A number is chosen rather than a NaN.
+            Combiner::Min | Combiner::Max if ty.is_float() => cast(Type::F64, f64::NAN.to_bits()),
+            Combiner::Min | Combiner::Max if matches!(ty, Type::I32 | Type::I64) => {
+                top - u64::from(self == Combiner::Min)
+            }
+            Combiner::Min | Combiner::And => ones,
+            Combiner::Add | Combiner::Max | Combiner::Or | Combiner::Xor => 0,
+        }
+    }
+}
+
+/// The data that lanes of a subgroup exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// A bit of each lane.
+    Ballot,
+    /// The value of another lane.
+    Shuffle,
+    /// A reduction or a scan.
+    Combine(Combiner, Combined),
 }
 
 /// A position in the signature of an operation.
@@ -231,7 +299,7 @@ payload! {
 }
 
 /// One row of the op table.
-pub struct Row {
+pub struct OpInfo {
     /// The name in the text format.
     pub name: &'static str,
     /// What the operation means.
@@ -248,7 +316,7 @@ pub struct Row {
     make: fn(Payload<'_>) -> Option<Op>,
 }
 
-impl Row {
+impl OpInfo {
     /// The evaluator for operands of type `class` (what `T` stands for) and a result of type `result`. There is one
     /// exactly for the operations that are functions of their operands alone.
     pub fn evaluator(&self, class: Type, result: Type) -> Option<Eval> {
@@ -258,6 +326,14 @@ impl Row {
     /// The operation of this row, if the payload is of the kind it takes.
     pub fn op(&self, payload: Payload<'_>) -> Option<Op> {
         (self.make)(payload)
+    }
+
+    /// The operation of this row, if it is a function of its operands.
+    pub fn pure(&self) -> Option<Pure> {
+        match self.op(Payload::None) {
+            Some(Op::Pure(op)) => Some(op),
+            _ => None,
+        }
     }
 
     /// How the operation is written, and what is to be said about its types, if anything: `add T, T -> T` and `T: i32, …`.
@@ -312,23 +388,23 @@ impl Row {
     }
 
     /// The row with this name.
-    pub fn named(name: &str) -> Option<&'static Row> {
-        static BY_NAME: OnceLock<FxHashMap<&str, &Row>> = OnceLock::new();
+    pub fn named(name: &str) -> Option<&'static OpInfo> {
+        static BY_NAME: OnceLock<FxHashMap<&str, &OpInfo>> = OnceLock::new();
         BY_NAME.get_or_init(|| TABLE.iter().map(|row| (row.name, row)).collect()).get(name).copied()
     }
 }
 
-impl std::fmt::Debug for Row {
+impl std::fmt::Debug for OpInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)
     }
 }
 
 use Exactness::{Composed, Exact, Ordered};
-use Kind::{Access, Atomic, Collective, Control, Effect, PerGroup, PerInvocation, Pure};
 use Slot::{Is, T};
 
 const BOOL: Slot = Is(Type::Bool);
+const I32: Slot = Is(Type::I32);
 const U32: Slot = Is(Type::U32);
 const F32: Slot = Is(Type::F32);
 
@@ -406,349 +482,515 @@ macro_rules! evaluator {
     }};
 }
 
+/// `$value`, as a pattern or an expression that repeats as `$ty` does.
+macro_rules! named {
+    ($ty:ty, $value:ident) => {
+        $value
+    };
+}
+
 macro_rules! op_table {
     ($(
-        $(#[doc = $doc:literal])+
-        $op:ident $(($payload:ty))? = $name:literal, $kind:expr, $form:expr, $exactness:expr, $weight:literal
-        $(, eval { $($eval:tt)* })?;
+        section $kind:ident
+        $($(#[doc = $variant_doc:literal])+ $(#[derive($copy:ident)])? enum $variant:ident $(($common:ty))? { $(
+            $(#[doc = $doc:literal])+
+            $op:ident $(($payload:ty))? = $name:literal, $form:expr, $exactness:expr, $weight:literal
+            $(, eval { $($eval:tt)* })?;
+        )* })?
+        $(single { $(
+            $(#[doc = $single_doc:literal])+
+            $single:ident $(($single_payload:ty))? = $single_name:literal, $single_form:expr, $single_exactness:expr,
+                $single_weight:literal;
+        )* })?
     )*) => {
         /// An operation, with what it needs besides its operands. Its meaning stands in its row of the op table.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-        pub enum Op { $( $(#[doc = $doc])+ $op $(($payload))?, )* }
+        pub enum Op { $(
+            $($(#[doc = $variant_doc])+ $variant($variant $(, $common)?),)?
+            $($($(#[doc = $single_doc])+ $single $(($single_payload))?,)*)?
+        )* }
+
+        /// The variants of [`Op`], in the order of the table.
+        enum Variant { $( $($variant,)? $($($single,)*)? )* }
+
+        /// Number of rows of each variant of [`Op`].
+        const ROWS: &[usize] = &[ $( $([$($name),*].len(),)? $($([$single_name].len(),)*)? )* ];
 
         /// The op table, in the order of the [`Op`] variants.
-        pub static TABLE: &[Row] = &[ $( Row {
-            name: $name,
-            doc: concat!($($doc),+),
-            form: $form,
-            kind: $kind,
-            exactness: $exactness,
-            weight: $weight,
-            evaluator: evaluator!($($($eval)*)?),
-            make: op_table!(@make $op $($payload)?),
-        }, )* ];
+        pub static TABLE: &[OpInfo] = &[ $(
+            $($(OpInfo {
+                name: $name,
+                doc: concat!($($doc),+),
+                form: $form,
+                kind: Kind::$kind,
+                exactness: $exactness,
+                weight: $weight,
+                evaluator: evaluator!($($($eval)*)?),
+                make: op_table!(@make $variant $op $(($payload))?),
+            },)*)?
+            $($(OpInfo {
+                name: $single_name,
+                doc: concat!($($single_doc),+),
+                form: $single_form,
+                kind: Kind::$kind,
+                exactness: $single_exactness,
+                weight: $single_weight,
+                evaluator: evaluator!(),
+                make: op_table!(@make_single $single $($single_payload)?),
+            },)*)?
+        )* ];
+
+        $($(
+            $(#[doc = $variant_doc])+
+            #[derive(Clone, $($copy,)? Debug, PartialEq, Eq, Hash)]
+            pub enum $variant { $( $(#[doc = $doc])+ $op $(($payload))?, )* }
+
+            impl $variant {
+                /// The row of the op table that defines this operation.
+                pub fn info(&self) -> &'static OpInfo {
+                    enum Position { $( $op, )* }
+                    const START: usize = start(Variant::$variant);
+                    let position = match self { $( $variant::$op { .. } => Position::$op, )* };
+                    &TABLE[START + position as usize]
+                }
+
+                fn payload(&self) -> Payload<'_> {
+                    match self { $(
+                        $variant::$op $((named!($payload, payload)))? => {
+                            op_table!(@payload $(named!($payload, payload))?)
+                        }
+                    )* }
+                }
+            }
+
+            op_table!(@wrap $variant $($common)?);
+        )?)*
 
         impl Op {
             /// The row of the op table that defines this operation.
-            pub fn row(&self) -> &'static Row {
-                enum Position { $( $op, )* }
-                let position = match self { $( Op::$op { .. } => Position::$op, )* };
-                &TABLE[position as usize]
+            pub fn info(&self) -> &'static OpInfo {
+                match self { $(
+                    $(Op::$variant(op, ..) => op.info(),)?
+                    $($(Op::$single { .. } => &TABLE[const { start(Variant::$single) }],)*)?
+                )* }
+            }
+
+            /// The part of the meaning of programs that the operation belongs to.
+            pub fn kind(&self) -> Kind {
+                match self { $( $(Op::$variant(..))? $($(| Op::$single { .. })*)? => Kind::$kind, )* }
             }
 
             /// What the operation needs besides its operands.
             pub fn payload(&self) -> Payload<'_> {
-                $( op_table!(@payload self, $op $($payload)?); )*
-                Payload::None
+                match self { $(
+                    $(Op::$variant(op $(, named!($common, payload))?) => {
+                        op_table!(@common op $(named!($common, payload))?)
+                    })?
+                    $($(Op::$single $((named!($single_payload, payload)))? => {
+                        op_table!(@payload $(named!($single_payload, payload))?)
+                    })*)?
+                )* }
             }
         }
     };
-    (@payload $self:ident, $op:ident) => {};
-    (@payload $self:ident, $op:ident $payload:ty) => {
-        if let Op::$op(payload) = $self {
-            return payload.into();
+    (@payload) => { Payload::None };
+    (@payload $payload:expr) => { $payload.into() };
+    (@common $op:ident) => { $op.payload() };
+    (@common $op:ident $payload:expr) => {
+        match $op.payload() {
+            Payload::None => $payload.into(),
+            own => own,
         }
     };
-    (@make $op:ident) => { |payload| (payload == Payload::None).then_some(Op::$op) };
-    (@make $op:ident $payload:ty) => { |payload| <$payload>::try_from(payload).ok().map(Op::$op) };
+    (@make $variant:ident $op:ident) => { |payload| $variant::$op.with(payload) };
+    (@make $variant:ident $op:ident ($payload:ty)) => {
+        |payload| <$payload>::try_from(payload).ok().map(|payload| $variant::$op(payload).into())
+    };
+    (@make_single $single:ident) => { |payload| (payload == Payload::None).then_some(Op::$single) };
+    (@make_single $single:ident $payload:ty) => { |payload| <$payload>::try_from(payload).ok().map(Op::$single) };
+    (@wrap $variant:ident $common:ty) => {
+        impl $variant {
+            fn with(self, payload: Payload<'_>) -> Option<Op> {
+                <$common>::try_from(payload).ok().map(|payload| Op::$variant(self, payload))
+            }
+        }
+    };
+    (@wrap $variant:ident) => {
+        impl $variant {
+            fn with(self, payload: Payload<'_>) -> Option<Op> {
+                (payload == Payload::None).then_some(Op::$variant(self))
+            }
+        }
+
+        impl From<$variant> for Op {
+            fn from(op: $variant) -> Self {
+                Op::$variant(op)
+            }
+        }
+
+        impl PartialEq<$variant> for Op {
+            fn eq(&self, other: &$variant) -> bool {
+                matches!(self, Op::$variant(op) if op == other)
+            }
+        }
+    };
+}
+
+/// The first row of a variant of [`Op`].
+const fn start(variant: Variant) -> usize {
+    let (mut start, mut before) = (0, 0);
+    let variant = variant as usize;
+    while before < variant {
+        start += ROWS[before];
+        before += 1;
+    }
+    start
 }
 
 op_table! {
-    // Arithmetic.
+    section Pure
+    /// A function of the operands.
+    #[derive(Copy)]
+    enum Pure {
+        // Arithmetic.
 
-    /// Sum.
-    Add = "add", Pure, binary(NUMBERS), ulp(0), 10,
-        eval { integer: |a: T, b: T| a.wrapping_add(b), float: |a: T, b: T| a + b };
-    /// Difference.
-    Sub = "sub", Pure, binary(NUMBERS), ulp(0), 10,
-        eval { integer: |a: T, b: T| a.wrapping_sub(b), float: |a: T, b: T| a - b };
-    /// Product; integers keep the low half.
-    Mul = "mul", Pure, binary(NUMBERS), ulp(0), 10,
-        eval { integer: |a: T, b: T| a.wrapping_mul(b), float: |a: T, b: T| a * b };
-    /// High half of the product of integers, taken at twice the width.
-    MulHigh = "mul_high", Pure, binary(INTEGERS), Exact, 3,
-        eval { integer: |a: T, b: T| (i128::from(a).wrapping_mul(i128::from(b)) >> T::BITS) as T };
-    /// Quotient, truncated for integers; `x / 0 = x` and `MIN / -1 = MIN`.
-    Div = "div", Pure, binary(NUMBERS), ulp(3), 5, eval {
-        integer: |a: T, b: T| a.checked_div(b).unwrap_or(a),
-        float: |a: T, b: T| a / b,
-    };
-    /// Remainder of the truncated quotient; it has the sign of the dividend, and `x % 0 = 0`.
-    Rem = "rem", Pure, binary(INTEGERS), Exact, 5,
-        eval { integer: |a: T, b: T| a.checked_rem(b).unwrap_or(0) };
-    /// Negation; of a float, a flip of its sign bit.
-    Neg = "neg", Pure, unary(SIGNED), Exact, 3,
-        eval { signed_integer: |a: T| a.wrapping_neg(), float: |a: T| -a };
-    /// Absolute value; `abs(MIN) = MIN`.
-    Abs = "abs", Pure, unary(SIGNED), Exact, 3,
-        eval { signed_integer: |a: T| a.wrapping_abs(), float: |a: T| a.abs() };
-    /// The smaller value. Of a float and a NaN, the float; −0 is below +0.
-    Min = "min", Pure, binary(NUMBERS), Exact, 4,
-        eval { integer: |a: T, b: T| a.min(b), float: |a: T, b: T| lesser!(a, b) };
-    /// The larger value. Of a float and a NaN, the float; −0 is below +0.
-    Max = "max", Pure, binary(NUMBERS), Exact, 4,
-        eval { integer: |a: T, b: T| a.max(b), float: |a: T, b: T| -lesser!(-a, -b) };
-    /// `a × b + c`, rounded once.
-    Fma = "fma", Pure, plain(FLOATS, &[T, T, T], &[T]), ulp(1), 4,
-        eval { float: |a: T, b: T, c: T| a.mul_add(b, c) };
-    /// Square root; of a negative number, NaN.
-    Sqrt = "sqrt", Pure, unary(FLOATS), ulp(3), 3, eval { float: |a: T| a.sqrt() };
-    /// Largest integral float not above the operand.
-    Floor = "floor", Pure, unary(FLOATS), Exact, 2, eval { float: |a: T| a.floor() };
-    /// Smallest integral float not below the operand.
-    Ceil = "ceil", Pure, unary(FLOATS), Exact, 2, eval { float: |a: T| a.ceil() };
-    /// The operand without its fraction.
-    Trunc = "trunc", Pure, unary(FLOATS), Exact, 2, eval { float: |a: T| a.trunc() };
-    /// Nearest integral float, ties to even.
-    Round = "round", Pure, unary(FLOATS), Exact, 2, eval { float: |a: T| a.round_ties_even() };
+        /// Sum.
+        Add = "add", binary(NUMBERS), ulp(0), 10,
+            eval { integer: |a: T, b: T| a.wrapping_add(b), float: |a: T, b: T| a + b };
+        /// Difference.
+        Sub = "sub", binary(NUMBERS), ulp(0), 10,
+            eval { integer: |a: T, b: T| a.wrapping_sub(b), float: |a: T, b: T| a - b };
+        /// Product; integers keep the low half.
+        Mul = "mul", binary(NUMBERS), ulp(0), 10,
+            eval { integer: |a: T, b: T| a.wrapping_mul(b), float: |a: T, b: T| a * b };
+        /// High half of the product of integers, taken at twice the width.
+        MulHigh = "mul_high", binary(INTEGERS), Exact, 3,
+            eval { integer: |a: T, b: T| (i128::from(a).wrapping_mul(i128::from(b)) >> T::BITS) as T };
+        /// Quotient, truncated for integers; `x / 0 = x` and `MIN / -1 = MIN`.
+        Div = "div", binary(NUMBERS), ulp(3), 5, eval {
+            integer: |a: T, b: T| a.checked_div(b).unwrap_or(a),
+            float: |a: T, b: T| a / b,
+        };
+        /// Remainder of the truncated quotient; it has the sign of the dividend, and `x % 0 = 0`.
+        Rem = "rem", binary(INTEGERS), Exact, 5,
+            eval { integer: |a: T, b: T| a.checked_rem(b).unwrap_or(0) };
+        /// Negation; of a float, a flip of its sign bit.
+        Neg = "neg", unary(SIGNED), Exact, 3,
+            eval { signed_integer: |a: T| a.wrapping_neg(), float: |a: T| -a };
+        /// Absolute value; `abs(MIN) = MIN`.
+        Abs = "abs", unary(SIGNED), Exact, 3,
+            eval { signed_integer: |a: T| a.wrapping_abs(), float: |a: T| a.abs() };
+        /// The smaller value. Of a float and a NaN, the float; −0 is below +0.
+        Min = "min", binary(NUMBERS), Exact, 4,
+            eval { integer: |a: T, b: T| a.min(b), float: |a: T, b: T| lesser!(a, b) };
+        /// The larger value. Of a float and a NaN, the float; −0 is below +0.
+        Max = "max", binary(NUMBERS), Exact, 4,
+            eval { integer: |a: T, b: T| a.max(b), float: |a: T, b: T| -lesser!(-a, -b) };
+        /// `a × b + c`, rounded once.
+        Fma = "fma", plain(FLOATS, &[T, T, T], &[T]), ulp(1), 4,
+            eval { float: |a: T, b: T, c: T| a.mul_add(b, c) };
+        /// `x × 2^e`, rounded once: also into subnormals, and to infinity beyond the largest number. Zeros, infinities and NaNs
+        /// pass through.
+        Ldexp = "ldexp", plain(FLOATS, &[T, I32], &[T]), ulp(0), 2, eval { float: |x: T, e: i32| x.ldexp(e) };
+        /// Square root; of a negative number, NaN.
+        Sqrt = "sqrt", unary(FLOATS), ulp(3), 3, eval { float: |a: T| a.sqrt() };
+        /// Largest integral float not above the operand.
+        Floor = "floor", unary(FLOATS), Exact, 2, eval { float: |a: T| a.floor() };
+        /// Smallest integral float not below the operand.
+        Ceil = "ceil", unary(FLOATS), Exact, 2, eval { float: |a: T| a.ceil() };
+        /// The operand without its fraction.
+        Trunc = "trunc", unary(FLOATS), Exact, 2, eval { float: |a: T| a.trunc() };
+        /// Nearest integral float, ties to even.
+        Round = "round", unary(FLOATS), Exact, 2, eval { float: |a: T| a.round_ties_even() };
 
-    // The math library. How far results are from the true ones was measured: for functions of one operand over all of them, for
-    // the others over 2³⁰ pairs.
+        // the others over 2³⁰ pairs.
 
-    /// e to the power of the operand. At most 0.76 ULP off.
-    Exp = "exp", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::exp(a) };
-    /// 2 to the power of the operand. At most 0.76 ULP off.
-    Exp2 = "exp2", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::exp2(a) };
-    /// Natural logarithm; of 0, −∞, and of a negative number, NaN. At most 0.51 ULP off.
-    Log = "log", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::log(a) };
-    /// Logarithm to base 2; of 0, −∞, and of a negative number, NaN. At most 0.51 ULP off.
-    Log2 = "log2", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::log2(a) };
-    /// Sine of an angle in radians, however large; of an infinity, NaN. At most 0.76 ULP off.
-    Sin = "sin", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::sin(a) };
-    /// Cosine of an angle in radians, however large; of an infinity, NaN. At most 0.76 ULP off.
-    Cos = "cos", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::cos(a) };
-    /// Tangent of an angle in radians, however large; of an infinity, NaN. At most 0.95 ULP off.
-    Tan = "tan", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::tan(a) };
-    /// Angle from −π/2 to π/2 with this sine; outside of −1 to 1, NaN. At most 0.65 ULP off.
-    Asin = "asin", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::asin(a) };
-    /// Angle from 0 to π with this cosine; outside of −1 to 1, NaN. At most 0.63 ULP off.
-    Acos = "acos", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::acos(a) };
-    /// Angle from −π/2 to π/2 with this tangent. At most 0.67 ULP off.
-    Atan = "atan", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::atan(a) };
-    /// Angle from −π to π of the point whose y is the first operand and whose x the second. The signs of zeros count, and
-    /// infinities are on the axes and diagonals. At most 0.9 ULP off.
-    Atan2 = "atan2", Pure, binary(SINGLE), Composed, 1, eval { single: |y: T, x: T| math::atan2(y, x) };
-    /// Hyperbolic sine. At most 0.79 ULP off.
-    Sinh = "sinh", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::sinh(a) };
-    /// Hyperbolic cosine. At most 0.61 ULP off.
-    Cosh = "cosh", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::cosh(a) };
-    /// Hyperbolic tangent. At most 0.78 ULP off.
-    Tanh = "tanh", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::tanh(a) };
-    /// The first operand to the power of the second. `pow(x, 0)` and `pow(1, y)` are 1 even for a NaN; a negative number to
-    /// a power that is not integral gives NaN. At most 0.8 ULP off.
-    Pow = "pow", Pure, binary(SINGLE), Composed, 1, eval { single: |a: T, b: T| math::pow(a, b) };
-    /// Cube root, with the sign of the operand. At most 0.51 ULP off.
-    Cbrt = "cbrt", Pure, unary(SINGLE), Composed, 1, eval { single: |a: T| math::cbrt(a) };
-    /// Square root of the sum of the squares, which do not overflow. With an infinity it is infinite, even for
-    /// a NaN. At most 0.76 ULP off.
-    Hypot = "hypot", Pure, binary(SINGLE), Composed, 1, eval { single: |a: T, b: T| math::hypot(a, b) };
+        /// e to the power of the operand. At most 0.76 ULP off.
+        Exp = "exp", unary(SINGLE), Composed, 1, eval { single: |a: T| math::exp(a) };
+        /// 2 to the power of the operand. At most 0.76 ULP off.
+        Exp2 = "exp2", unary(SINGLE), Composed, 1, eval { single: |a: T| math::exp2(a) };
+        /// Natural logarithm; of 0, −∞, and of a negative number, NaN. At most 0.51 ULP off.
+        Log = "log", unary(SINGLE), Composed, 1, eval { single: |a: T| math::log(a) };
+        /// Logarithm to base 2; of 0, −∞, and of a negative number, NaN. At most 0.51 ULP off.
+        Log2 = "log2", unary(SINGLE), Composed, 1, eval { single: |a: T| math::log2(a) };
+        /// Sine of an angle in radians, however large; of an infinity, NaN. At most 0.76 ULP off.
+        Sin = "sin", unary(SINGLE), Composed, 1, eval { single: |a: T| math::sin(a) };
+        /// Cosine of an angle in radians, however large; of an infinity, NaN. At most 0.76 ULP off.
+        Cos = "cos", unary(SINGLE), Composed, 1, eval { single: |a: T| math::cos(a) };
+        /// Tangent of an angle in radians, however large; of an infinity, NaN. At most 0.95 ULP off.
+        Tan = "tan", unary(SINGLE), Composed, 1, eval { single: |a: T| math::tan(a) };
+        /// Angle from −π/2 to π/2 with this sine; outside of −1 to 1, NaN. At most 0.65 ULP off.
+        Asin = "asin", unary(SINGLE), Composed, 1, eval { single: |a: T| math::asin(a) };
+        /// Angle from 0 to π with this cosine; outside of −1 to 1, NaN. At most 0.63 ULP off.
+        Acos = "acos", unary(SINGLE), Composed, 1, eval { single: |a: T| math::acos(a) };
+        /// Angle from −π/2 to π/2 with this tangent. At most 0.67 ULP off.
+        Atan = "atan", unary(SINGLE), Composed, 1, eval { single: |a: T| math::atan(a) };
+        /// Angle from −π to π of the point whose y is the first operand and whose x the second. The signs of zeros count, and
+        /// infinities are on the axes and diagonals. At most 0.9 ULP off.
+        Atan2 = "atan2", binary(SINGLE), Composed, 1, eval { single: |y: T, x: T| math::atan2(y, x) };
+        /// Hyperbolic sine. At most 0.79 ULP off.
+        Sinh = "sinh", unary(SINGLE), Composed, 1, eval { single: |a: T| math::sinh(a) };
+        /// Hyperbolic cosine. At most 0.61 ULP off.
+        Cosh = "cosh", unary(SINGLE), Composed, 1, eval { single: |a: T| math::cosh(a) };
+        /// Hyperbolic tangent. At most 0.78 ULP off.
+        Tanh = "tanh", unary(SINGLE), Composed, 1, eval { single: |a: T| math::tanh(a) };
+        /// The first operand to the power of the second. `pow(x, 0)` and `pow(1, y)` are 1 even for a NaN; a negative number to
+        /// a power that is not integral gives NaN. At most 0.8 ULP off.
+        Pow = "pow", binary(SINGLE), Composed, 1, eval { single: |a: T, b: T| math::pow(a, b) };
+        /// Cube root, with the sign of the operand. At most 0.51 ULP off.
+        Cbrt = "cbrt", unary(SINGLE), Composed, 1, eval { single: |a: T| math::cbrt(a) };
+        /// Square root of the sum of the squares, which do not overflow. With an infinity it is infinite, even for
+        /// a NaN. At most 0.76 ULP off.
+        Hypot = "hypot", binary(SINGLE), Composed, 1, eval { single: |a: T, b: T| math::hypot(a, b) };
 
-    // Bits.
+        // Bits.
 
-    /// Bitwise and; of bools, logical and.
-    And = "and", Pure, binary(LOGIC), Exact, 5,
-        eval { integer: |a: T, b: T| a & b, bool: |a: T, b: T| a & b };
-    /// Bitwise or; of bools, logical or.
-    Or = "or", Pure, binary(LOGIC), Exact, 5,
-        eval { integer: |a: T, b: T| a | b, bool: |a: T, b: T| a | b };
-    /// Bitwise exclusive or.
-    Xor = "xor", Pure, binary(LOGIC), Exact, 5,
-        eval { integer: |a: T, b: T| a ^ b, bool: |a: T, b: T| a ^ b };
-    /// Bitwise complement; of a bool, negation.
-    Not = "not", Pure, unary(LOGIC), Exact, 3,
-        eval { integer: |a: T| !a, bool: |a: T| !a };
-    /// Shift to the left; the count is taken modulo the width.
-    Shl = "shl", Pure, shift(), Exact, 4,
-        eval { integer: |a: T, count: u32| a.wrapping_shl(count) };
-    /// Shift to the right, keeping the sign of signed integers; the count is taken modulo the width.
-    Shr = "shr", Pure, shift(), Exact, 4,
-        eval { integer: |a: T, count: u32| a.wrapping_shr(count) };
-    /// Rotation to the left; the count is taken modulo the width.
-    RotateLeft = "rotate_left", Pure, shift(), Exact, 2,
-        eval { integer: |a: T, count: u32| a.rotate_left(count % T::BITS) };
-    /// Number of one bits.
-    CountOnes = "count_ones", Pure, count(), Exact, 2, eval { integer: |a: T| a.count_ones() };
-    /// Number of zero bits above the highest one; of 0, the width.
-    LeadingZeros = "leading_zeros", Pure, count(), Exact, 2, eval { integer: |a: T| a.leading_zeros() };
-    /// Number of zero bits below the lowest one; of 0, the width.
-    TrailingZeros = "trailing_zeros", Pure, count(), Exact, 2, eval { integer: |a: T| a.trailing_zeros() };
-    /// The bits in reverse order.
-    ReverseBits = "reverse_bits", Pure, unary(INTEGERS), Exact, 2, eval { integer: |a: T| a.reverse_bits() };
-    /// `count` bits of `a` from bit `offset` up, sign-extended for signed integers. What lies beyond the width is cut
-    /// off, and no bits give 0.
-    ExtractBits = "extract_bits", Pure, plain(INTEGERS, &[T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, offset: u32, count: u32| {
-        let (offset, count) = field(offset, count, T::BITS);
-        if count == 0 { 0 } else { a << (T::BITS - offset - count) >> (T::BITS - count) }
-    } };
-    /// `a` with its `count` bits from bit `offset` up replaced by the low bits of `b`. What lies beyond the width is
-    /// cut off.
-    InsertBits = "insert_bits", Pure, plain(INTEGERS, &[T, T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, b: T, offset: u32, count: u32| {
-        let (offset, count) = field(offset, count, T::BITS);
-        if count == 0 { a } else {
-            let mask = (!0 as T).unsigned_shr(T::BITS - count) << offset;
-            (a & !mask) | ((b << offset) & mask)
-        }
-    } };
-    /// Two floats rounded to f16, the first in the low half of the word.
-    PackF16 = "pack_f16", Pure, fixed(&[F32, F32], &[U32]), Exact, 1, eval { any: |low: f32, high: f32| {
-        u32::from(f16::from_f32(low).to_bits()) | u32::from(f16::from_f32(high).to_bits()) << 16
-    } };
-    /// The f16 in the low half of a word, as f32.
-    UnpackF16Low = "unpack_f16_low", Pure, fixed(&[U32], &[F32]), Exact, 1,
-        eval { any: |word: u32| f16::from_bits(word as u16).to_f32() };
-    /// The f16 in the high half of a word, as f32.
-    UnpackF16High = "unpack_f16_high", Pure, fixed(&[U32], &[F32]), Exact, 1,
-        eval { any: |word: u32| f16::from_bits((word >> 16) as u16).to_f32() };
+        /// Bitwise and; of bools, logical and.
+        And = "and", binary(LOGIC), Exact, 5,
+            eval { integer: |a: T, b: T| a & b, bool: |a: T, b: T| a & b };
+        /// Bitwise or; of bools, logical or.
+        Or = "or", binary(LOGIC), Exact, 5,
+            eval { integer: |a: T, b: T| a | b, bool: |a: T, b: T| a | b };
+        /// Bitwise exclusive or.
+        Xor = "xor", binary(LOGIC), Exact, 5,
+            eval { integer: |a: T, b: T| a ^ b, bool: |a: T, b: T| a ^ b };
+        /// Bitwise complement; of a bool, negation.
+        Not = "not", unary(LOGIC), Exact, 3,
+            eval { integer: |a: T| !a, bool: |a: T| !a };
+        /// Shift to the left; the count is taken modulo the width.
+        Shl = "shl", shift(), Exact, 4,
+            eval { integer: |a: T, count: u32| a.wrapping_shl(count) };
+        /// Shift to the right, keeping the sign of signed integers; the count is taken modulo the width.
+        Shr = "shr", shift(), Exact, 4,
+            eval { integer: |a: T, count: u32| a.wrapping_shr(count) };
+        /// Rotation to the left; the count is taken modulo the width.
+        RotateLeft = "rotate_left", shift(), Exact, 2,
+            eval { integer: |a: T, count: u32| a.rotate_left(count % T::BITS) };
+        /// Number of one bits.
+        CountOnes = "count_ones", count(), Exact, 2, eval { integer: |a: T| a.count_ones() };
+        /// Number of zero bits above the highest one; of 0, the width.
+        LeadingZeros = "leading_zeros", count(), Exact, 2, eval { integer: |a: T| a.leading_zeros() };
+        /// Number of zero bits below the lowest one; of 0, the width.
+        TrailingZeros = "trailing_zeros", count(), Exact, 2, eval { integer: |a: T| a.trailing_zeros() };
+        /// The bits in reverse order.
+        ReverseBits = "reverse_bits", unary(INTEGERS), Exact, 2, eval { integer: |a: T| a.reverse_bits() };
+        /// `count` bits of `a` from bit `offset` up, sign-extended for signed integers. What lies beyond the width is cut
+        /// off, and no bits give 0.
+        ExtractBits = "extract_bits", plain(INTEGERS, &[T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, offset: u32, count: u32| {
+            let (offset, count) = field(offset, count, T::BITS);
+            if count == 0 { 0 } else { a << (T::BITS - offset - count) >> (T::BITS - count) }
+        } };
+        /// `a` with its `count` bits from bit `offset` up replaced by the low bits of `b`. What lies beyond the width is
+        /// cut off.
+        InsertBits = "insert_bits", plain(INTEGERS, &[T, T, U32, U32], &[T]), Exact, 2, eval { integer: |a: T, b: T, offset: u32, count: u32| {
+            let (offset, count) = field(offset, count, T::BITS);
+            if count == 0 { a } else {
+                let mask = (!0 as T).unsigned_shr(T::BITS - count) << offset;
+                (a & !mask) | ((b << offset) & mask)
+            }
+        } };
+        /// Two floats rounded to f16, the first in the low half of the word.
+        PackF16 = "pack_f16", fixed(&[F32, F32], &[U32]), Exact, 1, eval { any: |low: f32, high: f32| {
+            u32::from(f16::from_f32(low).to_bits()) | u32::from(f16::from_f32(high).to_bits()) << 16
+        } };
+        /// The f16 in the low half of a word, as f32.
+        UnpackF16Low = "unpack_f16_low", fixed(&[U32], &[F32]), Exact, 1,
+            eval { any: |word: u32| f16::from_bits(word as u16).to_f32() };
+        /// The f16 in the high half of a word, as f32.
+        UnpackF16High = "unpack_f16_high", fixed(&[U32], &[F32]), Exact, 1,
+            eval { any: |word: u32| f16::from_bits((word >> 16) as u16).to_f32() };
 
-    // Comparison, choice, conversion.
+        // Comparison, choice, conversion.
 
-    /// Equal. A NaN equals nothing; −0 equals +0.
-    Eq = "eq", Pure, compare(ALL), Exact, 4, eval { any: |a: T, b: T| a == b };
-    /// Not equal.
-    Ne = "ne", Pure, compare(ALL), Exact, 4, eval { any: |a: T, b: T| a != b };
-    /// Less.
-    Lt = "lt", Pure, compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a < b, float: |a: T, b: T| a < b };
-    /// Less or equal.
-    Le = "le", Pure, compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a <= b, float: |a: T, b: T| a <= b };
-    /// Greater.
-    Gt = "gt", Pure, compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a > b, float: |a: T, b: T| a > b };
-    /// Greater or equal.
-    Ge = "ge", Pure, compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a >= b, float: |a: T, b: T| a >= b };
-    /// The second operand where the first is true, else the third. Both are computed.
-    Select = "select", Pure, plain(ALL, &[BOOL, T, T], &[T]), Exact, 6,
-        eval { any: |condition: bool, a: T, b: T| if condition { a } else { b } };
-    /// The number as another type: integers wrap, floats round to nearest even, a float to an integer truncates and
-    /// saturates (NaN gives 0), and to bool asks whether it differs from zero.
-    Cast = "cast", Pure, Form::Convert { same_size: false }, Exact, 6, eval { by_types super::eval::cast };
-    /// The same bits as another type of the same width.
-    Bitcast = "bitcast", Pure, Form::Convert { same_size: true }, Exact, 3, eval { by_types super::eval::bitcast };
+        /// Equal. A NaN equals nothing; −0 equals +0.
+        Eq = "eq", compare(ALL), Exact, 4, eval { any: |a: T, b: T| a == b };
+        /// Not equal.
+        Ne = "ne", compare(ALL), Exact, 4, eval { any: |a: T, b: T| a != b };
+        /// Less.
+        Lt = "lt", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a < b, float: |a: T, b: T| a < b };
+        /// Less or equal.
+        Le = "le", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a <= b, float: |a: T, b: T| a <= b };
+        /// Greater.
+        Gt = "gt", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a > b, float: |a: T, b: T| a > b };
+        /// Greater or equal.
+        Ge = "ge", compare(NUMBERS), Exact, 4, eval { integer: |a: T, b: T| a >= b, float: |a: T, b: T| a >= b };
+        /// The second operand where the first is true, else the third. Both are computed.
+        Select = "select", plain(ALL, &[BOOL, T, T], &[T]), Exact, 6,
+            eval { any: |condition: bool, a: T, b: T| if condition { a } else { b } };
+        /// The number as another type: integers wrap, floats round to nearest even, a float to an integer truncates and
+        /// saturates (NaN gives 0), and to bool asks whether it differs from zero.
+        Cast = "cast", Form::Convert { same_size: false }, Exact, 6, eval { by_types super::eval::cast };
+        /// The same bits as another type of the same width.
+        Bitcast = "bitcast", Form::Convert { same_size: true }, Exact, 3, eval { by_types super::eval::bitcast };
+    }
 
-    // Where an invocation stands.
+    section PerInvocation
+    /// A position that differs between the invocations of a workgroup.
+    #[derive(Copy)]
+    enum PerInvocation {
+        /// Linear index of the invocation: `group_index × invocations per group + local_index`.
+        GlobalIndex = "global_index", fixed(&[], &[U32]), Exact, 4;
+        /// Position of the invocation in the grid: `group_id × group_size + local_id`.
+        GlobalId(Axis) = "global_id", Form::PerAxis, Exact, 2;
+        /// Position of the invocation in its workgroup.
+        LocalId(Axis) = "local_id", Form::PerAxis, Exact, 2;
+        /// Linear index of the invocation in its workgroup, x fastest.
+        LocalIndex = "local_index", fixed(&[], &[U32]), Exact, 2;
+        /// Index of the subgroup in its workgroup.
+        SubgroupId = "subgroup_id", fixed(&[], &[U32]), Exact, 1;
+        /// Lane of the invocation in its subgroup.
+        SubgroupLane = "subgroup_lane", fixed(&[], &[U32]), Exact, 1;
+    }
 
-    /// Linear index of the invocation: `group_index × invocations per group + local_index`.
-    GlobalIndex = "global_index", PerInvocation, fixed(&[], &[U32]), Exact, 4;
-    /// Position of the invocation in the grid: `group_id × group_size + local_id`.
-    GlobalId(Axis) = "global_id", PerInvocation, Form::PerAxis, Exact, 2;
-    /// Position of the invocation in its workgroup.
-    LocalId(Axis) = "local_id", PerInvocation, Form::PerAxis, Exact, 2;
-    /// Linear index of the invocation in its workgroup, x fastest.
-    LocalIndex = "local_index", PerInvocation, fixed(&[], &[U32]), Exact, 2;
-    /// Position of the workgroup in the grid.
-    GroupId(Axis) = "group_id", PerGroup, Form::PerAxis, Exact, 2;
-    /// Linear index of the workgroup, x fastest.
-    GroupIndex = "group_index", PerGroup, fixed(&[], &[U32]), Exact, 1;
-    /// Number of workgroups.
-    GroupCount(Axis) = "group_count", PerGroup, Form::PerAxis, Exact, 1;
-    /// Number of invocations of a workgroup.
-    GroupSize(Axis) = "group_size", PerGroup, Form::PerAxis, Exact, 1;
+    section PerGroup
+    /// A position or size that is the same for all invocations of a workgroup.
+    #[derive(Copy)]
+    enum PerGroup {
+        /// Position of the workgroup in the grid.
+        GroupId(Axis) = "group_id", Form::PerAxis, Exact, 2;
+        /// Linear index of the workgroup, x fastest.
+        GroupIndex = "group_index", fixed(&[], &[U32]), Exact, 1;
+        /// Number of workgroups.
+        GroupCount(Axis) = "group_count", Form::PerAxis, Exact, 1;
+        /// Number of invocations of a workgroup.
+        GroupSize(Axis) = "group_size", Form::PerAxis, Exact, 1;
+        /// Number of elements of an object.
+        Length(MemId) = "length", Form::Length, Exact, 3;
+        /// Number of lanes of a subgroup: a power of two that the device chooses, from 1 to 128.
+        SubgroupSize = "subgroup_size", fixed(&[], &[U32]), Exact, 1;
+    }
 
-    // Memory.
+    section Access
+    single {
+        /// One to four consecutive elements from an index up; 0 for those outside. A uniform scalar has no index.
+        Load(MemId) = "load", Form::Load, Exact, 10;
+        /// Writes one to four consecutive elements from an index up; those outside are dropped.
+        Store(MemId) = "store", Form::Store, Exact, 8;
+    }
 
-    /// One to four consecutive elements from an index up; 0 for those outside. A uniform scalar has no index.
-    Load(MemId) = "load", Access, Form::Load, Exact, 10;
-    /// Writes one to four consecutive elements from an index up; those outside are dropped.
-    Store(MemId) = "store", Access, Form::Store, Exact, 8;
-    /// Number of elements of an object.
-    Length(MemId) = "length", PerGroup, Form::Length, Exact, 3;
-    /// Adds to an element of an atomic object and gives the old value.
-    AtomicAdd(MemId) = "atomic_add", Atomic, Form::Atomic, Exact, 2;
-    /// Subtracts from an element of an atomic object and gives the old value.
-    AtomicSub(MemId) = "atomic_sub", Atomic, Form::Atomic, Exact, 1;
-    /// Lowers an element of an atomic object to the operand, if that is smaller, and gives the old value.
-    AtomicMin(MemId) = "atomic_min", Atomic, Form::Atomic, Exact, 1;
-    /// Raises an element of an atomic object to the operand, if that is larger, and gives the old value.
-    AtomicMax(MemId) = "atomic_max", Atomic, Form::Atomic, Exact, 1;
-    /// Bitwise and with an element of an atomic object; gives the old value.
-    AtomicAnd(MemId) = "atomic_and", Atomic, Form::Atomic, Exact, 1;
-    /// Bitwise or with an element of an atomic object; gives the old value.
-    AtomicOr(MemId) = "atomic_or", Atomic, Form::Atomic, Exact, 1;
-    /// Bitwise exclusive or with an element of an atomic object; gives the old value.
-    AtomicXor(MemId) = "atomic_xor", Atomic, Form::Atomic, Exact, 1;
-    /// Replaces an element of an atomic object and gives the old value.
-    AtomicExchange(MemId) = "atomic_exchange", Atomic, Form::Atomic, Exact, 1;
-    /// Replaces an element of an atomic object if it equals the first operand; gives the old value and whether it was
-    /// replaced. It never fails spuriously.
-    AtomicCompareExchange(MemId) = "atomic_compare_exchange", Atomic, Form::CompareExchange, Exact, 1;
+    section Atomic
+    /// A read-modify-write of an element of an atomic object with one operand, which gives the old value.
+    #[derive(Copy)]
+    enum Atomic(MemId) {
+        /// Adds to an element of an atomic object and gives the old value.
+        Add = "atomic_add", Form::Atomic, Exact, 2;
+        /// Subtracts from an element of an atomic object and gives the old value.
+        Sub = "atomic_sub", Form::Atomic, Exact, 1;
+        /// Lowers an element of an atomic object to the operand, if that is smaller, and gives the old value.
+        Min = "atomic_min", Form::Atomic, Exact, 1;
+        /// Raises an element of an atomic object to the operand, if that is larger, and gives the old value.
+        Max = "atomic_max", Form::Atomic, Exact, 1;
+        /// Bitwise and with an element of an atomic object; gives the old value.
+        And = "atomic_and", Form::Atomic, Exact, 1;
+        /// Bitwise or with an element of an atomic object; gives the old value.
+        Or = "atomic_or", Form::Atomic, Exact, 1;
+        /// Bitwise exclusive or with an element of an atomic object; gives the old value.
+        Xor = "atomic_xor", Form::Atomic, Exact, 1;
+        /// Replaces an element of an atomic object and gives the old value.
+        Exchange = "atomic_exchange", Form::Atomic, Exact, 1;
+    }
 
-    // Between the invocations of a workgroup. All of these must stand in uniform control flow.
+    section Atomic
+    single {
+        /// Replaces an element of an atomic object if it equals the first operand; gives the old value and whether it was
+        /// replaced. It never fails spuriously.
+        CompareExchange(MemId) = "atomic_compare_exchange", Form::CompareExchange, Exact, 1;
+    }
 
-    /// Waits for the whole workgroup; what was written to workgroup memory before is seen after.
-    WorkgroupBarrier = "workgroup_barrier", Collective, fixed(&[], &[]), Exact, 2;
-    /// Waits for the whole workgroup; what the workgroup wrote to storage before is seen by it after.
-    StorageBarrier = "storage_barrier", Collective, fixed(&[], &[]), Exact, 1;
-    /// The value that invocation 0 of the workgroup has, or 0 if it has ended. It is uniform; a barrier for both kinds of
-    /// memory is included.
-    Broadcast = "broadcast", Collective, unary(ALL), Exact, 1;
+    // Collectives: all of these must stand in uniform control flow.
 
-    // Between the invocations of a subgroup. All of these must stand in uniform control flow.
+    section Collective
+    /// A barrier of the workgroup.
+    #[derive(Copy)]
+    enum Barrier {
+        /// Waits for the whole workgroup; what was written to workgroup memory before is seen after.
+        Workgroup = "workgroup_barrier", fixed(&[], &[]), Exact, 2;
+        /// Waits for the whole workgroup; what the workgroup wrote to storage before is seen by it after.
+        Storage = "storage_barrier", fixed(&[], &[]), Exact, 1;
+    }
 
-    /// Number of lanes of a subgroup: a power of two that the device chooses, from 1 to 128.
-    SubgroupSize = "subgroup_size", PerGroup, fixed(&[], &[U32]), Exact, 1;
-    /// Index of the subgroup in its workgroup.
-    SubgroupId = "subgroup_id", PerInvocation, fixed(&[], &[U32]), Exact, 1;
-    /// Lane of the invocation in its subgroup.
-    SubgroupLane = "subgroup_lane", PerInvocation, fixed(&[], &[U32]), Exact, 1;
-    /// A bit for each lane: whether it is active and its operand true; lanes 0–31 in the first word, and so on.
-    SubgroupBallot = "subgroup_ballot", Collective, fixed(&[BOOL], &[U32, U32, U32, U32]), Exact, 1;
-    /// The value that another lane of the subgroup has; 0 if that lane does not exist or has ended.
-    SubgroupShuffle = "subgroup_shuffle", Collective, plain(ALL, &[T, U32], &[T]), Exact, 1;
-    /// Sum over the active lanes. Floats are added in a tree that halves the subgroup: lane k takes lane k + size/2,
-    /// then k + size/4, …, and −0 stands for lanes that are not there.
-    SubgroupAdd = "subgroup_add", Collective, unary(NUMBERS), Ordered, 1;
-    /// Product over the active lanes, in the same order as `subgroup_add`.
-    SubgroupMul = "subgroup_mul", Collective, unary(NUMBERS), Ordered, 1;
-    /// Smallest value of the active lanes.
-    SubgroupMin = "subgroup_min", Collective, unary(NUMBERS), Exact, 1;
-    /// Largest value of the active lanes.
-    SubgroupMax = "subgroup_max", Collective, unary(NUMBERS), Exact, 1;
-    /// Bitwise and over the active lanes.
-    SubgroupAnd = "subgroup_and", Collective, unary(LOGIC), Exact, 1;
-    /// Bitwise or over the active lanes.
-    SubgroupOr = "subgroup_or", Collective, unary(LOGIC), Exact, 1;
-    /// Bitwise exclusive or over the active lanes.
-    SubgroupXor = "subgroup_xor", Collective, unary(LOGIC), Exact, 1;
-    /// Sum over the active lanes up to and including this one. Floats are added in doubling steps: lane k takes lane
-    /// k − 1, then k − 2, k − 4, ….
-    SubgroupInclusiveAdd = "subgroup_inclusive_add", Collective, unary(NUMBERS), Ordered, 1;
-    /// The inclusive sum of the lane before; of lane 0, zero.
-    SubgroupExclusiveAdd = "subgroup_exclusive_add", Collective, unary(NUMBERS), Ordered, 1;
-    /// Product over the active lanes up to and including this one, in the same order as `subgroup_inclusive_add`.
-    SubgroupInclusiveMul = "subgroup_inclusive_mul", Collective, unary(NUMBERS), Ordered, 1;
-    /// The inclusive product of the lane before; of lane 0, one.
-    SubgroupExclusiveMul = "subgroup_exclusive_mul", Collective, unary(NUMBERS), Ordered, 1;
+    section Collective
+    single {
+        /// The value that invocation 0 of the workgroup has, or 0 if it has ended. It is uniform; a barrier for both kinds of
+        /// memory is included.
+        Broadcast = "broadcast", unary(ALL), Exact, 1;
+    }
 
-    // Effects that are reported.
+    section Collective
+    /// An exchange between the invocations of a subgroup.
+    #[derive(Copy)]
+    enum Subgroup {
+        /// A bit for each lane: whether it is active and its operand true; lanes 0–31 in the first word, and so on.
+        Ballot = "subgroup_ballot", fixed(&[BOOL], &[U32, U32, U32, U32]), Exact, 1;
+        /// The value that another lane of the subgroup has; 0 if that lane does not exist or has ended.
+        Shuffle = "subgroup_shuffle", plain(ALL, &[T, U32], &[T]), Exact, 1;
+        /// Sum over the active lanes. Floats are added in a tree that halves the subgroup: lane k takes lane k + size/2,
+        /// then k + size/4, …, and −0 stands for lanes that are not there.
+        Add = "subgroup_add", unary(NUMBERS), Ordered, 1;
+        /// Product over the active lanes, in the same order as `subgroup_add`.
+        Mul = "subgroup_mul", unary(NUMBERS), Ordered, 1;
+        /// Smallest value of the active lanes.
+        Min = "subgroup_min", unary(NUMBERS), Exact, 1;
+        /// Largest value of the active lanes.
+        Max = "subgroup_max", unary(NUMBERS), Exact, 1;
+        /// Bitwise and over the active lanes.
+        And = "subgroup_and", unary(LOGIC), Exact, 1;
+        /// Bitwise or over the active lanes.
+        Or = "subgroup_or", unary(LOGIC), Exact, 1;
+        /// Bitwise exclusive or over the active lanes.
+        Xor = "subgroup_xor", unary(LOGIC), Exact, 1;
+        /// Sum over the active lanes up to and including this one. Floats are added in doubling steps: lane k takes lane
+        /// k − 1, then k − 2, k − 4, ….
+        InclusiveAdd = "subgroup_inclusive_add", unary(NUMBERS), Ordered, 1;
+        /// The inclusive sum of the lane before; of lane 0, zero.
+        ExclusiveAdd = "subgroup_exclusive_add", unary(NUMBERS), Ordered, 1;
+        /// Product over the active lanes up to and including this one, in the same order as `subgroup_inclusive_add`.
+        InclusiveMul = "subgroup_inclusive_mul", unary(NUMBERS), Ordered, 1;
+        /// The inclusive product of the lane before; of lane 0, one.
+        ExclusiveMul = "subgroup_exclusive_mul", unary(NUMBERS), Ordered, 1;
+    }
 
-    /// Appends a line to the bounded trace of the dispatch; each `{}` of the text is replaced by an operand.
-    Print(Box<str>) = "print", Effect, Form::Print, Exact, 1;
+    section Effect
+    single {
+        /// Appends a line to the bounded trace of the dispatch; each `{}` of the text is replaced by an operand.
+        Print(Box<str>) = "print", Form::Print, Exact, 1;
+    }
 
-    // Control flow.
+    section Control
+    /// Control flow: the operation has nested blocks.
+    enum Control {
+        /// Runs the first block where the condition is true, else the second; the results are what that block yields.
+        If = "if", Form::If, Exact, 5;
+        /// Runs the block of the case that equals the selector, or the last block; the results are what it yields.
+        Switch(Box<[u32]>) = "switch", Form::Switch, Exact, 2;
+        /// Runs its block until it breaks. The block's parameters start as the operands and are replaced by what
+        /// `continue` gives; the results are what `break` gives.
+        Loop = "loop", Form::Loop, Exact, 4;
+        /// Runs its block, which came from the named operation; the results are what it yields.
+        Region(Box<str>) = "region", Form::Region, Exact, 2;
+    }
 
-    /// Runs the first block where the condition is true, else the second; the results are what that block yields.
-    If = "if", Control, Form::If, Exact, 5;
-    /// Runs the block of the case that equals the selector, or the last block; the results are what it yields.
-    Switch(Box<[u32]>) = "switch", Control, Form::Switch, Exact, 2;
-    /// Runs its block until it breaks. The block's parameters start as the operands and are replaced by what
-    /// `continue` gives; the results are what `break` gives.
-    Loop = "loop", Control, Form::Loop, Exact, 4;
-    /// Runs its block, which came from the named operation; the results are what it yields.
-    Region(Box<str>) = "region", Control, Form::Region, Exact, 2;
-    /// Ends a block of an `if`, `switch` or `region` and gives its results.
-    Yield = "yield", Control, Form::Exit, Exact, 0;
-    /// Leaves the innermost loop and gives its results.
-    Break = "break", Control, Form::Exit, Exact, 1;
-    /// Goes on with the next trip of the innermost loop and gives its parameters.
-    Continue = "continue", Control, Form::Exit, Exact, 1;
-    /// Ends the invocation. It counts as present at later barriers, and does nothing else.
-    Return = "return", Control, Form::Exit, Exact, 1;
-    /// Ends the invocation as `return` does, and makes the dispatch fail with the code.
-    Trap = "trap", Control, Form::Trap, Exact, 1;
+    section Control
+    /// The last operation of a block: it leaves the block.
+    #[derive(Copy)]
+    enum Terminator {
+        /// Ends a block of an `if`, `switch` or `region` and gives its results.
+        Yield = "yield", Form::Exit, Exact, 0;
+        /// Leaves the innermost loop and gives its results.
+        Break = "break", Form::Exit, Exact, 1;
+        /// Goes on with the next trip of the innermost loop and gives its parameters.
+        Continue = "continue", Form::Exit, Exact, 1;
+        /// Ends the invocation. It counts as present at later barriers, and does nothing else.
+        Return = "return", Form::Exit, Exact, 1;
+        /// Ends the invocation as `return` does, and makes the dispatch fail with the code.
+        Trap = "trap", Form::Trap, Exact, 1;
+    }
 }
 
 impl Op {
     /// Whether this ends a block.
     pub fn is_terminator(&self) -> bool {
-        matches!(self.row().form, Form::Exit | Form::Trap)
+        matches!(self, Op::Terminator(_))
     }
 
     /// The object this reads, writes or measures.
@@ -761,61 +1003,53 @@ impl Op {
 
     /// The object of an atomic read-modify-write.
     pub fn atomic(&self) -> Option<MemId> {
-        self.memory().filter(|_| self.row().kind == Atomic)
-    }
-
-    /// By what a subgroup operation combines what lanes give, and whose.
-    pub fn combines(&self) -> Option<(Op, Combined)> {
-        Some(match self {
-            Op::SubgroupAdd => (Op::Add, Combined::All),
-            Op::SubgroupMul => (Op::Mul, Combined::All),
-            Op::SubgroupMin => (Op::Min, Combined::All),
-            Op::SubgroupMax => (Op::Max, Combined::All),
-            Op::SubgroupAnd => (Op::And, Combined::All),
-            Op::SubgroupOr => (Op::Or, Combined::All),
-            Op::SubgroupXor => (Op::Xor, Combined::All),
-            Op::SubgroupInclusiveAdd => (Op::Add, Combined::UpToOwn),
-            Op::SubgroupInclusiveMul => (Op::Mul, Combined::UpToOwn),
-            Op::SubgroupExclusiveAdd => (Op::Add, Combined::BeforeOwn),
-            Op::SubgroupExclusiveMul => (Op::Mul, Combined::BeforeOwn),
-            _ => return None,
-        })
-    }
-
-    /// The bits that change nothing when something is combined with them by this operation.
-    pub fn identity(&self, ty: Type) -> u64 {
-        let (top, ones) = (1 << (ty.bits() - 1), u64::MAX >> (64 - ty.bits()));
-        let cast = |from, bits| Op::Cast.row().evaluator(from, ty).expect("every type can be cast to")(&[bits]);
-        match self {
-            // Adding +0 would turn −0 into it.
-            Op::Add if ty.is_float() => top,
-            Op::Mul => cast(Type::U32, 1),
-            // A number is chosen rather than a NaN.
-            Op::Min | Op::Max if ty.is_float() => cast(Type::F64, f64::NAN.to_bits()),
-            Op::Min | Op::Max if matches!(ty, Type::I32 | Type::I64) => top - u64::from(*self == Op::Min),
-            Op::Min | Op::And => ones,
-            _ => 0,
+        match *self {
+            Op::Atomic(_, memory) | Op::CompareExchange(memory) => Some(memory),
+            _ => None,
         }
     }
 
     /// Whether a device needs subgroups for this.
     pub fn needs_subgroups(&self) -> bool {
-        match self.row().kind {
-            Collective => !matches!(self, Op::WorkgroupBarrier | Op::StorageBarrier | Op::Broadcast),
-            PerInvocation | PerGroup => {
-                matches!(self, Op::SubgroupSize | Op::SubgroupId | Op::SubgroupLane)
-            }
-            Pure | Access | Atomic | Effect | Control => false,
+        match self {
+            Op::Subgroup(_) => true,
+            Op::PerInvocation(op) => matches!(op, PerInvocation::SubgroupId | PerInvocation::SubgroupLane),
+            Op::PerGroup(op) => *op == PerGroup::SubgroupSize,
+            _ => false,
         }
-    }
-
-    /// Whether this is a function of the [math library](crate::math), which devices get in other operations.
-    pub fn is_composed(&self) -> bool {
-        self.row().exactness == Composed
     }
 
     /// Whether all invocations of the workgroup must execute this together.
     pub fn is_collective(&self) -> bool {
-        self.row().kind == Collective
+        self.kind() == Kind::Collective
+    }
+}
+
+impl Pure {
+    /// Whether this is a function of the [math library](crate::math), which devices get in other operations.
+    pub fn is_composed(self) -> bool {
+        self.info().exactness == Composed
+    }
+}
+
+impl Subgroup {
+    /// The data that the lanes exchange.
+    pub const fn exchange(self) -> Exchange {
+        use Combined::{All, Exclusive, Inclusive};
+        match self {
+            Subgroup::Ballot => Exchange::Ballot,
+            Subgroup::Shuffle => Exchange::Shuffle,
+            Subgroup::Add => Exchange::Combine(Combiner::Add, All),
+            Subgroup::Mul => Exchange::Combine(Combiner::Mul, All),
+            Subgroup::Min => Exchange::Combine(Combiner::Min, All),
+            Subgroup::Max => Exchange::Combine(Combiner::Max, All),
+            Subgroup::And => Exchange::Combine(Combiner::And, All),
+            Subgroup::Or => Exchange::Combine(Combiner::Or, All),
+            Subgroup::Xor => Exchange::Combine(Combiner::Xor, All),
+            Subgroup::InclusiveAdd => Exchange::Combine(Combiner::Add, Inclusive),
+            Subgroup::InclusiveMul => Exchange::Combine(Combiner::Mul, Inclusive),
+            Subgroup::ExclusiveAdd => Exchange::Combine(Combiner::Add, Exclusive),
+            Subgroup::ExclusiveMul => Exchange::Combine(Combiner::Mul, Exclusive),
+        }
     }
 }

@@ -4,8 +4,9 @@
 //! change the order, join dispatches, and let buffers share memory, as long as nobody can tell.
 
 use super::entity::{Arena, BufferId, Entity};
-use super::program::{Program, Span};
-use super::types::{Element, Literal};
+use super::program::Program;
+use super::source::Span;
+use super::types::Element;
 use crate::launch::{self, Arguments, Grid, Slice};
 use crate::{Error, Validated};
 
@@ -65,26 +66,8 @@ pub struct Dispatch {
     pub span: Span,
 }
 
-/// What an object of a program is bound to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Argument {
-    /// A buffer of the pipeline.
-    Buffer(BufferId),
-    /// The value of a uniform.
-    Scalar(Literal),
-}
-
-impl From<BufferId> for Argument {
-    fn from(buffer: BufferId) -> Self {
-        Argument::Buffer(buffer)
-    }
-}
-
-impl<T: Into<Literal>> From<T> for Argument {
-    fn from(value: T) -> Self {
-        Argument::Scalar(value.into())
-    }
-}
+/// Argument of an object of a program: a buffer of the pipeline, or the value of a uniform.
+pub type Argument = launch::Argument<BufferId>;
 
 impl Role {
     /// All of them.
@@ -119,32 +102,33 @@ impl Pipeline {
         self.buffers.iter().find(|(_, buffer)| buffer.name == name).map(|(id, _)| id)
     }
 
-    /// Matches the arguments of a dispatch with the objects of its program. The `buffer` of a [`Slice`] is the index of the
-    /// pipeline's buffer.
+    /// Matches the arguments of a dispatch with the objects of its program.
     ///
     /// # Errors
     /// An error of [`launch::bind`], [`Error::UnknownBuffer`] or [`Error::InputWritten`].
-    pub fn bind(&self, program: &Validated<Program>, arguments: &[(String, Argument)]) -> Result<Arguments, Error> {
-        let mut given = Vec::new();
-        for (name, argument) in arguments {
-            let argument = match *argument {
-                Argument::Scalar(literal) => launch::Argument::Scalar(literal),
-                Argument::Buffer(id) => {
-                    let Some(buffer) = self.buffers.get(id) else {
-                        let (object, buffer, count) = (name.clone(), id.index(), self.buffers.len());
-                        return Err(Error::UnknownBuffer { object, buffer, count });
-                    };
-                    let writes = program.memory_named(name).is_some_and(|memory| program.memory[memory].writable());
-                    if buffer.role == Role::In && writes {
-                        return Err(Error::InputWritten { buffer: buffer.name.clone(), object: name.clone() });
-                    }
-                    let (element, bytes) = (buffer.element, buffer.bytes());
-                    launch::Argument::Slice(Slice { buffer: id.index() as u64, element, start: 0, bytes })
-                }
+    pub fn bind<'n>(
+        &self,
+        program: &Validated<Program>,
+        arguments: impl IntoIterator<Item = (&'n str, Argument)>,
+    ) -> Result<Arguments<BufferId>, Error> {
+        launch::bind(program, arguments, |memory, &id| {
+            let object = || memory.name.clone();
+            let Some(buffer) = self.buffers.get(id) else {
+                let (buffer, count) = (id.index(), self.buffers.len());
+                return Err(Error::UnknownBuffer { object: object(), buffer, count });
             };
-            given.push((name.as_str(), argument));
-        }
-        launch::bind(program, &given)
+            if buffer.role == Role::In && memory.writable() {
+                return Err(Error::InputWritten { buffer: buffer.name.clone(), object: object() });
+            }
+            Ok(Slice { buffer: id.index() as u64, element: buffer.element, start: 0, bytes: buffer.bytes() })
+        })
+    }
+}
+
+impl Dispatch {
+    /// The arguments, as [`Pipeline::bind`] takes them.
+    pub fn named(&self) -> impl Iterator<Item = (&str, Argument)> {
+        self.arguments.iter().map(|(name, argument)| (name.as_str(), *argument))
     }
 }
 

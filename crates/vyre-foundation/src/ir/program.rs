@@ -1,66 +1,81 @@
 //! Modules, programs, and what they are made of.
 
-use std::fmt;
-use std::panic::Location;
+use std::borrow::Borrow;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
 use super::clone::{Cloner, Verbatim};
 use super::entity::{Arena, BlockId, ConstantId, Entity, InstId, MemId, SecondaryMap, ValueId};
-use super::ops::{Form, Op, Slot};
+use super::ops::{Control, Form, Op, Payload, PerGroup, Slot, Terminator};
 use super::pipeline::Pipeline;
+use super::source::{SourceLoc, SourceMap, Span};
 use super::types::{Element, Literal, Type};
 use crate::Error;
 
 /// A file of programs and pipelines.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Module {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Module<P = Program> {
     /// The programs, in the order of the file. Their names are distinct.
-    pub programs: Vec<Program>,
+    pub programs: Vec<P>,
     /// The pipelines, in the order of the file. Their names are distinct, also from those of programs.
     pub pipelines: Vec<Pipeline>,
 }
 
-impl From<Program> for Module {
+impl<P: Borrow<Program>> Module<P> {
+    /// The program of a name.
+    pub fn program(&self, name: &str) -> Option<&P> {
+        self.programs.iter().find(|program| Borrow::<Program>::borrow(*program).name() == name)
+    }
+}
+
+impl Module {
+    /// Names the source text of programs that were parsed from a text without a name.
+    pub fn set_file(&mut self, file: &str) {
+        let mut named: Option<(SourceMap, SourceMap)> = None;
+        for program in &mut self.programs {
+            if named.as_ref().is_none_or(|(old, _)| *old != program.sources) {
+                named = Some((program.sources.clone(), program.sources.with_file(file)));
+            }
+            if let Some((_, new)) = &named {
+                program.sources = new.clone();
+            }
+        }
+    }
+}
+
+impl<P> Default for Module<P> {
+    fn default() -> Self {
+        Module { programs: Vec::new(), pipelines: Vec::new() }
+    }
+}
+
+impl<P> From<P> for Module<P> {
     /// A module of one program.
-    fn from(program: Program) -> Self {
-        Module { programs: vec![program], ..Module::default() }
+    fn from(program: P) -> Self {
+        Module { programs: vec![program], pipelines: Vec::new() }
     }
 }
 
 /// One kernel.
 ///
-/// The arenas may hold entities that nothing refers to any more: what counts is what is reachable from `body`. Equality is
-/// [structural](Program#impl-PartialEq-for-Program).
+/// Entities live in arenas and refer to each other by id. The arenas may hold entities that nothing refers to any more: a program consists
+/// of what is reachable from its body. Methods that add or remove entities keep two invariants: equal literals are one value, and
+/// results and parameters link to their definitions. Equality is [structural](Program#impl-PartialEq-for-Program).
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The name, an identifier.
-    pub name: String,
-    /// Invocations of a workgroup in each dimension.
-    pub workgroup_size: [u32; 3],
-    /// The grid, in invocations, that the author suggests for a caller who names none.
-    pub launch: Option<[u32; 3]>,
-    /// Whether results of floats may be whatever the device makes of them: with its own functions and roundings, and contracted
-    /// or reassociated by its compiler. Devices whose floats are exact at no cost take no notice.
-    pub fast: bool,
-    /// Specialization constants.
-    pub constants: Arena<ConstantId, Constant>,
-    /// Memory objects.
-    pub memory: Arena<MemId, Memory>,
-    /// Everything an operand can refer to.
-    pub values: Arena<ValueId, Value>,
-    /// Instructions.
-    pub insts: Arena<InstId, Inst>,
-    /// Blocks.
-    pub blocks: Arena<BlockId, Block>,
-    /// What every invocation executes. It has no parameters and ends in `return` or `trap`.
-    pub body: BlockId,
-    /// Names of values, for people; they mean nothing.
-    pub names: FxHashMap<ValueId, Box<str>>,
-    /// Where the calls of the builder stand that the program was made by. A program has either these or a source text: its
-    /// spans are then [positions in this list](Program::place).
-    pub places: Vec<&'static Location<'static>>,
+    name: String,
+    workgroup_size: [u32; 3],
+    launch: Option<[u32; 3]>,
+    fast: bool,
+    constants: Arena<ConstantId, Constant>,
+    memory: Arena<MemId, Memory>,
+    values: Arena<ValueId, Value>,
+    insts: Arena<InstId, Inst>,
+    blocks: Arena<BlockId, Block>,
+    body: BlockId,
+    names: FxHashMap<ValueId, Box<str>>,
+    sources: SourceMap,
     literals: FxHashMap<Literal, ValueId>,
 }
 
@@ -201,32 +216,6 @@ pub struct Block {
     pub insts: Vec<InstId>,
 }
 
-/// A range of bytes in the source text; where the builder made the program, the one position of a [place](Program::place).
-/// What has neither has the empty span.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Span {
-    /// First byte.
-    pub start: u32,
-    /// One past the last byte.
-    pub end: u32,
-}
-
-impl Span {
-    /// The span of what stands nowhere.
-    pub const NONE: Span = Span { start: 0, end: 0 };
-
-    /// The smallest span that covers both.
-    pub fn to(self, end: Span) -> Span {
-        Span { start: self.start, end: end.end.max(self.start) }
-    }
-}
-
-impl fmt::Debug for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}..{}", self.start, self.end)
-    }
-}
-
 /// Why an operation cannot be applied to operands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TypeError {
@@ -272,14 +261,196 @@ impl Program {
             blocks,
             body,
             names: FxHashMap::default(),
-            places: Vec::new(),
+            sources: SourceMap::default(),
             literals: FxHashMap::default(),
         }
     }
 
-    /// Where in Rust source something stands that the builder made.
-    pub fn place(&self, span: Span) -> Option<&'static Location<'static>> {
-        if span == Span::NONE { None } else { self.places.get(span.start as usize).copied() }
+    /// The name, an identifier.
+    #[inline]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Replaces the name.
+    pub fn set_name(&mut self, name: impl Into<String>) {
+        self.name = name.into();
+    }
+
+    /// Invocations of a workgroup in each dimension.
+    #[inline]
+    pub fn workgroup_size(&self) -> [u32; 3] {
+        self.workgroup_size
+    }
+
+    /// Replaces the workgroup size.
+    pub fn set_workgroup_size(&mut self, size: [u32; 3]) {
+        self.workgroup_size = size;
+    }
+
+    /// Default grid, in invocations, for callers that name none.
+    #[inline]
+    pub fn launch(&self) -> Option<[u32; 3]> {
+        self.launch
+    }
+
+    /// Replaces the default grid.
+    pub fn set_launch(&mut self, invocations: Option<[u32; 3]>) {
+        self.launch = invocations;
+    }
+
+    /// Returns true if the device may compute floats with its own functions and roundings, and its compiler may contract and reassociate
+    /// them. Devices whose floats are exact at no cost ignore it.
+    #[inline]
+    pub fn is_fast(&self) -> bool {
+        self.fast
+    }
+
+    /// Permits or forbids inexact floats.
+    pub fn set_fast(&mut self, fast: bool) {
+        self.fast = fast;
+    }
+
+    /// The block that every invocation executes. It has no parameters and ends in `return` or `trap`.
+    #[inline]
+    pub fn body(&self) -> BlockId {
+        self.body
+    }
+
+    /// An instruction.
+    #[inline]
+    pub fn inst(&self, id: InstId) -> &Inst {
+        &self.insts[id]
+    }
+
+    /// An instruction, to be changed.
+    #[inline]
+    pub fn inst_mut(&mut self, id: InstId) -> &mut Inst {
+        &mut self.insts[id]
+    }
+
+    /// All instructions, reachable or not.
+    #[inline]
+    pub fn insts(&self) -> &Arena<InstId, Inst> {
+        &self.insts
+    }
+
+    /// A block.
+    #[inline]
+    pub fn block(&self, id: BlockId) -> &Block {
+        &self.blocks[id]
+    }
+
+    /// A block, to be changed.
+    #[inline]
+    pub fn block_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id]
+    }
+
+    /// All blocks, reachable or not.
+    #[inline]
+    pub fn blocks(&self) -> &Arena<BlockId, Block> {
+        &self.blocks
+    }
+
+    /// A value: its type and definition.
+    #[inline]
+    pub fn value(&self, id: ValueId) -> Value {
+        self.values[id]
+    }
+
+    /// The type of a value.
+    #[inline]
+    pub fn ty(&self, value: ValueId) -> Type {
+        self.values[value].ty
+    }
+
+    /// The definition of a value.
+    #[inline]
+    pub fn def(&self, value: ValueId) -> Def {
+        self.values[value].def
+    }
+
+    /// All values, used or not.
+    #[inline]
+    pub fn values(&self) -> &Arena<ValueId, Value> {
+        &self.values
+    }
+
+    /// A memory object.
+    #[inline]
+    pub fn memory(&self, id: MemId) -> &Memory {
+        &self.memory[id]
+    }
+
+    /// A memory object, to be changed.
+    #[inline]
+    pub fn memory_mut(&mut self, id: MemId) -> &mut Memory {
+        &mut self.memory[id]
+    }
+
+    /// All memory objects, in the order of their declaration.
+    #[inline]
+    pub fn memories(&self) -> &Arena<MemId, Memory> {
+        &self.memory
+    }
+
+    /// A specialization constant.
+    #[inline]
+    pub fn constant(&self, id: ConstantId) -> &Constant {
+        &self.constants[id]
+    }
+
+    /// A specialization constant, to be changed.
+    #[inline]
+    pub fn constant_mut(&mut self, id: ConstantId) -> &mut Constant {
+        &mut self.constants[id]
+    }
+
+    /// All specialization constants, in the order of their declaration.
+    #[inline]
+    pub fn constants(&self) -> &Arena<ConstantId, Constant> {
+        &self.constants
+    }
+
+    /// Debug name of a value. Debug names have no meaning.
+    pub fn value_name(&self, value: ValueId) -> Option<&str> {
+        self.names.get(&value).map(|name| &**name)
+    }
+
+    /// Gives a value a debug name.
+    pub fn set_value_name(&mut self, value: ValueId, name: impl Into<Box<str>>) {
+        self.names.insert(value, name.into());
+    }
+
+    /// All debug names, in no particular order.
+    pub fn value_names(&self) -> impl ExactSizeIterator<Item = (ValueId, &str)> {
+        self.names.iter().map(|(&value, name)| (value, &**name))
+    }
+
+    /// Removes all debug names.
+    pub fn strip_value_names(&mut self) {
+        self.names.clear();
+    }
+
+    /// Sources of the spans.
+    #[inline]
+    pub fn sources(&self) -> &SourceMap {
+        &self.sources
+    }
+
+    /// Replaces the sources. The spans stay what they are: positions of the new sources.
+    pub fn set_sources(&mut self, sources: SourceMap) {
+        self.sources = sources;
+    }
+
+    pub(crate) fn sources_mut(&mut self) -> &mut SourceMap {
+        &mut self.sources
+    }
+
+    /// File, line and column of a span. Synthesized code has none.
+    pub fn locate(&self, span: Span) -> Option<SourceLoc> {
+        self.sources.locate(span)
     }
 
     /// The value of a literal. Equal literals are one value.
@@ -292,30 +463,113 @@ impl Program {
             .or_insert_with(|| values.push(Value { ty: literal.ty, def: Def::Literal(literal.bits) }))
     }
 
+    /// Declares a memory object.
+    pub fn add_memory(&mut self, memory: Memory) -> MemId {
+        self.memory.push(memory)
+    }
+
+    /// Removes the memory objects for which a function returns false, and renumbers the others. No reachable instruction may access a
+    /// removed object.
+    pub fn retain_memories(&mut self, keep: impl Fn(MemId, &Memory) -> bool) {
+        let old = std::mem::take(&mut self.memory);
+        let mut moved = SecondaryMap::with_capacity(old.len(), None);
+        for (id, memory) in old.iter().filter(|(id, memory)| keep(*id, memory)) {
+            moved[id] = Some(self.memory.push(memory.clone()));
+        }
+        for id in self.insts.keys() {
+            let op = &mut self.insts[id].op;
+            if let Some(memory) = op.memory().and_then(|memory| moved[memory]) {
+                *op = op.info().op(Payload::Memory(memory)).expect("an operation on memory stays one");
+            }
+        }
+    }
+
     /// Declares a specialization constant and returns its value.
-    pub fn constant(&mut self, name: impl Into<String>, default: Literal, span: Span) -> ValueId {
+    pub fn add_constant(&mut self, name: impl Into<String>, default: Literal, span: Span) -> ValueId {
         let constant = self.constants.push(Constant { name: name.into(), default, span });
         self.values.push(Value { ty: default.ty, def: Def::Constant(constant) })
     }
 
+    /// Removes a specialization constant whose value is not used, and renumbers the ones behind it.
+    pub fn remove_constant(&mut self, removed: ConstantId) {
+        let old = std::mem::take(&mut self.constants);
+        let mut moved = SecondaryMap::with_capacity(old.len(), None);
+        for (id, constant) in old.iter().filter(|(id, _)| *id != removed) {
+            moved[id] = Some(self.constants.push(constant.clone()));
+        }
+        for id in self.values.keys() {
+            let def = &mut self.values[id].def;
+            if let Def::Constant(constant) = *def {
+                // An unused value has to be something.
+                *def = moved[constant].map_or(Def::Literal(0), Def::Constant);
+            }
+        }
+    }
+
     /// Adds a parameter to a block.
-    pub fn param(&mut self, block: BlockId, ty: Type) -> ValueId {
+    pub fn add_param(&mut self, block: BlockId, ty: Type) -> ValueId {
         let position = self.blocks[block].params.len() as u32;
         let value = self.values.push(Value { ty, def: Def::Param(block, position) });
         self.blocks[block].params.push(value);
         value
     }
 
+    /// Keeps the parameters of a block for which `keep` is true. Returns true if that removed any.
+    pub(crate) fn retain_params(&mut self, block: BlockId, keep: &[bool]) -> bool {
+        let changed = retain(&mut self.blocks[block].params, keep);
+        for (position, &param) in self.blocks[block].params.iter().enumerate() {
+            self.values[param].def = Def::Param(block, position as u32);
+        }
+        changed
+    }
+
+    /// Adds a result to an instruction.
+    pub(crate) fn add_result(&mut self, inst: InstId, ty: Type) -> ValueId {
+        let position = self.insts[inst].results.len() as u32;
+        let value = self.values.push(Value { ty, def: Def::Result(inst, position) });
+        self.insts[inst].results.push(value);
+        value
+    }
+
+    /// Keeps the results of an instruction for which `keep` is true. Returns true if that removed any.
+    pub(crate) fn retain_results(&mut self, inst: InstId, keep: &[bool]) -> bool {
+        let changed = retain(&mut self.insts[inst].results, keep);
+        for (position, &result) in self.insts[inst].results.iter().enumerate() {
+            self.values[result].def = Def::Result(inst, position as u32);
+        }
+        changed
+    }
+
+    /// Keeps the operands of an instruction for which `keep` is true. Returns true if that removed any.
+    pub(crate) fn retain_operands(&mut self, inst: InstId, keep: &[bool]) -> bool {
+        retain(&mut self.insts[inst].operands, keep)
+    }
+
+    /// Appends the results of one instruction to those of another, as the same values.
+    pub(crate) fn move_results(&mut self, from: InstId, to: InstId) {
+        for value in std::mem::take(&mut self.insts[from].results) {
+            let position = self.insts[to].results.len() as u32;
+            self.values[value].def = Def::Result(to, position);
+            self.insts[to].results.push(value);
+        }
+    }
+
     /// Adds an empty block, to be nested in an instruction.
-    pub fn block(&mut self) -> BlockId {
+    pub fn add_block(&mut self) -> BlockId {
         self.blocks.push(Block::default())
+    }
+
+    /// Reserves room for `additional` instructions of one result.
+    pub(crate) fn reserve(&mut self, additional: usize) {
+        self.insts.reserve(additional);
+        self.values.reserve(additional);
     }
 
     /// Appends an instruction to a block, with one new value for each result type.
     pub fn push(
         &mut self,
         block: BlockId,
-        op: Op,
+        op: impl Into<Op>,
         operands: impl IntoIterator<Item = ValueId>,
         results: &[Type],
         blocks: impl IntoIterator<Item = BlockId>,
@@ -329,7 +583,7 @@ impl Program {
     /// An instruction that stands in no block yet, with one new value for each result type.
     pub fn make(
         &mut self,
-        op: Op,
+        op: impl Into<Op>,
         operands: impl IntoIterator<Item = ValueId>,
         results: &[Type],
         blocks: impl IntoIterator<Item = BlockId>,
@@ -337,23 +591,23 @@ impl Program {
     ) -> InstId {
         let operands = operands.into_iter().collect();
         let blocks = blocks.into_iter().collect();
-        self.add(Inst { op, operands, results: smallvec![], blocks, span }, results)
+        self.add(Inst { op: op.into(), operands, results: smallvec![], blocks, span }, results)
     }
 
     /// An instruction of one result that stands in no block yet.
-    pub fn make_value(&mut self, op: Op, operands: &[ValueId], ty: Type, span: Span) -> (InstId, ValueId) {
+    pub fn make_value(&mut self, op: impl Into<Op>, operands: &[ValueId], ty: Type, span: Span) -> (InstId, ValueId) {
         let inst = self.make(op, operands.iter().copied(), &[ty], [], span);
         (inst, self.insts[inst].results[0])
     }
 
     /// An `if` without results whose else-block is empty, and which stands in no block yet. `fill` appends to the then-block.
     pub fn make_guard(&mut self, condition: ValueId, span: Span, fill: impl FnOnce(&mut Program, BlockId)) -> InstId {
-        let (then, otherwise) = (self.block(), self.block());
+        let (then, otherwise) = (self.add_block(), self.add_block());
         fill(self, then);
         for block in [then, otherwise] {
-            self.push(block, Op::Yield, [], &[], [], span);
+            self.push(block, Terminator::Yield, [], &[], [], span);
         }
-        self.make(Op::If, [condition], &[], [then, otherwise], span)
+        self.make(Control::If, [condition], &[], [then, otherwise], span)
     }
 
     /// A name like `wish` that no memory object and no constant has.
@@ -375,11 +629,6 @@ impl Program {
         self.insts.push(inst)
     }
 
-    /// The type of a value.
-    pub fn ty(&self, value: ValueId) -> Type {
-        self.values[value].ty
-    }
-
     /// The literal or default that a value stands for, if it is known before the program runs.
     pub fn known(&self, value: ValueId) -> Option<Literal> {
         let Value { ty, def } = self.values[value];
@@ -395,7 +644,8 @@ impl Program {
         let mut written = SecondaryMap::with_capacity(self.memory.len(), false);
         self.walk(|inst, _| {
             let op = &self.insts[inst].op;
-            if let (Some(memory), true) = (op.memory(), !matches!(op, Op::Load(_) | Op::Length(_))) {
+            if let (Some(memory), true) = (op.memory(), !matches!(op, Op::Load(_) | Op::PerGroup(PerGroup::Length(_))))
+            {
                 written[memory] = true;
             }
         });
@@ -412,7 +662,7 @@ impl Program {
     pub fn entry_op(&self) -> Option<&str> {
         let mut insts = self.blocks[self.body].insts.iter().map(|&inst| &self.insts[inst].op);
         match (insts.next(), insts.next(), insts.next()) {
-            (Some(Op::Region(op)), Some(_), None) => Some(op),
+            (Some(Op::Control(Control::Region(op))), Some(_), None) => Some(op),
             _ => Some(self.name.as_str()).filter(|name| !name.is_empty()),
         }
     }
@@ -423,7 +673,7 @@ impl Program {
         let mut old = std::mem::replace(self, empty);
         self.launch = old.launch;
         self.fast = old.fast;
-        self.places = std::mem::take(&mut old.places);
+        self.sources = std::mem::take(&mut old.sources);
         self.constants = std::mem::take(&mut old.constants);
         self.memory = std::mem::take(&mut old.memory);
         let names = std::mem::take(&mut old.names);
@@ -500,7 +750,7 @@ impl Program {
     /// What `T` stands for in the signature of an instruction's operation: the type of the operands in such a place, or for an
     /// operation without one, of its first operand or result.
     pub fn class(&self, inst: &Inst) -> Type {
-        let place = match inst.op.row().form {
+        let place = match inst.op.info().form {
             Form::Plain(signature) => signature.operands.iter().position(|slot| *slot == Slot::T).unwrap_or(0),
             _ => 0,
         };
@@ -518,7 +768,7 @@ impl Program {
         let element = |memory: MemId| self.memory[memory].element.value_type();
         // A uniform is one scalar and has no index.
         let indices = |memory: MemId| usize::from(self.memory[memory].space != Space::Uniform);
-        match op.row().form {
+        match op.info().form {
             Form::Plain(signature) => {
                 let class = signature.operands.iter().zip(&found).find(|(slot, _)| **slot == Slot::T);
                 let class = class.map_or(Type::U32, |(_, &ty)| ty);
@@ -588,6 +838,14 @@ pub fn total_invocations(groups: [u32; 3], workgroup_size: [u32; 3]) -> Option<u
         return Some(0);
     }
     groups.into_iter().chain(workgroup_size).try_fold(1u32, u32::checked_mul)
+}
+
+/// Keeps the values for which `keep` is true. Returns true if that removed any.
+fn retain(values: &mut Values, keep: &[bool]) -> bool {
+    let count = values.len();
+    let mut keep = keep.iter();
+    values.retain(|_| *keep.next().expect("there is one for each value"));
+    values.len() < count
 }
 
 fn check(found: &[Type], expected: impl IntoIterator<Item = Type>) -> Result<(), TypeError> {

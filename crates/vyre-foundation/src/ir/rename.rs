@@ -49,7 +49,7 @@ impl Renaming {
     pub fn apply_nested(&self, program: &mut Program, insts: &[super::InstId]) {
         if !self.is_empty() {
             for id in program.nested_in(insts) {
-                self.apply_to(&mut program.insts[id]);
+                self.apply_to(program.inst_mut(id));
             }
         }
     }
@@ -60,7 +60,7 @@ impl Renaming {
             return false;
         }
         for id in program.reachable_insts() {
-            self.apply_to(&mut program.insts[id]);
+            self.apply_to(program.inst_mut(id));
         }
         true
     }

@@ -8,7 +8,7 @@
 //! Floats are those of the theory of floating-point numbers, which has one NaN, just as programs cannot tell NaNs apart.
 //! Where an operation looks at the bits of a NaN, it has no term.
 
-use super::ops::Op;
+use super::ops::Pure;
 use super::types::{Literal, Type};
 
 /// The sort of the values of a type.
@@ -33,9 +33,9 @@ pub fn literal(Literal { ty, bits }: Literal) -> String {
 }
 
 /// What an operation gives for operands that are terms themselves. `class` is what `T` stands for in its signature, and
-/// `result` the type of the result. There is none for operations that are not functions of their operands, or not of
-/// those that SMT-LIB knows.
-pub fn term(op: &Op, class: Type, result: Type, operands: &[String]) -> Option<String> {
+/// `result` the type of the result. There is none for operations that are not functions of those
+/// that SMT-LIB knows.
+pub fn term(op: Pure, class: Type, result: Type, operands: &[String]) -> Option<String> {
     let body = body(op, class, result)?;
     // The names are bound in parallel, so those that occur in the operands are not captured.
     let bindings: Vec<String> =
@@ -44,7 +44,7 @@ pub fn term(op: &Op, class: Type, result: Type, operands: &[String]) -> Option<S
 }
 
 /// The result in terms of the operands `a`, `b`, `c` and `d`.
-fn body(op: &Op, class: Type, result: Type) -> Option<String> {
+fn body(op: Pure, class: Type, result: Type) -> Option<String> {
     let float = class.is_float();
     let signed = matches!(class, Type::I32 | Type::I64);
     let width = class.bits();
@@ -68,54 +68,54 @@ fn body(op: &Op, class: Type, result: Type) -> Option<String> {
     let shr = by_sign("bvashr", "bvlshr");
 
     Some(match op {
-        Op::Add => arithmetic("fp.add", "bvadd"),
-        Op::Sub => arithmetic("fp.sub", "bvsub"),
-        Op::Mul => arithmetic("fp.mul", "bvmul"),
-        Op::MulHigh => {
+        Pure::Add => arithmetic("fp.add", "bvadd"),
+        Pure::Sub => arithmetic("fp.sub", "bvsub"),
+        Pure::Mul => arithmetic("fp.mul", "bvmul"),
+        Pure::MulHigh => {
             let extend = format!("(_ {} {width})", by_sign("sign_extend", "zero_extend"));
             format!("((_ extract {} {width}) (bvmul ({extend} a) ({extend} b)))", 2 * width - 1)
         }
-        Op::Div if float => "(fp.div RNE a b)".into(),
-        Op::Div => format!("(ite (= b {}) a ({} a b))", number(0), by_sign("bvsdiv", "bvudiv")),
-        Op::Rem => format!("(ite (= b {0}) {0} ({1} a b))", number(0), by_sign("bvsrem", "bvurem")),
-        Op::Neg => if float { "(fp.neg a)" } else { "(bvneg a)" }.into(),
-        Op::Abs if float => "(fp.abs a)".into(),
-        Op::Abs => format!("(ite (bvslt a {}) (bvneg a) a)", number(0)),
-        Op::Min if float => lesser("a", "b"),
-        Op::Min => format!("(ite ({} a b) a b)", by_sign("bvslt", "bvult")),
-        Op::Max if float => format!("(let ((a (fp.neg a)) (b (fp.neg b))) (fp.neg {}))", lesser("a", "b")),
-        Op::Max => format!("(ite ({} a b) b a)", by_sign("bvslt", "bvult")),
-        Op::Fma => "(fp.fma RNE a b c)".into(),
-        Op::Sqrt => "(fp.sqrt RNE a)".into(),
-        Op::Floor => "(fp.roundToIntegral RTN a)".into(),
-        Op::Ceil => "(fp.roundToIntegral RTP a)".into(),
-        Op::Trunc => "(fp.roundToIntegral RTZ a)".into(),
-        Op::Round => "(fp.roundToIntegral RNE a)".into(),
+        Pure::Div if float => "(fp.div RNE a b)".into(),
+        Pure::Div => format!("(ite (= b {}) a ({} a b))", number(0), by_sign("bvsdiv", "bvudiv")),
+        Pure::Rem => format!("(ite (= b {0}) {0} ({1} a b))", number(0), by_sign("bvsrem", "bvurem")),
+        Pure::Neg => if float { "(fp.neg a)" } else { "(bvneg a)" }.into(),
+        Pure::Abs if float => "(fp.abs a)".into(),
+        Pure::Abs => format!("(ite (bvslt a {}) (bvneg a) a)", number(0)),
+        Pure::Min if float => lesser("a", "b"),
+        Pure::Min => format!("(ite ({} a b) a b)", by_sign("bvslt", "bvult")),
+        Pure::Max if float => format!("(let ((a (fp.neg a)) (b (fp.neg b))) (fp.neg {}))", lesser("a", "b")),
+        Pure::Max => format!("(ite ({} a b) b a)", by_sign("bvslt", "bvult")),
+        Pure::Fma => "(fp.fma RNE a b c)".into(),
+        Pure::Sqrt => "(fp.sqrt RNE a)".into(),
+        Pure::Floor => "(fp.roundToIntegral RTN a)".into(),
+        Pure::Ceil => "(fp.roundToIntegral RTP a)".into(),
+        Pure::Trunc => "(fp.roundToIntegral RTZ a)".into(),
+        Pure::Round => "(fp.roundToIntegral RNE a)".into(),
 
-        Op::And => format!("({} a b)", logic("and", "bvand")),
-        Op::Or => format!("({} a b)", logic("or", "bvor")),
-        Op::Xor => format!("({} a b)", logic("xor", "bvxor")),
-        Op::Not => format!("({} a)", logic("not", "bvnot")),
-        Op::Shl => format!("(bvshl a {})", masked("b")),
-        Op::Shr => format!("({shr} a {})", masked("b")),
-        Op::RotateLeft => format!("(bvor (bvshl a {}) (bvlshr a {}))", masked("b"), masked("(bvneg b)")),
-        Op::CountOnes => {
+        Pure::And => format!("({} a b)", logic("and", "bvand")),
+        Pure::Or => format!("({} a b)", logic("or", "bvor")),
+        Pure::Xor => format!("({} a b)", logic("xor", "bvxor")),
+        Pure::Not => format!("({} a)", logic("not", "bvnot")),
+        Pure::Shl => format!("(bvshl a {})", masked("b")),
+        Pure::Shr => format!("({shr} a {})", masked("b")),
+        Pure::RotateLeft => format!("(bvor (bvshl a {}) (bvlshr a {}))", masked("b"), masked("(bvneg b)")),
+        Pure::CountOnes => {
             let bits = (0..width).map(|bit| format!("((_ zero_extend 31) ((_ extract {bit} {bit}) a))"));
             format!("(bvadd {})", bits.collect::<Vec<_>>().join(" "))
         }
-        Op::LeadingZeros => first_one((0..width).rev(), width),
-        Op::TrailingZeros => first_one(0..width, width),
-        Op::ReverseBits => {
+        Pure::LeadingZeros => first_one((0..width).rev(), width),
+        Pure::TrailingZeros => first_one(0..width, width),
+        Pure::ReverseBits => {
             let bits = (0..width).map(|bit| format!("((_ extract {bit} {bit}) a)"));
             format!("(concat {})", bits.collect::<Vec<_>>().join(" "))
         }
-        Op::ExtractBits => {
+        Pure::ExtractBits => {
             let left = resized(&format!("(bvsub (_ bv{width} 32) (bvadd offset count))"));
             let right = resized(&format!("(bvsub (_ bv{width} 32) count)"));
             let field = format!("({shr} (bvshl a {left}) {right})");
             with_field("b", "c", width, &format!("(ite (= count (_ bv0 32)) {} {field})", number(0)))
         }
-        Op::InsertBits => {
+        Pure::InsertBits => {
             let ones =
                 format!("(bvlshr (bvnot {}) {})", number(0), resized(&format!("(bvsub (_ bv{width} 32) count)")));
             let mask = format!("(bvshl {ones} {})", resized("offset"));
@@ -126,93 +126,29 @@ fn body(op: &Op, class: Type, result: Type) -> Option<String> {
             with_field("c", "d", width, &format!("(ite (= count (_ bv0 32)) a {field})"))
         }
         // Their definitions are some dozens of roundings long: nothing could be proved about them.
-        Op::Exp
-        | Op::Exp2
-        | Op::Log
-        | Op::Log2
-        | Op::Sin
-        | Op::Cos
-        | Op::Tan
-        | Op::Asin
-        | Op::Acos
-        | Op::Atan
-        | Op::Atan2
-        | Op::Sinh
-        | Op::Cosh
-        | Op::Tanh
-        | Op::Pow
-        | Op::Cbrt
-        | Op::Hypot => return None,
+        crate::library_functions!() => return None,
         // The bits of a NaN.
-        Op::PackF16 => return None,
-        Op::UnpackF16Low => format!("({} RNE ({} ((_ extract 15 0) a)))", to_fp(Type::F32), to_fp(Type::F16)),
-        Op::UnpackF16High => format!("({} RNE ({} ((_ extract 31 16) a)))", to_fp(Type::F32), to_fp(Type::F16)),
+        Pure::PackF16 => return None,
+        Pure::UnpackF16Low => format!("({} RNE ({} ((_ extract 15 0) a)))", to_fp(Type::F32), to_fp(Type::F16)),
+        Pure::UnpackF16High => format!("({} RNE ({} ((_ extract 31 16) a)))", to_fp(Type::F32), to_fp(Type::F16)),
 
-        Op::Eq => if float { "(fp.eq a b)" } else { "(= a b)" }.into(),
-        Op::Ne => if float { "(not (fp.eq a b))" } else { "(not (= a b))" }.into(),
-        Op::Lt => order("fp.lt", "bvslt", "bvult"),
-        Op::Le => order("fp.leq", "bvsle", "bvule"),
-        Op::Gt => order("fp.gt", "bvsgt", "bvugt"),
-        Op::Ge => order("fp.geq", "bvsge", "bvuge"),
-        Op::Select => "(ite a b c)".into(),
-        Op::Cast => cast(class, result),
-        Op::Bitcast => match (float, result.is_float()) {
+        Pure::Eq => if float { "(fp.eq a b)" } else { "(= a b)" }.into(),
+        Pure::Ne => if float { "(not (fp.eq a b))" } else { "(not (= a b))" }.into(),
+        Pure::Lt => order("fp.lt", "bvslt", "bvult"),
+        Pure::Le => order("fp.leq", "bvsle", "bvule"),
+        Pure::Gt => order("fp.gt", "bvsgt", "bvugt"),
+        Pure::Ge => order("fp.geq", "bvsge", "bvuge"),
+        // No function of the theory scales by a power of two.
+        Pure::Ldexp => return None,
+        Pure::Select => "(ite a b c)".into(),
+        Pure::Cast => cast(class, result),
+        Pure::Bitcast => match (float, result.is_float()) {
             _ if class == result => "a".into(),
             (false, false) => "a".into(),
             (false, true) => format!("({} a)", to_fp(result)),
             // The bits of a NaN.
             (true, _) => return None,
         },
-
-        Op::GlobalIndex
-        | Op::GlobalId(_)
-        | Op::LocalId(_)
-        | Op::LocalIndex
-        | Op::GroupId(_)
-        | Op::GroupIndex
-        | Op::GroupCount(_)
-        | Op::GroupSize(_)
-        | Op::Load(_)
-        | Op::Store(_)
-        | Op::Length(_)
-        | Op::AtomicAdd(_)
-        | Op::AtomicSub(_)
-        | Op::AtomicMin(_)
-        | Op::AtomicMax(_)
-        | Op::AtomicAnd(_)
-        | Op::AtomicOr(_)
-        | Op::AtomicXor(_)
-        | Op::AtomicExchange(_)
-        | Op::AtomicCompareExchange(_)
-        | Op::WorkgroupBarrier
-        | Op::StorageBarrier
-        | Op::Broadcast
-        | Op::SubgroupSize
-        | Op::SubgroupId
-        | Op::SubgroupLane
-        | Op::SubgroupBallot
-        | Op::SubgroupShuffle
-        | Op::SubgroupAdd
-        | Op::SubgroupMul
-        | Op::SubgroupMin
-        | Op::SubgroupMax
-        | Op::SubgroupAnd
-        | Op::SubgroupOr
-        | Op::SubgroupXor
-        | Op::SubgroupInclusiveAdd
-        | Op::SubgroupExclusiveAdd
-        | Op::SubgroupInclusiveMul
-        | Op::SubgroupExclusiveMul
-        | Op::Print(_)
-        | Op::If
-        | Op::Switch(_)
-        | Op::Loop
-        | Op::Region(_)
-        | Op::Yield
-        | Op::Break
-        | Op::Continue
-        | Op::Return
-        | Op::Trap => return None,
     })
 }
 

@@ -1,13 +1,13 @@
 //! Traversal of nested blocks: every pass, analysis and backend that visits instructions starts here.
 
 use super::entity::{BlockId, InstId};
-use super::ops::Op;
+use super::ops::{Control, Op, Terminator};
 use super::program::Program;
 
 impl Program {
     /// Calls `visit` with every instruction that is reachable from the body and its nesting depth, in preorder.
     pub fn walk(&self, visit: impl FnMut(InstId, usize)) {
-        self.walk_block(self.body, visit);
+        self.walk_block(self.body(), visit);
     }
 
     /// Calls `visit` with every instruction of a block and of the blocks nested in it, in preorder, with its depth below the block.
@@ -15,9 +15,9 @@ impl Program {
         // An explicit stack, because the depth of a program that has not been validated is unbounded.
         let mut stack = vec![(block, 0, 0)];
         while let Some((block, first, depth)) = stack.pop() {
-            for (position, &inst) in self.blocks[block].insts.iter().enumerate().skip(first) {
+            for (position, &inst) in self.block(block).insts.iter().enumerate().skip(first) {
                 visit(inst, depth);
-                let nested = &self.insts[inst].blocks;
+                let nested = &self.inst(inst).blocks;
                 if !nested.is_empty() {
                     stack.push((block, position + 1, depth));
                     stack.extend(nested.iter().rev().map(|&nested| (nested, 0, depth + 1)));
@@ -29,19 +29,19 @@ impl Program {
 
     /// All reachable instructions, in preorder.
     pub fn reachable_insts(&self) -> Vec<InstId> {
-        let mut all = Vec::with_capacity(self.insts.len());
+        let mut all = Vec::with_capacity(self.insts().len());
         self.walk(|inst, _| all.push(inst));
         all
     }
 
     /// All reachable blocks, outer ones before nested ones.
     pub fn reachable_blocks(&self) -> Vec<BlockId> {
-        let mut all = vec![self.body];
+        let mut all = vec![self.body()];
         let mut next = 0;
         while let Some(&block) = all.get(next) {
             next += 1;
-            for &inst in &self.blocks[block].insts {
-                all.extend_from_slice(&self.insts[inst].blocks);
+            for &inst in &self.block(block).insts {
+                all.extend_from_slice(&self.inst(inst).blocks);
             }
         }
         all
@@ -53,8 +53,8 @@ impl Program {
         let mut next = 0;
         while let Some(&inst) = all.get(next) {
             next += 1;
-            for &block in &self.insts[inst].blocks {
-                all.extend_from_slice(&self.blocks[block].insts);
+            for &block in &self.inst(inst).blocks {
+                all.extend_from_slice(&self.block(block).insts);
             }
         }
         all
@@ -64,11 +64,11 @@ impl Program {
     pub fn contains(&self, block: BlockId, is: impl Fn(&Op) -> bool) -> bool {
         let mut blocks = vec![block];
         while let Some(block) = blocks.pop() {
-            for &inst in &self.blocks[block].insts {
-                if is(&self.insts[inst].op) {
+            for &inst in &self.block(block).insts {
+                if is(&self.inst(inst).op) {
                     return true;
                 }
-                blocks.extend(&self.insts[inst].blocks);
+                blocks.extend(&self.inst(inst).blocks);
             }
         }
         false
@@ -76,26 +76,28 @@ impl Program {
 
     /// Returns true if something inside an instruction is a `break` or `continue` of a loop around it.
     pub fn jumps_out(&self, id: InstId) -> bool {
-        let inst = &self.insts[id];
+        let inst = self.inst(id);
         match inst.op {
-            Op::Break | Op::Continue => true,
-            Op::Loop => false,
-            _ => inst.blocks.iter().any(|&block| self.blocks[block].insts.iter().any(|&nested| self.jumps_out(nested))),
+            Op::Terminator(Terminator::Break | Terminator::Continue) => true,
+            Op::Control(Control::Loop) => false,
+            _ => inst.blocks.iter().any(|&block| self.block(block).insts.iter().any(|&nested| self.jumps_out(nested))),
         }
     }
 
     /// Returns true if control reaches the instruction after this one from the end of each of its blocks.
     pub fn falls_through(&self, id: InstId) -> bool {
-        self.insts[id].blocks.iter().all(|&block| {
-            let end = self.blocks[block].insts.last();
-            end.is_some_and(|&end| self.insts[end].op == Op::Yield)
+        self.inst(id).blocks.iter().all(|&block| {
+            let end = self.block(block).insts.last();
+            end.is_some_and(|&end| self.inst(end).op == Terminator::Yield)
         })
     }
 
     /// Returns true if an invocation may end before the end of the body.
     pub fn may_end_early(&self) -> bool {
-        let end = self.blocks[self.body].insts.last().copied();
-        let ends = |id: InstId| matches!(self.insts[id].op, Op::Return | Op::Trap) && Some(id) != end;
+        let end = self.block(self.body()).insts.last().copied();
+        let ends = |id: InstId| {
+            matches!(self.inst(id).op, Op::Terminator(Terminator::Return | Terminator::Trap)) && Some(id) != end
+        };
         self.reachable_insts().into_iter().any(ends)
     }
 }

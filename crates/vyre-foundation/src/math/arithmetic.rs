@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Shl, Shr, Sub};
 
-use crate::ir::{BlockId, InstId, Op, Program, Scalar, Span, ValueId};
+use crate::ir::{BlockId, InstId, Program, Pure, Scalar, Span, ValueId};
 
 type F = f32;
 type U = u32;
@@ -28,10 +28,10 @@ impl<'p> Emitter<'p> {
     }
 
     #[inline(never)]
-    fn push<R: Scalar>(&self, op: Op, operands: &[ValueId]) -> ValueId {
+    fn push<R: Scalar>(&self, op: Pure, operands: &[ValueId]) -> ValueId {
         let mut program = self.program.borrow_mut();
         let inst: InstId = program.push(self.block, op, operands.iter().copied(), &[R::TYPE], [], self.span);
-        program.insts[inst].results[0]
+        program.inst(inst).results[0]
     }
 }
 
@@ -82,7 +82,7 @@ macro_rules! arithmetic {
             }
             $(
                 fn $name(&self, $($arg: ValueId),+) -> ValueId {
-                    self.push::<$result>(Op::$op, &[$($arg),+])
+                    self.push::<$result>(Pure::$op, &[$($arg),+])
                 }
             )*
         }

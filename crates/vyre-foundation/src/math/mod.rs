@@ -23,7 +23,7 @@ mod trigonometric;
 
 use std::fmt;
 
-use crate::ir::Op;
+use crate::ir::Pure;
 use arithmetic::{Arithmetic, Direct, Real};
 
 pub(crate) use arithmetic::Emitter;
@@ -31,7 +31,7 @@ pub(crate) use arithmetic::Emitter;
 /// A function of the library.
 pub struct Function {
     /// Its operation.
-    pub op: Op,
+    pub op: Pure,
     /// How far its results are from the true ones at most, in units in the last place.
     pub bound: f64,
     /// How many operands it has.
@@ -60,7 +60,7 @@ impl Function {
 
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.op.row().name)
+        f.write_str(self.op.info().name)
     }
 }
 
@@ -69,7 +69,7 @@ macro_rules! library {
         /// The functions, with the bounds that were measured and rounded up: over all operands, or for functions of two
         /// operands over many pairs, and with some room.
         pub static FUNCTIONS: &[Function] = &[ $( Function {
-            op: Op::$op,
+            op: Pure::$op,
             bound: $bound,
             arity: [$(stringify!($operand)),+].len(),
             lanes: |operands, results| {
@@ -97,9 +97,9 @@ macro_rules! library {
         }
 
         /// The result of a function in any interpretation, or `None` if the operation is not of the library.
-        pub(crate) fn apply<M: Arithmetic>(m: &M, op: &Op, operands: &[M::F]) -> Option<M::F> {
+        pub(crate) fn apply<M: Arithmetic>(m: &M, op: Pure, operands: &[M::F]) -> Option<M::F> {
             match (op, operands) {
-                $( (Op::$op, &[$($operand),+]) => {
+                $( (Pure::$op, &[$($operand),+]) => {
                     Some($module::$function($(Real::new(m, $operand)),+).value())
                 } )*
                 _ => None,
@@ -125,4 +125,28 @@ library! {
     Pow = exponential::pow(x, y), 0.8, f64::powf;
     Cbrt = roots::cbrt(x), 0.51, f64::cbrt;
     Hypot = roots::hypot(x, y), 0.76, f64::hypot;
+}
+
+/// Pattern of the operations that are functions of the library, for exhaustive matches over [`Pure`].
+#[macro_export]
+macro_rules! library_functions {
+    () => {
+        $crate::ir::Pure::Exp
+            | $crate::ir::Pure::Exp2
+            | $crate::ir::Pure::Log
+            | $crate::ir::Pure::Log2
+            | $crate::ir::Pure::Sin
+            | $crate::ir::Pure::Cos
+            | $crate::ir::Pure::Tan
+            | $crate::ir::Pure::Asin
+            | $crate::ir::Pure::Acos
+            | $crate::ir::Pure::Atan
+            | $crate::ir::Pure::Atan2
+            | $crate::ir::Pure::Sinh
+            | $crate::ir::Pure::Cosh
+            | $crate::ir::Pure::Tanh
+            | $crate::ir::Pure::Pow
+            | $crate::ir::Pure::Cbrt
+            | $crate::ir::Pure::Hypot
+    };
 }

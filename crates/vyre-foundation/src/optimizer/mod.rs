@@ -27,6 +27,7 @@ mod rewrite;
 pub mod rules;
 mod run;
 mod select;
+mod target;
 
 pub use crate::analysis::{Analyses, Analysis};
 pub use hints::{Hints, Record};
@@ -34,7 +35,8 @@ pub use pipeline::Pipeline;
 pub use registry::Registry;
 pub use report::{Measures, Metric, Report, Verdict};
 pub use run::{Dump, Options, Snapshot, run};
-pub use select::{Decision, Profile, Reason, Shape, Threshold, select};
+pub use select::{Decision, Measure, Profile, Reason, Shape, Threshold, select};
+pub use target::{Capability, Target};
 
 use crate::ir::{MemId, Program};
 use crate::{Error, Validated};
@@ -52,8 +54,8 @@ pub struct Metadata {
     pub phase: Phase,
     /// What it needs to know besides the program.
     pub boundary: Boundary,
-    /// What a device must be able to do for its results.
-    pub requires_caps: &'static [&'static str],
+    /// Properties of the target without which it does not pay.
+    pub requires_caps: &'static [Capability],
     /// Whether callers bind the optimized program as they bind the original.
     pub preserves_abi: bool,
     /// What decides whether it is worth running.
@@ -164,6 +166,8 @@ impl Metadata {
 pub struct Request<'a> {
     /// Which passes are eligible.
     pub profile: Profile,
+    /// Device that the program is optimized for.
+    pub target: Target,
     /// What earlier dispatches took.
     pub hints: Option<&'a Hints>,
     /// What came out of optimizing the program before.
@@ -199,7 +203,7 @@ pub struct Plan {
 pub fn plan(program: &Validated<Program>, request: &Request<'_>) -> Plan {
     let registry = Registry::standard();
     let shape = Shape::of(program, request.lengths);
-    let under = |profile| select(profile, &registry.metadata(), &shape, request.hints, request.report);
+    let under = |profile| select(profile, request.target, &registry.metadata(), &shape, request.hints, request.report);
     let (mut decisions, general) = (under(request.profile), under(Profile::Release));
     for (decision, general) in decisions.iter_mut().zip(general) {
         if general.reason != Reason::ProfileRejected {

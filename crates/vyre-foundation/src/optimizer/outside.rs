@@ -3,7 +3,7 @@
 //! A person who writes one made a mistake, and the validator says so. A pass may make one of an access that is never
 //! executed, or that was meant to be outside; what it does is known: a load gives 0, a store or atomic does nothing.
 
-use crate::ir::{Cursor, InstId, Literal, Op, Program, Renaming, ValueId, Values};
+use crate::ir::{Cursor, InstId, Literal, Op, PerGroup, Program, Renaming, ValueId, Values};
 
 /// Removes accesses, or the elements of wide ones, that are known to be outside. Says whether there were any.
 pub(crate) fn resolve(program: &mut Program) -> bool {
@@ -19,7 +19,7 @@ fn resolve_once(program: &mut Program) -> bool {
     let mut renaming = Renaming::default();
     let mut changed = false;
     for block in program.reachable_blocks() {
-        let some_outside = program.blocks[block].insts.iter().any(|&id| inside(program, id).is_some());
+        let some_outside = program.block(block).insts.iter().any(|&id| inside(program, id).is_some());
         if !some_outside {
             continue;
         }
@@ -39,10 +39,10 @@ fn resolve_once(program: &mut Program) -> bool {
 
 /// How many elements of an access are inside its object, if some are known not to be.
 fn inside(program: &Program, id: InstId) -> Option<usize> {
-    let inst = &program.insts[id];
-    let length = program.memory[inst.op.memory()?].length?;
+    let inst = program.inst(id);
+    let length = program.memory(inst.op.memory()?).length?;
     let width = match inst.op {
-        Op::Length(_) => return None,
+        Op::PerGroup(PerGroup::Length(_)) => return None,
         Op::Load(_) => inst.results.len(),
         Op::Store(_) => inst.operands.len().checked_sub(1)?,
         _ => 1,
@@ -55,7 +55,7 @@ fn inside(program: &Program, id: InstId) -> Option<usize> {
 
 /// The first elements of an access; the results of the others are 0.
 fn shortened(program: &mut Program, id: InstId, elements: usize, renaming: &mut Renaming) -> Option<InstId> {
-    let inst = program.insts[id].clone();
+    let inst = program.inst(id).clone();
     for &result in inst.results.iter().skip(if matches!(inst.op, Op::Load(_)) { elements } else { 0 }) {
         let zero = program.literal(Literal::zero(program.ty(result)));
         renaming.replace(result, zero);
@@ -69,7 +69,7 @@ fn shortened(program: &mut Program, id: InstId, elements: usize, renaming: &mut 
     };
     let types: Vec<_> = inst.results.iter().take(elements).map(|&result| program.ty(result)).collect();
     let shorter = program.make(inst.op, operands, &types, [], inst.span);
-    let results: Vec<ValueId> = program.insts[shorter].results.to_vec();
+    let results: Vec<ValueId> = program.inst(shorter).results.to_vec();
     renaming.replace_all(&inst.results, &results);
     Some(shorter)
 }

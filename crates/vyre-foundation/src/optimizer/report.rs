@@ -135,9 +135,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether a pass reduced some cost in any of its executions.
-    pub fn reduced_cost(&self, pass: &str) -> bool {
-        self.metrics.iter().any(|metric| metric.pass == pass && metric.best_reduction().is_some())
+    /// The measure that a pass reduced, in its first execution that reduced any, and by how much.
+    pub fn best_reduction(&self, pass: &str) -> Option<(&'static str, u64)> {
+        self.metrics.iter().filter(|metric| metric.pass == pass).find_map(Metric::best_reduction)
     }
 
     /// How often the program was changed.

@@ -7,13 +7,11 @@
 //!
 //! Rules only speak of values that stand on both sides, so what was proved to be uniform still is.
 
-use std::mem::discriminant;
-
 use smallvec::{SmallVec, smallvec};
 
 use super::rules::{Index, Node, Pattern, Shape, Term};
 use crate::analysis::Uses;
-use crate::ir::{Cursor, Def, InstId, Literal, Op, Program, Renaming, Span, ValueId, Values};
+use crate::ir::{Cursor, Def, InstId, Literal, Op, Program, Pure, Renaming, Span, ValueId, Values};
 
 /// Rewrites of one instruction. Rules come to an end long before; this is for one that would not.
 const MOST: usize = 64;
@@ -29,9 +27,9 @@ pub(super) fn apply(program: &mut Program, uses: &Uses, index: &'static Index) -
         let cursor = Cursor::at_start(program, block);
         let mut rewriter = Rewriter { program: &mut *program, uses, index, cursor, changed: false };
         while let Some(id) = rewriter.cursor.next() {
-            renaming.apply_to(&mut rewriter.program.insts[id]);
+            renaming.apply_to(rewriter.program.inst_mut(id));
             match rewriter.settle(id) {
-                Some(value) => renaming.replace(rewriter.program.insts[id].results[0], value),
+                Some(value) => renaming.replace(rewriter.program.inst(id).results[0], value),
                 None => rewriter.cursor.insert(id),
             }
         }
@@ -58,13 +56,13 @@ impl Rewriter<'_> {
             let (pattern, bindings) = self.find(id)?;
             self.changed = true;
             let to = &pattern.instance.to;
-            let span = self.program.insts[id].span;
+            let span = self.program.inst(id).span;
             match &to.node {
                 Node::Apply(op, _, operands) if !to.is_known() => {
                     let operands: Values =
                         operands.iter().map(|operand| self.build(operand, &bindings, span)).collect();
-                    let inst = &mut self.program.insts[id];
-                    (inst.op, inst.operands) = (op.clone(), operands);
+                    let inst = self.program.inst_mut(id);
+                    (inst.op, inst.operands) = (Op::Pure(*op), operands);
                 }
                 Node::Value(_) | Node::Literal(_) | Node::Number(_) | Node::Apply(..) => {
                     return Some(self.build(to, &bindings, span));
@@ -77,13 +75,16 @@ impl Rewriter<'_> {
     /// The first rule that an instruction matches, and what its names stand for.
     fn find(&self, id: InstId) -> Option<(&'static Pattern, Bindings)> {
         let program = &*self.program;
-        let inst = &program.insts[id];
-        let &[result] = inst.results.as_slice() else { return None };
+        let inst = program.inst(id);
+        let (Op::Pure(op), &[result]) = (&inst.op, inst.results.as_slice()) else { return None };
         let mut shapes = [Shape::Any; 2];
         for (shape, &operand) in shapes.iter_mut().zip(&inst.operands) {
-            *shape = match program.values[operand].def {
+            *shape = match program.def(operand) {
                 Def::Literal(_) => Shape::Literal,
-                Def::Result(inst, _) => Shape::Result(discriminant(&program.insts[inst].op)),
+                Def::Result(inst, _) => match program.inst(inst).op {
+                    Op::Pure(op) => Shape::Result(op),
+                    _ => Shape::Any,
+                },
                 Def::Param(..) | Def::Constant(_) => Shape::Any,
             };
         }
@@ -91,7 +92,7 @@ impl Rewriter<'_> {
         if shapes[0] == Shape::Literal && inst.operands.iter().all(|&operand| literal(program, operand).is_some()) {
             return None;
         }
-        self.index.candidates(&inst.op, program.class(inst), shapes).find_map(|pattern| {
+        self.index.candidates(*op, program.class(inst), shapes).find_map(|pattern| {
             let mut bindings: Bindings = smallvec![None; pattern.instance.names.len()];
             if !matches(program, &pattern.from, result, &mut bindings) {
                 return None;
@@ -106,8 +107,8 @@ impl Rewriter<'_> {
     /// Whether nothing but the root uses the instructions that a pattern matches below it.
     fn is_needed_only_here(&self, pattern: &Term, id: InstId) -> bool {
         let Node::Apply(_, _, operands) = &pattern.node else { return true };
-        operands.iter().zip(&self.program.insts[id].operands).all(|(pattern, &value)| {
-            match (&pattern.node, self.program.values[value].def) {
+        operands.iter().zip(&self.program.inst(id).operands).all(|(pattern, &value)| {
+            match (&pattern.node, self.program.def(value)) {
                 (Node::Apply(..), Def::Result(inst, _)) => {
                     // What this pass has made is not counted yet, and was made for one use.
                     self.uses.count(value) <= 1 && self.is_needed_only_here(pattern, inst)
@@ -122,15 +123,15 @@ impl Rewriter<'_> {
         if let Node::Value(name) = term.node {
             return bindings[name].expect("every name of a replacement is bound by what it replaces");
         }
-        let (op, operands): (&Op, &[Term]) = match &term.node {
-            Node::Apply(op, _, operands) if !term.is_known() => (op, operands),
+        let (op, operands): (Pure, &[Term]) = match &term.node {
+            Node::Apply(op, _, operands) if !term.is_known() => (*op, operands),
             Node::Value(_) | Node::Literal(_) | Node::Number(_) | Node::Apply(..) => {
                 let bits = term.evaluate(&|name| bound(self.program, bindings, name));
                 return self.program.literal(Literal { ty: term.ty, bits });
             }
         };
         let operands: Values = operands.iter().map(|operand| self.build(operand, bindings, span)).collect();
-        let (id, value) = self.program.make_value(op.clone(), &operands, term.ty, span);
+        let (id, value) = self.program.make_value(op, &operands, term.ty, span);
         match self.settle(id) {
             Some(other) => other,
             None => {
@@ -143,7 +144,7 @@ impl Rewriter<'_> {
 
 /// Whether a value is computed as a pattern says; its names are bound.
 fn matches(program: &Program, pattern: &Term, value: ValueId, bindings: &mut Bindings) -> bool {
-    let found = program.values[value];
+    let found = program.value(value);
     if found.ty != pattern.ty {
         return false;
     }
@@ -153,7 +154,7 @@ fn matches(program: &Program, pattern: &Term, value: ValueId, bindings: &mut Bin
         }
         (Node::Number(bits), Def::Literal(found)) => *bits == found,
         (Node::Apply(op, _, operands), Def::Result(inst, 0)) => {
-            let inst = &program.insts[inst];
+            let inst = program.inst(inst);
             inst.op == *op
                 && operands.iter().zip(&inst.operands).all(|(operand, &at)| matches(program, operand, at, bindings))
         }
@@ -167,7 +168,7 @@ fn bound(program: &Program, bindings: &Bindings, name: usize) -> u64 {
 }
 
 fn literal(program: &Program, value: ValueId) -> Option<u64> {
-    match program.values[value].def {
+    match program.def(value) {
         Def::Literal(bits) => Some(bits),
         Def::Result(..) | Def::Param(..) | Def::Constant(_) => None,
     }

@@ -20,15 +20,14 @@
 //! also check that what [`simplifying`] rules build costs less than what they match, and that [`canonical`] ones do not make
 //! it cost more, so that the two cannot undo each other's work forever.
 
-use std::mem::{Discriminant, discriminant};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::cost;
-use crate::ir::ops::{Form, Payload, Row, Signature, Slot};
-use crate::ir::{Op, Type, TypeSet};
+use crate::ir::ops::{Form, OpInfo, Signature, Slot};
+use crate::ir::{Pure, Type, TypeSet};
 
 /// One expression that may stand for another.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +49,65 @@ impl std::fmt::Display for Rule {
     }
 }
 
+/// Mistake in the text of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Mistake {
+    /// A line that is not of the form of a rule.
+    #[error("not a rule: {0}")]
+    Line(&'static str),
+    /// A name in the replacement or the condition that is not in the pattern.
+    #[error("`{0}` stands only in the replacement")]
+    Unbound(String),
+    /// Types that have to be equal and are not.
+    #[error("{0} is not {1}")]
+    Unequal(Type, Type),
+    /// A word after the end of an expression.
+    #[error("`{word}` after the end of {text}")]
+    Trailing {
+        /// The word.
+        word: String,
+        /// The expression.
+        text: String,
+    },
+    /// The end of the text where something else is expected.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// An unknown type.
+    #[error("`{0}` is not a type")]
+    UnknownType(String),
+    /// An unknown operation.
+    #[error("`{0}` is not an operation")]
+    UnknownOp(String),
+    /// An operation with a payload, such as a memory access.
+    #[error("`{0}` cannot stand in a rule")]
+    Payload(String),
+    /// Another number of operands than the operation has.
+    #[error("`{op}` with {operands} operands")]
+    Operands {
+        /// The operation.
+        op: String,
+        /// Number of operands.
+        operands: usize,
+    },
+    /// A result that the operation does not have for these operands.
+    #[error("`{op}` of {class} does not give {ty}")]
+    Result {
+        /// The operation.
+        op: &'static str,
+        /// Type of the operands.
+        class: Type,
+        /// Type of the result.
+        ty: Type,
+    },
+    /// A word that is not a float.
+    #[error("`{0}` is not a number")]
+    Float(String),
+    /// A word that is not an integer.
+    #[error("`{0}` is not an integer")]
+    Integer(String),
+}
+
 /// The names of classes, beside those of types.
 const CLASSES: [(&str, TypeSet); 10] = [
     ("all", TypeSet::ALL),
@@ -69,7 +127,7 @@ const CLASSES: [(&str, TypeSet); 10] = [
 ///
 /// # Errors
 /// A line is not of this form. What is in an expression is not looked at before the rule is used.
-pub fn read(text: &'static str) -> Result<Vec<Rule>, String> {
+pub fn read(text: &'static str) -> Result<Vec<Rule>, Mistake> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"));
     let rule = |line: &'static str| {
         let (class, rule) = line.split_once(": ")?;
@@ -79,7 +137,7 @@ pub fn read(text: &'static str) -> Result<Vec<Rule>, String> {
         let (to, when) = to.split_once(" when ").map_or((to, None), |(to, when)| (to, Some(when)));
         Some(Rule { class, from, to, when })
     };
-    lines.map(|line| rule(line).ok_or_else(|| format!("not a rule: {line}"))).collect()
+    lines.map(|line| rule(line).ok_or(Mistake::Line(line))).collect()
 }
 
 /// Rules that bring equal things into equal form.
@@ -98,27 +156,27 @@ pub fn simplifying() -> &'static [Rule] {
 
 /// Operations that may be applied to their two operands in the other order, what they are then, and for which types. Sums and
 /// products of floats are not among them: the solver does not come to an end with those.
-pub const SWAPPED: &[(Op, Op, TypeSet)] = &[
-    (Op::Add, Op::Add, TypeSet::INTEGERS),
-    (Op::Mul, Op::Mul, TypeSet::INTEGERS),
-    (Op::MulHigh, Op::MulHigh, TypeSet::INTEGERS),
-    (Op::Min, Op::Min, TypeSet::NUMBERS),
-    (Op::Max, Op::Max, TypeSet::NUMBERS),
-    (Op::And, Op::And, TypeSet::LOGIC),
-    (Op::Or, Op::Or, TypeSet::LOGIC),
-    (Op::Xor, Op::Xor, TypeSet::LOGIC),
-    (Op::Eq, Op::Eq, TypeSet::ALL),
-    (Op::Ne, Op::Ne, TypeSet::ALL),
-    (Op::Lt, Op::Gt, TypeSet::NUMBERS),
-    (Op::Le, Op::Ge, TypeSet::NUMBERS),
-    (Op::Gt, Op::Lt, TypeSet::NUMBERS),
-    (Op::Ge, Op::Le, TypeSet::NUMBERS),
+pub const SWAPPED: &[(Pure, Pure, TypeSet)] = &[
+    (Pure::Add, Pure::Add, TypeSet::INTEGERS),
+    (Pure::Mul, Pure::Mul, TypeSet::INTEGERS),
+    (Pure::MulHigh, Pure::MulHigh, TypeSet::INTEGERS),
+    (Pure::Min, Pure::Min, TypeSet::NUMBERS),
+    (Pure::Max, Pure::Max, TypeSet::NUMBERS),
+    (Pure::And, Pure::And, TypeSet::LOGIC),
+    (Pure::Or, Pure::Or, TypeSet::LOGIC),
+    (Pure::Xor, Pure::Xor, TypeSet::LOGIC),
+    (Pure::Eq, Pure::Eq, TypeSet::ALL),
+    (Pure::Ne, Pure::Ne, TypeSet::ALL),
+    (Pure::Lt, Pure::Gt, TypeSet::NUMBERS),
+    (Pure::Le, Pure::Ge, TypeSet::NUMBERS),
+    (Pure::Gt, Pure::Lt, TypeSet::NUMBERS),
+    (Pure::Ge, Pure::Le, TypeSet::NUMBERS),
 ];
 
 /// What an operation is when its two operands are swapped.
-pub(super) fn swapped(op: &Op, class: Type) -> Option<&'static Op> {
-    let row = SWAPPED.iter().find(|(known, _, types)| known == op && types.contains(class));
-    row.map(|(_, swapped, _)| swapped)
+pub(super) fn swapped(op: Pure, class: Type) -> Option<Pure> {
+    let row = SWAPPED.iter().find(|(known, _, types)| *known == op && types.contains(class));
+    row.map(|&(_, swapped, _)| swapped)
 }
 
 /// A rule for one type.
@@ -153,7 +211,7 @@ pub enum Node {
     /// A number, by its bits.
     Number(u64),
     /// An operation, what `T` stands for in its signature, and what it is applied to.
-    Apply(Op, Type, Vec<Term>),
+    Apply(Pure, Type, Vec<Term>),
 }
 
 impl Term {
@@ -174,7 +232,7 @@ impl Term {
             Node::Number(bits) => *bits,
             Node::Apply(op, class, operands) => {
                 let operands: SmallVec<[u64; 4]> = operands.iter().map(|operand| operand.evaluate(literal)).collect();
-                let evaluate = op.row().evaluator(*class, self.ty).expect("rules apply operations to what they take");
+                let evaluate = op.info().evaluator(*class, self.ty).expect("rules apply operations to what they take");
                 evaluate(&operands)
             }
         }
@@ -184,7 +242,7 @@ impl Term {
     fn cost(&self) -> u64 {
         match &self.node {
             Node::Apply(op, _, operands) if !self.is_known() => {
-                cost::of_pure(op) + operands.iter().map(Term::cost).sum::<u64>()
+                cost::of_pure(*op) + operands.iter().map(Term::cost).sum::<u64>()
             }
             Node::Value(_) | Node::Literal(_) | Node::Number(_) | Node::Apply(..) => 0,
         }
@@ -201,11 +259,11 @@ impl Term {
             };
             lists = lists.iter().flat_map(extended).collect();
         }
-        if swapped(op, *class) == Some(op) && !operands[1].is_known() {
+        if swapped(*op, *class) == Some(*op) && !operands[1].is_known() {
             let swapped: Vec<Vec<Term>> = lists.iter().map(|list| list.iter().rev().cloned().collect()).collect();
             lists.extend(swapped);
         }
-        lists.into_iter().map(|list| Term { ty: self.ty, node: Node::Apply(op.clone(), *class, list) }).collect()
+        lists.into_iter().map(|list| Term { ty: self.ty, node: Node::Apply(*op, *class, list) }).collect()
     }
 
     /// What the first two operands of an operation must be.
@@ -216,7 +274,7 @@ impl Term {
                 *shape = match &operand.node {
                     Node::Value(_) => Shape::Any,
                     Node::Literal(_) | Node::Number(_) => Shape::Literal,
-                    Node::Apply(op, _, _) => Shape::Result(discriminant(op)),
+                    Node::Apply(op, _, _) => Shape::Result(*op),
                 };
             }
         }
@@ -259,7 +317,7 @@ pub(super) enum Shape {
     /// A literal.
     Literal,
     /// The result of an operation.
-    Result(Discriminant<Op>),
+    Result(Pure),
 }
 
 /// Patterns whose first two operands have these shapes.
@@ -271,7 +329,7 @@ struct Group {
 /// Rules by the operation that they begin with. They are read when a program first uses that operation: few programs use
 /// many, and reading all would take longer than optimizing most of them.
 pub(super) struct Index {
-    by_op: FxHashMap<Discriminant<Op>, (Vec<&'static Rule>, OnceLock<ByClass>)>,
+    by_op: FxHashMap<Pure, (Vec<&'static Rule>, OnceLock<ByClass>)>,
 }
 
 /// Patterns by what `T` stands for in the signature of the operation that they begin with.
@@ -293,14 +351,14 @@ impl Index {
     fn of(rules: &'static [Rule]) -> Index {
         let mut by_op: FxHashMap<_, (Vec<&Rule>, OnceLock<ByClass>)> = FxHashMap::default();
         for rule in rules {
-            let op = rule.root().and_then(|row| row.op(Payload::None)).expect("the rules are tested");
-            by_op.entry(discriminant(&op)).or_default().0.push(rule);
+            let op = rule.root().and_then(OpInfo::pure).expect("the rules are tested");
+            by_op.entry(op).or_default().0.push(rule);
         }
         Index { by_op }
     }
 
     /// Reads the rules that begin with an operation.
-    fn read(rules: &[&'static Rule], op: &Op) -> ByClass {
+    fn read(rules: &[&'static Rule], op: Pure) -> ByClass {
         let mut by_class = ByClass::default();
         for (rule, ty) in rules.iter().flat_map(|rule| rule.class.iter().map(move |ty| (rule, ty))) {
             let instance = Arc::new(rule.at(ty).expect("the rules are tested"));
@@ -326,8 +384,8 @@ impl Index {
     }
 
     /// The patterns that an operation may match whose first two operands have these shapes.
-    pub(super) fn candidates(&self, op: &Op, class: Type, shapes: [Shape; 2]) -> impl Iterator<Item = &Pattern> {
-        let rules = self.by_op.get(&discriminant(op));
+    pub(super) fn candidates(&self, op: Pure, class: Type, shapes: [Shape; 2]) -> impl Iterator<Item = &Pattern> {
+        let rules = self.by_op.get(&op);
         let by_class = rules.map(|(rules, read)| read.get_or_init(|| Index::read(rules, op)));
         let groups = by_class.and_then(|by_class| by_class.get(&class)).map_or(&[][..], Vec::as_slice);
         let fits = move |group: &&Group| {
@@ -339,16 +397,16 @@ impl Index {
 
 impl Rule {
     /// The operation that it begins with.
-    fn root(&self) -> Option<&'static Row> {
+    fn root(&self) -> Option<&'static OpInfo> {
         let name = self.from.strip_prefix('(')?.split([' ', ':']).next()?;
-        Row::named(name)
+        OpInfo::named(name)
     }
 
     /// The rule for one type of its class.
     ///
     /// # Errors
-    /// It does not follow the language; what is wrong is said for people.
-    pub fn at(&self, class: Type) -> Result<Instance, String> {
+    /// It does not follow the language.
+    pub fn at(&self, class: Type) -> Result<Instance, Mistake> {
         let mut reader = Reader { class, names: Vec::new(), types: Vec::new() };
         reader.name("x", Some(Slot::T));
         let from = reader.read(self.from)?;
@@ -361,7 +419,7 @@ impl Rule {
             reader.unify(when.ty, bool)?;
         }
         if reader.names.len() > known {
-            return Err(format!("`{}` stands only in the replacement", reader.names[known].0));
+            return Err(Mistake::Unbound(reader.names[known].0.clone()));
         }
         let names = reader.names.iter().map(|&(_, ty)| reader.resolve(ty)).collect();
         let when = when.map(|when| reader.typed(when)).transpose()?;
@@ -379,7 +437,7 @@ enum Unresolved {
     Value(usize),
     Literal(usize),
     Number(String),
-    Apply(Op, usize, Vec<Untyped>),
+    Apply(Pure, usize, Vec<Untyped>),
 }
 
 /// What is known about a type variable.
@@ -431,11 +489,11 @@ impl Reader {
         ty
     }
 
-    fn unify(&mut self, a: usize, b: usize) -> Result<(), String> {
+    fn unify(&mut self, a: usize, b: usize) -> Result<(), Mistake> {
         let (a, b) = (self.root(a), self.root(b));
         match (self.types[a], self.types[b]) {
             _ if a == b => Ok(()),
-            (Known::Is(one), Known::Is(other)) if one != other => Err(format!("{one} is not {other}")),
+            (Known::Is(one), Known::Is(other)) if one != other => Err(Mistake::Unequal(one, other)),
             (Known::Nothing, _) => {
                 self.types[a] = Known::Same(b);
                 Ok(())
@@ -454,17 +512,17 @@ impl Reader {
         }
     }
 
-    fn read(&mut self, text: &str) -> Result<Untyped, String> {
+    fn read(&mut self, text: &str) -> Result<Untyped, Mistake> {
         let spaced = text.replace('(', " ( ").replace(')', " ) ");
         let mut words = spaced.split_whitespace().peekable();
         let term = self.term(&mut words)?;
-        words.next().map_or(Ok(term), |word| Err(format!("`{word}` after the end of {text}")))
+        words.next().map_or(Ok(term), |word| Err(Mistake::Trailing { word: word.into(), text: text.into() }))
     }
 
-    fn term(&mut self, words: &mut Words<'_>) -> Result<Untyped, String> {
-        let word = words.next().ok_or("an expression is missing")?;
+    fn term(&mut self, words: &mut Words<'_>) -> Result<Untyped, Mistake> {
+        let word = words.next().ok_or(Mistake::Missing("an expression"))?;
         if word == "(" {
-            let name = words.next().ok_or("an operation is missing")?;
+            let name = words.next().ok_or(Mistake::Missing("an operation"))?;
             return self.apply(name, words);
         }
         let (name, annotation) = word.split_once(':').filter(|(name, _)| *name != "T").unwrap_or((word, ""));
@@ -488,19 +546,19 @@ impl Reader {
         }
     }
 
-    fn annotated(&self, name: &str) -> Result<Type, String> {
+    fn annotated(&self, name: &str) -> Result<Type, Mistake> {
         match name {
             "T" => Ok(self.class),
-            name => Type::from_name(name).ok_or(format!("`{name}` is not a type")),
+            name => Type::from_name(name).ok_or_else(|| Mistake::UnknownType(name.into())),
         }
     }
 
-    fn apply(&mut self, name: &str, words: &mut Words<'_>) -> Result<Untyped, String> {
+    fn apply(&mut self, name: &str, words: &mut Words<'_>) -> Result<Untyped, Mistake> {
         let (name, target) = name.split_once(':').unwrap_or((name, ""));
-        let row = Row::named(name).ok_or(format!("`{name}` is not an operation"))?;
-        let op = row.op(Payload::None).ok_or(format!("`{name}` cannot stand in a rule"))?;
+        let row = OpInfo::named(name).ok_or_else(|| Mistake::UnknownOp(name.into()))?;
+        let op = row.pure().ok_or_else(|| Mistake::Payload(name.into()))?;
         let mut operands = Vec::new();
-        while *words.peek().ok_or("`)` is missing")? != ")" {
+        while *words.peek().ok_or(Mistake::Missing("`)`"))? != ")" {
             operands.push(self.term(words)?);
         }
         words.next();
@@ -517,7 +575,7 @@ impl Reader {
                 let target = self.annotated(target)?;
                 (operands[0].ty, self.fixed(target))
             }
-            _ => return Err(format!("`{name}` with {} operands", operands.len())),
+            _ => return Err(Mistake::Operands { op: name.into(), operands: operands.len() }),
         };
         Ok(Untyped { ty, node: Unresolved::Apply(op, class, operands) })
     }
@@ -529,7 +587,7 @@ impl Reader {
         }
     }
 
-    fn typed(&self, Untyped { ty, node }: Untyped) -> Result<Term, String> {
+    fn typed(&self, Untyped { ty, node }: Untyped) -> Result<Term, Mistake> {
         let ty = self.resolve(ty);
         let node = match node {
             Unresolved::Value(name) => Node::Value(name),
@@ -537,8 +595,8 @@ impl Reader {
             Unresolved::Number(text) => Node::Number(self.number(&text, ty)?),
             Unresolved::Apply(op, class, operands) => {
                 let class = self.resolve(class);
-                if op.row().evaluator(class, ty).is_none() {
-                    return Err(format!("`{}` of {class} does not give {ty}", op.row().name));
+                if op.info().evaluator(class, ty).is_none() {
+                    return Err(Mistake::Result { op: op.info().name, class, ty });
                 }
                 let operands = operands.into_iter().map(|operand| self.typed(operand)).collect::<Result<_, _>>()?;
                 Node::Apply(op, class, operands)
@@ -548,7 +606,7 @@ impl Reader {
     }
 
     /// The bits of a number.
-    fn number(&self, text: &str, ty: Type) -> Result<u64, String> {
+    fn number(&self, text: &str, ty: Type) -> Result<u64, Mistake> {
         let mask = u64::MAX >> (64 - ty.bits());
         let top = 1u64 << (self.class.bits() - 1);
         let is_signed = matches!(self.class, Type::I32 | Type::I64);
@@ -559,12 +617,12 @@ impl Reader {
             ("T::MIN", _) => Ok(if is_signed { top } else { 0 }),
             ("T::MAX", _) => Ok(if is_signed { top - 1 } else { mask }),
             (_, Type::F16 | Type::F32 | Type::F64) => {
-                let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
-                let convert = Op::Cast.row().evaluator(Type::F64, ty).expect("floats can be cast to each other");
+                let number: f64 = text.parse().map_err(|_| Mistake::Float(text.into()))?;
+                let convert = Pure::Cast.info().evaluator(Type::F64, ty).expect("floats can be cast to each other");
                 Ok(convert(&[number.to_bits()]))
             }
             (_, Type::Bool | Type::I32 | Type::U32 | Type::I64 | Type::U64) => {
-                let number: i64 = text.parse().map_err(|_| format!("`{text}` is not an integer"))?;
+                let number: i64 = text.parse().map_err(|_| Mistake::Integer(text.into()))?;
                 Ok(number as u64 & mask)
             }
         }

@@ -76,7 +76,7 @@ pub fn run(
     options: &Options,
     observer: &mut dyn FnMut(Snapshot<'_>),
 ) -> Result<(Validated<Program>, Report), Error> {
-    let _span = tracing::info_span!("optimize", program = program.name).entered();
+    let _span = tracing::info_span!("optimize", program = program.name()).entered();
     let mut runner = Runner::new(program, options, observer);
     let rounds = if pipeline.to_fixed_point { options.max_iterations } else { 1 };
     let enabled = |pass: &&&Pass| !options.disabled.iter().any(|name| name == pass.metadata.name);

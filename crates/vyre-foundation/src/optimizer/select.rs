@@ -4,10 +4,11 @@
 //! them. Hints and reports only prioritize: no decision here changes what a program means.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::registry::position_of;
-use super::{Boundary, Family, Hints, Metadata, Phase, Report};
-use crate::ir::{MemId, Op, Program};
+use super::{Boundary, Capability, Family, Hints, Metadata, Phase, Report, Target};
+use crate::ir::{Control, MemId, Op, Program};
 
 /// Which passes are eligible at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +40,6 @@ impl Profile {
         let class_and_phase = match self {
             Profile::Release => {
                 pass.boundary == Boundary::AbiPreserving
-                    && pass.requires_caps.is_empty()
                     && !matches!(pass.phase, Phase::Dataflow | Phase::Megakernel | Phase::Unclassified)
             }
             Profile::Dataflow => {
@@ -58,8 +58,10 @@ impl Profile {
 /// Why a pass is selected or not. The first that applies, in this order, except that a requirement is looked at last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The profile does not accept it, or what it requires.
+    /// The profile does not accept it, or a pass that it requires.
     ProfileRejected,
+    /// The target lacks a capability that it needs, or that a pass that it requires needs.
+    TargetRejected,
     /// Dispatches of the program take long.
     HotPathTelemetry,
     /// It reduced a cost when the program was optimized before.
@@ -75,6 +77,11 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The pass is not eligible: no telemetry and no other pass can select it.
+    const fn is_rejection(self) -> bool {
+        matches!(self, Reason::ProfileRejected | Reason::TargetRejected)
+    }
+
     /// How urgent a selection is.
     pub const fn priority(self) -> u32 {
         match self {
@@ -83,7 +90,7 @@ impl Reason {
             Reason::ProgramShape => 300,
             Reason::AlwaysOn => 200,
             Reason::RequiredDependency => 100,
-            Reason::ProfileRejected | Reason::BelowThreshold => 0,
+            Reason::ProfileRejected | Reason::TargetRejected | Reason::BelowThreshold => 0,
         }
     }
 
@@ -91,6 +98,7 @@ impl Reason {
     pub const fn describe(self) -> &'static str {
         match self {
             Reason::ProfileRejected => "not in this profile",
+            Reason::TargetRejected => "not for this device",
             Reason::HotPathTelemetry => "hot program",
             Reason::PassCostReport => "reduced the cost before",
             Reason::AlwaysOn => "always on",
@@ -101,12 +109,27 @@ impl Reason {
     }
 }
 
-/// A measure of a program, and the least value for which a family of passes is selected.
+/// Quantity that selects a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Instructions, nested ones included.
+    Nodes,
+    /// Bytes of the objects whose length is known.
+    Bytes,
+    /// Regions that stand directly in the body.
+    Regions,
+    /// Mean time of the recorded dispatches, in nanoseconds.
+    MeanTime,
+    /// Reduction of this measure by the pass, when the program was optimized before.
+    Reduction(&'static str),
+}
+
+/// A measure, and the least value for which a pass is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold {
-    /// Unit of the measure, as it follows a number.
-    pub unit: &'static str,
-    /// Value of the program.
+    /// Quantity that is compared.
+    pub measure: Measure,
+    /// Value of the program or of its dispatches.
     pub found: u64,
     /// Least value for which passes are selected.
     pub least: u64,
@@ -122,8 +145,23 @@ impl Threshold {
 impl fmt::Display for Threshold {
     /// `61 nodes ≥ 12`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Threshold { unit, found, least } = self;
-        write!(f, "{found} {unit} {} {least}", if self.is_reached() { "≥" } else { "<" })
+        let Threshold { measure, found, least } = *self;
+        let relation = if self.is_reached() { "≥" } else { "<" };
+        match measure {
+            Measure::Nodes => write!(f, "{found} nodes {relation} {least}"),
+            Measure::Regions => write!(f, "{found} top-level regions {relation} {least}"),
+            Measure::Bytes => {
+                let action = if self.is_reached() { "" } else { "; bind lengths to let it run" };
+                write!(f, "{found} B known {relation} {} KiB{action}", least >> 10)
+            }
+            Measure::MeanTime => {
+                let (found, least) = (Duration::from_nanos(found), Duration::from_nanos(least));
+                write!(f, "mean dispatch time {found:.1?} {relation} {least:?}")
+            }
+            Measure::Reduction(name) => {
+                write!(f, "{} fell by {found} {relation} {least} in the previous run", name.replace('_', " "))
+            }
+        }
     }
 }
 
@@ -138,8 +176,10 @@ pub struct Decision {
     pub reason: Reason,
     /// The pass behind the reason: what it needs and cannot have, or what needs it.
     pub because_of: Option<&'static str>,
-    /// Measure of the program on which the reason depends.
+    /// Measure on which the reason depends.
     pub threshold: Option<Threshold>,
+    /// Capability that the target lacks, if the reason is [`Reason::TargetRejected`].
+    pub missing: Option<Capability>,
     /// How urgent it is, by the reason.
     pub priority: u32,
 }
@@ -147,10 +187,13 @@ pub struct Decision {
 impl Decision {
     /// The reason in words, with the values that it follows from.
     pub fn describe(&self) -> String {
-        match (self.reason, self.because_of, self.threshold) {
-            (Reason::RequiredDependency, Some(pass), _) => format!("required by {pass}"),
-            (Reason::ProfileRejected, Some(pass), _) => format!("{pass} is not in this profile"),
-            (Reason::ProgramShape | Reason::BelowThreshold, _, Some(threshold)) => threshold.to_string(),
+        let Decision { reason, because_of, threshold, missing, .. } = *self;
+        match (reason, because_of, threshold, missing) {
+            (Reason::RequiredDependency, Some(pass), ..) => format!("required by {pass}"),
+            (Reason::ProfileRejected, Some(pass), ..) => format!("requires {pass}, which is not in this profile"),
+            (Reason::TargetRejected, Some(pass), _, Some(missing)) => format!("requires {pass}: {missing}"),
+            (Reason::TargetRejected, None, _, Some(missing)) => missing.to_string(),
+            (_, _, Some(threshold), _) => threshold.to_string(),
             (reason, ..) => reason.describe().into(),
         }
     }
@@ -175,7 +218,8 @@ impl Shape {
         let mut shape = Shape { entry_op: program.entry_op().map(str::to_owned), ..Shape::default() };
         program.walk(|inst, depth| {
             shape.nodes += 1;
-            shape.top_level_regions += usize::from(depth == 0 && matches!(program.insts[inst].op, Op::Region(_)));
+            shape.top_level_regions +=
+                usize::from(depth == 0 && matches!(program.inst(inst).op, Op::Control(Control::Region(_))));
         });
         let length = |object| lengths.iter().find(|(known, _)| *known == object).map(|(_, length)| *length);
         shape.peak_device_bytes = program.estimate_peak_device_bytes(length);
@@ -184,15 +228,15 @@ impl Shape {
 
     /// The measure by which a family of passes is selected; `None` if the program does not matter.
     fn threshold(&self, family: Family) -> Option<Threshold> {
-        let nodes = |least| Some(Threshold { unit: "nodes", found: self.nodes as u64, least });
+        let nodes = |least| Some(Threshold { measure: Measure::Nodes, found: self.nodes as u64, least });
         match family {
             Family::Scalar | Family::Sync | Family::Unknown => None,
             Family::Loop => nodes(12),
             Family::Memory => {
-                Some(Threshold { unit: "bytes of known length", found: self.peak_device_bytes, least: 16 * 1024 })
+                Some(Threshold { measure: Measure::Bytes, found: self.peak_device_bytes, least: 16 << 10 })
             }
             Family::Fusion => {
-                Some(Threshold { unit: "top-level regions", found: self.top_level_regions as u64, least: 2 })
+                Some(Threshold { measure: Measure::Regions, found: self.top_level_regions as u64, least: 2 })
             }
             Family::Dataflow => nodes(64),
             Family::Megakernel => nodes(512),
@@ -203,66 +247,78 @@ impl Shape {
 /// Decides about each pass, in the order of `passes`.
 pub fn select(
     profile: Profile,
+    target: Target,
     passes: &[Metadata],
     shape: &Shape,
     hints: Option<&Hints>,
     report: Option<&Report>,
 ) -> Vec<Decision> {
-    let hot = shape.entry_op.as_deref().zip(hints).is_some_and(|(op, hints)| hints.is_hot(op));
+    let heat = shape.entry_op.as_deref().zip(hints).and_then(|(op, hints)| {
+        let found = hints.get(op)?.mean_ns();
+        Some(Threshold { measure: Measure::MeanTime, found, least: hints.hot_ns() }).filter(|heat| heat.is_reached())
+    });
     let mut decisions: Vec<Decision> = passes
         .iter()
         .map(|&metadata| {
-            let threshold = shape.threshold(metadata.family);
-            let (selected, reason) = if !profile.accepts(&metadata) {
-                (false, Reason::ProfileRejected)
-            } else if hot {
-                (true, Reason::HotPathTelemetry)
-            } else if report.is_some_and(|report| report.reduced_cost(metadata.name)) {
-                (true, Reason::PassCostReport)
+            let reduction = report
+                .and_then(|report| report.best_reduction(metadata.name))
+                .map(|(measure, found)| Threshold { measure: Measure::Reduction(measure), found, least: 1 });
+            let family = shape.threshold(metadata.family);
+            let accepted = profile.accepts(&metadata);
+            let missing = metadata.requires_caps.iter().copied().find(|&needed| accepted && !target.has(needed));
+            let (selected, reason, threshold) = if !accepted {
+                (false, Reason::ProfileRejected, None)
+            } else if missing.is_some() {
+                (false, Reason::TargetRejected, None)
+            } else if heat.is_some() {
+                (true, Reason::HotPathTelemetry, heat)
+            } else if reduction.is_some() {
+                (true, Reason::PassCostReport, reduction)
             } else {
-                match threshold.map(Threshold::is_reached) {
-                    None => (true, Reason::AlwaysOn),
-                    Some(true) => (true, Reason::ProgramShape),
-                    Some(false) => (false, Reason::BelowThreshold),
+                match family.map(Threshold::is_reached) {
+                    None => (true, Reason::AlwaysOn, None),
+                    Some(true) => (true, Reason::ProgramShape, family),
+                    Some(false) => (false, Reason::BelowThreshold, family),
                 }
             };
-            Decision { metadata, selected, reason, because_of: None, threshold, priority: 0 }
+            Decision { metadata, selected, reason, because_of: None, threshold, missing, priority: 0 }
         })
         .collect();
-    reject_what_needs_the_rejected(passes, &mut decisions);
-    select_what_is_required(passes, &mut decisions);
+    reject_dependents(passes, &mut decisions);
+    select_requirements(passes, &mut decisions);
     for decision in &mut decisions {
         decision.priority = decision.reason.priority();
     }
     decisions
 }
 
-fn reject_what_needs_the_rejected(passes: &[Metadata], decisions: &mut [Decision]) {
+/// Rejects each pass that transitively requires a rejected one, for the same reason.
+fn reject_dependents(passes: &[Metadata], decisions: &mut [Decision]) {
     let mut changed = true;
     while std::mem::take(&mut changed) {
         for position in 0..passes.len() {
-            if decisions[position].reason == Reason::ProfileRejected {
+            if decisions[position].reason.is_rejection() {
                 continue;
             }
-            let rejected = |name: &&&str| {
-                position_of(passes, name).is_some_and(|at| decisions[at].reason == Reason::ProfileRejected)
-            };
-            if let Some(&needed) = passes[position].requires.iter().find(rejected) {
-                let decision = &mut decisions[position];
-                (decision.selected, decision.reason) = (false, Reason::ProfileRejected);
-                decision.because_of = Some(needed);
+            let mut required = passes[position].requires.iter().filter_map(|name| position_of(passes, name));
+            if let Some(rejected) = required.find(|&at| decisions[at].reason.is_rejection()) {
+                let Decision { reason, missing, .. } = decisions[rejected];
+                let because_of = Some(passes[rejected].name);
+                decisions[position] =
+                    Decision { selected: false, reason, because_of, threshold: None, missing, ..decisions[position] };
                 changed = true;
             }
         }
     }
 }
 
-fn select_what_is_required(passes: &[Metadata], decisions: &mut [Decision]) {
+/// Selects the passes that the selected ones transitively require.
+fn select_requirements(passes: &[Metadata], decisions: &mut [Decision]) {
     let mut pending: Vec<usize> = (0..passes.len()).filter(|&position| decisions[position].selected).collect();
     while let Some(position) = pending.pop() {
         for required in passes[position].requires.iter().filter_map(|name| position_of(passes, name)) {
             let decision = &mut decisions[required];
-            if !decision.selected && decision.reason != Reason::ProfileRejected {
+            if !decision.selected && !decision.reason.is_rejection() {
                 (decision.selected, decision.reason) = (true, Reason::RequiredDependency);
                 decision.because_of = Some(passes[position].name);
                 pending.push(required);

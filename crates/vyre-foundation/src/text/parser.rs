@@ -7,11 +7,11 @@ use super::lexer::{Token, tokens};
 use super::number::parse_literal;
 use crate::Error;
 use crate::diagnostics::{Diagnostic, Fault, Found};
-use crate::ir::ops::{Form, Payload, Row, TABLE};
+use crate::ir::ops::{Form, OpInfo, Payload, TABLE};
 use crate::ir::pipeline::{Argument, Buffer, Dispatch, Role};
 use crate::ir::{
-    Access, Axis, BlockId, BufferId, Element, Literal, MemId, Memory, Module, Op, Pipeline, Program, Space, Span, Type,
-    ValueId, Values,
+    Access, Axis, BlockId, BufferId, Element, Literal, MemId, Memory, Module, Op, Pipeline, Program, SourceMap, Space,
+    Span, Terminator, Type, ValueId, Values,
 };
 use crate::launch::Grid;
 
@@ -27,9 +27,11 @@ pub fn parse(source: &str) -> Result<Module, Error> {
     } else {
         let tokens = tokens(source, &mut found);
         let mut parser = Parser { tokens, at: 0, depth: 0, found };
-        let module = parser.module();
+        let mut module = parser.module();
         found = parser.found;
         if found.is_empty() {
+            let sources = SourceMap::of_text("", source);
+            module.programs.iter_mut().for_each(|program| program.set_sources(sources.clone()));
             return Ok(module);
         }
     }
@@ -84,7 +86,7 @@ impl<'s> Scope<'s> {
     fn define(&mut self, name: &'s str, value: ValueId) -> bool {
         let is_new = self.lookup(name).is_none();
         if !name.bytes().all(|c| c.is_ascii_digit()) {
-            self.program.names.insert(value, name.into());
+            self.program.set_value_name(value, name);
         }
         self.visible.last_mut().expect("the body has a scope").insert(name, value);
         self.latest.insert(name, value);
@@ -391,9 +393,9 @@ impl<'s> Parser<'s> {
             return Err(self.report(Fault::NoWorkgroupSize {}, name_span));
         };
         let mut scope = Scope::new(Program::new(name, workgroup_size));
-        scope.program.launch = launch;
-        scope.program.fast = fast;
-        let body = scope.program.body;
+        scope.program.set_launch(launch);
+        scope.program.set_fast(fast);
+        let body = scope.program.body();
         self.block(&mut scope, body, Owner::Body)?;
         Ok(scope.program)
     }
@@ -541,7 +543,7 @@ impl<'s> Parser<'s> {
         }
         let span = start.to(self.previous_span());
         let memory = Memory { name: name.into(), space, element, length, atomic, default, span };
-        let id = scope.program.memory.push(memory);
+        let id = scope.program.add_memory(memory);
         scope.memory.entry(name).or_insert(id);
         Ok(true)
     }
@@ -557,7 +559,7 @@ impl<'s> Parser<'s> {
             let fault = Fault::DefaultType { name: name.into(), expected: ty, found: default.ty };
             return Err(self.report(fault, literal_span));
         }
-        let value = scope.program.constant(name, default, start.to(self.previous_span()));
+        let value = scope.program.add_constant(name, default, start.to(self.previous_span()));
         scope.constants.entry(name).or_insert(value);
         Ok(())
     }
@@ -595,12 +597,12 @@ impl<'s> Parser<'s> {
         self.depth -= 1;
         let end = self.span();
         self.expect("}")?;
-        let last = scope.program.blocks[block].insts.last();
-        if last.is_none_or(|&last| !scope.program.insts[last].op.is_terminator()) {
+        let last = scope.program.block(block).insts.last();
+        if last.is_none_or(|&last| !scope.program.inst(last).op.is_terminator()) {
             let op = match owner {
-                Owner::Body => Op::Return,
-                Owner::Loop => Op::Continue,
-                Owner::Other => Op::Yield,
+                Owner::Body => Op::Terminator(Terminator::Return),
+                Owner::Loop => Op::Terminator(Terminator::Continue),
+                Owner::Other => Op::Terminator(Terminator::Yield),
             };
             scope.program.push(block, op, [], &[], [], end);
         }
@@ -641,7 +643,7 @@ impl<'s> Parser<'s> {
         named_results: usize,
     ) -> Parsed<Values> {
         let (name, name_span) = self.name("an operation")?;
-        let Some(row) = Row::named(name) else {
+        let Some(row) = OpInfo::named(name) else {
             return Err(self.report(Fault::UnknownOp { name: name.into(), nearest: nearest_op(name) }, name_span));
         };
 
@@ -681,7 +683,7 @@ impl<'s> Parser<'s> {
                 }
                 self.more_operands(scope, &mut operands)?;
                 if matches!(row.form, Form::Load) {
-                    named_types = vec![scope.program.memory[memory].element.value_type(); named_results.max(1)];
+                    named_types = vec![scope.program.memory(memory).element.value_type(); named_results.max(1)];
                 }
             }
             Form::Print => {
@@ -705,7 +707,7 @@ impl<'s> Parser<'s> {
                 payload = Payload::Cases(&cases);
             }
             Form::Loop => {
-                let body = scope.program.block();
+                let body = scope.program.add_block();
                 scope.visible.push(FxHashMap::default());
                 let read = self.loop_inst(scope, body);
                 scope.visible.pop();
@@ -738,7 +740,7 @@ impl<'s> Parser<'s> {
             return Err(self.report(fault, start.to(name_span)));
         }
         let inst = scope.program.push(block, op, operands, &types, blocks, start.to(end));
-        Ok(scope.program.insts[inst].results.clone())
+        Ok(scope.program.inst(inst).results.clone())
     }
 
     /// `-> f32, u32`
@@ -754,7 +756,7 @@ impl<'s> Parser<'s> {
     }
 
     fn nested(&mut self, scope: &mut Scope<'s>, owner: Owner) -> Parsed<BlockId> {
-        let block = scope.program.block();
+        let block = scope.program.add_block();
         self.block(scope, block, owner)?;
         Ok(block)
     }
@@ -768,8 +770,8 @@ impl<'s> Parser<'s> {
             return self.nested(scope, Owner::Other);
         }
         self.at = before;
-        let block = scope.program.block();
-        scope.program.push(block, Op::Yield, [], &[], [], end);
+        let block = scope.program.add_block();
+        scope.program.push(block, Terminator::Yield, [], &[], [], end);
         Ok(block)
     }
 
@@ -804,7 +806,7 @@ impl<'s> Parser<'s> {
         self.skip_line_ends();
         self.expect(")")?;
         for ((name, span), &value) in params.into_iter().zip(&initial) {
-            let param = scope.program.param(body, scope.program.ty(value));
+            let param = scope.program.add_param(body, scope.program.ty(value));
             if !scope.define(name, param) {
                 self.report(Fault::Redefined { name: name.into() }, span);
             }

@@ -1,5 +1,6 @@
 //! Writes the text format.
 
+use std::borrow::Borrow;
 use std::fmt::{self, Write};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -7,7 +8,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::ir::ops::{Form, Payload};
 use crate::ir::pipeline::{Argument, Buffer};
 use crate::ir::{
-    Access, Block, BlockId, Def, Inst, InstId, Literal, Memory, Module, Op, Pipeline, Program, Space, Type, ValueId,
+    Access, Block, BlockId, Control, Def, Inst, InstId, Literal, Memory, Module, Op, Pipeline, Program, Space,
+    Terminator, Type, ValueId,
 };
 use crate::launch::Grid;
 
@@ -15,8 +17,8 @@ use crate::launch::Grid;
 ///
 /// Modules that are not valid are printed as well, for messages: what is missing is left out, and what is nested deeper than
 /// can be read back is not shown.
-pub fn print(module: &Module) -> String {
-    let programs = module.programs.iter().map(ToString::to_string);
+pub fn print<P: Borrow<Program>>(module: &Module<P>) -> String {
+    let programs = module.programs.iter().map(|program| Borrow::<Program>::borrow(program).to_string());
     programs.chain(module.pipelines.iter().map(pipeline)).collect::<Vec<_>>().join("\n")
 }
 
@@ -28,7 +30,7 @@ impl fmt::Display for Program {
 }
 
 /// The text of the module, as [`print()`] writes it.
-impl fmt::Display for Module {
+impl<P: Borrow<Program>> fmt::Display for Module<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&print(self))
     }
@@ -47,7 +49,8 @@ fn pipeline(pipeline: &Pipeline) -> String {
         text.push('\n');
     }
     for dispatch in &pipeline.dispatches {
-        let grid = match dispatch.grid {
+        let grid = dispatch.grid;
+        let grid = match grid {
             Grid::Groups(groups) => format!("grid({})", sizes(groups)),
             Grid::Elements(elements) => format!("elements({})", sizes(elements)),
         };
@@ -113,25 +116,25 @@ impl<'p> Printer<'p> {
 
     fn program(mut self) -> Self {
         let program = self.program;
-        let mut header = format!("program {} workgroup({})", program.name, sizes(program.workgroup_size));
-        if let Some(launch) = program.launch {
+        let mut header = format!("program {} workgroup({})", program.name(), sizes(program.workgroup_size()));
+        if let Some(launch) = program.launch() {
             let _ = write!(header, " launch({})", sizes(launch));
         }
-        if program.fast {
+        if program.is_fast() {
             header += " fast";
         }
         self.line(&format!("{header} {{"));
         self.indent += 1;
-        for constant in program.constants.values() {
+        for constant in program.constants().values() {
             self.line(&format!("const {}: {} = {}", constant.name, constant.default.ty, constant.default));
         }
-        for memory in program.memory.values() {
+        for memory in program.memories().values() {
             self.line(&declaration(memory));
         }
-        if !program.memory.is_empty() || !program.constants.is_empty() {
+        if !program.memories().is_empty() || !program.constants().is_empty() {
             self.text.push('\n');
         }
-        self.insts(&program.blocks[program.body], &Op::Return);
+        self.insts(program.block(program.body()), Terminator::Return);
         self.indent -= 1;
         self.line("}");
         self
@@ -146,11 +149,11 @@ impl<'p> Printer<'p> {
     }
 
     /// The instructions of a block, without the terminator that reading would add.
-    fn insts(&mut self, block: &Block, implied: &Op) {
+    fn insts(&mut self, block: &Block, implied: Terminator) {
         for (position, &id) in block.insts.iter().enumerate() {
-            let inst = &self.program.insts[id];
+            let inst = self.program.inst(id);
             let last = position + 1 == block.insts.len();
-            if !(last && inst.op == *implied && inst.operands.is_empty()) {
+            if !(last && inst.op == implied && inst.operands.is_empty()) {
                 self.starts.push((id, self.text.len()));
                 self.inst(inst);
             }
@@ -158,7 +161,7 @@ impl<'p> Printer<'p> {
     }
 
     fn inst(&mut self, inst: &Inst) {
-        let row = inst.op.row();
+        let row = inst.op.info();
         let payload = inst.op.payload();
         let operands = |printer: &mut Self, operands: &[ValueId]| {
             operands.iter().map(|&value| printer.value(value)).collect::<Vec<_>>().join(", ")
@@ -179,7 +182,7 @@ impl<'p> Printer<'p> {
                 format!("{}.{}", row.name, axis.name())
             }
             Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => {
-                let memory = &self.program.memory[inst.op.memory().expect("accesses name an object")];
+                let memory = self.program.memory(inst.op.memory().expect("accesses name an object"));
                 let indexed = memory.space != Space::Uniform && !matches!(row.form, Form::Length);
                 let (index, rest) = inst.operands.split_at(usize::from(indexed).min(inst.operands.len()));
                 let index = index.iter().map(|&index| format!("[{}]", self.value(index))).collect::<String>();
@@ -194,7 +197,7 @@ impl<'p> Printer<'p> {
             Form::If | Form::Switch => format!("{} {}", row.name, operands(self, &inst.operands)),
             Form::Loop => {
                 let program = self.program;
-                let params = inst.blocks.first().map_or(&[][..], |&body| &program.blocks[body].params);
+                let params = inst.blocks.first().map_or(&[][..], |&body| &program.block(body).params);
                 let pairs: Vec<String> = params
                     .iter()
                     .zip(&inst.operands)
@@ -224,16 +227,16 @@ impl<'p> Printer<'p> {
         let names = self.results(inst);
         self.line(&format!("{names}{head} {{"));
         match &inst.op {
-            Op::If => {
-                self.nested(inst.blocks[0], &Op::Yield);
+            Op::Control(Control::If) => {
+                self.nested(inst.blocks[0], Terminator::Yield);
                 for &otherwise in &inst.blocks[1..] {
                     if !self.yields_at_once(otherwise) {
                         self.line("} else {");
-                        self.nested(otherwise, &Op::Yield);
+                        self.nested(otherwise, Terminator::Yield);
                     }
                 }
             }
-            Op::Switch(cases) => {
+            Op::Control(Control::Switch(cases)) => {
                 let ty = inst.operands.first().map_or(Type::U32, |&selector| self.program.ty(selector));
                 self.indent += 1;
                 for (position, &block) in inst.blocks.iter().enumerate() {
@@ -242,33 +245,33 @@ impl<'p> Printer<'p> {
                         None => "default".into(),
                     };
                     self.line(&format!("{label} {{"));
-                    self.nested(block, &Op::Yield);
+                    self.nested(block, Terminator::Yield);
                     self.line("}");
                 }
                 self.indent -= 1;
             }
-            Op::Loop => self.nested(inst.blocks[0], &Op::Continue),
-            _ => self.nested(inst.blocks[0], &Op::Yield),
+            Op::Control(Control::Loop) => self.nested(inst.blocks[0], Terminator::Continue),
+            _ => self.nested(inst.blocks[0], Terminator::Yield),
         }
         self.line("}");
     }
 
     /// Whether a block does nothing, and gives nothing.
     fn yields_at_once(&self, block: BlockId) -> bool {
-        match self.program.blocks[block].insts[..] {
+        match self.program.block(block).insts[..] {
             [only] => {
-                let only = &self.program.insts[only];
-                only.op == Op::Yield && only.operands.is_empty()
+                let only = self.program.inst(only);
+                only.op == Terminator::Yield && only.operands.is_empty()
             }
             _ => false,
         }
     }
 
-    fn nested(&mut self, block: BlockId, implied: &Op) {
+    fn nested(&mut self, block: BlockId, implied: Terminator) {
         self.indent += 1;
         if self.depth < MAX_DEPTH {
             self.depth += 1;
-            self.insts(&self.program.blocks[block], implied);
+            self.insts(self.program.block(block), implied);
             self.depth -= 1;
         } else {
             self.line("// nested too deep to be printed");
@@ -284,7 +287,7 @@ impl<'p> Printer<'p> {
 
     /// Gives a value a name that no other value of the program has.
     fn define(&mut self, value: ValueId) -> String {
-        let name = match self.program.names.get(&value) {
+        let name = match self.program.value_name(value) {
             Some(hint) => {
                 let copies = self.copies.entry(hint).or_default();
                 loop {
@@ -307,9 +310,9 @@ impl<'p> Printer<'p> {
 
     fn value(&self, value: ValueId) -> String {
         let ty = self.program.ty(value);
-        match self.program.values[value].def {
+        match self.program.def(value) {
             Def::Literal(bits) => Literal { ty, bits }.to_string(),
-            Def::Constant(constant) => self.program.constants[constant].name.clone(),
+            Def::Constant(constant) => self.program.constant(constant).name.clone(),
             // A value that is used before its definition is printed all the same, for messages.
             Def::Result(..) | Def::Param(..) => {
                 self.names.get(&value).cloned().unwrap_or_else(|| format!("%undefined.{value:?}"))

@@ -8,13 +8,13 @@ use rustc_hash::FxHashSet;
 
 use super::ends;
 use crate::Validated;
-use crate::analysis::finite;
+use crate::analysis::const_trip_count;
 use crate::ir::clone::{Cloner, Map};
 use crate::ir::entity::{Entity, SecondaryMap};
 use crate::ir::ops::Payload;
 use crate::ir::{
-    Axis, BlockId, Element, InstId, Literal, MemId, Memory, Op, Program, ResultTypes, Space, Span, Type, ValueId,
-    Values,
+    Atomic, Axis, Barrier, BlockId, Control, Element, InstId, Literal, MemId, Memory, Op, PerGroup, PerInvocation,
+    Program, Pure, ResultTypes, SourceMap, Space, Span, Terminator, Type, ValueId, Values,
 };
 
 /// Where an object of the embedded program is.
@@ -127,10 +127,10 @@ pub struct Facts {
 /// # Errors
 /// Why it cannot.
 pub fn facts(program: &Program) -> Result<Facts, Refusal> {
-    if program.workgroup_size[1..] != [1, 1] {
+    if program.workgroup_size()[1..] != [1, 1] {
         return Err(Refusal::Dimensions);
     }
-    for memory in program.memory.values() {
+    for memory in program.memories().values() {
         let of_caller = matches!(memory.space, Space::Storage(_) | Space::Uniform);
         if of_caller && !matches!(memory.element, Element::U32 | Element::I32 | Element::F32) {
             return Err(Refusal::Element { object: memory.name.clone(), element: memory.element });
@@ -138,11 +138,11 @@ pub fn facts(program: &Program) -> Result<Facts, Refusal> {
     }
     let mut traps = false;
     let mut facts = Facts { collective: false, faults: false };
-    facts.collective = program.memory.values().any(|memory| memory.space == Space::Workgroup);
+    facts.collective = program.memories().values().any(|memory| memory.space == Space::Workgroup);
     program.walk(|id, _| {
-        let op = &program.insts[id].op;
+        let op = &program.inst(id).op;
         facts.collective |= op.is_collective() || op.needs_subgroups();
-        traps |= *op == Op::Trap;
+        traps |= *op == Terminator::Trap;
     });
     facts.faults = traps || !long_loops(program).is_empty();
     // Fuel would end invocations that others wait for; such programs keep to the limits of the whole dispatch.
@@ -163,14 +163,14 @@ fn long_loops(program: &Program) -> FxHashSet<InstId> {
     let mut long = FxHashSet::default();
     let mut around: Vec<(usize, u64)> = Vec::new();
     program.walk(|id, depth| {
-        if program.insts[id].op != Op::Loop {
+        if program.inst(id).op != Control::Loop {
             return;
         }
         while around.last().is_some_and(|(outer, _)| *outer >= depth) {
             around.pop();
         }
         let outside = around.last().map_or(1, |(_, trips)| *trips);
-        let trips = finite(program, id).map_or(u64::MAX, |finite| finite.trips.saturating_mul(outside));
+        let trips = const_trip_count(program, id).map_or(u64::MAX, |count| count.trips.saturating_mul(outside));
         if trips > SHORT {
             long.insert(id);
         }
@@ -190,22 +190,22 @@ pub fn embed(
     position: Position,
     faults: Option<Faults>,
 ) {
-    let mut all = SecondaryMap::with_capacity(program.memory.len(), None);
+    let mut all = SecondaryMap::with_capacity(program.memories().len(), None);
     for &(object, home) in homes {
         all[object] = Some(home);
     }
-    let body = host.block();
-    let first = host.insts.len();
+    let body = host.add_block();
+    let first = host.insts().len();
     let mut embedding = Embedding { program, homes: all, position, faults: None, long: long_loops(program) };
     embedding.start(host, to, faults);
-    Cloner::between(program, host).block(program.body, body, &mut embedding);
-    host.relocate(first, &program.places);
+    Cloner::between(program, host).block(program.body(), body, &mut embedding);
+    host.relocate(first, program.sources());
     ends::contain(host, body);
-    let end = host.blocks[body].insts.last().copied();
-    if let Some(end) = end.filter(|&end| host.insts[end].op == Op::Return) {
-        host.insts[end].op = Op::Yield;
+    let end = host.block(body).insts.last().copied();
+    if let Some(end) = end.filter(|&end| host.inst(end).op == Terminator::Return) {
+        host.inst_mut(end).op = Op::Terminator(Terminator::Yield);
     }
-    host.push(to, Op::Region(program.name.as_str().into()), [], &[], [body], Span::NONE);
+    host.push(to, Control::Region(program.name().into()), [], &[], [body], Span::NONE);
 }
 
 /// A loop that counts, while its body is being made.
@@ -221,26 +221,26 @@ pub struct Counting {
 impl Counting {
     /// A loop over `from..until` by steps.
     pub fn begin(host: &mut Program, range: [ValueId; 3]) -> Counting {
-        let body = host.block();
-        let at = host.param(body, Type::U32);
-        let done = emit(host, body, Op::Ge, &[at, range[1]], Type::Bool);
-        let (leave, stay) = (host.block(), host.block());
-        host.push(leave, Op::Break, [], &[], [], Span::NONE);
-        host.push(stay, Op::Yield, [], &[], [], Span::NONE);
-        host.push(body, Op::If, [done], &[], [leave, stay], Span::NONE);
+        let body = host.add_block();
+        let at = host.add_param(body, Type::U32);
+        let done = emit(host, body, Pure::Ge, &[at, range[1]], Type::Bool);
+        let (leave, stay) = (host.add_block(), host.add_block());
+        host.push(leave, Terminator::Break, [], &[], [], Span::NONE);
+        host.push(stay, Terminator::Yield, [], &[], [], Span::NONE);
+        host.push(body, Control::If, [done], &[], [leave, stay], Span::NONE);
         Counting { range, body, at }
     }
 
     /// Appends the loop to a block, now that its body is made.
     pub fn end(self, host: &mut Program, to: BlockId) {
-        let next = emit(host, self.body, Op::Add, &[self.at, self.range[2]], Type::U32);
-        host.push(self.body, Op::Continue, [next], &[], [], Span::NONE);
-        host.push(to, Op::Loop, [self.range[0]], &[], [self.body], Span::NONE);
+        let next = emit(host, self.body, Pure::Add, &[self.at, self.range[2]], Type::U32);
+        host.push(self.body, Terminator::Continue, [next], &[], [], Span::NONE);
+        host.push(to, Control::Loop, [self.range[0]], &[], [self.body], Span::NONE);
     }
 }
 
 /// Appends an operation with one result.
-pub fn emit(program: &mut Program, to: BlockId, op: Op, operands: &[ValueId], ty: Type) -> ValueId {
+pub fn emit(program: &mut Program, to: BlockId, op: impl Into<Op>, operands: &[ValueId], ty: Type) -> ValueId {
     super::emit(program, to, op, operands, ty, Span::NONE)
 }
 
@@ -258,31 +258,39 @@ struct Embedding<'c> {
 impl Map for Embedding<'_> {
     fn replace(&mut self, cloner: &mut Cloner<'_>, id: InstId, to: BlockId) -> bool {
         let program = self.program;
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         let home = inst.op.memory().and_then(|memory| self.homes[memory]);
         let known = match (&inst.op, home) {
-            (Op::GlobalIndex | Op::GlobalId(Axis::X), _) => Some(self.position.index),
-            (Op::LocalIndex | Op::LocalId(Axis::X), _) => Some(self.position.local),
-            (Op::GroupIndex | Op::GroupId(Axis::X), _) => Some(self.position.group),
-            (Op::GroupCount(Axis::X), _) => Some(self.position.groups),
-            (Op::GroupSize(Axis::X), _) => Some(cloner.target.literal(program.workgroup_size[0])),
-            (Op::GlobalId(_) | Op::LocalId(_) | Op::GroupId(_), _) => Some(cloner.target.literal(0u32)),
-            (Op::GroupCount(_) | Op::GroupSize(_), _) => Some(cloner.target.literal(1u32)),
-            (Op::Length(_), Some(Home::Words(words))) => Some(words.length),
+            (Op::PerInvocation(PerInvocation::GlobalIndex | PerInvocation::GlobalId(Axis::X)), _) => {
+                Some(self.position.index)
+            }
+            (Op::PerInvocation(PerInvocation::LocalIndex | PerInvocation::LocalId(Axis::X)), _) => {
+                Some(self.position.local)
+            }
+            (Op::PerGroup(PerGroup::GroupIndex | PerGroup::GroupId(Axis::X)), _) => Some(self.position.group),
+            (Op::PerGroup(PerGroup::GroupCount(Axis::X)), _) => Some(self.position.groups),
+            (Op::PerGroup(PerGroup::GroupSize(Axis::X)), _) => Some(cloner.target.literal(program.workgroup_size()[0])),
+            (
+                Op::PerInvocation(PerInvocation::GlobalId(_) | PerInvocation::LocalId(_))
+                | Op::PerGroup(PerGroup::GroupId(_)),
+                _,
+            ) => Some(cloner.target.literal(0u32)),
+            (Op::PerGroup(PerGroup::GroupCount(_) | PerGroup::GroupSize(_)), _) => Some(cloner.target.literal(1u32)),
+            (Op::PerGroup(PerGroup::Length(_)), Some(Home::Words(words))) => Some(words.length),
             (Op::Load(_), Some(Home::Value(value))) => Some(value),
             _ => None,
         };
         match (known, home, &inst.op, self.faults) {
             (Some(value), ..) => cloner.define(inst.results[0], value),
             (None, Some(Home::Words(words)), ..) => self.access(cloner, id, words, to),
-            (None, _, Op::Trap, Some((faults, _))) => {
+            (None, _, Op::Terminator(Terminator::Trap), Some((faults, _))) => {
                 let code = cloner.value(inst.operands[0]);
                 let host = &mut *cloner.target;
                 let one = host.literal(1u32);
-                let at = emit(host, to, Op::Add, &[faults.at, one], Type::U32);
-                emit(host, to, Op::AtomicMax(faults.memory), &[at, code], Type::U32);
+                let at = emit(host, to, Pure::Add, &[faults.at, one], Type::U32);
+                emit(host, to, Op::Atomic(Atomic::Max, faults.memory), &[at, code], Type::U32);
                 record(host, to, faults, Fault::TRAPPED);
-                host.push(to, Op::Return, [], &[], [], inst.span);
+                host.push(to, Terminator::Return, [], &[], [], inst.span);
             }
             (None, ..) => return false,
         }
@@ -291,14 +299,14 @@ impl Map for Embedding<'_> {
 
     fn op(&mut self, op: &Op) -> Op {
         match op.memory().and_then(|memory| self.homes[memory]) {
-            Some(Home::Object(object)) => op.row().op(Payload::Memory(object)).unwrap_or_else(|| op.clone()),
+            Some(Home::Object(object)) => op.info().op(Payload::Memory(object)).unwrap_or_else(|| op.clone()),
             Some(Home::Words(_) | Home::Value(_)) | None => op.clone(),
         }
     }
 
     fn enter(&mut self, cloner: &mut Cloner<'_>, owner: InstId, to: BlockId) {
         if self.long.contains(&owner) {
-            self.take_fuel(cloner.target, to, self.program.insts[owner].span);
+            self.take_fuel(cloner.target, to, self.program.inst(owner).span);
         }
     }
 }
@@ -309,13 +317,13 @@ impl Embedding<'_> {
         let (zero, one) = (host.literal(0u32), host.literal(1u32));
         let workgroup: Vec<MemId> = self.arrays(Space::Workgroup).collect();
         if !workgroup.is_empty() {
-            host.push(to, Op::WorkgroupBarrier, [], &[], [], Span::NONE);
+            host.push(to, Barrier::Workgroup, [], &[], [], Span::NONE);
         }
-        let size = host.literal(self.program.workgroup_size[0]);
+        let size = host.literal(self.program.workgroup_size()[0]);
         let private: Vec<MemId> = self.arrays(Space::Private).collect();
         let shared = workgroup.iter().map(|&object| (object, self.position.local, size));
         for (object, from, step) in shared.chain(private.into_iter().map(|object| (object, zero, one))) {
-            let memory = &host.memory[object];
+            let memory = host.memory(object);
             let (ty, length) = (memory.element.value_type(), memory.length.unwrap_or(0));
             let (length, value) = (host.literal(length), host.literal(Literal::zero(ty)));
             let clearing = Counting::begin(host, [from, length, step]);
@@ -323,13 +331,13 @@ impl Embedding<'_> {
             clearing.end(host, to);
         }
         if !workgroup.is_empty() {
-            host.push(to, Op::WorkgroupBarrier, [], &[], [], Span::NONE);
+            host.push(to, Barrier::Workgroup, [], &[], [], Span::NONE);
         }
         if let Some(faults) = faults {
             let name = host.unused_name("fuel_left");
             let (space, element, length) = (Space::Private, Element::U32, Some(1));
             let memory = Memory { name, space, element, length, atomic: false, default: None, span: Span::NONE };
-            let left = host.memory.push(memory);
+            let left = host.add_memory(memory);
             host.push(to, Op::Store(left), [zero, faults.fuel], &[], [], Span::NONE);
             self.faults = Some((faults, left));
         }
@@ -337,7 +345,7 @@ impl Embedding<'_> {
 
     /// The arrays of the host that the program has in a space.
     fn arrays(&self, space: Space) -> impl Iterator<Item = MemId> {
-        let own = self.program.memory.iter().filter(move |(_, memory)| memory.space == space);
+        let own = self.program.memories().iter().filter(move |(_, memory)| memory.space == space);
         own.filter_map(|(object, _)| match self.homes[object] {
             Some(Home::Object(array)) => Some(array),
             _ => None,
@@ -349,40 +357,40 @@ impl Embedding<'_> {
         let Some((faults, left)) = self.faults else { return };
         let (zero, one) = (host.literal(0u32), host.literal(1u32));
         let fuel = emit(host, to, Op::Load(left), &[zero], Type::U32);
-        let spent = emit(host, to, Op::Eq, &[fuel, zero], Type::Bool);
-        let (end, go_on) = (host.block(), host.block());
+        let spent = emit(host, to, Pure::Eq, &[fuel, zero], Type::Bool);
+        let (end, go_on) = (host.add_block(), host.add_block());
         record(host, end, faults, Fault::OUT_OF_FUEL);
-        host.push(end, Op::Return, [], &[], [], span);
-        host.push(go_on, Op::Yield, [], &[], [], span);
-        host.push(to, Op::If, [spent], &[], [end, go_on], span);
-        let less = emit(host, to, Op::Sub, &[fuel, one], Type::U32);
+        host.push(end, Terminator::Return, [], &[], [], span);
+        host.push(go_on, Terminator::Yield, [], &[], [], span);
+        host.push(to, Control::If, [spent], &[], [end, go_on], span);
+        let less = emit(host, to, Pure::Sub, &[fuel, one], Type::U32);
         host.push(to, Op::Store(left), [zero, less], &[], [], span);
     }
 
     /// An access to words of the host. What is outside of them is outside of the host's object, too.
     fn access(&self, cloner: &mut Cloner<'_>, id: InstId, words: Words, to: BlockId) {
         let program = self.program;
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         let index = cloner.value(inst.operands[0]);
         let values = cloner.values(&inst.operands[1..]);
-        let ty = inst.op.memory().map_or(Type::U32, |memory| program.memory[memory].element.value_type());
+        let ty = inst.op.memory().map_or(Type::U32, |memory| program.memory(memory).element.value_type());
         let count = if matches!(inst.op, Op::Load(_)) { inst.results.len() } else { values.len() };
         let is_plain = matches!(inst.op, Op::Load(_) | Op::Store(_));
         for position in 0..if is_plain { count } else { 1 } {
             let host = &mut *cloner.target;
             let mut at = index;
-            let mut inside = emit(host, to, Op::Lt, &[at, words.length], Type::Bool);
+            let mut inside = emit(host, to, Pure::Lt, &[at, words.length], Type::Bool);
             if position > 0 {
                 let offset = host.literal(position as u32);
-                at = emit(host, to, Op::Add, &[index, offset], Type::U32);
+                at = emit(host, to, Pure::Add, &[index, offset], Type::U32);
                 // An index that wraps is outside.
-                let beyond = emit(host, to, Op::Ge, &[at, offset], Type::Bool);
-                let before = emit(host, to, Op::Lt, &[at, words.length], Type::Bool);
-                inside = emit(host, to, Op::And, &[beyond, before], Type::Bool);
+                let beyond = emit(host, to, Pure::Ge, &[at, offset], Type::Bool);
+                let before = emit(host, to, Pure::Lt, &[at, words.length], Type::Bool);
+                inside = emit(host, to, Pure::And, &[beyond, before], Type::Bool);
             }
-            let place = emit(host, to, Op::Add, &[words.first, at], Type::U32);
+            let place = emit(host, to, Pure::Add, &[words.first, at], Type::U32);
             let nowhere = host.literal(u32::MAX);
-            let place = emit(host, to, Op::Select, &[inside, place, nowhere], Type::U32);
+            let place = emit(host, to, Pure::Select, &[inside, place, nowhere], Type::U32);
             match &inst.op {
                 Op::Load(_) => {
                     let word = emit(host, to, Op::Load(words.memory), &[place], Type::U32);
@@ -394,7 +402,7 @@ impl Embedding<'_> {
                     host.push(to, Op::Store(words.memory), [place, word], &[], [], inst.span);
                 }
                 op => {
-                    let op = op.row().op(Payload::Memory(words.memory)).unwrap_or_else(|| op.clone());
+                    let op = op.info().op(Payload::Memory(words.memory)).unwrap_or_else(|| op.clone());
                     let operands: Values = values.iter().map(|&value| cast(host, to, value, Type::U32)).collect();
                     let types: ResultTypes = inst
                         .results
@@ -407,7 +415,7 @@ impl Embedding<'_> {
                     let operands = std::iter::once(place).chain(operands);
                     let copy = host.push(to, op, operands, &types, [], inst.span);
                     for (position, &result) in inst.results.iter().enumerate() {
-                        let word = cloner.target.insts[copy].results[position];
+                        let word = cloner.target.inst(copy).results[position];
                         let value = cast(cloner.target, to, word, program.ty(result));
                         cloner.define(result, value);
                     }
@@ -418,30 +426,24 @@ impl Embedding<'_> {
 }
 
 fn cast(host: &mut Program, to: BlockId, value: ValueId, ty: Type) -> ValueId {
-    if host.ty(value) == ty { value } else { emit(host, to, Op::Bitcast, &[value], ty) }
+    if host.ty(value) == ty { value } else { emit(host, to, Pure::Bitcast, &[value], ty) }
 }
 
 /// Counts a fault and records its kind.
 fn record(host: &mut Program, to: BlockId, faults: Faults, kind: u32) {
     let (zero, one, kind) = (host.literal(0u32), host.literal(1u32), host.literal(kind));
-    emit(host, to, Op::AtomicAdd(faults.memory), &[zero, one], Type::U32);
-    emit(host, to, Op::AtomicMax(faults.memory), &[faults.at, kind], Type::U32);
+    emit(host, to, Op::Atomic(Atomic::Add, faults.memory), &[zero, one], Type::U32);
+    emit(host, to, Op::Atomic(Atomic::Max, faults.memory), &[faults.at, kind], Type::U32);
 }
 
 impl Program {
-    /// Appends the places of a program whose instructions were copied here, the first of them at this position of the arena: what
-    /// they call a place is behind the places that there were.
-    pub(super) fn relocate(&mut self, first: usize, places: &[&'static std::panic::Location<'static>]) {
-        let before = self.places.len() as u32;
-        self.places.extend(places);
-        if places.is_empty() || before == 0 {
-            return;
-        }
-        for id in (first..self.insts.len()).map(InstId::from_index) {
-            let span = &mut self.insts[id].span;
-            if *span != Span::NONE {
-                *span = Span { start: span.start + before, end: span.end + before };
-            }
+    /// Adds the sources of a program whose instructions were cloned into this one, the first of them at this position of the arena, and
+    /// shifts their spans.
+    pub(super) fn relocate(&mut self, first: usize, sources: &SourceMap) {
+        let relocation = self.sources_mut().append(sources);
+        for id in (first..self.insts().len()).map(InstId::from_index) {
+            let inst = self.inst_mut(id);
+            inst.span = relocation.apply(inst.span);
         }
     }
 }

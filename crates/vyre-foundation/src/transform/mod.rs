@@ -10,7 +10,7 @@ pub use expand_math::expand_math;
 use crate::ir::{BlockId, Op, Program, Span, Type, ValueId};
 
 /// Appends an operation with one result.
-fn emit(program: &mut Program, to: BlockId, op: Op, operands: &[ValueId], ty: Type, span: Span) -> ValueId {
+fn emit(program: &mut Program, to: BlockId, op: impl Into<Op>, operands: &[ValueId], ty: Type, span: Span) -> ValueId {
     let inst = program.push(to, op, operands.iter().copied(), &[ty], [], span);
-    program.insts[inst].results[0]
+    program.inst(inst).results[0]
 }

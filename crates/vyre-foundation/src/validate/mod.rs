@@ -15,15 +15,19 @@
 mod structure;
 mod typing;
 
+use std::borrow::Borrow;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Error;
-use crate::analysis::{Scope, Uniformity};
+use crate::analysis::Uniformity;
 use crate::diagnostics::{Diagnostic, Diagnostics, Fault, Found, Malformation};
 use crate::ir::pipeline::{Argument, Buffer};
-use crate::ir::{Access, Element, InstId, Module, Op, Pipeline, Program, Space, Span, ValueId, total_invocations};
+use crate::ir::{
+    Access, Element, InstId, Module, Op, Pipeline, Program, SourceMap, Space, Span, ValueId, total_invocations,
+};
 use crate::text::is_name;
 
 /// What no program may exceed. A device can allow less, and says so when it compiles.
@@ -40,28 +44,68 @@ pub mod limits {
     pub const NESTING: usize = 64;
 }
 
-/// Something that passed validation. It can be looked at but not changed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Validated<T>(T);
+/// Input of the validator.
+pub trait Validate {
+    /// The validated form: its parts are validated, too.
+    type Form: Clone;
+}
 
-impl<T> Validated<T> {
-    /// Gives the value back, to be changed and validated again.
-    pub fn into_inner(self) -> T {
-        self.0
+impl Validate for Program {
+    type Form = Program;
+}
+
+impl Validate for Module {
+    type Form = Module<Validated<Program>>;
+}
+
+/// A validated program or module. It can be read but not changed, and clones share it.
+#[derive(Debug)]
+pub struct Validated<T: Validate>(Arc<T::Form>);
+
+impl<T: Validate> Validated<T> {
+    /// Returns the value, to be changed and validated again. Copies it if there are other clones.
+    pub fn into_inner(self) -> T::Form {
+        Arc::unwrap_or_clone(self.0)
     }
 }
 
 impl Validated<Program> {
+    /// The same program with other sources, which no rule is about.
+    pub fn with_sources(mut self, sources: &SourceMap) -> Validated<Program> {
+        if self.sources() != sources {
+            Arc::make_mut(&mut self.0).set_sources(sources.clone());
+        }
+        self
+    }
+
     /// Drops what is not reachable, which no rule is about, and numbers the rest anew.
     pub(crate) fn compact(&mut self) {
-        self.0.compact();
+        Arc::make_mut(&mut self.0).compact();
     }
 }
 
-impl<T> Deref for Validated<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
+impl<T: Validate> Clone for Validated<T> {
+    fn clone(&self) -> Self {
+        Validated(Arc::clone(&self.0))
+    }
+}
+
+impl<T: Validate<Form: PartialEq>> PartialEq for Validated<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T: Validate> Deref for Validated<T> {
+    type Target = T::Form;
+    fn deref(&self) -> &T::Form {
         &self.0
+    }
+}
+
+impl Borrow<Program> for Validated<Program> {
+    fn borrow(&self) -> &Program {
+        self
     }
 }
 
@@ -69,7 +113,7 @@ impl<T> Deref for Validated<T> {
 ///
 /// # Errors
 /// [`Error::Invalid`] with the violations of all programs, at most [`LIMIT`](crate::diagnostics::LIMIT).
-pub fn module(module: Module) -> Result<Vec<Validated<Program>>, Error> {
+pub fn module(module: Module) -> Result<Validated<Module>, Error> {
     let _span = tracing::info_span!("validate", programs = module.programs.len()).entered();
     let mut found = Found::default();
     let mut names = FxHashSet::default();
@@ -77,8 +121,8 @@ pub fn module(module: Module) -> Result<Vec<Validated<Program>>, Error> {
         if found.is_full() {
             break;
         }
-        if !names.insert(&program.name) {
-            found.push(Diagnostic::new(Fault::DuplicateProgram { name: program.name.clone() }, Span::NONE));
+        if !names.insert(program.name()) {
+            found.push(Diagnostic::new(Fault::DuplicateProgram { name: program.name().to_owned() }, Span::NONE));
         }
         found.append(check(program));
     }
@@ -93,12 +137,13 @@ pub fn module(module: Module) -> Result<Vec<Validated<Program>>, Error> {
     }
     // Arguments are matched with programs that are known to be in order.
     let mut found = Found::default();
-    let programs: Vec<_> = module.programs.into_iter().map(Validated).collect();
+    let programs = module.programs.into_iter().map(|program| Validated(Arc::new(program))).collect();
+    let module = Module { programs, pipelines: module.pipelines };
     for pipeline in &module.pipelines {
-        dispatches(pipeline, &programs, &mut found);
+        dispatches(pipeline, &module.programs, &mut found);
     }
     match found.into_diagnostics() {
-        None => Ok(programs),
+        None => Ok(Validated(Arc::new(module))),
         Some(diagnostics) => Err(Error::Invalid(diagnostics)),
     }
 }
@@ -108,9 +153,9 @@ pub fn module(module: Module) -> Result<Vec<Validated<Program>>, Error> {
 /// # Errors
 /// [`Error::Invalid`] with the violations, at most [`LIMIT`](crate::diagnostics::LIMIT).
 pub fn program(program: Program) -> Result<Validated<Program>, Error> {
-    let _span = tracing::info_span!("validate", program = program.name).entered();
+    let _span = tracing::info_span!("validate", program = program.name()).entered();
     match diagnose(&program) {
-        None => Ok(Validated(program)),
+        None => Ok(Validated(Arc::new(program))),
         Some(diagnostics) => Err(Error::Invalid(diagnostics)),
     }
 }
@@ -166,15 +211,15 @@ fn buffers(pipeline: &Pipeline, found: &mut Found) {
 }
 
 fn dispatches(pipeline: &Pipeline, programs: &[Validated<Program>], found: &mut Found) {
-    let named: FxHashMap<&str, _> = programs.iter().map(|program| (program.name.as_str(), program)).collect();
+    let named: FxHashMap<&str, _> = programs.iter().map(|program| (program.name(), program)).collect();
     for dispatch in &pipeline.dispatches {
         let fault = match named.get(dispatch.program.as_str()) {
             None => Fault::UnknownProgram { name: dispatch.program.clone() },
             Some(program) => {
-                let bound = pipeline.bind(program, &dispatch.arguments).map(|_| ());
-                match bound.and(dispatch.grid.groups(program.workgroup_size)) {
+                let bound = pipeline.bind(program, dispatch.named()).map(|_| ());
+                match bound.and(dispatch.grid.groups(program.workgroup_size())) {
                     Ok(_) => continue,
-                    Err(error) => Fault::Misfit { program: program.name.clone(), error: Box::new(error) },
+                    Err(error) => Fault::Misfit { program: program.name().to_owned(), error: Box::new(error) },
                 }
             }
         };
@@ -198,13 +243,13 @@ fn check(program: &Program) -> Found {
 /// Names, sizes and memory. The builder asks for this, too, after each declaration.
 pub(crate) fn declarations(program: &Program, found: &mut Found) {
     let mut report = |fault, span| found.push(Diagnostic::new(fault, span));
-    if !is_name(&program.name) {
-        report(Fault::BadName { name: program.name.clone() }, Span::NONE);
+    if !is_name(program.name()) {
+        report(Fault::BadName { name: program.name().to_owned() }, Span::NONE);
     }
     workgroup_size(program, &mut report);
 
-    let constants = program.constants.values().map(|constant| (&constant.name, constant.span));
-    let objects = program.memory.values().map(|memory| (&memory.name, memory.span));
+    let constants = program.constants().values().map(|constant| (&constant.name, constant.span));
+    let objects = program.memories().values().map(|memory| (&memory.name, memory.span));
     let mut names = FxHashSet::default();
     for (name, span) in constants.chain(objects) {
         if !is_name(name) {
@@ -215,7 +260,7 @@ pub(crate) fn declarations(program: &Program, found: &mut Found) {
         }
     }
 
-    for memory in program.memory.values() {
+    for memory in program.memories().values() {
         let name = || memory.name.clone();
         if memory.length.is_none() && !matches!(memory.space, Space::Storage(_)) {
             report(Fault::NeedsLength { memory: name() }, memory.span);
@@ -241,7 +286,7 @@ pub(crate) fn declarations(program: &Program, found: &mut Found) {
         }
     }
 
-    let last_in = |space| program.memory.values().rfind(|memory| memory.space == space).map(|memory| memory.span);
+    let last_in = |space| program.memories().values().rfind(|memory| memory.space == space).map(|memory| memory.span);
     let bytes = program.static_bytes_in(Space::Workgroup);
     if bytes > limits::WORKGROUP_BYTES {
         let span = last_in(Space::Workgroup).unwrap_or_default();
@@ -255,7 +300,7 @@ pub(crate) fn declarations(program: &Program, found: &mut Found) {
 }
 
 fn workgroup_size(program: &Program, report: &mut impl FnMut(Fault, Span)) {
-    let size = program.workgroup_size;
+    let size = program.workgroup_size();
     let limit = limits::WORKGROUP_SIZE;
     if size.iter().zip(limit).any(|(&size, limit)| !(1..=limit).contains(&size)) {
         report(Fault::WorkgroupSize { size, limit }, Span::NONE);
@@ -265,7 +310,7 @@ fn workgroup_size(program: &Program, report: &mut impl FnMut(Fault, Span)) {
     if count > u64::from(limits::WORKGROUP_INVOCATIONS) {
         report(Fault::WorkgroupInvocations { count, limit: limits::WORKGROUP_INVOCATIONS }, Span::NONE);
     }
-    if let Some(elements) = program.launch {
+    if let Some(elements) = program.launch() {
         let groups = std::array::from_fn(|axis| elements[axis].div_ceil(size[axis]));
         if elements.contains(&0) || total_invocations(groups, size).is_none() {
             report(Fault::LaunchSize { elements }, Span::NONE);
@@ -278,15 +323,15 @@ fn workgroup_size(program: &Program, report: &mut impl FnMut(Fault, Span)) {
 fn uniform_control_flow(program: &Program, found: &mut Found) {
     /// Steps of the way that are shown, from its beginning; the last one is always shown.
     const STEPS: usize = 7;
-    let uniformity = Uniformity::of(program, Scope::Workgroup);
-    for (block, contents) in program.blocks.iter() {
+    let uniformity = Uniformity::of(program);
+    for (block, contents) in program.blocks().iter() {
         let Some(condition) = uniformity.divergence(block) else { continue };
         for &id in &contents.insts {
-            let inst = &program.insts[id];
+            let inst = program.inst(id);
             if !inst.op.is_collective() || found.is_full() {
                 continue;
             }
-            let fault = Fault::Divergent { op: inst.op.row().name };
+            let fault = Fault::Divergent { op: inst.op.info().name };
             let mut diagnostic = Diagnostic::new(fault, inst.span);
             let trace = uniformity.trace(condition);
             for (position, &value) in trace.iter().enumerate() {
@@ -310,17 +355,17 @@ fn uniform_control_flow(program: &Program, found: &mut Found) {
 }
 
 fn is_load(program: &Program, value: ValueId) -> bool {
-    match program.values[value].def {
-        crate::ir::Def::Result(inst, _) => matches!(program.insts[inst].op, Op::Load(_)),
+    match program.def(value) {
+        crate::ir::Def::Result(inst, _) => matches!(program.inst(inst).op, Op::Load(_)),
         _ => false,
     }
 }
 
 fn definition_span(program: &Program, value: ValueId) -> Span {
-    match program.values[value].def {
-        crate::ir::Def::Result(inst, _) => program.insts[inst].span,
+    match program.def(value) {
+        crate::ir::Def::Result(inst, _) => program.inst(inst).span,
         crate::ir::Def::Param(block, _) => {
-            let owner = program.insts.values().find(|inst| inst.blocks.contains(&block));
+            let owner = program.insts().values().find(|inst| inst.blocks.contains(&block));
             owner.map_or(Span::NONE, |inst| inst.span)
         }
         crate::ir::Def::Literal(_) | crate::ir::Def::Constant(_) => Span::NONE,
@@ -329,7 +374,7 @@ fn definition_span(program: &Program, value: ValueId) -> Span {
 
 /// The name of a value, for messages.
 fn value_name(program: &Program, value: ValueId) -> String {
-    match program.names.get(&value) {
+    match program.value_name(value) {
         Some(name) => format!("`%{name}`"),
         None => "this value".into(),
     }

@@ -3,15 +3,15 @@
 use super::limits;
 use crate::diagnostics::{Diagnostic, Fault, Found, Malformation};
 use crate::ir::entity::SecondaryMap;
-use crate::ir::ops::{Form, Op, Payload};
+use crate::ir::ops::{Control, Form, Payload};
 use crate::ir::{BlockId, Def, InstId, Literal, Program, Space, Span, Type, ValueId};
 
 pub(super) fn check(program: &Program) -> Found {
     let mut structure = Structure {
         program,
         found: Found::default(),
-        seen_insts: SecondaryMap::with_capacity(program.insts.len(), false),
-        seen_blocks: SecondaryMap::with_capacity(program.blocks.len(), false),
+        seen_insts: SecondaryMap::with_capacity(program.insts().len(), false),
+        seen_blocks: SecondaryMap::with_capacity(program.blocks().len(), false),
     };
     structure.values();
     structure.memory();
@@ -34,14 +34,14 @@ impl Structure<'_> {
 
     fn values(&mut self) {
         let program = self.program;
-        for (id, value) in program.values.iter() {
+        for (id, value) in program.values().iter() {
             match value.def {
                 Def::Literal(bits) => {
                     if !(Literal { ty: value.ty, bits }).is_value() {
                         self.report(Malformation::BadLiteral, id, Span::NONE);
                     }
                 }
-                Def::Constant(constant) => match program.constants.get(constant) {
+                Def::Constant(constant) => match program.constants().get(constant) {
                     None => self.report(Malformation::DanglingId, id, Span::NONE),
                     Some(constant) if constant.default.ty != value.ty => {
                         self.report(Malformation::DetachedValue, id, constant.span);
@@ -59,7 +59,7 @@ impl Structure<'_> {
 
     fn memory(&mut self) {
         let program = self.program;
-        for (id, memory) in program.memory.iter() {
+        for (id, memory) in program.memories().iter() {
             let uniform = memory.space == Space::Uniform;
             if (uniform && memory.length != Some(1)) || (!uniform && memory.default.is_some()) {
                 self.report(Malformation::BadUniform, id, memory.span);
@@ -70,11 +70,11 @@ impl Structure<'_> {
     fn blocks(&mut self) {
         let program = self.program;
         // An explicit stack: the nesting is not known to be bounded yet, nor to be free of cycles.
-        let mut pending = vec![(program.body, 0, None)];
+        let mut pending = vec![(program.body(), 0, None)];
         let mut deepest = (0, Span::NONE);
         while let Some((block, depth, owner)) = pending.pop() {
-            let span = owner.map_or(Span::NONE, |owner: InstId| program.insts[owner].span);
-            match program.blocks.get(block).map(|_| self.seen_blocks[block]) {
+            let span = owner.map_or(Span::NONE, |owner: InstId| program.inst(owner).span);
+            match program.blocks().get(block).map(|_| self.seen_blocks[block]) {
                 None => {
                     self.report(Malformation::DanglingId, block, span);
                     continue;
@@ -90,20 +90,20 @@ impl Structure<'_> {
             }
             self.params(block, owner);
             self.ends_in_terminator(block, span);
-            for &id in &program.blocks[block].insts {
-                match program.insts.get(id).map(|_| self.seen_insts[id]) {
+            for &id in &program.block(block).insts {
+                match program.insts().get(id).map(|_| self.seen_insts[id]) {
                     None => {
                         self.report(Malformation::DanglingId, id, span);
                         continue;
                     }
                     Some(true) => {
-                        self.report(Malformation::SharedInstruction, id, program.insts[id].span);
+                        self.report(Malformation::SharedInstruction, id, program.inst(id).span);
                         continue;
                     }
                     Some(false) => self.seen_insts[id] = true,
                 }
                 self.inst(id);
-                pending.extend(program.insts[id].blocks.iter().map(|&nested| (nested, depth + 1, Some(id))));
+                pending.extend(program.inst(id).blocks.iter().map(|&nested| (nested, depth + 1, Some(id))));
             }
         }
         if self.found.is_empty() && deepest.0 > limits::NESTING {
@@ -114,30 +114,30 @@ impl Structure<'_> {
 
     fn params(&mut self, block: BlockId, owner: Option<InstId>) {
         let program = self.program;
-        let params = &program.blocks[block].params;
+        let params = &program.block(block).params;
         for (position, &param) in params.iter().enumerate() {
             let expected = Def::Param(block, position as u32);
-            if program.values.get(param).is_none_or(|value| value.def != expected) {
+            if program.values().get(param).is_none_or(|value| value.def != expected) {
                 self.report(Malformation::DetachedValue, param, Span::NONE);
                 return;
             }
         }
-        let initial: Vec<Option<Type>> = match owner.map(|owner| &program.insts[owner]) {
-            Some(inst) if inst.op == Op::Loop => {
-                inst.operands.iter().map(|&value| program.values.get(value).map(|value| value.ty)).collect()
+        let initial: Vec<Option<Type>> = match owner.map(|owner| program.inst(owner)) {
+            Some(inst) if inst.op == Control::Loop => {
+                inst.operands.iter().map(|&value| program.values().get(value).map(|value| value.ty)).collect()
             }
             _ => Vec::new(),
         };
         let types: Vec<Option<Type>> = params.iter().map(|&param| Some(program.ty(param))).collect();
         if types != initial {
-            let span = owner.map_or(Span::NONE, |owner| program.insts[owner].span);
+            let span = owner.map_or(Span::NONE, |owner| program.inst(owner).span);
             self.report(Malformation::WrongParams, block, span);
         }
     }
 
     fn ends_in_terminator(&mut self, block: BlockId, span: Span) {
         let program = self.program;
-        let last = program.blocks[block].insts.last().and_then(|&last| program.insts.get(last));
+        let last = program.block(block).insts.last().and_then(|&last| program.insts().get(last));
         if last.is_none_or(|last| !last.op.is_terminator()) {
             self.report(Malformation::Unterminated, block, span);
         }
@@ -145,20 +145,20 @@ impl Structure<'_> {
 
     fn inst(&mut self, id: InstId) {
         let program = self.program;
-        let inst = &program.insts[id];
-        let dangling_operand = inst.operands.iter().any(|&operand| program.values.get(operand).is_none());
-        let dangling_memory = inst.op.memory().is_some_and(|memory| program.memory.get(memory).is_none());
+        let inst = program.inst(id);
+        let dangling_operand = inst.operands.iter().any(|&operand| program.values().get(operand).is_none());
+        let dangling_memory = inst.op.memory().is_some_and(|memory| program.memories().get(memory).is_none());
         if dangling_operand || dangling_memory {
             self.report(Malformation::DanglingId, id, inst.span);
         }
         for (position, &result) in inst.results.iter().enumerate() {
             let expected = Def::Result(id, position as u32);
-            if program.values.get(result).is_none_or(|value| value.def != expected) {
+            if program.values().get(result).is_none_or(|value| value.def != expected) {
                 self.report(Malformation::DetachedValue, id, inst.span);
                 return;
             }
         }
-        let blocks = match inst.op.row().form {
+        let blocks = match inst.op.info().form {
             Form::If => 2,
             Form::Switch => match inst.op.payload() {
                 Payload::Cases(cases) => cases.len() + 1,
@@ -185,7 +185,7 @@ impl Structure<'_> {
 
 /// Whether the values an instruction defines have the types that its operation gives. Operands are in order.
 pub(super) fn wrong_results(program: &Program, id: InstId, expected: &[Type]) -> Option<Diagnostic> {
-    let inst = &program.insts[id];
+    let inst = program.inst(id);
     let types: Vec<Type> = inst.results.iter().map(|&result: &ValueId| program.ty(result)).collect();
     (types != expected).then(|| {
         let fault = Fault::Malformed { what: Malformation::WrongResults, entity: format!("{id:?}") };

@@ -5,13 +5,13 @@ use rustc_hash::FxHashSet;
 use super::{definition_span, structure, value_name};
 use crate::diagnostics::{Diagnostic, Fault, Found};
 use crate::ir::entity::SecondaryMap;
-use crate::ir::ops::{Form, Op};
+use crate::ir::ops::{Control, Form, Op, Terminator};
 use crate::ir::{BlockId, Def, Inst, InstId, Literal, Memory, Program, Space, Span, Type, TypeError, ValueId};
 
 /// Checks everything that is reachable. The structure of the program is in order.
 pub(super) fn check(program: &Program, found: &mut Found) {
-    let visible = SecondaryMap::with_capacity(program.values.len(), false);
-    Checker { program, found, visible }.block(program.body, Owner::Body, None);
+    let visible = SecondaryMap::with_capacity(program.values().len(), false);
+    Checker { program, found, visible }.block(program.body(), Owner::Body, None);
 }
 
 /// Checks the operands, results and access of one instruction, but not where it stands.
@@ -43,7 +43,7 @@ impl Checker<'_> {
 
     fn block(&mut self, block: BlockId, owner: Owner, enclosing_loop: Option<InstId>) {
         let program = self.program;
-        let contents = &program.blocks[block];
+        let contents = program.block(block);
         let mut defined: Vec<ValueId> = contents.params.to_vec();
         for &param in &contents.params {
             self.visible[param] = true;
@@ -52,7 +52,7 @@ impl Checker<'_> {
             if self.found.is_full() {
                 return;
             }
-            let inst = &program.insts[id];
+            let inst = program.inst(id);
             self.scopes(inst);
             if inst.op.is_terminator() {
                 self.terminator(inst, owner, enclosing_loop);
@@ -60,13 +60,13 @@ impl Checker<'_> {
                     self.found.push(wrong);
                 }
                 if position + 1 < contents.insts.len() {
-                    self.report(Fault::AfterTerminator { op: inst.op.row().name }, inst.span);
+                    self.report(Fault::AfterTerminator { op: inst.op.info().name }, inst.span);
                 }
             } else {
                 self.inst(id);
                 for &nested in &inst.blocks {
                     match inst.op {
-                        Op::Loop => self.block(nested, Owner::Loop, Some(id)),
+                        Op::Control(Control::Loop) => self.block(nested, Owner::Loop, Some(id)),
                         _ => self.block(nested, Owner::Other(id), enclosing_loop),
                     }
                 }
@@ -83,7 +83,7 @@ impl Checker<'_> {
 
     fn scopes(&mut self, inst: &Inst) {
         for &operand in &inst.operands {
-            let everywhere = matches!(self.program.values[operand].def, Def::Literal(_) | Def::Constant(_));
+            let everywhere = matches!(self.program.def(operand), Def::Literal(_) | Def::Constant(_));
             if !everywhere && !self.visible[operand] && !self.found.is_full() {
                 let fault = Fault::OutOfScope { value: value_name(self.program, operand) };
                 let definition = definition_span(self.program, operand);
@@ -93,7 +93,7 @@ impl Checker<'_> {
     }
 
     fn terminator(&mut self, inst: &Inst, owner: Owner, enclosing_loop: Option<InstId>) {
-        let op = inst.op.row().name;
+        let op = inst.op.info().name;
         let program = self.program;
         let place = match owner {
             Owner::Body => "the body of a program",
@@ -102,13 +102,16 @@ impl Checker<'_> {
         };
         // What the exit hands over, and to what.
         let targets: Option<&[ValueId]> = match (&inst.op, owner, enclosing_loop) {
-            (Op::Return, ..) => Some(&[]),
-            (Op::Trap, ..) => {
+            (Op::Terminator(Terminator::Return), ..) => Some(&[]),
+            (Op::Terminator(Terminator::Trap), ..) => {
                 self.types(inst);
                 return;
             }
-            (Op::Yield, Owner::Other(target), _) | (Op::Break, _, Some(target)) => Some(&program.insts[target].results),
-            (Op::Continue, _, Some(target)) => Some(&program.blocks[program.insts[target].blocks[0]].params),
+            (Op::Terminator(Terminator::Yield), Owner::Other(target), _)
+            | (Op::Terminator(Terminator::Break), _, Some(target)) => Some(&program.inst(target).results),
+            (Op::Terminator(Terminator::Continue), _, Some(target)) => {
+                Some(&program.block(program.inst(target).blocks[0]).params)
+            }
             _ => None,
         };
         let Some(targets) = targets else {
@@ -130,9 +133,9 @@ impl Checker<'_> {
 
     fn inst(&mut self, id: InstId) {
         let program = self.program;
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         if let Some(memory) = inst.op.memory()
-            && !self.access(inst, &program.memory[memory])
+            && !self.access(inst, program.memory(memory))
         {
             return;
         }
@@ -142,7 +145,7 @@ impl Checker<'_> {
             self.found.push(wrong);
         }
         match &inst.op {
-            Op::Switch(cases) => {
+            Op::Control(Control::Switch(cases)) => {
                 let mut seen = FxHashSet::default();
                 for &case in cases {
                     if !seen.insert(case) {
@@ -163,7 +166,7 @@ impl Checker<'_> {
 
     /// Checks the operands against the op table and returns the types the results must have.
     fn types(&mut self, inst: &Inst) -> Option<Vec<Type>> {
-        let op = inst.op.row().name;
+        let op = inst.op.info().name;
         let results: Vec<Type> = inst.results.iter().map(|&result| self.program.ty(result)).collect();
         let fault = match self.program.result_types(&inst.op, &inst.operands, &results) {
             Ok(types) => return Some(types.to_vec()),
@@ -179,7 +182,7 @@ impl Checker<'_> {
 
     /// Checks what an access does to its object. Says whether its operands can be looked at.
     fn access(&mut self, inst: &Inst, memory: &Memory) -> bool {
-        let op = inst.op.row().name;
+        let op = inst.op.info().name;
         let name = || memory.name.clone();
         let reads = matches!(inst.op, Op::Load(_)) || inst.op.atomic().is_some();
         let writes = matches!(inst.op, Op::Store(_)) || inst.op.atomic().is_some();
@@ -193,7 +196,7 @@ impl Checker<'_> {
             self.report(Fault::NotAtomic { op, memory: name() }, inst.span);
         }
         // How many elements a load or store touches, and how many operands that takes besides the index.
-        let (width, values) = match inst.op.row().form {
+        let (width, values) = match inst.op.info().form {
             Form::Length => return true,
             Form::Load => (inst.results.len(), 0),
             Form::Store => {

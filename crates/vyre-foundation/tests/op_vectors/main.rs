@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use vyre_foundation::ir::ops::{Form, Kind, Row, Slot, TABLE};
+use vyre_foundation::ir::ops::{Form, Kind, OpInfo, Slot, TABLE};
 use vyre_foundation::ir::{Literal, Type};
 
 /// One application of an operation, and what it must give.
@@ -23,8 +23,8 @@ struct Vector {
 type Triple = (&'static str, Type, Type);
 
 impl Vector {
-    fn row(&self) -> &'static Row {
-        Row::named(self.op).unwrap_or_else(|| panic!("there is no operation named {}", self.op))
+    fn row(&self) -> &'static OpInfo {
+        OpInfo::named(self.op).unwrap_or_else(|| panic!("there is no operation named {}", self.op))
     }
 
     /// The types for which the operation is used in this vector. Usually that is the one type the operands imply. An
@@ -148,7 +148,7 @@ fn read(text: &str) -> Result<Vec<Vector>, String> {
             if op == "compare" {
                 vectors.extend(related(&operands, expected).ok_or_else(|| wrong("no relation"))?);
             } else {
-                let row = Row::named(op).ok_or_else(|| wrong("no operation"))?;
+                let row = OpInfo::named(op).ok_or_else(|| wrong("no operation"))?;
                 vectors.push(Vector { op: row.name, operands, expected: value(expected, typed(result)?)? });
             }
         }
@@ -368,7 +368,8 @@ fn evaluators_exist_exactly_where_pure_operations_are_defined() {
 /// What `pack_f16` makes of a NaN is a word with an unspecified NaN in it, which no vector can say.
 #[test]
 fn a_packed_nan_stays_in_its_half() {
-    let pack = Row::named("pack_f16").and_then(|row| row.evaluator(Type::F32, Type::U32)).expect("it has an evaluator");
+    let pack =
+        OpInfo::named("pack_f16").and_then(|row| row.evaluator(Type::F32, Type::U32)).expect("it has an evaluator");
     for nan in [0x7fc0_0000, 0xffc0_0000, 0x7f80_0001, 0x7fff_ffff, 0xff80_2000] {
         let (low, high) = (pack(&[nan, 0x3f80_0000]), pack(&[0x3f80_0000, nan]));
         assert_eq!(low >> 16, 0x3c00, "the high half beside the NaN 0x{nan:x}");

@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 use tracing::span::EnteredSpan;
 use vyre_driver::plan::frontier::{Planner, Wave};
-use vyre_driver::{Argument, Buffer, Device, DeviceKind, Dispatch, Grid, Submission};
+use vyre_driver::{Argument, Buffer, Device, DeviceKind, Dispatch, Error as DriverError, Grid, Submission};
 use vyre_foundation::build::{self, Val};
-use vyre_foundation::ir::{Element, Memory, Program, Space};
-use vyre_foundation::launch::{Limits, Outcome};
+use vyre_foundation::ir::{Element, Program, Space};
+use vyre_foundation::launch::Outcome;
 use vyre_foundation::optimizer::Profile;
 use vyre_foundation::{Validated, validate};
 
@@ -87,8 +87,8 @@ pub type Test<'k> = Box<dyn Fn(Val<'k, u32>) -> Val<'k, bool> + 'k>;
 /// What is done with a node.
 pub type Body<'k> = Box<dyn Fn(Val<'k, u32>) + 'k>;
 
-/// What a program is given, by name.
-pub type Arguments<'a> = Vec<(&'a str, Argument)>;
+/// Arguments of a program, by name.
+pub type NamedArguments<'a> = Vec<(&'a str, Argument)>;
 
 /// How an engine works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,7 +243,7 @@ pub struct Engine<'g> {
     /// The parts of the graph that are on the device, by name.
     resident: RefCell<FxHashMap<&'static str, Buffer>>,
     /// The rows of outgoing edges, those lighter than a limit first in each.
-    split: RefCell<Option<(u32, Arguments<'static>)>>,
+    split: RefCell<Option<(u32, NamedArguments<'static>)>>,
     /// Memory of the device, and how much of it frontiers may use.
     memory: MemoryPlan,
     /// Nodes that have incoming edges: others are last in the order of degrees, and are never reached.
@@ -259,7 +259,7 @@ impl<'g> Engine<'g> {
     /// A graph that is going to be on a device, as far as it is needed there.
     ///
     /// # Errors
-    /// [`Error::OverBudget`] names the least budget that is accepted. [`Error::FixedTopology`]: the topology follows no edges.
+    /// [`OverBudget`](DriverError::OverBudget) names the least budget that is accepted. [`Error::FixedTopology`]: the topology follows no edges.
     #[expect(clippy::needless_pass_by_value, reason = "needs are made for this call, as configurations are")]
     pub fn new(device: &Device, graph: &'g Graph, config: Config, needs: Needs) -> Result<Engine<'g>, Error> {
         if config.fixed == Some(Topology::Empty) {
@@ -281,7 +281,7 @@ impl<'g> Engine<'g> {
         let Some(budget) = self.memory.budget else { return Ok(()) };
         let required = self.memory.bytes(self.graph, needs)?;
         if required > budget {
-            return Err(Error::OverBudget { field: COMPUTATION, required, budget });
+            return Err(DriverError::OverBudget { field: COMPUTATION, required, budget }.into());
         }
         let (nodes, edges) = (u64::from(self.graph.nodes()), u64::from(self.graph.edges()));
         let split = self.split.borrow().as_ref().map_or([0; 3], |_| [2 * nodes + 1, edges, edges]);
@@ -341,7 +341,7 @@ impl<'g> Engine<'g> {
     /// There is not that much memory.
     pub fn per_node(&self, value: u32) -> Result<Buffer, Error> {
         let words = filled("nodes of the graph", value, self.graph.nodes() as usize)?;
-        self.device.upload(Element::U32, bytemuck::cast_slice(&words))
+        Ok(self.device.upload(Element::U32, bytemuck::cast_slice(&words))?)
     }
 
     /// A frontier of these nodes.
@@ -374,7 +374,7 @@ impl<'g> Engine<'g> {
         Ok(Frontier { now, next, queued: false, nodes: count, edges, step: 0, topology: None, dense: 0 })
     }
 
-    fn words(&self, count: u32) -> Result<Buffer, Error> {
+    fn words(&self, count: u32) -> Result<Buffer, DriverError> {
         self.device.allocate(Element::U32, count.into())
     }
 
@@ -387,7 +387,7 @@ impl<'g> Engine<'g> {
         &self,
         step: &Step,
         frontier: &mut Frontier,
-        arguments: &dyn Fn(u32) -> Arguments<'static>,
+        arguments: &dyn Fn(u32) -> NamedArguments<'static>,
     ) -> Result<(), Error> {
         if frontier.is_empty() {
             return Ok(());
@@ -414,7 +414,7 @@ impl<'g> Engine<'g> {
                 let mut objects = push_objects(frontier);
                 objects.push(("next_queue", (&frontier.next.queue).into()));
                 objects.push(("next_counts", (&frontier.next.counts).into()));
-                batch.add(kernel, Grid::Indirect(frontier.now.grid.clone()), objects, given);
+                self.add(&mut batch, &kernel, Grid::Indirect(frontier.now.grid.clone()), objects, given)?;
                 self.grid(&frontier.next, &mut batch)?;
                 self.submit(&batch)?;
             }
@@ -424,7 +424,7 @@ impl<'g> Engine<'g> {
                 let kernel = self.kernel(name, || kernels::push(name, step, false, lanes))?;
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 let grid = Grid::Indirect(frontier.now.grid.clone());
-                batch.add(kernel, grid, push_objects(frontier), given.clone());
+                self.add(&mut batch, &kernel, grid, push_objects(frontier), given.clone())?;
                 self.count(&frontier.next, &given, &mut batch)?;
                 self.submit(&batch)?;
             }
@@ -435,7 +435,7 @@ impl<'g> Engine<'g> {
                 for part in &self.memory.parts {
                     self.gather(frontier, part.clone(), &mut batch)?;
                     let grid = Grid::Indirect(frontier.now.grid.clone());
-                    batch.add(kernel.clone(), grid, push_objects(frontier), given.clone());
+                    self.add(&mut batch, &kernel, grid, push_objects(frontier), given.clone())?;
                     self.submit(&std::mem::take(&mut batch))?;
                 }
                 self.count(&frontier.next, &given, &mut batch)?;
@@ -447,12 +447,12 @@ impl<'g> Engine<'g> {
                 let mut batch = Batch::default();
                 batch.clear(&[&frontier.next.bits, &frontier.next.counts]);
                 for more in (0..at_once).rev() {
-                    let mut objects: Arguments<'_> =
+                    let mut objects: NamedArguments<'_> =
                         vec![("bits", (&frontier.now.bits).into()), ("next", (&frontier.next.bits).into())];
                     if explains {
                         objects.push(("next_counts", (&frontier.next.counts).into()));
                     }
-                    batch.add(kernel.clone(), Grid::elements(self.reachable), objects, given.clone());
+                    self.add(&mut batch, &kernel, Grid::elements(self.reachable), objects, given.clone())?;
                     if more == 0 {
                         self.count(&frontier.next, &given, &mut batch)?;
                     } else {
@@ -492,7 +492,7 @@ impl<'g> Engine<'g> {
         name: &str,
         test: fn(&build::Kernel) -> Test<'_>,
         frontier: &mut Frontier,
-        arguments: Arguments<'_>,
+        arguments: NamedArguments<'_>,
     ) -> Result<(), Error> {
         let bits = frontier.now.bits.clone();
         self.select(name, test, &bits, frontier, arguments)
@@ -508,7 +508,7 @@ impl<'g> Engine<'g> {
         test: fn(&build::Kernel) -> Test<'_>,
         bits: &Buffer,
         frontier: &mut Frontier,
-        arguments: Arguments<'_>,
+        arguments: NamedArguments<'_>,
     ) -> Result<(), Error> {
         let kernel = self.kernel(name, || kernels::filter(name, test))?;
         let mut batch = Batch::default();
@@ -518,7 +518,7 @@ impl<'g> Engine<'g> {
             ("next", (&frontier.next.bits).into()),
             ("next_counts", (&frontier.next.counts).into()),
         ];
-        batch.add(kernel, Grid::elements(frontier.now.bits.len()), objects, arguments);
+        self.add(&mut batch, &kernel, Grid::elements(frontier.now.bits.len()), objects, arguments)?;
         self.submit(&batch)?;
         let [nodes, edges, _] = frontier.next.counted()?;
         std::mem::swap(&mut frontier.now, &mut frontier.next);
@@ -535,12 +535,12 @@ impl<'g> Engine<'g> {
         name: &str,
         body: fn(&build::Kernel) -> Body<'_>,
         frontier: &Frontier,
-        arguments: Arguments<'_>,
+        arguments: NamedArguments<'_>,
     ) -> Result<(), Error> {
         let kernel = self.kernel(name, || kernels::compute(name, body))?;
         let mut batch = Batch::default();
         let objects = vec![("bits", (&frontier.now.bits).into())];
-        batch.add(kernel, Grid::elements(frontier.now.bits.len()), objects, arguments);
+        self.add(&mut batch, &kernel, Grid::elements(frontier.now.bits.len()), objects, arguments)?;
         self.submit(&batch)
     }
 
@@ -692,7 +692,7 @@ impl<'g> Engine<'g> {
     }
 
     /// The rows of incoming edges, for programs that would get those of outgoing ones.
-    pub(crate) fn incoming_rows(&self) -> Result<Arguments<'static>, Error> {
+    pub(crate) fn incoming_rows(&self) -> Result<NamedArguments<'static>, Error> {
         let mut rows = Vec::new();
         for (given, part) in [("offsets", "incoming_offsets"), ("targets", "incoming_targets")] {
             rows.extend(self.part(part, false)?.map(|buffer| (given, (&buffer).into())));
@@ -701,14 +701,14 @@ impl<'g> Engine<'g> {
     }
 
     /// The rows of outgoing edges, split into those lighter than a limit, for which `first` is 0, and the others, for which it is 1.
-    pub(crate) fn split_rows(&self, limit: u32) -> Result<Arguments<'static>, Error> {
+    pub(crate) fn split_rows(&self, limit: u32) -> Result<NamedArguments<'static>, Error> {
         if let Some((of, rows)) = self.split.borrow().as_ref()
             && *of == limit
         {
             return Ok(rows.clone());
         }
         let rows = self.graph.outgoing().split(limit)?;
-        let mut arguments: Arguments<'static> = vec![("stride", 2u32.into())];
+        let mut arguments: NamedArguments<'static> = vec![("stride", 2u32.into())];
         for (name, words) in [("offsets", &rows.offsets), ("targets", &rows.targets), ("weights", &rows.weights)] {
             let buffer = self.device.upload(Element::U32, bytemuck::cast_slice(words))?;
             arguments.push((name, (&buffer).into()));
@@ -734,7 +734,7 @@ impl<'g> Engine<'g> {
         let counts = now.counts.slice(0..1)?;
         self.submit(&std::mem::take(batch))?;
         batch.clear(&[&counts]);
-        let objects: Arguments<'static> = vec![
+        let objects: NamedArguments<'static> = vec![
             ("bits", (&now.bits).into()),
             ("queue", (&now.queue).into()),
             ("size", (&counts).into()),
@@ -742,34 +742,33 @@ impl<'g> Engine<'g> {
             ("end", words.end.into()),
         ];
         let invocations = (words.len() as u32).div_ceil(kernels::GATHERED);
-        batch.add(kernel, Grid::elements(invocations), objects, Vec::new());
+        self.add(batch, &kernel, Grid::elements(invocations), objects, Vec::new())?;
         self.grid(now, batch)
     }
 
     fn grid(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
         let kernel = self.kernel("grid", || kernels::grid(self.lanes()))?;
         let objects = vec![("counts", (&set.counts).into()), ("grid", (&set.grid).into())];
-        batch.add(kernel, Grid::elements(1), objects, Vec::new());
-        Ok(())
+        self.add(batch, &kernel, Grid::elements(1), objects, Vec::new())
     }
 
     /// Leaves nothing in a set, before what is launched next.
     fn empty(&self, set: &Set, batch: &mut Batch) -> Result<(), Error> {
         let kernel = self.kernel("empty", kernels::empty)?;
         for words in [&set.bits, &set.counts] {
-            batch.add(kernel.clone(), Grid::elements(words.len()), vec![("words", words.into())], Vec::new());
+            self.add(batch, &kernel, Grid::elements(words.len()), vec![("words", words.into())], Vec::new())?;
         }
         Ok(())
     }
 
     /// Counts the nodes of a set, and the edges that a step follows from there.
-    fn count(&self, set: &Set, given: &Arguments<'_>, batch: &mut Batch) -> Result<(), Error> {
+    fn count(&self, set: &Set, given: &NamedArguments<'_>, batch: &mut Batch) -> Result<(), Error> {
         let kernel = self.kernel("count", kernels::count)?;
-        let mut objects: Arguments<'_> = vec![("bits", (&set.bits).into()), ("counts", (&set.counts).into())];
+        let mut objects: NamedArguments<'_> = vec![("bits", (&set.bits).into()), ("counts", (&set.counts).into())];
         let rows = given.iter().filter(|(name, _)| ["offsets", "stride", "first"].contains(name));
         objects.extend(rows.cloned());
-        batch.add(kernel, Grid::elements(set.bits.len().div_ceil(kernels::COUNTED) * WORD), objects, Vec::new());
-        Ok(())
+        let grid = Grid::elements(set.bits.len().div_ceil(kernels::COUNTED) * WORD);
+        self.add(batch, &kernel, grid, objects, Vec::new())
     }
 
     /// The kernel of a program, which is compiled once.
@@ -789,47 +788,53 @@ impl<'g> Engine<'g> {
         Ok(kernel)
     }
 
-    /// Runs launches, with the parts of the graph that they name.
+    /// Appends a dispatch, with the parts of the graph that its kernel names.
+    pub(crate) fn add(
+        &self,
+        batch: &mut Batch,
+        kernel: &vyre_driver::Kernel,
+        grid: Grid,
+        objects: NamedArguments<'_>,
+        given: NamedArguments<'_>,
+    ) -> Result<(), Error> {
+        let program = kernel.program();
+        // Rows are given to all programs of a step; a pull has others.
+        let pulls = program.memory_named("sliced").is_some();
+        let is_row = |name: &str| ["offsets", "stride", "first", "targets", "weights"].contains(&name);
+        let uses = |name: &str| !pulls && program.memory_named(name).is_some();
+        let mut arguments = objects;
+        arguments.extend(given);
+        arguments.retain(|(name, _)| !is_row(name) || uses(name));
+        for memory in program.memories().values() {
+            let name = memory.name.as_str();
+            if arguments.iter().any(|(given, _)| *given == name) {
+                continue;
+            }
+            match (memory.space, name) {
+                // Where there is one kind of edges.
+                (Space::Uniform, "stride") => arguments.push((name, 1u32.into())),
+                (Space::Uniform, "first") => arguments.push((name, 0u32.into())),
+                (Space::Storage(_), _) => {
+                    arguments.extend(self.part(name, pulls)?.map(|buffer| (name, Argument::Buffer(buffer))));
+                }
+                _ => {}
+            }
+        }
+        batch.dispatches.push(kernel.dispatch(grid, arguments)?);
+        Ok(())
+    }
+
+    /// Runs launches.
     pub(crate) fn submit(&self, batch: &Batch) -> Result<(), Error> {
-        if batch.launches.is_empty() && batch.cleared.is_empty() {
+        if batch.dispatches.is_empty() && batch.cleared.is_empty() {
             return Ok(());
         }
-        let mut dispatches = Vec::with_capacity(batch.launches.len());
-        for Launch { kernel, grid, arguments } in &batch.launches {
-            let mut arguments: Arguments<'_> =
-                arguments.iter().map(|(name, argument)| (name.as_str(), argument.clone())).collect();
-            // Rows are given to all programs of a step; a pull has others.
-            let pulls = kernel.program().memory_named("sliced").is_some();
-            let is_row = |name: &str| ["offsets", "stride", "first", "targets", "weights"].contains(&name);
-            let uses = |name: &str| !pulls && kernel.program().memory_named(name).is_some();
-            arguments.retain(|(name, _)| !is_row(name) || uses(name));
-            let given: Vec<&str> = arguments.iter().map(|(name, _)| *name).collect();
-            let missing = |memory: &&Memory| !given.contains(&memory.name.as_str());
-            for memory in kernel.program().memory.values().filter(missing) {
-                // Where there is one kind of edges.
-                let whole = match memory.name.as_str() {
-                    "stride" => Some(1u32),
-                    "first" => Some(0),
-                    _ => None,
-                };
-                if let (Space::Uniform, Some(value)) = (memory.space, whole) {
-                    arguments.push((memory.name.as_str(), value.into()));
-                }
-                if !matches!(memory.space, Space::Storage(_)) {
-                    continue;
-                }
-                if let Some(buffer) = self.part(&memory.name, pulls)? {
-                    arguments.push((memory.name.as_str(), (&buffer).into()));
-                }
-            }
-            dispatches.push(Dispatch { kernel, grid: grid.clone(), arguments, limits: Limits::default() });
-        }
         let cleared: Vec<&Buffer> = batch.cleared.iter().collect();
-        let reports = self.device.submit_on_zeros(&cleared, &dispatches).and_then(Submission::wait)?;
-        for (report, launch) in reports.iter().zip(&batch.launches) {
+        let reports = self.device.submit_on_zeros(&cleared, &batch.dispatches).and_then(Submission::wait)?;
+        for (report, dispatch) in reports.iter().zip(&batch.dispatches) {
             if report.outcome != Outcome::Completed {
-                let kernel = launch.kernel.program().name.clone();
-                return Err(Error::Stopped { kernel, outcome: report.outcome.to_string() });
+                let kernel = dispatch.kernel().program().name().to_owned();
+                return Err(DriverError::Stopped { kernel, outcome: report.outcome.to_string() }.into());
             }
         }
         Ok(())
@@ -840,7 +845,7 @@ impl<'g> Engine<'g> {
 const FUSED: u32 = 2;
 
 /// What pushes of a frontier are given.
-fn push_objects(frontier: &Frontier) -> Arguments<'static> {
+fn push_objects(frontier: &Frontier) -> NamedArguments<'static> {
     vec![
         ("queue", (&frontier.now.queue).into()),
         ("counts", (&frontier.now.counts).into()),
@@ -894,7 +899,7 @@ impl MemoryPlan {
         let required = |count: u32| bounded(queue_of(count)).bytes(graph, needs);
         let least = required(1)?;
         if least > budget {
-            return Err(Error::OverBudget { field: COMPUTATION, required: least, budget });
+            return Err(DriverError::OverBudget { field: COMPUTATION, required: least, budget }.into());
         }
         // The longest queue that fits. Its size is rounded as a whole, so that those of waves cannot be added up.
         let mut count = waves.len() as u32;
@@ -946,12 +951,12 @@ impl MemoryPlan {
 }
 
 /// Adds the size of a buffer, as the pool rounds it.
-fn sum_class(sum: u64, bytes: u64) -> Result<u64, Error> {
+fn sum_class(sum: u64, bytes: u64) -> Result<u64, DriverError> {
     let class = Buffer::size_class(bytes);
     class.and_then(|class| sum.checked_add(class)).ok_or(TOO_LARGE)
 }
 
-const TOO_LARGE: Error = Error::Overflow { field: COMPUTATION };
+const TOO_LARGE: DriverError = DriverError::Overflow { field: COMPUTATION };
 /// Subject of errors about budgets.
 const COMPUTATION: &str = "device memory of the computation";
 
@@ -959,29 +964,12 @@ const COMPUTATION: &str = "device memory of the computation";
 #[derive(Default)]
 pub(crate) struct Batch {
     cleared: Vec<Buffer>,
-    launches: Vec<Launch>,
-}
-
-struct Launch {
-    kernel: vyre_driver::Kernel,
-    grid: Grid,
-    arguments: Vec<(String, Argument)>,
+    dispatches: Vec<Dispatch>,
 }
 
 impl Batch {
     pub(crate) fn clear(&mut self, buffers: &[&Buffer]) {
         self.cleared.extend(buffers.iter().copied().cloned());
-    }
-
-    pub(crate) fn add(
-        &mut self,
-        kernel: vyre_driver::Kernel,
-        grid: Grid,
-        objects: Arguments<'_>,
-        given: Arguments<'_>,
-    ) {
-        let arguments = objects.into_iter().chain(given).map(|(name, argument)| (name.to_owned(), argument)).collect();
-        self.launches.push(Launch { kernel, grid, arguments });
     }
 }
 
@@ -996,13 +984,13 @@ mod tests {
 
     /// Whether every atomic on an object stands behind a test of what is there.
     fn looks_first(program: &Program, name: &str) -> bool {
-        let (object, _) = program.memory.iter().find(|(_, memory)| memory.name == name).expect("it is declared");
-        let on_object = |id: &_| program.insts[*id].op.memory() == Some(object);
+        let (object, _) = program.memories().iter().find(|(_, memory)| memory.name == name).expect("it is declared");
+        let on_object = |id: &_| program.inst(*id).op.memory() == Some(object);
         let mut atomics = program
-            .blocks
+            .blocks()
             .values()
-            .filter(|block| block.insts.iter().any(|id| on_object(id) && program.insts[*id].op.atomic().is_some()));
-        let loads = program.insts.values().filter(|inst| inst.op == Op::Load(object)).count();
+            .filter(|block| block.insts.iter().any(|id| on_object(id) && program.inst(*id).op.atomic().is_some()));
+        let loads = program.insts().values().filter(|inst| inst.op == Op::Load(object)).count();
         loads > 0 && atomics.all(|block| block.insts.len() == 2)
     }
 

@@ -16,10 +16,10 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use vyre_driver::PrivateFolder;
+use vyre_driver::{Damage as FileDamage, PrivateFolder};
 
 use super::memory::{self, zeroed};
-use super::{Graph, Rows, Weights, in_blocks, in_parts};
+use super::{BadRows, Graph, Rows, Weights, in_blocks, in_parts};
 use crate::Error;
 
 /// A folder of graphs, which processes may share.
@@ -37,6 +37,35 @@ pub enum Found {
     Built,
     /// In a file that was damaged, as this says, so it was built again.
     Damaged(Error),
+}
+
+/// Reason why a file of the cache holds no graph.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// Damage that files of other contents can have, too.
+    #[error(transparent)]
+    File(#[from] vyre_driver::Damage),
+    /// A folder, a device or a pipe.
+    #[error("it is not a file")]
+    NotAFile,
+    /// A file of another key.
+    #[error("it belongs to another graph")]
+    Key,
+    /// An unknown kind of weights.
+    #[error("there are no weights of kind {0}")]
+    Weights(u32),
+    /// A length that is not that of the graph in the header.
+    #[error("it has {found} bytes instead of {expected}: it is cut off, or goes on past its end")]
+    Length {
+        /// Bytes of the file.
+        found: u64,
+        /// Bytes of the graph.
+        expected: u64,
+    },
+    /// Rows that are not those of a graph.
+    #[error(transparent)]
+    Rows(#[from] BadRows),
 }
 
 /// Bytes that all files together may take.
@@ -87,11 +116,11 @@ pub fn inspect(file: &Path) -> Result<Graph, Error> {
     let key = file.file_stem().and_then(|name| blake3::Hash::from_hex(name.as_encoded_bytes()).ok());
     let graph = match key {
         Some(key) => load(File::open(file), &key),
-        None => Err(Refusal::Damaged("its name is not that of a graph".into())),
+        None => Err(Refusal::Damaged(FileDamage::Name("graph").into())),
     };
     graph.map_err(|refusal| match refusal {
         Refusal::Damaged(reason) => Error::CachedGraph { file: file.into(), reason },
-        Refusal::Unreadable(error) => Error::CachedGraph { file: file.into(), reason: error.to_string() },
+        Refusal::Unreadable(error) => Error::CachedGraph { file: file.into(), reason: FileDamage::from(error).into() },
         Refusal::Memory(error) => error,
     })
 }
@@ -174,7 +203,7 @@ fn store(folder: &PrivateFolder, name: &str, key: &blake3::Hash, graph: &Graph) 
 enum Refusal {
     /// There is no such file, or it cannot be read.
     Unreadable(io::Error),
-    Damaged(String),
+    Damaged(Damage),
     /// It takes more memory than the limit, or than there is.
     Memory(Error),
 }
@@ -183,15 +212,27 @@ impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Refusal {
         match error.kind() {
             // The file became shorter while it was read.
-            io::ErrorKind::UnexpectedEof => Refusal::Damaged("it is cut off".into()),
+            io::ErrorKind::UnexpectedEof => FileDamage::CutOff.into(),
             _ => Refusal::Unreadable(error),
         }
     }
 }
 
-impl From<String> for Refusal {
-    fn from(reason: String) -> Refusal {
-        Refusal::Damaged(reason)
+impl From<FileDamage> for Refusal {
+    fn from(damage: FileDamage) -> Refusal {
+        Refusal::Damaged(damage.into())
+    }
+}
+
+impl From<Damage> for Refusal {
+    fn from(damage: Damage) -> Refusal {
+        Refusal::Damaged(damage)
+    }
+}
+
+impl From<BadRows> for Refusal {
+    fn from(rows: BadRows) -> Refusal {
+        Refusal::Damaged(rows.into())
     }
 }
 
@@ -203,34 +244,30 @@ fn load(file: io::Result<File>, key: &blake3::Hash) -> Result<Graph, Refusal> {
     let file = file?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return Err("it is not a file".to_owned().into());
+        return Err(Damage::NotAFile.into());
     }
     let mut header = [0; HEADER];
     read_words(&file, 0, &mut header)?;
     let (&[magic, version, weights, directed, nodes, edges], found) =
-        header.split_first_chunk().ok_or("it is cut off".to_owned())?;
+        header.split_first_chunk().ok_or(FileDamage::CutOff)?;
     if [magic, version] != [MAGIC, VERSION] {
-        return Err("it is of another version".to_owned().into());
+        return Err(FileDamage::Version.into());
     }
     if *found != words(key) {
-        return Err("it belongs to another graph".to_owned().into());
+        return Err(Damage::Key.into());
     }
     let weights = match weights {
         0 => Weights::None,
         1 => Weights::Whole,
         2 => Weights::Real,
-        _ => return Err(format!("there are no weights of kind {weights}").into()),
+        _ => return Err(Damage::Weights(weights).into()),
     };
     let (nodes, edges) = (nodes as usize, edges as usize);
     let lengths = [nodes + 1, edges, if weights == Weights::None { 0 } else { edges }];
     let directions = if directed == 0 { 1 } else { 2 };
     let all = 4 * (HEADER as u64 + directions * lengths.iter().map(|length| *length as u64).sum::<u64>() + HASH as u64);
     if metadata.len() != all {
-        return Err(format!(
-            "it has {} bytes instead of {all}: it is cut off, or goes on past its end",
-            metadata.len()
-        )
-        .into());
+        return Err(Damage::Length { found: metadata.len(), expected: all }.into());
     }
     memory::check(all, || format!("a graph of {nodes} nodes and {edges} edges")).map_err(Refusal::Memory)?;
 
@@ -257,7 +294,7 @@ fn load(file: io::Result<File>, key: &blake3::Hash) -> Result<Graph, Refusal> {
     let mut expected = [0; HASH];
     read_words(&file, end, &mut expected)?;
     if words(&checksum.finalize()) != expected {
-        return Err("it is damaged: its checksum is another".to_owned().into());
+        return Err(FileDamage::Checksum.into());
     }
     // Nothing but the checksum vouches for what was written.
     outgoing.check()?;

@@ -124,17 +124,17 @@ pub fn run(engine: &Engine<'_>) -> Result<Buffer, Error> {
     let numbers = collected("nodes of the graph", 0..nodes)?;
     let labels = device.upload(Element::U32, bytemuck::cast_slice(&numbers))?;
     let picks = device.allocate(Element::U32, PICKS.into())?;
-    let add = |batch: &mut Batch, kernel: Kernel, given: Vec<(&str, Argument)>| {
-        batch.add(kernel, Grid::elements(nodes), vec![("labels", (&labels).into())], given);
+    let add = |batch: &mut Batch, kernel: &Kernel, given: Vec<(&str, Argument)>| {
+        engine.add(batch, kernel, Grid::elements(nodes), vec![("labels", (&labels).into())], given)
     };
     let flatten = engine.kernel("components_flatten", flatten)?;
     let mut batch = Batch::default();
     for round in 0..ROUNDS {
-        add(&mut batch, engine.kernel("components_sample", sample)?, vec![("round", round.into())]);
-        add(&mut batch, flatten.clone(), Vec::new());
+        add(&mut batch, &engine.kernel("components_sample", sample)?, vec![("round", round.into())])?;
+        add(&mut batch, &flatten, Vec::new())?;
     }
     let objects = vec![("labels", (&labels).into()), ("picks", (&picks).into())];
-    batch.add(engine.kernel("components_pick", pick)?, Grid::elements(PICKS), objects, Vec::new());
+    engine.add(&mut batch, &engine.kernel("components_pick", pick)?, Grid::elements(PICKS), objects, Vec::new())?;
     engine.submit(&batch)?;
 
     let mut counts: FxHashMap<u32, u32> = FxHashMap::default();
@@ -144,14 +144,14 @@ pub fn run(engine: &Engine<'_>) -> Result<Buffer, Error> {
     let largest = counts.into_iter().max_by_key(|(label, count)| (*count, *label)).map_or(0, |(label, _)| label);
     let rest = engine.kernel("components_rest", rest)?;
     let mut batch = Batch::default();
-    add(&mut batch, rest.clone(), vec![("largest", largest.into()), ("round", ROUNDS.into())]);
+    add(&mut batch, &rest, vec![("largest", largest.into()), ("round", ROUNDS.into())])?;
     if !graph.is_symmetric() {
         // An edge from the largest component to a node outside is in the row of the former only.
         let mut given = engine.incoming_rows()?;
         given.extend([("largest", largest.into()), ("round", 0u32.into())]);
-        add(&mut batch, rest, given);
+        add(&mut batch, &rest, given)?;
     }
-    add(&mut batch, flatten, Vec::new());
+    add(&mut batch, &flatten, Vec::new())?;
     engine.submit(&batch)?;
     Ok(labels)
 }

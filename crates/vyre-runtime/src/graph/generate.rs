@@ -24,7 +24,7 @@ impl Edges {
     /// There are more edges than can be counted, or they take more memory than the [limit](super::limited).
     pub fn generate(family: Family, scale: u32, factor: u32, seed: u64) -> Result<Edges, Error> {
         let _span = tracing::info_span!("generate edges", scale).entered();
-        let too_large = Error::Overflow { field: "edges of the graph" };
+        let too_large = vyre_driver::Error::Overflow { field: "edges of the graph" };
         let count = 1u64.checked_shl(scale).and_then(|nodes| nodes.checked_mul(factor.into()));
         let count = count.filter(|count| scale < 31 && *count < 1 << 31).ok_or(too_large)? as usize;
         let nodes = 1u32 << scale;

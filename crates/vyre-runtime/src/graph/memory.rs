@@ -2,7 +2,7 @@
 //!
 //! Numbers of nodes and edges come from files and arguments, and a short file can name a large node. Each stage therefore estimates its peak
 //! from these numbers and [checks](check) it against the limit first. The limit is that of [`limited`], or else the memory that the machine
-//! has available. An allocation that fails nevertheless, such as under `ulimit -v`, is [`Error::Reservation`].
+//! has available. An allocation that fails nevertheless, such as under `ulimit -v`, is [`Reservation`](vyre_driver::Error::Reservation).
 
 use std::cell::Cell;
 
@@ -54,7 +54,7 @@ fn available() -> Option<u64> {
 }
 
 fn refused(field: &'static str, requested: usize) -> Error {
-    Error::Reservation { field, requested }
+    vyre_driver::Error::Reservation { field, requested }.into()
 }
 
 /// Makes room for exactly `count` more elements.

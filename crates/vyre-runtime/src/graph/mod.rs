@@ -25,6 +25,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use vyre_driver::Error as DriverError;
+
 use crate::Error;
 use memory::{collected, concat, filled, with_capacity, zeroed};
 
@@ -34,6 +36,7 @@ pub use generate::Family;
 pub use memory::limited;
 pub use pagerank::{PageRank, pagerank};
 pub use progress::{Progress, watched};
+pub use read::BadFile;
 pub use sssp::{Sssp, sssp};
 pub use triangles::{triangles, verify_triangles};
 
@@ -98,6 +101,66 @@ pub struct Rows {
     pub weights: Vec<u32>,
 }
 
+/// Reason why rows from outside are not those of a graph.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadRows {
+    /// A row begins before the one before it ends, or the last one does not end with the edges.
+    #[error("row {row} of {nodes} begins at {offset} of {edges} edges")]
+    Offset {
+        /// The row; that after the last one is the end.
+        row: u64,
+        /// Number of nodes.
+        nodes: u64,
+        /// Begin of the row.
+        offset: u64,
+        /// Number of edges.
+        edges: u64,
+    },
+    /// An edge to a node that does not exist.
+    #[error("an edge leads to node {node} of {nodes}")]
+    NoSuchNode {
+        /// The node.
+        node: u32,
+        /// Number of nodes.
+        nodes: usize,
+    },
+    /// A row that is not sorted, or has an edge twice.
+    #[error("the neighbours of node {node} are not in ascending order")]
+    Unsorted {
+        /// Node of the row.
+        node: u32,
+    },
+    /// Different numbers of edges in the two directions.
+    #[error("{edges} edges lead one way, and {reversed} the other")]
+    Counts {
+        /// Edges in the first direction.
+        edges: usize,
+        /// Edges in the other direction.
+        reversed: usize,
+    },
+    /// An edge without its reverse.
+    #[error("the edge from {from} to {to} is missing in the other direction")]
+    Missing {
+        /// Where the edge begins.
+        from: u32,
+        /// Where it ends.
+        to: u32,
+    },
+    /// An edge whose reverse has another weight.
+    #[error("the edge from {from} to {to} weighs {weight}, but {reversed} reversed")]
+    Weight {
+        /// Where the edge begins.
+        from: u32,
+        /// Where it ends.
+        to: u32,
+        /// Its weight.
+        weight: u32,
+        /// Weight of its reverse.
+        reversed: u32,
+    },
+}
+
 impl Rows {
     /// Where the row of a node is: nowhere, if there is no such node.
     pub fn range(&self, node: u32) -> Range<usize> {
@@ -118,10 +181,13 @@ impl Rows {
     }
 
     /// What is wrong with rows from outside, of which there is at least the end.
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), BadRows> {
         let (offsets, edges) = (&*self.offsets, self.targets.len());
         let nodes = offsets.len() - 1;
-        let begins = |row: usize| Err(format!("row {row} of {nodes} begins at {} of {edges} edges", offsets[row]));
+        let begins = |row: usize| {
+            let (row, nodes, offset, edges) = (row as u64, nodes as u64, offsets[row].into(), edges as u64);
+            Err(BadRows::Offset { row, nodes, offset, edges })
+        };
         if offsets[0] != 0 {
             return begins(0);
         }
@@ -134,11 +200,11 @@ impl Rows {
         let parts = in_parts("checking", nodes, |part| {
             for node in part.start as u32..part.end as u32 {
                 let row = self.of(node);
-                if let Some(outside) = row.iter().find(|target| **target as usize >= nodes) {
-                    return Err(format!("an edge leads to node {outside} of {nodes}"));
+                if let Some(&node) = row.iter().find(|target| **target as usize >= nodes) {
+                    return Err(BadRows::NoSuchNode { node, nodes });
                 }
                 if !row.is_sorted_by(|target, next| target < next) {
-                    return Err(format!("the neighbours of node {node} are not in ascending order"));
+                    return Err(BadRows::Unsorted { node });
                 }
             }
             Ok(())
@@ -147,10 +213,10 @@ impl Rows {
     }
 
     /// Checks that `other` has every edge reversed, with its weight, and no others: rows have each edge once, so that being as many is enough.
-    fn check_transpose(&self, other: &Rows) -> Result<(), String> {
+    fn check_transpose(&self, other: &Rows) -> Result<(), BadRows> {
         let (edges, reversed) = (self.targets.len(), other.targets.len());
         if edges != reversed {
-            return Err(format!("{edges} edges lead one way, and {reversed} the other"));
+            return Err(BadRows::Counts { edges, reversed });
         }
         let parts = in_parts("checking", self.offsets.len() - 1, |part| {
             for node in part.start as u32..part.end as u32 {
@@ -158,11 +224,11 @@ impl Rows {
                     let target = self.targets[at];
                     let row = other.range(target);
                     let Ok(back) = other.of(target).binary_search(&node) else {
-                        return Err(format!("the edge from {node} to {target} is missing in the other direction"));
+                        return Err(BadRows::Missing { from: node, to: target });
                     };
-                    let (there, back) = (self.weight(at), other.weight(row.start + back));
-                    if there != back {
-                        return Err(format!("the edge from {node} to {target} weighs {there}, but {back} reversed"));
+                    let (weight, reversed) = (self.weight(at), other.weight(row.start + back));
+                    if weight != reversed {
+                        return Err(BadRows::Weight { from: node, to: target, weight, reversed });
                     }
                 }
             }
@@ -235,7 +301,7 @@ impl Rows {
         for slice in order.chunks(SLICE as usize) {
             let longest = self.range(slice[0]).len() as u64;
             let end = starts.last().map_or(0, |start| u64::from(*start)) + longest * u64::from(SLICE);
-            starts.push(u32::try_from(end).map_err(|_| Error::Overflow { field: "edges of the graph" })?);
+            starts.push(u32::try_from(end).map_err(|_| DriverError::Overflow { field: "edges of the graph" })?);
         }
         let columns = |words: &[u32]| {
             let parts = in_parts("slicing", starts.len() - 1, |slices| {
@@ -357,10 +423,10 @@ impl Graph {
     pub fn new(edges: &Edges) -> Result<Graph, Error> {
         let _span = tracing::info_span!("build graph", edges = edges.list.len()).entered();
         if edges.list.len() as u64 * 2 > u64::from(u32::MAX) {
-            return Err(Error::Overflow { field: "edges of the graph" });
+            return Err(DriverError::Overflow { field: "edges of the graph" }.into());
         }
         if edges.nodes > i32::MAX as u32 {
-            return Err(Error::Overflow { field: "nodes of the graph" });
+            return Err(DriverError::Overflow { field: "nodes of the graph" }.into());
         }
         check_building(edges.nodes, edges.list.len(), edges.weights, edges.symmetric)?;
         let outgoing = rows(edges, true, edges.symmetric)?;
@@ -497,7 +563,7 @@ fn rows(edges: &Edges, of_sources: bool, of_targets: bool) -> Result<Rows, Error
             let unsorted = &packed[start_of(node)..ends[node] as usize];
             row.clear();
             row.try_reserve(unsorted.len())
-                .map_err(|_| Error::Reservation { field: "edges of a node", requested: unsorted.len() })?;
+                .map_err(|_| DriverError::Reservation { field: "edges of a node", requested: unsorted.len() })?;
             row.extend(unsorted.iter().map(|entry| entry.load(Relaxed)));
             row.sort_unstable();
             row.dedup_by_key(|entry| *entry >> 32);

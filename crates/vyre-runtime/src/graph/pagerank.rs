@@ -87,8 +87,7 @@ pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRa
     let ranks = upload(&filled("ranks of nodes", start, nodes as usize)?)?;
     let mut next = device.allocate(Element::F32, nodes.into())?;
     let changes = device.allocate(Element::F32, nodes.into())?;
-    let sums =
-        (0..FUSED).map(|_| device.allocate(Element::F32, SUMS.into())).collect::<Result<Vec<Buffer>, Error>>()?;
+    let sums = (0..FUSED).map(|_| device.allocate(Element::F32, SUMS.into())).collect::<Result<Vec<Buffer>, _>>()?;
     let (iterate, sum) = (engine.kernel("pagerank", iterate)?, engine.kernel("pagerank_change", sum)?);
 
     let (mut iterations, mut change, mut previous) = (0, f64::INFINITY, None);
@@ -107,9 +106,9 @@ pub fn pagerank(engine: &Engine<'_>, tolerance: f64, most: u32) -> Result<PageRa
                 ("changes", (&changes).into()),
                 ("least", ((1.0 - DAMPING) / nodes as f32).into()),
             ];
-            batch.add(iterate.clone(), Grid::elements(nodes), objects, Vec::new());
+            engine.add(&mut batch, &iterate, Grid::elements(nodes), objects, Vec::new())?;
             let objects = vec![("changes", (&changes).into()), ("sums", sums.into())];
-            batch.add(sum.clone(), Grid::elements(SUMS), objects, Vec::new());
+            engine.add(&mut batch, &sum, Grid::elements(SUMS), objects, Vec::new())?;
             std::mem::swap(&mut shares, &mut next);
         }
         engine.submit(&batch)?;

@@ -19,8 +19,131 @@ use std::path::Path;
 
 use super::memory::{self, collected, concat, reserve, with_capacity};
 use super::progress::report;
-use super::{Edge, Edges, Graph, Rows, Weights, in_parts};
+use super::{BadRows, Edge, Edges, Graph, Rows, Weights, in_parts};
 use crate::Error;
+
+/// Reason why a file holds no graph.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadFile {
+    /// Error of the operating system, or of the decompressor.
+    #[error("{0}")]
+    Io(String),
+    /// A folder, a device or a socket.
+    #[error("it is neither a file nor a pipe")]
+    NotAFile,
+    /// A compressed file, and the feature `gz` is off.
+    #[error("it is compressed, and the feature `gz` of vyre-runtime is off")]
+    Compressed,
+    /// A line with one number.
+    #[error("there is one number, but an edge has two nodes")]
+    OneNumber,
+    /// A line with more numbers than two nodes and a weight.
+    #[error("there are more than three numbers")]
+    ManyNumbers,
+    /// A word that is not a node.
+    #[error("`{word}` is not a node: they are {first} to {last}")]
+    Node {
+        /// The beginning of the word.
+        word: String,
+        /// The first node.
+        first: u32,
+        /// The last node.
+        last: u64,
+    },
+    /// A word that is not a weight.
+    #[error("`{word}` is not a weight: they are {}", if *real { "numbers from 0 on" } else { "whole numbers, 0 to 2147483647" })]
+    Weight {
+        /// The beginning of the word.
+        word: String,
+        /// Whether weights are real numbers.
+        real: bool,
+    },
+    /// A line with a weight after one without.
+    #[error("there is a weight, but not on other lines")]
+    SurplusWeight,
+    /// A line without a weight, where there have to be weights.
+    #[error("the weight is missing")]
+    MissingWeight,
+    /// Parts of a list with weights and without.
+    #[error("some lines before this one have weights, and others have not")]
+    SomeWeights,
+    /// A matrix without a header.
+    #[error("it is empty")]
+    Empty,
+    /// A header of another format than Matrix Market.
+    #[error("the header is not `%%MatrixMarket matrix coordinate FIELD SYMMETRY`")]
+    Header,
+    /// A dense matrix.
+    #[error("the matrix is dense, not a list of coordinates")]
+    Dense,
+    /// A matrix of other values.
+    #[error("the values are neither `pattern` nor `integer` nor `real`")]
+    Values,
+    /// A matrix of another symmetry.
+    #[error("the matrix is neither `general` nor `symmetric`")]
+    Symmetry,
+    /// A matrix without a size.
+    #[error("there is no line with the size")]
+    NoSize,
+    /// A size that is not three numbers.
+    #[error("the size is not three numbers: rows, columns, entries")]
+    Size,
+    /// More rows or columns than a graph has nodes.
+    #[error("there are more than 2147483647 nodes")]
+    ManyNodes,
+    /// An entry outside of the matrix.
+    #[error("the entry ({row}, {column}) is outside of {height} rows and {width} columns")]
+    Entry {
+        /// Row of the entry, from 1.
+        row: u32,
+        /// Column of the entry, from 1.
+        column: u32,
+        /// Rows of the matrix.
+        height: u64,
+        /// Columns of the matrix.
+        width: u64,
+    },
+    /// Another number of entries than announced.
+    #[error("line {line} announces {announced} entries, but there are {found}")]
+    EntryCount {
+        /// Line with the size.
+        line: u64,
+        /// Number of entries in that line.
+        announced: u64,
+        /// Number of entries that follow it.
+        found: usize,
+    },
+    /// A first byte of a GAP file that is neither 0 nor 1.
+    #[error("the first byte says whether it is directed, but it is {0}")]
+    Direction(u8),
+    /// A GAP file of a graph that is too large.
+    #[error("{nodes} nodes and {edges} edges are too many")]
+    TooLarge {
+        /// Number of nodes.
+        nodes: u64,
+        /// Number of edges.
+        edges: u64,
+    },
+    /// A GAP file that is shorter than its header says, by this number of bytes.
+    #[error("it ends {0} bytes early")]
+    CutOff(u64),
+    /// A GAP file that is longer than its header says, by this number of bytes.
+    #[error("{0} bytes follow its end")]
+    Trailing(usize),
+    /// An edge of negative weight.
+    #[error("an edge has the weight {0}")]
+    NegativeWeight(i32),
+    /// Rows that are not those of a graph.
+    #[error(transparent)]
+    Rows(#[from] BadRows),
+    /// Rows of incoming edges that are not those of outgoing edges reversed.
+    #[error("incoming and outgoing edges differ: {0}")]
+    Directions(BadRows),
+    /// A graph with an edge in one direction that says that it is undirected.
+    #[error("it says that it is undirected, but {0}")]
+    NotUndirected(BadRows),
+}
 
 impl Graph {
     /// Reads a graph from a file, whose name says what it holds.
@@ -56,20 +179,26 @@ impl Graph {
 /// Reason why a file gives no graph.
 enum Fault {
     /// The line, counted from 1, and what is wrong with it; or with all of the file.
-    File(Option<u64>, String),
+    File(Option<u64>, BadFile),
     /// It takes too much memory.
     Memory(Error),
 }
 
-impl From<String> for Fault {
-    fn from(reason: String) -> Fault {
+impl From<BadFile> for Fault {
+    fn from(reason: BadFile) -> Fault {
         Fault::File(None, reason)
+    }
+}
+
+impl From<BadRows> for Fault {
+    fn from(reason: BadRows) -> Fault {
+        Fault::File(None, reason.into())
     }
 }
 
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Fault {
-        Fault::File(None, error.to_string())
+        Fault::File(None, BadFile::Io(error.to_string()))
     }
 }
 
@@ -83,7 +212,7 @@ fn contents(path: &Path) -> Result<Vec<u8>, Fault> {
     // Before it is opened, which already means something to some devices.
     let kind = fs::metadata(path)?.file_type();
     if !kind.is_file() && !is_pipe(kind) {
-        return Err("it is neither a file nor a pipe".to_owned().into());
+        return Err(BadFile::NotAFile.into());
     }
     let file = File::open(path)?;
     let all = file.metadata()?.len();
@@ -110,7 +239,7 @@ fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, Fault> {
 
 #[cfg(not(feature = "gz"))]
 fn unpacked(_: &[u8]) -> Result<Vec<u8>, Fault> {
-    Err("it is compressed, and the feature `gz` of vyre-runtime is off".to_owned().into())
+    Err(BadFile::Compressed.into())
 }
 
 /// Reads to the end, piece by piece, at most as much as the limit of memory; `then` is told the number of bytes so far.
@@ -165,49 +294,49 @@ fn matrix(bytes: &[u8]) -> Result<Edges, Fault> {
         line += 1;
         Some((line, String::from_utf8_lossy(text).trim().to_lowercase(), after))
     };
-    let (_, header, _) = next().ok_or(Fault::File(None, "it is empty".to_owned()))?;
+    let (_, header, _) = next().ok_or(BadFile::Empty)?;
     let words: Vec<&str> = header.split_whitespace().collect();
-    let fault = |line: u64, reason: &str| Err(Fault::File(Some(line), reason.to_owned()));
+    let fault = |line: u64, reason| Err(Fault::File(Some(line), reason));
     let &["%%matrixmarket", "matrix", layout, field, symmetry] = words.as_slice() else {
-        return fault(1, "the header is not `%%MatrixMarket matrix coordinate FIELD SYMMETRY`");
+        return fault(1, BadFile::Header);
     };
     if layout != "coordinate" {
-        return fault(1, "the matrix is dense, not a list of coordinates");
+        return fault(1, BadFile::Dense);
     }
     let weights = match field {
         "pattern" => Weights::None,
         "integer" => Weights::Whole,
         "real" => Weights::Real,
-        _ => return fault(1, "the values are neither `pattern` nor `integer` nor `real`"),
+        _ => return fault(1, BadFile::Values),
     };
     let symmetric = match symmetry {
         "general" => false,
         "symmetric" => true,
-        _ => return fault(1, "the matrix is neither `general` nor `symmetric`"),
+        _ => return fault(1, BadFile::Symmetry),
     };
     let (at, size, entry_text) = loop {
         match next() {
-            None => return Err("there is no line with the size".to_owned().into()),
+            None => return Err(BadFile::NoSize.into()),
             Some((_, text, _)) if text.is_empty() || text.starts_with('%') => {}
             Some(found) => break found,
         }
     };
     let sizes: Vec<Option<u64>> = size.split_whitespace().map(|word| word.parse().ok()).collect();
     let &[Some(height), Some(width), Some(count)] = sizes.as_slice() else {
-        return fault(at, "the size is not three numbers: rows, columns, entries");
+        return fault(at, BadFile::Size);
     };
     let nodes = height.max(width);
     if nodes > i32::MAX as u64 {
-        return fault(at, "there are more than 2147483647 nodes");
+        return fault(at, BadFile::ManyNodes);
     }
     let style = Style { first: 1, weighted: Some(weights != Weights::None), real: weights == Weights::Real };
     let (list, _) = entries(entry_text, at + 1, style)?;
     if let Some(outside) = list.iter().find(|edge| u64::from(edge.source.max(edge.target)) >= nodes) {
-        let entry = (outside.source + 1, outside.target + 1);
-        return Err(format!("the entry {entry:?} is outside of {height} rows and {width} columns").into());
+        let (row, column) = (outside.source + 1, outside.target + 1);
+        return Err(BadFile::Entry { row, column, height, width }.into());
     }
     if list.len() as u64 != count {
-        return Err(format!("line {at} announces {count} entries, but there are {}", list.len()).into());
+        return Err(BadFile::EntryCount { line: at, announced: count, found: list.len() }.into());
     }
     Ok(Edges { nodes: nodes as u32, list, weights, symmetric })
 }
@@ -245,13 +374,12 @@ fn entries(bytes: &[u8], first_line: u64, style: Style) -> Result<(Vec<Edge>, We
     let line_of = |at: usize| Some(first_line + lines(&bytes[..at]) as u64 - 1);
     let (mut lists, mut weighted) = (Vec::new(), style.weighted);
     for part in parts {
-        let part: Result<_, (usize, String)> = part.map_err(Fault::Memory)?;
+        let part: Result<_, (usize, BadFile)> = part.map_err(Fault::Memory)?;
         let (edges, found, start) = part.map_err(|(at, reason)| Fault::File(line_of(at), reason))?;
         if let (Some(before), Some(found)) = (weighted, found)
             && before != found
         {
-            let reason = "some lines before this one have weights, and others have not".to_owned();
-            return Err(Fault::File(line_of(start), reason));
+            return Err(Fault::File(line_of(start), BadFile::SomeWeights));
         }
         weighted = weighted.or(found);
         lists.push(edges);
@@ -271,36 +399,29 @@ fn split_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// The edge of a line, if it is not a comment.
-fn entry(line: &[u8], style: &mut Style) -> Result<Option<Edge>, String> {
+fn entry(line: &[u8], style: &mut Style) -> Result<Option<Edge>, BadFile> {
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let Some(source) = words.next().filter(|word| !matches!(word[0], b'#' | b'%')) else { return Ok(None) };
-    let target = words.next().ok_or("there is one number, but an edge has two nodes")?;
+    let target = words.next().ok_or(BadFile::OneNumber)?;
     let (weight, more) = (words.next(), words.next());
     if more.is_some() {
-        return Err("there are more than three numbers".into());
+        return Err(BadFile::ManyNumbers);
     }
     let node = |word| {
         // Graphs have at most 2³¹ − 1 nodes.
         let last = u64::from(style.first) + i32::MAX as u64 - 1;
         let number = number(word).filter(|number| *number <= last);
-        let reason = || format!("`{}` is not a node: they are {} to {last}", shown(word), style.first);
+        let reason = || BadFile::Node { word: shown(word), first: style.first, last };
         number.and_then(|number| number.checked_sub(style.first.into())).map(|node| node as u32).ok_or_else(reason)
     };
     let (source, target) = (node(source)?, node(target)?);
     if *style.weighted.get_or_insert(weight.is_some()) != weight.is_some() {
-        return Err(if weight.is_some() {
-            "there is a weight, but not on other lines"
-        } else {
-            "the weight is missing"
-        }
-        .into());
+        return Err(if weight.is_some() { BadFile::SurplusWeight } else { BadFile::MissingWeight });
     }
     let weight = match weight {
         None => 1,
-        Some(word) => if style.real { real(word) } else { whole(word) }.ok_or_else(|| {
-            let they_are = if style.real { "numbers from 0 on" } else { "whole numbers, 0 to 2147483647" };
-            format!("`{}` is not a weight: they are {they_are}", shown(word))
-        })?,
+        Some(word) => if style.real { real(word) } else { whole(word) }
+            .ok_or_else(|| BadFile::Weight { word: shown(word), real: style.real })?,
     };
     Ok(Some(Edge { source, target, weight }))
 }
@@ -336,24 +457,23 @@ fn serialized(bytes: &[u8], weighted: bool) -> Result<Graph, Fault> {
     let directed = match *take(&mut rest, 1)?.first().unwrap_or(&2) {
         0 => false,
         1 => true,
-        other => return Err(format!("the first byte says whether it is directed, but it is {other}").into()),
+        other => return Err(BadFile::Direction(other).into()),
     };
     let (edges, nodes) = (long(&mut rest)?, long(&mut rest)?);
     if nodes > i32::MAX as u64 || edges >= u32::MAX.into() {
-        return Err(format!("{nodes} nodes and {edges} edges are too many").into());
+        return Err(BadFile::TooLarge { nodes, edges }.into());
     }
     // Rows are never larger than the part of the file that they are made of.
     memory::check(2 * bytes.len() as u64, || format!("{nodes} nodes and {edges} edges"))?;
     let outgoing = serialized_rows(&mut rest, nodes, edges, weighted)?;
     let incoming = if directed { Some(serialized_rows(&mut rest, nodes, edges, weighted)?) } else { None };
     if !rest.is_empty() {
-        return Err(format!("{} bytes follow its end", rest.len()).into());
+        return Err(BadFile::Trailing(rest.len()).into());
     }
-    let (reversed, claim) = match &incoming {
-        Some(incoming) => (incoming, "incoming and outgoing edges differ:"),
-        None => (&outgoing, "it says that it is undirected, but"),
-    };
-    outgoing.check_transpose(reversed).map_err(|reason| format!("{claim} {reason}"))?;
+    match &incoming {
+        Some(incoming) => outgoing.check_transpose(incoming).map_err(BadFile::Directions)?,
+        None => outgoing.check_transpose(&outgoing).map_err(BadFile::NotUndirected)?,
+    }
     Ok(Graph { outgoing, incoming, weights: if weighted { Weights::Whole } else { Weights::None } })
 }
 
@@ -363,8 +483,7 @@ fn serialized_rows(rest: &mut &[u8], nodes: u64, edges: u64, weighted: bool) -> 
     let mut offsets = with_capacity("nodes of the graph", nodes as usize + 1)?;
     for node in 0..=nodes {
         let offset = long(&mut starts)?;
-        let short =
-            u32::try_from(offset).map_err(|_| format!("row {node} of {nodes} begins at {offset} of {edges} edges"));
+        let short = u32::try_from(offset).map_err(|_| BadRows::Offset { row: node, nodes, offset, edges });
         offsets.push(short?);
     }
     let size = if weighted { 8 } else { 4 };
@@ -376,21 +495,21 @@ fn serialized_rows(rest: &mut &[u8], nodes: u64, edges: u64, weighted: bool) -> 
         weights.extend(entries.map(|entry| word(&entry[4..])));
     }
     if let Some(weight) = weights.iter().find(|weight| **weight > i32::MAX as u32) {
-        return Err(format!("an edge has the weight {}", *weight as i32).into());
+        return Err(BadFile::NegativeWeight(*weight as i32).into());
     }
     let rows = Rows { offsets, targets, weights };
     rows.check()?;
     Ok(rows)
 }
 
-fn take<'b>(rest: &mut &'b [u8], count: u64) -> Result<&'b [u8], String> {
+fn take<'b>(rest: &mut &'b [u8], count: u64) -> Result<&'b [u8], BadFile> {
     let part = usize::try_from(count).ok().and_then(|count| rest.split_at_checked(count));
-    let (part, after) = part.ok_or_else(|| format!("it ends {} bytes early", count - rest.len() as u64))?;
+    let (part, after) = part.ok_or_else(|| BadFile::CutOff(count - rest.len() as u64))?;
     *rest = after;
     Ok(part)
 }
 
-fn long(rest: &mut &[u8]) -> Result<u64, String> {
+fn long(rest: &mut &[u8]) -> Result<u64, BadFile> {
     let bytes = take(rest, 8)?;
     Ok(u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]))
 }

@@ -15,7 +15,7 @@ use vyre_foundation::ir::{Element, Program};
 use super::memory::filled;
 use super::{Graph, UNREACHED, Weights, complete, wrong};
 use crate::Error;
-use crate::frontier::{Arguments, Batch, Engine, Needs, Step, Test, Visitor, nodes};
+use crate::frontier::{Batch, Engine, NamedArguments, Needs, Step, Test, Visitor, nodes};
 
 /// The lengths of the shortest paths from a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -174,7 +174,7 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Buffe
     let weights = graph.weights();
     let Buckets { delta, is_split, overflows } = buckets;
     if overflows {
-        return Err(Error::Overflow { field: "lengths of paths" });
+        return Err(vyre_driver::Error::Overflow { field: "lengths of paths" }.into());
     }
     let distances = engine.per_node(UNREACHED)?;
     distances.slice(source..source + 1)?.write(&0u32.to_le_bytes())?;
@@ -188,7 +188,7 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Buffe
     let step = if weights == Weights::Real { &REAL_STEP } else { &STEP };
     let mut limit = delta;
     loop {
-        let of_kind = |kind: u32, given: Arguments<'static>| {
+        let of_kind = |kind: u32, given: NamedArguments<'static>| {
             let mut all = rows.clone();
             all.push(("first", kind.into()));
             all.extend(given);
@@ -204,7 +204,7 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Buffe
             while !near.is_empty() {
                 let mut batch = Batch::default();
                 let objects = vec![("bits", near.bits().into()), ("settled", (&settled).into())];
-                batch.add(collect.clone(), Grid::elements(settled.len()), objects, Vec::new());
+                engine.add(&mut batch, &collect, Grid::elements(settled.len()), objects, Vec::new())?;
                 engine.submit(&batch)?;
                 engine.advance(step, &mut near, &|_| following(LIGHT))?;
             }
@@ -225,7 +225,7 @@ pub fn run(engine: &Engine<'_>, source: u32, delta: Option<f32>) -> Result<Buffe
         least.write(&UNREACHED.to_le_bytes())?;
         let mut batch = Batch::default();
         let objects = vec![("far", (&far).into()), ("least", (&least).into())];
-        batch.add(find_least.clone(), Grid::elements(far.len()), objects, given(limit));
+        engine.add(&mut batch, &find_least, Grid::elements(far.len()), objects, given(limit))?;
         engine.submit(&batch)?;
         let closest = least.elements::<u32>()?[0];
         if closest == UNREACHED {

@@ -84,7 +84,8 @@ pub fn triangles(engine: &Engine<'_>) -> Result<u64, Error> {
         ("found", (&found).into()),
         ("words", words.into()),
     ];
-    batch.add(engine.kernel("triangles", || count(lanes))?, Grid::groups([GROUPS, 1, 1]), objects, Vec::new());
+    let kernel = engine.kernel("triangles", || count(lanes))?;
+    engine.add(&mut batch, &kernel, Grid::Groups([GROUPS, 1, 1]), objects, Vec::new())?;
     engine.submit(&batch)?;
     Ok(found.elements::<u32>()?.into_iter().map(u64::from).sum())
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use vyre_driver::{Buffer, Device, Error};
+use vyre_driver::{Buffer, Device, Error as DriverError};
 use vyre_foundation::ir::Element;
+
+use crate::Error;
 
 /// Generational handle of a part of the arena: a slot in the lower 24 bits, and the generation of the slot above them. 0 names none.
 ///
@@ -48,7 +50,7 @@ struct Words {
 }
 
 impl Words {
-    fn new(device: &Device, length: u32) -> Result<Words, Error> {
+    fn new(device: &Device, length: u32) -> Result<Words, DriverError> {
         let buffer = device.allocate(Element::U32, u64::from(length))?;
         Ok(Words { buffer, length, free: BTreeMap::from([(0, length)]) })
     }
@@ -103,7 +105,12 @@ pub(super) struct Arena {
 
 impl Arena {
     /// An arena of which each tenant may have so many bytes.
-    pub(super) fn new(device: &Device, plain_words: u32, atomic_words: u32, bytes: Vec<u64>) -> Result<Arena, Error> {
+    pub(super) fn new(
+        device: &Device,
+        plain_words: u32,
+        atomic_words: u32,
+        bytes: Vec<u64>,
+    ) -> Result<Arena, DriverError> {
         let (plain, atomic) = (Words::new(device, plain_words)?, Words::new(device, atomic_words)?);
         let slots = vec![Slot { handle: 0, part: None }];
         Ok(Arena { plain, atomic, slots, unused: Vec::new(), live: 0, left: bytes })
@@ -117,7 +124,7 @@ impl Arena {
     }
 
     /// Allocates as much memory on another device, with unspecified contents.
-    pub(super) fn renew(&mut self, device: &Device) -> Result<(), Error> {
+    pub(super) fn renew(&mut self, device: &Device) -> Result<(), DriverError> {
         for words in [&mut self.plain, &mut self.atomic] {
             words.buffer = device.allocate(Element::U32, u64::from(words.length))?;
         }
@@ -150,8 +157,9 @@ impl Arena {
         }
         let words = self.words(segment);
         let largest = words.free.values().copied().max().unwrap_or(0);
-        let first =
-            words.take(length.max(1)).ok_or(Error::OutOfMemory { requested, available: 4 * u64::from(largest) })?;
+        let first = words
+            .take(length.max(1))
+            .ok_or(DriverError::OutOfMemory { requested, available: 4 * u64::from(largest) })?;
         match reused {
             Some(_) => _ = self.unused.pop(),
             None => self.slots.push(Slot { handle: slot, part: None }),
@@ -195,7 +203,7 @@ impl Arena {
     /// The memory of a part.
     pub(super) fn slice(&self, tenant: u32, handle: Handle) -> Result<Buffer, Error> {
         let Part { segment, first, length, .. } = self.part(tenant, handle)?;
-        self.buffer(segment).slice(first..first + length)
+        Ok(self.buffer(segment).slice(first..first + length)?)
     }
 
     /// Number of slots that handles name.

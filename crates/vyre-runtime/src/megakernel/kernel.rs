@@ -10,7 +10,8 @@
 
 use vyre_driver::Error;
 use vyre_foundation::ir::{
-    Access, Axis, BlockId, Element, MemId, Memory, Op as Operation, Program, Space, Span, Type, ValueId,
+    Access, Atomic, Axis, Barrier, BlockId, Control, Element, MemId, Memory, Op as Operation, PerGroup, PerInvocation,
+    Program, Pure, Space, Span, Terminator, Type, ValueId,
 };
 use vyre_foundation::transform::embed::{Counting, Facts, Faults, Home, Position, Words, embed, emit};
 use vyre_foundation::{Validated, validate};
@@ -116,7 +117,7 @@ impl Kernel {
     /// A kernel for items of these operations, by their numbers, in workgroups of this many invocations. One that is watched notes what
     /// becomes of its items while it runs, and can be told to take no more.
     pub(super) fn new(bodies: &[(u32, &Body)], worker: Worker, width: u32, is_watched: bool) -> Result<Kernel, Error> {
-        let name = if let [(_, body)] = bodies { &body.program.name } else { "interpreter" };
+        let name = if let [(_, body)] = bodies { body.program.name() } else { "interpreter" };
         let mut maker = Maker::new(name, bodies, worker, width, is_watched);
         match worker {
             Worker::Invocation => maker.by_invocation(bodies),
@@ -124,7 +125,7 @@ impl Kernel {
             Worker::Claimant => maker.by_claimant(bodies),
         }
         let Maker { mut program, columns, .. } = maker;
-        program.push(program.body, Operation::Return, [], &[], [], Span::NONE);
+        program.push(program.body(), Terminator::Return, [], &[], [], Span::NONE);
         Ok(Kernel { program: validate::program(program)?, columns })
     }
 }
@@ -180,12 +181,12 @@ impl Maker {
         let mut object = |name: &str, space, atomic| {
             let (element, length) = (Element::U32, (space == Space::Uniform).then_some(1));
             let memory = Memory { name: name.into(), space, element, length, atomic, default: None, span: Span::NONE };
-            program.memory.push(memory)
+            program.add_memory(memory)
         };
         let uses = |atomic: bool| {
             let slots = bodies.iter().flat_map(|(_, body)| body.slots.iter().map(move |(id, slot)| (body, *id, slot)));
             let mut handles = slots.filter(|(.., slot)| matches!(slot, Slot::Handle(_)));
-            handles.any(|(body, id, _)| body.program.memory[id].atomic == atomic)
+            handles.any(|(body, id, _)| body.program.memory(id).atomic == atomic)
         };
         let read_write = Space::Storage(Access::ReadWrite);
         let work = object("work", Space::Storage(Access::Read), false);
@@ -199,11 +200,11 @@ impl Maker {
         let ready = (worker == Worker::Claimant).then(|| object("ready", read_write, true));
         let [at, count, stride] = ["at", "count", "stride"].map(|name| object(name, Space::Uniform, false));
         let fuel = faults.map(|_| object("fuel", Space::Uniform, false));
-        let body = program.body;
+        let body = program.body();
         let mut load = |object| emit(&mut program, body, Operation::Load(object), &[], Type::U32);
         let [at, count, stride] = [at, count, stride].map(&mut load);
         let fuel = fuel.map(&mut load);
-        let capacity = hits.map(|[hits, _]| emit(&mut program, body, Operation::Length(hits), &[], Type::U32));
+        let capacity = hits.map(|[hits, _]| emit(&mut program, body, PerGroup::Length(hits), &[], Type::U32));
         let mut columns = columns(bodies);
         if is_watched {
             columns.push(Column::State);
@@ -236,17 +237,17 @@ impl Maker {
         self.program.literal(number)
     }
 
-    fn emit(&mut self, to: BlockId, op: Operation, operands: &[ValueId]) -> ValueId {
+    fn emit(&mut self, to: BlockId, op: impl Into<Operation>, operands: &[ValueId]) -> ValueId {
         emit(&mut self.program, to, op, operands, Type::U32)
     }
 
     /// Workers that are invocations go through the elements of their items.
     fn by_invocation(&mut self, bodies: &[(u32, &Body)]) {
-        let body = self.program.body;
-        let first = self.emit(body, Operation::GlobalIndex, &[]);
-        let groups = self.emit(body, Operation::GroupCount(Axis::X), &[]);
+        let body = self.program.body();
+        let first = self.emit(body, PerInvocation::GlobalIndex, &[]);
+        let groups = self.emit(body, PerGroup::GroupCount(Axis::X), &[]);
         let width = self.literal(self.width);
-        let workers = self.emit(body, Operation::Mul, &[groups, width]);
+        let workers = self.emit(body, Pure::Mul, &[groups, width]);
         self.items(body, first, workers, None, |maker, to, item| {
             maker.arms(to, item, bodies, &|maker, to, item, body| {
                 let (zero, one) = (maker.literal(0), maker.literal(1));
@@ -261,12 +262,12 @@ impl Maker {
 
     /// Workers that are workgroups go through the workgroups of their items.
     fn by_workgroup(&mut self, bodies: &[(u32, &Body)]) {
-        let body = self.program.body;
-        let first = self.emit(body, Operation::GroupIndex, &[]);
-        let workers = self.emit(body, Operation::GroupCount(Axis::X), &[]);
-        let local = self.emit(body, Operation::LocalIndex, &[]);
+        let body = self.program.body();
+        let first = self.emit(body, PerGroup::GroupIndex, &[]);
+        let workers = self.emit(body, PerGroup::GroupCount(Axis::X), &[]);
+        let local = self.emit(body, PerInvocation::LocalIndex, &[]);
         let zero = self.literal(0);
-        let leads = self.test(body, Operation::Eq, [local, zero]);
+        let leads = self.test(body, Pure::Eq, [local, zero]);
         self.items(body, first, workers, Some(leads), |maker, to, item| maker.by_groups(to, item, bodies, local));
     }
 
@@ -277,12 +278,12 @@ impl Maker {
             let length = item.length(body);
             let groups = maker.groups(to, length, width);
             maker.nested(to, [zero, groups, one], |maker, to, group| {
-                let start = maker.emit(to, Operation::Mul, &[group, width]);
-                let index = maker.emit(to, Operation::Add, &[start, local]);
+                let start = maker.emit(to, Pure::Mul, &[group, width]);
+                let index = maker.emit(to, Pure::Add, &[start, local]);
                 if body.facts.collective {
                     return maker.run(to, item, body, Position { index, local, group, groups });
                 }
-                let inside = maker.test(to, Operation::Lt, [index, length]);
+                let inside = maker.test(to, Pure::Lt, [index, length]);
                 maker.choose(to, inside, [], |maker, to| {
                     let position = maker.position(to, index, length, body);
                     maker.run(to, item, body, position);
@@ -295,89 +296,89 @@ impl Maker {
     /// Workers that are workgroups claim items until all are claimed. The first invocation of a workgroup does it for the others.
     fn by_claimant(&mut self, bodies: &[(u32, &Body)]) {
         let Some(ready) = self.ready else { return };
-        let body = self.program.body;
+        let body = self.program.body();
         let [zero, one, none] = [0, 1, u32::MAX].map(|number| self.literal(number));
         let [claimed, filled, done, queue] =
             [Ready::CLAIMED, Ready::FILLED, Ready::DONE, Ready::QUEUE].map(|at| self.literal(at));
-        let local = self.emit(body, Operation::LocalIndex, &[]);
-        let leads = self.test(body, Operation::Eq, [local, zero]);
-        let waits = self.emit(body, Operation::Add, &[queue, self.count]);
-        let worker = self.emit(body, Operation::GroupIndex, &[]);
+        let local = self.emit(body, PerInvocation::LocalIndex, &[]);
+        let leads = self.test(body, Pure::Eq, [local, zero]);
+        let waits = self.emit(body, Pure::Add, &[queue, self.count]);
+        let worker = self.emit(body, PerGroup::GroupIndex, &[]);
         let (running, is_done) = self.states_of(body, worker);
 
-        let turn = self.program.block();
-        let kept = self.program.param(turn, Type::U32);
-        let is_free = self.test(turn, Operation::Eq, [kept, none]);
-        let claims = emit(&mut self.program, turn, Operation::And, &[leads, is_free], Type::Bool);
+        let turn = self.program.add_block();
+        let kept = self.program.add_param(turn, Type::U32);
+        let is_free = self.test(turn, Pure::Eq, [kept, none]);
+        let claims = emit(&mut self.program, turn, Pure::And, &[leads, is_free], Type::Bool);
         let [item] = self.choose(turn, claims, [kept], |maker, to| {
-            let place = maker.emit(to, Operation::AtomicAdd(ready), &[claimed, one]);
-            let exists = maker.test(to, Operation::Lt, [place, maker.count]);
+            let place = maker.emit(to, Operation::Atomic(Atomic::Add, ready), &[claimed, one]);
+            let exists = maker.test(to, Pure::Lt, [place, maker.count]);
             maker.choose(to, exists, [none], |maker, to| {
-                let at = maker.emit(to, Operation::Add, &[queue, place]);
-                let look = maker.program.block();
+                let at = maker.emit(to, Pure::Add, &[queue, place]);
+                let look = maker.program.add_block();
                 // A look that changes nothing, but is not the same as the one before.
-                let found = maker.emit(look, Operation::AtomicOr(ready), &[at, zero]);
-                let is_there = maker.test(look, Operation::Ne, [found, zero]);
+                let found = maker.emit(look, Operation::Atomic(Atomic::Or, ready), &[at, zero]);
+                let is_there = maker.test(look, Pure::Ne, [found, zero]);
                 maker.leave(look, is_there, &[found]);
-                let all = maker.emit(look, Operation::AtomicOr(ready), &[done, zero]);
-                let is_over = maker.test(look, Operation::Eq, [all, maker.count]);
+                let all = maker.emit(look, Operation::Atomic(Atomic::Or, ready), &[done, zero]);
+                let is_over = maker.test(look, Pure::Eq, [all, maker.count]);
                 maker.leave(look, is_over, &[zero]);
                 if let Some(stops) = maker.stops(look, false) {
                     maker.leave(look, stops, &[zero]);
                 }
-                maker.program.push(look, Operation::Continue, [], &[], [], Span::NONE);
-                let looking = maker.program.push(to, Operation::Loop, [], &[Type::U32], [look], Span::NONE);
-                let found = maker.program.insts[looking].results[0];
-                [maker.emit(to, Operation::Sub, &[found, one])]
+                maker.program.push(look, Terminator::Continue, [], &[], [], Span::NONE);
+                let looking = maker.program.push(to, Control::Loop, [], &[Type::U32], [look], Span::NONE);
+                let found = maker.program.inst(looking).results[0];
+                [maker.emit(to, Pure::Sub, &[found, one])]
             })
         });
         let item = self.emit(turn, Operation::Broadcast, &[item]);
-        let is_over = self.test(turn, Operation::Eq, [item, none]);
+        let is_over = self.test(turn, Pure::Eq, [item, none]);
         self.leave(turn, is_over, &[]);
         self.heed(turn, true);
         let item = self.item(turn, item);
         self.note(turn, &item, Some(leads), running);
         self.by_groups(turn, &item, bodies, local);
         // Whoever goes on with what waited for this item sees all that the workgroup wrote.
-        self.program.push(turn, Operation::StorageBarrier, [], &[], [], Span::NONE);
+        self.program.push(turn, Barrier::Storage, [], &[], [], Span::NONE);
         self.note(turn, &item, Some(leads), is_done);
         let [next] = self.choose(turn, leads, [none], |maker, to| {
-            maker.emit(to, Operation::AtomicAdd(ready), &[done, one]);
+            maker.emit(to, Operation::Atomic(Atomic::Add, ready), &[done, one]);
             let [first, count] = [Column::Successors, Column::SuccessorCount].map(|column| item.known(column));
-            let end = maker.emit(to, Operation::Add, &[first, count]);
-            let body = maker.program.block();
-            let [at, next] = [Type::U32; 2].map(|ty| maker.program.param(body, ty));
-            let is_over = maker.test(body, Operation::Ge, [at, end]);
+            let end = maker.emit(to, Pure::Add, &[first, count]);
+            let body = maker.program.add_block();
+            let [at, next] = [Type::U32; 2].map(|ty| maker.program.add_param(body, ty));
+            let is_over = maker.test(body, Pure::Ge, [at, end]);
             maker.leave(body, is_over, &[next]);
             let successor = maker.emit(body, Operation::Load(maker.work), &[at]);
-            let its_count = maker.emit(body, Operation::Add, &[waits, successor]);
-            let missing = maker.emit(body, Operation::AtomicSub(ready), &[its_count, one]);
-            let is_ready = maker.test(body, Operation::Eq, [missing, one]);
+            let its_count = maker.emit(body, Pure::Add, &[waits, successor]);
+            let missing = maker.emit(body, Operation::Atomic(Atomic::Sub, ready), &[its_count, one]);
+            let is_ready = maker.test(body, Pure::Eq, [missing, one]);
             let [next] = maker.choose(body, is_ready, [next], |maker, to| {
-                let is_free = maker.test(to, Operation::Eq, [next, none]);
-                let is_kept = maker.test(to, Operation::Ne, [next, none]);
+                let is_free = maker.test(to, Pure::Eq, [next, none]);
+                let is_kept = maker.test(to, Pure::Ne, [next, none]);
                 maker.choose(to, is_kept, [], |maker, to| {
-                    let place = maker.emit(to, Operation::AtomicAdd(ready), &[filled, one]);
-                    let at = maker.emit(to, Operation::Add, &[queue, place]);
-                    let entry = maker.emit(to, Operation::Add, &[successor, one]);
-                    maker.emit(to, Operation::AtomicExchange(ready), &[at, entry]);
+                    let place = maker.emit(to, Operation::Atomic(Atomic::Add, ready), &[filled, one]);
+                    let at = maker.emit(to, Pure::Add, &[queue, place]);
+                    let entry = maker.emit(to, Pure::Add, &[successor, one]);
+                    maker.emit(to, Operation::Atomic(Atomic::Exchange, ready), &[at, entry]);
                     []
                 });
-                [maker.emit(to, Operation::Select, &[is_free, successor, next])]
+                [maker.emit(to, Pure::Select, &[is_free, successor, next])]
             });
-            let following = maker.emit(body, Operation::Add, &[at, one]);
-            maker.program.push(body, Operation::Continue, [following, next], &[], [], Span::NONE);
-            let looped = maker.program.push(to, Operation::Loop, [first, none], &[Type::U32], [body], Span::NONE);
-            [maker.program.insts[looped].results[0]]
+            let following = maker.emit(body, Pure::Add, &[at, one]);
+            maker.program.push(body, Terminator::Continue, [following, next], &[], [], Span::NONE);
+            let looped = maker.program.push(to, Control::Loop, [first, none], &[Type::U32], [body], Span::NONE);
+            [maker.program.inst(looped).results[0]]
         });
-        self.program.push(turn, Operation::Continue, [next], &[], [], Span::NONE);
-        self.program.push(body, Operation::Loop, [none], &[], [turn], Span::NONE);
+        self.program.push(turn, Terminator::Continue, [next], &[], [], Span::NONE);
+        self.program.push(body, Control::Loop, [none], &[], [turn], Span::NONE);
     }
 
     /// What is noted of items of a worker: that it is on them, and that they are done.
     fn states_of(&mut self, to: BlockId, worker: ValueId) -> (ValueId, ValueId) {
         let (running, done) = (self.literal(State::RUNNING), self.literal(State::DONE));
-        (self.emit(to, Operation::Add, &[worker, running]), done)
+        (self.emit(to, Pure::Add, &[worker, running]), done)
     }
 
     /// Notes what becomes of an item: each invocation of its own, or the first of a workgroup for all.
@@ -404,13 +405,13 @@ impl Maker {
     /// Whether the host wants no more items to be taken.
     fn stops(&mut self, to: BlockId, together: bool) -> Option<ValueId> {
         let zero = self.literal(0);
-        let word = self.emit(to, Operation::AtomicOr(self.states?), &[zero, zero]);
+        let word = self.emit(to, Operation::Atomic(Atomic::Or, self.states?), &[zero, zero]);
         let word = if together { self.emit(to, Operation::Broadcast, &[word]) } else { word };
-        Some(self.test(to, Operation::Ne, [word, zero]))
+        Some(self.test(to, Pure::Ne, [word, zero]))
     }
 
     /// Compares two words.
-    fn test(&mut self, to: BlockId, op: Operation, operands: [ValueId; 2]) -> ValueId {
+    fn test(&mut self, to: BlockId, op: impl Into<Operation>, operands: [ValueId; 2]) -> ValueId {
         emit(&mut self.program, to, op, &operands, Type::Bool)
     }
 
@@ -422,36 +423,36 @@ impl Maker {
         others: [ValueId; N],
         fill: impl FnOnce(&mut Maker, BlockId) -> [ValueId; N],
     ) -> [ValueId; N] {
-        let (then, otherwise) = (self.program.block(), self.program.block());
+        let (then, otherwise) = (self.program.add_block(), self.program.add_block());
         let words = fill(self, then);
-        self.program.push(then, Operation::Yield, words, &[], [], Span::NONE);
-        self.program.push(otherwise, Operation::Yield, others, &[], [], Span::NONE);
-        let chosen = self.program.push(to, Operation::If, [condition], &[Type::U32; N], [then, otherwise], Span::NONE);
-        std::array::from_fn(|word| self.program.insts[chosen].results[word])
+        self.program.push(then, Terminator::Yield, words, &[], [], Span::NONE);
+        self.program.push(otherwise, Terminator::Yield, others, &[], [], Span::NONE);
+        let chosen = self.program.push(to, Control::If, [condition], &[Type::U32; N], [then, otherwise], Span::NONE);
+        std::array::from_fn(|word| self.program.inst(chosen).results[word])
     }
 
     /// Leaves the loop with these words if a condition holds.
     fn leave(&mut self, to: BlockId, condition: ValueId, words: &[ValueId]) {
-        let (leave, stay) = (self.program.block(), self.program.block());
-        self.program.push(leave, Operation::Break, words.iter().copied(), &[], [], Span::NONE);
-        self.program.push(stay, Operation::Yield, [], &[], [], Span::NONE);
-        self.program.push(to, Operation::If, [condition], &[], [leave, stay], Span::NONE);
+        let (leave, stay) = (self.program.add_block(), self.program.add_block());
+        self.program.push(leave, Terminator::Break, words.iter().copied(), &[], [], Span::NONE);
+        self.program.push(stay, Terminator::Yield, [], &[], [], Span::NONE);
+        self.program.push(to, Control::If, [condition], &[], [leave, stay], Span::NONE);
     }
 
     /// Where an invocation stands that works alone: as in workgroups of the body's own size.
     fn position(&mut self, to: BlockId, index: ValueId, length: ValueId, body: &Body) -> Position {
-        let size = self.literal(body.program.workgroup_size[0]);
-        let local = self.emit(to, Operation::Rem, &[index, size]);
-        let group = self.emit(to, Operation::Div, &[index, size]);
+        let size = self.literal(body.program.workgroup_size()[0]);
+        let local = self.emit(to, Pure::Rem, &[index, size]);
+        let group = self.emit(to, Pure::Div, &[index, size]);
         Position { index, local, group, groups: self.groups(to, length, size) }
     }
 
     /// How many workgroups of a size there are for a length.
     fn groups(&mut self, to: BlockId, length: ValueId, size: ValueId) -> ValueId {
         let one = self.literal(1);
-        let less = self.emit(to, Operation::Sub, &[size, one]);
-        let rounded = self.emit(to, Operation::Add, &[length, less]);
-        self.emit(to, Operation::Div, &[rounded, size])
+        let less = self.emit(to, Pure::Sub, &[size, one]);
+        let rounded = self.emit(to, Pure::Add, &[length, less]);
+        self.emit(to, Pure::Div, &[rounded, size])
     }
 
     fn nested(&mut self, to: BlockId, range: [ValueId; 3], fill: impl FnOnce(&mut Maker, BlockId, ValueId)) {
@@ -478,7 +479,7 @@ impl Maker {
             body(maker, to, &item);
             if maker.states.is_some() && leads.is_some() {
                 // It is done when all invocations are.
-                maker.program.push(to, Operation::StorageBarrier, [], &[], [], Span::NONE);
+                maker.program.push(to, Barrier::Storage, [], &[], [], Span::NONE);
             }
             maker.note(to, &item, leads, done);
         });
@@ -486,11 +487,11 @@ impl Maker {
 
     /// Looks up what is known of an item.
     fn item(&mut self, to: BlockId, number: ValueId) -> Item {
-        let mut at = self.emit(to, Operation::Add, &[self.at, number]);
+        let mut at = self.emit(to, Pure::Add, &[self.at, number]);
         let mut item = Item { columns: Vec::new() };
         for (position, column) in self.columns.clone().into_iter().enumerate() {
             if position > 0 {
-                at = self.emit(to, Operation::Add, &[at, self.stride]);
+                at = self.emit(to, Pure::Add, &[at, self.stride]);
             }
             let value = self.emit(to, Operation::Load(self.work), &[at]);
             item.columns.push((column, value));
@@ -511,16 +512,16 @@ impl Maker {
         };
         let mut blocks = Vec::new();
         for (_, body) in bodies {
-            let block = self.program.block();
+            let block = self.program.add_block();
             arm(self, block, item, body);
             blocks.push(block);
         }
-        blocks.push(self.program.block());
+        blocks.push(self.program.add_block());
         for &block in &blocks {
-            self.program.push(block, Operation::Yield, [], &[], [], Span::NONE);
+            self.program.push(block, Terminator::Yield, [], &[], [], Span::NONE);
         }
         let cases = bodies.iter().map(|(number, _)| *number).collect();
-        self.program.push(to, Operation::Switch(cases), [selector], &[], blocks, Span::NONE);
+        self.program.push(to, Control::Switch(cases), [selector], &[], blocks, Span::NONE);
     }
 
     /// One invocation of a body.
@@ -528,13 +529,12 @@ impl Maker {
         let (zero, one) = (self.literal(0), self.literal(1));
         let mut homes = Vec::new();
         for &(object, slot) in &body.slots {
-            let memory = &body.program.memory[object];
+            let memory = body.program.memory(object);
             let words = match slot {
                 Slot::Param(number) => {
                     let (ty, word) = (memory.element.value_type(), item.known(Column::Param(number)));
                     let is_word = ty == Type::U32;
-                    let value =
-                        if is_word { word } else { emit(&mut self.program, to, Operation::Bitcast, &[word], ty) };
+                    let value = if is_word { word } else { emit(&mut self.program, to, Pure::Bitcast, &[word], ty) };
                     homes.push((object, Home::Value(value)));
                     continue;
                 }
@@ -551,7 +551,7 @@ impl Maker {
             homes.push((object, Home::Words(words.expect("there is what some body needs"))));
         }
         let mut taken = Vec::new();
-        for (object, memory) in body.program.memory.iter() {
+        for (object, memory) in body.program.memories().iter() {
             if matches!(memory.space, Space::Workgroup | Space::Private) {
                 let array = self.array(memory, &taken);
                 taken.push(array);
@@ -568,13 +568,13 @@ impl Maker {
     /// An array like this one that the body has not taken yet: those of other bodies are as good.
     fn array(&mut self, wanted: &Memory, taken: &[MemId]) -> MemId {
         let fits = |array: &MemId| {
-            let Memory { space, element, length, atomic, .. } = self.program.memory[*array];
+            let Memory { space, element, length, atomic, .. } = *self.program.memory(*array);
             let same = (space, element, length, atomic) == (wanted.space, wanted.element, wanted.length, wanted.atomic);
             same && !taken.contains(array)
         };
         self.arrays.iter().copied().find(fits).unwrap_or_else(|| {
             let name = format!("array_{}", self.arrays.len());
-            let array = self.program.memory.push(Memory { name, span: Span::NONE, ..wanted.clone() });
+            let array = self.program.add_memory(Memory { name, span: Span::NONE, ..wanted.clone() });
             self.arrays.push(array);
             array
         })

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustc_hash::FxHashMap;
-use vyre_driver::{Device, Error};
+use vyre_driver::{Device, Error as DriverError};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::Program;
 use vyre_foundation::optimizer::Profile;
 
 use super::kernel::{Body, Column, Kernel, Worker};
+use crate::Error;
 
 /// Which units a kernel is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +36,7 @@ impl Key {
     /// The kernel for units of few or many elements. Where invocations work together, the body decides how many there are.
     pub(super) fn new(runs: Runs, body: &Body, many: bool, width: u32) -> Key {
         match (body.facts.collective, many) {
-            (true, _) => Key { runs, worker: Worker::Workgroup, width: body.program.workgroup_size[0] },
+            (true, _) => Key { runs, worker: Worker::Workgroup, width: body.program.workgroup_size()[0] },
             (false, true) => Key { runs, worker: Worker::Workgroup, width },
             (false, false) => Key { runs, worker: Worker::Invocation, width },
         }
@@ -43,7 +44,7 @@ impl Key {
 
     /// Whether a body can be run by an interpreter like this.
     pub(super) fn takes(&self, body: &Body) -> bool {
-        !body.facts.collective || (self.worker != Worker::Invocation && body.program.workgroup_size[0] == self.width)
+        !body.facts.collective || (self.worker != Worker::Invocation && body.program.workgroup_size()[0] == self.width)
     }
 }
 
@@ -58,10 +59,10 @@ enum State {
     Coming,
     Ready(Compiled),
     /// The device cannot run it.
-    Impossible(Error),
+    Impossible(DriverError),
 }
 
-type Finished = (Key, Result<Compiled, Error>);
+type Finished = (Key, Result<Compiled, DriverError>);
 
 pub(super) struct Kernels {
     device: Device,
@@ -97,7 +98,7 @@ impl Kernels {
                 let compiled = || compile(&compiler, key, is_watched, &bodies);
                 let result = catch_unwind(AssertUnwindSafe(compiled)).unwrap_or_else(|_| {
                     let reason = "a panic while compiling a kernel of a megakernel".into();
-                    Err(Error::Backend { backend: "runtime", reason })
+                    Err(DriverError::Backend { backend: "runtime", reason })
                 });
                 // Nobody waits for it any more if the session is gone.
                 let _ = finish.send((key, result));
@@ -163,7 +164,7 @@ impl Kernels {
     ///
     /// # Errors
     /// The device cannot run it.
-    pub(super) fn require(&mut self, key: Key, bodies: &[(u32, &Body)]) -> Result<(), Error> {
+    pub(super) fn require(&mut self, key: Key, bodies: &[(u32, &Body)]) -> Result<(), DriverError> {
         if matches!(self.known.get(&key), Some(State::Coming)) {
             self.finish_all();
         }
@@ -182,7 +183,7 @@ impl Kernels {
     }
 
     /// Reason why the device can never run a kernel.
-    pub(super) fn refusal(&self, key: Key) -> Option<Error> {
+    pub(super) fn refusal(&self, key: Key) -> Option<DriverError> {
         match self.known.get(&key) {
             Some(State::Impossible(error)) => Some(error.clone()),
             Some(State::Coming | State::Ready(_)) | None => None,
@@ -208,17 +209,17 @@ impl Kernels {
         self.settle(key, result);
     }
 
-    fn settle(&mut self, key: Key, result: Result<Compiled, Error>) {
+    fn settle(&mut self, key: Key, result: Result<Compiled, DriverError>) {
         match result {
             Ok(compiled) => _ = self.known.insert(key, State::Ready(compiled)),
             // What is lacking now may be there another time.
-            Err(Error::OutOfMemory { .. } | Error::DeviceLost { .. }) => _ = self.known.remove(&key),
+            Err(DriverError::OutOfMemory { .. } | DriverError::DeviceLost { .. }) => _ = self.known.remove(&key),
             Err(error) => _ = self.known.insert(key, State::Impossible(error)),
         }
     }
 }
 
-fn compile(device: &Device, key: Key, is_watched: bool, bodies: &[(u32, &Body)]) -> Result<Compiled, Error> {
+fn compile(device: &Device, key: Key, is_watched: bool, bodies: &[(u32, &Body)]) -> Result<Compiled, DriverError> {
     let Kernel { program, columns } = Kernel::new(bodies, key.worker, key.width, is_watched)?;
     Ok(Compiled { kernel: device.compile(&program)?, program: Box::new(program), columns })
 }
@@ -226,7 +227,7 @@ fn compile(device: &Device, key: Key, is_watched: bool, bodies: &[(u32, &Body)])
 #[cfg(all(test, not(loom)))]
 mod tests {
     use vyre_cpu::Cpu;
-    use vyre_foundation::ir::Op as Operation;
+    use vyre_foundation::ir::{Control, Op as Operation};
     use vyre_foundation::optimizer::Reason;
     use vyre_foundation::{text, validate};
 
@@ -235,8 +236,8 @@ mod tests {
 
     /// How many cases the switch of a kernel has.
     fn cases(kernel: &vyre_driver::Kernel) -> usize {
-        let cases = |op: &Operation| if let Operation::Switch(cases) = op { cases.len() } else { 0 };
-        kernel.program().insts.values().map(|inst| cases(&inst.op)).sum()
+        let cases = |op: &Operation| if let Operation::Control(Control::Switch(cases)) = op { cases.len() } else { 0 };
+        kernel.program().insts().values().map(|inst| cases(&inst.op)).sum()
     }
 
     #[test]

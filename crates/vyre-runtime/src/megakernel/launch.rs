@@ -236,8 +236,10 @@ impl Session {
             if batch.reports {
                 self.hits[1].write(&[0; 4])?;
             }
-            let dispatches: Vec<Dispatch<'_>> =
-                batch.launches.iter().map(|launch| self.dispatch(launch, launching, [&work, &ready])).collect();
+            let mut dispatches = Vec::with_capacity(batch.launches.len());
+            for launch in &batch.launches {
+                dispatches.push(self.dispatch(launch, launching, [&work, &ready])?);
+            }
             let begun = self.config.telemetry.then(Instant::now);
             let submission = self.device.submit(&dispatches)?;
             // They hold the memory for hits, which may have to make room for more.
@@ -397,14 +399,14 @@ impl Session {
     fn record(&self, launch: &Launch, time: Duration, report: &mut Report) -> usize {
         let name = match launch.key.runs {
             Runs::Op(op) => self.ops[op as usize].name(),
-            Runs::Window(window) => &self.windows.fused[window as usize].body.program.name,
+            Runs::Window(window) => self.windows.fused[window as usize].body.program.name(),
             Runs::All if launch.key.worker == Worker::Claimant => "counted",
             Runs::All => "interpreter",
         };
         report.figures(&Figures { name: name.into(), units: launch.count.into(), launches: 1, time })
     }
 
-    fn dispatch(&self, launch: &Launch, launching: &Launching, [work, ready]: [&Buffer; 2]) -> Dispatch<'_> {
+    fn dispatch(&self, launch: &Launch, launching: &Launching, [work, ready]: [&Buffer; 2]) -> Result<Dispatch, Error> {
         let kernel = &self.kernels.get(launch.key).kernel;
         let workers = match launch.key.worker {
             Worker::Invocation => launch.count.div_ceil(launch.key.width),
@@ -430,13 +432,13 @@ impl Session {
         };
         let bound = kernel
             .program()
-            .memory
+            .memories()
             .values()
             .filter(|memory| matches!(memory.space, Space::Storage(_) | Space::Uniform));
-        let arguments = bound.map(|memory| (memory.name.as_str(), argument(&memory.name))).collect();
-        let grid = Grid::groups([workers.min(launching.groups), 1, 1]);
+        let arguments = bound.map(|memory| (memory.name.as_str(), argument(&memory.name)));
+        let grid = Grid::Groups([workers.min(launching.groups), 1, 1]);
         let limits = Limits { times_workers: self.config.telemetry, ..Limits::default() };
-        Dispatch { kernel, grid, arguments, limits }
+        Ok(kernel.dispatch(grid, arguments)?.limits(limits))
     }
 
     /// Replaces the memory for hits. The old is given back first, so that both together are never in use.

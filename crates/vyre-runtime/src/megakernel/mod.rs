@@ -35,7 +35,7 @@ mod window;
 pub use arena::{Handle, Segment};
 pub use clock::{Clock, Monotonic};
 pub use item::{Access, Traits, WorkItem};
-pub use op::Op;
+pub use op::{BadOp, Op};
 pub use priority::Priority;
 pub use report::{Failed, Failure, Figures, Hit, Report, Shutdown};
 pub use session::{Canceller, Config, Order, Session};

@@ -1,13 +1,14 @@
 //! Operations: small programs whose invocations are the elements of an item's output.
 
-use vyre_driver::Error;
+use vyre_driver::Error as DriverError;
 use vyre_foundation::Validated;
-use vyre_foundation::ir::{Access, Def, MemId, Op as Operation, Program, Space};
+use vyre_foundation::ir::{Access, Def, MemId, Op as Operation, PerGroup, PerInvocation, Program, Space};
 use vyre_foundation::transform::embed;
 
 use super::arena::Segment;
 use super::item::{self, Traits};
 use super::kernel::{Body, Field, Slot};
+use crate::Error;
 
 /// What an operation does with a handle of its items.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,28 @@ pub struct Op {
     /// Whether an invocation uses only elements of its own, so that it may write what it reads.
     pub(super) elementwise: bool,
     /// Reason why the device of the session cannot run it.
-    pub(super) refusal: Option<Error>,
+    pub(super) refusal: Option<DriverError>,
+}
+
+/// Reason why a program cannot be an operation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadOp {
+    /// A program that cannot be inlined into the interpreter kernel.
+    #[error("{0}")]
+    Embed(embed::Refusal),
+    /// An object of another name or access than those of operations.
+    #[error("`{0}` is none of the objects that an operation has")]
+    UnknownObject(String),
+    /// Hits without a counter, or a counter without hits.
+    #[error("`hits` and `hit_count` belong together")]
+    HalfOfHits,
+    /// Stores besides hits, which a second run after an overflow of hits would repeat.
+    #[error("an operation that reports hits may run twice, so it writes nothing else")]
+    WritesBesideHits,
+    /// A program without a number of invocations.
+    #[error("it needs an `input` or an `output`")]
+    NoExtent,
 }
 
 impl Op {
@@ -46,11 +68,11 @@ impl Op {
     /// # Errors
     /// [`Error::NotAnOp`] says what is wrong with the program.
     pub fn new(program: Validated<Program>) -> Result<Op, Error> {
-        let refuse = |reason: String| Error::NotAnOp { program: program.name.clone(), reason };
-        let facts = embed::facts(&program).map_err(|refusal| refuse(refusal.to_string()))?;
+        let refuse = |reason| Error::NotAnOp { program: program.name().to_owned(), reason };
+        let facts = embed::facts(&program).map_err(|refusal| refuse(BadOp::Embed(refusal)))?;
         let mut slots = Vec::new();
         let mut views = [None; 3];
-        for (id, memory) in program.memory.iter() {
+        for (id, memory) in program.memories().iter() {
             let handle = |handle: usize| Slot::Handle(Field { item: 0, handle });
             let slot = match (memory.name.as_str(), memory.space) {
                 (_, Space::Workgroup | Space::Private) => continue,
@@ -60,7 +82,7 @@ impl Op {
                 ("param", Space::Uniform) => Slot::Param(0),
                 ("hits", Space::Storage(Access::Write)) => Slot::Hits,
                 ("hit_count", Space::Storage(_)) if memory.atomic => Slot::HitCount,
-                (name, _) => return Err(refuse(format!("`{name}` is none of the objects that an operation has"))),
+                (name, _) => return Err(refuse(BadOp::UnknownObject(name.into()))),
             };
             if let Slot::Handle(field) = slot {
                 let segment = if memory.atomic { Segment::Atomic } else { Segment::Plain };
@@ -72,15 +94,15 @@ impl Op {
         let has = |wanted: Slot| slots.iter().any(|(_, slot)| *slot == wanted);
         let reports = has(Slot::Hits);
         if reports != has(Slot::HitCount) {
-            return Err(refuse("`hits` and `hit_count` belong together".into()));
+            return Err(refuse(BadOp::HalfOfHits));
         }
         if reports && views.into_iter().flatten().any(|view: View| view.writes) {
-            return Err(refuse("an operation that reports hits may run twice, so it writes nothing else".into()));
+            return Err(refuse(BadOp::WritesBesideHits));
         }
         let handle = match views {
             [_, Some(_), _] => OUTPUT,
             [Some(_), None, _] => INPUT,
-            [None, None, _] => return Err(refuse("it needs an `input` or an `output`".into())),
+            [None, None, _] => return Err(refuse(BadOp::NoExtent)),
         };
         let elementwise = is_elementwise(&program);
         let body = Body { program, facts, slots, extent: Field { item: 0, handle } };
@@ -91,14 +113,14 @@ impl Op {
     /// item fails if the item that it repeats does.
     #[must_use]
     pub fn pure(mut self) -> Op {
-        let accumulates = self.body.program.memory.values().any(|memory| memory.atomic);
+        let accumulates = self.body.program.memories().values().any(|memory| memory.atomic);
         self.pure = !(self.reports || accumulates);
         self
     }
 
     /// The name of its program.
     pub fn name(&self) -> &str {
-        &self.body.program.name
+        self.body.program.name()
     }
 }
 
@@ -125,11 +147,11 @@ pub(super) const PARAM: usize = 2;
 fn is_elementwise(program: &Program) -> bool {
     let mut elementwise = true;
     program.walk(|id, _| {
-        let inst = &program.insts[id];
-        let storage = |memory: MemId| matches!(program.memory[memory].space, Space::Storage(_));
-        if inst.op.memory().is_some_and(storage) && !matches!(inst.op, Operation::Length(_)) {
-            let own = matches!(program.values[inst.operands[0]].def, Def::Result(index, _)
-                if matches!(program.insts[index].op, Operation::GlobalIndex));
+        let inst = program.inst(id);
+        let storage = |memory: MemId| matches!(program.memory(memory).space, Space::Storage(_));
+        if inst.op.memory().is_some_and(storage) && !matches!(inst.op, Operation::PerGroup(PerGroup::Length(_))) {
+            let own = matches!(program.def(inst.operands[0]), Def::Result(index, _)
+                if matches!(program.inst(index).op, Operation::PerInvocation(PerInvocation::GlobalIndex)));
             elementwise &= own && inst.results.len() <= 1 && inst.operands.len() <= 2;
         }
     });

@@ -16,6 +16,8 @@
 use std::cell::RefCell;
 use std::num::NonZeroU32;
 
+use vyre_driver::Error as DriverError;
+
 use crate::Error;
 
 /// What a launch is recommended for. A 0 means that something is not known or not wanted, except for limits of the device.
@@ -404,10 +406,10 @@ impl Policy {
         let hit_capacity = self.hit_capacity(request, memory_pressure)?;
         let scratch = u64::from(hit_capacity) * u64::from(self.scratch_bytes_per_hit);
         let peak = request.resident_device_bytes.checked_add(scratch);
-        let estimated_peak_device_bytes = peak.ok_or(Error::Overflow { field: "peak device bytes" })?;
+        let estimated_peak_device_bytes = peak.ok_or(DriverError::Overflow { field: "peak device bytes" })?;
         let budget = request.device_memory_budget_bytes;
         if budget != 0 && estimated_peak_device_bytes > budget {
-            return Err(Error::OutOfMemory { requested: estimated_peak_device_bytes, available: budget });
+            return Err(DriverError::OutOfMemory { requested: estimated_peak_device_bytes, available: budget }.into());
         }
 
         let compiled = queue_len >= self.jit_queue_len_threshold || promoted || topology == Topology::FusedDense;
@@ -577,7 +579,7 @@ impl Policy {
         let multiplier = if short { 1 } else { self.hit_capacity_multiplier };
         let hits = u64::from(request.queue_len) * u64::from(request.expected_hits_per_item.max(1));
         let capacity = hits.checked_mul(multiplier.into()).and_then(|hits| u32::try_from(hits).ok());
-        Ok(capacity.ok_or(Error::Overflow { field: "hit capacity" })?.max(self.min_hit_capacity))
+        Ok(capacity.ok_or(DriverError::Overflow { field: "hit capacity" })?.max(self.min_hit_capacity))
     }
 }
 

@@ -3,6 +3,8 @@
 //!
 //! Counters do not overflow: who adds too much is told, and whoever owns them is told before that to take what was counted and to begin anew.
 
+use vyre_driver::Error as DriverError;
+
 use crate::Error;
 
 /// How urgent an item is. What waits becomes more urgent: a class for each
@@ -92,7 +94,7 @@ impl Accounting {
     /// # Errors
     /// There are too many to be counted, and nothing was.
     pub fn requeue(&mut self, items: u64) -> Result<(), Error> {
-        count(&mut self.requeues, items, "requeues")
+        Ok(count(&mut self.requeues, items, "requeues")?)
     }
 
     /// Counts items that came before more urgent ones.
@@ -100,7 +102,7 @@ impl Accounting {
     /// # Errors
     /// There are too many to be counted, and nothing was.
     pub fn promote(&mut self, items: u64) -> Result<(), Error> {
-        count(&mut self.aged_promotions, items, "aged promotions")
+        Ok(count(&mut self.aged_promotions, items, "aged promotions")?)
     }
 
     /// Notes how long an item has waited.
@@ -147,8 +149,8 @@ impl Accounting {
 }
 
 /// Adds to a counter that must not overflow.
-pub(super) fn count(counter: &mut u64, more: u64, field: &'static str) -> Result<(), Error> {
-    *counter = counter.checked_add(more).ok_or(Error::Overflow { field })?;
+pub(super) fn count(counter: &mut u64, more: u64, field: &'static str) -> Result<(), DriverError> {
+    *counter = counter.checked_add(more).ok_or(DriverError::Overflow { field })?;
     Ok(())
 }
 
@@ -229,7 +231,7 @@ mod tests {
 
         let mut counters = Accounting { requeues: max - 2, ..Accounting::default() };
         counters.requeue(2).unwrap();
-        assert!(matches!(counters.requeue(1), Err(Error::Overflow { field: "requeues" })));
+        assert!(matches!(counters.requeue(1), Err(Error::Driver(DriverError::Overflow { field: "requeues" }))));
         assert_eq!(counters.requeues, max, "nothing wraps");
         assert!(counters.add(&Accounting { requeues: 1, ..Accounting::default() }).is_err());
     }

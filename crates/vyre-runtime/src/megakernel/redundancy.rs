@@ -3,6 +3,7 @@
 //! [`detect`] looks at the structure alone and tells how much arms have in common. [`Pruner`] looks at what ops do with memory.
 
 use rustc_hash::FxHashMap;
+use vyre_driver::Error as DriverError;
 
 use super::{Access, Traits, WorkItem};
 use crate::Error;
@@ -31,7 +32,7 @@ impl Report {
     fn add(&mut self, pair: Pair) -> Result<(), Error> {
         let pairs = &mut self.redundant_pairs;
         let requested = pairs.len() + 1;
-        pairs.try_reserve(1).map_err(|_| Error::Reservation { field: "redundant pairs", requested })?;
+        pairs.try_reserve(1).map_err(|_| DriverError::Reservation { field: "redundant pairs", requested })?;
         pairs.push(pair);
         self.total_redundant_ops += 1;
         Ok(())
@@ -44,8 +45,8 @@ pub fn detect(arms: &[&[WorkItem]]) -> Result<Report, Error> {
     let mut report = Report::default();
     let mut first_arms = FxHashMap::default();
     let items = arms.iter().try_fold(0usize, |sum, arm| sum.checked_add(arm.len()));
-    let requested = items.ok_or(Error::Overflow { field: "items of arms" })?;
-    first_arms.try_reserve(requested).map_err(|_| Error::Reservation { field: "items of arms", requested })?;
+    let requested = items.ok_or(DriverError::Overflow { field: "items of arms" })?;
+    first_arms.try_reserve(requested).map_err(|_| DriverError::Reservation { field: "items of arms", requested })?;
     for (late, arm) in arms.iter().enumerate() {
         for (op_index_in_late, item) in arm.iter().enumerate() {
             let triple = [item.op_handle, item.input_handle, item.output_handle];
@@ -96,7 +97,7 @@ impl Pruner {
             return Ok(report);
         }
         // The table holds an index and one more.
-        u32::try_from(items.len()).map_err(|_| Error::Overflow { field: "items of a batch" })?;
+        u32::try_from(items.len()).map_err(|_| DriverError::Overflow { field: "items of a batch" })?;
         let written = |item: &WorkItem| {
             let accesses = traits(item.op_handle).accesses(item).into_iter();
             accesses.filter(|(_, access)| access.writes()).map(|(handle, _)| handle)
@@ -113,7 +114,7 @@ impl Pruner {
                 if copied == 0 {
                     let requested = items.len() - 1;
                     let reserved = kept.try_reserve(requested);
-                    reserved.map_err(|_| Error::Reservation { field: "kept items", requested })?;
+                    reserved.map_err(|_| DriverError::Reservation { field: "kept items", requested })?;
                 }
                 kept.extend_from_slice(&items[copied..index]);
                 copied = index + 1;
@@ -196,9 +197,9 @@ impl Table {
         let (handles, last) = written.fold((0, 0), |(count, last), handle| (count + 1, handle.max(last)));
         self.slots.clear();
         self.shrink(handles);
-        let slots = slots(handles).ok_or(Error::Overflow { field: FIELD })?;
+        let slots = slots(handles).ok_or(DriverError::Overflow { field: FIELD })?;
         let reserved = self.slots.try_reserve_exact(slots);
-        reserved.map_err(|_| Error::Reservation { field: FIELD, requested: handles })?;
+        reserved.map_err(|_| DriverError::Reservation { field: FIELD, requested: handles })?;
         self.slots.resize(slots, 0);
         self.direct = (last as usize) < slots;
         Ok(())

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use vyre_driver::Error;
 use vyre_foundation::launch::Outcome;
 
 use super::item::WorkItem;
@@ -10,6 +9,7 @@ use super::policy::Recommendation;
 use super::priority::{Accounting, count};
 use super::telemetry::{Span, Telemetry};
 use super::tenant::Usage;
+use crate::Error;
 
 /// Why an item was not, or not completely, executed. Whatever its other invocations wrote stays.
 #[derive(Clone, Debug, PartialEq)]

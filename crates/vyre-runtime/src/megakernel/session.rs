@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use vyre_driver::plan::frontier;
-use vyre_driver::{Buffer, Device, DeviceKind, Error, Unacknowledged, Work};
+use vyre_driver::{Buffer, Device, DeviceKind, Error as DriverError};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::{Element, Program};
 use vyre_foundation::transform::embed::Fault;
@@ -29,6 +29,7 @@ use super::tenant::{Queues, Share, Tenant, Usage};
 use super::tune::Tuning;
 use super::watch::Watch;
 use super::window::Windows;
+use crate::Error;
 
 /// What a session has.
 #[derive(Clone, Debug)]
@@ -137,12 +138,12 @@ impl Config {
     }
 
     /// # Errors
-    /// [`Error::OverBudget`]: the budget has no room for slices of one item, which are its columns and some hits.
-    fn fits_budget(&self) -> Result<(), Error> {
+    /// [`OverBudget`](DriverError::OverBudget): the budget has no room for slices of one item, which are its columns and some hits.
+    fn fits_budget(&self) -> Result<(), DriverError> {
         let required = self.resident() + 2 * allocated(1);
         match self.budget {
             1.. if required > self.budget => {
-                Err(Error::OverBudget { field: "bytes of a megakernel session", required, budget: self.budget })
+                Err(DriverError::OverBudget { field: "bytes of a megakernel session", required, budget: self.budget })
             }
             _ => Ok(()),
         }
@@ -319,15 +320,15 @@ impl Session {
     }
 
     /// # Errors
-    /// [`Error::OverBudget`]: the budget has no room for slices of one item.
-    pub(super) fn fits_budget(&self) -> Result<(), Error> {
+    /// [`OverBudget`](DriverError::OverBudget): the budget has no room for slices of one item.
+    pub(super) fn fits_budget(&self) -> Result<(), DriverError> {
         self.config.fits_budget()
     }
 
     /// # Errors
-    /// [`Error::Stale`]: the arena does not have its contents, because it could not be restored on another device.
-    pub(super) fn is_restored(&self) -> Result<(), Error> {
-        if self.is_torn { Err(Error::Stale { name: "arena".into() }) } else { Ok(()) }
+    /// [`Stale`](DriverError::Stale): the arena does not have its contents, because it could not be restored on another device.
+    pub(super) fn is_restored(&self) -> Result<(), DriverError> {
+        if self.is_torn { Err(DriverError::Stale { name: "arena".into() }) } else { Ok(()) }
     }
 
     /// Gives words back. Items in the queue that name them fail with [`Failure::UnknownHandle`].
@@ -364,7 +365,7 @@ impl Session {
     /// # Errors
     /// The handle names nothing, or the device was lost.
     pub fn read(&self, handle: Handle) -> Result<Vec<u32>, Error> {
-        self.memory(handle)?.elements()
+        Ok(self.memory(handle)?.elements()?)
     }
 
     /// The queue of normal items, for threads that put items into it while this one drains it.
@@ -386,7 +387,7 @@ impl Session {
     /// The programs of all kernels that are compiled, as they were before they were optimized, by name.
     pub fn programs(&self) -> Vec<Validated<Program>> {
         let mut programs: Vec<_> = self.kernels.ready().map(|compiled| (*compiled.program).clone()).collect();
-        programs.sort_by_cached_key(|program| (program.name.clone(), program.insts.len()));
+        programs.sort_by_cached_key(|program| (program.name().to_owned(), program.insts().len()));
         programs
     }
 
@@ -454,15 +455,16 @@ impl Session {
                 report.cancelled = self.cancelled.swap(false, Relaxed);
                 Ok(report)
             }
-            Err(mut error) => {
+            Err(error) => {
                 self.unreported = report;
-                if let Error::DeviceLost { unacknowledged, .. } = &mut error {
-                    let pending = (self.done..).zip(&self.pending).filter(|(_, item)| **item != WorkItem::default());
-                    let work = Work::Items(pending.map(|(number, _)| number).collect());
-                    let submission = unacknowledged.last().map_or(0, |last| last.submission);
-                    unacknowledged.push(Unacknowledged { submission, work });
-                }
-                Err(error)
+                Err(match error {
+                    Error::Driver(error @ DriverError::DeviceLost { .. }) => {
+                        let pending = (self.done..).zip(&self.pending);
+                        let pending = pending.filter(|(_, item)| **item != WorkItem::default());
+                        Error::DeviceLost { error, items: pending.map(|(number, _)| number).collect() }
+                    }
+                    error => error,
+                })
             }
         }
     }
@@ -535,7 +537,7 @@ impl Session {
             }
         }
         match &mut self.journal {
-            Some(journal) if journal.is_full() => journal.checkpoint(&self.arena),
+            Some(journal) if journal.is_full() => Ok(journal.checkpoint(&self.arena)?),
             _ => Ok(()),
         }
     }
@@ -547,14 +549,16 @@ impl Session {
         let first = live().next().map(|(position, _)| position);
         self.waited.requeue(left as u64)?;
         match (error, first) {
-            (Error::Cancelled, _) => Ok(()),
-            (Error::OutOfMemory { .. }, Some(_)) if left > 1 => {
+            (Error::Driver(DriverError::Cancelled), _) => Ok(()),
+            (Error::Driver(DriverError::OutOfMemory { .. }), Some(_)) if left > 1 => {
                 self.portion = self.portion.div_ceil(2);
                 report.cuts += 1;
                 Ok(())
             }
             // Fail this item instead of blocking the queue.
-            (Error::OutOfMemory { requested, available }, Some(position)) if self.lacks_room_for_hits => {
+            (Error::Driver(DriverError::OutOfMemory { requested, available }), Some(position))
+                if self.lacks_room_for_hits =>
+            {
                 self.fail(position, &Failure::TooManyHits { requested, available }, &mut report.failures);
                 self.leave_out(position as usize);
                 Ok(())
@@ -571,13 +575,13 @@ impl Session {
         self.is_restored()?;
         self.settle_unread()?;
         match &mut self.journal {
-            Some(journal) => journal.checkpoint(&self.arena),
+            Some(journal) => Ok(journal.checkpoint(&self.arena)?),
             None => Ok(()),
         }
     }
 
     /// Has items done that have run, before anything else happens to their memory. What became of them is in the next report.
-    pub(super) fn settle_unread(&mut self) -> Result<(), Error> {
+    pub(super) fn settle_unread(&mut self) -> Result<(), DriverError> {
         if !self.are_faults_unread {
             return Ok(());
         }
@@ -602,7 +606,7 @@ impl Session {
     pub fn resume(&mut self, device: &Device) -> Result<(), Error> {
         let Some(journal) = self.journal.take() else {
             let (needed, available) = ("a journal to resume from".into(), "a session without one".into());
-            return Err(Error::Unsupported { needed, available });
+            return Err(DriverError::Unsupported { needed, available }.into());
         };
         self.is_torn = true;
         // Cancellers mean drains: they keep their flag, and the replay does not see it.
@@ -677,8 +681,10 @@ impl Session {
                     self.duplicates.clear();
                 }
                 // The watchdog ended an item, as it did before, or an operation was refused.
-                Err(Error::Cancelled) => {}
-                Err(Error::OutOfMemory { .. }) if self.portion > 1 => self.portion = self.portion.div_ceil(2),
+                Err(Error::Driver(DriverError::Cancelled)) => {}
+                Err(Error::Driver(DriverError::OutOfMemory { .. })) if self.portion > 1 => {
+                    self.portion = self.portion.div_ceil(2);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -686,14 +692,14 @@ impl Session {
     }
 
     /// Checks that a failure of a replayed item happened before, too: otherwise its effects are missing.
-    fn compare_failure(&self, failed: &Failed, was_cut_short: bool) -> Result<(), Error> {
+    fn compare_failure(&self, failed: &Failed, was_cut_short: bool) -> Result<(), DriverError> {
         let op = self.ops.get(failed.item.op_handle.wrapping_sub(1) as usize);
         let stopped = |outcome: String| {
             let kernel = op.map_or_else(String::new, |op| op.name().into());
-            Err(Error::Stopped { kernel, outcome })
+            Err(DriverError::Stopped { kernel, outcome })
         };
         match &failed.why {
-            Failure::Refused => Err(op.and_then(|op| op.refusal.clone()).unwrap_or(Error::Cancelled)),
+            Failure::Refused => Err(op.and_then(|op| op.refusal.clone()).unwrap_or(DriverError::Cancelled)),
             Failure::Unfinished(outcome) if !was_cut_short => stopped(outcome.to_string()),
             Failure::Stuck { .. } if !was_cut_short => stopped("it was stuck when an item was replayed".into()),
             // These depend on the item alone.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tracing::field::{Empty, debug};
-use vyre_driver::Error;
+use vyre_driver::Error as DriverError;
 use vyre_driver::plan::frontier::Wave;
 
 use super::arena::{Arena, Part};
@@ -17,6 +17,7 @@ use super::report::{Failure, Report};
 use super::session::{Order, Session, allocated, largest_class};
 use super::telemetry::Span;
 use super::window::Unit;
+use crate::Error;
 
 /// Whether pruning pays, as measured.
 #[derive(Default)]
@@ -344,7 +345,7 @@ impl Session {
                 let wanted = match self.config.policy.recommend(&Request { queue_len: reporting, ..request }) {
                     Ok(recommendation) => recommendation.hit_capacity,
                     // A single item may take what there is: only running it tells how much it needs.
-                    Err(Error::OutOfMemory { .. }) if items == 1 => {
+                    Err(Error::Driver(DriverError::OutOfMemory { .. })) if items == 1 => {
                         let free = self.config.budget.saturating_sub(self.resident());
                         let hits = free / u64::from(self.config.policy.scratch_bytes_per_hit.max(1));
                         u32::try_from(hits).unwrap_or(u32::MAX).max(1)
@@ -353,7 +354,7 @@ impl Session {
                 };
                 if wanted > most && items > 1 {
                     let requested = self.resident() + allocated(1) + allocated(wanted.into());
-                    return Err(Error::OutOfMemory { requested, available: self.config.budget });
+                    return Err(DriverError::OutOfMemory { requested, available: self.config.budget }.into());
                 }
                 wanted.min(most)
             }
@@ -429,7 +430,7 @@ impl Session {
 
     /// Decides which kernels items of each operation are for, with few elements and with many. What has no kernel of its own yet is
     /// interpreted.
-    fn buckets(&mut self, compiles: bool, width: u32) -> Result<Vec<Key>, Error> {
+    fn buckets(&mut self, compiles: bool, width: u32) -> Result<Vec<Key>, DriverError> {
         let mut buckets = Vec::with_capacity(self.mix.len());
         for (number, op) in (0..).zip(&self.ops) {
             let mut keys = [false, true].map(|many| Key::new(Runs::Op(number), &op.body, many, width));
@@ -449,7 +450,7 @@ impl Session {
                             // Its items fail when the slice is resolved again.
                             self.ops[number as usize].refusal = Some(refusal);
                             self.kernels.forget_interpreters();
-                            return Err(Error::Cancelled);
+                            return Err(DriverError::Cancelled);
                         }
                         result?;
                     }

@@ -16,13 +16,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vyre_driver::{Buffer, Error};
+use vyre_driver::Buffer;
 
 use super::arena::{Handle, Part, Segment};
 use super::item::WorkItem;
 use super::priority::{Accounting, Diffusion, Priority};
 use super::ring::{Drained, Otherwise, Pushed, Ring, Stamp};
 use super::session::Session;
+use crate::Error;
 
 /// What a tenant may take of a session.
 #[derive(Clone, Debug)]
@@ -109,7 +110,7 @@ impl Tenant<'_> {
     /// # Errors
     /// The handle names nothing of this tenant, or the device was lost.
     pub fn read(&self, handle: Handle) -> Result<Vec<u32>, Error> {
-        self.memory(handle)?.elements()
+        Ok(self.memory(handle)?.elements()?)
     }
 
     /// By what threads put items into the queue of this tenant.

@@ -267,7 +267,7 @@ fn fuse(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Option<(Body, usize)
     for (number, (&item, buffers)) in chain.iter().zip(bound).enumerate() {
         let body = &items[item].op(ops).body;
         let invocations = items[item].length(body.extent.handle);
-        let groups = invocations.div_ceil(body.program.workgroup_size[0]);
+        let groups = invocations.div_ceil(body.program.workgroup_size()[0]);
         let scalars = body.slots.iter().filter(|(_, slot)| *slot == Slot::Param(0));
         let scalars = scalars.map(|(object, _)| (*object, ScalarId(number as u32))).collect();
         let next = Stage::new(&body.program, [groups, 1, 1], buffers, scalars);
@@ -285,7 +285,7 @@ fn fuse(items: &[Resolved], ops: &[Op], chain: &[usize]) -> Option<(Body, usize)
     let facts = embed::facts(&fused.program).ok().filter(|facts| !facts.faults)?;
     // Where invocations work together, there are as many as fill whole workgroups, and only who takes part in that may be one too many.
     let of_head = items[chain[0]].op(ops).body.extent.handle;
-    let is_ragged = !items[chain[0]].length(of_head).is_multiple_of(fused.program.workgroup_size[0]);
+    let is_ragged = !items[chain[0]].length(of_head).is_multiple_of(fused.program.workgroup_size()[0]);
     let work_apart = chain[..stages.len()].iter().any(|&item| !items[item].op(ops).body.facts.collective);
     if facts.collective && is_ragged && work_apart {
         return None;

@@ -4,7 +4,8 @@ use vyre_driver::Error;
 use vyre_foundation::ir::entity::{Arena, SecondaryMap};
 use vyre_foundation::ir::pipeline::{Argument, Buffer, Role};
 use vyre_foundation::ir::{
-    Access, Axis, BlockId, BufferId, Def, MemId, Op, Program, Space, ValueId, total_invocations,
+    Access, Axis, BlockId, BufferId, Control, Def, MemId, Op, PerGroup, PerInvocation, Program, Pure, Space,
+    Terminator, ValueId, total_invocations,
 };
 
 use super::plan::{Launch, Use};
@@ -129,14 +130,14 @@ impl Memory {
 impl Launch {
     /// Whether it certainly stores to every element of a buffer, and reads none of it.
     fn overwrites(&self, buffer: BufferId, buffers: &Arena<BufferId, Buffer>) -> bool {
-        let bound = |(_, argument): &&(MemId, Argument)| *argument == Argument::Buffer(buffer);
-        let Some(&(object, _)) = self.arguments.iter().find(bound) else { return false };
+        let mut bound = self.arguments.buffers();
+        let Some((object, _)) = bound.find(|(_, bound)| **bound == buffer) else { return false };
         let length = buffers[buffer].length;
-        let invocations = total_invocations(self.groups, self.program.workgroup_size);
+        let invocations = total_invocations(self.groups, self.program.workgroup_size());
         let covering = Covering { launch: self, program: &self.program, object, length, buffers };
-        self.program.memory[object].space == Space::Storage(Access::Write)
+        self.program.memory(object).space == Space::Storage(Access::Write)
             && invocations.is_some_and(|invocations| invocations >= length)
-            && covering.block(self.program.body)
+            && covering.block(self.program.body())
     }
 }
 
@@ -151,16 +152,18 @@ struct Covering<'l> {
 
 impl Covering<'_> {
     fn block(&self, block: BlockId) -> bool {
-        for &id in &self.program.blocks[block].insts {
-            let inst = &self.program.insts[id];
+        for &id in &self.program.block(block).insts {
+            let inst = self.program.inst(id);
             match &inst.op {
                 Op::Store(object) if *object == self.object && self.is_index(inst.operands[0]) => return true,
-                Op::Region(_) if self.block(inst.blocks[0]) => return true,
-                Op::If if self.holds(inst.operands[0]) && self.block(inst.blocks[0]) => return true,
+                Op::Control(Control::Region(_)) if self.block(inst.blocks[0]) => return true,
+                Op::Control(Control::If) if self.holds(inst.operands[0]) && self.block(inst.blocks[0]) => return true,
                 _ => {}
             }
             // Who has left does not come to what follows.
-            if matches!(inst.op, Op::Return | Op::Trap) || inst.blocks.iter().any(|nested| self.leaves(*nested)) {
+            if matches!(inst.op, Op::Terminator(Terminator::Return | Terminator::Trap))
+                || inst.blocks.iter().any(|nested| self.leaves(*nested))
+            {
                 return false;
             }
         }
@@ -168,25 +171,26 @@ impl Covering<'_> {
     }
 
     fn leaves(&self, block: BlockId) -> bool {
-        self.program.blocks[block].insts.iter().any(|&id| {
-            let inst = &self.program.insts[id];
-            matches!(inst.op, Op::Return | Op::Trap) || inst.blocks.iter().any(|nested| self.leaves(*nested))
+        self.program.block(block).insts.iter().any(|&id| {
+            let inst = self.program.inst(id);
+            matches!(inst.op, Op::Terminator(Terminator::Return | Terminator::Trap))
+                || inst.blocks.iter().any(|nested| self.leaves(*nested))
         })
     }
 
     fn op(&self, value: ValueId) -> Option<(&Op, &[ValueId])> {
-        match self.program.values[value].def {
-            Def::Result(inst, _) => Some((&self.program.insts[inst].op, &self.program.insts[inst].operands)),
+        match self.program.def(value) {
+            Def::Result(inst, _) => Some((&self.program.inst(inst).op, &self.program.inst(inst).operands)),
             Def::Param(..) | Def::Literal(_) | Def::Constant(_) => None,
         }
     }
 
     /// Whether a value is the number of the invocation.
     fn is_index(&self, value: ValueId) -> bool {
-        let flat = self.launch.groups[1..] == [1, 1] && self.program.workgroup_size[1..] == [1, 1];
+        let flat = self.launch.groups[1..] == [1, 1] && self.program.workgroup_size()[1..] == [1, 1];
         match self.op(value) {
-            Some((Op::GlobalIndex, _)) => true,
-            Some((Op::GlobalId(Axis::X), _)) => flat,
+            Some((Op::PerInvocation(PerInvocation::GlobalIndex), _)) => true,
+            Some((Op::PerInvocation(PerInvocation::GlobalId(Axis::X)), _)) => flat,
             _ => false,
         }
     }
@@ -194,7 +198,7 @@ impl Covering<'_> {
     /// Whether a condition holds for every invocation below the length.
     fn holds(&self, condition: ValueId) -> bool {
         match self.op(condition) {
-            Some((Op::Lt, &[index, limit])) if self.is_index(index) => {
+            Some((Op::Pure(Pure::Lt), &[index, limit])) if self.is_index(index) => {
                 self.limit(limit).is_some_and(|limit| limit >= self.length)
             }
             _ => false,
@@ -202,14 +206,14 @@ impl Covering<'_> {
     }
 
     fn limit(&self, value: ValueId) -> Option<u32> {
-        let argument = |object: MemId| self.launch.arguments.iter().find(|(bound, _)| *bound == object);
+        let argument = |object: MemId| self.launch.arguments.get(object);
         match self.op(value) {
             None => self.program.known(value)?.value::<u32>(),
-            Some((Op::Length(object), _)) => match argument(*object)?.1 {
-                Argument::Buffer(buffer) => Some(self.buffers[buffer].length),
+            Some((Op::PerGroup(PerGroup::Length(object)), _)) => match argument(*object)? {
+                Argument::Buffer(buffer) => Some(self.buffers[*buffer].length),
                 Argument::Scalar(_) => None,
             },
-            Some((Op::Load(object), [])) => match argument(*object)?.1 {
+            Some((Op::Load(object), [])) => match argument(*object)? {
                 Argument::Scalar(literal) => literal.value::<u32>(),
                 Argument::Buffer(_) => None,
             },

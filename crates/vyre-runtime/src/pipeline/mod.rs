@@ -24,7 +24,7 @@
 //!     %y = add %x, %x
 //!     store y[%i], %y
 //! }";
-//! let double = validate::module(text::parse(source)?)?.remove(0);
+//! let double = validate::module(text::parse(source)?)?.programs[0].clone();
 //!
 //! let mut pipeline = Pipeline::new("quadruple");
 //! let x = pipeline.buffer("x", Role::In, Element::U32, 4);
@@ -46,18 +46,17 @@ mod memory;
 mod plan;
 mod run;
 
-use std::sync::Arc;
-
 use rustc_hash::FxHashMap;
-use vyre_driver::{Capabilities, Error};
-use vyre_foundation::ir::entity::Entity;
+use vyre_driver::Capabilities;
 use vyre_foundation::ir::pipeline::{Argument, Buffer, Dispatch, Role};
-use vyre_foundation::ir::{self, BufferId, Element, MemId, Program, Span};
-use vyre_foundation::launch::{self, Grid, Limits};
+use vyre_foundation::ir::{self, BufferId, Element, Program, Span};
+use vyre_foundation::launch::{Arguments, Grid, Limits};
 use vyre_foundation::{Validated, validate};
 
+use crate::Error;
+
 pub use memory::Memory;
-pub use plan::{Join, Launch, Plan, Use};
+pub use plan::{Join, Launch, Plan, UnplannedLimit, Use};
 pub use run::{Compiled, Run};
 
 /// A recorded graph of dispatches.
@@ -82,10 +81,9 @@ struct Attached {
 /// A dispatch whose arguments fit its program.
 #[derive(Clone, Debug)]
 struct Stage {
-    program: Arc<Validated<Program>>,
+    program: Validated<Program>,
     groups: [u32; 3],
-    /// Of every storage object and uniform.
-    arguments: Vec<(MemId, Argument)>,
+    arguments: Arguments<BufferId>,
 }
 
 impl Pipeline {
@@ -103,10 +101,9 @@ impl Pipeline {
         pipeline.recorded.budget = recorded.budget;
         pipeline.recorded.buffers = recorded.buffers.clone();
         validate::pipeline(recorded)?;
-        let programs = programs.iter().map(|program| (program.name.as_str(), Arc::new(program.clone())));
-        let programs: FxHashMap<&str, Arc<Validated<Program>>> = programs.collect();
+        let programs: FxHashMap<&str, _> = programs.iter().map(|program| (program.name(), program)).collect();
         for dispatch in &recorded.dispatches {
-            let Some(program) = programs.get(dispatch.program.as_str()) else {
+            let Some(&program) = programs.get(dispatch.program.as_str()) else {
                 let known = programs.keys().map(|name| (*name).to_owned()).collect();
                 return Err(vyre_foundation::Error::UnknownBinding { name: dispatch.program.clone(), known }.into());
             };
@@ -159,25 +156,18 @@ impl Pipeline {
     /// The arguments do not fit the program, two of them overlap and the program writes one of them, or the grid is too large.
     pub fn dispatch(
         &mut self,
-        program: impl Into<Arc<Validated<Program>>>,
+        program: Validated<Program>,
         grid: Grid,
         arguments: &[(&str, Argument)],
     ) -> Result<(), Error> {
-        let program = program.into();
         let arguments = arguments.iter().map(|(name, argument)| ((*name).to_owned(), *argument)).collect();
-        self.record(program.clone(), Dispatch { program: program.name.clone(), grid, arguments, span: Span::NONE })
+        let name = program.name().to_owned();
+        self.record(program, Dispatch { program: name, grid, arguments, span: Span::NONE })
     }
 
-    fn record(&mut self, program: Arc<Validated<Program>>, dispatch: Dispatch) -> Result<(), Error> {
-        let groups = dispatch.grid.groups(program.workgroup_size)?;
-        let bound = self.recorded.bind(&program, &dispatch.arguments)?;
-        let argument = |memory: MemId| match bound.get(memory)? {
-            launch::Argument::Scalar(literal) => Some((memory, Argument::Scalar(literal))),
-            launch::Argument::Slice(slice) => {
-                Some((memory, Argument::Buffer(BufferId::from_index(slice.buffer as usize))))
-            }
-        };
-        let arguments: Vec<(MemId, Argument)> = program.memory.keys().filter_map(argument).collect();
+    fn record(&mut self, program: Validated<Program>, dispatch: Dispatch) -> Result<(), Error> {
+        let groups = dispatch.grid.groups(program.workgroup_size())?;
+        let arguments = self.recorded.bind(&program, dispatch.named())?;
         self.disjoint(&program, &arguments)?;
         self.stages.push(Stage { program, groups, arguments });
         self.recorded.dispatches.push(dispatch);
@@ -186,14 +176,12 @@ impl Pipeline {
 
     /// Refuses a dispatch over overlapping attached buffers of which it writes one, as a direct launch does: the binding check
     /// of [`ir::Pipeline::bind`] takes different buffers for disjoint.
-    fn disjoint(&self, program: &Program, arguments: &[(MemId, Argument)]) -> Result<(), Error> {
-        for (position, &(second, argument)) in arguments.iter().enumerate() {
-            let Argument::Buffer(buffer) = argument else { continue };
-            let overlapping = self.overlapping(buffer);
-            for &(first, other) in &arguments[..position] {
-                let overlaps = matches!(other, Argument::Buffer(other) if overlapping.contains(&other));
-                let (first, second) = (&program.memory[first], &program.memory[second]);
-                if overlaps && (first.writable() || second.writable()) {
+    fn disjoint(&self, program: &Program, arguments: &Arguments<BufferId>) -> Result<(), Error> {
+        for (second, buffer) in arguments.buffers() {
+            let overlapping = self.overlapping(*buffer);
+            for (first, other) in arguments.buffers().take_while(|(first, _)| *first != second) {
+                let (first, second) = (program.memory(first), program.memory(second));
+                if overlapping.contains(other) && (first.writable() || second.writable()) {
                     let (first, second) = (first.name.clone(), second.name.clone());
                     return Err(vyre_foundation::Error::Overlap { first, second }.into());
                 }
@@ -210,7 +198,7 @@ impl Pipeline {
     /// Decides what is launched together, in which order, and in how much memory, on a device that can do this.
     ///
     /// # Errors
-    /// Names or lengths of buffers are wrong, or the pipeline does not fit its budget: [`Error::OverBudget`] says what it needs.
+    /// Names or lengths of buffers are wrong, or the pipeline does not fit its budget: [`OverBudget`](vyre_driver::Error::OverBudget) says what it needs.
     pub fn plan(&self, capabilities: &Capabilities) -> Result<Plan, Error> {
         validate::pipeline(&self.recorded)?;
         plan::plan(self, capabilities)

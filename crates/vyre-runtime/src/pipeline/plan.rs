@@ -6,23 +6,24 @@
 //! until the plan fits or nothing is left to try.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_driver::plan::barrier::Dependency;
 use vyre_driver::plan::frontier::{self, Wave};
 use vyre_driver::plan::launch_fusion;
-use vyre_driver::{Capabilities, Error};
+use vyre_driver::{Capabilities, Error as DriverError};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::entity::{Arena, SecondaryMap};
 use vyre_foundation::ir::pipeline::{Argument, Buffer, Role};
 use vyre_foundation::ir::{BufferId, Literal, MemId, Program, total_invocations};
-use vyre_foundation::launch::Limits;
+use vyre_foundation::launch::{Arguments, Limits};
 use vyre_foundation::transform::fuse::{self, Fused};
 use vyre_foundation::validate::limits;
 
 use super::memory::{self, Memory};
 use super::{Pipeline, Stage};
+use crate::Error;
 
 /// How a pipeline is run.
 #[derive(Clone, Debug)]
@@ -61,15 +62,14 @@ pub enum Join {
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// What is launched.
-    pub program: Arc<Validated<Program>>,
+    pub program: Validated<Program>,
     /// How many workgroups.
     pub groups: [u32; 3],
     /// The dispatches that it does the work of, by their position in the pipeline.
     pub dispatches: Vec<usize>,
     /// Buffers that are not needed because of the fusion.
     pub dropped: Vec<BufferId>,
-    /// Of every storage object and uniform of the program.
-    pub(super) arguments: Vec<(MemId, Argument)>,
+    pub(super) arguments: Arguments<BufferId>,
     /// Requirements for keeping the limits of each of its dispatches; `None` for a single dispatch, whose limits are its own.
     pub(super) fused: Option<Needs>,
 }
@@ -115,6 +115,28 @@ impl Plan {
     }
 }
 
+/// Reason why a fused launch cannot keep the limits of its dispatches.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnplannedLimit {
+    /// A dispatch could run out of fuel and stop those that it is fused with.
+    #[error("a dispatch may take {trips} loop trips > fuel {fuel}")]
+    Fuel {
+        /// Upper bound of its loop trips.
+        trips: u64,
+        /// Fuel of each dispatch.
+        fuel: u64,
+    },
+    /// A deadline could leave a buffer incomplete that an earlier dispatch of the launch writes.
+    #[error("a deadline of {deadline:?} could leave `{buffer}` incomplete")]
+    Deadline {
+        /// Deadline of each dispatch.
+        deadline: Duration,
+        /// The buffer.
+        buffer: String,
+    },
+}
+
 impl Launch {
     /// The limits of the launch, given those of each of its dispatches: none of these can run out of fuel, and together they have
     /// as much time as one after the other.
@@ -123,12 +145,12 @@ impl Launch {
     /// The launch was fused for other limits.
     pub(super) fn limits(&self, each: Limits) -> Result<Limits, Error> {
         let Some(Needs { fuel, exposed }) = &self.fused else { return Ok(each) };
-        let unplanned = |reason| Error::UnplannedLimit { launch: self.program.name.clone(), reason };
+        let unplanned = |reason| Error::UnplannedLimit { launch: self.program.name().to_owned(), reason };
         if each.fuel < *fuel {
-            return Err(unplanned(format!("a dispatch may take {fuel} loop trips > fuel {}", each.fuel)));
+            return Err(unplanned(UnplannedLimit::Fuel { trips: *fuel, fuel: each.fuel }));
         }
         if let (Some(deadline), Some(buffer)) = (each.deadline, exposed) {
-            return Err(unplanned(format!("a deadline of {deadline:?} could leave `{buffer}` incomplete")));
+            return Err(unplanned(UnplannedLimit::Deadline { deadline, buffer: buffer.clone() }));
         }
         let count = self.dispatches.len();
         let deadline = each.deadline.map(|deadline| deadline.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX)));
@@ -137,10 +159,7 @@ impl Launch {
 
     /// The lengths of the buffers that its objects are bound to.
     pub fn lengths(&self, plan: &Plan) -> impl Iterator<Item = (MemId, u64)> {
-        self.arguments.iter().filter_map(|(object, argument)| match argument {
-            Argument::Buffer(buffer) => Some((*object, u64::from(plan.buffers.get(*buffer)?.length))),
-            Argument::Scalar(_) => None,
-        })
+        self.arguments.buffers().filter_map(|(object, id)| Some((object, u64::from(plan.buffers.get(*id)?.length))))
     }
 }
 
@@ -164,16 +183,14 @@ pub struct Use {
 }
 
 /// What a program does with the buffers that it is bound to, one entry for each of them.
-fn uses(program: &Program, arguments: &[(MemId, Argument)]) -> Vec<Use> {
+fn uses(program: &Program, arguments: &Arguments<BufferId>) -> Vec<Use> {
     let mut uses: Vec<Use> = Vec::new();
-    for (object, argument) in arguments {
-        let memory = &program.memory[*object];
-        if let Argument::Buffer(buffer) = *argument {
-            let (reads, writes) = (memory.readable(), memory.writable());
-            match uses.iter_mut().find(|known| known.buffer == buffer) {
-                Some(known) => (known.reads, known.writes) = (known.reads | reads, known.writes | writes),
-                None => uses.push(Use { buffer, reads, writes }),
-            }
+    for (object, &buffer) in arguments.buffers() {
+        let memory = program.memory(object);
+        let (reads, writes) = (memory.readable(), memory.writable());
+        match uses.iter_mut().find(|known| known.buffer == buffer) {
+            Some(known) => (known.reads, known.writes) = (known.reads | reads, known.writes | writes),
+            None => uses.push(Use { buffer, reads, writes }),
         }
     }
     uses
@@ -274,7 +291,7 @@ pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<P
         let needed = dependencies(pipeline, &used);
         let waves = waves(&used, buffers)?;
         let widest = waves.iter().map(|wave| wave.frontier_bytes.saturating_add(wave.output_bytes)).max().unwrap_or(0);
-        let narrowest = resident.checked_add(widest).ok_or(Error::Overflow { field: "pipeline bytes" })?;
+        let narrowest = resident.checked_add(widest).ok_or(DriverError::Overflow { field: "pipeline bytes" })?;
 
         // A launch waits for the one so many places before it, too, until all run one after the other.
         let mut window = launches.len().max(1);
@@ -303,18 +320,18 @@ pub(super) fn plan(pipeline: &Pipeline, capabilities: &Capabilities) -> Result<P
             window /= 2;
         }
     }
-    Err(Error::OverBudget { field: "pipeline bytes", required: least, budget })
+    Err(DriverError::OverBudget { field: "pipeline bytes", required: least, budget }.into())
 }
 
 /// What launches hold while they run, besides what is there all the time.
-fn waves(used: &[Vec<Use>], buffers: &Arena<BufferId, Buffer>) -> Result<Vec<Wave>, Error> {
+fn waves(used: &[Vec<Use>], buffers: &Arena<BufferId, Buffer>) -> Result<Vec<Wave>, DriverError> {
     let mut waves = Vec::with_capacity(used.len());
     for uses in used {
         let mut wave = Wave::default();
         for used in uses.iter().filter(|used| buffers[used.buffer].role == Role::Transient) {
             let held = if used.reads { &mut wave.frontier_bytes } else { &mut wave.output_bytes };
             let sum = held.checked_add(memory::allocated(&buffers[used.buffer])?);
-            *held = sum.ok_or(Error::Overflow { field: "pipeline bytes" })?;
+            *held = sum.ok_or(DriverError::Overflow { field: "pipeline bytes" })?;
         }
         waves.push(wave);
     }
@@ -359,8 +376,8 @@ impl<'p> Sequence<'p> {
         let mut scalars: FxHashMap<Literal, u32> = FxHashMap::default();
         let fusable = stages.iter().map(|stage| {
             let (mut bound, mut given) = (Vec::new(), Vec::new());
-            for &(memory, argument) in &stage.arguments {
-                match argument {
+            for (memory, argument) in stage.arguments.iter() {
+                match *argument {
                     Argument::Buffer(buffer) => {
                         bound.push(fuse::Bound { memory, buffer, elements: buffers[buffer].length });
                     }
@@ -374,8 +391,8 @@ impl<'p> Sequence<'p> {
         });
         let fusable: Vec<fuse::Stage<'_>> = fusable.collect();
         let trips = fusable.iter().zip(stages).map(|(fusable, stage)| {
-            fusable.most_trips(&|object| match stage.arguments.iter().find(|(bound, _)| *bound == object)?.1 {
-                Argument::Scalar(literal) => Some(literal),
+            fusable.most_trips(&|object| match stage.arguments.get(object)? {
+                Argument::Scalar(literal) => Some(*literal),
                 Argument::Buffer(_) => None,
             })
         });
@@ -385,7 +402,7 @@ impl<'p> Sequence<'p> {
     /// Upper bound of the loop trips of all invocations of a stage.
     fn fuel(&self, stage: usize) -> Option<u64> {
         let Stage { program, groups, .. } = self.stages[stage];
-        let invocations = total_invocations(*groups, program.workgroup_size)?;
+        let invocations = total_invocations(*groups, program.workgroup_size())?;
         self.trips[stage]?.checked_mul(u64::from(invocations))
     }
 
@@ -406,7 +423,7 @@ impl<'p> Sequence<'p> {
     /// Why stages cannot keep their limits in one launch.
     fn limited(&self, range: Range<usize>, capabilities: &Capabilities) -> Option<String> {
         let limits = self.pipeline.limits;
-        let name = |stage: usize| &self.stages[stage].program.name;
+        let name = |stage: usize| self.stages[stage].program.name();
         for stage in range.clone() {
             match self.fuel(stage) {
                 None => {
@@ -480,7 +497,7 @@ impl<'p> Sequence<'p> {
         };
         let mut names: Vec<&str> = Vec::new();
         for stage in &self.stages[range.clone()] {
-            let name = stage.program.name.as_str();
+            let name = stage.program.name();
             if names.last() != Some(&name) {
                 names.push(name);
             }
@@ -490,8 +507,8 @@ impl<'p> Sequence<'p> {
 
     /// What stages take, as the planner counts it: a stage's output is what only the next one sees, and its input the output of the
     /// one before.
-    fn priced(&self, labels: &[u64]) -> Result<Vec<launch_fusion::Stage>, Error> {
-        let overflow = Error::Overflow { field: "pipeline bytes" };
+    fn priced(&self, labels: &[u64]) -> Result<Vec<launch_fusion::Stage>, DriverError> {
+        let overflow = DriverError::Overflow { field: "pipeline bytes" };
         let mut input_bytes = 0;
         let mut priced = Vec::with_capacity(self.stages.len());
         for (position, step) in self.steps.iter().enumerate() {
@@ -525,16 +542,17 @@ impl<'p> Sequence<'p> {
             return Launch { program, groups, dispatches, dropped: Vec::new(), arguments, fused: None };
         }
         let Fused { program, objects, dropped } = self.fuse(range.clone());
-        let bound = |(object, stage, of_stage): (MemId, usize, MemId)| {
-            let mut arguments = self.stages[range.start + stage].arguments.iter();
-            arguments.find(|(bound, _)| *bound == of_stage).map(|(_, argument)| (object, *argument))
+        let bound = |&(object, stage, of_stage): &(MemId, usize, MemId)| {
+            let argument = self.stages[range.start + stage].arguments.get(of_stage)?;
+            Some((program.memory(object).name.as_str(), *argument))
         };
+        let arguments = self.pipeline.recorded.bind(&program, objects.iter().filter_map(bound));
         Launch {
-            program: Arc::new(program),
+            arguments: arguments.expect("a fused program is bound as its stages are"),
+            program,
             groups,
             dispatches,
             dropped,
-            arguments: objects.into_iter().filter_map(bound).collect(),
             fused: Some(Needs {
                 fuel: range.clone().filter_map(|stage| self.fuel(stage)).max().unwrap_or(0),
                 exposed: self.exposed(range).map(|(_, buffer)| buffer.to_owned()),

@@ -2,19 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use vyre_driver::{Buffer, Device, Dispatch, Error, Grid, Kernel, Submission};
+use vyre_driver::{Buffer, Device, Dispatch, Grid, Submission};
 use vyre_foundation::ir::entity::SecondaryMap;
-use vyre_foundation::ir::pipeline::{Argument, Role};
-use vyre_foundation::ir::{BufferId, Element};
-use vyre_foundation::launch::{Limits, Outcome, Report};
+use vyre_foundation::ir::pipeline::Role;
+use vyre_foundation::ir::{BufferId, Element, MemId};
+use vyre_foundation::launch::{Argument, Limits, Outcome, Report};
 
 use super::plan::Plan;
+use crate::Error;
 
 /// A plan with everything that it takes to run it: kernels and memory of a device.
 pub struct Compiled {
     device: Device,
     plan: Plan,
-    kernels: Vec<Kernel>,
+    /// Of each launch.
+    dispatches: Vec<Dispatch>,
     /// What was not dropped.
     buffers: SecondaryMap<BufferId, Option<Buffer>>,
 }
@@ -50,7 +52,7 @@ impl Plan {
             kernels.push(device.compile_for(&launch.program, &launch.lengths(self).collect::<Vec<_>>())?);
         }
         let words = |bytes: &u64| device.allocate(Element::U64, bytes.div_ceil(8));
-        let slots = self.memory.slots.iter().map(words).collect::<Result<Vec<Buffer>, Error>>()?;
+        let slots = self.memory.slots.iter().map(words).collect::<Result<Vec<Buffer>, _>>()?;
         let mut buffers = SecondaryMap::with_capacity(self.buffers.len(), None);
         for (id, buffer) in self.buffers.iter() {
             let attached = self.attached.iter().find(|(attached, _)| *attached == id);
@@ -61,7 +63,19 @@ impl Plan {
                 None => Some(device.allocate(buffer.element, u64::from(buffer.length))?),
             };
         }
-        Ok(Compiled { device: device.clone(), plan: self.clone(), kernels, buffers })
+        let mut dispatches = Vec::with_capacity(self.launches.len());
+        for (launch, kernel) in self.launches.iter().zip(&kernels) {
+            let argument = |(object, argument): (MemId, &Argument<BufferId>)| {
+                let argument = match argument {
+                    Argument::Scalar(literal) => Argument::Scalar(*literal),
+                    Argument::Buffer(id) => buffers[*id].as_ref()?.into(),
+                };
+                Some((launch.program.memory(object).name.as_str(), argument))
+            };
+            dispatches
+                .push(kernel.dispatch(Grid::Groups(launch.groups), launch.arguments.iter().filter_map(argument))?);
+        }
+        Ok(Compiled { device: device.clone(), plan: self.clone(), dispatches, buffers })
     }
 }
 
@@ -96,25 +110,11 @@ impl Compiled {
         let mut submissions = Vec::with_capacity(self.plan.groups.len());
         for (group, cleared) in self.plan.groups.iter().zip(&self.plan.memory.cleared) {
             let cleared: Vec<&Buffer> = cleared.iter().filter_map(|id| self.buffers[*id].as_ref()).collect();
-            let dispatches: Vec<Dispatch<'_>> =
-                group.iter().map(|&launch| self.dispatch(launch, limits[launch])).collect();
+            let dispatch = |&launch: &usize| self.dispatches[launch].clone().limits(limits[launch]);
+            let dispatches: Vec<Dispatch> = group.iter().map(dispatch).collect();
             submissions.push(self.device.submit_on_zeros(&cleared, &dispatches)?);
         }
-        let groups = submissions.into_iter().map(Submission::wait).collect::<Result<_, Error>>()?;
+        let groups = submissions.into_iter().map(Submission::wait).collect::<Result<_, vyre_driver::Error>>()?;
         Ok(Run { elapsed: start.elapsed(), groups })
-    }
-
-    fn dispatch(&self, launch: usize, limits: Limits) -> Dispatch<'_> {
-        let kernel = &self.kernels[launch];
-        let launch = &self.plan.launches[launch];
-        let argument = |argument: &Argument| match argument {
-            Argument::Scalar(literal) => Some(vyre_driver::Argument::Scalar(*literal)),
-            Argument::Buffer(id) => self.buffers[*id].as_ref().map(vyre_driver::Argument::from),
-        };
-        let named = launch
-            .arguments
-            .iter()
-            .filter_map(|(object, bound)| Some((launch.program.memory[*object].name.as_str(), argument(bound)?)));
-        Dispatch { kernel, grid: Grid::groups(launch.groups), arguments: named.collect(), limits }
     }
 }

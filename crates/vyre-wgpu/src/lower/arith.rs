@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 
 use naga::{BinaryOperator, MathFunction};
-use vyre_foundation::ir::{Literal, Op, Type};
+use vyre_foundation::ir::{Literal, Pure, Type};
 
 use super::build::{Builder, Expr, expr};
 
@@ -21,46 +21,46 @@ fn is_signed(ty: Type) -> bool {
 }
 
 /// The function of the device that stands for one of the math library in programs that are `fast`.
-pub(super) fn of_device(op: &Op) -> Option<MathFunction> {
+pub(super) fn of_device(op: Pure) -> Option<MathFunction> {
     Some(match op {
-        Op::Exp => MathFunction::Exp,
-        Op::Exp2 => MathFunction::Exp2,
-        Op::Log => MathFunction::Log,
-        Op::Log2 => MathFunction::Log2,
-        Op::Sin => MathFunction::Sin,
-        Op::Cos => MathFunction::Cos,
-        Op::Tan => MathFunction::Tan,
-        Op::Asin => MathFunction::Asin,
-        Op::Acos => MathFunction::Acos,
-        Op::Atan => MathFunction::Atan,
-        Op::Atan2 => MathFunction::Atan2,
-        Op::Sinh => MathFunction::Sinh,
-        Op::Cosh => MathFunction::Cosh,
-        Op::Tanh => MathFunction::Tanh,
-        Op::Pow => MathFunction::Pow,
+        Pure::Exp => MathFunction::Exp,
+        Pure::Exp2 => MathFunction::Exp2,
+        Pure::Log => MathFunction::Log,
+        Pure::Log2 => MathFunction::Log2,
+        Pure::Sin => MathFunction::Sin,
+        Pure::Cos => MathFunction::Cos,
+        Pure::Tan => MathFunction::Tan,
+        Pure::Asin => MathFunction::Asin,
+        Pure::Acos => MathFunction::Acos,
+        Pure::Atan => MathFunction::Atan,
+        Pure::Atan2 => MathFunction::Atan2,
+        Pure::Sinh => MathFunction::Sinh,
+        Pure::Cosh => MathFunction::Cosh,
+        Pure::Tanh => MathFunction::Tanh,
+        Pure::Pow => MathFunction::Pow,
         _ => return None,
     })
 }
 
 impl Builder {
-    /// Lowers an operation of the kind [`Pure`](vyre_foundation::ir::ops::Kind::Pure). `ty` is what the operation is used
+    /// Lowers a function of its operands. `ty` is what the operation is used
     /// for, `result` the type of what it gives.
-    pub(super) fn pure(&mut self, op: &Op, ty: Type, result: Type, operands: &[Expr]) -> Expr {
+    pub(super) fn pure(&mut self, op: Pure, ty: Type, result: Type, operands: &[Expr]) -> Expr {
         let algebraic = matches!(
             op,
-            Op::Add
-                | Op::Sub
-                | Op::Mul
-                | Op::Div
-                | Op::Fma
-                | Op::Min
-                | Op::Max
-                | Op::Eq
-                | Op::Ne
-                | Op::Lt
-                | Op::Le
-                | Op::Gt
-                | Op::Ge
+            Pure::Add
+                | Pure::Sub
+                | Pure::Mul
+                | Pure::Div
+                | Pure::Fma
+                | Pure::Min
+                | Pure::Max
+                | Pure::Eq
+                | Pure::Ne
+                | Pure::Lt
+                | Pure::Le
+                | Pure::Gt
+                | Pure::Ge
         );
         if !(algebraic && ty.is_float() && self.veil.is_some()) {
             return self.bare(op, ty, result, operands);
@@ -112,64 +112,65 @@ impl Builder {
         }
     }
 
-    fn bare(&mut self, op: &Op, ty: Type, result: Type, operands: &[Expr]) -> Expr {
+    fn bare(&mut self, op: Pure, ty: Type, result: Type, operands: &[Expr]) -> Expr {
         let a = operands[0];
         let b = operands.get(1).copied().unwrap_or(a);
         let float = ty.is_float();
         match op {
-            Op::Add => self.add(a, b),
-            Op::Sub => self.sub(a, b),
-            Op::Mul => self.mul(a, b),
-            Op::MulHigh => self.mul_high(ty, a, b),
-            Op::Div if float => self.binary(BinaryOperator::Divide, a, b),
-            Op::Div => self.divide(BinaryOperator::Divide, ty, a, b),
-            Op::Rem => self.divide(BinaryOperator::Modulo, ty, a, b),
-            Op::Neg if float => self.negate(a),
-            Op::Neg => expr!(self, sub(zero(ty), a)),
-            Op::Abs if float => self.math(MathFunction::Abs, &[a]),
-            Op::Abs => {
+            Pure::Add => self.add(a, b),
+            Pure::Sub => self.sub(a, b),
+            Pure::Mul => self.mul(a, b),
+            Pure::MulHigh => self.mul_high(ty, a, b),
+            Pure::Div if float => self.binary(BinaryOperator::Divide, a, b),
+            Pure::Div => self.divide(BinaryOperator::Divide, ty, a, b),
+            Pure::Rem => self.divide(BinaryOperator::Modulo, ty, a, b),
+            Pure::Neg if float => self.negate(a),
+            Pure::Neg => expr!(self, sub(zero(ty), a)),
+            Pure::Abs if float => self.math(MathFunction::Abs, &[a]),
+            Pure::Abs => {
                 let zero = self.zero(ty);
                 expr!(self, select(lt(a, zero), sub(zero, a), a))
             }
-            Op::Min if float => self.float_extreme(ty, a, b, false),
-            Op::Max if float => self.float_extreme(ty, a, b, true),
-            Op::Min if ty.bits() == 32 => self.min(a, b),
-            Op::Max if ty.bits() == 32 => self.max(a, b),
-            Op::Min => expr!(self, select(lt(a, b), a, b)),
-            Op::Max => expr!(self, select(gt(a, b), a, b)),
-            Op::Fma if self.emulate_fma => self.exact_fma(ty, operands),
-            Op::Fma => self.math(MathFunction::Fma, operands),
-            Op::Sqrt => self.math(MathFunction::Sqrt, operands),
-            Op::Trunc if ty == Type::F64 => self.trunc_f64(a),
-            Op::Floor if ty == Type::F64 => {
+            Pure::Min if float => self.float_extreme(ty, a, b, false),
+            Pure::Max if float => self.float_extreme(ty, a, b, true),
+            Pure::Min if ty.bits() == 32 => self.min(a, b),
+            Pure::Max if ty.bits() == 32 => self.max(a, b),
+            Pure::Min => expr!(self, select(lt(a, b), a, b)),
+            Pure::Max => expr!(self, select(gt(a, b), a, b)),
+            Pure::Fma if self.emulate_fma => self.exact_fma(ty, operands),
+            Pure::Fma => self.math(MathFunction::Fma, operands),
+            Pure::Ldexp => self.ldexp(ty, a, b),
+            Pure::Sqrt => self.math(MathFunction::Sqrt, operands),
+            Pure::Trunc if ty == Type::F64 => self.trunc_f64(a),
+            Pure::Floor if ty == Type::F64 => {
                 let (whole, one) = (self.trunc_f64(a), self.literal(1f64.into()));
                 expr!(self, select(gt(whole, a), sub(whole, one), whole))
             }
-            Op::Ceil if ty == Type::F64 => {
+            Pure::Ceil if ty == Type::F64 => {
                 let (whole, one) = (self.trunc_f64(a), self.literal(1f64.into()));
                 expr!(self, select(lt(whole, a), add(whole, one), whole))
             }
-            Op::Floor => self.math(MathFunction::Floor, operands),
-            Op::Ceil => self.math(MathFunction::Ceil, operands),
-            Op::Trunc => self.math(MathFunction::Trunc, operands),
-            Op::Round if ty == Type::F64 => self.round_f64(a),
-            Op::Round => self.math(MathFunction::Round, operands),
-            Op::And => self.and(a, b),
-            Op::Or => self.or(a, b),
-            Op::Xor if ty == Type::Bool => self.ne(a, b),
-            Op::Xor => self.xor(a, b),
-            Op::Not => self.not(a, ty),
-            Op::Shl => expr!(self, shl(a, below_width(ty, b))),
-            Op::Shr => expr!(self, shr(a, below_width(ty, b))),
-            Op::RotateLeft => {
+            Pure::Floor => self.math(MathFunction::Floor, operands),
+            Pure::Ceil => self.math(MathFunction::Ceil, operands),
+            Pure::Trunc => self.math(MathFunction::Trunc, operands),
+            Pure::Round if ty == Type::F64 => self.round_f64(a),
+            Pure::Round => self.math(MathFunction::Round, operands),
+            Pure::And => self.and(a, b),
+            Pure::Or => self.or(a, b),
+            Pure::Xor if ty == Type::Bool => self.ne(a, b),
+            Pure::Xor => self.xor(a, b),
+            Pure::Not => self.not(a, ty),
+            Pure::Shl => expr!(self, shl(a, below_width(ty, b))),
+            Pure::Shr => expr!(self, shr(a, below_width(ty, b))),
+            Pure::RotateLeft => {
                 let bits = self.as_unsigned(ty, a);
                 let count = self.below_width(ty, b);
                 expr!(self, of_unsigned(ty, or(shl(bits, count), shr(bits, below_width(ty, sub(0, count))))))
             }
-            Op::CountOnes => self.by_words(ty, a, MathFunction::CountOneBits),
-            Op::LeadingZeros => self.by_words(ty, a, MathFunction::CountLeadingZeros),
-            Op::TrailingZeros => self.by_words(ty, a, MathFunction::CountTrailingZeros),
-            Op::ReverseBits => {
+            Pure::CountOnes => self.by_words(ty, a, MathFunction::CountOneBits),
+            Pure::LeadingZeros => self.by_words(ty, a, MathFunction::CountLeadingZeros),
+            Pure::TrailingZeros => self.by_words(ty, a, MathFunction::CountTrailingZeros),
+            Pure::ReverseBits => {
                 let bits = self.as_unsigned(ty, a);
                 let reversed = if ty.bits() == 64 {
                     let [low, high] = self.split(bits);
@@ -180,26 +181,26 @@ impl Builder {
                 };
                 self.of_unsigned(ty, reversed)
             }
-            Op::ExtractBits => self.extract_bits(ty, operands),
-            Op::InsertBits => self.insert_bits(ty, operands),
-            Op::PackF16 => expr!(self, or(f32_to_half(a), shl(f32_to_half(b), 16))),
-            Op::UnpackF16Low => expr!(self, half_to_f32(and(a, 0xffff))),
-            Op::UnpackF16High => expr!(self, half_to_f32(shr(a, 16))),
-            Op::Eq => self.eq(a, b),
-            Op::Ne if float => expr!(self, not(eq(a, b), [Type::Bool])),
-            Op::Ne => self.ne(a, b),
-            Op::Lt => self.lt(a, b),
-            Op::Le => self.le(a, b),
-            Op::Gt => self.gt(a, b),
-            Op::Ge => self.ge(a, b),
-            Op::Select => self.select(a, b, operands[2]),
-            Op::Cast => self.cast(ty, result, a),
-            Op::Bitcast if ty == result => a,
-            Op::Bitcast => self.bitcast(a, result),
+            Pure::ExtractBits => self.extract_bits(ty, operands),
+            Pure::InsertBits => self.insert_bits(ty, operands),
+            Pure::PackF16 => expr!(self, or(f32_to_half(a), shl(f32_to_half(b), 16))),
+            Pure::UnpackF16Low => expr!(self, half_to_f32(and(a, 0xffff))),
+            Pure::UnpackF16High => expr!(self, half_to_f32(shr(a, 16))),
+            Pure::Eq => self.eq(a, b),
+            Pure::Ne if float => expr!(self, not(eq(a, b), [Type::Bool])),
+            Pure::Ne => self.ne(a, b),
+            Pure::Lt => self.lt(a, b),
+            Pure::Le => self.le(a, b),
+            Pure::Gt => self.gt(a, b),
+            Pure::Ge => self.ge(a, b),
+            Pure::Select => self.select(a, b, operands[2]),
+            Pure::Cast => self.cast(ty, result, a),
+            Pure::Bitcast if ty == result => a,
+            Pure::Bitcast => self.bitcast(a, result),
             // Functions of the math library are expanded before anything is lowered, or are those of the device.
-            op => match of_device(op) {
+            vyre_foundation::library_functions!() => match of_device(op) {
                 Some(function) => self.math(function, operands),
-                None => unreachable!("`{}` is not a function of its operands, or is one of the library", op.row().name),
+                None => unreachable!("`{}` is of the math library, which was expanded", op.info().name),
             },
         }
     }
@@ -364,6 +365,48 @@ impl Builder {
         expr!(self, select(or(or(nan, before), and(equal, preferred)), a, b))
     }
 
+    /// A product with powers of two. The last product rounds: if an earlier one does, because it is subnormal, the last one
+    /// is 0 in any case. Drivers' own functions are inexact.
+    fn ldexp(&mut self, ty: Type, value: Expr, exponent: Expr) -> Expr {
+        if ty == Type::F16 {
+            // Exact in f32.
+            let value = self.resize(value, Type::F32);
+            let exponent = self.clamped(exponent, -64, 64);
+            let power = self.power_of_two(Type::F32, exponent);
+            let scaled = self.pure(Pure::Mul, Type::F32, Type::F32, &[value, power]);
+            return self.resize(scaled, Type::F16);
+        }
+        let (least, most, all) = if ty == Type::F64 { (-1022, 1023, 2200) } else { (-126, 127, 300) };
+        let exponent = self.clamped(exponent, -all, all);
+        let last = self.clamped(exponent, least, most);
+        let rest = self.sub(exponent, last);
+        let first = self.clamped(rest, least, most);
+        let second = self.sub(rest, first);
+        let mut scaled = value;
+        for exponent in [first, second, last] {
+            let power = self.power_of_two(ty, exponent);
+            scaled = self.pure(Pure::Mul, ty, ty, &[scaled, power]);
+        }
+        scaled
+    }
+
+    fn clamped(&mut self, value: Expr, low: i32, high: i32) -> Expr {
+        let [low, high] = [low, high].map(|bound| self.literal(bound.into()));
+        expr!(self, max(min(value, high), low))
+    }
+
+    /// A power of two that is a normal f32 or f64.
+    fn power_of_two(&mut self, ty: Type, exponent: Expr) -> Expr {
+        let bias = self.literal(if ty == Type::F64 { 1023i32 } else { 127i32 }.into());
+        let biased = expr!(self, bitcast(add(exponent, bias), [Type::U32]));
+        if ty == Type::F64 {
+            let high = expr!(self, shl(biased, 20));
+            let zero = self.u32(0);
+            return expr!(self, bitcast(join(zero, high), [Type::F64]));
+        }
+        expr!(self, bitcast(shl(biased, 23), [Type::F32]))
+    }
+
     /// An f64 without its fraction, by its bits: Mesa's software driver leaves numbers above 2^24 as they are, and loses the
     /// sign of zeros.
     fn trunc_f64(&mut self, value: Expr) -> Expr {
@@ -446,7 +489,7 @@ impl Builder {
         }
         match (from, to) {
             (Type::Bool, _) => {
-                let one = Op::Cast.row().evaluator(Type::Bool, to).expect("every type can be cast to");
+                let one = Pure::Cast.info().evaluator(Type::Bool, to).expect("every type can be cast to");
                 let one = self.literal(Literal { ty: to, bits: one(&[1]) });
                 expr!(self, select(value, one, zero(to)))
             }

@@ -9,7 +9,7 @@ use naga::{
     Statement, TypeInner, UnaryOperator, VectorSize,
 };
 use rustc_hash::FxHashMap;
-use vyre_foundation::ir::{self, Op, Type};
+use vyre_foundation::ir::{self, Pure, Type};
 
 /// An expression of the entry point.
 pub(super) type Expr = Handle<Expression>;
@@ -313,43 +313,43 @@ impl Builder {
 
     /// The result of an operation on literals. WGSL computes such expressions when it is compiled, and rejects those that
     /// overflow.
-    pub(super) fn folded(&mut self, op: &Op, operands: &[Expr], result: Option<Type>) -> Option<Expr> {
+    pub(super) fn folded(&mut self, op: Pure, operands: &[Expr], result: Option<Type>) -> Option<Expr> {
         let operands: Vec<ir::Literal> = operands.iter().map(|&operand| self.known(operand)).collect::<Option<_>>()?;
         // What the operation is used for; of a selection, the first operand does not say it.
-        let class = operands[usize::from(*op == Op::Select)].ty;
+        let class = operands[usize::from(op == Pure::Select)].ty;
         let ty = result.unwrap_or(class);
-        let evaluate = op.row().evaluator(class, ty)?;
+        let evaluate = op.info().evaluator(class, ty)?;
         let bits: Vec<u64> = operands.iter().map(|operand| operand.bits).collect();
         Some(self.literal(ir::Literal { ty, bits: evaluate(&bits) }))
     }
 
     pub(super) fn binary(&mut self, op: BinaryOperator, left: Expr, right: Expr) -> Expr {
         let (meaning, result) = match op {
-            BinaryOperator::Add => (Op::Add, None),
-            BinaryOperator::Subtract => (Op::Sub, None),
-            BinaryOperator::Multiply => (Op::Mul, None),
-            BinaryOperator::Divide => (Op::Div, None),
-            BinaryOperator::Modulo => (Op::Rem, None),
-            BinaryOperator::And | BinaryOperator::LogicalAnd => (Op::And, None),
-            BinaryOperator::InclusiveOr | BinaryOperator::LogicalOr => (Op::Or, None),
-            BinaryOperator::ExclusiveOr => (Op::Xor, None),
-            BinaryOperator::ShiftLeft => (Op::Shl, None),
-            BinaryOperator::ShiftRight => (Op::Shr, None),
-            BinaryOperator::Equal => (Op::Eq, Some(Type::Bool)),
-            BinaryOperator::NotEqual => (Op::Ne, Some(Type::Bool)),
-            BinaryOperator::Less => (Op::Lt, Some(Type::Bool)),
-            BinaryOperator::LessEqual => (Op::Le, Some(Type::Bool)),
-            BinaryOperator::Greater => (Op::Gt, Some(Type::Bool)),
-            BinaryOperator::GreaterEqual => (Op::Ge, Some(Type::Bool)),
+            BinaryOperator::Add => (Pure::Add, None),
+            BinaryOperator::Subtract => (Pure::Sub, None),
+            BinaryOperator::Multiply => (Pure::Mul, None),
+            BinaryOperator::Divide => (Pure::Div, None),
+            BinaryOperator::Modulo => (Pure::Rem, None),
+            BinaryOperator::And | BinaryOperator::LogicalAnd => (Pure::And, None),
+            BinaryOperator::InclusiveOr | BinaryOperator::LogicalOr => (Pure::Or, None),
+            BinaryOperator::ExclusiveOr => (Pure::Xor, None),
+            BinaryOperator::ShiftLeft => (Pure::Shl, None),
+            BinaryOperator::ShiftRight => (Pure::Shr, None),
+            BinaryOperator::Equal => (Pure::Eq, Some(Type::Bool)),
+            BinaryOperator::NotEqual => (Pure::Ne, Some(Type::Bool)),
+            BinaryOperator::Less => (Pure::Lt, Some(Type::Bool)),
+            BinaryOperator::LessEqual => (Pure::Le, Some(Type::Bool)),
+            BinaryOperator::Greater => (Pure::Gt, Some(Type::Bool)),
+            BinaryOperator::GreaterEqual => (Pure::Ge, Some(Type::Bool)),
         };
-        if let Some(folded) = self.folded(&meaning, &[left, right], result) {
+        if let Some(folded) = self.folded(meaning, &[left, right], result) {
             return folded;
         }
         self.emit(Expression::Binary { op, left, right })
     }
 
     pub(super) fn not(&mut self, expr: Expr, ty: Type) -> Expr {
-        if let Some(folded) = self.folded(&Op::Not, &[expr], None) {
+        if let Some(folded) = self.folded(Pure::Not, &[expr], None) {
             return folded;
         }
         let op = if ty == Type::Bool { UnaryOperator::LogicalNot } else { UnaryOperator::BitwiseNot };
@@ -357,7 +357,7 @@ impl Builder {
     }
 
     pub(super) fn negate(&mut self, expr: Expr) -> Expr {
-        if let Some(folded) = self.folded(&Op::Neg, &[expr], None) {
+        if let Some(folded) = self.folded(Pure::Neg, &[expr], None) {
             return folded;
         }
         self.emit(Expression::Unary { op: UnaryOperator::Negate, expr })
@@ -372,8 +372,8 @@ impl Builder {
 
     pub(super) fn math(&mut self, fun: MathFunction, arguments: &[Expr]) -> Expr {
         let folded = match fun {
-            MathFunction::Min => self.folded(&Op::Min, arguments, None),
-            MathFunction::Max => self.folded(&Op::Max, arguments, None),
+            MathFunction::Min => self.folded(Pure::Min, arguments, None),
+            MathFunction::Max => self.folded(Pure::Max, arguments, None),
             _ => None,
         };
         if let Some(folded) = folded {
@@ -393,7 +393,7 @@ impl Builder {
 
     /// The same bits as another type of the same width.
     pub(super) fn bitcast(&mut self, expr: Expr, to: Type) -> Expr {
-        if let Some(folded) = self.folded(&Op::Bitcast, &[expr], Some(to)) {
+        if let Some(folded) = self.folded(Pure::Bitcast, &[expr], Some(to)) {
             return folded;
         }
         self.emit(Expression::As { expr, kind: scalar(to).kind, convert: None })
@@ -401,7 +401,7 @@ impl Builder {
 
     /// naga's conversion to a type, used where it agrees with vyre's.
     pub(super) fn resize(&mut self, expr: Expr, to: Type) -> Expr {
-        if let Some(folded) = self.folded(&Op::Cast, &[expr], Some(to)) {
+        if let Some(folded) = self.folded(Pure::Cast, &[expr], Some(to)) {
             return folded;
         }
         let naga::Scalar { kind, width } = scalar(to);

@@ -4,28 +4,27 @@
 //! what the oracle gives, floats included, for every type, whatever a driver's own reductions do with NaNs.
 
 use naga::{Barrier, BuiltIn, Expression, GatherMode, Statement, VectorSize};
-use vyre_foundation::ir::ops::Combined;
-use vyre_foundation::ir::{Inst, InstId, Literal, Op, Type};
+use vyre_foundation::ir::ops::{self, Combined, Combiner, Exchange, Subgroup};
+use vyre_foundation::ir::{Inst, Literal, Type};
 
 use super::build::{Expr, expr};
 use super::{Lowerer, Mode};
 
 impl Lowerer<'_> {
-    pub(super) fn collective(&mut self, id: InstId, mode: Mode) {
-        let inst = &self.program.insts[id];
-        match inst.op {
-            Op::WorkgroupBarrier => self.barrier(Barrier::WORK_GROUP),
-            Op::StorageBarrier => self.barrier(Barrier::STORAGE),
-            Op::Broadcast => {
-                let ty = self.program.ty(inst.operands[0]);
-                let value = self.value(inst.operands[0]);
-                let words = self.words(ty, value);
-                let words = self.broadcast_words(&words, mode == Mode::Shared);
-                let value = self.join_words(ty, &words);
-                self.define(inst.results[0], value);
-            }
-            _ => self.subgroup(inst, mode),
+    pub(super) fn workgroup_barrier(&mut self, barrier: ops::Barrier) {
+        match barrier {
+            ops::Barrier::Workgroup => self.barrier(Barrier::WORK_GROUP),
+            ops::Barrier::Storage => self.barrier(Barrier::STORAGE),
         }
+    }
+
+    pub(super) fn broadcast(&mut self, inst: &Inst, mode: Mode) {
+        let ty = self.program.ty(inst.operands[0]);
+        let value = self.value(inst.operands[0]);
+        let words = self.words(ty, value);
+        let words = self.broadcast_words(&words, mode == Mode::Shared);
+        let value = self.join_words(ty, &words);
+        self.define(inst.results[0], value);
     }
 
     pub(super) fn barrier(&mut self, kinds: Barrier) {
@@ -121,15 +120,15 @@ impl Lowerer<'_> {
         self.join_words(ty, &shuffled)
     }
 
-    fn subgroup(&mut self, inst: &Inst, mode: Mode) {
+    pub(super) fn subgroup(&mut self, op: Subgroup, inst: &Inst, mode: Mode) {
         let ty = self.program.ty(inst.operands[0]);
         let value = self.value(inst.operands[0]);
         let alive = match (mode, self.variables.alive) {
             (Mode::Shared, Some(alive)) => self.b.load(alive),
             _ => self.b.bool(true),
         };
-        match inst.op {
-            Op::SubgroupBallot => {
+        match op.exchange() {
+            Exchange::Ballot => {
                 let condition = self.b.and(alive, value);
                 let ballot = self.ballot(condition);
                 for (position, &result) in inst.results.iter().enumerate() {
@@ -137,7 +136,7 @@ impl Lowerer<'_> {
                     self.define(result, word);
                 }
             }
-            Op::SubgroupShuffle => {
+            Exchange::Shuffle => {
                 let present = self.ballot(alive);
                 let lane = self.value(inst.operands[1]);
                 let size = self.builtin(BuiltIn::SubgroupSize);
@@ -149,19 +148,14 @@ impl Lowerer<'_> {
                 let result = expr!(self.b, select(there, taken, zero(ty)));
                 self.define(inst.results[0], result);
             }
-            _ => {
-                let (op, whose) = inst.op.combines().expect("validated: it is a subgroup operation");
-                match whose {
-                    Combined::All => self.reduce(inst, &op, ty, value, alive),
-                    Combined::UpToOwn => self.scan(inst, &op, ty, value, alive, false),
-                    Combined::BeforeOwn => self.scan(inst, &op, ty, value, alive, true),
-                }
-            }
+            Exchange::Combine(op, Combined::All) => self.reduce(inst, op, ty, value, alive),
+            Exchange::Combine(op, Combined::Inclusive) => self.scan(inst, op, ty, value, alive, false),
+            Exchange::Combine(op, Combined::Exclusive) => self.scan(inst, op, ty, value, alive, true),
         }
     }
 
     /// What lanes that are not there count as.
-    fn identity(&mut self, op: &Op, ty: Type) -> Expr {
+    fn identity(&mut self, op: Combiner, ty: Type) -> Expr {
         self.b.literal(Literal { ty, bits: op.identity(ty) })
     }
 
@@ -188,7 +182,7 @@ impl Lowerer<'_> {
     }
 
     /// Combines in a tree that halves the subgroup; all get what lane 0 has then.
-    fn reduce(&mut self, inst: &Inst, op: &Op, ty: Type, value: Expr, alive: Expr) {
+    fn reduce(&mut self, inst: &Inst, op: Combiner, ty: Type, value: Expr, alive: Expr) {
         let identity = self.identity(op, ty);
         let yes = self.b.bool(true);
         let present = self.ballot(yes);
@@ -201,7 +195,7 @@ impl Lowerer<'_> {
             let theirs = lowerer.shuffle(ty, value, partner);
             let identity = lowerer.identity(op, ty);
             let theirs = lowerer.b.select(there, theirs, identity);
-            lowerer.b.pure(op, ty, ty, &[value, theirs])
+            lowerer.b.pure(op.op(), ty, ty, &[value, theirs])
         });
         let zero = self.b.u32(0);
         let result = self.shuffle(ty, combined, zero);
@@ -209,7 +203,7 @@ impl Lowerer<'_> {
     }
 
     /// Combines in doubling steps. The exclusive scan is the inclusive one of the lane before.
-    fn scan(&mut self, inst: &Inst, op: &Op, ty: Type, value: Expr, alive: Expr, exclusive: bool) {
+    fn scan(&mut self, inst: &Inst, op: Combiner, ty: Type, value: Expr, alive: Expr, exclusive: bool) {
         let identity = self.identity(op, ty);
         let lane = self.builtin(BuiltIn::SubgroupInvocationId);
         let start = self.b.select(alive, value, identity);
@@ -221,12 +215,12 @@ impl Lowerer<'_> {
         };
         let mut result = self.steps(false, start, |lowerer, distance, value| {
             let (there, theirs) = take(lowerer, distance, value);
-            let combined = lowerer.b.pure(op, ty, ty, &[theirs, value]);
+            let combined = lowerer.b.pure(op.op(), ty, ty, &[theirs, value]);
             lowerer.b.select(there, combined, value)
         });
         if exclusive {
             let (there, theirs) = take(self, 1, result);
-            let first = if *op == Op::Mul { identity } else { self.b.zero(ty) };
+            let first = if op == Combiner::Mul { identity } else { self.b.zero(ty) };
             result = self.b.select(there, theirs, first);
         }
         self.define(inst.results[0], result);

@@ -106,7 +106,7 @@ impl Control {
     pub(crate) fn new(program: &Program) -> Control {
         let mut params = vec![Type::U32; param::OBJECTS as usize];
         let mut objects = Vec::new();
-        for memory in program.memory.values() {
+        for memory in program.memories().values() {
             let first = Some(params.len() as u32);
             let value = memory.element.value_type();
             let words = match memory.space {

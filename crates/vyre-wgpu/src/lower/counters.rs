@@ -6,13 +6,13 @@
 //! (`calculate_iterations` in `nir_loop_analyze.c`). On such a driver the initial value of a counter that may wrap is hidden, so
 //! that the loop has no constant trip count and keeps its condition.
 
-use vyre_foundation::analysis::{exits_of, finite};
-use vyre_foundation::ir::{Def, InstId, Op, Program, Type, ValueId};
+use vyre_foundation::analysis::{const_trip_count, exits_of};
+use vyre_foundation::ir::{Def, InstId, Op, Program, Pure, Type, ValueId};
 
 /// Returns whether a parameter of a loop is an integer that is not known to stay in the range of its type.
 pub(super) fn may_wrap(program: &Program, id: InstId, position: usize) -> bool {
-    let inst = &program.insts[id];
-    let param = program.blocks[inst.blocks[0]].params[position];
+    let inst = program.inst(id);
+    let param = program.block(inst.blocks[0]).params[position];
     let Some((least, most)) = range(program.ty(param)) else { return false };
     let Some((low, high)) = values(program, id, position, param) else { return true };
     // A comparison of the same bits with the other sign has a range of its own.
@@ -38,11 +38,11 @@ fn signed_most(ty: Type) -> i128 {
 /// Least and greatest value of a parameter that starts at a literal and is stepped by literals, in a loop whose trip count is
 /// known; one step more than that is taken, because it may be computed before the loop is left.
 fn values(program: &Program, id: InstId, position: usize, param: ValueId) -> Option<(i128, i128)> {
-    let start = number(program, program.insts[id].operands[position], program.ty(param))?;
-    let steps = i128::from(finite(program, id)?.trips) + 1;
+    let start = number(program, program.inst(id).operands[position], program.ty(param))?;
+    let steps = i128::from(const_trip_count(program, id)?.trips) + 1;
     let (mut low, mut high) = (start, start);
-    for exit in exits_of(program, program.insts[id].blocks[0]).continues {
-        let step = step(program, program.insts[exit].operands[position], param)?;
+    for exit in exits_of(program, program.inst(id).blocks[0]).continues {
+        let step = step(program, program.inst(exit).operands[position], param)?;
         low = low.min(start.checked_add(steps.checked_mul(step)?)?);
         high = high.max(start.checked_add(steps.checked_mul(step)?)?);
     }
@@ -54,11 +54,11 @@ fn step(program: &Program, next: ValueId, param: ValueId) -> Option<i128> {
     if next == param {
         return Some(0);
     }
-    let Def::Result(id, 0) = program.values[next].def else { return None };
+    let Def::Result(id, 0) = program.def(next) else { return None };
     let signed = if program.ty(param).bits() == 64 { Type::I64 } else { Type::I32 };
-    match (&program.insts[id].op, &program.insts[id].operands[..]) {
-        (Op::Add, &[a, by] | &[by, a]) if a == param => number(program, by, signed),
-        (Op::Sub, &[a, by]) if a == param => number(program, by, signed).map(|step| -step),
+    match (&program.inst(id).op, &program.inst(id).operands[..]) {
+        (Op::Pure(Pure::Add), &[a, by] | &[by, a]) if a == param => number(program, by, signed),
+        (Op::Pure(Pure::Sub), &[a, by]) if a == param => number(program, by, signed).map(|step| -step),
         _ => None,
     }
 }
@@ -78,9 +78,10 @@ fn number(program: &Program, value: ValueId, ty: Type) -> Option<i128> {
 /// Returns whether a parameter or its next value is used as a number of another type.
 fn is_reinterpreted(program: &Program, id: InstId, position: usize, param: ValueId) -> bool {
     let mut counters = vec![param];
-    let exits = exits_of(program, program.insts[id].blocks[0]);
-    counters.extend(exits.continues.iter().map(|&exit| program.insts[exit].operands[position]));
-    program.insts.values().any(|inst| {
-        matches!(inst.op, Op::Bitcast | Op::Cast) && inst.operands.iter().any(|operand| counters.contains(operand))
+    let exits = exits_of(program, program.inst(id).blocks[0]);
+    counters.extend(exits.continues.iter().map(|&exit| program.inst(exit).operands[position]));
+    program.insts().values().any(|inst| {
+        matches!(inst.op, Op::Pure(Pure::Bitcast | Pure::Cast))
+            && inst.operands.iter().any(|operand| counters.contains(operand))
     })
 }

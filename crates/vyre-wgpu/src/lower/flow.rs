@@ -5,7 +5,7 @@ use naga::{
     SwitchValue,
 };
 use vyre_foundation::analysis::exits_of;
-use vyre_foundation::ir::{BlockId, InstId, Literal, Op, Type, ValueId};
+use vyre_foundation::ir::{BlockId, Control, InstId, Literal, Op, Terminator, Type, ValueId};
 
 use super::build::{Expr, expr};
 use super::control::{param, report};
@@ -36,12 +36,12 @@ impl Lowerer<'_> {
     /// Lowers a block. What it yields is stored through `results`.
     pub(super) fn block(&mut self, block: BlockId, results: &[Expr], mode: Mode) {
         let program = self.program;
-        let insts = &program.blocks[block].insts;
+        let insts = &program.block(block).insts;
         let mut guards = Vec::new();
         for (position, &id) in insts.iter().enumerate() {
-            let inst = &program.insts[id];
+            let inst = program.inst(id);
             match &inst.op {
-                Op::If | Op::Switch(_) | Op::Region(_) | Op::Loop => {
+                Op::Control(Control::If | Control::Switch(_) | Control::Region(_) | Control::Loop) => {
                     self.construct(id, mode);
                     if mode == Mode::Guarded && self.may_die(id) && position + 1 < insts.len() {
                         let alive = self.variables.alive.expect("declared in masked programs");
@@ -49,14 +49,14 @@ impl Lowerer<'_> {
                         self.b.open();
                     }
                 }
-                Op::Yield => self.assign(results, &inst.operands),
-                Op::Break => {
+                Op::Terminator(Terminator::Yield) => self.assign(results, &inst.operands),
+                Op::Terminator(Terminator::Break) => {
                     let frame = self.loops.last().expect("a break stands in a loop");
                     let targets = frame.results.clone();
                     self.assign(&targets, &inst.operands);
                     self.leave_loop();
                 }
-                Op::Continue => {
+                Op::Terminator(Terminator::Continue) => {
                     let frame = self.loops.last().expect("a continue stands in a loop");
                     let targets: Vec<Expr> = frame.params.iter().map(|&(_, variable)| variable).collect();
                     let repeated = frame.repeated;
@@ -65,13 +65,28 @@ impl Lowerer<'_> {
                         self.b.push(Statement::Continue);
                     }
                 }
-                Op::Return => self.exit(mode),
-                Op::Trap => {
+                Op::Terminator(Terminator::Return) => self.exit(mode),
+                Op::Terminator(Terminator::Trap) => {
                     self.guarded_effect(mode, |lowerer| lowerer.record_trap(id));
                     self.exit(mode);
                 }
-                op if op.is_collective() => self.collective(id, mode),
-                _ => self.simple(id, mode),
+                Op::Barrier(barrier) => self.workgroup_barrier(*barrier),
+                Op::Broadcast => self.broadcast(inst, mode),
+                Op::Subgroup(op) => self.subgroup(*op, inst, mode),
+                Op::Pure(op) => self.pure(inst, *op),
+                Op::PerInvocation(op) => {
+                    let expr = self.per_invocation(*op);
+                    self.define(inst.results[0], expr);
+                }
+                Op::PerGroup(op) => {
+                    let expr = self.per_group(*op);
+                    self.define(inst.results[0], expr);
+                }
+                Op::Load(memory) => self.load(*memory, id),
+                Op::Store(memory) => self.guarded_effect(mode, |lowerer| lowerer.store(id, *memory)),
+                Op::Atomic(op, memory) => self.atomic(id, Some(*op), *memory, mode),
+                Op::CompareExchange(memory) => self.atomic(id, None, *memory, mode),
+                Op::Print(text) => self.guarded_effect(mode, |lowerer| lowerer.print(inst, text)),
             }
         }
         while let Some(condition) = guards.pop() {
@@ -133,9 +148,9 @@ impl Lowerer<'_> {
     /// An `if`, `switch`, `region` or `loop`, with its results.
     fn construct(&mut self, id: InstId, mode: Mode) {
         let program = self.program;
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         let params = match inst.op {
-            Op::Loop => self.variables_of(&program.blocks[inst.blocks[0]].params),
+            Op::Control(Control::Loop) => self.variables_of(&program.block(inst.blocks[0]).params),
             _ => Vec::new(),
         };
         let mut results: Vec<Expr> = Vec::new();
@@ -156,7 +171,7 @@ impl Lowerer<'_> {
             alive
         });
         match &inst.op {
-            Op::If => {
+            Op::Control(Control::If) => {
                 let condition = self.condition(inst.operands[0], inner);
                 if self.spends_in_several_arms(id) {
                     self.arm(condition, inst.blocks[0], &results, inner);
@@ -173,7 +188,7 @@ impl Lowerer<'_> {
                     self.b.push(Statement::If { condition, accept, reject });
                 }
             }
-            Op::Switch(cases) if self.spends_in_several_arms(id) => {
+            Op::Control(Control::Switch(cases)) if self.spends_in_several_arms(id) => {
                 let selector = self.condition(inst.operands[0], inner);
                 let ty = program.ty(inst.operands[0]);
                 let mut unmatched = self.b.bool(true);
@@ -191,8 +206,8 @@ impl Lowerer<'_> {
                     self.share_fuel();
                 }
             }
-            Op::Switch(cases) => self.switch(id, cases, &results, inner),
-            Op::Region(_) => {
+            Op::Control(Control::Switch(cases)) => self.switch(id, cases, &results, inner),
+            Op::Control(Control::Region(_)) => {
                 self.b.open();
                 self.block(inst.blocks[0], &results, inner);
                 let body = self.b.close();
@@ -224,8 +239,8 @@ impl Lowerer<'_> {
     /// Whether a result of a loop is what one of its parameters is in the last trip.
     fn always_breaks_with(&self, id: InstId, position: usize, param: ValueId) -> bool {
         let program = self.program;
-        let exits = exits_of(program, program.insts[id].blocks[0]);
-        exits.breaks.iter().all(|&id| program.insts[id].operands[position] == param)
+        let exits = exits_of(program, program.inst(id).blocks[0]);
+        exits.breaks.iter().all(|&id| program.inst(id).operands[position] == param)
     }
 
     fn arm(&mut self, condition: Expr, block: BlockId, results: &[Expr], mode: Mode) {
@@ -243,7 +258,7 @@ impl Lowerer<'_> {
 
     fn switch(&mut self, id: InstId, cases: &[u32], results: &[Expr], mode: Mode) {
         let program = self.program;
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         let selector = self.condition(inst.operands[0], mode);
         let signed = program.ty(inst.operands[0]) == Type::I32;
         let mut arms = Vec::new();
@@ -267,9 +282,9 @@ impl Lowerer<'_> {
 
     fn loop_inst(&mut self, id: InstId, params: &[(ValueId, Expr)], results: Vec<Expr>, mode: Mode) {
         let program = self.program;
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         let body = inst.blocks[0];
-        let block = &program.blocks[body];
+        let block = program.block(body);
         let variables: Vec<Expr> = params.iter().map(|&(_, variable)| variable).collect();
         self.assign(&variables, &inst.operands);
         if self.target.veil_counters {
@@ -297,14 +312,15 @@ impl Lowerer<'_> {
         self.loops.push(Frame { params: params.to_vec(), results, done, guarded, repeated: copies > 1 });
         self.b.open();
         if short.is_none() && takes_fuel {
-            if self.spends(id) && self.contains(id, &|_, inner, _| program.insts[inner].op == Op::Loop) {
+            if self.spends(id) && self.contains(id, &|_, inner, _| program.inst(inner).op == Control::Loop) {
                 self.share_fuel();
             }
             self.burn(id, 1, mode);
         }
         // Whoever branches together finds out whether somebody lives; a loop that has no such branch must ask.
-        let asks =
-            |inner: &InstId| matches!(program.insts[*inner].op, Op::If | Op::Switch(_)) && self.is_shared(*inner);
+        let asks = |inner: &InstId| {
+            matches!(program.inst(*inner).op, Op::Control(Control::If | Control::Switch(_))) && self.is_shared(*inner)
+        };
         if mode == Mode::Shared && !block.insts.iter().any(asks) {
             let yes = self.b.bool(true);
             self.living_choice(Type::Bool, yes);
@@ -324,12 +340,12 @@ impl Lowerer<'_> {
     /// How many times the body of a loop is repeated.
     fn repetitions(&self, id: InstId) -> usize {
         let program = self.program;
-        let body = program.insts[id].blocks[0];
-        let tail = program.blocks[body].insts.last();
+        let body = program.inst(id).blocks[0];
+        let tail = program.block(body).insts.last();
         // Only from the end of a body the next one can be reached without a jump.
-        let awkward = |_: BlockId, inner: InstId, _: bool| match program.insts[inner].op {
-            Op::Continue => Some(&inner) != tail,
-            Op::Loop => true,
+        let awkward = |_: BlockId, inner: InstId, _: bool| match program.inst(inner).op {
+            Op::Terminator(Terminator::Continue) => Some(&inner) != tail,
+            Op::Control(Control::Loop) => true,
             _ => false,
         };
         let may_repeat = self.target.loop_budget && self.takes_fuel(id);
@@ -339,8 +355,8 @@ impl Lowerer<'_> {
         let mut size = 0;
         let mut pending = vec![body];
         while let Some(block) = pending.pop() {
-            size += program.blocks[block].insts.len();
-            pending.extend(program.blocks[block].insts.iter().flat_map(|&inner| &program.insts[inner].blocks));
+            size += program.block(block).insts.len();
+            pending.extend(program.block(block).insts.iter().flat_map(|&inner| &program.inst(inner).blocks));
         }
         (REPEATED_INSTRUCTIONS / size.max(1)).clamp(1, REPETITIONS)
     }
@@ -349,7 +365,7 @@ impl Lowerer<'_> {
 
     /// Whether the whole workgroup takes the trips of a loop together.
     pub(super) fn together(&self, id: InstId) -> bool {
-        let body = self.program.insts[id].blocks[0];
+        let body = self.program.inst(id).blocks[0];
         self.facts.as_ref().is_some_and(|facts| facts.divergence(body).is_none())
     }
 
@@ -365,7 +381,7 @@ impl Lowerer<'_> {
 
     /// Whether a construct is or contains a loop that takes fuel.
     fn has_fuel_loop(&self, id: InstId) -> bool {
-        let is = |id: InstId| self.program.insts[id].op == Op::Loop && self.takes_fuel(id);
+        let is = |id: InstId| self.program.inst(id).op == Control::Loop && self.takes_fuel(id);
         is(id) || self.contains(id, &|_, inner, _| is(inner))
     }
 
@@ -373,7 +389,7 @@ impl Lowerer<'_> {
     /// of fuel.
     fn runs_out_alone(&self, id: InstId) -> bool {
         let diverges = |block: &BlockId| self.facts.as_ref().is_some_and(|facts| facts.divergence(*block).is_some());
-        self.program.insts[id].blocks.iter().any(diverges) && self.has_fuel_loop(id)
+        self.program.inst(id).blocks.iter().any(diverges) && self.has_fuel_loop(id)
     }
 
     /// After such a construct: if somebody has run out, the workgroup returns.
@@ -395,8 +411,8 @@ impl Lowerer<'_> {
     /// before it have spent.
     fn spends_in_several_arms(&self, id: InstId) -> bool {
         let program = self.program;
-        let spends = |block: &&BlockId| program.blocks[**block].insts.iter().any(|&inner| self.spends(inner));
-        self.target.loop_budget && program.insts[id].blocks.iter().filter(spends).count() > 1
+        let spends = |block: &&BlockId| program.block(**block).insts.iter().any(|&inner| self.spends(inner));
+        self.target.loop_budget && program.inst(id).blocks.iter().filter(spends).count() > 1
     }
 
     /// Lets all invocations of a subgroup that are here know what is left of their budget.
@@ -417,7 +433,7 @@ impl Lowerer<'_> {
     /// Pays for trips of a loop, or ends the invocation.
     fn burn(&mut self, id: InstId, trips: u32, mode: Mode) {
         let number = self.control.loops.len() as u32 + 1;
-        self.control.loops.push(self.program.insts[id].span);
+        self.control.loops.push(self.program.inst(id).span);
         let together = mode != Mode::Guarded && self.together(id);
         let fuel = if together { self.variables.group_fuel } else { self.variables.fuel };
         let fuel = fuel.expect("declared if there are such loops");
@@ -448,15 +464,16 @@ impl Lowerer<'_> {
     /// in, and whether that is inside a loop below the instruction.
     fn contains(&self, id: InstId, question: &dyn Fn(BlockId, InstId, bool) -> bool) -> bool {
         let program = self.program;
-        let inst = &program.insts[id];
-        let mut pending: Vec<(BlockId, bool)> = inst.blocks.iter().map(|&block| (block, inst.op == Op::Loop)).collect();
+        let inst = program.inst(id);
+        let mut pending: Vec<(BlockId, bool)> =
+            inst.blocks.iter().map(|&block| (block, inst.op == Control::Loop)).collect();
         while let Some((block, in_loop)) = pending.pop() {
-            for &id in &program.blocks[block].insts {
+            for &id in &program.block(block).insts {
                 if question(block, id, in_loop) {
                     return true;
                 }
-                let inst = &program.insts[id];
-                pending.extend(inst.blocks.iter().map(|&nested| (nested, in_loop || inst.op == Op::Loop)));
+                let inst = program.inst(id);
+                pending.extend(inst.blocks.iter().map(|&nested| (nested, in_loop || inst.op == Control::Loop)));
             }
         }
         false
@@ -464,9 +481,9 @@ impl Lowerer<'_> {
 
     /// Whether an invocation may end in a construct.
     fn may_die(&self, id: InstId) -> bool {
-        let dies = |id: InstId| match self.program.insts[id].op {
-            Op::Return | Op::Trap => true,
-            Op::Loop => self.takes_fuel(id),
+        let dies = |id: InstId| match self.program.inst(id).op {
+            Op::Terminator(Terminator::Return | Terminator::Trap) => true,
+            Op::Control(Control::Loop) => self.takes_fuel(id),
             _ => false,
         };
         dies(id) || self.contains(id, &|_, id, _| dies(id))
@@ -474,7 +491,7 @@ impl Lowerer<'_> {
 
     /// Whether the innermost loop around a construct may be left from inside it.
     fn may_leave(&self, id: InstId) -> bool {
-        let breaks = |_: BlockId, id: InstId, in_loop: bool| !in_loop && self.program.insts[id].op == Op::Break;
+        let breaks = |_: BlockId, id: InstId, in_loop: bool| !in_loop && self.program.inst(id).op == Terminator::Break;
         self.may_die(id) || self.contains(id, &breaks)
     }
 
@@ -483,11 +500,11 @@ impl Lowerer<'_> {
         let program = self.program;
         let mut pending = vec![body];
         while let Some(block) = pending.pop() {
-            for &id in &program.blocks[block].insts {
-                let inst = &program.insts[id];
+            for &id in &program.block(block).insts {
+                let inst = program.inst(id);
                 match inst.op {
-                    Op::Switch(_) if self.may_leave(id) => return true,
-                    Op::Loop => {}
+                    Op::Control(Control::Switch(_)) if self.may_leave(id) => return true,
+                    Op::Control(Control::Loop) => {}
                     _ => pending.extend(&inst.blocks),
                 }
             }
@@ -500,11 +517,11 @@ impl Lowerer<'_> {
     fn is_shared(&self, id: InstId) -> bool {
         let facts = self.facts.as_ref().expect("masked programs have collective operations");
         self.contains(id, &|block, inner, in_loop| {
-            let op = &self.program.insts[inner].op;
+            let op = &self.program.inst(inner).op;
             let together = facts.divergence(block).is_none();
             match op {
-                Op::Break | Op::Continue => together && !in_loop,
-                Op::Return | Op::Trap => together,
+                Op::Terminator(Terminator::Break | Terminator::Continue) => together && !in_loop,
+                Op::Terminator(Terminator::Return | Terminator::Trap) => together,
                 op => op.is_collective(),
             }
         })

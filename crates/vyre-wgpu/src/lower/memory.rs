@@ -8,7 +8,9 @@ use naga::{
     SwitchCase, SwitchValue, VectorSize,
 };
 use rustc_hash::FxHashSet;
-use vyre_foundation::ir::{Axis, Def, Element, Inst, InstId, MemId, Op, Space, Type, ValueId};
+use vyre_foundation::ir::{
+    Atomic, Axis, Barrier, Def, Element, Inst, InstId, MemId, Op, PerGroup, PerInvocation, Space, Type, ValueId,
+};
 
 use super::build::{Expr, expr, scalar};
 use super::control::is_word;
@@ -64,22 +66,22 @@ impl Lowerer<'_> {
     /// Declares every object, and loads what the host says about it if the program uses it.
     pub(super) fn declare_memory(&mut self) {
         let program = self.program;
-        let mut used = vec![false; program.memory.len()];
-        let mut stored = vec![false; program.memory.len()];
-        let mut measured = vec![false; program.memory.len()];
+        let mut used = vec![false; program.memories().len()];
+        let mut stored = vec![false; program.memories().len()];
+        let mut measured = vec![false; program.memories().len()];
         program.walk(|id, _| {
             use vyre_foundation::ir::entity::Entity;
-            let op = &program.insts[id].op;
+            let op = &program.inst(id).op;
             if let Some(memory) = op.memory() {
                 used[memory.index()] = true;
                 stored[memory.index()] |= matches!(op, Op::Store(_));
-                measured[memory.index()] |= matches!(op, Op::Length(_)) || !self.is_inside(id);
+                measured[memory.index()] |= matches!(op, Op::PerGroup(PerGroup::Length(_))) || !self.is_inside(id);
             }
         });
         let mut next_binding = 1;
         let mut objects = 0..;
         let facts = used.into_iter().zip(stored).zip(measured);
-        for ((id, memory), ((used, stored), measured)) in program.memory.iter().zip(facts) {
+        for ((id, memory), ((used, stored), measured)) in program.memories().iter().zip(facts) {
             let element = memory.element;
             let value_ty = element.value_type();
             let atomic = memory.atomic && (element.size() < 8 || self.target.atomics_64);
@@ -154,17 +156,17 @@ impl Lowerer<'_> {
     /// The vectors that a storage object is made of, if nothing else is loaded from it or stored to it.
     fn vectors(&self, memory: MemId) -> Option<VectorSize> {
         let program = self.program;
-        if self.variant.parts || !matches!(program.memory[memory].element, Element::I32 | Element::U32 | Element::F32) {
+        if self.variant.parts || !matches!(program.memory(memory).element, Element::I32 | Element::U32 | Element::F32) {
             return None;
         }
         let mut widths = FxHashSet::default();
         program.walk(|id, _| {
-            let inst = &program.insts[id];
+            let inst = program.inst(id);
             if inst.op.memory() == Some(memory) {
                 widths.insert(match inst.op {
                     Op::Load(_) if self.ranges.is_whole(id) => inst.results.len(),
                     Op::Store(_) if self.ranges.is_whole(id) => inst.operands.len() - 1,
-                    Op::Length(_) => return,
+                    Op::PerGroup(PerGroup::Length(_)) => return,
                     _ => 0,
                 });
             }
@@ -178,7 +180,7 @@ impl Lowerer<'_> {
 
     /// Whether the program may read workgroup memory that it has not written. What is declared here besides is written first.
     pub(super) fn needs_zeros(&self) -> bool {
-        let objects = self.program.memory.iter().filter(|(_, memory)| memory.space == Space::Workgroup);
+        let objects = self.program.memories().iter().filter(|(_, memory)| memory.space == Space::Workgroup);
         objects.into_iter().any(|(id, _)| self.objects[id].is_some() && !self.is_written_first(id))
     }
 
@@ -187,13 +189,14 @@ impl Lowerer<'_> {
     fn is_written_first(&self, memory: MemId) -> bool {
         let program = self.program;
         let Some(facts) = self.facts.as_ref().filter(|_| !self.masked) else { return false };
-        let touches = |inst: &Inst| inst.op.memory() == Some(memory) && !matches!(inst.op, Op::Length(_));
+        let touches =
+            |inst: &Inst| inst.op.memory() == Some(memory) && !matches!(inst.op, Op::PerGroup(PerGroup::Length(_)));
         let mut accesses = 0;
         let mut stores = Vec::new();
-        let mut blocks = vec![program.body];
+        let mut blocks = vec![program.body()];
         while let Some(block) = blocks.pop() {
-            for &id in &program.blocks[block].insts {
-                let inst = &program.insts[id];
+            for &id in &program.block(block).insts {
+                let inst = program.inst(id);
                 accesses += usize::from(touches(inst));
                 let own = inst.op == Op::Store(memory) && self.is_own_index(inst.operands[0]);
                 if own && facts.divergence(block).is_none() {
@@ -202,18 +205,18 @@ impl Lowerer<'_> {
                 blocks.extend(&inst.blocks);
             }
         }
-        let length = program.memory[memory].length.unwrap_or(u32::MAX);
-        let covers = length <= program.workgroup_size.iter().product();
+        let length = program.memory(memory).length.unwrap_or(u32::MAX);
+        let covers = length <= program.workgroup_size().iter().product();
         covers
             && stores.into_iter().any(|(store, block)| {
-                let insts = program.blocks[block].insts.iter().skip_while(|inst| **inst != store);
-                let later = insts.skip_while(|inst| program.insts[**inst].op != Op::WorkgroupBarrier);
+                let insts = program.block(block).insts.iter().skip_while(|inst| **inst != store);
+                let later = insts.skip_while(|inst| program.inst(**inst).op != Barrier::Workgroup);
                 let mut pending: Vec<InstId> = later.copied().collect();
                 let mut found = 1;
                 while let Some(id) = pending.pop() {
-                    let inst = &program.insts[id];
+                    let inst = program.inst(id);
                     found += usize::from(touches(inst));
-                    pending.extend(inst.blocks.iter().flat_map(|&block| &program.blocks[block].insts));
+                    pending.extend(inst.blocks.iter().flat_map(|&block| &program.block(block).insts));
                 }
                 found == accesses
             })
@@ -222,10 +225,10 @@ impl Lowerer<'_> {
     /// Whether a value is different for all invocations of a workgroup, and below their number.
     fn is_own_index(&self, value: ValueId) -> bool {
         let program = self.program;
-        let Def::Result(inst, _) = program.values[value].def else { return false };
-        match program.insts[inst].op {
-            Op::LocalIndex => true,
-            Op::LocalId(Axis::X) => program.workgroup_size[1..] == [1, 1],
+        let Def::Result(inst, _) = program.def(value) else { return false };
+        match program.inst(inst).op {
+            Op::PerInvocation(PerInvocation::LocalIndex) => true,
+            Op::PerInvocation(PerInvocation::LocalId(Axis::X)) => program.workgroup_size()[1..] == [1, 1],
             _ => false,
         }
     }
@@ -275,8 +278,8 @@ impl Lowerer<'_> {
 
     /// For each of `width` elements from the index of an access up: its index, and whether it is inside.
     fn elements(&mut self, memory: MemId, id: InstId, width: usize) -> Vec<(Expr, Inside)> {
-        let index = self.value(self.program.insts[id].operands[0]);
-        if let (Some(index), Some(length)) = (self.b.known_u32(index), self.program.memory[memory].length) {
+        let index = self.value(self.program.inst(id).operands[0]);
+        if let (Some(index), Some(length)) = (self.b.known_u32(index), self.program.memory(memory).length) {
             let elements = (0..width as u64).map(|offset| {
                 let index = u64::from(index) + offset;
                 let inside = if index < u64::from(length) { Inside::Always } else { Inside::Never };
@@ -379,7 +382,7 @@ impl Lowerer<'_> {
     }
 
     pub(super) fn load(&mut self, memory: MemId, id: InstId) {
-        let results = self.program.insts[id].results.clone();
+        let results = self.program.inst(id).results.clone();
         if let Some(Object::Uniform(value)) = self.objects[memory] {
             self.define(results[0], value);
             return;
@@ -447,9 +450,8 @@ impl Lowerer<'_> {
         }
     }
 
-    pub(super) fn store(&mut self, id: InstId) {
-        let inst = &self.program.insts[id];
-        let memory = inst.op.memory().expect("a store names an object");
+    pub(super) fn store(&mut self, id: InstId, memory: MemId) {
+        let inst = self.program.inst(id);
         let array = self.array(memory);
         let values = &inst.operands[1..];
         if let Shape::Vectors(size) = array.shape {
@@ -497,10 +499,10 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A read-modify-write. Outside of the object, or for the dead, it gives zeros.
-    pub(super) fn atomic(&mut self, id: InstId, mode: Mode) {
-        let inst = &self.program.insts[id];
-        let memory = inst.op.memory().expect("an atomic names an object");
+    /// A read-modify-write, or without an operation, an exchange on condition. Outside of the object, or for the dead, it
+    /// gives zeros.
+    pub(super) fn atomic(&mut self, id: InstId, op: Option<Atomic>, memory: MemId, mode: Mode) {
+        let inst = self.program.inst(id);
         let array = self.array(memory);
         let ty = array.element.value_type();
         let types: Vec<Type> = inst.results.iter().map(|&result| self.program.ty(result)).collect();
@@ -512,26 +514,24 @@ impl Lowerer<'_> {
         let operands: Vec<Expr> = inst.operands[1..].iter().map(|&operand| self.value(operand)).collect();
         let (index, inside) = self.elements(memory, id, 1)[0];
         let mut access = |lowerer: &mut Self, pointer: Expr| {
-            let result_ty = match inst.op {
-                Op::AtomicCompareExchange(_) => {
-                    let ty = PredeclaredType::AtomicCompareExchangeWeakResult(scalar(ty));
-                    lowerer.b.module.generate_predeclared_type(ty)
-                }
-                _ => lowerer.b.scalar_ty(ty),
+            let (fun, value) = match op {
+                Some(Atomic::Add) => (AtomicFunction::Add, operands[0]),
+                Some(Atomic::Sub) => (AtomicFunction::Subtract, operands[0]),
+                Some(Atomic::Min) => (AtomicFunction::Min, operands[0]),
+                Some(Atomic::Max) => (AtomicFunction::Max, operands[0]),
+                Some(Atomic::And) => (AtomicFunction::And, operands[0]),
+                Some(Atomic::Or) => (AtomicFunction::InclusiveOr, operands[0]),
+                Some(Atomic::Xor) => (AtomicFunction::ExclusiveOr, operands[0]),
+                Some(Atomic::Exchange) => (AtomicFunction::Exchange { compare: None }, operands[0]),
+                None => (AtomicFunction::Exchange { compare: Some(operands[0]) }, operands[1]),
             };
-            let (fun, value) = match inst.op {
-                Op::AtomicAdd(_) => (AtomicFunction::Add, operands[0]),
-                Op::AtomicSub(_) => (AtomicFunction::Subtract, operands[0]),
-                Op::AtomicMin(_) => (AtomicFunction::Min, operands[0]),
-                Op::AtomicMax(_) => (AtomicFunction::Max, operands[0]),
-                Op::AtomicAnd(_) => (AtomicFunction::And, operands[0]),
-                Op::AtomicOr(_) => (AtomicFunction::InclusiveOr, operands[0]),
-                Op::AtomicXor(_) => (AtomicFunction::ExclusiveOr, operands[0]),
-                Op::AtomicExchange(_) => (AtomicFunction::Exchange { compare: None }, operands[0]),
-                Op::AtomicCompareExchange(_) => (AtomicFunction::Exchange { compare: Some(operands[0]) }, operands[1]),
-                _ => unreachable!("`{}` is not an atomic", inst.op.row().name),
+            let comparison = op.is_none();
+            let result_ty = if comparison {
+                let ty = PredeclaredType::AtomicCompareExchangeWeakResult(scalar(ty));
+                lowerer.b.module.generate_predeclared_type(ty)
+            } else {
+                lowerer.b.scalar_ty(ty)
             };
-            let comparison = places.len() == 2;
             let result = lowerer.b.result(Expression::AtomicResult { ty: result_ty, comparison });
             lowerer.b.push(Statement::Atomic { pointer, fun, value, result: Some(result) });
             if comparison {

@@ -45,10 +45,13 @@ pub(crate) mod trips;
 use naga::{AddressSpace, Binding, BuiltIn, EntryPoint, Expression, FunctionArgument, Span, StorageAccess, VectorSize};
 use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_foundation::Validated;
-use vyre_foundation::analysis::{Lengths, Ranges, Scope, Uniformity};
+use vyre_foundation::analysis::{Lengths, Ranges, Uniformity};
 use vyre_foundation::ir::entity::SecondaryMap;
-use vyre_foundation::ir::ops::Kind;
-use vyre_foundation::ir::{Access, Axis, Constant, Def, InstId, MemId, Op, Program, Space, Type, ValueId};
+use vyre_foundation::ir::ops;
+use vyre_foundation::ir::{
+    Access, Axis, Constant, Def, Inst, InstId, MemId, Op, PerGroup, PerInvocation, Program, Pure, Space, Terminator,
+    Type, ValueId,
+};
 use vyre_foundation::transform::expand_math;
 
 use build::{Builder, Expr, expr};
@@ -98,7 +101,7 @@ impl Target {
 /// What a module may assume of the launches that it is used for. The less general it is, the less it has to compute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Variant {
-    pub(crate) grid: Grid,
+    pub(crate) mapping: GroupMapping,
     /// Whether objects may begin anywhere in what is bound, and several may be parts of one buffer. wgpu wants the buffer to be
     /// writable in all its bindings then.
     pub(crate) parts: bool,
@@ -116,9 +119,9 @@ impl Variant {
     }
 }
 
-/// How the workgroups that are launched are those that were asked for.
+/// Mapping of launched workgroups to those of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Grid {
+pub(crate) enum GroupMapping {
     /// One row of them.
     Line,
     /// As they were asked for.
@@ -130,10 +133,10 @@ pub(crate) enum Grid {
     FoldedLine,
 }
 
-impl Grid {
+impl GroupMapping {
     /// Returns whether workgroups are numbered by the range and not by the device.
     fn is_folded(self) -> bool {
-        matches!(self, Grid::Folded | Grid::FoldedLine)
+        matches!(self, GroupMapping::Folded | GroupMapping::FoldedLine)
     }
 }
 
@@ -150,12 +153,12 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn of(program: &Validated<Program>) -> Source {
-        let program = expand_math(program, |op| program.fast && arith::of_device(op).is_some()).into_owned();
-        let mut flat = program.workgroup_size[1..] == [1, 1];
+        let program = expand_math(program, |op| program.is_fast() && arith::of_device(op).is_some());
+        let mut flat = program.workgroup_size()[1..] == [1, 1];
         program.walk(|id, _| {
             flat &= !matches!(
-                program.insts[id].op,
-                Op::GlobalId(axis) | Op::GroupId(axis) | Op::GroupCount(axis) if axis != Axis::X
+                program.inst(id).op,
+                Op::PerInvocation(PerInvocation::GlobalId(axis)) | Op::PerGroup(PerGroup::GroupId(axis) | PerGroup::GroupCount(axis)) if axis != Axis::X
             );
         });
         let ranges = Ranges::of(&program);
@@ -167,8 +170,8 @@ impl Source {
             alike: certain(Lengths { alike: false, ..lengths }) == all,
             fours: certain(Lengths { fours: false, ..lengths }) == all,
         };
-        let grid = if flat { Grid::Line } else { Grid::Direct };
-        let usual = Variant { grid, parts: false, counted: true, lengths, bindings: Vec::new() };
+        let mapping = if flat { GroupMapping::Line } else { GroupMapping::Direct };
+        let usual = Variant { mapping, parts: false, counted: true, lengths, bindings: Vec::new() };
         Source { program, ranges, trips, usual, unaffected }
     }
 
@@ -189,7 +192,7 @@ impl Source {
 
     /// Lowers the program. Binding 0 is `params`, the storage objects follow in their order, and the last is `report`.
     pub(crate) fn lower(&self, target: Target, variant: &Variant) -> Lowered {
-        let target = match self.program.fast {
+        let target = match self.program.is_fast() {
             true => Target { veil_floats: false, emulate_fma: false, ..target },
             false => target,
         };
@@ -289,15 +292,14 @@ impl<'p> Lowerer<'p> {
         let params = b.module.global_variables.append(params, Span::UNDEFINED);
         let params = b.name(Expression::GlobalVariable(params));
 
-        let facts =
-            program.contains(program.body, Op::is_collective).then(|| Uniformity::of(program, Scope::Workgroup));
+        let facts = program.contains(program.body(), Op::is_collective).then(|| Uniformity::of(program));
         Lowerer {
             program,
             target,
             variant,
             b,
-            values: SecondaryMap::with_capacity(program.values.len(), None),
-            objects: SecondaryMap::with_capacity(program.memory.len(), None),
+            values: SecondaryMap::with_capacity(program.values().len(), None),
+            objects: SecondaryMap::with_capacity(program.memories().len(), None),
             control,
             params,
             report: None,
@@ -335,11 +337,11 @@ impl<'p> Lowerer<'p> {
         self.declare_memory();
         self.prepare_effects();
         let mode = if self.masked { Mode::Shared } else { Mode::Free };
-        self.block(self.program.body, &[], mode);
+        self.block(self.program.body(), &[], mode);
 
         let workgroup_size = match self.in_one_row {
-            true => [self.program.workgroup_size.iter().product(), 1, 1],
-            false => self.program.workgroup_size,
+            true => [self.program.workgroup_size().iter().product(), 1, 1],
+            false => self.program.workgroup_size(),
         };
         let needs_zeros = self.needs_zeros();
         let Lowerer { mut b, control, workgroup_bytes, .. } = self;
@@ -363,11 +365,13 @@ impl<'p> Lowerer<'p> {
     fn dies_divergently(&self) -> bool {
         let facts = self.facts.as_ref().expect("asked for programs with collective operations");
         let program = self.program;
-        let mut pending = vec![program.body];
+        let mut pending = vec![program.body()];
         while let Some(block) = pending.pop() {
-            for &id in &program.blocks[block].insts {
-                let inst = &program.insts[id];
-                if matches!(inst.op, Op::Return | Op::Trap) && facts.divergence(block).is_some() {
+            for &id in &program.block(block).insts {
+                let inst = program.inst(id);
+                if matches!(inst.op, Op::Terminator(Terminator::Return | Terminator::Trap))
+                    && facts.divergence(block).is_some()
+                {
                     return true;
                 }
                 pending.extend(&inst.blocks);
@@ -379,17 +383,17 @@ impl<'p> Lowerer<'p> {
     /// Returns whether lanes that are no invocations would take trips: the last subgroup of a workgroup is not full, on a
     /// device that executes all its lanes and counts their trips.
     fn has_padding_lanes(&self) -> bool {
-        let invocations: u32 = self.program.workgroup_size.iter().product();
+        let invocations: u32 = self.program.workgroup_size().iter().product();
         let fills = |size: u32| invocations.is_multiple_of(size);
         self.target.loop_budget
             && !self.target.subgroup_size.is_some_and(fills)
-            && self.program.contains(self.program.body, |op| *op == Op::Loop)
+            && self.program.contains(self.program.body(), |op| *op == ops::Control::Loop)
     }
 
     /// The condition that the lane is past the end of the workgroup. The driver must not know the bound, or the comparison is
     /// always false to it.
     fn is_padding(&mut self) -> Expr {
-        let invocations = self.b.u32(self.program.workgroup_size.iter().product());
+        let invocations = self.b.u32(self.program.workgroup_size().iter().product());
         let zeros = self.param(param::ZEROS);
         let local = self.builtin(BuiltIn::LocalInvocationIndex);
         expr!(self.b, ge(local, xor(invocations, zeros)))
@@ -426,21 +430,23 @@ impl<'p> Lowerer<'p> {
     /// Computes at entry what the program asks of where an invocation stands.
     fn find_place(&mut self) {
         let program = self.program;
-        let (mut global_index, mut group_index) = (false, self.variant.grid.is_folded());
-        program.walk(|id, _| match &program.insts[id].op {
+        let (mut global_index, mut group_index) = (false, self.variant.mapping.is_folded());
+        program.walk(|id, _| match &program.inst(id).op {
             // Traps and lines are reported with the invocation.
-            Op::GlobalIndex | Op::Trap | Op::Print(_) => global_index = true,
-            Op::GroupIndex => group_index = true,
+            Op::PerInvocation(PerInvocation::GlobalIndex) | Op::Terminator(Terminator::Trap) | Op::Print(_) => {
+                global_index = true;
+            }
+            Op::PerGroup(PerGroup::GroupIndex) => group_index = true,
             op => self.in_one_row |= op.needs_subgroups(),
         });
-        let in_line = self.variant.grid == Grid::Line && program.workgroup_size[1..] == [1, 1];
+        let in_line = self.variant.mapping == GroupMapping::Line && program.workgroup_size()[1..] == [1, 1];
         if global_index && in_line {
             self.global_index = Some(self.component(BuiltIn::GlobalInvocationId, 0));
             global_index = false;
         }
         if global_index || group_index {
             let mut index = self.physical_group();
-            if self.variant.grid.is_folded() {
+            if self.variant.mapping.is_folded() {
                 // There are more workgroups than were asked for.
                 let count = self.param(param::COUNT);
                 let beyond = self.b.ge(index, count);
@@ -451,7 +457,7 @@ impl<'p> Lowerer<'p> {
             self.group_index = Some(index);
         }
         if global_index {
-            let invocations = self.b.u32(program.workgroup_size.iter().product());
+            let invocations = self.b.u32(program.workgroup_size().iter().product());
             let local = self.builtin(BuiltIn::LocalInvocationIndex);
             let first = self.b.mul(self.group_index.expect("computed before"), invocations);
             self.global_index = Some(self.b.add(first, local));
@@ -466,7 +472,7 @@ impl<'p> Lowerer<'p> {
     /// The linear index of the workgroup in the grid that was launched: also its index in the grid that was asked for, or in
     /// the range of it.
     fn physical_group(&mut self) -> Expr {
-        if self.variant.grid == Grid::Line {
+        if self.variant.mapping == GroupMapping::Line {
             return self.component(BuiltIn::WorkGroupId, 0);
         }
         let id = self.builtin(BuiltIn::WorkGroupId);
@@ -477,11 +483,13 @@ impl<'p> Lowerer<'p> {
     }
 
     fn group_id(&mut self, axis: Axis) -> Expr {
-        match (self.variant.grid, axis) {
-            (Grid::Line | Grid::FoldedLine, Axis::Y | Axis::Z) => return self.b.u32(0),
-            (Grid::FoldedLine, Axis::X) => return self.group_index.expect("computed at entry"),
-            (Grid::Line | Grid::Direct, axis) => return self.component(BuiltIn::WorkGroupId, axis as u32),
-            (Grid::Folded, _) => {}
+        match (self.variant.mapping, axis) {
+            (GroupMapping::Line | GroupMapping::FoldedLine, Axis::Y | Axis::Z) => return self.b.u32(0),
+            (GroupMapping::FoldedLine, Axis::X) => return self.group_index.expect("computed at entry"),
+            (GroupMapping::Line | GroupMapping::Direct, axis) => {
+                return self.component(BuiltIn::WorkGroupId, axis as u32);
+            }
+            (GroupMapping::Folded, _) => {}
         }
         let index = self.group_index.expect("computed at entry");
         let width = self.param(param::GROUPS);
@@ -496,10 +504,10 @@ impl<'p> Lowerer<'p> {
     }
 
     fn group_count(&mut self, axis: Axis) -> Expr {
-        match (self.variant.grid, axis) {
-            (Grid::Line | Grid::FoldedLine, Axis::Y | Axis::Z) => self.b.u32(1),
-            (Grid::Line | Grid::Direct, axis) => self.component(BuiltIn::NumWorkGroups, axis as u32),
-            (Grid::Folded | Grid::FoldedLine, axis) => self.param(param::GROUPS + axis as u32),
+        match (self.variant.mapping, axis) {
+            (GroupMapping::Line | GroupMapping::FoldedLine, Axis::Y | Axis::Z) => self.b.u32(1),
+            (GroupMapping::Line | GroupMapping::Direct, axis) => self.component(BuiltIn::NumWorkGroups, axis as u32),
+            (GroupMapping::Folded | GroupMapping::FoldedLine, axis) => self.param(param::GROUPS + axis as u32),
         }
     }
 
@@ -515,7 +523,7 @@ impl<'p> Lowerer<'p> {
     fn local_id(&mut self, axis: Axis) -> Expr {
         if self.in_one_row {
             let index = self.builtin(BuiltIn::LocalInvocationIndex);
-            let [width, height, _] = self.program.workgroup_size;
+            let [width, height, _] = self.program.workgroup_size();
             let (width, height) = (self.b.u32(width), self.b.u32(height));
             return match axis {
                 Axis::X => self.modulo(index, width),
@@ -529,44 +537,44 @@ impl<'p> Lowerer<'p> {
         self.b.field(id, axis as u32)
     }
 
-    /// Operations that say where an invocation is, or how large something is.
-    fn place(&mut self, op: &Op) -> Expr {
-        let size = |axis: &Axis| self.program.workgroup_size[*axis as usize];
+    /// A position that differs between the invocations of a workgroup.
+    fn per_invocation(&mut self, op: PerInvocation) -> Expr {
         match op {
-            Op::GlobalIndex => self.global_index.expect("computed at entry"),
-            Op::GlobalId(axis) if !self.variant.grid.is_folded() && !self.in_one_row => {
-                self.component(BuiltIn::GlobalInvocationId, *axis as u32)
+            PerInvocation::GlobalIndex => self.global_index.expect("computed at entry"),
+            PerInvocation::GlobalId(axis) if !self.variant.mapping.is_folded() && !self.in_one_row => {
+                self.component(BuiltIn::GlobalInvocationId, axis as u32)
             }
-            Op::GlobalId(axis) => {
-                let size = size(axis);
-                let group = self.group_id(*axis);
-                let size = self.b.u32(size);
+            PerInvocation::GlobalId(axis) => {
+                let group = self.group_id(axis);
+                let size = self.b.u32(self.program.workgroup_size()[axis as usize]);
                 let first = self.b.mul(group, size);
-                let local = self.local_id(*axis);
+                let local = self.local_id(axis);
                 self.b.add(first, local)
             }
-            Op::LocalId(axis) => self.local_id(*axis),
-            Op::LocalIndex => self.builtin(BuiltIn::LocalInvocationIndex),
-            Op::GroupId(axis) => self.group_id(*axis),
-            Op::GroupIndex => self.group_index.expect("computed at entry"),
-            Op::GroupCount(axis) => self.group_count(*axis),
-            Op::GroupSize(axis) => {
-                let size = size(axis);
-                self.b.u32(size)
-            }
-            Op::SubgroupSize => self.builtin(BuiltIn::SubgroupSize),
-            Op::SubgroupId => self.builtin(BuiltIn::SubgroupId),
-            Op::SubgroupLane => self.builtin(BuiltIn::SubgroupInvocationId),
-            Op::Length(memory) => self.length(*memory),
-            _ => unreachable!("`{}` is lowered elsewhere", op.row().name),
+            PerInvocation::LocalId(axis) => self.local_id(axis),
+            PerInvocation::LocalIndex => self.builtin(BuiltIn::LocalInvocationIndex),
+            PerInvocation::SubgroupId => self.builtin(BuiltIn::SubgroupId),
+            PerInvocation::SubgroupLane => self.builtin(BuiltIn::SubgroupInvocationId),
+        }
+    }
+
+    /// A position or size that is the same for all invocations of a workgroup.
+    fn per_group(&mut self, op: PerGroup) -> Expr {
+        match op {
+            PerGroup::GroupId(axis) => self.group_id(axis),
+            PerGroup::GroupIndex => self.group_index.expect("computed at entry"),
+            PerGroup::GroupCount(axis) => self.group_count(axis),
+            PerGroup::GroupSize(axis) => self.b.u32(self.program.workgroup_size()[axis as usize]),
+            PerGroup::SubgroupSize => self.builtin(BuiltIn::SubgroupSize),
+            PerGroup::Length(memory) => self.length(memory),
         }
     }
 
     // Values.
 
     fn value(&mut self, value: ValueId) -> Expr {
-        if let (Def::Constant(constant), true) = (self.program.values[value].def, self.target.overrides) {
-            let Constant { name, default, .. } = &self.program.constants[constant];
+        if let (Def::Constant(constant), true) = (self.program.def(value), self.target.overrides) {
+            let Constant { name, default, .. } = self.program.constant(constant);
             return self.b.overridable(name, *default);
         }
         match self.program.known(value) {
@@ -603,39 +611,23 @@ impl<'p> Lowerer<'p> {
         }
     }
 
-    /// An operation that is neither control flow nor collective.
-    fn simple(&mut self, id: InstId, mode: Mode) {
+    /// A function of its operands.
+    fn pure(&mut self, inst: &Inst, op: Pure) {
         let program = self.program;
-        let inst = &program.insts[id];
-        match inst.op.row().kind {
-            Kind::Pure => {
-                let result = inst.results[0];
-                let result_ty = program.ty(result);
-                let class = program.class(inst);
-                let operands: Vec<Expr> = inst.operands.iter().map(|&operand| self.value(operand)).collect();
-                let folded = self.b.folded(&inst.op, &operands, Some(result_ty));
-                // What is known of an invocation holds until it ends; those that have ended and still come by may divide by 0.
-                let second = inst.operands.get(1);
-                let positive = !self.masked && second.is_some_and(|&value| self.ranges.of_value(value).low > 0);
-                let expr = folded.unwrap_or_else(|| match inst.op {
-                    Op::Div if positive => self.quotient(operands[0], operands[1]),
-                    Op::Rem if positive => self.modulo(operands[0], operands[1]),
-                    _ => self.b.pure(&inst.op, class, result_ty, &operands),
-                });
-                self.define(result, expr);
-            }
-            Kind::PerInvocation | Kind::PerGroup => {
-                let expr = self.place(&inst.op);
-                self.define(inst.results[0], expr);
-            }
-            Kind::Access => match inst.op {
-                Op::Load(memory) => self.load(memory, id),
-                _ => self.guarded_effect(mode, |lowerer| lowerer.store(id)),
-            },
-            Kind::Atomic => self.atomic(id, mode),
-            Kind::Effect => self.guarded_effect(mode, |lowerer| lowerer.print(id)),
-            Kind::Collective | Kind::Control => unreachable!("lowered elsewhere"),
-        }
+        let result = inst.results[0];
+        let result_ty = program.ty(result);
+        let class = program.class(inst);
+        let operands: Vec<Expr> = inst.operands.iter().map(|&operand| self.value(operand)).collect();
+        let folded = self.b.folded(op, &operands, Some(result_ty));
+        // What is known of an invocation holds until it ends; those that have ended and still come by may divide by 0.
+        let second = inst.operands.get(1);
+        let positive = !self.masked && second.is_some_and(|&value| self.ranges.of_value(value).low > 0);
+        let expr = folded.unwrap_or_else(|| match op {
+            Pure::Div if positive => self.quotient(operands[0], operands[1]),
+            Pure::Rem if positive => self.modulo(operands[0], operands[1]),
+            op => self.b.pure(op, class, result_ty, &operands),
+        });
+        self.define(result, expr);
     }
 
     /// Does something that only the living do.
@@ -664,10 +656,10 @@ impl<'p> Lowerer<'p> {
         let program = self.program;
         let (mut prints, mut fuel, mut group_fuel, mut alone) = (false, false, false, false);
         program.walk(|id, _| {
-            let inst = &program.insts[id];
+            let inst = program.inst(id);
             match inst.op {
                 Op::Print(_) => prints = true,
-                Op::Loop if self.takes_fuel(id) => {
+                Op::Control(ops::Control::Loop) if self.takes_fuel(id) => {
                     let together = self.together(id);
                     group_fuel |= together;
                     fuel |= !together || self.masked;
@@ -735,7 +727,7 @@ impl<'p> Lowerer<'p> {
         if let Some(report) = self.report {
             return report;
         }
-        let storage = self.program.memory.values().filter(|memory| matches!(memory.space, Space::Storage(_)));
+        let storage = self.program.memories().values().filter(|memory| matches!(memory.space, Space::Storage(_)));
         let number = 1 + (0..storage.count()).map(|object| self.variant.bindings(object)).sum::<u32>();
         let ty = self.b.array_ty(Type::U32, None, true);
         let variable = binding("report", number, ty, writable());
@@ -770,7 +762,7 @@ impl<'p> Lowerer<'p> {
 
     /// Records a trap: it counts, and if no lower invocation has trapped before, it leaves its code.
     fn record_trap(&mut self, id: InstId) {
-        let inst = &self.program.insts[id];
+        let inst = self.program.inst(id);
         let site = self.control.traps.len() as u32;
         self.control.traps.push(inst.span);
         let code = self.value(inst.operands[0]);
@@ -791,9 +783,7 @@ impl<'p> Lowerer<'p> {
         });
     }
 
-    fn print(&mut self, id: InstId) {
-        let inst = &self.program.insts[id];
-        let Op::Print(text) = &inst.op else { unreachable!("called for prints") };
+    fn print(&mut self, inst: &Inst, text: &str) {
         let types = inst.operands.iter().map(|&operand| self.program.ty(operand)).collect();
         let site = self.control.prints.len() as u32;
         self.control.prints.push(control::Print::new(text, types));
@@ -827,9 +817,9 @@ impl<'p> Lowerer<'p> {
         let program = self.program;
         let mut whole = Control::default();
         program.walk(|id, _| {
-            let inst = &program.insts[id];
+            let inst = program.inst(id);
             match &inst.op {
-                Op::Trap => whole.traps.push(inst.span),
+                Op::Terminator(Terminator::Trap) => whole.traps.push(inst.span),
                 Op::Print(text) => {
                     let types = inst.operands.iter().map(|&operand| program.ty(operand)).collect();
                     whole.prints.push(control::Print::new(text, types));

@@ -1,9 +1,11 @@
 //! How often loops go round at most, where that follows from what a launch is given: nobody has to watch over those.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use vyre_foundation::analysis::{Interval, Ranges, exits_of, finite};
+use vyre_foundation::analysis::{Interval, Ranges, const_trip_count, exits_of};
 use vyre_foundation::ir::ops::Kind;
-use vyre_foundation::ir::{BlockId, Def, Inst, InstId, Op, Program, Space, Type, ValueId};
+use vyre_foundation::ir::{
+    BlockId, Control, Def, Inst, InstId, Op, PerGroup, Program, Pure, Space, Terminator, Type, ValueId,
+};
 
 /// More trips than this are not short.
 const SHORT: u64 = 4096;
@@ -41,7 +43,7 @@ pub(crate) type Given<'a> = &'a dyn Fn(&Op) -> Option<Interval>;
 impl Trips {
     pub(crate) fn of(program: &Program, ranges: &Ranges) -> Trips {
         let mut trips = Trips::default();
-        trips.block(program, program.body, Some(None));
+        trips.block(program, program.body(), Some(None));
         for (&id, count) in &trips.counts {
             if let Some(most) = count.most(program, ranges, &|_| None).filter(|&most| most <= SHORT) {
                 trips.short.insert(id, most as u32);
@@ -52,10 +54,10 @@ impl Trips {
 
     /// Finds the loops of a block, which stands in this one of the free loops, or in none, or, if it is `None`, in another.
     fn block(&mut self, program: &Program, block: BlockId, within: Option<Option<usize>>) {
-        for &id in &program.blocks[block].insts {
-            let inst = &program.insts[id];
+        for &id in &program.block(block).insts {
+            let inst = program.inst(id);
             let mut inner = within;
-            if inst.op == Op::Loop {
+            if inst.op == Control::Loop {
                 let count = Count::of(program, id);
                 inner = within.filter(|_| count.is_some()).map(|outer| {
                     self.free.push((id, outer));
@@ -91,27 +93,28 @@ impl Trips {
 impl Count {
     /// What decides about a loop: its first branch breaks if a parameter has reached a bound, perhaps also for other reasons.
     fn of(program: &Program, id: InstId) -> Option<Count> {
-        if let Some(finite) = finite(program, id) {
-            return Some(Count::Known(finite.trips + 1));
+        if let Some(count) = const_trip_count(program, id) {
+            return Some(Count::Known(count.trips + 1));
         }
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         let body = inst.blocks[0];
-        let mut insts = program.blocks[body].insts.iter().map(|&inst| &program.insts[inst]);
-        let branch = insts.find(|inst| !inst.blocks.is_empty()).filter(|inst| inst.op == Op::If)?;
+        let mut insts = program.block(body).insts.iter().map(|&inst| program.inst(inst));
+        let branch = insts.find(|inst| !inst.blocks.is_empty()).filter(|inst| inst.op == Control::If)?;
         let leaves = |block: BlockId| {
-            let breaks = program.blocks[block].insts.last().is_some_and(|&end| program.insts[end].op == Op::Break);
+            let breaks =
+                program.block(block).insts.last().is_some_and(|&end| program.inst(end).op == Terminator::Break);
             breaks && exits_of(program, block).continues.is_empty()
         };
         let leaving = branch.blocks.iter().position(|&block| leaves(block))?;
         let (position, bound, beyond) = limit(program, body, branch.operands[0], leaving == 0, DEPTH)?;
-        let counter = program.blocks[body].params[position];
+        let counter = program.block(body).params[position];
         let mut steps = Vec::new();
         for id in exits_of(program, body).continues {
-            let Def::Result(next, 0) = program.values[program.insts[id].operands[position]].def else { return None };
-            let next = &program.insts[next];
+            let Def::Result(next, 0) = program.def(program.inst(id).operands[position]) else { return None };
+            let next = program.inst(next);
             steps.push(match (&next.op, &next.operands[..]) {
-                (Op::Add, &[a, step]) if a == counter => step,
-                (Op::Add, &[step, b]) if b == counter => step,
+                (Op::Pure(Pure::Add), &[a, step]) if a == counter => step,
+                (Op::Pure(Pure::Add), &[step, b]) if b == counter => step,
                 _ => return None,
             });
         }
@@ -147,21 +150,21 @@ fn limit(
     leaving: bool,
     depth: u32,
 ) -> Option<(usize, ValueId, i64)> {
-    let Def::Result(inst, _) = program.values[condition].def else { return None };
-    let Inst { op, operands, .. } = &program.insts[inst];
+    let Def::Result(inst, _) = program.def(condition) else { return None };
+    let Inst { op, operands, .. } = program.inst(inst);
     let reaches = |counter: ValueId, bound: ValueId, beyond: i64| {
-        let position = program.blocks[body].params.iter().position(|&param| param == counter);
+        let position = program.block(body).params.iter().position(|&param| param == counter);
         position.filter(|_| program.ty(counter) == Type::U32).map(|position| (position, bound, beyond))
     };
     match (op, leaving) {
-        (Op::Ge, true) | (Op::Lt, false) => reaches(operands[0], operands[1], 0),
-        (Op::Gt, true) | (Op::Le, false) => reaches(operands[0], operands[1], 1),
-        (Op::Le, true) | (Op::Gt, false) => reaches(operands[1], operands[0], 0),
-        (Op::Lt, true) | (Op::Ge, false) => reaches(operands[1], operands[0], 1),
-        (Op::Or, true) | (Op::And, false) if depth > 0 => {
+        (Op::Pure(Pure::Ge), true) | (Op::Pure(Pure::Lt), false) => reaches(operands[0], operands[1], 0),
+        (Op::Pure(Pure::Gt), true) | (Op::Pure(Pure::Le), false) => reaches(operands[0], operands[1], 1),
+        (Op::Pure(Pure::Le), true) | (Op::Pure(Pure::Gt), false) => reaches(operands[1], operands[0], 0),
+        (Op::Pure(Pure::Lt), true) | (Op::Pure(Pure::Ge), false) => reaches(operands[1], operands[0], 1),
+        (Op::Pure(Pure::Or), true) | (Op::Pure(Pure::And), false) if depth > 0 => {
             operands.iter().find_map(|&operand| limit(program, body, operand, leaving, depth - 1))
         }
-        (Op::Not, _) if depth > 0 => limit(program, body, operands[0], !leaving, depth - 1),
+        (Op::Pure(Pure::Not), _) if depth > 0 => limit(program, body, operands[0], !leaving, depth - 1),
         _ => None,
     }
 }
@@ -169,22 +172,22 @@ fn limit(
 /// At most how far it is from a start to a bound. Parts of a whole are between `s + …` and `min(s + size, …)`.
 fn distance(program: &Program, of: &impl Fn(ValueId) -> Interval, start: ValueId, bound: ValueId) -> i64 {
     // Both ways to see an operation on two operands.
-    let seen_as = |value: ValueId, op: Op| match program.values[value].def {
-        Def::Result(inst, 0) if program.insts[inst].op == op => {
-            let operands = &program.insts[inst].operands;
+    let seen_as = |value: ValueId, op: Op| match program.def(value) {
+        Def::Result(inst, 0) if program.inst(inst).op == op => {
+            let operands = &program.inst(inst).operands;
             vec![(operands[0], operands[1]), (operands[1], operands[0])]
         }
         _ => Vec::new(),
     };
     let mut most = of(bound).high - of(start).low;
-    for (operand, _) in seen_as(bound, Op::Min) {
+    for (operand, _) in seen_as(bound, Op::Pure(Pure::Min)) {
         most = most.min(distance(program, of, start, operand));
     }
-    for (part, size) in seen_as(bound, Op::Add) {
+    for (part, size) in seen_as(bound, Op::Pure(Pure::Add)) {
         if start == part {
             most = most.min(of(size).high);
         }
-        for (base, from_part) in seen_as(start, Op::Add) {
+        for (base, from_part) in seen_as(start, Op::Pure(Pure::Add)) {
             // Where this wraps, the start is before the part.
             if base == part && of(base).high + of(from_part).high <= i64::from(u32::MAX) {
                 most = most.min(of(size).high - of(from_part).low);
@@ -197,12 +200,12 @@ fn distance(program: &Program, of: &impl Fn(ValueId) -> Interval, start: ValueId
 /// What a value can be in a launch, looked into this deep.
 fn interval(program: &Program, ranges: &Ranges, given: Given<'_>, value: ValueId, depth: u32) -> Interval {
     let known = ranges.of_value(value);
-    let Def::Result(id, 0) = program.values[value].def else { return known };
-    let inst = &program.insts[id];
+    let Def::Result(id, 0) = program.def(value) else { return known };
+    let inst = program.inst(id);
     match &inst.op {
-        Op::Load(memory) if program.memory[*memory].space != Space::Uniform || program.ty(value) != Type::U32 => known,
-        Op::Length(memory) if !matches!(program.memory[*memory].space, Space::Storage(_)) => known,
-        op if depth > 0 && op.row().kind == Kind::Pure => {
+        Op::Load(memory) if program.memory(*memory).space != Space::Uniform || program.ty(value) != Type::U32 => known,
+        Op::PerGroup(PerGroup::Length(memory)) if !matches!(program.memory(*memory).space, Space::Storage(_)) => known,
+        op if depth > 0 && op.kind() == Kind::Pure => {
             let of = |operand: ValueId| interval(program, ranges, given, operand, depth - 1);
             known.meet(Interval::of_result(program, id, of))
         }

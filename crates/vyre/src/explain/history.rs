@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 use vyre_foundation::ir::entity::Entity as _;
-use vyre_foundation::ir::{Op, Program, Span, ValueId};
+use vyre_foundation::ir::{Control, Op, Program, Span, ValueId};
 use vyre_foundation::optimizer::{Measures, Report, Verdict};
 use vyre_foundation::text;
 
@@ -14,8 +14,8 @@ use super::diff::{Hunk, diff};
 /// The texts that a program has had.
 pub(super) struct History<'s> {
     source: &'s Source,
-    /// Where each line of the source begins.
-    starts: Vec<usize>,
+    /// Number of lines of the source.
+    lines_of_source: usize,
     /// What values without a name are called. A value is called the same in all texts, so that only what changed differs.
     numbers: HashMap<ValueId, Box<str>>,
     /// A number for each different line and the line of the source that it was made from.
@@ -29,14 +29,9 @@ pub(super) struct History<'s> {
 impl<'s> History<'s> {
     /// Begins with the program as it is written.
     pub(super) fn new(source: &'s Source, program: &Program) -> History<'s> {
-        let starts = source.text.split_inclusive('\n').scan(0, |end, line| {
-            let start = *end;
-            *end += line.len();
-            Some(start)
-        });
         let mut history = History {
             source,
-            starts: starts.collect(),
+            lines_of_source: source.text.lines().count(),
             numbers: numbers(program),
             known: HashMap::new(),
             lines: Vec::new(),
@@ -50,14 +45,15 @@ impl<'s> History<'s> {
     /// Adds the program after a pass.
     pub(super) fn add(&mut self, program: &Program) {
         let mut named = program.clone();
-        for value in program.values.keys() {
-            let number = self.numbers.get(&value);
-            let name = || number.cloned().unwrap_or_else(|| format!("v{}", value.index()).into());
-            named.names.entry(value).or_insert_with(name);
+        for value in program.values().keys() {
+            if program.value_name(value).is_none() {
+                let number = self.numbers.get(&value);
+                named.set_value_name(value, number.cloned().unwrap_or_else(|| format!("v{}", value.index()).into()));
+            }
         }
         let mut text = Vec::with_capacity(self.now.len());
         for (line, inst) in text::lines(&named) {
-            let place = inst.map_or(0, |inst| self.place(program, program.insts[inst].span));
+            let place = inst.map_or(0, |inst| self.place(program, program.inst(inst).span));
             let next = self.lines.len() as u32;
             let number = *self.known.entry((line, place)).or_insert_with_key(|key| {
                 self.lines.push(key.clone());
@@ -72,16 +68,10 @@ impl<'s> History<'s> {
 
     /// The line of the source, from 1, or 0 if there is none.
     fn place(&self, program: &Program, span: Span) -> usize {
-        if span == Span::NONE {
-            return 0;
-        }
-        if program.places.is_empty() {
-            return self.starts.partition_point(|start| *start <= span.start as usize);
-        }
         // Functions that the kernel calls stand elsewhere.
-        let place = program.place(span).filter(|place| place.file() == self.source.file);
-        let line = place.and_then(|place| (place.line() + 1).checked_sub(self.source.first_line));
-        line.map(|line| line as usize).filter(|line| *line <= self.starts.len()).unwrap_or(0)
+        let loc = program.locate(span).filter(|loc| loc.file().is_empty() || loc.file() == self.source.file);
+        let line = loc.and_then(|loc| (loc.line() + 1).checked_sub(self.source.first_line));
+        line.map(|line| line as usize).filter(|line| *line <= self.lines_of_source).unwrap_or(0)
     }
 
     /// The texts, and what else is known of each pass that ran.
@@ -126,12 +116,12 @@ impl<'s> History<'s> {
 fn numbers(program: &Program) -> HashMap<ValueId, Box<str>> {
     let mut values = Vec::new();
     program.walk(|inst, _| {
-        let inst = &program.insts[inst];
-        if let (Op::Loop, Some(&body)) = (&inst.op, inst.blocks.first()) {
-            values.extend(&program.blocks[body].params);
+        let inst = program.inst(inst);
+        if let (Op::Control(Control::Loop), Some(&body)) = (&inst.op, inst.blocks.first()) {
+            values.extend(&program.block(body).params);
         }
         values.extend(&inst.results);
     });
-    values.retain(|value| !program.names.contains_key(value));
+    values.retain(|&value| program.value_name(value).is_none());
     values.into_iter().enumerate().map(|(number, value)| (value, number.to_string().into())).collect()
 }

@@ -16,7 +16,9 @@ use serde_json::{Map, Value, json};
 use vyre_driver::Telemetry;
 use vyre_foundation::ir::{MemId, Program};
 use vyre_foundation::optimizer::cost::Roofline;
-use vyre_foundation::optimizer::{self, Decision, Dump, Measures, Optimized, Options, Profile, Report, Verdict};
+use vyre_foundation::optimizer::{
+    self, Decision, Dump, Measures, Optimized, Options, Profile, Report, Target, Verdict,
+};
 use vyre_foundation::{Validated, text, validate};
 
 use crate::Error;
@@ -45,7 +47,7 @@ pub use page::page;
 /// # Errors
 /// The program is not valid, or the device `cpu` cannot be opened.
 pub fn html(program: &Program) -> Result<String, Error> {
-    let (source, program) = Source::printed(&validated(program)?)?;
+    let (source, program) = Source::printed(&validated(program.clone())?)?;
     html_of(&program, &source)
 }
 
@@ -53,7 +55,7 @@ pub fn html(program: &Program) -> Result<String, Error> {
 #[doc(hidden)]
 pub fn __kernel(program: &Program, source: Option<Source>, path: &Path) -> Result<(), Error> {
     let html = match source {
-        Some(source) => html_of(&validated(program)?, &source)?,
+        Some(source) => html_of(&validated(program.clone())?, &source)?,
         None => html(program)?,
     };
     std::fs::write(path, html).map_err(|error| Error::Write { path: path.into(), reason: error.to_string() })
@@ -64,7 +66,7 @@ fn html_of(program: &Validated<Program>, source: &Source) -> Result<String, Erro
     let request = Request::new(registry.telemetry());
     let explanation = Explanation::new(program, &request, Some(source))?;
     let views = json!({ "programs": [explanation.view()] });
-    Ok(page(&program.name, &source.subtitle(request.profile.name()), views))
+    Ok(page(program.name(), &source.subtitle(request.profile.name()), views))
 }
 
 /// The text that a program was made from.
@@ -85,7 +87,7 @@ impl Source {
     /// The program is nested deeper than can be read back.
     pub fn printed(program: &Validated<Program>) -> Result<(Source, Validated<Program>), Error> {
         let text = program.to_string();
-        let program = validate::module(text::parse(&text)?)?.swap_remove(0);
+        let program = validate::module(text::parse(&text)?)?.programs[0].clone();
         Ok((Source { file: "generated kernel".into(), text, first_line: 1 }, program))
     }
 
@@ -101,8 +103,8 @@ impl Source {
 pub struct Request<'a> {
     /// The profile that passes are selected for.
     pub profile: Profile,
-    /// Options of the optimizer.
-    pub options: Options,
+    /// Device that the program is optimized for.
+    pub target: Target,
     /// Lengths of memory objects. Those of unknown length count as empty.
     pub lengths: &'a [(MemId, u64)],
     /// Records of earlier dispatches.
@@ -117,7 +119,7 @@ impl<'a> Request<'a> {
     pub fn new(telemetry: &'a Telemetry) -> Request<'a> {
         Request {
             profile: Profile::Release,
-            options: Options::default(),
+            target: Target::default(),
             lengths: &[],
             telemetry,
             #[cfg(feature = "cpu")]
@@ -167,12 +169,13 @@ impl<'a> Explanation<'a> {
         request: &Request<'a>,
         source: Option<&'a Source>,
     ) -> Result<Explanation<'a>, Error> {
-        let Request { profile, lengths, telemetry, .. } = *request;
+        let Request { profile, target, lengths, telemetry, .. } = *request;
         let mut history = source.map(|source| History::new(source, program));
-        let options = Options { strict: false, dump: Dump::Changed, ..request.options.clone() };
-        let passes = optimizer::Request { profile, hints: Some(telemetry.hints()), report: None, lengths, options };
-        let plan = optimizer::plan(program, &passes);
-        let (optimized, report) = optimizer::run(program.clone(), &plan.pipeline, &passes.options, &mut |snapshot| {
+        let options = Options { dump: Dump::Changed, ..Options::default() };
+        let hints = Some(telemetry.hints());
+        let request_of_passes = optimizer::Request { profile, target, hints, lengths, ..Default::default() };
+        let plan = optimizer::plan(program, &request_of_passes);
+        let (optimized, report) = optimizer::run(program.clone(), &plan.pipeline, &options, &mut |snapshot| {
             if let Some(history) = &mut history {
                 history.add(snapshot.program);
             }
@@ -284,7 +287,7 @@ impl<'a> Explanation<'a> {
             })
         });
         json!({
-            "program": self.before.name,
+            "program": self.before.name(),
             "profile": self.profile.name(),
             "telemetry": {
                 "file": self.telemetry.file().map(|file| file.display().to_string()),
@@ -309,10 +312,10 @@ impl<'a> Explanation<'a> {
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = &self.optimized.report;
-        writeln!(f, "{}, profile {}\n{}\n", self.before.name, self.profile.name(), self.hot())?;
+        writeln!(f, "{}, profile {}\n{}\n", self.before.name(), self.profile.name(), self.hot())?;
 
         let passes = self.passes();
-        writeln!(f, "{:<24}{:<44}{:<10}most saved at once", "pass", "selected?", "changes")?;
+        writeln!(f, "{:<24}{:<9}{:<24}decision", "pass", "changes", "most saved at once")?;
         for decision in &self.optimized.decisions {
             let pass = passes.get(decision.metadata.name).copied().unwrap_or_default();
             let changes = match (decision.selected, pass.changes, pass.refusals) {
@@ -322,9 +325,8 @@ impl fmt::Display for Explanation<'_> {
                 (true, changes, _) => changes.to_string(),
             };
             let saved = pass.saved.map(|(measure, by)| format!("{by} {}", measure.replace('_', " ")));
-            let (name, why) = (decision.metadata.name, why(decision));
-            let row = format!("{name:<24}{why:<44}{changes:<10}{}", saved.unwrap_or_default());
-            writeln!(f, "{}", row.trim_end())?;
+            let (name, saved) = (decision.metadata.name, saved.unwrap_or_default());
+            writeln!(f, "{name:<24}{changes:<9}{saved:<24}{}", why(decision))?;
         }
 
         writeln!(f, "\ncost along the passes\n{:>9}  as written", report.cost_before)?;
@@ -346,9 +348,9 @@ impl fmt::Display for Explanation<'_> {
     }
 }
 
-/// `yes: 61 nodes ≥ 12`
+/// `selected: 61 nodes ≥ 12`
 fn why(decision: &Decision) -> String {
-    format!("{}: {}", if decision.selected { "yes" } else { "no" }, decision.describe())
+    format!("{}: {}", if decision.selected { "selected" } else { "not selected" }, decision.describe())
 }
 
 fn micros(ns: u64) -> String {

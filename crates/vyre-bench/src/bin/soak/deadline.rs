@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use vyre_cpu::Cpu;
 use vyre_driver::backend::Backend;
-use vyre_driver::{Device, Dispatch, Error, Grid};
+use vyre_driver::{Device, Error, Grid};
 use vyre_foundation::ir::Element;
 use vyre_foundation::launch::{Limits, Outcome};
 use vyre_foundation::{text, validate};
@@ -67,13 +67,12 @@ pub(crate) fn run(args: &Args) -> bool {
 /// Time from the deadline of a dispatch to the end of the wait for it.
 fn lateness(backend: &dyn Backend, deadline: Duration) -> Result<(Duration, Outcome), Error> {
     let module = text::parse(ENDLESS).expect("the program is well-formed");
-    let programs = validate::module(module).expect("the program is valid");
+    let module = validate::module(module).expect("the program is valid");
     let device = Device::open(backend)?;
-    let kernel = device.compile(&programs[0])?;
+    let kernel = device.compile(&module.programs[0])?;
     let y = device.allocate(Element::U32, 16)?;
     let limits = Limits { fuel: u64::MAX, deadline: Some(deadline), ..Limits::default() };
-    let arguments = vec![("y", (&y).into())];
-    let dispatch = Dispatch { kernel: &kernel, grid: Grid::groups([3, 1, 1]), arguments, limits };
+    let dispatch = kernel.dispatch(Grid::Groups([3, 1, 1]), [("y", (&y).into())])?.limits(limits);
     let start = Instant::now();
     let reports = device.submit(&[dispatch])?.wait()?;
     Ok((start.elapsed().saturating_sub(deadline), reports[0].outcome.clone()))

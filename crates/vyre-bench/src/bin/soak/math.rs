@@ -31,7 +31,7 @@ struct Worst {
 
 /// Measures, prints, and says whether all functions keep their bounds.
 pub(crate) fn run(args: &Args) -> bool {
-    let name = |function: &Function| function.op.row().name;
+    let name = |function: &Function| function.op.info().name;
     if let Some(unknown) = args.functions.iter().find(|asked| !FUNCTIONS.iter().any(|known| name(known) == **asked)) {
         let names: Vec<&str> = FUNCTIONS.iter().map(name).collect();
         eprintln!("error: `{unknown}` is not a function of the library\n  = help: it has {}", names.join(", "));

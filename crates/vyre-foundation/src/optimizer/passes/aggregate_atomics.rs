@@ -9,8 +9,11 @@
 //! One invocation does it for the others, so it must still be there: a program in which an invocation may end early is left
 //! alone. If the program uses subgroups, the device has them, and each subgroup agrees before it goes to the accumulator.
 
-use crate::analysis::{Analyses, Uniformity, Uses};
-use crate::ir::{Access, Cursor, Inst, InstId, Literal, MemId, Memory, Op, Program, Space, Type};
+use crate::analysis::{Analyses, Scope, Uniformity, Uses};
+use crate::ir::{
+    Access, Atomic, Barrier, Cursor, Inst, InstId, Literal, MemId, Memory, Op, PerGroup, PerInvocation, Program, Pure,
+    Space, Subgroup, Type,
+};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 use crate::validate::limits;
 
@@ -21,14 +24,14 @@ pub(super) const PASS: Pass =
 const WORTH_IT: u32 = 32;
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
-    let invocations: u32 = program.workgroup_size.iter().product();
+    let invocations: u32 = program.workgroup_size().iter().product();
     if invocations < WORTH_IT || program.may_end_early() {
         return false;
     }
     let (uniformity, uses) = (analyses.uniformity(program), analyses.uses(program));
     let structure = analyses.structure(program);
     let all = program.reachable_insts();
-    let subgroups = all.iter().any(|&id| program.insts[id].op.needs_subgroups());
+    let subgroups = all.iter().any(|&id| program.inst(id).op.needs_subgroups());
     let mut changed = false;
     for block in program.reachable_blocks() {
         // There must be room for one more `if`.
@@ -37,7 +40,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         }
         let mut cursor = Cursor::at_start(program, block);
         while let Some(id) = cursor.next() {
-            let inst = &program.insts[id];
+            let inst = program.inst(id);
             let unused = inst.results.iter().all(|&result| uses.is_unused(result));
             match target(program, &uniformity, inst).filter(|_| unused) {
                 Some(object) if nobody_looks(program, &all, &uses, object) && room(program, object) => {
@@ -55,59 +58,59 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 /// The object of an atomic operation that a workgroup can do together.
 fn target(program: &Program, uniformity: &Uniformity, inst: &Inst) -> Option<MemId> {
     let object = match inst.op {
-        Op::AtomicAdd(object) | Op::AtomicOr(object) | Op::AtomicXor(object) => object,
-        Op::AtomicMax(object) if program.memory[object].element.value_type() == Type::U32 => object,
+        Op::Atomic(Atomic::Add | Atomic::Or | Atomic::Xor, object) => object,
+        Op::Atomic(Atomic::Max, object) if program.memory(object).element.value_type() == Type::U32 => object,
         _ => return None,
     };
-    let memory = &program.memory[object];
+    let memory = program.memory(object);
     let in_storage = memory.space == Space::Storage(Access::ReadWrite);
-    (in_storage && uniformity.is_uniform(inst.operands[0])).then_some(object)
+    (in_storage && uniformity.is_uniform(inst.operands[0], Scope::Workgroup)).then_some(object)
 }
 
 /// Whether a program only ever changes an object, in one way, and never asks what is there: an invocation that looked would
 /// have to see its own changes.
 fn nobody_looks(program: &Program, insts: &[InstId], uses: &Uses, object: MemId) -> bool {
-    let accesses = insts.iter().map(|&id| &program.insts[id]).filter(|inst| inst.op.memory() == Some(object));
-    let mut accesses = accesses.filter(|inst| !matches!(inst.op, Op::Length(_))).peekable();
+    let accesses = insts.iter().map(|&id| program.inst(id)).filter(|inst| inst.op.memory() == Some(object));
+    let mut accesses = accesses.filter(|inst| !matches!(inst.op, Op::PerGroup(PerGroup::Length(_)))).peekable();
     let first = accesses.peek().map(|inst| inst.op.clone());
     accesses.all(|inst| Some(&inst.op) == first.as_ref() && inst.results.iter().all(|&result| uses.is_unused(result)))
 }
 
 /// Whether an accumulator for an object still fits into workgroup memory.
 fn room(program: &Program, object: MemId) -> bool {
-    let bytes = program.memory[object].element.size() as u64;
+    let bytes = program.memory(object).element.size() as u64;
     program.static_bytes_in(Space::Workgroup) + bytes <= limits::WORKGROUP_BYTES
 }
 
 /// Appends what replaces an atomic operation.
 fn aggregate(program: &mut Program, id: InstId, object: MemId, subgroups: bool, cursor: &mut Cursor) {
-    let (inst, span) = (program.insts[id].clone(), program.insts[id].span);
+    let (inst, span) = (program.inst(id).clone(), program.inst(id).span);
     let (index, given) = (inst.operands[0], inst.operands[1]);
     let ty = program.ty(given);
-    let accumulator = program.memory.push(Memory {
-        name: program.unused_name(&format!("{}_sum", program.memory[object].name)),
+    let accumulator = program.add_memory(Memory {
+        name: program.unused_name(&format!("{}_sum", program.memory(object).name)),
         space: Space::Workgroup,
-        element: program.memory[object].element,
+        element: program.memory(object).element,
         length: Some(1),
         atomic: true,
         default: None,
         span,
     });
-    let on = |object: MemId| inst.op.row().op(crate::ir::ops::Payload::Memory(object)).expect("it is on memory");
+    let on = |object: MemId| inst.op.info().op(crate::ir::ops::Payload::Memory(object)).expect("it is on memory");
     let (zero, nothing) = (program.literal(0u32), program.literal(Literal::zero(ty)));
 
     if subgroups {
         let together = match inst.op {
-            Op::AtomicAdd(_) => Op::SubgroupAdd,
-            Op::AtomicOr(_) => Op::SubgroupOr,
-            Op::AtomicXor(_) => Op::SubgroupXor,
-            _ => Op::SubgroupMax,
+            Op::Atomic(Atomic::Add, _) => Op::Subgroup(Subgroup::Add),
+            Op::Atomic(Atomic::Or, _) => Op::Subgroup(Subgroup::Or),
+            Op::Atomic(Atomic::Xor, _) => Op::Subgroup(Subgroup::Xor),
+            _ => Op::Subgroup(Subgroup::Max),
         };
         let (sum, value) = program.make_value(together, &[given], ty, span);
         cursor.insert(sum);
         // One lane goes on with the sum, the others with what changes nothing.
-        let (lane, lane_value) = program.make_value(Op::SubgroupLane, &[], Type::U32, span);
-        let (first, is_first) = program.make_value(Op::Eq, &[lane_value, zero], Type::Bool, span);
+        let (lane, lane_value) = program.make_value(PerInvocation::SubgroupLane, &[], Type::U32, span);
+        let (first, is_first) = program.make_value(Pure::Eq, &[lane_value, zero], Type::Bool, span);
         cursor.insert_all([lane, first]);
         let branch = program.make_guard(is_first, span, |program, block| {
             program.push(block, on(accumulator), [zero, value], &[ty], [], span);
@@ -116,17 +119,17 @@ fn aggregate(program: &mut Program, id: InstId, object: MemId, subgroups: bool, 
     } else {
         cursor.insert(program.make(on(accumulator), [zero, given], &[ty], [], span));
     }
-    cursor.insert(program.make(Op::WorkgroupBarrier, [], &[], [], span));
-    let (local, local_value) = program.make_value(Op::LocalIndex, &[], Type::U32, span);
-    let (first, is_first) = program.make_value(Op::Eq, &[local_value, zero], Type::Bool, span);
+    cursor.insert(program.make(Barrier::Workgroup, [], &[], [], span));
+    let (local, local_value) = program.make_value(PerInvocation::LocalIndex, &[], Type::U32, span);
+    let (first, is_first) = program.make_value(Pure::Eq, &[local_value, zero], Type::Bool, span);
     cursor.insert_all([local, first]);
     let branch = program.make_guard(is_first, span, |program, block| {
         let load = program.push(block, Op::Load(accumulator), [zero], &[ty], [], span);
-        let sum = program.insts[load].results[0];
+        let sum = program.inst(load).results[0];
         program.push(block, on(object), [index, sum], &[ty], [], span);
         // A loop may come by again.
         program.push(block, Op::Store(accumulator), [zero, nothing], &[], [], span);
     });
     cursor.insert(branch);
-    cursor.insert(program.make(Op::WorkgroupBarrier, [], &[], [], span));
+    cursor.insert(program.make(Barrier::Workgroup, [], &[], [], span));
 }

@@ -9,7 +9,7 @@
 
 use crate::analysis::Analyses;
 use crate::ir::entity::{Entity, SecondaryMap};
-use crate::ir::{Def, Inst, Op, Program, ValueId};
+use crate::ir::{Def, Inst, Op, Program, Pure, ValueId};
 use crate::optimizer::rules::{self, Index};
 use crate::optimizer::{Family, Metadata, Pass, Phase, rewrite};
 
@@ -24,7 +24,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 
 /// Swaps operands, and says whether there were any to swap.
 fn order(program: &mut Program) -> bool {
-    let mut positions = SecondaryMap::with_capacity(program.values.len(), 0);
+    let mut positions = SecondaryMap::with_capacity(program.values().len(), 0);
     let mut next = 0;
     let mut define = |positions: &mut SecondaryMap<ValueId, u32>, values: &[ValueId]| {
         for &value in values {
@@ -34,13 +34,13 @@ fn order(program: &mut Program) -> bool {
     };
     let mut changed = false;
     for block in program.reachable_blocks() {
-        define(&mut positions, &program.blocks[block].params);
-        for at in 0..program.blocks[block].insts.len() {
-            let id = program.blocks[block].insts[at];
-            define(&mut positions, &program.insts[id].results);
-            if let Some(op) = better(program, &positions, &program.insts[id]) {
-                let inst = &mut program.insts[id];
-                inst.op = op;
+        define(&mut positions, &program.block(block).params);
+        for at in 0..program.block(block).insts.len() {
+            let id = program.block(block).insts[at];
+            define(&mut positions, &program.inst(id).results);
+            if let Some(op) = better(program, &positions, program.inst(id)) {
+                let inst = program.inst_mut(id);
+                inst.op = op.into();
                 inst.operands.swap(0, 1);
                 changed = true;
             }
@@ -50,21 +50,21 @@ fn order(program: &mut Program) -> bool {
 }
 
 /// What an operation becomes when its operands are swapped, if they should be.
-fn better(program: &Program, positions: &SecondaryMap<ValueId, u32>, inst: &Inst) -> Option<Op> {
-    let &[left, right] = inst.operands.as_slice() else { return None };
-    let swapped = rules::swapped(&inst.op, program.ty(left))?;
-    let rank = |value: ValueId| match program.values[value].def {
+fn better(program: &Program, positions: &SecondaryMap<ValueId, u32>, inst: &Inst) -> Option<Pure> {
+    let (&Op::Pure(op), &[left, right]) = (&inst.op, inst.operands.as_slice()) else { return None };
+    let swapped = rules::swapped(op, program.ty(left))?;
+    let rank = |value: ValueId| match program.def(value) {
         Def::Result(..) | Def::Param(..) => (0, positions[value]),
         Def::Constant(constant) => (1, constant.index() as u32),
         Def::Literal(_) => (2, 0),
     };
     let (left, right) = (rank(left), rank(right));
     let is_literal = |rank: (u32, u32)| rank.0 == 2;
-    let should = match inst.op {
+    let should = match op {
         _ if is_literal(left) || is_literal(right) => is_literal(left) && !is_literal(right),
-        Op::Gt | Op::Ge => true,
-        Op::Lt | Op::Le => false,
+        Pure::Gt | Pure::Ge => true,
+        Pure::Lt | Pure::Le => false,
         _ => left > right,
     };
-    should.then(|| swapped.clone())
+    should.then_some(swapped)
 }

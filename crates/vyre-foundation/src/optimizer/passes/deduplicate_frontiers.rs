@@ -16,8 +16,11 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::analysis::{AffineIndex, Analyses, Effects, Structure, Uniformity, Uses};
-use crate::ir::{Access, BlockId, Cursor, Def, Inst, InstId, MemId, Op, Program, Renaming, Space, Type, ValueId};
+use crate::analysis::{Alias, Analyses, Effects, Location, Scope, Structure, Uniformity, Uses, alias};
+use crate::ir::{
+    Access, Atomic, BlockId, Control, Cursor, Def, Inst, InstId, MemId, Op, Program, Pure, Renaming, Space, Terminator,
+    Type, ValueId,
+};
 use crate::optimizer::{Boundary, Family, Metadata, Pass, Phase};
 use crate::validate::limits;
 
@@ -46,11 +49,9 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         }
         let mut cursor = Cursor::at_start(program, block);
         while let Some(id) = cursor.next() {
-            let inst = &program.insts[id];
-            let is_open = |&object: &MemId| {
-                !has_agreed(program, &uniformity, inst)
-                    && !is_guarded(program, &structure, block, object, inst.operands[0])
-            };
+            let inst = program.inst(id);
+            let is_open =
+                |_: &MemId| !has_agreed(program, &uniformity, inst) && !is_guarded(program, &structure, block, id);
             match target(program, inst).filter(is_open) {
                 Some(object) => {
                     guard(program, id, object, &uses, &mut cursor, &mut renaming);
@@ -67,23 +68,25 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 
 /// The object of an atomic that does the same if it is done twice, if it is in storage.
 fn target(program: &Program, inst: &Inst) -> Option<MemId> {
-    let (Op::AtomicOr(object) | Op::AtomicAnd(object) | Op::AtomicMin(object) | Op::AtomicMax(object)) = inst.op else {
+    let Op::Atomic(Atomic::Or | Atomic::And | Atomic::Min | Atomic::Max, object) = inst.op else {
         return None;
     };
-    (program.memory[object].space == Space::Storage(Access::ReadWrite)).then_some(object)
+    (program.memory(object).space == Space::Storage(Access::ReadWrite)).then_some(object)
 }
 
 /// Drops atomics of a block that have just been done.
 fn drop_repeated(program: &mut Program, effects: &Effects, uses: &Uses, block: BlockId) -> bool {
-    let before = program.blocks[block].insts.len();
+    let before = program.block(block).insts.len();
     // Those that nothing has looked at since.
     let mut done: Vec<(MemId, InstId)> = Vec::new();
     program.retain_insts(block, |program, id| {
-        let (inst, summary) = (&program.insts[id], effects.inst(id));
+        let (inst, summary) = (program.inst(id), effects.inst(id));
         let found = target(program, inst);
+        let at = Location::of(program, id);
         let is_like = |&(_, earlier): &(MemId, InstId)| {
-            let earlier = &program.insts[earlier];
-            earlier.op == inst.op && earlier.operands == inst.operands
+            let same = at.zip(Location::of(program, earlier)).is_some_and(|(a, b)| alias(a, b) == Alias::Must);
+            let earlier = program.inst(earlier);
+            same && earlier.op == inst.op && earlier.operands[1..] == inst.operands[1..]
         };
         let unused = inst.results.iter().all(|&result| uses.is_unused(result));
         if found.is_some() && unused && done.iter().any(is_like) {
@@ -95,24 +98,26 @@ fn drop_repeated(program: &mut Program, effects: &Effects, uses: &Uses, block: B
         done.extend(found.map(|object| (object, id)));
         true
     });
-    program.blocks[block].insts.len() < before
+    program.block(block).insts.len() < before
 }
 
 /// Whether a workgroup has put together what an atomic does to one element.
 fn has_agreed(program: &Program, uniformity: &Uniformity, inst: &Inst) -> bool {
-    let Def::Result(operand, _) = program.values[inst.operands[1]].def else { return false };
-    let together = program.insts[operand].op.memory().map(|object| program.memory[object].space);
-    uniformity.is_uniform(inst.operands[0]) && together == Some(Space::Workgroup)
+    let Def::Result(operand, _) = program.def(inst.operands[1]) else { return false };
+    let together = program.inst(operand).op.memory().map(|object| program.memory(object).space);
+    uniformity.is_uniform(inst.operands[0], Scope::Workgroup) && together == Some(Space::Workgroup)
 }
 
-/// Whether a branch around a block, within the innermost loop, depends on what is at a place of an object.
-fn is_guarded(program: &Program, structure: &Structure, mut block: BlockId, object: MemId, index: ValueId) -> bool {
-    let place = AffineIndex::of(program, index);
+/// Returns true if a branch around an access, within the innermost loop, depends on the element that is accessed.
+fn is_guarded(program: &Program, structure: &Structure, mut block: BlockId, access: InstId) -> bool {
+    let Some(location) = Location::of(program, access) else { return false };
     while let Some(owner) = structure.owner(block) {
-        let inst = &program.insts[owner];
+        let inst = program.inst(owner);
         match inst.op {
-            Op::Loop => return false,
-            Op::If | Op::Switch(_) if depends(program, inst.operands[0], object, place) => return true,
+            Op::Control(Control::Loop) => return false,
+            Op::Control(Control::If | Control::Switch(_)) if depends(program, inst.operands[0], location) => {
+                return true;
+            }
             _ => {}
         }
         match structure.place(owner) {
@@ -123,28 +128,25 @@ fn is_guarded(program: &Program, structure: &Structure, mut block: BlockId, obje
     false
 }
 
-/// Whether a value is computed from what is at a place of an object.
-fn depends(program: &Program, value: ValueId, object: MemId, place: AffineIndex) -> bool {
+/// Returns true if a value depends on a load or atomic of an element.
+fn depends(program: &Program, value: ValueId, element: Location) -> bool {
     let (mut pending, mut seen) = (vec![value], FxHashSet::default());
     while let Some(value) = pending.pop() {
-        let Def::Result(id, position) = program.values[value].def else { continue };
+        let Def::Result(id, position) = program.def(value) else { continue };
         if seen.len() >= LOOKED_AT || !seen.insert(value) {
             continue;
         }
-        let inst = &program.insts[id];
-        if inst.op.memory() == Some(object)
-            && !matches!(inst.op, Op::Length(_))
-            && AffineIndex::of(program, inst.operands[0]) == place
-        {
+        let inst = program.inst(id);
+        if Location::of(program, id).is_some_and(|other| alias(other.element(0), element) == Alias::Must) {
             return true;
         }
         if inst.op.memory().is_none() {
             pending.extend_from_slice(&inst.operands);
         }
-        if inst.op != Op::Loop {
+        if inst.op != Control::Loop {
             // What an arm gives.
-            let ends = inst.blocks.iter().filter_map(|&arm| program.blocks[arm].insts.last());
-            pending.extend(ends.filter_map(|&end| program.insts[end].operands.get(position as usize)));
+            let ends = inst.blocks.iter().filter_map(|&arm| program.block(arm).insts.last());
+            pending.extend(ends.filter_map(|&end| program.inst(end).operands.get(position as usize)));
         }
     }
     false
@@ -152,7 +154,7 @@ fn depends(program: &Program, value: ValueId, object: MemId, place: AffineIndex)
 
 /// Appends what replaces an atomic: a load, a test, and the atomic in a branch.
 fn guard(program: &mut Program, id: InstId, object: MemId, uses: &Uses, cursor: &mut Cursor, renaming: &mut Renaming) {
-    let Inst { op, operands, results, span, .. } = program.insts[id].clone();
+    let Inst { op, operands, results, span, .. } = program.inst(id).clone();
     let (index, given) = (operands[0], operands[1]);
     let ty = program.ty(given);
     let mut compute = |program: &mut Program, op, operands: &[ValueId], ty| {
@@ -162,28 +164,28 @@ fn guard(program: &mut Program, id: InstId, object: MemId, uses: &Uses, cursor: 
     };
     let found = compute(program, Op::Load(object), &[index], ty);
     let changes = match op {
-        Op::AtomicMin(_) => compute(program, Op::Lt, &[given, found], Type::Bool),
-        Op::AtomicMax(_) => compute(program, Op::Gt, &[given, found], Type::Bool),
+        Op::Atomic(Atomic::Min, _) => compute(program, Op::Pure(Pure::Lt), &[given, found], Type::Bool),
+        Op::Atomic(Atomic::Max, _) => compute(program, Op::Pure(Pure::Gt), &[given, found], Type::Bool),
         _ => {
-            let common = compute(program, Op::And, &[found, given], ty);
+            let common = compute(program, Op::Pure(Pure::And), &[found, given], ty);
             match op {
-                Op::AtomicAnd(_) => compute(program, Op::Ne, &[common, found], Type::Bool),
-                _ => compute(program, Op::Ne, &[common, given], Type::Bool),
+                Op::Atomic(Atomic::And, _) => compute(program, Op::Pure(Pure::Ne), &[common, found], Type::Bool),
+                _ => compute(program, Op::Pure(Pure::Ne), &[common, given], Type::Bool),
             }
         }
     };
     if uses.is_unused(results[0]) {
-        let branch = program.make_guard(changes, span, |program, block| program.blocks[block].insts.push(id));
+        let branch = program.make_guard(changes, span, |program, block| program.block_mut(block).insts.push(id));
         cursor.insert(branch);
         return;
     }
-    let (then, otherwise) = (program.block(), program.block());
+    let (then, otherwise) = (program.add_block(), program.add_block());
     let atomic = program.push(then, op, operands, &[ty], [], span);
-    let old = program.insts[atomic].results[0];
+    let old = program.inst(atomic).results[0];
     for (block, value) in [(then, old), (otherwise, found)] {
-        program.push(block, Op::Yield, [value], &[], [], span);
+        program.push(block, Terminator::Yield, [value], &[], [], span);
     }
-    let branch = program.make(Op::If, [changes], &[ty], [then, otherwise], span);
+    let branch = program.make(Control::If, [changes], &[ty], [then, otherwise], span);
     cursor.insert(branch);
-    renaming.replace(results[0], program.insts[branch].results[0]);
+    renaming.replace(results[0], program.inst(branch).results[0]);
 }

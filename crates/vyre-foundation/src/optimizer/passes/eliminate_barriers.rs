@@ -11,12 +11,18 @@
 //! with a barrier in it, nothing is known about what comes, and the barrier stays. `broadcast` is never removed: it gives a
 //! value.
 
-use crate::analysis::{Analyses, Effects, Objects};
-use crate::ir::{BlockId, Def, InstId, Op, Program, Space, ValueId};
-use crate::optimizer::{Family, Metadata, Pass, Phase};
+use crate::analysis::{AffineIndex, Alias, Analyses, Effects, Location, Objects, alias};
+use crate::ir::{Barrier, BlockId, Def, InstId, Op, PerInvocation, Program, Space};
+use crate::optimizer::{Analysis, Family, Metadata, Pass, Phase};
 
-pub(super) const PASS: Pass =
-    Pass { metadata: Metadata::new("eliminate_barriers", Phase::Sync, Family::Sync), speculative: false, run };
+pub(super) const PASS: Pass = Pass {
+    metadata: Metadata {
+        invalidates: &[Analysis::Effects],
+        ..Metadata::new("eliminate_barriers", Phase::Sync, Family::Sync)
+    },
+    speculative: false,
+    run,
+};
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let effects = analyses.effects(program);
@@ -24,7 +30,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     for block in program.reachable_blocks() {
         // One at a time: with each that goes, the stretches around the others grow.
         while let Some(position) = redundant(program, &effects, block) {
-            program.blocks[block].insts.remove(position);
+            program.block_mut(block).insts.remove(position);
             changed = true;
         }
     }
@@ -32,15 +38,15 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 }
 
 fn redundant(program: &Program, effects: &Effects, block: BlockId) -> Option<usize> {
-    let insts = &program.blocks[block].insts;
-    let is_barrier = |id: &InstId| matches!(program.insts[*id].op, Op::WorkgroupBarrier | Op::StorageBarrier);
+    let insts = &program.block(block).insts;
+    let is_barrier = |id: &InstId| matches!(program.inst(*id).op, Op::Barrier(Barrier::Workgroup | Barrier::Storage));
     insts.iter().enumerate().filter(|(_, id)| is_barrier(id)).map(|(position, _)| position).find(|&position| {
-        let barrier = &program.insts[insts[position]].op;
-        if program.workgroup_size == [1, 1, 1] || orders(program, barrier).is_empty() {
+        let barrier = &program.inst(insts[position]).op;
+        if program.workgroup_size() == [1, 1, 1] || orders(program, barrier).is_empty() {
             return true;
         }
-        let before = stretch(program, effects, insts[..position].iter().rev(), barrier, block == program.body);
-        let after = stretch(program, effects, insts[position + 1..].iter(), barrier, block == program.body);
+        let before = stretch(program, effects, insts[..position].iter().rev(), barrier, block == program.body());
+        let after = stretch(program, effects, insts[position + 1..].iter(), barrier, block == program.body());
         match (before, after) {
             (Some(before), Some(after)) => independent(program, &before, &after),
             (None, _) | (_, None) => false,
@@ -51,11 +57,11 @@ fn redundant(program: &Program, effects: &Effects, block: BlockId) -> Option<usi
 /// The objects whose accesses a barrier orders.
 fn orders(program: &Program, barrier: &Op) -> Objects {
     let ordered = |space| match barrier {
-        Op::WorkgroupBarrier => space == Space::Workgroup,
+        Op::Barrier(Barrier::Workgroup) => space == Space::Workgroup,
         _ => matches!(space, Space::Storage(_)),
     };
-    let objects = program.memory.iter().filter(|(_, memory)| ordered(memory.space));
-    objects.fold(Objects::NONE, |set, (object, _)| set.and(Objects::of(object)))
+    let objects = program.memories().iter().filter(|(_, memory)| ordered(memory.space));
+    objects.fold(Objects::NONE, |set, (object, _)| set.union(Objects::of(object)))
 }
 
 /// The accesses that a barrier orders on the way to the next of its kind, or `None` if it is not known what comes.
@@ -69,12 +75,12 @@ fn stretch<'i>(
     let objects = orders(program, barrier);
     let mut accesses = Vec::new();
     for &id in insts {
-        let op = &program.insts[id].op;
+        let op = &program.inst(id).op;
         let summary = effects.inst(id);
         if op == barrier || *op == Op::Broadcast {
             return Some(accesses);
         }
-        if !program.insts[id].blocks.is_empty() {
+        if !program.inst(id).blocks.is_empty() {
             // Beyond a jump other code follows, with a barrier or without.
             if summary.collective || summary.jumps {
                 return None;
@@ -88,9 +94,9 @@ fn stretch<'i>(
 }
 
 fn collect(program: &Program, id: InstId, objects: Objects, accesses: &mut Vec<InstId>) {
-    for &block in &program.insts[id].blocks {
-        for &nested in &program.blocks[block].insts {
-            if program.insts[nested].op.memory().is_some_and(|object| objects.contains(object)) {
+    for &block in &program.inst(id).blocks {
+        for &nested in &program.block(block).insts {
+            if program.inst(nested).op.memory().is_some_and(|object| objects.contains(object)) {
                 accesses.push(nested);
             }
             collect(program, nested, objects, accesses);
@@ -100,31 +106,28 @@ fn collect(program: &Program, id: InstId, objects: Objects, accesses: &mut Vec<I
 
 /// Whether no invocation can tell in which order the accesses of another come.
 fn independent(program: &Program, before: &[InstId], after: &[InstId]) -> bool {
-    let is_length = |id: &InstId| matches!(program.insts[*id].op, Op::Length(_));
-    let is_load = |id: &InstId| matches!(program.insts[*id].op, Op::Load(_));
-    let of = |accesses: &[InstId], object| -> Vec<InstId> {
-        let same = accesses.iter().filter(|id| program.insts[**id].op.memory() == Some(object));
-        same.filter(|id| !is_length(id)).copied().collect()
+    let of = |accesses: &[InstId], object| -> Vec<(bool, Location)> {
+        let is_load = |id| matches!(program.inst(id).op, Op::Load(_));
+        let locations = accesses.iter().filter_map(|&id| Some((is_load(id), Location::of(program, id)?)));
+        locations.filter(|(_, location)| location.object == object).collect()
     };
-    program.memory.keys().all(|object| {
+    program.memories().keys().all(|object| {
         let (before, after) = (of(before, object), of(after, object));
-        let all = || before.iter().chain(&after);
-        before.is_empty() || after.is_empty() || all().all(is_load) || {
-            let own = own_index(program, before[0]);
-            own.is_some() && all().all(|&id| own_index(program, id) == own)
+        let mut all = before.iter().chain(&after);
+        before.is_empty() || after.is_empty() || all.clone().all(|(is_load, _)| *is_load) || {
+            let first = before[0].1;
+            is_exclusive(program, first) && all.all(|(_, location)| alias(first, *location) == Alias::Must)
         }
     })
 }
 
-/// The index of an access to one element, if it is different for every invocation of the workgroup.
-fn own_index(program: &Program, id: InstId) -> Option<ValueId> {
-    let inst = &program.insts[id];
-    let elements = match inst.op {
-        Op::Load(_) => inst.results.len(),
-        Op::Store(_) => inst.operands.len() - 1,
-        _ => 1,
-    };
-    let &index = inst.operands.first().filter(|_| elements == 1)?;
-    let Def::Result(definition, 0) = program.values[index].def else { return None };
-    matches!(program.insts[definition].op, Op::LocalIndex | Op::GlobalIndex).then_some(index)
+/// Returns true for one element whose index is different for every invocation of the workgroup.
+fn is_exclusive(program: &Program, location: Location) -> bool {
+    let AffineIndex { base: Some(base), offset: 0 } = location.index else { return false };
+    let Def::Result(definition, 0) = program.def(base) else { return false };
+    location.elements == 1
+        && matches!(
+            program.inst(definition).op,
+            Op::PerInvocation(PerInvocation::LocalIndex | PerInvocation::GlobalIndex)
+        )
 }

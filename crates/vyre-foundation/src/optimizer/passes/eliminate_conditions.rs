@@ -4,7 +4,7 @@
 //! Sound by the range analysis, which knows at each place under which conditions it is reached.
 
 use crate::analysis::{Analyses, Ranges};
-use crate::ir::{Def, InstId, Literal, Op, Program, Renaming, Type, ValueId};
+use crate::ir::{Control, Def, InstId, Literal, Op, Program, Pure, Renaming, Type, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass = Pass {
@@ -19,11 +19,11 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let mut changed = false;
     let insts = program.reachable_insts();
     for &id in &insts {
-        let inst = &program.insts[id];
-        if inst.op == Op::If {
-            let known = matches!(program.values[inst.operands[0]].def, Def::Literal(_));
+        let inst = program.inst(id);
+        if inst.op == Control::If {
+            let known = matches!(program.def(inst.operands[0]), Def::Literal(_));
             if let (Some(taken), false) = (ranges.decided(id), known) {
-                program.insts[id].operands[0] = program.literal(taken);
+                program.inst_mut(id).operands[0] = program.literal(taken);
                 changed = true;
             }
         } else if let [result] = inst.results[..]
@@ -43,8 +43,8 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     renaming.apply(program);
     // What is replaced goes at once, so that the pass has nothing to do the next time.
     for block in program.reachable_blocks() {
-        program.retain_insts(block, |program, id| match program.insts[id].results[..] {
-            [result] => renaming.get(result) == result || !program.insts[id].blocks.is_empty(),
+        program.retain_insts(block, |program, id| match program.inst(id).results[..] {
+            [result] => renaming.get(result) == result || !program.inst(id).blocks.is_empty(),
             _ => true,
         });
     }
@@ -54,8 +54,8 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 /// What an instruction without effects always gives.
 fn constant(program: &Program, ranges: &Ranges, id: InstId) -> Option<Literal> {
     use crate::ir::ops::Kind;
-    let inst = &program.insts[id];
-    if !matches!(inst.op.row().kind, Kind::Pure | Kind::PerInvocation | Kind::PerGroup) {
+    let inst = program.inst(id);
+    if !matches!(inst.op.kind(), Kind::Pure | Kind::PerInvocation | Kind::PerGroup) {
         return None;
     }
     let number = ranges.of_value(inst.results[0]).single()?;
@@ -68,20 +68,20 @@ fn constant(program: &Program, ranges: &Ranges, id: InstId) -> Option<Literal> {
 
 /// The operand that an operation gives unchanged, because of what it can be.
 fn unchanged(program: &Program, ranges: &Ranges, id: InstId) -> Option<ValueId> {
-    let inst = &program.insts[id];
+    let inst = program.inst(id);
     let &[a, b] = &inst.operands[..] else { return None };
     if !matches!(program.ty(a), Type::U32 | Type::I32) {
         return None;
     }
     let (of_a, of_b) = (ranges.of_value(a), ranges.of_value(b));
     match inst.op {
-        Op::Min if of_a.high <= of_b.low => Some(a),
-        Op::Min if of_b.high <= of_a.low => Some(b),
-        Op::Max if of_a.low >= of_b.high => Some(a),
-        Op::Max if of_b.low >= of_a.high => Some(b),
-        Op::Rem if of_a.low >= 0 && of_b.low > of_a.high => Some(a),
+        Op::Pure(Pure::Min) if of_a.high <= of_b.low => Some(a),
+        Op::Pure(Pure::Min) if of_b.high <= of_a.low => Some(b),
+        Op::Pure(Pure::Max) if of_a.low >= of_b.high => Some(a),
+        Op::Pure(Pure::Max) if of_b.low >= of_a.high => Some(b),
+        Op::Pure(Pure::Rem) if of_a.low >= 0 && of_b.low > of_a.high => Some(a),
         // All ones from the lowest bit up, as far as the other operand reaches.
-        Op::And => match of_b.single() {
+        Op::Pure(Pure::And) => match of_b.single() {
             Some(mask) if mask >= 0 && mask & (mask + 1) == 0 && of_a.low >= 0 && of_a.high <= mask => Some(a),
             _ => None,
         },

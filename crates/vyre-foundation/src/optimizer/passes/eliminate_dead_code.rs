@@ -6,9 +6,9 @@
 //!
 //! Sound, because what is removed is exactly what no effect, condition or bound depends on.
 
-use crate::analysis::{Analyses, Effects, finite};
+use crate::analysis::{Analyses, Effects, const_trip_count};
 use crate::ir::entity::SecondaryMap;
-use crate::ir::{BlockId, Def, InstId, Op, Program, ValueId};
+use crate::ir::{BlockId, Control, Def, InstId, Op, Program, Terminator, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -19,17 +19,17 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let mut marks = Marks {
         program,
         effects: &effects,
-        live: SecondaryMap::with_capacity(program.values.len(), false),
-        kept: SecondaryMap::with_capacity(program.insts.len(), false),
-        target: SecondaryMap::with_capacity(program.blocks.len(), None),
-        exits: SecondaryMap::with_capacity(program.insts.len(), Vec::new()),
+        live: SecondaryMap::with_capacity(program.values().len(), false),
+        kept: SecondaryMap::with_capacity(program.insts().len(), false),
+        target: SecondaryMap::with_capacity(program.blocks().len(), None),
+        exits: SecondaryMap::with_capacity(program.insts().len(), Vec::new()),
         pending: Vec::new(),
     };
-    marks.prepare(program.body, None, None);
-    marks.keep_block(program.body);
+    marks.prepare(program.body(), None, None);
+    marks.keep_block(program.body());
     marks.propagate();
     let Marks { live, kept, .. } = marks;
-    sweep(program, program.body, &live, &kept, None)
+    sweep(program, program.body(), &live, &kept, None)
 }
 
 /// Finds what is needed, from the effects backwards.
@@ -49,14 +49,16 @@ impl Marks<'_> {
     fn prepare(&mut self, block: BlockId, owner: Option<InstId>, enclosing_loop: Option<InstId>) {
         let program = self.program;
         self.target[block] = owner;
-        for &id in &program.blocks[block].insts {
-            let inst = &program.insts[id];
+        for &id in &program.block(block).insts {
+            let inst = program.inst(id);
             match inst.op {
-                Op::Yield => owner.into_iter().for_each(|owner| self.exits[owner].push(id)),
-                Op::Break | Op::Continue => enclosing_loop.into_iter().for_each(|owner| self.exits[owner].push(id)),
+                Op::Terminator(Terminator::Yield) => owner.into_iter().for_each(|owner| self.exits[owner].push(id)),
+                Op::Terminator(Terminator::Break | Terminator::Continue) => {
+                    enclosing_loop.into_iter().for_each(|owner| self.exits[owner].push(id));
+                }
                 _ => {}
             }
-            let enclosing_loop = if inst.op == Op::Loop { Some(id) } else { enclosing_loop };
+            let enclosing_loop = if inst.op == Control::Loop { Some(id) } else { enclosing_loop };
             for &nested in &inst.blocks {
                 self.prepare(nested, Some(id), enclosing_loop);
             }
@@ -65,8 +67,8 @@ impl Marks<'_> {
 
     /// Keeps the instructions of a block that do something, and its terminator.
     fn keep_block(&mut self, block: BlockId) {
-        for &id in &self.program.blocks[block].insts {
-            if self.program.insts[id].op.is_terminator() || self.does_something(id) {
+        for &id in &self.program.block(block).insts {
+            if self.program.inst(id).op.is_terminator() || self.does_something(id) {
                 self.keep(id);
             }
         }
@@ -79,9 +81,9 @@ impl Marks<'_> {
     }
 
     fn has_uncounted_loop(&self, id: InstId) -> bool {
-        let inst = &self.program.insts[id];
-        let here = inst.op == Op::Loop && finite(self.program, id).is_none();
-        let blocks = inst.blocks.iter().flat_map(|&block| &self.program.blocks[block].insts);
+        let inst = self.program.inst(id);
+        let here = inst.op == Control::Loop && const_trip_count(self.program, id).is_none();
+        let blocks = inst.blocks.iter().flat_map(|&block| &self.program.block(block).insts);
         here || blocks.into_iter().any(|&nested| self.effects.inst(nested).loops && self.has_uncounted_loop(nested))
     }
 
@@ -90,12 +92,12 @@ impl Marks<'_> {
         if std::mem::replace(&mut self.kept[id], true) {
             return;
         }
-        let inst = &self.program.insts[id];
+        let inst = self.program.inst(id);
         match inst.op {
             // What they give is needed where it is used.
-            Op::Yield | Op::Break | Op::Continue => {}
+            Op::Terminator(Terminator::Yield | Terminator::Break | Terminator::Continue) => {}
             // What it starts with is needed for the parameters that are used.
-            Op::Loop => {}
+            Op::Control(Control::Loop) => {}
             _ => inst.operands.iter().for_each(|&operand| self.need(operand)),
         }
         for &block in &inst.blocks {
@@ -111,16 +113,18 @@ impl Marks<'_> {
 
     fn propagate(&mut self) {
         while let Some(value) = self.pending.pop() {
-            match self.program.values[value].def {
+            match self.program.def(value) {
                 Def::Literal(_) | Def::Constant(_) => {}
                 Def::Result(id, position) => {
                     self.keep(id);
-                    self.need_given(id, position, |op| matches!(op, Op::Yield | Op::Break));
+                    self.need_given(id, position, |op| {
+                        matches!(op, Op::Terminator(Terminator::Yield | Terminator::Break))
+                    });
                 }
                 Def::Param(block, position) => {
                     let Some(owner) = self.target[block] else { continue };
-                    self.need(self.program.insts[owner].operands[position as usize]);
-                    self.need_given(owner, position, |op| *op == Op::Continue);
+                    self.need(self.program.inst(owner).operands[position as usize]);
+                    self.need_given(owner, position, |op| *op == Terminator::Continue);
                 }
             }
         }
@@ -129,7 +133,7 @@ impl Marks<'_> {
     /// What the exits of an instruction give at a position is needed.
     fn need_given(&mut self, id: InstId, position: u32, gives: impl Fn(&Op) -> bool) {
         for at in 0..self.exits[id].len() {
-            let exit = &self.program.insts[self.exits[id][at]];
+            let exit = self.program.inst(self.exits[id][at]);
             if gives(&exit.op) {
                 self.need(exit.operands[position as usize]);
             }
@@ -151,43 +155,39 @@ fn sweep(
     kept: &SecondaryMap<InstId, bool>,
     enclosing: Option<(&Kept, Option<&Kept>)>,
 ) -> bool {
-    let count = program.blocks[block].insts.len();
+    let count = program.block(block).insts.len();
     program.retain_insts(block, |_, id| kept[id]);
-    let mut changed = program.blocks[block].insts.len() < count;
-    for id in program.blocks[block].insts.clone() {
+    let mut changed = program.block(block).insts.len() < count;
+    for id in program.block(block).insts.clone() {
         // What the terminators give to what they end, or to the loop they are about.
         if let Some((owner, enclosing_loop)) = enclosing {
             let of_loop = enclosing_loop.unwrap_or(owner);
-            match program.insts[id].op {
-                Op::Yield => changed |= thin(&mut program.insts[id].operands, &owner.results),
-                Op::Break => changed |= thin(&mut program.insts[id].operands, &of_loop.results),
-                Op::Continue => changed |= thin(&mut program.insts[id].operands, &of_loop.params),
+            match program.inst(id).op {
+                Op::Terminator(Terminator::Yield) => changed |= program.retain_operands(id, &owner.results),
+                Op::Terminator(Terminator::Break) => changed |= program.retain_operands(id, &of_loop.results),
+                Op::Terminator(Terminator::Continue) => changed |= program.retain_operands(id, &of_loop.params),
                 _ => {}
             }
         }
-        let nested = program.insts[id].blocks.clone();
+        let nested = program.inst(id).blocks.clone();
         if nested.is_empty() {
             continue;
         }
-        let params = if program.insts[id].op == Op::Loop {
-            program.blocks[nested[0]].params.clone()
+        let params = if program.inst(id).op == Control::Loop {
+            program.block(nested[0]).params.clone()
         } else {
             Default::default()
         };
         let own = Kept {
-            results: program.insts[id].results.iter().map(|&result| live[result]).collect(),
+            results: program.inst(id).results.iter().map(|&result| live[result]).collect(),
             params: params.iter().map(|&param| live[param]).collect(),
         };
-        if program.insts[id].op == Op::Loop {
-            changed |= thin(&mut program.insts[id].operands, &own.params);
-            changed |= thin(&mut program.blocks[nested[0]].params, &own.params);
-            renumber(program, nested[0]);
+        if program.inst(id).op == Control::Loop {
+            changed |= program.retain_operands(id, &own.params);
+            changed |= program.retain_params(nested[0], &own.params);
         }
-        changed |= thin(&mut program.insts[id].results, &own.results);
-        for (position, &result) in program.insts[id].results.clone().iter().enumerate() {
-            program.values[result].def = Def::Result(id, position as u32);
-        }
-        let is_loop = program.insts[id].op == Op::Loop;
+        changed |= program.retain_results(id, &own.results);
+        let is_loop = program.inst(id).op == Control::Loop;
         let enclosing_loop =
             if is_loop { Some(&own) } else { enclosing.and_then(|(_, enclosing_loop)| enclosing_loop) };
         for block in nested {
@@ -195,21 +195,4 @@ fn sweep(
         }
     }
     changed
-}
-
-fn renumber(program: &mut Program, block: BlockId) {
-    for (position, &param) in program.blocks[block].params.clone().iter().enumerate() {
-        program.values[param].def = Def::Param(block, position as u32);
-    }
-}
-
-/// Keeps only some elements, and says whether that removed any.
-fn thin(values: &mut crate::ir::Values, keep: &[bool]) -> bool {
-    let count = values.len();
-    let mut position = 0;
-    values.retain(|_| {
-        position += 1;
-        keep[position - 1]
-    });
-    values.len() < count
 }

@@ -20,8 +20,8 @@ fn run(program: &mut Program, _: &mut Analyses) -> bool {
     let mut renaming = Renaming::default();
     for block in program.reachable_blocks() {
         program.retain_insts(block, |program, id| {
-            renaming.apply_to(&mut program.insts[id]);
-            let inst = &program.insts[id];
+            renaming.apply_to(program.inst_mut(id));
+            let inst = program.inst(id);
             let [result] = inst.results[..] else { return true };
             match fold(program, id) {
                 Some(literal) => {
@@ -38,17 +38,17 @@ fn run(program: &mut Program, _: &mut Analyses) -> bool {
 }
 
 fn fold(program: &Program, id: crate::ir::InstId) -> Option<Literal> {
-    let inst = &program.insts[id];
+    let inst = program.inst(id);
     let ty = program.ty(inst.results[0]);
     if inst.operands.is_empty() {
         return None;
     }
-    let bits = |&operand: &ValueId| match program.values[operand].def {
+    let bits = |&operand: &ValueId| match program.def(operand) {
         Def::Literal(bits) => Some(bits),
         _ => None,
     };
     let operands: Option<smallvec::SmallVec<[u64; 4]>> = inst.operands.iter().map(bits).collect();
-    let evaluate = inst.op.row().evaluator(program.class(inst), ty)?;
+    let evaluate = inst.op.info().evaluator(program.class(inst), ty)?;
     let literal = Literal { ty, bits: evaluate(&operands?) };
     let is_nan = match ty {
         Type::F32 => literal.value::<f32>().is_some_and(f32::is_nan),

@@ -10,7 +10,7 @@
 //! races is allowed any value that was written, the own one among them. Atomic objects are left alone.
 
 use crate::analysis::{Alias, Analyses, Effects, Location, Ranges, alias};
-use crate::ir::{BlockId, InstId, MemId, Op, Program, Renaming, Space, ValueId, Values};
+use crate::ir::{BlockId, Control, InstId, MemId, Op, Program, Renaming, Space, ValueId, Values};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -22,7 +22,7 @@ const REMEMBERED: usize = 64;
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let (effects, ranges) = (analyses.effects(program), analyses.ranges(program));
     let mut forward = Forward { effects: &effects, ranges: &ranges, known: Vec::new(), renaming: Renaming::default() };
-    forward.block(program, program.body);
+    forward.block(program, program.body());
     !forward.renaming.is_empty()
 }
 
@@ -37,8 +37,8 @@ struct Forward<'a> {
 impl Forward<'_> {
     fn block(&mut self, program: &mut Program, block: BlockId) {
         program.retain_insts(block, |program, id| {
-            self.renaming.apply_to(&mut program.insts[id]);
-            match (&program.insts[id].op, Location::of(program, id)) {
+            self.renaming.apply_to(program.inst_mut(id));
+            match (&program.inst(id).op, Location::of(program, id)) {
                 (Op::Load(object), Some(location)) if remembers(program, *object) => !self.load(program, id, location),
                 (Op::Store(object), Some(location)) if remembers(program, *object) => {
                     self.store(program, id, location);
@@ -54,7 +54,7 @@ impl Forward<'_> {
 
     /// Whether the load is not needed.
     fn load(&mut self, program: &Program, id: InstId, location: Location) -> bool {
-        let inst = &program.insts[id];
+        let inst = program.inst(id);
         // The elements of a wide access do not wrap around, as a sum of an index would.
         if location.elements > 1 && !self.ranges.is_inside(id) {
             return false;
@@ -73,9 +73,9 @@ impl Forward<'_> {
 
     fn store(&mut self, program: &Program, id: InstId, location: Location) {
         self.known.retain(|(known, _)| alias(*known, location) == Alias::No);
-        let element = program.memory[location.object].element;
+        let element = program.memory(location.object).element;
         if self.ranges.is_inside(id) && element.size() as u32 * 8 == element.value_type().bits() {
-            for (element, &value) in program.insts[id].operands[1..].iter().enumerate() {
+            for (element, &value) in program.inst(id).operands[1..].iter().enumerate() {
                 self.remember(location.element(element as u32), value);
             }
         }
@@ -83,13 +83,10 @@ impl Forward<'_> {
 
     fn other(&mut self, program: &mut Program, id: InstId) {
         let summary = self.effects.inst(id);
-        let blocks = program.insts[id].blocks.clone();
-        let is_loop = program.insts[id].op == Op::Loop;
+        let blocks = program.inst(id).blocks.clone();
+        let is_loop = program.inst(id).op == Control::Loop;
         let forget = |known: &mut Vec<(Location, ValueId)>, program: &Program| {
-            known.retain(|(Location { object, .. }, _)| {
-                let shared = program.memory[*object].space != Space::Private;
-                !(summary.writes.contains(*object) || summary.collective && shared)
-            });
+            known.retain(|(location, _)| !summary.modifies(program, location.object));
         };
         if is_loop || blocks.is_empty() {
             forget(&mut self.known, program);
@@ -117,5 +114,5 @@ impl Forward<'_> {
 
 /// Whether what an object holds can be known.
 fn remembers(program: &Program, object: MemId) -> bool {
-    !program.memory[object].atomic && program.memory[object].space != Space::Uniform
+    !program.memory(object).atomic && program.memory(object).space != Space::Uniform
 }

@@ -5,7 +5,7 @@
 //! inside another is dissolved, so that the other passes see one block.
 
 use crate::analysis::Analyses;
-use crate::ir::{BlockId, InstId, Op, Program, Renaming};
+use crate::ir::{BlockId, Control, InstId, Op, Program, Renaming};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -27,16 +27,16 @@ fn run(program: &mut Program, _: &mut Analyses) -> bool {
 /// Replaces regions that stand directly in a region by their contents.
 fn dissolve_nested(program: &mut Program, block: BlockId, renaming: &mut Renaming) -> bool {
     let mut changed = false;
-    for id in program.blocks[block].insts.clone() {
-        if !matches!(program.insts[id].op, Op::Region(_)) {
+    for id in program.block(block).insts.clone() {
+        if !matches!(program.inst(id).op, Op::Control(Control::Region(_))) {
             continue;
         }
-        let outer = program.insts[id].blocks[0];
-        while let Some(at) = program.blocks[outer].insts.iter().position(|&inner| can_dissolve(program, inner)) {
-            let inner = program.blocks[outer].insts[at];
-            let (contents, end) = program.take_body(program.insts[inner].blocks[0]);
-            renaming.replace_all(&program.insts[inner].results, &program.insts[end].operands);
-            program.blocks[outer].insts.splice(at..=at, contents);
+        let outer = program.inst(id).blocks[0];
+        while let Some(at) = program.block(outer).insts.iter().position(|&inner| can_dissolve(program, inner)) {
+            let inner = program.block(outer).insts[at];
+            let (contents, end) = program.take_body(program.inst(inner).blocks[0]);
+            renaming.replace_all(&program.inst(inner).results, &program.inst(end).operands);
+            program.block_mut(outer).insts.splice(at..=at, contents);
             changed = true;
         }
     }
@@ -44,17 +44,19 @@ fn dissolve_nested(program: &mut Program, block: BlockId, renaming: &mut Renamin
 }
 
 fn can_dissolve(program: &Program, id: InstId) -> bool {
-    matches!(program.insts[id].op, Op::Region(_)) && program.falls_through(id)
+    matches!(program.inst(id).op, Op::Control(Control::Region(_))) && program.falls_through(id)
 }
 
 /// Makes one region of each two that stand next to each other.
 fn fuse_neighbours(program: &mut Program, block: BlockId) -> bool {
     let mut changed = false;
     let mut at = 0;
-    while at + 1 < program.blocks[block].insts.len() {
-        let (first, second) = (program.blocks[block].insts[at], program.blocks[block].insts[at + 1]);
-        let names = match (&program.insts[first].op, &program.insts[second].op) {
-            (Op::Region(a), Op::Region(b)) if program.falls_through(first) && program.falls_through(second) => {
+    while at + 1 < program.block(block).insts.len() {
+        let (first, second) = (program.block(block).insts[at], program.block(block).insts[at + 1]);
+        let names = match (&program.inst(first).op, &program.inst(second).op) {
+            (Op::Control(Control::Region(a)), Op::Control(Control::Region(b)))
+                if program.falls_through(first) && program.falls_through(second) =>
+            {
                 (a.clone(), b.clone())
             }
             _ => {
@@ -63,9 +65,12 @@ fn fuse_neighbours(program: &mut Program, block: BlockId) -> bool {
             }
         };
         program.join_insts(first, second);
-        program.insts[first].op =
-            Op::Region(if names.0 == names.1 { names.0 } else { format!("{}+{}", names.0, names.1).into() });
-        program.blocks[block].insts.remove(at + 1);
+        program.inst_mut(first).op = Op::Control(Control::Region(if names.0 == names.1 {
+            names.0
+        } else {
+            format!("{}+{}", names.0, names.1).into()
+        }));
+        program.block_mut(block).insts.remove(at + 1);
         changed = true;
     }
     changed

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::analysis::{Analyses, Effects, leaves_when};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, Cursor, InstId, Op, Program, ValueId};
+use crate::ir::{BlockId, Control, Cursor, InstId, Op, Program, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -23,15 +23,15 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let effects = analyses.effects(program);
     let mut hoist = Hoist {
         effects: &effects,
-        level: SecondaryMap::with_capacity(program.values.len(), 0),
+        level: SecondaryMap::with_capacity(program.values().len(), 0),
         loops: Vec::new(),
         hoisted: FxHashMap::default(),
     };
-    hoist.block(program, program.body, 0);
+    hoist.block(program, program.body(), 0);
     if hoist.hoisted.is_empty() {
         return false;
     }
-    place(program, program.body, &mut hoist.hoisted);
+    place(program, program.body(), &mut hoist.hoisted);
     true
 }
 
@@ -49,12 +49,12 @@ impl Hoist<'_> {
     /// Walks a block that every trip of the innermost loops, from level `always` on, executes.
     fn block(&mut self, program: &mut Program, block: BlockId, always: usize) {
         let depth = self.loops.len();
-        for &param in &program.blocks[block].params {
+        for &param in &program.block(block).params {
             self.level[param] = depth;
         }
         let mut certain = always;
         program.retain_insts(block, |program, id| {
-            let inst = &program.insts[id];
+            let inst = program.inst(id);
             let needed = inst.operands.iter().map(|&operand| self.level[operand]).max().unwrap_or(0);
             let to = self.allowed(program, id, needed, certain);
             for &result in &inst.results {
@@ -64,7 +64,7 @@ impl Hoist<'_> {
                 self.hoisted.entry(self.loops[to]).or_default().push(id);
                 return false;
             }
-            let is_loop = inst.op == Op::Loop;
+            let is_loop = inst.op == Control::Loop;
             for nested in inst.blocks.clone() {
                 if is_loop {
                     self.loops.push(id);
@@ -89,8 +89,8 @@ impl Hoist<'_> {
     /// The lowest level, from `needed` up, to which an instruction may move.
     fn allowed(&self, program: &Program, id: InstId, needed: usize, certain: usize) -> usize {
         let depth = self.loops.len();
-        let op = &program.insts[id].op;
-        match op.row().kind {
+        let op = &program.inst(id).op;
+        match op.kind() {
             Kind::Pure | Kind::PerInvocation | Kind::PerGroup => needed,
             Kind::Access => match op {
                 Op::Load(object) => {
@@ -114,7 +114,7 @@ fn place(program: &mut Program, block: BlockId, hoisted: &mut FxHashMap<InstId, 
     while let Some(id) = cursor.next() {
         cursor.insert_all(hoisted.remove(&id).unwrap_or_default());
         cursor.insert(id);
-        for nested in program.insts[id].blocks.clone() {
+        for nested in program.inst(id).blocks.clone() {
             place(program, nested, hoisted);
         }
     }

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::{Analyses, Effects, Summary};
 use crate::ir::ops::Kind;
-use crate::ir::{InstId, Op, Program, Renaming, ResultTypes, ValueId, Values};
+use crate::ir::{Control, InstId, Op, Program, Renaming, ResultTypes, ValueId, Values};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
 pub(super) const PASS: Pass =
@@ -19,13 +19,13 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let mut changed = false;
     for block in program.reachable_blocks() {
         let mut at = 0;
-        while let Some(&id) = program.blocks[block].insts.get(at) {
-            let hoisted = match program.insts[id].op {
-                Op::Switch(_) => hoist(program, &effects, id),
+        while let Some(&id) = program.block(block).insts.get(at) {
+            let hoisted = match program.inst(id).op {
+                Op::Control(Control::Switch(_)) => hoist(program, &effects, id),
                 _ => Vec::new(),
             };
             let count = hoisted.len();
-            program.blocks[block].insts.splice(at..at, hoisted);
+            program.block_mut(block).insts.splice(at..at, hoisted);
             changed |= count > 0;
             at += count + 1;
         }
@@ -45,14 +45,14 @@ fn hoist(program: &mut Program, effects: &Effects, switch: InstId) -> Vec<InstId
         let mut renaming = Renaming::default();
         for twins in &common {
             hoisted.push(twins[0]);
-            for position in 0..program.insts[twins[0]].results.len() {
-                let stays = program.insts[twins[0]].results[position];
-                twins[1..].iter().for_each(|&twin| renaming.replace(program.insts[twin].results[position], stays));
+            for position in 0..program.inst(twins[0]).results.len() {
+                let stays = program.inst(twins[0]).results[position];
+                twins[1..].iter().for_each(|&twin| renaming.replace(program.inst(twin).results[position], stays));
             }
         }
         let moved: FxHashSet<InstId> = common.into_iter().flatten().collect();
-        for arm in program.insts[switch].blocks.clone() {
-            program.blocks[arm].insts.retain(|inst| !moved.contains(inst));
+        for arm in program.inst(switch).blocks.clone() {
+            program.block_mut(arm).insts.retain(|inst| !moved.contains(inst));
         }
         renaming.apply(program);
     }
@@ -60,23 +60,24 @@ fn hoist(program: &mut Program, effects: &Effects, switch: InstId) -> Vec<InstId
 
 /// The instructions that compute the same in enough arms, in the order in which the first arm has them.
 fn common(program: &Program, effects: &Effects, switch: InstId) -> Vec<Vec<InstId>> {
-    let arms: Vec<&[InstId]> = program.insts[switch]
+    let arms: Vec<&[InstId]> = program
+        .inst(switch)
         .blocks
         .iter()
-        .map(|&arm| &program.blocks[arm].insts[..])
+        .map(|&arm| &program.block(arm).insts[..])
         .filter(|arm| arm.len() > 1)
         .collect();
     let own: FxHashSet<ValueId> =
-        arms.iter().copied().flatten().flat_map(|&inst| program.insts[inst].results.iter().copied()).collect();
+        arms.iter().copied().flatten().flat_map(|&inst| program.inst(inst).results.iter().copied()).collect();
     let mut twins: Vec<(usize, usize, Vec<InstId>)> = Vec::new();
     let mut known: FxHashMap<(Op, Values, ResultTypes), usize> = FxHashMap::default();
     for (number, &arm) in arms.iter().enumerate() {
         let mut before = Summary::default();
         for &id in arm {
             let during = before;
-            before = before.and(effects.inst(id));
-            let inst = &program.insts[id];
-            let is_value = match inst.op.row().kind {
+            before = before.union(effects.inst(id));
+            let inst = program.inst(id);
+            let is_value = match inst.op.kind() {
                 Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
                 Kind::Access => matches!(inst.op, Op::Load(object) if effects.keeps(program, &during, object)),
                 Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
@@ -96,7 +97,7 @@ fn common(program: &Program, effects: &Effects, switch: InstId) -> Vec<Vec<InstI
         }
     }
     let enough = |(count, _, insts): &(usize, usize, Vec<InstId>)| {
-        let is_cheap = cost::is_cheap(program, &program.insts[insts[0]]);
+        let is_cheap = cost::is_cheap(program, program.inst(insts[0]));
         *count > 1 && (*count == arms.len() || is_cheap && 2 * *count > arms.len())
     };
     twins.into_iter().filter(enough).map(|(.., insts)| insts).collect()

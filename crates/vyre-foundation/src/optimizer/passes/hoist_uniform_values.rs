@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::{Analyses, Uniformity};
+use crate::analysis::{Analyses, Scope, Uniformity};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::Kind;
 use crate::ir::{BlockId, Cursor, InstId, Op, Program, ValueId, Values};
@@ -20,7 +20,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let uniformity = analyses.uniformity(program);
     let mut hoist = Hoist {
         uniformity: &uniformity,
-        depth: SecondaryMap::with_capacity(program.values.len(), 0),
+        depth: SecondaryMap::with_capacity(program.values().len(), 0),
         around: Vec::new(),
         twins: FxHashMap::default(),
         changed: false,
@@ -30,7 +30,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
             *hoist.twins.entry(key(program, id)).or_default() += 1;
         }
     }
-    let body = program.body;
+    let body = program.body();
     hoist.block(program, body, &mut Vec::new());
     hoist.changed
 }
@@ -48,17 +48,17 @@ struct Hoist<'u> {
 
 /// Whether an instruction gives the same to all invocations, cheaply and without effects.
 fn is_candidate(program: &Program, uniformity: &Uniformity, id: InstId) -> bool {
-    let inst = &program.insts[id];
-    let is_value = match inst.op.row().kind {
+    let inst = program.inst(id);
+    let is_value = match inst.op.kind() {
         Kind::Pure => cost::is_cheap(program, inst),
         Kind::PerGroup => true,
         Kind::PerInvocation | Kind::Access | Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
     };
-    is_value && inst.results.iter().all(|&result| uniformity.is_uniform(result))
+    is_value && inst.results.iter().all(|&result| uniformity.is_uniform(result, Scope::Workgroup))
 }
 
 fn key(program: &Program, id: InstId) -> (Op, Values) {
-    (program.insts[id].op.clone(), program.insts[id].operands.clone())
+    (program.inst(id).op.clone(), program.inst(id).operands.clone())
 }
 
 impl Hoist<'_> {
@@ -67,13 +67,13 @@ impl Hoist<'_> {
     fn block(&mut self, program: &mut Program, block: BlockId, pending: &mut Vec<Vec<InstId>>) {
         let depth = pending.len();
         self.around.push(self.uniformity.divergence(block).is_none());
-        for &param in &program.blocks[block].params {
+        for &param in &program.block(block).params {
             self.depth[param] = depth;
         }
         let mut cursor = Cursor::at_start(program, block);
         while let Some(id) = cursor.next() {
             let to = self.target(program, id, depth);
-            for &result in &program.insts[id].results {
+            for &result in &program.inst(id).results {
                 self.depth[result] = to;
             }
             if to < depth {
@@ -82,7 +82,7 @@ impl Hoist<'_> {
                 continue;
             }
             pending.push(Vec::new());
-            for nested in program.insts[id].blocks.clone() {
+            for nested in program.inst(id).blocks.clone() {
                 self.block(program, nested, pending);
             }
             cursor.insert_all(pending.pop().expect("pushed above"));
@@ -98,7 +98,7 @@ impl Hoist<'_> {
         if self.around[depth] || !is_candidate(program, self.uniformity, id) || !has_twin() {
             return depth;
         }
-        let needed = program.insts[id].operands.iter().map(|&operand| self.depth[operand]).max().unwrap_or(0);
+        let needed = program.inst(id).operands.iter().map(|&operand| self.depth[operand]).max().unwrap_or(0);
         // The innermost block that all invocations come by, if what it needs is there.
         (needed..depth).rev().find(|&at| self.around[at]).unwrap_or(depth)
     }

@@ -7,7 +7,7 @@
 
 use crate::analysis::{Alias, Analyses, Effects, Location, Ranges, alias};
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, Def, InstId, Op, Program, Renaming, ResultTypes, Space, ValueId, Values};
+use crate::ir::{BlockId, Def, InstId, Op, Program, Pure, Renaming, ResultTypes, ValueId, Values};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -40,13 +40,13 @@ struct Access {
 }
 
 fn access(program: &Program, id: InstId, is_load: bool) -> Option<Access> {
-    let is_sort = match program.insts[id].op {
+    let is_sort = match program.inst(id).op {
         Op::Load(_) => is_load,
         Op::Store(_) => !is_load,
         _ => false,
     };
     let at = Location::of(program, id).filter(|at| is_sort && at.elements < WIDEST)?;
-    (!program.memory[at.object].atomic).then_some(Access { id, at })
+    (!program.memory(at.object).atomic).then_some(Access { id, at })
 }
 
 /// Groups of accesses that together touch neighbouring elements, each in the order of its elements.
@@ -58,7 +58,7 @@ fn groups(program: &Program, block: BlockId, effects: &Effects, ranges: &Ranges,
         *open = staying;
         groups.extend(neighbours(program, ranges, closing));
     };
-    for &id in &program.blocks[block].insts {
+    for &id in &program.block(block).insts {
         let found = access(program, id, is_load);
         let summary = effects.inst(id);
         match found {
@@ -72,12 +72,10 @@ fn groups(program: &Program, block: BlockId, effects: &Effects, ranges: &Ranges,
                 }
                 open.push(found);
             }
-            None if program.insts[id].op.row().kind == Kind::Pure => {}
+            None if program.inst(id).op.kind() == Kind::Pure => {}
             None => close(&mut open, &|other| {
-                let shared = program.memory[other.at.object].space != Space::Private;
-                summary.writes.contains(other.at.object)
-                    || (!is_load && (summary.reads.contains(other.at.object) || summary.ends || summary.jumps))
-                    || (summary.collective && shared)
+                summary.modifies(program, other.at.object)
+                    || (!is_load && (summary.observes(program, other.at.object) || summary.ends || summary.jumps))
             }),
         }
     }
@@ -94,8 +92,7 @@ fn neighbours(program: &Program, ranges: &Ranges, mut accesses: Vec<Access>) -> 
         if let Some(group) = groups.last_mut() {
             let (first, last) = (&group[0], &group[group.len() - 1]);
             let width: u32 = group.iter().map(|access| access.at.elements).sum::<u32>() + access.at.elements;
-            let follows = last.at.object == access.at.object && last.at.index.plus(last.at.elements) == access.at.index;
-            if follows && width <= WIDEST && has_room(program, ranges, first, width) {
+            if last.at.is_followed_by(access.at) && width <= WIDEST && has_room(program, ranges, first, width) {
                 group.push(access);
                 continue;
             }
@@ -108,21 +105,21 @@ fn neighbours(program: &Program, ranges: &Ranges, mut accesses: Vec<Access>) -> 
 
 /// Whether the last of `width` elements has an index that does not wrap around.
 fn has_room(program: &Program, ranges: &Ranges, first: &Access, width: u32) -> bool {
-    let index = program.insts[first.id].operands[0];
+    let index = program.inst(first.id).operands[0];
     let room = u32::MAX - width + 1;
     ranges.of_value(index).high <= i64::from(room) || is_multiple_of_four(program, index)
 }
 
 fn is_multiple_of_four(program: &Program, index: ValueId) -> bool {
-    let Def::Result(inst, 0) = program.values[index].def else { return false };
-    let inst = &program.insts[inst];
-    let literal = |value: ValueId| match program.values[value].def {
+    let Def::Result(inst, 0) = program.def(index) else { return false };
+    let inst = program.inst(inst);
+    let literal = |value: ValueId| match program.def(value) {
         Def::Literal(bits) => Some(bits),
         _ => None,
     };
     match (&inst.op, &inst.operands[..]) {
-        (Op::Mul, &[a, b]) => literal(a).or(literal(b)).is_some_and(|factor| factor % 4 == 0),
-        (Op::Shl, &[_, count]) => literal(count).is_some_and(|count| count % 32 >= 2),
+        (Op::Pure(Pure::Mul), &[a, b]) => literal(a).or(literal(b)).is_some_and(|factor| factor % 4 == 0),
+        (Op::Pure(Pure::Shl), &[_, count]) => literal(count).is_some_and(|count| count % 32 >= 2),
         _ => false,
     }
 }
@@ -130,32 +127,32 @@ fn is_multiple_of_four(program: &Program, index: ValueId) -> bool {
 fn merge_loads(program: &mut Program, block: BlockId, groups: Vec<Vec<Access>>, renaming: &mut Renaming) -> bool {
     let mut changed = false;
     for group in groups {
-        let results: Values = group.iter().flat_map(|access| program.insts[access.id].results.clone()).collect();
+        let results: Values = group.iter().flat_map(|access| program.inst(access.id).results.clone()).collect();
         let types: ResultTypes = results.iter().map(|&result| program.ty(result)).collect();
-        let position = |id| program.blocks[block].insts.iter().position(|&inst| inst == id);
+        let position = |id| program.block(block).insts.iter().position(|&inst| inst == id);
         let positions: Vec<usize> = group.iter().filter_map(|access| position(access.id)).collect();
         let earliest = positions.iter().copied().min().expect("a group has members");
-        let index = program.insts[group[0].id].operands[0];
+        let index = program.inst(group[0].id).operands[0];
         if !available(program, block, index, earliest) {
             continue;
         }
         changed = true;
-        let span = program.insts[group[0].id].span;
+        let span = program.inst(group[0].id).span;
         let wide = program.make(Op::Load(group[0].at.object), [index], &types, [], span);
         for (position, &result) in results.iter().enumerate() {
-            let new = program.insts[wide].results[position];
+            let new = program.inst(wide).results[position];
             renaming.replace(result, new);
         }
-        program.blocks[block].insts[earliest] = wide;
-        program.blocks[block].insts.retain(|&id| group.iter().all(|access| access.id != id));
+        program.block_mut(block).insts[earliest] = wide;
+        program.block_mut(block).insts.retain(|&id| group.iter().all(|access| access.id != id));
     }
     changed
 }
 
 /// Whether a value is defined before a position of a block.
 fn available(program: &Program, block: BlockId, value: ValueId, position: usize) -> bool {
-    match program.values[value].def {
-        Def::Result(inst, _) => !program.blocks[block].insts[position..].contains(&inst),
+    match program.def(value) {
+        Def::Result(inst, _) => !program.block(block).insts[position..].contains(&inst),
         Def::Param(..) | Def::Literal(_) | Def::Constant(_) => true,
     }
 }
@@ -163,15 +160,15 @@ fn available(program: &Program, block: BlockId, value: ValueId, position: usize)
 fn merge_stores(program: &mut Program, block: BlockId, groups: Vec<Vec<Access>>) -> bool {
     let changed = !groups.is_empty();
     for group in groups {
-        let position = |id| program.blocks[block].insts.iter().position(|&inst| inst == id);
+        let position = |id| program.block(block).insts.iter().position(|&inst| inst == id);
         let latest = group.iter().filter_map(|access| position(access.id)).max().expect("a group has members");
-        let index = program.insts[group[0].id].operands[0];
-        let values: Values = group.iter().flat_map(|access| program.insts[access.id].operands[1..].to_vec()).collect();
-        let span = program.insts[group[0].id].span;
+        let index = program.inst(group[0].id).operands[0];
+        let values: Values = group.iter().flat_map(|access| program.inst(access.id).operands[1..].to_vec()).collect();
+        let span = program.inst(group[0].id).span;
         let operands: Vec<ValueId> = [index].into_iter().chain(values).collect();
         let wide = program.make(Op::Store(group[0].at.object), operands, &[], [], span);
-        program.blocks[block].insts[latest] = wide;
-        program.blocks[block].insts.retain(|&id| group.iter().all(|access| access.id != id));
+        program.block_mut(block).insts[latest] = wide;
+        program.block_mut(block).insts.retain(|&id| group.iter().all(|access| access.id != id));
     }
     changed
 }

@@ -8,7 +8,10 @@
 
 use crate::analysis::Analyses;
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, Cursor, Differences, Inst, InstId, Literal, Op, OtherLiteral, Program, Type, compare};
+use crate::ir::{
+    BlockId, Control, Cursor, Differences, Inst, InstId, Literal, Op, OtherLiteral, Program, Pure, Terminator, Type,
+    compare,
+};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
 pub(super) const PASS: Pass =
@@ -39,8 +42,8 @@ struct Arm {
 }
 
 fn merge(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
-    let Op::Switch(cases) = program.insts[id].op.clone() else { return false };
-    let blocks = program.insts[id].blocks.clone();
+    let Op::Control(Control::Switch(cases)) = program.inst(id).op.clone() else { return false };
+    let blocks = program.inst(id).blocks.clone();
     let arm = |case, block| Arm { case, block, merged: Vec::new() };
     let mut arms = vec![arm(None, blocks[cases.len()])];
     for (&case, &block) in cases.iter().zip(&blocks) {
@@ -53,7 +56,7 @@ fn merge(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
     if arms.len() == blocks.len() {
         return false;
     }
-    let (selector, span) = (program.insts[id].operands[0], program.insts[id].span);
+    let (selector, span) = (program.inst(id).operands[0], program.inst(id).span);
     let ty = program.ty(selector);
     let number = |program: &mut Program, case: u32| program.literal(Literal { ty, bits: u64::from(case) });
     let mut redirected = selector;
@@ -61,33 +64,35 @@ fn merge(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
         let mut chosen = Vec::new();
         for (case, differences) in &arm.merged {
             let case = number(program, *case);
-            let (inst, is_case) = program.make_value(Op::Eq, &[selector, case], Type::Bool, span);
+            let (inst, is_case) = program.make_value(Pure::Eq, &[selector, case], Type::Bool, span);
             cursor.insert(inst);
             if let Some(kept) = arm.case {
                 let kept = number(program, kept);
-                let (inst, value) = program.make_value(Op::Select, &[is_case, kept, redirected], ty, span);
+                let (inst, value) = program.make_value(Pure::Select, &[is_case, kept, redirected], ty, span);
                 cursor.insert(inst);
                 redirected = value;
             }
             for other in &differences.literals {
-                let own = program.insts[other.inst].operands[other.operand];
+                let own = program.inst(other.inst).operands[other.operand];
                 let ty = program.ty(own);
-                let (inst, value) = program.make_value(Op::Select, &[is_case, other.value, own], ty, span);
+                let (inst, value) = program.make_value(Pure::Select, &[is_case, other.value, own], ty, span);
                 chosen.push(inst);
-                program.insts[other.inst].operands[other.operand] = value;
+                program.inst_mut(other.inst).operands[other.operand] = value;
             }
             for &[own, other] in &differences.regions {
-                if let (Op::Region(own_name), Op::Region(name)) = (&program.insts[own].op, &program.insts[other].op) {
-                    program.insts[own].op = Op::Region(format!("{own_name}+{name}").into());
+                if let (Op::Control(Control::Region(own_name)), Op::Control(Control::Region(name))) =
+                    (&program.inst(own).op, &program.inst(other).op)
+                {
+                    program.inst_mut(own).op = Op::Control(Control::Region(format!("{own_name}+{name}").into()));
                 }
             }
         }
-        program.blocks[arm.block].insts.splice(0..0, chosen);
+        program.block_mut(arm.block).insts.splice(0..0, chosen);
     }
     // The default is the last one of a switch.
     arms.rotate_left(1);
-    let inst = &mut program.insts[id];
-    inst.op = Op::Switch(arms.iter().filter_map(|arm| arm.case).collect());
+    let inst = program.inst_mut(id);
+    inst.op = Op::Control(Control::Switch(arms.iter().filter_map(|arm| arm.case).collect()));
     inst.operands[0] = redirected;
     inst.blocks = arms.iter().map(|arm| arm.block).collect();
     true
@@ -105,13 +110,14 @@ fn alike(program: &Program, kept: BlockId, dropped: BlockId) -> Option<Differenc
 
 /// Whether a literal may become a value without making what it is used for dearer.
 fn may_differ(program: &Program, other: &OtherLiteral) -> bool {
-    let inst = &program.insts[other.inst];
-    let ends_loop =
-        |(id, user): (InstId, &Inst)| user.op == Op::If && user.operands[0] == inst.results[0] && program.jumps_out(id);
-    match inst.op.row().kind {
-        Kind::Pure => !matches!(inst.op, Op::Div | Op::Rem) && !program.insts.iter().any(ends_loop),
+    let inst = program.inst(other.inst);
+    let ends_loop = |(id, user): (InstId, &Inst)| {
+        user.op == Control::If && user.operands[0] == inst.results[0] && program.jumps_out(id)
+    };
+    match inst.op.kind() {
+        Kind::Pure => !matches!(inst.op, Op::Pure(Pure::Div | Pure::Rem)) && !program.insts().iter().any(ends_loop),
         Kind::Access | Kind::Atomic => other.operand > 0,
-        Kind::Control => inst.op == Op::Yield,
+        Kind::Control => inst.op == Terminator::Yield,
         Kind::PerInvocation | Kind::PerGroup | Kind::Collective | Kind::Effect => false,
     }
 }

@@ -4,9 +4,9 @@
 //! nobody else can see them. Each becomes a value: a store gives it another one, a load is the value it has, branches give
 //! as results what they changed, and loops carry it. It starts as 0, as private memory does.
 
-use crate::analysis::{Analyses, Effects};
+use crate::analysis::{Analyses, Effects, Location};
 use crate::ir::entity::SecondaryMap;
-use crate::ir::{BlockId, Def, Element, InstId, Literal, MemId, Op, Program, Renaming, Space, ValueId};
+use crate::ir::{BlockId, Control, Element, InstId, Literal, MemId, Op, Program, Renaming, Space, Terminator, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -21,11 +21,11 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     if objects.is_empty() {
         return false;
     }
-    let mut first = SecondaryMap::with_capacity(program.memory.len(), None);
+    let mut first = SecondaryMap::with_capacity(program.memories().len(), None);
     let mut current = Vec::new();
     for object in objects {
         first[object] = Some(current.len());
-        let memory = &program.memory[object];
+        let memory = program.memory(object);
         let zero = Literal::zero(memory.element.value_type());
         for _ in 0..memory.length.unwrap_or(0) {
             let zero = program.literal(zero);
@@ -33,35 +33,27 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         }
     }
     let mut promotion = Promotion { effects: &effects, first, current, renaming: Renaming::default() };
-    promotion.block(program, program.body, &[], &[]);
+    promotion.block(program, program.body(), &[], &[]);
     true
 }
 
 /// Private arrays of which every access has a literal index inside, as many as are worth it.
 fn promotable(program: &Program) -> Vec<MemId> {
-    let mut known = SecondaryMap::with_capacity(program.memory.len(), true);
-    let mut accessed = SecondaryMap::with_capacity(program.memory.len(), false);
+    let mut known = SecondaryMap::with_capacity(program.memories().len(), true);
+    let mut accessed = SecondaryMap::with_capacity(program.memories().len(), false);
     for id in program.reachable_insts() {
-        let inst = &program.insts[id];
-        let Some(object) = inst.op.memory().filter(|object| program.memory[*object].space == Space::Private) else {
+        let inst = program.inst(id);
+        let Some(object) = inst.op.memory().filter(|object| program.memory(*object).space == Space::Private) else {
             continue;
         };
         accessed[object] = true;
-        let width = match inst.op {
-            Op::Load(_) => inst.results.len(),
-            Op::Store(_) => inst.operands.len() - 1,
-            // Its length is known anyway, and folded elsewhere.
-            _ => 0,
-        } as u64;
-        let inside = inst.operands.first().is_some_and(|&index| match program.values[index].def {
-            Def::Literal(bits) => bits + width <= u64::from(program.memory[object].length.unwrap_or(0)),
-            _ => false,
-        });
-        known[object] &= inside && width > 0;
+        // The length has no location; it is a literal, and folded elsewhere.
+        let bytes = Location::of(program, id).and_then(Location::constant_range);
+        known[object] &= bytes.is_some_and(|bytes| bytes.end <= program.memory(object).static_bytes().unwrap_or(0));
     }
     let mut room = ELEMENTS;
     let fits = |object: &MemId| {
-        let memory = &program.memory[*object];
+        let memory = program.memory(*object);
         let length = memory.length.unwrap_or(u32::MAX);
         // A narrow element drops bits when it is stored; a value does not.
         let whole = !matches!(memory.element, Element::I8 | Element::U8 | Element::I16 | Element::U16);
@@ -69,7 +61,7 @@ fn promotable(program: &Program) -> Vec<MemId> {
         room -= if fits { length } else { 0 };
         fits
     };
-    program.memory.keys().filter(fits).collect()
+    program.memories().keys().filter(fits).collect()
 }
 
 struct Promotion<'e> {
@@ -86,32 +78,32 @@ impl Promotion<'_> {
     /// owner of the block, `carried` for the innermost loop.
     fn block(&mut self, program: &mut Program, block: BlockId, yields: &[usize], carried: &[usize]) {
         program.retain_insts(block, |program, id| {
-            self.renaming.apply_to(&mut program.insts[id]);
-            let inst = &program.insts[id];
+            self.renaming.apply_to(program.inst_mut(id));
+            let inst = program.inst(id);
             match inst.op {
                 Op::Load(object) | Op::Store(object) if self.first[object].is_some() => {
                     self.access(program, id, object);
                     return false;
                 }
-                Op::Yield => self.give(program, id, yields),
-                Op::Break | Op::Continue => self.give(program, id, carried),
-                Op::If | Op::Switch(_) | Op::Region(_) => {
+                Op::Terminator(Terminator::Yield) => self.give(program, id, yields),
+                Op::Terminator(Terminator::Break | Terminator::Continue) => self.give(program, id, carried),
+                Op::Control(Control::If | Control::Switch(_) | Control::Region(_)) => {
                     let changed = self.changed(id);
                     let before = self.current.clone();
-                    for nested in program.insts[id].blocks.clone() {
+                    for nested in program.inst(id).blocks.clone() {
                         self.current.clone_from(&before);
                         self.block(program, nested, &changed, carried);
                     }
                     self.current = before;
                     self.take_results(program, id, &changed);
                 }
-                Op::Loop => {
+                Op::Control(Control::Loop) => {
                     let changed = self.changed(id);
                     let body = inst.blocks[0];
                     self.give(program, id, &changed);
                     for &variable in &changed {
                         let ty = program.ty(self.current[variable].1);
-                        self.current[variable].1 = program.param(body, ty);
+                        self.current[variable].1 = program.add_param(body, ty);
                     }
                     let inside = self.current.clone();
                     self.block(program, body, &[], &changed);
@@ -125,9 +117,9 @@ impl Promotion<'_> {
     }
 
     fn access(&mut self, program: &Program, id: InstId, object: MemId) {
-        let inst = &program.insts[id];
-        let Def::Literal(index) = program.values[inst.operands[0]].def else { unreachable!("only such are promoted") };
-        let first = self.first[object].expect("asked before") + index as usize;
+        let inst = program.inst(id);
+        let location = Location::of(program, id).expect("an access to a private array has an index");
+        let first = self.first[object].expect("asked before") + location.index.offset as usize;
         match inst.op {
             Op::Store(_) => {
                 for (element, &value) in inst.operands[1..].iter().enumerate() {
@@ -149,16 +141,13 @@ impl Promotion<'_> {
     }
 
     fn give(&self, program: &mut Program, id: InstId, variables: &[usize]) {
-        program.insts[id].operands.extend(variables.iter().map(|&variable| self.current[variable].1));
+        program.inst_mut(id).operands.extend(variables.iter().map(|&variable| self.current[variable].1));
     }
 
     fn take_results(&mut self, program: &mut Program, id: InstId, variables: &[usize]) {
         for &variable in variables {
             let ty = program.ty(self.current[variable].1);
-            let position = program.insts[id].results.len() as u32;
-            let result = program.values.push(crate::ir::Value { ty, def: Def::Result(id, position) });
-            program.insts[id].results.push(result);
-            self.current[variable].1 = result;
+            self.current[variable].1 = program.add_result(id, ty);
         }
     }
 }

@@ -8,17 +8,19 @@
 //! the body, where all invocations come by; and because the pass leaves programs alone in which an invocation may end before it
 //! has loaded its part. Indices wrap around in the stretch as they do in the program.
 //!
-//! It pays where workgroup memory is nearer than storage. The estimate weighs that for a GPU; the driver turns the pass off for
-//! devices where both are the same memory.
+//! It pays where workgroup memory is nearer than storage: the target must have [`Capability::Scratchpad`].
 
-use crate::analysis::{AffineIndex, Analyses, Uses};
-use crate::ir::{Cursor, Def, InstId, MemId, Memory, Op, Program, Renaming, Space, Type, ValueId};
-use crate::optimizer::{Family, Metadata, Pass, Phase};
+use crate::analysis::{Analyses, Location, Uses};
+use crate::ir::{
+    Barrier, Cursor, Def, InstId, MemId, Memory, Op, PerInvocation, Program, Pure, Renaming, Space, Type, ValueId,
+};
+use crate::optimizer::{Capability, Family, Metadata, Pass, Phase};
 use crate::validate::limits;
 
 pub(super) const PASS: Pass = Pass {
     metadata: Metadata {
         requires: &["merge_accesses"],
+        requires_caps: &[Capability::Scratchpad],
         ..Metadata::new("promote_tiles", Phase::Memory, Family::Memory)
     },
     speculative: true,
@@ -34,13 +36,13 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     if program.may_end_early() {
         return false;
     }
-    let written = analyses.effects(program).of_block(program.body).writes;
+    let effects = analyses.effects(program);
     let uses = analyses.uses(program);
-    let invocations: u32 = program.workgroup_size.iter().product();
+    let invocations: u32 = program.workgroup_size().iter().product();
     let mut renaming = Renaming::default();
-    for object in program.memory.keys() {
-        let memory = &program.memory[object];
-        if !matches!(memory.space, Space::Storage(_)) || memory.atomic || written.contains(object) {
+    for object in program.memories().keys() {
+        let memory = program.memory(object);
+        if !matches!(memory.space, Space::Storage(_)) || memory.atomic || !effects.is_constant(program, object) {
             continue;
         }
         if let Some(tile) = tile(program, object, invocations) {
@@ -65,20 +67,20 @@ struct Tile {
 fn tile(program: &Program, object: MemId, invocations: u32) -> Option<Tile> {
     let mut base = None;
     let mut loads: Vec<(InstId, i32)> = Vec::new();
-    for &id in &program.blocks[program.body].insts {
-        let inst = &program.insts[id];
+    for &id in &program.block(program.body()).insts {
+        let inst = program.inst(id);
         if inst.op != Op::Load(object) || inst.results.len() != 1 {
             continue;
         }
-        let place = AffineIndex::of(program, inst.operands[0]);
-        let Some(own) = place.base.filter(|&base| is_global_index(program, base)) else { continue };
+        let Some(Location { index, .. }) = Location::of(program, id) else { continue };
+        let Some(own) = index.base.filter(|&base| is_global_index(program, base)) else { continue };
         if *base.get_or_insert(own) == own {
-            loads.push((id, place.offset as i32));
+            loads.push((id, index.offset as i32));
         }
     }
     let (least, most) = (loads.iter().map(|load| load.1).min()?, loads.iter().map(|load| load.1).max()?);
     let span = u32::try_from(i64::from(most) - i64::from(least)).ok()?;
-    let bytes = u64::from(invocations + span.min(FARTHEST)) * program.memory[object].element.size() as u64;
+    let bytes = u64::from(invocations + span.min(FARTHEST)) * program.memory(object).element.size() as u64;
     let fits = program.static_bytes_in(Space::Workgroup) + bytes <= limits::WORKGROUP_BYTES;
     if loads.len() < LOADS || span == 0 || span > FARTHEST.min(invocations) || !fits {
         return None;
@@ -89,16 +91,16 @@ fn tile(program: &Program, object: MemId, invocations: u32) -> Option<Tile> {
 }
 
 fn is_global_index(program: &Program, value: ValueId) -> bool {
-    matches!(program.values[value].def, Def::Result(inst, 0) if program.insts[inst].op == Op::GlobalIndex)
+    matches!(program.def(value), Def::Result(inst, 0) if program.inst(inst).op == PerInvocation::GlobalIndex)
 }
 
 fn promote(program: &mut Program, object: MemId, tile: &Tile, invocations: u32, uses: &Uses, renaming: &mut Renaming) {
-    let memory = program.memory[object].clone();
-    let (ty, span) = (memory.element.value_type(), program.insts[tile.loads[0].0].span);
+    let memory = program.memory(object).clone();
+    let (ty, span) = (memory.element.value_type(), program.inst(tile.loads[0].0).span);
     let name = program.unused_name(&format!("{}_tile", memory.name));
     let length = Some(invocations + tile.span);
     let space = Space::Workgroup;
-    let array = program.memory.push(Memory { name, space, length, default: None, ..memory });
+    let array = program.add_memory(Memory { name, space, length, default: None, ..memory });
 
     let mut fill = Vec::new();
     let mut emit = |program: &mut Program, op: Op, operands: &[ValueId], ty: Type| {
@@ -107,26 +109,26 @@ fn promote(program: &mut Program, object: MemId, tile: &Tile, invocations: u32, 
         value
     };
     let offset = program.literal(tile.first);
-    let local = emit(program, Op::LocalIndex, &[], Type::U32);
-    let first = emit(program, Op::Add, &[tile.base, offset], Type::U32);
+    let local = emit(program, Op::PerInvocation(PerInvocation::LocalIndex), &[], Type::U32);
+    let first = emit(program, Op::Pure(Pure::Add), &[tile.base, offset], Type::U32);
     let own = emit(program, Op::Load(object), &[first], ty);
     let beyond = program.literal(tile.span);
-    let helps = emit(program, Op::Lt, &[local, beyond], Type::Bool);
+    let helps = emit(program, Op::Pure(Pure::Lt), &[local, beyond], Type::Bool);
     fill.push(program.make(Op::Store(array), [local, own], &[], [], span));
     let width = program.literal(invocations);
     fill.push(program.make_guard(helps, span, |program, block| {
         let push = |program: &mut Program, op: Op, operands: &[ValueId], ty: Type| {
             let inst = program.push(block, op, operands.iter().copied(), &[ty], [], span);
-            program.insts[inst].results[0]
+            program.inst(inst).results[0]
         };
-        let far = push(program, Op::Add, &[first, width], Type::U32);
+        let far = push(program, Op::Pure(Pure::Add), &[first, width], Type::U32);
         let element = push(program, Op::Load(object), &[far], ty);
-        let slot = push(program, Op::Add, &[local, width], Type::U32);
+        let slot = push(program, Op::Pure(Pure::Add), &[local, width], Type::U32);
         program.push(block, Op::Store(array), [slot, element], &[], [], span);
     }));
-    fill.push(program.make(Op::WorkgroupBarrier, [], &[], [], span));
+    fill.push(program.make(Barrier::Workgroup, [], &[], [], span));
 
-    let body = program.body;
+    let body = program.body();
     let mut cursor = Cursor::at_start(program, body);
     while let Some(id) = cursor.next() {
         let Some(&(_, from_first)) = tile.loads.iter().find(|(load, _)| *load == id) else {
@@ -136,14 +138,14 @@ fn promote(program: &mut Program, object: MemId, tile: &Tile, invocations: u32, 
         // Before the first of them; it is empty from then on.
         cursor.insert_all(fill.drain(..));
         let from_first = program.literal(from_first);
-        let (sum, slot) = program.make_value(Op::Add, &[local, from_first], Type::U32, span);
-        let (load, value) = program.make_value(Op::Load(array), &[slot], ty, program.insts[id].span);
+        let (sum, slot) = program.make_value(Pure::Add, &[local, from_first], Type::U32, span);
+        let (load, value) = program.make_value(Op::Load(array), &[slot], ty, program.inst(id).span);
         cursor.insert_all([sum, load]);
-        renaming.replace(program.insts[id].results[0], value);
+        renaming.replace(program.inst(id).results[0], value);
     }
     cursor.finish(program);
     // The sums that only these loads used would make the result look more expensive than it is.
-    let indices = tile.loads.iter().map(|(load, _)| program.insts[*load].operands[0]);
+    let indices = tile.loads.iter().map(|(load, _)| program.inst(*load).operands[0]);
     let unused: Vec<ValueId> = indices.filter(|&index| index != tile.base && uses.count(index) == 1).collect();
-    program.retain_insts(body, |program, id| !program.insts[id].results.iter().any(|result| unused.contains(result)));
+    program.retain_insts(body, |program, id| !program.inst(id).results.iter().any(|result| unused.contains(result)));
 }

@@ -13,7 +13,9 @@
 
 use crate::analysis::Analyses;
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, Cursor, Def, Inst, InstId, Op, Program, Renaming, Space, Type, ValueId, compare};
+use crate::ir::{
+    BlockId, Control, Cursor, Def, Inst, InstId, Op, Program, Pure, Renaming, Space, Terminator, Type, ValueId, compare,
+};
 use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 
 pub(super) const PASS: Pass = Pass {
@@ -30,7 +32,7 @@ const BETWEEN: usize = 32;
 
 fn run(program: &mut Program, _: &mut Analyses) -> bool {
     let mut simplifier = Simplifier { renaming: Renaming::default(), changed: false };
-    simplifier.block(program, program.body);
+    simplifier.block(program, program.body());
     simplifier.changed
 }
 
@@ -53,19 +55,19 @@ impl Simplifier {
     }
 
     fn inst(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) {
-        self.renaming.apply_to(&mut program.insts[id]);
+        self.renaming.apply_to(program.inst_mut(id));
         // Before the branches in its arms are looked at: they may have their like in the arms of the other.
-        if program.insts[id].op == Op::If && self.follows_its_like(program, id, cursor.before()) {
+        if program.inst(id).op == Control::If && self.follows_its_like(program, id, cursor.before()) {
             self.changed = true;
             return;
         }
-        for nested in program.insts[id].blocks.clone() {
+        for nested in program.inst(id).blocks.clone() {
             self.block(program, nested);
         }
-        let done = match program.insts[id].op {
-            Op::If => self.branch(program, id, cursor),
-            Op::Switch(_) => self.switch(program, id, cursor),
-            Op::Loop => self.once(program, id, cursor),
+        let done = match program.inst(id).op {
+            Op::Control(Control::If) => self.branch(program, id, cursor),
+            Op::Control(Control::Switch(_)) => self.switch(program, id, cursor),
+            Op::Control(Control::Loop) => self.once(program, id, cursor),
             _ => false,
         };
         self.changed |= done;
@@ -78,25 +80,27 @@ impl Simplifier {
     fn splice(&mut self, program: &mut Program, id: InstId, block: BlockId, cursor: &mut Cursor) {
         let (insts, last) = program.take_body(block);
         cursor.insert_all(insts);
-        match program.insts[last].op {
-            Op::Yield => self.renaming.replace_all(&program.insts[id].results, &program.insts[last].operands),
+        match program.inst(last).op {
+            Op::Terminator(Terminator::Yield) => {
+                self.renaming.replace_all(&program.inst(id).results, &program.inst(last).operands);
+            }
             _ => cursor.insert(last),
         }
     }
 
     fn branch(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
-        let condition = program.insts[id].operands[0];
-        let (then, otherwise) = (program.insts[id].blocks[0], program.insts[id].blocks[1]);
-        match program.values[condition].def {
+        let condition = program.inst(id).operands[0];
+        let (then, otherwise) = (program.inst(id).blocks[0], program.inst(id).blocks[1]);
+        match program.def(condition) {
             Def::Literal(bits) => {
                 self.splice(program, id, if bits == 1 { then } else { otherwise }, cursor);
                 return true;
             }
-            Def::Result(inst, _) if program.insts[inst].op == Op::Not => {
-                let inst = &program.insts[inst];
+            Def::Result(inst, _) if program.inst(inst).op == Pure::Not => {
+                let inst = program.inst(inst);
                 let positive = inst.operands[0];
-                program.insts[id].operands[0] = positive;
-                program.insts[id].blocks.swap(0, 1);
+                program.inst_mut(id).operands[0] = positive;
+                program.inst_mut(id).blocks.swap(0, 1);
                 self.changed = true;
                 return self.branch(program, id, cursor);
             }
@@ -112,31 +116,31 @@ impl Simplifier {
 
     /// Replaces a branch that only computes a little.
     fn select(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
-        let (then, otherwise) = (program.insts[id].blocks[0], program.insts[id].blocks[1]);
+        let (then, otherwise) = (program.inst(id).blocks[0], program.inst(id).blocks[1]);
         let arms = [then, otherwise];
-        let is_cheap = |inst: &InstId| cost::is_cheap(program, &program.insts[*inst]);
-        let few = arms.iter().map(|&arm| program.blocks[arm].insts.len()).sum::<usize>() <= FEW + 2;
-        let only_computes = |&arm: &BlockId| match program.blocks[arm].insts.split_last() {
-            Some((last, rest)) => program.insts[*last].op == Op::Yield && rest.iter().all(is_cheap),
+        let is_cheap = |inst: &InstId| cost::is_cheap(program, program.inst(*inst));
+        let few = arms.iter().map(|&arm| program.block(arm).insts.len()).sum::<usize>() <= FEW + 2;
+        let only_computes = |&arm: &BlockId| match program.block(arm).insts.split_last() {
+            Some((last, rest)) => program.inst(*last).op == Terminator::Yield && rest.iter().all(is_cheap),
             None => false,
         };
-        if program.insts[id].results.is_empty() || !few || !arms.iter().all(only_computes) {
+        if program.inst(id).results.is_empty() || !few || !arms.iter().all(only_computes) {
             return false;
         }
         let mut given = Vec::new();
         for arm in arms {
             let (insts, last) = program.take_body(arm);
             cursor.insert_all(insts);
-            given.push(program.insts[last].operands.clone());
+            given.push(program.inst(last).operands.clone());
         }
-        let (condition, span) = (program.insts[id].operands[0], program.insts[id].span);
-        for (position, result) in program.insts[id].results.clone().into_iter().enumerate() {
+        let (condition, span) = (program.inst(id).operands[0], program.inst(id).span);
+        for (position, result) in program.inst(id).results.clone().into_iter().enumerate() {
             let (a, b) = (given[0][position], given[1][position]);
             let new = if a == b {
                 a
             } else {
                 let ty = program.ty(result);
-                let (inst, value) = program.make_value(Op::Select, &[condition, a, b], ty, span);
+                let (inst, value) = program.make_value(Pure::Select, &[condition, a, b], ty, span);
                 cursor.insert(inst);
                 value
             };
@@ -146,11 +150,11 @@ impl Simplifier {
     }
 
     fn switch(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
-        let Op::Switch(cases) = program.insts[id].op.clone() else { return false };
-        let selector = program.insts[id].operands[0];
-        let blocks = program.insts[id].blocks.clone();
+        let Op::Control(Control::Switch(cases)) = program.inst(id).op.clone() else { return false };
+        let selector = program.inst(id).operands[0];
+        let blocks = program.inst(id).blocks.clone();
         let default = blocks[cases.len()];
-        if let Def::Literal(bits) = program.values[selector].def {
+        if let Def::Literal(bits) = program.def(selector) {
             let taken = cases.iter().position(|&case| u64::from(case) == bits).map_or(default, |case| blocks[case]);
             self.splice(program, id, taken, cursor);
             return true;
@@ -160,12 +164,12 @@ impl Simplifier {
         match kept[..] {
             [] => self.splice(program, id, default, cursor),
             [only] => {
-                let (span, ty) = (program.insts[id].span, program.ty(selector));
+                let (span, ty) = (program.inst(id).span, program.ty(selector));
                 let case = program.literal(crate::ir::Literal { ty, bits: u64::from(cases[only]) });
-                let (inst, condition) = program.make_value(Op::Eq, &[selector, case], Type::Bool, span);
+                let (inst, condition) = program.make_value(Pure::Eq, &[selector, case], Type::Bool, span);
                 cursor.insert(inst);
-                let branch = &mut program.insts[id];
-                branch.op = Op::If;
+                let branch = program.inst_mut(id);
+                branch.op = Op::Control(Control::If);
                 branch.operands = [condition].into_iter().collect();
                 branch.blocks = [blocks[only], default].into_iter().collect();
                 if !self.branch(program, id, cursor) {
@@ -173,8 +177,8 @@ impl Simplifier {
                 }
             }
             _ if kept.len() < cases.len() => {
-                let inst = &mut program.insts[id];
-                inst.op = Op::Switch(kept.iter().map(|&position| cases[position]).collect());
+                let inst = program.inst_mut(id);
+                inst.op = Op::Control(Control::Switch(kept.iter().map(|&position| cases[position]).collect()));
                 inst.blocks = kept.iter().map(|&position| blocks[position]).chain([default]).collect();
                 self.changed = true;
                 return false;
@@ -186,13 +190,14 @@ impl Simplifier {
 
     /// Replaces a loop that is executed once.
     fn once(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
-        let body = program.insts[id].blocks[0];
-        let Some((&last, rest)) = program.blocks[body].insts.split_last() else { return false };
-        let goes_on = !matches!(program.insts[last].op, Op::Break | Op::Return | Op::Trap);
+        let body = program.inst(id).blocks[0];
+        let Some((&last, rest)) = program.block(body).insts.split_last() else { return false };
+        let goes_on =
+            !matches!(program.inst(last).op, Op::Terminator(Terminator::Break | Terminator::Return | Terminator::Trap));
         if goes_on || rest.iter().any(|&inst| program.jumps_out(inst)) {
             return false;
         }
-        self.renaming.replace_all(&program.blocks[body].params, &program.insts[id].operands);
+        self.renaming.replace_all(&program.block(body).params, &program.inst(id).operands);
         let (insts, _) = program.take_body(body);
         // The body was simplified before it was known what its parameters are.
         for inst in insts {
@@ -201,27 +206,27 @@ impl Simplifier {
                 return true;
             }
         }
-        self.renaming.apply_to(&mut program.insts[last]);
-        if program.insts[last].op != Op::Break {
+        self.renaming.apply_to(program.inst_mut(last));
+        if program.inst(last).op != Terminator::Break {
             cursor.insert(last);
             return true;
         }
-        self.renaming.replace_all(&program.insts[id].results, &program.insts[last].operands);
+        self.renaming.replace_all(&program.inst(id).results, &program.inst(last).operands);
         true
     }
 
     /// Joins a branch with one before it, if that is on the same condition, leads here, and what stands between them can stand
     /// before both: it takes nothing from the first, and always gives the same.
     fn follows_its_like(&self, program: &mut Program, id: InstId, before: &mut [InstId]) -> bool {
-        let is_like = |other: &Inst| other.op == Op::If && other.operands == program.insts[id].operands;
+        let is_like = |other: &Inst| other.op == Control::If && other.operands == program.inst(id).operands;
         let moves = before.iter().rev().take(BETWEEN).take_while(|&&inst| can_move(program, inst)).count();
         let Some(at) = before.len().checked_sub(moves + 1) else { return false };
         let earlier = before[at];
         let takes = |&inst: &InstId| {
-            let takes = |operand: &ValueId| program.insts[earlier].results.contains(operand);
-            program.insts[inst].operands.iter().any(takes)
+            let takes = |operand: &ValueId| program.inst(earlier).results.contains(operand);
+            program.inst(inst).operands.iter().any(takes)
         };
-        if !is_like(&program.insts[earlier]) || !program.falls_through(earlier) || before[at + 1..].iter().any(takes) {
+        if !is_like(program.inst(earlier)) || !program.falls_through(earlier) || before[at + 1..].iter().any(takes) {
             return false;
         }
         before[at..].rotate_left(1);
@@ -235,16 +240,16 @@ impl Simplifier {
 /// before it, if that is little, and the rest into the inner arm.
 fn guard_both(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
     let Some((outer, outer_holds)) = guarded(program, id) else { return false };
-    let [between @ .., inner, _] = &program.blocks[outer].insts[..] else { return false };
+    let [between @ .., inner, _] = &program.block(outer).insts[..] else { return false };
     let Some((arm, inner_holds)) = guarded(program, *inner) else { return false };
     if !between.iter().all(|&inst| can_move(program, inst)) {
         return false;
     }
-    let mut needed = vec![program.insts[*inner].operands[0]];
+    let mut needed = vec![program.inst(*inner).operands[0]];
     let (mut before, mut inside) = (Vec::new(), Vec::new());
     for &inst in between.iter().rev() {
-        if program.insts[inst].results.iter().any(|result| needed.contains(result)) {
-            needed.extend_from_slice(&program.insts[inst].operands);
+        if program.inst(inst).results.iter().any(|result| needed.contains(result)) {
+            needed.extend_from_slice(&program.inst(inst).operands);
             before.push(inst);
         } else {
             inside.push(inst);
@@ -252,9 +257,9 @@ fn guard_both(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
     }
     // A load that is guarded needs no check.
     let costs_little = |&inst: &InstId| {
-        let inst = &program.insts[inst];
-        match inst.op.row().kind {
-            Kind::Access => inst.op.memory().is_some_and(|memory| program.memory[memory].space == Space::Uniform),
+        let inst = program.inst(inst);
+        match inst.op.kind() {
+            Kind::Access => inst.op.memory().is_some_and(|memory| program.memory(memory).space == Space::Uniform),
             Kind::PerInvocation | Kind::PerGroup => true,
             _ => cost::is_cheap(program, inst),
         }
@@ -264,34 +269,34 @@ fn guard_both(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
     }
     cursor.insert_all(before.into_iter().rev());
     inside.reverse();
-    let span = program.insts[id].span;
+    let span = program.inst(id).span;
     let conditions =
-        [(program.insts[id].operands[0], outer_holds), (needed[0], inner_holds)].map(|(condition, holds)| {
+        [(program.inst(id).operands[0], outer_holds), (needed[0], inner_holds)].map(|(condition, holds)| {
             if holds {
                 return condition;
             }
-            let (not, negated) = program.make_value(Op::Not, &[condition], Type::Bool, span);
+            let (not, negated) = program.make_value(Pure::Not, &[condition], Type::Bool, span);
             cursor.insert(not);
             negated
         });
-    let (both, condition) = program.make_value(Op::And, &conditions, Type::Bool, span);
+    let (both, condition) = program.make_value(Pure::And, &conditions, Type::Bool, span);
     cursor.insert(both);
-    inside.append(&mut program.blocks[arm].insts);
-    program.blocks[outer].insts = inside;
-    program.insts[id].operands[0] = condition;
+    inside.append(&mut program.block_mut(arm).insts);
+    program.block_mut(outer).insts = inside;
+    program.inst_mut(id).operands[0] = condition;
     if !outer_holds {
-        program.insts[id].blocks.swap(0, 1);
+        program.inst_mut(id).blocks.swap(0, 1);
     }
     true
 }
 
 /// The arm of a branch that only guards it, and for which value of the condition it is executed.
 fn guarded(program: &Program, id: InstId) -> Option<(BlockId, bool)> {
-    let inst = &program.insts[id];
-    if inst.op != Op::If || !inst.results.is_empty() || !program.falls_through(id) {
+    let inst = program.inst(id);
+    if inst.op != Control::If || !inst.results.is_empty() || !program.falls_through(id) {
         return None;
     }
-    match [0, 1].map(|arm| program.blocks[inst.blocks[arm]].insts.len() == 1) {
+    match [0, 1].map(|arm| program.block(inst.blocks[arm]).insts.len() == 1) {
         [false, true] => Some((inst.blocks[0], true)),
         [true, false] => Some((inst.blocks[1], false)),
         [true, true] | [false, false] => None,
@@ -300,17 +305,17 @@ fn guarded(program: &Program, id: InstId) -> Option<(BlockId, bool)> {
 
 /// Whether an instruction may be executed earlier, and for nothing: it has no effects, and gives the same wherever it stands.
 fn can_move(program: &Program, id: InstId) -> bool {
-    let inst = &program.insts[id];
-    match inst.op.row().kind {
+    let inst = program.inst(id);
+    match inst.op.kind() {
         Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
-        Kind::Access => inst.op.memory().is_some_and(|memory| !program.memory[memory].writable()),
+        Kind::Access => inst.op.memory().is_some_and(|memory| !program.memory(memory).writable()),
         Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
     }
 }
 
 /// Whether nothing that is added to these instructions would be reached.
 fn leaves(program: &Program, insts: &[InstId]) -> bool {
-    insts.last().is_some_and(|&last| program.insts[last].op.is_terminator())
+    insts.last().is_some_and(|&last| program.inst(last).op.is_terminator())
 }
 
 /// Whether two blocks do the same.

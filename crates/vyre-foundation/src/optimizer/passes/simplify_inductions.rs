@@ -5,7 +5,7 @@
 //! every `continue` adds the step. Integers wrap, so the sums have the same bits as the products.
 
 use crate::analysis::{Analyses, Structure, counted};
-use crate::ir::{BlockId, Def, InstId, Op, Program, Renaming, Type, ValueId};
+use crate::ir::{BlockId, Control, Def, InstId, Op, Program, Pure, Renaming, Terminator, Type, ValueId};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass = Pass {
@@ -27,10 +27,10 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let mut replaced = Vec::new();
     for id in program.reachable_insts() {
         let Some(counted) = counted(program, id) else { continue };
-        let body = program.insts[id].blocks[0];
+        let body = program.inst(id).blocks[0];
         let mut prelude = Vec::new();
         for product in products(program, &structure, body, counted.param).into_iter().take(MOST) {
-            let span = program.insts[product.inst].span;
+            let span = program.inst(product.inst).span;
             let ty = program.ty(counted.param);
             let mut emit = |program: &mut Program, op: Op, operands: &[ValueId]| {
                 let (inst, value) = program.make_value(op, operands, ty, span);
@@ -38,12 +38,12 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
                 value
             };
             let step = program.literal(crate::ir::Literal { ty, bits: u64::from(counted.step as u32) });
-            let start = emit(program, Op::Mul, &[counted.start, product.factor]);
-            let step = emit(program, Op::Mul, &[step, product.factor]);
-            let param = program.param(body, ty);
-            program.insts[id].operands.push(start);
+            let start = emit(program, Op::Pure(Pure::Mul), &[counted.start, product.factor]);
+            let step = emit(program, Op::Pure(Pure::Mul), &[step, product.factor]);
+            let param = program.add_param(body, ty);
+            program.inst_mut(id).operands.push(start);
             add_step(program, body, param, step, span);
-            renaming.replace(program.insts[product.inst].results[0], param);
+            renaming.replace(program.inst(product.inst).results[0], param);
             replaced.push(product.inst);
         }
         if !prelude.is_empty() {
@@ -55,12 +55,12 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     }
     for (id, prelude) in before {
         let block = structure.place(id).expect("reachable");
-        let at = program.blocks[block].insts.iter().position(|&inst| inst == id).expect("it stands there");
-        program.blocks[block].insts.splice(at..at, prelude);
+        let at = program.block(block).insts.iter().position(|&inst| inst == id).expect("it stands there");
+        program.block_mut(block).insts.splice(at..at, prelude);
     }
     for inst in replaced {
         let block = structure.place(inst).expect("reachable");
-        program.blocks[block].insts.retain(|&id| id != inst);
+        program.block_mut(block).insts.retain(|&id| id != inst);
     }
     renaming.apply(program)
 }
@@ -77,17 +77,17 @@ fn products(program: &Program, structure: &Structure, body: BlockId, param: Valu
     let mut found = Vec::new();
     let mut pending = vec![body];
     while let Some(block) = pending.pop() {
-        for &id in &program.blocks[block].insts {
-            let inst = &program.insts[id];
+        for &id in &program.block(block).insts {
+            let inst = program.inst(id);
             pending.extend_from_slice(&inst.blocks);
-            let (Op::Mul, &[a, b]) = (&inst.op, &inst.operands[..]) else { continue };
+            let (Op::Pure(Pure::Mul), &[a, b]) = (&inst.op, &inst.operands[..]) else { continue };
             let factor = match (a == param, b == param) {
                 (true, false) => b,
                 (false, true) => a,
                 _ => continue,
             };
             let outside = structure.definition(program, factor).is_none_or(|at| !structure.encloses(body, at));
-            let is_shift = matches!(program.values[factor].def, Def::Literal(bits) if bits.is_power_of_two());
+            let is_shift = matches!(program.def(factor), Def::Literal(bits) if bits.is_power_of_two());
             if outside && !is_shift && matches!(program.ty(param), Type::U32 | Type::I32) {
                 found.push(Product { inst: id, factor });
             }
@@ -98,19 +98,19 @@ fn products(program: &Program, structure: &Structure, body: BlockId, param: Valu
 
 /// Lets every `continue` of a loop add a step to its last parameter.
 fn add_step(program: &mut Program, block: BlockId, param: ValueId, step: ValueId, span: crate::ir::Span) {
-    for id in program.blocks[block].insts.clone() {
-        match program.insts[id].op {
-            Op::Continue => {
+    for id in program.block(block).insts.clone() {
+        match program.inst(id).op {
+            Op::Terminator(Terminator::Continue) => {
                 let ty = program.ty(param);
-                let (sum, next) = program.make_value(Op::Add, &[param, step], ty, span);
-                let insts = &mut program.blocks[block].insts;
+                let (sum, next) = program.make_value(Pure::Add, &[param, step], ty, span);
+                let insts = &mut program.block_mut(block).insts;
                 let at = insts.len() - 1;
                 insts.insert(at, sum);
-                program.insts[id].operands.push(next);
+                program.inst_mut(id).operands.push(next);
             }
-            Op::Loop => {}
+            Op::Control(Control::Loop) => {}
             _ => {
-                for nested in program.insts[id].blocks.clone() {
+                for nested in program.inst(id).blocks.clone() {
                     add_step(program, nested, param, step, span);
                 }
             }

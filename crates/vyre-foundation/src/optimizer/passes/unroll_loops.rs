@@ -1,18 +1,19 @@
 //! Replaces loops of few known trips by their trips, one after the other, and lets longer ones do several trips at once, after
 //! those that are left over have been done before the loop.
 //!
-//! Both need a loop of a [known number](crate::analysis::finite) of trips, whose only exit is the test and whose only
+//! Both need a loop of a [known number](crate::analysis::const_trip_count) of trips, whose only exit is the test and whose only
 //! `continue` is its end: then it is known of every trip but the last that the test passes, and the copies do without it.
 //! The counter is a literal in each copy, which is where most of the gain comes from.
 
-use crate::analysis::{Analyses, Finite, counted, finite};
+use crate::analysis::{Analyses, ConstTripCount, const_trip_count, counted};
 use crate::ir::clone::{Cloner, Verbatim};
-use crate::ir::{BlockId, InstId, Op, Program, ValueId, Values};
-use crate::optimizer::{Family, Metadata, Pass, Phase};
+use crate::ir::{BlockId, InstId, Program, Terminator, ValueId, Values};
+use crate::optimizer::{Capability, Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass = Pass {
     metadata: Metadata {
         requires: &["simplify_control_flow"],
+        requires_caps: &[Capability::LoopsAsWritten],
         ..Metadata::new("unroll_loops", Phase::Loop, Family::Loop)
     },
     speculative: true,
@@ -29,10 +30,10 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let mut changed = false;
     // Inner loops come first: what they become decides whether the loops around them stay small.
     for id in program.reachable_insts().into_iter().rev() {
-        if let Some(Finite { test, trips }) = finite(program, id)
+        if let Some(ConstTripCount { test, trips }) = const_trip_count(program, id)
             && let Some(shape) = shape(program, id, test)
         {
-            let size = size(program, program.insts[id].blocks[0]);
+            let size = size(program, program.inst(id).blocks[0]);
             if trips <= 1 || trips.saturating_mul(size) <= FULLY {
                 unroll(program, id, &shape, trips);
                 changed = true;
@@ -67,65 +68,65 @@ struct Shape {
 }
 
 fn shape(program: &Program, id: InstId, test: InstId) -> Option<Shape> {
-    let body = &program.blocks[program.insts[id].blocks[0]];
+    let body = program.block(program.inst(id).blocks[0]);
     let at = body.insts.iter().position(|&inst| inst == test)?;
     let (&last, after) = body.insts[at + 1..].split_last()?;
     let jumps = |&inst: &InstId| program.jumps_out(inst);
-    if program.insts[last].op != Op::Continue || after.iter().any(jumps) || body.insts[..at].iter().any(jumps) {
+    if program.inst(last).op != Terminator::Continue || after.iter().any(jumps) || body.insts[..at].iter().any(jumps) {
         return None;
     }
-    let arms = &program.insts[test].blocks;
-    let terminators = arms.iter().filter_map(|&arm| program.blocks[arm].insts.last());
-    let leaves = terminators.map(|&last| &program.insts[last]).find(|last| last.op == Op::Break)?;
+    let arms = &program.inst(test).blocks;
+    let terminators = arms.iter().filter_map(|&arm| program.block(arm).insts.last());
+    let leaves = terminators.map(|&last| program.inst(last)).find(|last| last.op == Terminator::Break)?;
     Some(Shape {
         before: body.insts[..at].to_vec(),
         leaves_with: leaves.operands.clone(),
         after: after.to_vec(),
-        continues_with: program.insts[last].operands.clone(),
+        continues_with: program.inst(last).operands.clone(),
     })
 }
 
 /// Instructions of a block, nested ones included.
 fn size(program: &Program, block: BlockId) -> u64 {
-    let insts = program.blocks[block].insts.iter();
-    insts.map(|&id| 1 + program.insts[id].blocks.iter().map(|&nested| size(program, nested)).sum::<u64>()).sum()
+    let insts = program.block(block).insts.iter();
+    insts.map(|&id| 1 + program.inst(id).blocks.iter().map(|&nested| size(program, nested)).sum::<u64>()).sum()
 }
 
 /// Makes a region-like sequence of a loop: a `loop` that is executed once, which `simplify_control_flow` dissolves.
 fn unroll(program: &mut Program, id: InstId, shape: &Shape, trips: u64) {
-    let (body, span) = (program.insts[id].blocks[0], program.insts[id].span);
-    let params: Values = program.blocks[body].params.clone();
-    let sequence = program.block();
+    let (body, span) = (program.inst(id).blocks[0], program.inst(id).span);
+    let params: Values = program.block(body).params.clone();
+    let sequence = program.add_block();
     let mut cloner = Cloner::within(program);
     let values = clone_trips(&mut cloner, shape, sequence, &params, params.clone(), trips);
     begin_trip(&mut cloner, &params, &values);
     cloner.insts(&shape.before, sequence, &mut Verbatim);
     let results = cloner.values(&shape.leaves_with);
-    program.push(sequence, Op::Break, results, &[], [], span);
-    program.blocks[body].insts = std::mem::take(&mut program.blocks[sequence].insts);
+    program.push(sequence, Terminator::Break, results, &[], [], span);
+    program.block_mut(body).insts = std::mem::take(&mut program.block_mut(sequence).insts);
 }
 
 /// Takes the first trips out of a loop and puts them before it.
 fn peel(program: &mut Program, around: BlockId, id: InstId, shape: &Shape, trips: u64) {
-    let params: Values = program.blocks[program.insts[id].blocks[0]].params.clone();
-    let start: Values = program.insts[id].operands.clone();
-    let sequence = program.block();
+    let params: Values = program.block(program.inst(id).blocks[0]).params.clone();
+    let start: Values = program.inst(id).operands.clone();
+    let sequence = program.add_block();
     let values = clone_trips(&mut Cloner::within(program), shape, sequence, &params, start, trips);
-    program.insts[id].operands = values;
-    let peeled = std::mem::take(&mut program.blocks[sequence].insts);
-    let at = program.blocks[around].insts.iter().position(|&inst| inst == id).expect("it stands there");
-    program.blocks[around].insts.splice(at..at, peeled);
+    program.inst_mut(id).operands = values;
+    let peeled = std::mem::take(&mut program.block_mut(sequence).insts);
+    let at = program.block(around).insts.iter().position(|&inst| inst == id).expect("it stands there");
+    program.block_mut(around).insts.splice(at..at, peeled);
 }
 
 /// Lets every trip do the work of several, of which the number of trips is a multiple.
 fn widen(program: &mut Program, id: InstId, shape: &Shape, copies: u64) {
-    let body = program.insts[id].blocks[0];
-    let params: Values = program.blocks[body].params.clone();
-    let end = program.blocks[body].insts.pop().expect("a block has a terminator");
+    let body = program.inst(id).blocks[0];
+    let params: Values = program.block(body).params.clone();
+    let end = program.block_mut(body).insts.pop().expect("a block has a terminator");
     let start = shape.continues_with.clone();
     let values = clone_trips(&mut Cloner::within(program), shape, body, &params, start, copies - 1);
-    program.insts[end].operands = values;
-    program.blocks[body].insts.push(end);
+    program.inst_mut(end).operands = values;
+    program.block_mut(body).insts.push(end);
 }
 
 /// Appends trips of a loop to a block, without their tests, and returns the values that they continue with. Each trip defines every value of

@@ -9,7 +9,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::analysis::{Analyses, Objects};
+use crate::analysis::{Analyses, Effects};
 use crate::ir::ops::Kind;
 use crate::ir::{BlockId, Op, Program, Renaming, ResultTypes, Values};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
@@ -19,31 +19,29 @@ pub(super) const PASS: Pass =
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let effects = analyses.effects(program);
-    let written = effects.of_block(program.body).writes;
     let mut numbering =
-        Numbering { known: FxHashMap::default(), added: Vec::new(), renaming: Renaming::default(), written };
-    numbering.block(program, program.body);
+        Numbering { effects: &effects, known: FxHashMap::default(), added: Vec::new(), renaming: Renaming::default() };
+    numbering.block(program, program.body());
     !numbering.renaming.is_empty()
 }
 
 type Key = (Op, Values, ResultTypes);
 
-struct Numbering {
+struct Numbering<'e> {
+    effects: &'e Effects,
     /// The results of an instruction that has been executed wherever the walk is.
     known: FxHashMap<Key, Values>,
     /// What to forget when the blocks that are being walked end.
     added: Vec<Key>,
     renaming: Renaming,
-    /// Objects that the program writes.
-    written: Objects,
 }
 
-impl Numbering {
+impl Numbering<'_> {
     fn block(&mut self, program: &mut Program, block: BlockId) {
         let scope = self.added.len();
         program.retain_insts(block, |program, id| {
-            self.renaming.apply_to(&mut program.insts[id]);
-            let inst = &program.insts[id];
+            self.renaming.apply_to(program.inst_mut(id));
+            let inst = program.inst(id);
             if self.is_value(program, &inst.op) {
                 let types: ResultTypes = inst.results.iter().map(|&result| program.ty(result)).collect();
                 let key = (inst.op.clone(), inst.operands.clone(), types);
@@ -65,10 +63,10 @@ impl Numbering {
     }
 
     fn is_value(&self, program: &Program, op: &Op) -> bool {
-        match op.row().kind {
+        match op.kind() {
             Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
             Kind::Access => match op {
-                Op::Load(object) => !program.memory[*object].atomic && !self.written.contains(*object),
+                Op::Load(object) => !program.memory(*object).atomic && self.effects.is_constant(program, *object),
                 _ => false,
             },
             Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,

@@ -3,14 +3,15 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::{emit, ends};
-use super::access::{Form, Touch, position};
+use super::access::{Touch, position};
 use super::{Bound, ScalarId, Stage, Window};
+use crate::analysis::AffineForm;
 use crate::ir::clone::{Cloner, Map};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::Payload;
 use crate::ir::{
-    Access, Axis, BlockId, BufferId, Element, InstId, MemId, Memory, Op, Program, ResultTypes, Space, Span, Type,
-    ValueId, total_invocations,
+    Access, Axis, Barrier, BlockId, BufferId, Control, Element, InstId, MemId, Memory, Op, PerGroup, PerInvocation,
+    Program, Pure, ResultTypes, Space, Span, Terminator, Type, ValueId, total_invocations,
 };
 use crate::optimizer::outside;
 use crate::text::is_name;
@@ -24,14 +25,14 @@ pub(super) struct Applied {
 }
 
 pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(BufferId) -> bool) -> Applied {
-    let size = stages.first().map_or([1; 3], |stage| stage.program.workgroup_size);
+    let size = stages.first().map_or([1; 3], |stage| stage.program.workgroup_size());
     let name = if is_name(name) { name } else { "fused" };
     let mut fusion = Fusion {
         program: Program::new(name, size),
         stages,
         homes: stages
             .iter()
-            .map(|stage| SecondaryMap::with_capacity(stage.program.memory.len(), Home::Nowhere))
+            .map(|stage| SecondaryMap::with_capacity(stage.program.memories().len(), Home::Nowhere))
             .collect(),
         objects: Vec::new(),
         dropped: Vec::new(),
@@ -39,9 +40,9 @@ pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(Buffer
     if let Some(&&Stage { groups, .. }) = stages.first()
         && total_invocations(groups, size).is_some_and(|count| count > 0)
     {
-        fusion.program.launch = Some(std::array::from_fn(|axis| groups[axis] * size[axis]));
+        fusion.program.set_launch(Some(std::array::from_fn(|axis| groups[axis] * size[axis])));
     }
-    fusion.program.fast = stages.iter().all(|stage| stage.program.fast);
+    fusion.program.set_fast(stages.iter().all(|stage| stage.program.is_fast()));
     // A stage may be alone because its blocks are nested too deeply; then nothing may be put around it.
     let is_deep = stages.iter().any(|stage| stage.is_deep());
     let crossing = fusion.place_buffers(&|buffer| transient(buffer) && !is_deep);
@@ -54,7 +55,7 @@ pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(Buffer
     }
     let Fusion { mut program, objects, dropped, .. } = fusion;
     if !is_deep {
-        program.push(program.body, Op::Return, [], &[], [], Span::NONE);
+        program.push(program.body(), Terminator::Return, [], &[], [], Span::NONE);
     }
     // Lengths that were open are known now, and with them some accesses that do nothing.
     outside::resolve(&mut program);
@@ -66,7 +67,7 @@ pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(Buffer
 fn end(stages: &[&Stage<'_>]) -> Option<u32> {
     let counts = stages.first()?.counts();
     let all_alone = |stage: &&Stage<'_>| {
-        let shares = stage.program.memory.values().any(|memory| memory.space == Space::Workgroup);
+        let shares = stage.program.memories().values().any(|memory| memory.space == Space::Workgroup);
         !(stage.facts.collective || stage.facts.prints || stage.facts.traps || shares)
     };
     if !stages.iter().all(all_alone) {
@@ -76,7 +77,7 @@ fn end(stages: &[&Stage<'_>]) -> Option<u32> {
     for stage in stages {
         for touch in stage.facts.touches.values().filter(|touch| touch.stores) {
             let bound = stage.bound(touch.buffer).next()?;
-            if touch.loads || Some(touch.index) != position(&Op::GlobalIndex, counts) {
+            if touch.loads || Some(touch.index) != position(&Op::PerInvocation(PerInvocation::GlobalIndex), counts) {
                 return None;
             }
             end = end.max(Some((bound.elements, touch.last(counts))));
@@ -93,7 +94,7 @@ enum Home {
     /// In this object, at the same indices.
     Object(MemId),
     /// In an array that holds the window of an invocation or workgroup.
-    Array(MemId, Form),
+    Array(MemId, AffineForm),
 }
 
 /// A buffer whose elements cross invocations of a workgroup, and whether it is still one.
@@ -128,16 +129,16 @@ impl Fusion<'_> {
             let touches: Vec<&Touch> = stages.iter().flat_map(|stage| stage.touches(buffer)).collect();
             let stores = touches.iter().any(|touch| touch.stores);
             let counts = stages[first].counts();
-            let atomic = bound.iter().any(|(at, bound)| stages[*at].program.memory[bound.memory].atomic);
+            let atomic = bound.iter().any(|(at, bound)| stages[*at].program.memory(bound.memory).atomic);
             let drops = transient(buffer) && !atomic && elements > 0 && stores;
-            let mut window = Window::of(&touches, counts);
+            let mut memory = stages[first].program.memory(model).clone();
+            let mut window = Window::of(&touches, counts).map(|window| window.elements(memory.element.size()));
             if let Some(Window { form, .. }) = &mut window
                 && form.factors == [0; 6]
             {
                 // There is nothing beyond the end.
                 form.high = form.high.min(i64::from(elements) - 1).max(form.low);
             }
-            let mut memory = stages[first].program.memory[model].clone();
             let home = match window {
                 _ if drops && !touches.iter().any(|touch| touch.loads) => Some(Home::Nowhere),
                 Some(Window { form, own }) if drops && touches.iter().all(|touch| touch.last(counts) < 1 << 32) => {
@@ -150,7 +151,7 @@ impl Fusion<'_> {
                     fits.then(|| {
                         *room -= bytes;
                         memory.length = Some(length as u32);
-                        Home::Array(self.declare(memory.clone()), form)
+                        Home::Array(self.declare(stages[first].program, memory.clone()), form)
                     })
                 }
                 _ => None,
@@ -166,13 +167,13 @@ impl Fusion<'_> {
                     home
                 }
                 None => {
-                    let mut memory = stages[first].program.memory[model].clone();
-                    let spaces = || bound.iter().map(|(at, bound)| stages[*at].program.memory[bound.memory].space);
+                    let mut memory = stages[first].program.memory(model).clone();
+                    let spaces = || bound.iter().map(|(at, bound)| stages[*at].program.memory(bound.memory).space);
                     if spaces().any(|space| space != memory.space) {
                         memory.space = Space::Storage(Access::ReadWrite);
                     }
                     memory.length = Some(elements).filter(|&elements| elements > 0);
-                    let object = self.declare(memory);
+                    let object = self.declare(stages[first].program, memory);
                     self.objects.push((object, first, model));
                     Home::Object(object)
                 }
@@ -188,7 +189,7 @@ impl Fusion<'_> {
     fn place_others(&mut self) {
         let mut scalars: FxHashMap<(ScalarId, Element), MemId> = FxHashMap::default();
         for (at, stage) in self.stages.iter().enumerate() {
-            for (id, memory) in stage.program.memory.iter() {
+            for (id, memory) in stage.program.memories().iter() {
                 if stage.buffers.iter().any(|bound| bound.memory == id) {
                     continue;
                 }
@@ -198,7 +199,7 @@ impl Fusion<'_> {
                     self.homes[at][id] = Home::Object(object);
                     continue;
                 }
-                let object = self.declare(memory.clone());
+                let object = self.declare(stage.program, memory.clone());
                 if let Some(key) = key {
                     scalars.insert(key, object);
                 }
@@ -210,9 +211,11 @@ impl Fusion<'_> {
         }
     }
 
-    fn declare(&mut self, mut memory: Memory) -> MemId {
+    /// Declares an object of a stage.
+    fn declare(&mut self, of: &Program, mut memory: Memory) -> MemId {
         memory.name = self.program.unused_name(&memory.name);
-        self.program.memory.push(memory)
+        memory.span = self.program.sources_mut().append(of.sources()).apply(memory.span);
+        self.program.add_memory(memory)
     }
 
     /// Has a stage wait for what those since the last barrier did to elements of other invocations.
@@ -228,11 +231,12 @@ impl Fusion<'_> {
                 *at == space && uses.iter().any(|(other, _, also)| other == buffer && (*stores || *also))
             })
         };
-        for (op, space) in
-            [(Op::WorkgroupBarrier, Space::Workgroup), (Op::StorageBarrier, Space::Storage(Access::ReadWrite))]
-        {
+        for (op, space) in [
+            (Op::Barrier(Barrier::Workgroup), Space::Workgroup),
+            (Op::Barrier(Barrier::Storage), Space::Storage(Access::ReadWrite)),
+        ] {
             if meets(space, since) {
-                self.program.push(self.program.body, op, [], &[], [], Span::NONE);
+                self.program.push(self.program.body(), op, [], &[], [], Span::NONE);
                 since.retain(|(_, at, _)| *at != space);
             }
         }
@@ -242,38 +246,38 @@ impl Fusion<'_> {
     /// Appends a stage, as a region, for the invocations before `end`.
     fn stage(&mut self, at: usize, end: Option<u32>) {
         let stage = &self.stages[at];
-        let body = self.program.block();
-        let first = self.program.insts.len();
+        let body = self.program.add_block();
+        let first = self.program.insts().len();
         let mut cloner = Cloner::between(stage.program, &mut self.program);
-        cloner.block(stage.program.body, body, &mut Embedding { stage, homes: &self.homes[at], end });
+        cloner.block(stage.program.body(), body, &mut Embedding { stage, homes: &self.homes[at], end });
         cloner.clone_names();
-        self.program.relocate(first, &stage.program.places);
+        self.program.relocate(first, stage.program.sources());
         if stage.is_deep() {
-            self.program.blocks[self.program.body].insts = std::mem::take(&mut self.program.blocks[body].insts);
+            self.program.block_mut(self.program.body()).insts = std::mem::take(&mut self.program.block_mut(body).insts);
             return;
         }
         // What ends the last stage may as well end the launch, and has to where others wait at a barrier.
         let is_last = at + 1 == self.stages.len();
         if !is_last || !(stage.facts.collective || stage.facts.traps) {
             ends::contain(&mut self.program, body);
-        } else if let Some(&last) = self.program.blocks[body].insts.last()
-            && self.program.insts[last].op == Op::Return
+        } else if let Some(&last) = self.program.block(body).insts.last()
+            && self.program.inst(last).op == Terminator::Return
         {
-            self.program.insts[last].op = Op::Yield;
+            self.program.inst_mut(last).op = Op::Terminator(Terminator::Yield);
         }
         let mut region = body;
         if let Some(end) = end {
-            region = self.program.block();
+            region = self.program.add_block();
             let end = self.program.literal(end);
-            let index = emit(&mut self.program, region, Op::GlobalIndex, &[], Type::U32, Span::NONE);
-            let before = emit(&mut self.program, region, Op::Lt, &[index, end], Type::Bool, Span::NONE);
-            let nothing = self.program.block();
-            self.program.push(nothing, Op::Yield, [], &[], [], Span::NONE);
-            self.program.push(region, Op::If, [before], &[], [body, nothing], Span::NONE);
-            self.program.push(region, Op::Yield, [], &[], [], Span::NONE);
+            let index = emit(&mut self.program, region, PerInvocation::GlobalIndex, &[], Type::U32, Span::NONE);
+            let before = emit(&mut self.program, region, Pure::Lt, &[index, end], Type::Bool, Span::NONE);
+            let nothing = self.program.add_block();
+            self.program.push(nothing, Terminator::Yield, [], &[], [], Span::NONE);
+            self.program.push(region, Control::If, [before], &[], [body, nothing], Span::NONE);
+            self.program.push(region, Terminator::Yield, [], &[], [], Span::NONE);
         }
-        let name = stage.program.name.as_str();
-        self.program.push(self.program.body, Op::Region(name.into()), [], &[], [region], Span::NONE);
+        let name = stage.program.name();
+        self.program.push(self.program.body(), Control::Region(name.into()), [], &[], [region], Span::NONE);
     }
 }
 
@@ -301,17 +305,19 @@ struct Embedding<'c> {
 
 impl Map for Embedding<'_> {
     fn replace(&mut self, cloner: &mut Cloner<'_>, id: InstId, to: BlockId) -> bool {
-        let inst = &self.stage.program.insts[id];
+        let inst = self.stage.program.inst(id);
         match (&inst.op, inst.op.memory().map(|memory| self.homes[memory])) {
-            (Op::Length(memory), _) if let Some(bound) = self.bound(*memory) => {
+            (Op::PerGroup(PerGroup::Length(memory)), _) if let Some(bound) = self.bound(*memory) => {
                 let length = cloner.target.literal(bound.elements);
                 cloner.define(inst.results[0], length);
             }
             (_, Some(Home::Array(array, window))) => self.array(cloner, id, array, window, to),
             (_, Some(Home::Nowhere)) => {}
-            (Op::StorageBarrier, _) if self.homes.values().any(|home| is_in_workgroup(cloner.target, home)) => {
+            (Op::Barrier(Barrier::Storage), _)
+                if self.homes.values().any(|home| is_in_workgroup(cloner.target, home)) =>
+            {
                 cloner.inst(id, to, self);
-                cloner.target.push(to, Op::WorkgroupBarrier, [], &[], [], inst.span);
+                cloner.target.push(to, Barrier::Workgroup, [], &[], [], inst.span);
             }
             _ => return false,
         }
@@ -321,10 +327,12 @@ impl Map for Embedding<'_> {
     fn op(&mut self, op: &Op) -> Op {
         let counts = self.stage.counts();
         match op.memory().map(|memory| self.homes[memory]) {
-            Some(Home::Object(object)) => op.row().op(Payload::Memory(object)).unwrap_or_else(|| op.clone()),
+            Some(Home::Object(object)) => op.info().op(Payload::Memory(object)).unwrap_or_else(|| op.clone()),
             // Equal positions are one value, whatever a stage calls them.
-            _ if position(op, counts).is_some() && position(op, counts) == position(&Op::GlobalIndex, counts) => {
-                Op::GlobalIndex
+            _ if position(op, counts).is_some()
+                && position(op, counts) == position(&Op::PerInvocation(PerInvocation::GlobalIndex), counts) =>
+            {
+                Op::PerInvocation(PerInvocation::GlobalIndex)
             }
             _ => op.clone(),
         }
@@ -333,7 +341,7 @@ impl Map for Embedding<'_> {
 
 /// Returns true if a buffer became an array of the workgroup.
 fn is_in_workgroup(program: &Program, home: &Home) -> bool {
-    matches!(home, Home::Array(array, _) if program.memory[*array].space == Space::Workgroup)
+    matches!(home, Home::Array(array, _) if program.memory(*array).space == Space::Workgroup)
 }
 
 impl Embedding<'_> {
@@ -342,8 +350,8 @@ impl Embedding<'_> {
     }
 
     /// An access to a buffer that is an array now.
-    fn array(&self, cloner: &mut Cloner<'_>, id: InstId, array: MemId, window: Form, to: BlockId) {
-        let inst = &self.stage.program.insts[id];
+    fn array(&self, cloner: &mut Cloner<'_>, id: InstId, array: MemId, window: AffineForm, to: BlockId) {
+        let inst = self.stage.program.inst(id);
         let Some(touch) = self.stage.facts.touches.get(&id) else { return };
         let index = cloner.value(inst.operands[0]);
         let place = place(cloner.target, touch, index, window, to, inst.span);
@@ -355,8 +363,8 @@ impl Embedding<'_> {
         }
         let mut values = cloner.values(&inst.operands[1..]);
         let program = &mut *cloner.target;
-        let element = self.stage.program.memory[touch.memory].element;
-        if program.memory[array].element != element {
+        let element = self.stage.program.memory(touch.memory).element;
+        if program.memory(array).element != element {
             for value in &mut values {
                 *value = truncated(program, *value, element, to, inst.span);
             }
@@ -374,37 +382,41 @@ impl Embedding<'_> {
                 0 => start,
                 _ => {
                     let position = program.literal(position as u32);
-                    emit(program, to, Op::Add, &[start, position], Type::U32, inst.span)
+                    emit(program, to, Pure::Add, &[start, position], Type::U32, inst.span)
                 }
             });
-            let inside = emit(program, to, Op::Lt, &[index, end], Type::Bool, inst.span);
+            let inside = emit(program, to, Pure::Lt, &[index, end], Type::Bool, inst.span);
             let branch = program.make_guard(inside, inst.span, |program, then| {
                 program.push(then, Op::Store(array), [place, value], &[], [], inst.span);
             });
-            program.blocks[to].insts.push(branch);
+            program.block_mut(to).insts.push(branch);
         }
     }
 }
 
 /// Where in the array of a window an index is.
-fn place(program: &mut Program, touch: &Touch, index: ValueId, window: Form, to: BlockId, span: Span) -> ValueId {
+fn place(program: &mut Program, touch: &Touch, index: ValueId, window: AffineForm, to: BlockId, span: Span) -> ValueId {
     if touch.index.factors == window.factors && touch.index.low == touch.index.high {
         return program.literal((touch.index.low - window.low) as u32);
     }
     let mut start = program.literal(window.low as u32);
     for (position, factor) in window.factors.into_iter().enumerate().filter(|(_, factor)| *factor != 0) {
         let axis = Axis::ALL[position % 3];
-        let op = if position < 3 { Op::GroupId(axis) } else { Op::LocalId(axis) };
+        let op = if position < 3 {
+            Op::PerGroup(PerGroup::GroupId(axis))
+        } else {
+            Op::PerInvocation(PerInvocation::LocalId(axis))
+        };
         let id = emit(program, to, op, &[], Type::U32, span);
         let factor = program.literal(factor as u32);
-        let offset = emit(program, to, Op::Mul, &[id, factor], Type::U32, span);
-        start = emit(program, to, Op::Add, &[start, offset], Type::U32, span);
+        let offset = emit(program, to, Pure::Mul, &[id, factor], Type::U32, span);
+        start = emit(program, to, Pure::Add, &[start, offset], Type::U32, span);
     }
-    emit(program, to, Op::Sub, &[index, start], Type::U32, span)
+    emit(program, to, Pure::Sub, &[index, start], Type::U32, span)
 }
 
 /// Truncates a value as a store to a narrow element and a load from it would.
 fn truncated(program: &mut Program, value: ValueId, element: Element, to: BlockId, span: Span) -> ValueId {
     let (first, bits) = (program.literal(0u32), program.literal(element.size() as u32 * 8));
-    emit(program, to, Op::ExtractBits, &[value, first, bits], element.value_type(), span)
+    emit(program, to, Pure::ExtractBits, &[value, first, bits], element.value_type(), span)
 }

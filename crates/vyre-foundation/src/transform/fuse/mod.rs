@@ -16,9 +16,10 @@ mod access;
 mod apply;
 
 use crate::Validated;
+use crate::analysis::{AffineForm, Counts, exclusive_range};
 use crate::ir::{BufferId, Literal, MemId, Program, Space};
 use crate::validate::{self, limits};
-use access::{Counts, Facts, Form, Touch};
+use access::{Facts, Touch};
 
 /// The value of a uniform, by a number that the caller chooses: what has the same number has the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,12 +86,12 @@ impl<'a> Stage<'a> {
     }
 
     fn name(&self) -> String {
-        self.program.name.clone()
+        self.program.name().to_owned()
     }
 }
 
 fn counts(program: &Program, [a, b, c]: [u32; 3]) -> Counts {
-    let [x, y, z] = program.workgroup_size;
+    let [x, y, z] = program.workgroup_size();
     [a, b, c, x, y, z]
 }
 
@@ -182,7 +183,7 @@ pub fn may_join(before: &[Stage<'_>], next: &Stage<'_>) -> Result<(), Refusal> {
     if first.groups != next.groups {
         return Err(Refusal::Grid { before: first.groups, next: next.groups });
     }
-    let (size, next_size) = (first.program.workgroup_size, next.program.workgroup_size);
+    let (size, next_size) = (first.program.workgroup_size(), next.program.workgroup_size());
     if size != next_size {
         return Err(Refusal::WorkgroupSize { before: size, next: next_size });
     }
@@ -212,7 +213,7 @@ pub fn may_join(before: &[Stage<'_>], next: &Stage<'_>) -> Result<(), Refusal> {
     }
     // What a stage reads is the same for all invocations only as long as nobody writes it.
     let guarded = all.iter().any(|stage| stage.facts.guarded);
-    if guarded && validate::diagnose(&apply::apply(&next.program.name, &all, &|_| false).program).is_some() {
+    if guarded && validate::diagnose(&apply::apply(next.program.name(), &all, &|_| false).program).is_some() {
         return Err(Refusal::Divergent);
     }
     Ok(())
@@ -220,13 +221,13 @@ pub fn may_join(before: &[Stage<'_>], next: &Stage<'_>) -> Result<(), Refusal> {
 
 /// Whether a stage may use a buffer that the stages before it may use, too.
 fn may_share(all: &[&Stage<'_>], before: &[Stage<'_>], next: &Stage<'_>, bound: &Bound) -> Result<(), Refusal> {
-    let object = &next.program.memory[bound.memory];
+    let object = next.program.memory(bound.memory);
     let name = || object.name.clone();
     let mut shared = false;
     for stage in before {
         for other in stage.bound(bound.buffer) {
             shared = true;
-            let memory = &stage.program.memory[other.memory];
+            let memory = stage.program.memory(other.memory);
             if memory.atomic || object.atomic {
                 return Err(Refusal::Atomic { object: name() });
             }
@@ -243,11 +244,11 @@ fn may_share(all: &[&Stage<'_>], before: &[Stage<'_>], next: &Stage<'_>, bound: 
     }
 }
 
-/// The elements of a buffer that one invocation or one workgroup has for itself, as far as they are used: from
+/// The bytes of a buffer that one invocation or one workgroup has for itself, as far as they are used: from
 /// `form.low` to `form.high` after the sum of its position. Those of others begin behind them.
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    form: Form,
+    form: AffineForm,
     /// Whether they belong to a single invocation.
     own: bool,
 }
@@ -255,20 +256,19 @@ struct Window {
 impl Window {
     /// The window that all these accesses stay in.
     fn of(touches: &[&Touch], counts: Counts) -> Option<Window> {
-        let hull = |form: &dyn Fn(&Touch) -> Form| {
-            let mut forms = touches.iter().map(|touch| form(touch));
-            let first = forms.next()?;
-            forms.try_fold(first, |hull, form| {
-                let (low, high) = (hull.low.min(form.low), hull.high.max(form.high));
-                (hull.factors == form.factors).then_some(Form { low, high, ..hull })
-            })
-        };
-        let fits = |form: &Form, counts: Counts| form.high - form.low < form.gap(counts);
-        let own = hull(&Touch::elements).filter(|form| fits(form, counts));
         let [a, b, c, ..] = counts;
-        let of_workgroup =
-            || hull(&|touch| touch.elements().of_workgroup(counts)).filter(|form| fits(form, [a, b, c, 1, 1, 1]));
+        let bytes = touches.iter().map(|touch| touch.bytes());
+        let own = exclusive_range(bytes.clone(), counts);
+        let of_workgroup = || exclusive_range(bytes.map(|bytes| bytes.of_workgroup(counts)), [a, b, c, 1, 1, 1]);
         own.map(|form| Window { form, own: true }).or_else(|| of_workgroup().map(|form| Window { form, own: false }))
+    }
+
+    /// The window in elements of this size.
+    fn elements(self, size: usize) -> Window {
+        let size = size as i64;
+        let AffineForm { factors, low, high } = self.form;
+        let factors = factors.map(|factor| factor / size);
+        Window { form: AffineForm { factors, low: low / size, high: (high + 1) / size - 1 }, ..self }
     }
 }
 

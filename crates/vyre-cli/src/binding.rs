@@ -1,0 +1,113 @@
+//! Arguments of kernels: bindings and grids of the command line, or of a run line of the file.
+
+use std::path::Path;
+
+use vyre_foundation::Validated;
+use vyre_foundation::fill::Fill;
+use vyre_foundation::inputs::Inputs;
+use vyre_foundation::ir::{Memory, Program, Space};
+use vyre_foundation::launch::{Arguments, Grid, Slice};
+use vyre_foundation::run_line::{RunLine, sizes};
+
+use crate::data;
+use crate::error::Error;
+use crate::outputs::results;
+use crate::selection::Choice;
+use crate::source::Source;
+
+/// Grid options.
+#[derive(clap::Args)]
+pub(crate) struct GridArgs {
+    /// How many invocations to run in each dimension, instead of the kernel's own `launch`
+    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes, conflicts_with = "grid")]
+    pub(crate) elements: Option<[u32; 3]>,
+    /// How many workgroups to run in each dimension
+    #[arg(long, value_name = "X[,Y[,Z]]", value_parser = sizes)]
+    pub(crate) grid: Option<[u32; 3]>,
+}
+
+/// A kernel with its arguments and grid, which fit it.
+pub(crate) struct Case {
+    pub(crate) source: Source,
+    pub(crate) program: Validated<Program>,
+    /// Bindings of the objects, as written.
+    pub(crate) bindings: Vec<(String, String)>,
+    pub(crate) inputs: Inputs,
+    pub(crate) arguments: Arguments<Slice>,
+    pub(crate) groups: [u32; 3],
+    /// Elements of the grid.
+    pub(crate) launched: [u32; 3],
+    /// As the run line says.
+    pub(crate) fuel: Option<u64>,
+    pub(crate) subgroup_size: Option<u32>,
+}
+
+impl Case {
+    /// The case of the command line; with `replay`, that of the first run line of the file.
+    pub(crate) fn read(
+        file: &Path,
+        replay: bool,
+        choice: &Choice,
+        bindings: &[(String, String)],
+        grid: &GridArgs,
+    ) -> Result<Case, Error> {
+        let (choice, line) = if replay {
+            let line = Source::read(file)?.run_line()?;
+            (Choice::of(&line), line)
+        } else {
+            let grid = grid.elements.map(Grid::Elements).or(grid.grid.map(Grid::Groups));
+            (choice.clone(), RunLine { grid, bindings: bindings.to_vec(), ..RunLine::default() })
+        };
+        let RunLine { grid, fuel, subgroup_size, bindings, .. } = line;
+        let (source, program) = choice.read(file)?;
+        choice.leaves(&bindings)?;
+        let inputs = inputs(&bindings, &program)?;
+        let grid = grid.or(program.launch().map(Grid::Elements));
+        let grid = grid.ok_or_else(|| Error::NoGrid { program: program.name().to_owned() })?;
+        let groups = grid.groups(program.workgroup_size())?;
+        let launched = match grid {
+            Grid::Elements(elements) => elements,
+            // Sizes that do not fit belong to a grid that is empty in another dimension.
+            Grid::Groups(groups) => {
+                std::array::from_fn(|axis| groups[axis].saturating_mul(program.workgroup_size()[axis]))
+            }
+        };
+        // The device need not be opened for arguments that do not fit.
+        let arguments = inputs.bind(&program)?;
+        Ok(Case { source, program, bindings, inputs, arguments, groups, launched, fuel, subgroup_size })
+    }
+}
+
+fn inputs(bindings: &[(String, String)], program: &Validated<Program>) -> Result<Inputs, Error> {
+    let mut inputs = bound(bindings, program)?;
+    let missing = results(program).filter(|memory| inputs.contents(&memory.name).is_none());
+    let bytes = |memory: &Memory| u64::from(memory.length.unwrap_or(0)) * memory.element.size() as u64;
+    data::expect_memory(missing.map(bytes).sum())?;
+    inputs.complete(program)?;
+    Ok(inputs)
+}
+
+/// A case that the command line alone describes.
+pub(crate) fn bound(bindings: &[(String, String)], program: &Program) -> Result<Inputs, Error> {
+    let mut inputs = Inputs::default();
+    for (name, text) in bindings {
+        let memory = program.memory_named(name).map(|id| program.memory(id));
+        let bindable = memory.filter(|memory| matches!(memory.space, Space::Storage(_) | Space::Uniform));
+        match (bindable, text.strip_prefix('@')) {
+            (Some(memory), Some(path)) => inputs.bytes(program, name, data::read(Path::new(path), memory)?)?,
+            (Some(memory), None) => {
+                // More elements than an object can have are an error of the notation.
+                if let Ok(Fill::Zeros(count) | Fill::Iota(count) | Fill::Random(count, _)) = Fill::parse(text)
+                    && count <= u64::from(u32::MAX)
+                {
+                    data::expect_memory(count * memory.element.size() as u64)?;
+                }
+                let result = inputs.notation(program, name, text);
+                result.map_err(|error| Error::Binding { name: name.clone(), error })?;
+            }
+            // Here the name is the error, whatever it is bound to.
+            (None, _) => inputs.notation(program, name, text)?,
+        }
+    }
+    Ok(inputs)
+}

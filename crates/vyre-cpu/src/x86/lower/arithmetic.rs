@@ -1,0 +1,408 @@
+//! Arithmetic on registers that takes several instructions: quotients, comparisons, extremes, reductions, and the indices of lanes.
+
+use iced_x86::{Code, Register};
+use smallvec::{SmallVec, smallvec};
+use vyre_foundation::ir::Type;
+use vyre_foundation::ir::ops::{Axis, Combiner, Pure};
+
+use crate::x86::machine::emit::{self, Emit, Pair, Regs, Source, at};
+use crate::x86::machine::{Base, Class, Implicit, Operand, Reg, Width};
+use crate::x86::plan::shape::{Axes, Tile};
+use crate::x86::service;
+
+/// Predicates of float comparisons, quiet.
+pub(super) mod float {
+    pub(crate) const EQ: u8 = 0x00;
+    pub(crate) const LT: u8 = 0x11;
+    pub(crate) const LE: u8 = 0x12;
+    pub(crate) const UNORDERED: u8 = 0x03;
+    pub(crate) const NE: u8 = 0x04;
+    pub(crate) const GE: u8 = 0x1d;
+    pub(crate) const GT: u8 = 0x1e;
+    pub(crate) const ORDERED: u8 = 0x07;
+}
+
+/// Predicates of integer comparisons of AVX-512.
+mod integer {
+    pub(crate) const EQ: u8 = 0;
+    pub(crate) const LT: u8 = 1;
+    pub(crate) const LE: u8 = 2;
+    pub(crate) const NE: u8 = 4;
+    pub(crate) const GE: u8 = 5;
+    pub(crate) const GT: u8 = 6;
+}
+
+impl Emit {
+    /// One register or another, depending on whether any lane of the masks is set.
+    pub(super) fn choose_scalar(&mut self, masks: &[Reg], new: Reg, old: Reg) -> Reg {
+        self.test_none(masks);
+        self.either(Code::Je_rel32_64, false, old, new)
+    }
+
+    pub(super) fn zeros(&mut self, classes: &[Class]) -> Regs {
+        classes.iter().map(|&class| self.zero_of(class)).collect()
+    }
+
+    /// A scalar, and one more for each following lane.
+    pub(super) fn run_of(&mut self, tile: Tile, first: Reg) -> Regs {
+        let splat = self.broadcast(first, false);
+        let packs = (0..tile.columns).map(|column| {
+            let iota = self.iota(column * tile.lanes);
+            self.v2(emit::ADD_D, splat, iota)
+        });
+        packs.collect()
+    }
+
+    /// The position of workgroups along an axis.
+    pub(super) fn group_of_lanes(&mut self, index: Reg, axis: Axis) -> Reg {
+        let count = |this: &mut Self, axis: i32| {
+            let count = this.load_scalar(at(Base::Context, service::COUNTS + 4 * axis), Width::Dword);
+            this.broadcast(count, false)
+        };
+        let x = count(self, 0);
+        let rows = self.quotient_of_lanes(index, x);
+        match axis {
+            Axis::X => self.remainder_of_lanes(index, rows, x),
+            Axis::Y => {
+                let y = count(self, 1);
+                let planes = self.quotient_of_lanes(rows, y);
+                self.remainder_of_lanes(rows, planes, y)
+            }
+            Axis::Z => {
+                let y = count(self, 1);
+                self.quotient_of_lanes(rows, y)
+            }
+        }
+    }
+
+    pub(super) fn remainder_of_lanes(&mut self, a: Reg, quotient: Reg, by: Reg) -> Reg {
+        let whole = self.v2(emit::MUL_D, quotient, by);
+        self.v2(emit::SUB_D, a, whole)
+    }
+
+    /// Quotient and remainder of lanes by a number that is not 0.
+    pub(super) fn divide_lanes(&mut self, a: Reg, by: u32) -> (Reg, Reg) {
+        if by == 1 {
+            return (a, self.zero());
+        }
+        if by.is_power_of_two() {
+            let mask = self.constant(u64::from(by - 1), false);
+            let quotient = self.v1i(emit::SHR_D_BY, a, by.trailing_zeros() as u8);
+            return (quotient, self.v2(emit::AND, a, mask));
+        }
+        let by = self.splat(u64::from(by), false);
+        let quotient = self.quotient_of_lanes(a, by);
+        (quotient, self.remainder_of_lanes(a, quotient, by))
+    }
+
+    /// The sum of what there is.
+    pub(super) fn sum(&mut self, a: Option<Reg>, b: Option<Reg>) -> Option<Reg> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(self.s2(Code::Add_r32_rm32, Width::Dword, a, b)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    pub(super) fn divided(&mut self, a: Reg, by: u32) -> Reg {
+        if by == 1 {
+            return a;
+        }
+        if by.is_power_of_two() {
+            let shift = Operand::Byte(by.trailing_zeros() as i8);
+            return self.s1i(Code::Shr_rm32_imm8, Width::Dword, a, shift);
+        }
+        let by = self.immediate(u64::from(by));
+        self.quotient(a, by, Width::Dword, false, true)
+    }
+
+    pub(super) fn scaled(&mut self, a: Reg, by: u32) -> Reg {
+        if by == 1 {
+            return a;
+        }
+        let sources = [Operand::Use(a, Width::Dword), Operand::Dword(by as i32)];
+        self.make(Code::Imul_r32_rm32_imm32, Class::Scalar, Width::Dword, &sources)
+    }
+
+    /// The registers, or zeros if a scalar is not 0.
+    pub(super) fn zero_if(&mut self, ended: Reg, regs: &[Reg]) -> Regs {
+        let chosen = regs.iter().map(|&reg| {
+            let zero = self.zero_of(self.class(reg));
+            self.test(ended);
+            self.either(Code::Jne_rel32_64, true, zero, reg)
+        });
+        chosen.collect()
+    }
+
+    pub(super) fn zero_of(&mut self, class: Class) -> Reg {
+        match class {
+            Class::Scalar => self.immediate(0),
+            Class::Vector => self.zero(),
+            Class::Mask => self.mask_constant(false),
+        }
+    }
+
+    /// Quotient or remainder of scalars, for all operands.
+    pub(super) fn quotient(&mut self, a: Reg, b: Reg, width: Width, signed: bool, is_quotient: bool) -> Reg {
+        let of_64 = width == Width::Qword;
+        let pick = |narrow: Code, wide: Code| if of_64 { wide } else { narrow };
+        let join = self.block(self.is_cold());
+        let result = self.param(join, Class::Scalar);
+        self.push(
+            pick(Code::Test_rm32_r32, Code::Test_rm64_r64),
+            &[Operand::Use(b, width), Operand::Use(b, width)],
+            false,
+        );
+        let (by_zero, rest) = self.branch(Code::Je_rel32_64, true, false);
+        self.at = by_zero;
+        let given = if is_quotient { a } else { self.immediate(0) };
+        self.jump(join, &[given]);
+        self.at = rest;
+        if signed {
+            // The least number has no opposite, and dividing by −1 would fault on it.
+            self.cmp_immediate(b, -1, width);
+            let (by_minus_one, rest) = self.branch(Code::Je_rel32_64, true, false);
+            self.at = by_minus_one;
+            let given = if is_quotient {
+                self.s1_in_place(pick(Code::Neg_rm32, Code::Neg_rm64), width, a)
+            } else {
+                self.immediate(0)
+            };
+            self.jump(join, &[given]);
+            self.at = rest;
+        }
+        let (quotient, remainder) = (self.reg(Class::Scalar), self.reg(Class::Scalar));
+        let high = self.reg(Class::Scalar);
+        let code = if signed {
+            let extend = self.push(pick(Code::Cdq, Code::Cqo), &[], false);
+            extend.implicit = smallvec![Implicit::Use(a, Register::RAX), Implicit::Def(high, Register::RDX)];
+            pick(Code::Idiv_rm32, Code::Idiv_rm64)
+        } else {
+            self.push(Code::Mov_r32_imm32, &[Operand::Def(high, Width::Dword), Operand::Dword(0)], false);
+            pick(Code::Div_rm32, Code::Div_rm64)
+        };
+        let inst = self.push(code, &[Operand::Use(b, width)], false);
+        inst.implicit = smallvec![
+            Implicit::Use(a, Register::RAX),
+            Implicit::Use(high, Register::RDX),
+            Implicit::Def(quotient, Register::RAX),
+            Implicit::Def(remainder, Register::RDX),
+        ];
+        self.jump(join, &[if is_quotient { quotient } else { remainder }]);
+        self.at = join;
+        result
+    }
+
+    // Lanes.
+
+    /// Lanes of 32 bits that are equal.
+    pub(super) fn equal(&mut self, a: Reg, b: Reg) -> Reg {
+        self.compare_integers(Pure::Eq, Type::U32, a, b.into())
+    }
+
+    /// Unsigned lanes of 32 bits that are less.
+    pub(super) fn less(&mut self, a: Reg, b: Reg) -> Reg {
+        self.compare_integers(Pure::Lt, Type::U32, a, b.into())
+    }
+
+    /// How many bits of each lane are ones: those of pairs, of fours and of bytes are added, each where they stand.
+    pub(super) fn count_ones(&mut self, a: Reg) -> Reg {
+        let [pairs, fours, bytes] = [0x5555_5555, 0x3333_3333, 0x0f0f_0f0f].map(|mask| self.constant(mask, false));
+        let upper = self.v1i(emit::SHR_D_BY, a, 1);
+        let upper = self.v2(emit::AND, upper, pairs);
+        let a = self.v2(emit::SUB_D, a, upper);
+        let (lower, upper) = (self.v2(emit::AND, a, fours), self.v1i(emit::SHR_D_BY, a, 2));
+        let upper = self.v2(emit::AND, upper, fours);
+        let a = self.v2(emit::ADD_D, lower, upper);
+        let upper = self.v1i(emit::SHR_D_BY, a, 4);
+        let a = self.v2(emit::ADD_D, a, upper);
+        let a = self.v2(emit::AND, a, bytes);
+        let each = self.constant(0x0101_0101, false);
+        let a = self.v2(emit::MUL_D, a, each);
+        self.v1i(emit::SHR_D_BY, a, 24)
+    }
+
+    pub(super) fn compare_integers(&mut self, op: Pure, ty: Type, a: Reg, b: Source) -> Reg {
+        let (signed, of_64) = (matches!(ty, Type::I32 | Type::I64), ty.bits() == 64);
+        if self.wide() {
+            let code = match (signed, of_64) {
+                (true, false) => Code::EVEX_Vpcmpd_kr_k1_zmm_zmmm512b32_imm8,
+                (false, false) => Code::EVEX_Vpcmpud_kr_k1_zmm_zmmm512b32_imm8,
+                (true, true) => Code::EVEX_Vpcmpq_kr_k1_zmm_zmmm512b64_imm8,
+                (false, true) => Code::EVEX_Vpcmpuq_kr_k1_zmm_zmmm512b64_imm8,
+            };
+            let predicate = match op {
+                Pure::Eq => integer::EQ,
+                Pure::Ne => integer::NE,
+                Pure::Lt => integer::LT,
+                Pure::Le => integer::LE,
+                Pure::Gt => integer::GT,
+                _ => integer::GE,
+            };
+            return self.compare((Code::INVALID, code), a, b, predicate);
+        }
+        let equal: Pair = (
+            if of_64 { Code::VEX_Vpcmpeqq_ymm_ymm_ymmm256 } else { Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256 },
+            Code::INVALID,
+        );
+        let greater: Pair = (
+            if of_64 { Code::VEX_Vpcmpgtq_ymm_ymm_ymmm256 } else { Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256 },
+            Code::INVALID,
+        );
+        let b_reg = |this: &mut Self| match b {
+            Source::Reg(reg) => reg,
+            Source::Memory(address) => this.load(address),
+        };
+        match (op, signed) {
+            (Pure::Eq, _) => self.v2(equal, a, b),
+            (Pure::Ne, _) => {
+                let equal = self.v2(equal, a, b);
+                self.mask_not(equal)
+            }
+            (Pure::Gt, true) => self.v2(greater, a, b),
+            (Pure::Lt, true) => {
+                let b = b_reg(self);
+                self.v2(greater, b, a)
+            }
+            (Pure::Le, true) => {
+                let greater = self.v2(greater, a, b);
+                self.mask_not(greater)
+            }
+            (Pure::Ge, true) => {
+                let b = b_reg(self);
+                let less = self.v2(greater, b, a);
+                self.mask_not(less)
+            }
+            (_, false) if !of_64 => {
+                // The greater of the two is the first if that is not less.
+                let (pair, negated) = match op {
+                    Pure::Ge => (emit::MAX_U, false),
+                    Pure::Lt => (emit::MAX_U, true),
+                    Pure::Le => (emit::MIN_U, false),
+                    _ => (emit::MIN_U, true),
+                };
+                let extreme = self.v2(pair, a, b);
+                let same = self.v2(equal, extreme, a);
+                if negated { self.mask_not(same) } else { same }
+            }
+            _ => {
+                // Unsigned order is signed order with the top bits flipped.
+                let top = self.constant(1 << 63, true);
+                let b = b_reg(self);
+                let (a, b) = (self.v2(emit::XOR, a, top), self.v2(emit::XOR, b, top));
+                self.compare_integers(op, Type::I64, a, b.into())
+            }
+        }
+    }
+
+    /// Unsigned quotients of lanes of 32 bits by numbers that are not 0.
+    pub(super) fn quotient_of_lanes(&mut self, a: Reg, b: Reg) -> Reg {
+        self.divide(a, b, false, true)
+    }
+
+    /// Quotient or remainder of lanes of 32 bits, for all operands. A quotient of doubles is near enough to be exact when it is
+    /// truncated: it is off by less than 2⁻²¹ / b, and a quotient that is no integer is 1 / b away from the next one.
+    pub(super) fn divide(&mut self, a: Reg, b: Reg, signed: bool, is_quotient: bool) -> Reg {
+        let mut halves: SmallVec<[Reg; 2]> = SmallVec::new();
+        for half in 0..2 {
+            let [x, y] = [a, b].map(|reg| {
+                let part = if half == 1 { self.upper(reg) } else { reg };
+                if signed {
+                    self.widen(emit::I32_TO_DOUBLE, part)
+                } else {
+                    // The bits of 2⁵² with the number below are 2⁵² plus the number.
+                    let wide = self.widen(emit::ZERO_EXTEND, part);
+                    let magic = self.constant(0x4330_0000_0000_0000, true);
+                    let sum = self.v2(emit::OR, wide, magic);
+                    self.v2(emit::SUB_PD, sum, magic)
+                }
+            });
+            let quotient = self.v2(emit::DIV_PD, x, y);
+            halves.push(if signed {
+                self.narrow(emit::DOUBLE_TO_I32, quotient)
+            } else {
+                let whole = self.v1i(emit::ROUND_PD, quotient, 0x0b);
+                let magic = self.constant(0x4330_0000_0000_0000, true);
+                // The low bits of 2⁵² plus the number are the number.
+                self.v2(emit::ADD_PD, whole, magic)
+            });
+        }
+        let quotient = if signed { self.join(halves[0], halves[1]) } else { self.low_halves(halves[0], halves[1]) };
+        // By 0: the dividend, or no remainder. The least number by −1 is itself, as the conversion has it.
+        let zero = self.constant(0, false);
+        let by_zero = self.compare_integers(Pure::Eq, Type::U32, b, zero.into());
+        let quotient = self.blend(by_zero, a, quotient);
+        if is_quotient {
+            return quotient;
+        }
+        let whole = self.v2(emit::MUL_D, quotient, b);
+        let remainder = self.v2(emit::SUB_D, a, whole);
+        let zero = self.zero();
+        self.blend(by_zero, zero, remainder)
+    }
+
+    /// The smaller or greater of floats: a number rather than a NaN, and −0 below +0.
+    pub(super) fn extreme(&mut self, a: Reg, b: Reg, is_min: bool, double: bool) -> Reg {
+        let pick = |single: Pair, wide: Pair| if double { wide } else { single };
+        let compare = pick(emit::CMP_S, emit::CMP_PD);
+        let pair = match (is_min, double) {
+            (true, false) => emit::MIN_PS,
+            (false, false) => emit::MAX_PS,
+            (true, true) => emit::MIN_PD,
+            (false, true) => emit::MAX_PD,
+        };
+        // The instruction gives `b` if one is a NaN or both are zeros.
+        let extreme = self.v2(pair, a, b);
+        // Of zeros, the signs combine: one −0 makes a minimum −0, one +0 makes a maximum +0.
+        let combined = self.v2(if is_min { emit::OR } else { emit::AND }, a, b);
+        let equal = self.compare(compare, a, b, float::EQ);
+        let extreme = self.blend_lanes(equal, combined, extreme, double);
+        let not_a_number = self.compare(compare, b, b, float::UNORDERED);
+        self.blend_lanes(not_a_number, a, extreme, double)
+    }
+
+    /// Combines all lanes, in a tree that halves them; every lane has the result.
+    pub(super) fn reduce_lanes(&mut self, op: Combiner, ty: Type, mut lanes: Reg) -> Reg {
+        let mut half = self.bytes() as u32 / 4 / 2;
+        while half > 0 {
+            let others = self.swap_lanes(lanes, half);
+            lanes = self.combine(op, ty, lanes, others);
+            half /= 2;
+        }
+        lanes
+    }
+
+    /// An operation on lanes of 32 bits that neither order nor grouping matters for, except in how sums and products of floats
+    /// are rounded.
+    pub(super) fn combine(&mut self, op: Combiner, ty: Type, a: Reg, b: Reg) -> Reg {
+        let float = ty == Type::F32;
+        let pair = match op {
+            Combiner::Add if float => emit::ADD_S,
+            Combiner::Add => emit::ADD_D,
+            Combiner::Mul if float => emit::MUL_S,
+            Combiner::Mul => emit::MUL_D,
+            Combiner::Min | Combiner::Max if float => return self.extreme(a, b, op == Combiner::Min, false),
+            Combiner::Min if ty == Type::I32 => emit::MIN_S,
+            Combiner::Min => emit::MIN_U,
+            Combiner::Max if ty == Type::I32 => emit::MAX_S,
+            Combiner::Max => emit::MAX_U,
+            Combiner::And => emit::AND,
+            Combiner::Or => emit::OR,
+            Combiner::Xor => emit::XOR,
+        };
+        self.v2(pair, a, b)
+    }
+
+    /// Adds the registers of one copy of a value whose lanes were computed.
+    pub(super) fn extend_by_lanes(&mut self, regs: &mut Regs, axes: Axes, ty: Type, lanes: &[Reg]) {
+        if axes.meets(Axes::LANE) {
+            regs.extend_from_slice(lanes);
+        } else if ty.is_float() {
+            regs.push(lanes[0]);
+        } else if ty == Type::Bool {
+            let bits = self.mask_bits(lanes[0]);
+            regs.push(self.s1i(Code::And_rm32_imm32, Width::Dword, bits, Operand::Dword(1)));
+        } else {
+            regs.push(self.first_lane(lanes[0], ty.bits() == 64));
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Instruction selection: from the program to x86 instructions over virtual registers.
+//!
+//! The code of a program is a loop over workgroups; in it, loops over the tiles of a workgroup; in these, the instructions of
+//! the program, each for all packs of a tile. What is the same for a whole dispatch or workgroup is hoisted out of the loops over
+//! tiles.
+//!
+//! [`Lower`] walks the program and owns nothing but its parts, each with its own state: [`Emit`] is the code so far, [`Values`] the
+//! registers of values, [`State`] the mask of active lanes, [`Loops`] the loops around, [`Tiles`] the position in the workgroup,
+//! [`Accesses`] the objects, and [`Services`] the calls of the runtime. [`arithmetic`] and [`memory`] write sequences over registers
+//! and know no program.
+
+mod access;
+mod arithmetic;
+mod atomics;
+mod bounds_precheck;
+mod control;
+mod invocation_ids;
+mod masks;
+mod memory;
+mod segments;
+mod select;
+mod services;
+mod subgroup;
+mod values;
+
+use iced_x86::Code;
+use smallvec::SmallVec;
+use vyre_foundation::ir::entity::Entity;
+use vyre_foundation::ir::ops::{Kind, Op};
+use vyre_foundation::ir::{Def, InstId, Space, Type, ValueId};
+
+use super::machine::emit::{Emit, Regs, at};
+use super::machine::{self, Base, Function, Reg, Width};
+use super::plan::Plan;
+use super::plan::shape::{Axes, Layout};
+use super::service::{self, Site};
+use access::Accesses;
+use control::Loops;
+use masks::State;
+use segments::Tiles;
+use services::Services;
+use values::Values;
+
+/// A program as machine code without registers, and the calls of the runtime in it.
+pub(crate) struct Lowered {
+    pub(crate) function: Function,
+    pub(crate) sites: Vec<Site>,
+}
+
+/// A walk over the program that writes its code.
+struct Lower<'p> {
+    plan: &'p Plan<'p>,
+    emit: Emit,
+    values: Values,
+    state: State,
+    loops: Loops,
+    tiles: Tiles,
+    accesses: Accesses,
+    services: Services,
+}
+
+/// Lowers a program.
+pub(crate) fn lower(plan: &Plan<'_>) -> Lowered {
+    let mut emit = Emit::new(plan.shape.tile.is_wide());
+    let tiles = Tiles::new(&mut emit, plan.program);
+    let mut lower = Lower {
+        plan,
+        emit,
+        values: Values::new(plan.program.values().len()),
+        state: State::default(),
+        loops: Loops::new(plan.version_budget()),
+        tiles,
+        accesses: Accesses::new(plan.program),
+        services: Services::default(),
+    };
+    lower.function();
+    Lowered { function: lower.emit.function, sites: lower.services.sites }
+}
+
+impl Lower<'_> {
+    fn function(&mut self) {
+        let program = self.plan.program;
+        let tile = self.plan.shape.tile;
+        let scratch = self.emit.lea(at(Base::Scratch, 0), Width::Qword);
+        self.emit.store_scalar(at(Base::Context, service::SCRATCH_START), scratch, Width::Qword);
+        for (id, memory) in program.memories().iter() {
+            if memory.space != Space::Uniform {
+                self.accesses.starts[id] =
+                    Some(self.emit.load_scalar(at(Base::Context, service::object(id)), Width::Qword));
+            }
+        }
+        // What is the same everywhere is computed first. Loads are: what they load may not be written to.
+        let body = &program.block(program.body()).insts;
+        self.hoist(body, Axes::is_of_dispatch);
+
+        if tile.layout == Layout::Merged {
+            self.find_group();
+            self.segment(body, &[]);
+            self.finish();
+            // Workgroups are not gone through one by one.
+            self.emit.at = self.tiles.group_end;
+            self.emit.ret();
+            return;
+        }
+        let header = self.emit.block(false);
+        self.emit.enter(header);
+        let scope = self.values.enter_scope();
+        self.find_group();
+        self.clear_memory();
+        if self.plan.segments.split {
+            self.group_block(program.body(), None);
+        } else {
+            self.hoist(body, Axes::is_of_group);
+            self.segment(body, &[]);
+            let end = self.tiles.group_end;
+            self.emit.jump(end, &[]);
+        }
+        self.values.leave_scope(scope);
+        self.emit.at = self.tiles.group_end;
+        self.next_group(header);
+    }
+
+    /// Computes where the workgroup is.
+    fn find_group(&mut self) {
+        let size = self.plan.program.workgroup_size();
+        let index = self.emit.load_scalar(at(Base::Context, service::FIRST), Width::Dword);
+        self.tiles.group.first = Some(self.emit.scaled(index, size.iter().product()));
+        self.tiles.group.origin = [0, 1, 2].map(|axis| {
+            let id = self.emit.load_scalar(at(Base::Context, service::GROUP + 4 * axis), Width::Dword);
+            Some(self.emit.scaled(id, size[axis as usize]))
+        });
+    }
+
+    /// Makes memory of the workgroup zero.
+    fn clear_memory(&mut self) {
+        let shared = self.plan.program.memories().values().any(|memory| memory.space == Space::Workgroup);
+        let kept = self.plan.segments.ended_slot.is_some();
+        let private = self.plan.segments.split && self.plan.has_private();
+        if shared || kept || private {
+            self.services.call(&mut self.emit, Site::ClearGroup);
+        }
+    }
+
+    /// Goes on with the next workgroup, if there is one.
+    fn next_group(&mut self, header: machine::BlockId) {
+        let context = |offset| machine::Operand::Memory(at(Base::Context, offset));
+        let inc = |emit: &mut Emit, offset| {
+            emit.push(Code::Inc_rm32, &[context(offset)], true);
+        };
+        inc(&mut self.emit, service::FIRST);
+        let more = self.emit.block(false);
+        // Another workgroup along x, or the start of the next row, or of the next plane.
+        let [x, y, z] = [0, 1, 2].map(|axis| service::GROUP + 4 * axis);
+        for (axis, next) in [(x, y), (y, z)] {
+            inc(&mut self.emit, axis);
+            let at_axis = self.emit.load_scalar(at(Base::Context, axis), Width::Dword);
+            self.emit.cmp(at_axis, at(Base::Context, axis - service::GROUP + service::COUNTS), Width::Dword);
+            self.emit.skip_to(more, Code::Jb_rel32_64);
+            let zero = self.emit.immediate(0);
+            self.emit.store_scalar(at(Base::Context, axis), zero, Width::Dword);
+            if next == z {
+                inc(&mut self.emit, z);
+            }
+        }
+        self.emit.enter(more);
+        self.emit.push(Code::Dec_rm32, &[context(service::GROUPS)], true);
+        self.emit.skip_to(header, Code::Jne_rel32_64);
+        self.finish();
+    }
+
+    /// Returns. Non-temporal stores are in memory then.
+    fn finish(&mut self) {
+        self.fence_streams();
+        self.emit.ret();
+    }
+
+    /// Orders non-temporal stores, if there can be any, before later stores: other stores are in order without a fence.
+    pub(super) fn fence_streams(&mut self) {
+        if self.plan.only_stored.values().any(|&only_stored| only_stored) {
+            self.emit.push(Code::Sfence, &[], true);
+        }
+    }
+
+    /// Computes instructions of a block that are the same for a whole dispatch or workgroup.
+    pub(super) fn hoist(&mut self, insts: &[InstId], is_outside: impl Fn(Axes) -> bool) {
+        let program = self.plan.program;
+        for &id in insts {
+            let inst = program.inst(id);
+            let computes = match inst.op.kind() {
+                Kind::Pure | Kind::PerGroup | Kind::PerInvocation => true,
+                Kind::Access => matches!(inst.op, Op::Load(memory) if !self.plan.shape.written[memory]),
+                Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
+            };
+            let outside = inst.results.iter().all(|&result| is_outside(self.plan.shape.axes[result]));
+            // An operand that a segment computes must come from an earlier one.
+            let ready = inst.operands.iter().all(|&operand| {
+                self.values.contains(operand)
+                    || self.plan.segments.rematerialized[operand]
+                    || self.is_available(operand)
+                        && !matches!(program.def(operand), Def::Result(id, _) if insts.contains(&id))
+            });
+            if computes && outside && ready && !self.tiles.hoisted[id] {
+                self.tiles.hoisting = true;
+                self.inst(id);
+                self.tiles.hoisting = false;
+                self.tiles.hoisted[id] = true;
+                // Made once, here, rather than wherever it is first needed in a loop; most often nothing does, and it is eliminated.
+                for &result in &inst.results {
+                    if matches!(program.ty(result), Type::I32 | Type::U32 | Type::Bool) {
+                        self.vector(result, 0, 0);
+                    }
+                }
+            }
+        }
+    }
+
+    // Operands.
+
+    /// Puts a value into registers, which are in the order of its classes.
+    fn define(&mut self, value: ValueId, regs: &[Reg]) {
+        self.values.define(&self.plan.shape, value, regs);
+    }
+
+    /// The first lane of a row of a linear value.
+    fn base(&mut self, value: ValueId, row: usize) -> Reg {
+        self.materialize(value);
+        self.values.base(value, row)
+    }
+
+    /// A value that is the same in all lanes, as a scalar.
+    fn scalar(&mut self, value: ValueId, pack: usize) -> Reg {
+        self.materialize(value);
+        self.values.scalar(&mut self.emit, self.plan, value, pack)
+    }
+
+    /// A value in the lanes of a pack, or of one half of it if lanes have 64 bits. Bools are not asked for.
+    fn vector(&mut self, value: ValueId, pack: usize, half: usize) -> Reg {
+        self.materialize(value);
+        self.values.vector(&mut self.emit, self.plan, value, pack, half)
+    }
+
+    /// A value in the lanes of a pack: one register, or two if lanes have 64 bits.
+    fn halves(&mut self, value: ValueId, pack: usize) -> SmallVec<[Reg; 2]> {
+        let count = if self.plan.program.ty(value).bits() == 64 { 2 } else { 1 };
+        (0..count).map(|half| self.vector(value, pack, half)).collect()
+    }
+
+    /// A bool in the lanes of a pack.
+    fn mask(&mut self, value: ValueId, pack: usize) -> Reg {
+        self.materialize(value);
+        self.values.mask(&mut self.emit, self.plan, value, pack)
+    }
+
+    /// The registers of a value as those of another one, which it is given to.
+    pub(super) fn regs_as(&mut self, to: ValueId, from: ValueId) -> Regs {
+        let axes = self.plan.shape.axes[to];
+        let tile = self.plan.shape.tile;
+        let ty = self.plan.program.ty(to);
+        let mut regs = Regs::new();
+        for pack in tile.packs_of(axes) {
+            if !axes.meets(Axes::LANE) {
+                regs.push(if ty.is_float() { self.vector(from, pack, 0) } else { self.scalar(from, pack) });
+            } else if ty == Type::Bool {
+                regs.push(self.mask(from, pack));
+            } else {
+                regs.extend(self.halves(from, pack));
+            }
+        }
+        if self.plan.shape.is_linear(to) {
+            for row in 0..tile.rows_of(axes) {
+                regs.push(self.base(from, row));
+            }
+        }
+        regs
+    }
+}
+
+/// A key for the annotations of a listing.
+pub(crate) fn origin(id: InstId) -> u32 {
+    id.index() as u32 + 1
+}

@@ -1,0 +1,92 @@
+//! Memory that holds code.
+//!
+//! Pages are written first and executable afterwards, never both at once.
+//!
+//! With the environment variable `VYRE_PERF_MAP` set, the name and address of each function is appended to
+//! `/tmp/perf-PID.map`, where `perf report` looks for the names of generated code.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::ptr::NonNull;
+
+use crate::memory::page_size;
+use crate::x86::Error;
+
+/// Code that can be called.
+pub(crate) struct Executable {
+    start: NonNull<u8>,
+    /// Of the mapping: whole pages.
+    size: usize,
+}
+
+// SAFETY: the pages are not written any more once the value exists, and are unmapped when it is dropped.
+unsafe impl Send for Executable {}
+// SAFETY: as above; reading and executing is fine from many threads.
+unsafe impl Sync for Executable {}
+
+impl Executable {
+    /// Makes code executable. It starts at the beginning of a page.
+    pub(crate) fn new(code: &[u8]) -> Result<Self, Error> {
+        let size = code.len().next_multiple_of(page_size()).max(page_size());
+        let fail = |action| Error::Pages { action, bytes: size, error: std::io::Error::last_os_error() };
+        // SAFETY: a new anonymous mapping at an address of the system's choice touches no memory that is in use.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(fail("map"));
+        }
+        let Some(start) = NonNull::new(start.cast::<u8>()) else {
+            return Err(fail("map"));
+        };
+        // From here on, dropping the value unmaps the pages.
+        let pages = Self { start, size };
+        // SAFETY: the mapping is writable, new, and at least as long as the code.
+        unsafe { start.as_ptr().copy_from_nonoverlapping(code.as_ptr(), code.len()) };
+        // SAFETY: the range is the mapping made above, and no reference into it exists.
+        if unsafe { libc::mprotect(start.as_ptr().cast(), size, libc::PROT_READ | libc::PROT_EXEC) } != 0 {
+            return Err(fail("protect"));
+        }
+        Ok(pages)
+    }
+
+    /// The function that starts at the first byte. It takes a pointer to its context. It may be called while this value lives
+    /// and only with a context that it was compiled for.
+    pub(crate) fn entry(&self) -> unsafe extern "sysv64" fn(*mut u8) {
+        // SAFETY: a function pointer has the size of a pointer and is not null; its callers promise that code of this
+        // signature is there.
+        unsafe { std::mem::transmute::<*mut u8, unsafe extern "sysv64" fn(*mut u8)>(self.start.as_ptr()) }
+    }
+}
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        // SAFETY: the range is the mapping made in `new`, and the code must not be called any more. The result says nothing
+        // that could be acted upon.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.size) };
+    }
+}
+
+/// Tells `perf` the name of code of a size in bytes, if the environment asks for it.
+pub(crate) fn name_for_perf(executable: &Executable, size: usize, name: &str) {
+    if std::env::var_os("VYRE_PERF_MAP").is_none() {
+        return;
+    }
+    let path = format!("/tmp/perf-{}.map", std::process::id());
+    // `perf` prescribes the name, so another user may have put a link or a pipe there.
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let opened = options.open(path).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()));
+    // One write, so that lines of several threads do not mix. A profile without names is no reason to fail.
+    if let Some(mut file) = opened {
+        let name = name.replace(['\n', '\r'], " ");
+        let _ = file.write_all(format!("{:x} {size:x} {name}\n", executable.start.as_ptr() as usize).as_bytes());
+    }
+}

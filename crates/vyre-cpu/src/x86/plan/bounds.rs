@@ -1,0 +1,204 @@
+//! Bounds-check elimination: whether an access may be out of bounds, and which loops check their accesses once.
+//!
+//! [`Plan::bounds`] gives the one answer for an access, from two sources. *Value ranges* prove accesses in bounds for the lanes that
+//! execute them. *Loop versioning* covers affine accesses: in a loop that counts up, an index that is a sum of loop-invariant values
+//! and one parameter that grows by an invariant step is greatest in the last trip. If that index is in bounds, and its computation
+//! does not wrap, so are all others: the loop has a version whose trips do not check, behind one check in front of the loop, and the
+//! invariant part of the index becomes part of the address.
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use vyre_foundation::analysis::{Counted, LoopPredicate, Ranges, counted, exits_of, is_outside};
+use vyre_foundation::ir::ops::{Control, Op, Pure};
+use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
+
+use super::Plan;
+use super::shape::{Axes, Shape};
+
+/// Whether an access may be out of bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AccessBounds {
+    /// In bounds for the lanes that execute the access. Inactive lanes may have any index.
+    InBounds,
+    /// In bounds for all lanes, active or not, because of the check before this loop.
+    CheckOnce(InstId),
+    /// Perhaps out of bounds: each execution checks, and lanes that are out of bounds are masked off.
+    Masked,
+}
+
+impl AccessBounds {
+    /// Whether an access without a mask has to check first. `all_active` says that every lane whose index it uses is active.
+    pub(crate) fn needs_check(self, all_active: bool) -> bool {
+        match self {
+            AccessBounds::InBounds => !all_active,
+            AccessBounds::CheckOnce(_) => false,
+            AccessBounds::Masked => true,
+        }
+    }
+}
+
+/// The loops that check affine accesses once.
+#[derive(Default)]
+pub(crate) struct Prechecks {
+    loops: FxHashMap<InstId, Precheck>,
+    accesses: FxHashMap<InstId, AffineAccess>,
+}
+
+/// The check before a loop.
+pub(crate) struct Precheck {
+    pub(crate) counted: Counted,
+    pub(crate) groups: Vec<Group>,
+}
+
+/// Accesses to an object that differ only in the constant offsets of their indices.
+pub(crate) struct Group {
+    pub(crate) memory: MemId,
+    /// The induction variable in the indices: a parameter of the loop.
+    pub(crate) moving: ValueId,
+    /// Loop-invariant addends.
+    pub(crate) fixed: SmallVec<[ValueId; 2]>,
+    /// Step of the induction variable.
+    pub(crate) step: ValueId,
+    /// The index of one of the accesses.
+    pub(crate) index: ValueId,
+    /// The last element that is accessed, counted from the induction variable.
+    pub(crate) reach: i32,
+}
+
+/// An access that a precheck covers.
+#[derive(Clone, Copy)]
+pub(crate) struct AffineAccess {
+    /// The loop.
+    pub(crate) at: InstId,
+    /// The position of its group.
+    pub(crate) group: usize,
+    /// The induction variable in its index.
+    pub(crate) moving: ValueId,
+    /// The constant that is added to that.
+    pub(crate) offset: i32,
+}
+
+/// An index in a loop, as a sum.
+#[derive(Default)]
+struct Sum {
+    moving: Option<ValueId>,
+    fixed: SmallVec<[ValueId; 2]>,
+    offset: i32,
+}
+
+impl Plan<'_> {
+    /// Whether an access may be out of bounds: in code behind the precheck of the loop `passed`, and, if it is `hoisted`, in code
+    /// before the conditions that guard it, whose ranges do not hold there.
+    pub(crate) fn bounds(&self, access: InstId, passed: Option<InstId>, hoisted: bool) -> AccessBounds {
+        match (self.prechecks.accesses.get(&access), passed) {
+            (Some(affine), Some(passed)) if affine.at == passed => AccessBounds::CheckOnce(passed),
+            _ if !hoisted && self.ranges.is_inside(access) => AccessBounds::InBounds,
+            _ => AccessBounds::Masked,
+        }
+    }
+
+    /// The packs whose first lanes determine where a tile accesses an object: the first one of each row of a linear index, or one
+    /// for each copy of an index that is the same in the lanes of a pack.
+    pub(crate) fn packs_of_bases(&self, index: ValueId) -> SmallVec<[usize; 4]> {
+        let (tile, axes) = (self.shape.tile, self.shape.axes[index]);
+        if self.shape.is_linear(index) {
+            (0..tile.rows_of(axes)).map(|row| row * tile.columns as usize).collect()
+        } else {
+            tile.packs_of(axes).collect()
+        }
+    }
+}
+
+impl Prechecks {
+    pub(super) fn of(program: &Program, shape: &Shape, ranges: &Ranges) -> Prechecks {
+        let mut prechecks = Prechecks::default();
+        program.walk(|id, _| {
+            if program.inst(id).op == Control::Loop {
+                prechecks.add(program, shape, ranges, id);
+            }
+        });
+        prechecks
+    }
+
+    /// The check before a loop, if it has affine accesses that may be out of bounds.
+    pub(crate) fn of_loop(&self, id: InstId) -> Option<&Precheck> {
+        self.loops.get(&id)
+    }
+
+    pub(crate) fn affine(&self, access: InstId) -> Option<AffineAccess> {
+        self.accesses.get(&access).copied()
+    }
+
+    fn add(&mut self, program: &Program, shape: &Shape, ranges: &Ranges, at: InstId) {
+        let body = program.inst(at).blocks[0];
+        let Some(counted) = counted(program, at) else { return };
+        let counts_up =
+            counted.predicate == LoopPredicate::Lt && counted.step > 0 && program.ty(counted.param) == Type::U32;
+        if !counts_up || program.contains(body, |op| *op == Control::Loop) {
+            return;
+        }
+        let mut groups: Vec<Group> = Vec::new();
+        let mut accesses = Vec::new();
+        for &id in &program.block(body).insts {
+            let inst = program.inst(id);
+            let (Op::Load(memory) | Op::Store(memory)) = inst.op else { continue };
+            let Some(&index) = inst.operands.first() else { continue };
+            let is_linear = shape.is_linear(index);
+            if shape.axes[index].meets(Axes::LANE) && !is_linear || program.memory(memory).space == Space::Private {
+                continue;
+            }
+            let mut sum = Sum::default();
+            let (true, Some(moving)) = (sum.add(program, index, body), sum.moving) else { continue };
+            let Some(step) = step(program, body, moving) else { continue };
+            let width = if is_linear { shape.tile.width() as i32 } else { 1 };
+            let reach = sum.offset + width - 1 + inst.results.len().max(inst.operands.len() - 1) as i32 - 1;
+            let alike = |group: &Group| (group.memory, group.moving, &group.fixed) == (memory, moving, &sum.fixed);
+            let group = groups.iter().position(alike).unwrap_or_else(|| {
+                groups.push(Group { memory, moving, fixed: sum.fixed, step, index, reach });
+                groups.len() - 1
+            });
+            groups[group].reach = groups[group].reach.max(reach);
+            accesses.push((id, AffineAccess { at, group, moving, offset: sum.offset }));
+        }
+        if accesses.iter().any(|(id, _)| !ranges.is_inside(*id)) {
+            self.accesses.extend(accesses);
+            self.loops.insert(at, Precheck { counted, groups });
+        }
+    }
+}
+
+impl Sum {
+    /// Adds a value in a loop; returns whether the sum is still affine.
+    fn add(&mut self, program: &Program, value: ValueId, body: BlockId) -> bool {
+        if let Some(literal) = program.known(value) {
+            // A number that is subtracted is a large one here, with which nothing would ever be in bounds.
+            self.offset = self.offset.saturating_add(i32::try_from(literal.bits).unwrap_or(i32::MAX));
+            return self.offset < 1 << 20;
+        }
+        match program.def(value) {
+            _ if program.ty(value) != Type::U32 => false,
+            Def::Param(block, _) if block == body => self.moving.replace(value).is_none(),
+            Def::Result(id, _) if !is_outside(program, value, body) => {
+                let inst = program.inst(id);
+                inst.op == Pure::Add && inst.operands.iter().all(|&operand| self.add(program, operand, body))
+            }
+            Def::Param(..) | Def::Result(..) | Def::Literal(_) | Def::Constant(_) => {
+                self.fixed.push(value);
+                true
+            }
+        }
+    }
+}
+
+/// Step of a parameter: what the only `continue` of its loop adds, if loop-invariant.
+pub(crate) fn step(program: &Program, body: BlockId, param: ValueId) -> Option<ValueId> {
+    let position = program.block(body).params.iter().position(|&candidate| candidate == param)?;
+    let &[next] = exits_of(program, body).continues.as_slice() else { return None };
+    let Def::Result(next, 0) = program.def(program.inst(next).operands[position]) else { return None };
+    let (Op::Pure(Pure::Add), &[a, b]) = (&program.inst(next).op, program.inst(next).operands.as_slice()) else {
+        return None;
+    };
+    let step = if a == param { b } else { a };
+    let of_body = program.block(body).insts.contains(&next);
+    (of_body && (a == param || b == param) && is_outside(program, step, body)).then_some(step)
+}

@@ -1,0 +1,336 @@
+//! Register layout of the invocations of a workgroup, and the axes along which each value diverges.
+//!
+//! A *pack* is one vector register full of invocations. Code works on a *tile* of packs at a time: several side by side, and
+//! several rows of them below each other. A value that is the same in all packs of a row, or in all rows, is computed once for
+//! all of them; that hides latencies, and it is what blocks a matrix product in registers.
+
+use vyre_foundation::analysis::{Divergence, Domain, Join};
+use vyre_foundation::ir::entity::SecondaryMap;
+use vyre_foundation::ir::ops::{Axis, Kind, Op, PerGroup, PerInvocation, Pure, Subgroup, Terminator};
+use vyre_foundation::ir::{InstId, MemId, Program, Space, Type, ValueId};
+
+/// Directions in which values can differ, as a set of bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Axes(u8);
+
+impl Axes {
+    /// Nowhere in the dispatch.
+    pub(crate) const NONE: Axes = Axes(0);
+    /// Between the lanes of a pack.
+    pub(crate) const LANE: Axes = Axes(1);
+    /// Between packs of a row.
+    pub(crate) const COLUMN: Axes = Axes(2);
+    /// Between rows of a tile.
+    pub(crate) const ROW: Axes = Axes(4);
+    /// Between tiles of a workgroup.
+    pub(crate) const TILE: Axes = Axes(8);
+    /// Between workgroups.
+    pub(crate) const GROUP: Axes = Axes(16);
+    /// Everywhere.
+    pub(crate) const ALL: Axes = Axes(31);
+
+    pub(crate) const fn and(self, other: Axes) -> Axes {
+        Axes(self.0 | other.0)
+    }
+
+    pub(crate) const fn meets(self, other: Axes) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) const fn without(self, other: Axes) -> Axes {
+        Axes(self.0 & !other.0)
+    }
+
+    /// Without what lies outside a tile.
+    pub(crate) const fn within_tile(self) -> Axes {
+        Axes(self.0 & 7)
+    }
+
+    /// Whether all invocations of the dispatch have the same.
+    pub(crate) fn is_of_dispatch(self) -> bool {
+        self == Axes::NONE
+    }
+
+    /// Whether all invocations of a tile have the same.
+    pub(crate) const fn is_uniform(self) -> bool {
+        self.0 & 7 == 0
+    }
+
+    /// Whether all invocations of a workgroup have the same.
+    pub(crate) const fn is_of_group(self) -> bool {
+        self.0 & 15 == 0
+    }
+}
+
+/// Placement of tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// A tile is a rectangle of the workgroup's x and y, which it divides.
+    Rows,
+    /// A tile is a run of the linear index in the workgroup; the last one may be incomplete.
+    Linear,
+    /// A tile is a run of the linear index in the grid; the last one may be incomplete. Only for programs whose workgroups
+    /// [may run in lockstep](vyre_foundation::analysis::may_merge_workgroups).
+    Merged,
+}
+
+/// The packs that are worked on together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tile {
+    pub(crate) layout: Layout,
+    /// Lanes of a pack.
+    pub(crate) lanes: u32,
+    /// Packs side by side.
+    pub(crate) columns: u32,
+    pub(crate) rows: u32,
+}
+
+impl Tile {
+    /// Number of packs.
+    pub(crate) fn packs(&self) -> u32 {
+        self.columns * self.rows
+    }
+
+    /// Number of invocations.
+    pub(crate) fn size(&self) -> u32 {
+        self.packs() * self.lanes
+    }
+
+    /// Number of invocations of a row.
+    pub(crate) fn width(&self) -> u32 {
+        self.columns * self.lanes
+    }
+
+    /// Whether vectors have 64 bytes; they have 32 otherwise.
+    pub(crate) fn is_wide(&self) -> bool {
+        self.lanes == 16
+    }
+
+    /// Bytes of a vector.
+    pub(crate) fn bytes(&self) -> i32 {
+        self.lanes as i32 * 4
+    }
+
+    /// Number of rows between which a value differs.
+    pub(crate) fn rows_of(&self, axes: Axes) -> usize {
+        if axes.meets(Axes::ROW) { self.rows as usize } else { 1 }
+    }
+
+    /// Number of copies of a value.
+    pub(crate) fn copies(&self, axes: Axes) -> usize {
+        let columns = if axes.meets(Axes::COLUMN) { self.columns } else { 1 };
+        let rows = if axes.meets(Axes::ROW) { self.rows } else { 1 };
+        (columns * rows) as usize
+    }
+
+    /// Which copy of a value a pack uses.
+    pub(crate) fn copy(&self, axes: Axes, pack: usize) -> usize {
+        let (row, column) = (pack / self.columns as usize, pack % self.columns as usize);
+        match (axes.meets(Axes::ROW), axes.meets(Axes::COLUMN)) {
+            (true, true) => pack,
+            (true, false) => row,
+            (false, true) => column,
+            (false, false) => 0,
+        }
+    }
+
+    /// For each copy of a value, the first pack that uses it.
+    pub(crate) fn packs_of(&self, axes: Axes) -> impl Iterator<Item = usize> + use<> {
+        let by_row = axes.meets(Axes::ROW) && !axes.meets(Axes::COLUMN);
+        (0..self.copies(axes)).map({
+            let columns = self.columns as usize;
+            move |copy| if by_row { copy * columns } else { copy }
+        })
+    }
+
+    /// Which row of a value a pack is in, where all rows may share one, and how many lanes of the row are before it.
+    pub(crate) fn in_row(&self, pack: usize, rows: usize) -> (usize, i32) {
+        let (row, column) = (pack / self.columns as usize, pack as u32 % self.columns);
+        (if rows == 1 { 0 } else { row }, (column * self.lanes) as i32)
+    }
+}
+
+/// Divergence of the values of a program under a layout.
+pub(crate) struct Shape {
+    pub(crate) tile: Tile,
+    /// Along what each value differs.
+    pub(crate) axes: SecondaryMap<ValueId, Axes>,
+    /// 32-bit values that go up by one from lane to lane, and from the last lane of a pack to the first of the next one in its
+    /// row, modulo 2³².
+    pub(crate) linear: SecondaryMap<ValueId, bool>,
+    /// Objects that the program stores to.
+    pub(crate) written: SecondaryMap<MemId, bool>,
+    divergence: Divergence<Fact>,
+}
+
+impl Shape {
+    pub(crate) fn of(program: &Program, tile: Tile) -> Shape {
+        let mut whole_subgroups = tile.layout == Layout::Rows;
+        program.walk(|inst, depth| {
+            // All return in the end.
+            whole_subgroups &= program.inst(inst).op != Terminator::Trap
+                && (program.inst(inst).op != Terminator::Return || depth == 0);
+        });
+        let lanes = Lanes { program, tile, written: program.written(), whole_subgroups };
+        let divergence = Divergence::of(program, &lanes);
+        let mut axes = SecondaryMap::with_capacity(program.values().len(), Axes::NONE);
+        let mut linear = SecondaryMap::with_capacity(program.values().len(), false);
+        for value in program.values().keys() {
+            let fact = divergence.value(value);
+            (axes[value], linear[value]) = (fact.axes, fact.linear);
+        }
+        Shape { tile, axes, linear, written: lanes.written, divergence }
+    }
+
+    /// Along what invocations differ in when they leave or continue a loop.
+    pub(crate) fn exits(&self, id: InstId) -> Axes {
+        self.divergence.exits(id).axes
+    }
+}
+
+/// Divergence of a value in a tile: along what it differs, and whether it still may be [linear](Shape::linear).
+#[derive(Clone, Copy, PartialEq)]
+struct Fact {
+    axes: Axes,
+    linear: bool,
+}
+
+/// Comparison of the lanes, packs, rows and tiles of a layout.
+struct Lanes<'p> {
+    program: &'p Program,
+    tile: Tile,
+    written: SecondaryMap<MemId, bool>,
+    /// Whether all lanes of all subgroups exist and none ends early.
+    whole_subgroups: bool,
+}
+
+impl Domain for Lanes<'_> {
+    type Fact = Fact;
+
+    const UNIFORM: Fact = Fact { axes: Axes::NONE, linear: true };
+
+    fn join(a: Fact, b: Fact) -> Fact {
+        Fact { axes: a.axes.and(b.axes), linear: a.linear && b.linear }
+    }
+
+    fn initial(&self, value: ValueId) -> Fact {
+        let is_integer = matches!(self.program.ty(value), Type::U32 | Type::I32);
+        Fact { linear: is_integer && self.program.known(value).is_none(), ..Self::UNIFORM }
+    }
+
+    fn condition(&self, facts: &Divergence<Fact>, operands: &[ValueId]) -> Fact {
+        Fact { linear: true, ..Self::operands(facts, operands) }
+    }
+
+    fn transfer(&self, facts: &Divergence<Fact>, id: InstId) -> Fact {
+        let inst = self.program.inst(id);
+        let axes = match inst.op.kind() {
+            Kind::Collective => self.axes_of_collective(facts, &inst.op, &inst.operands),
+            _ => Self::operands(facts, &inst.operands).axes.and(self.own_axes(&inst.op)),
+        };
+        let axes = if self.tile.columns == 1 { axes.without(Axes::COLUMN) } else { axes };
+        let axes = if self.tile.rows == 1 { axes.without(Axes::ROW) } else { axes };
+        Fact { axes, linear: self.keeps_linear(facts, id) }
+    }
+
+    fn at_join(&self, join: Join, fact: Fact) -> Fact {
+        let linear = match join {
+            Join::Result => false,
+            Join::Param { continues } => continues <= 1,
+        };
+        Fact { linear: linear && fact.linear, ..fact }
+    }
+}
+
+impl Lanes<'_> {
+    /// Along what an operation on operands that are the same everywhere differs.
+    fn own_axes(&self, op: &Op) -> Axes {
+        let tile = self.tile;
+        let size = self.program.workgroup_size();
+        let rest = Axes::TILE.and(Axes::GROUP);
+        let run = Axes::LANE.and(Axes::COLUMN).and(rest);
+        match op.kind() {
+            Kind::Pure | Kind::Effect | Kind::Control => Axes::NONE,
+            Kind::PerGroup => match op {
+                Op::PerGroup(PerGroup::GroupId(_) | PerGroup::GroupIndex) if tile.layout == Layout::Merged => run,
+                Op::PerGroup(PerGroup::GroupId(_) | PerGroup::GroupIndex) => Axes::GROUP,
+                _ => Axes::NONE,
+            },
+            Kind::PerInvocation => match (tile.layout, op) {
+                (_, Op::PerInvocation(PerInvocation::LocalId(axis))) if size[*axis as usize] == 1 => Axes::NONE,
+                (Layout::Rows | Layout::Linear, Op::PerInvocation(PerInvocation::GlobalId(axis)))
+                    if size[*axis as usize] == 1 =>
+                {
+                    Axes::GROUP
+                }
+                (Layout::Linear | Layout::Merged, _) => run,
+                (
+                    Layout::Rows,
+                    Op::PerInvocation(PerInvocation::LocalId(Axis::X) | PerInvocation::GlobalId(Axis::X)),
+                ) => run,
+                (
+                    Layout::Rows,
+                    Op::PerInvocation(PerInvocation::LocalId(Axis::Y) | PerInvocation::GlobalId(Axis::Y)),
+                ) => Axes::ROW.and(rest),
+                (
+                    Layout::Rows,
+                    Op::PerInvocation(PerInvocation::LocalId(Axis::Z) | PerInvocation::GlobalId(Axis::Z)),
+                ) => rest,
+                (Layout::Rows, Op::PerInvocation(PerInvocation::SubgroupLane)) => Axes::LANE,
+                (Layout::Rows, Op::PerInvocation(PerInvocation::SubgroupId)) => {
+                    Axes::COLUMN.and(Axes::ROW).and(Axes::TILE)
+                }
+                (Layout::Rows, _) => run.and(Axes::ROW),
+            },
+            Kind::Access => op.memory().map_or(Axes::NONE, |memory| match self.program.memory(memory).space {
+                Space::Uniform => Axes::NONE,
+                // What one tile loads at once is the same; another tile comes earlier or later.
+                Space::Storage(_) if self.written[memory] => rest,
+                Space::Storage(_) => Axes::NONE,
+                Space::Workgroup => rest,
+                Space::Private => Axes::ALL,
+            }),
+            Kind::Atomic | Kind::Collective => Axes::ALL,
+        }
+    }
+
+    fn axes_of_collective(&self, facts: &Divergence<Fact>, op: &Op, operands: &[ValueId]) -> Axes {
+        let across = |value: ValueId| facts.value(value).axes.without(Axes::LANE);
+        match (op, operands) {
+            (Op::Broadcast, _) => Axes::GROUP,
+            // It matters which lanes are there.
+            _ if !self.whole_subgroups => Axes::ALL,
+            (Op::Subgroup(Subgroup::Shuffle), &[value, from]) => across(value).and(facts.value(from).axes),
+            (
+                Op::Subgroup(
+                    Subgroup::InclusiveAdd | Subgroup::ExclusiveAdd | Subgroup::InclusiveMul | Subgroup::ExclusiveMul,
+                ),
+                &[value],
+            ) => across(value).and(Axes::LANE),
+            (_, operands) => operands.iter().fold(Axes::NONE, |all, &operand| all.and(across(operand))),
+        }
+    }
+
+    fn keeps_linear(&self, facts: &Divergence<Fact>, id: InstId) -> bool {
+        let inst = self.program.inst(id);
+        let size = self.program.workgroup_size();
+        let flat = size[1] == 1 && size[2] == 1;
+        let layout = self.tile.layout;
+        let linear = |value: ValueId| facts.value(value).linear;
+        // Not even between the packs of a row.
+        let fixed = |value: ValueId| !facts.value(value).axes.meets(Axes::LANE.and(Axes::COLUMN));
+        match (&inst.op, inst.operands.as_slice()) {
+            (Op::PerInvocation(PerInvocation::GlobalIndex), _) => true,
+            (Op::PerInvocation(PerInvocation::LocalIndex), _) => layout != Layout::Merged,
+            // It starts again in the next pack.
+            (Op::PerInvocation(PerInvocation::SubgroupLane), _) => layout == Layout::Rows && self.tile.columns == 1,
+            (Op::PerInvocation(PerInvocation::GlobalId(Axis::X) | PerInvocation::LocalId(Axis::X)), _) => {
+                layout == Layout::Rows || (layout == Layout::Linear && flat && size[0] > 1)
+            }
+            (Op::Pure(Pure::Add), &[a, b]) => (linear(a) && fixed(b)) || (fixed(a) && linear(b)),
+            (Op::Pure(Pure::Sub), &[a, b]) => linear(a) && fixed(b),
+            (Op::Pure(Pure::Cast | Pure::Bitcast), &[a]) => linear(a),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Versioning: which branches and loops get a fast version for tiles whose lanes agree, and when a masked block is skipped.
+//!
+//! The fast version runs without masks. Lowering writes it while its budget of repeated instructions lasts; the masked version is
+//! the slow path, in cold blocks.
+
+use vyre_foundation::analysis::{const_trip_count, exits_of};
+use vyre_foundation::ir::ops::{Control, Kind, Op, Terminator};
+use vyre_foundation::ir::{BlockId, Def, Inst, InstId, Space, ValueId};
+
+use super::Plan;
+
+/// Loops without loops in them and with at most this constant trip count do not poll.
+const SHORT_LOOP: u64 = 256;
+
+/// Size of a block with everything nested in it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Weight {
+    pub(crate) insts: usize,
+    /// Whether it is more than arithmetic: it accesses memory, exchanges between lanes, has effects or loops.
+    pub(crate) works: bool,
+}
+
+/// A loop that can run without masks until the first lane leaves it.
+pub(crate) struct ConvergedLoop {
+    /// Position in the body of the `if` by which lanes leave. What comes before it may be executed twice.
+    pub(crate) test: usize,
+    /// The value of its condition by which lanes leave.
+    pub(crate) leaves_when: bool,
+    /// The arm of the lanes that stay.
+    pub(crate) stays: BlockId,
+}
+
+impl Plan<'_> {
+    /// Budget of instructions that may be written twice. Large programs are not made larger.
+    pub(crate) fn version_budget(&self) -> usize {
+        if self.program.insts().len() > 500 { 50 } else { 400 }
+    }
+
+    pub(crate) fn weight(&self, block: BlockId) -> Weight {
+        let mut total = Weight::default();
+        for &id in &self.program.block(block).insts {
+            let inst = self.program.inst(id);
+            total.insts += 1;
+            total.works |= match inst.op.kind() {
+                Kind::Access | Kind::Atomic | Kind::Effect | Kind::Collective => true,
+                Kind::Control => inst.op == Control::Loop,
+                Kind::Pure | Kind::PerInvocation | Kind::PerGroup => false,
+            };
+            for &nested in &inst.blocks {
+                let nested = self.weight(nested);
+                total.insts += nested.insts;
+                total.works |= nested.works;
+            }
+        }
+        total
+    }
+
+    /// Whether a masked block is jumped over if no lane is active.
+    pub(crate) fn is_worth_a_jump(&self, block: BlockId) -> bool {
+        let Weight { insts, works } = self.weight(block);
+        works || insts > 8
+    }
+
+    /// Whether an `if` gets a version for the case that its condition holds in all lanes.
+    pub(crate) fn is_worth_a_version(&self, id: InstId, budget: usize) -> bool {
+        let inst = self.program.inst(id);
+        let (then, other) = (inst.blocks[0], inst.blocks[1]);
+        let Weight { insts, works } = self.weight(then);
+        let fits = insts <= budget && self.yields(then) && self.weight(other).insts <= 4 && self.yields(other);
+        works && fits && self.follows_from_ids(inst.operands[0], 8)
+    }
+
+    /// Whether a value follows from ids of invocations and uniform values, so that a condition agrees in nearly all tiles. One that
+    /// follows from data does not.
+    fn follows_from_ids(&self, value: ValueId, depth: u32) -> bool {
+        if self.shape.linear[value] || self.shape.axes[value].is_uniform() {
+            return true;
+        }
+        let Def::Result(id, 0) = self.program.def(value) else { return false };
+        let Inst { op, operands, .. } = self.program.inst(id);
+        match op.kind() {
+            Kind::PerInvocation => true,
+            Kind::Pure => depth > 0 && operands.iter().all(|&part| self.follows_from_ids(part, depth - 1)),
+            Kind::PerGroup | Kind::Access | Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
+        }
+    }
+
+    /// The exit of a divergent loop, if a version of the loop can run without masks until the first lane takes it.
+    pub(crate) fn converged_loop(&self, id: InstId, budget: usize) -> Option<ConvergedLoop> {
+        let program = self.program;
+        let body = program.inst(id).blocks[0];
+        let insts = &program.block(body).insts;
+        // The first divergent condition must be the only one that lanes leave by, and the trip starts again there: nothing before
+        // it may have an effect.
+        let position = insts.iter().position(|&inner| {
+            let inner = program.inst(inner);
+            inner.op == Control::If && !self.shape.axes[inner.operands[0]].is_uniform()
+        })?;
+        let harmless = insts[..position].iter().all(|&inner| {
+            let inner = program.inst(inner);
+            match inner.op.kind() {
+                Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
+                Kind::Access => match inner.op {
+                    Op::Load(memory) => program.memory(memory).space != Space::Private,
+                    _ => false,
+                },
+                Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
+            }
+        });
+        let test = program.inst(insts[position]);
+        let leaves = |block: BlockId| {
+            let insts = &program.block(block).insts;
+            program.inst(*insts.last().expect("a block ends")).op == Terminator::Break
+        };
+        let (leaves_when, stays) = match (leaves(test.blocks[0]), leaves(test.blocks[1])) {
+            (true, false) => (true, test.blocks[1]),
+            (false, true) => (false, test.blocks[0]),
+            _ => return None,
+        };
+        let converges = insts[position + 1..].iter().all(|&inner| !self.leaves_divergently(inner));
+        let fits = harmless && converges && !self.may_leave_inside(stays) && self.weight(body).insts <= budget;
+        fits.then_some(ConvergedLoop { test: position, leaves_when, stays })
+    }
+
+    /// Whether lanes may leave or end in a block, other than at its end.
+    pub(crate) fn may_leave_inside(&self, block: BlockId) -> bool {
+        let insts = &self.program.block(block).insts;
+        insts[..insts.len() - 1].iter().any(|&id| {
+            self.program.inst(id).blocks.iter().any(|&nested| !self.yields(nested) || self.may_leave_inside(nested))
+        })
+    }
+
+    /// Whether lanes may leave or continue the innermost loop, or end, at different times in an instruction.
+    fn leaves_divergently(&self, id: InstId) -> bool {
+        let inst = self.program.inst(id);
+        let divergent = inst.op != Control::Loop
+            && inst.operands.first().is_some_and(|&condition| !self.shape.axes[condition].is_uniform());
+        inst.blocks.iter().any(|&block| {
+            (divergent && self.leaves_at_all(block))
+                || self
+                    .program
+                    .block(block)
+                    .insts
+                    .iter()
+                    .any(|&nested| inst.op != Control::Loop && self.leaves_divergently(nested))
+        })
+    }
+
+    /// Whether lanes leave or continue the innermost loop, or end, in a block.
+    fn leaves_at_all(&self, block: BlockId) -> bool {
+        let exits = exits_of(self.program, block);
+        !exits.breaks.is_empty() || !exits.continues.is_empty() || self.has_ends(block)
+    }
+
+    /// Whether a loop polls for fuel, cancellation and time.
+    pub(crate) fn polls(&self, id: InstId) -> bool {
+        self.has_loop(self.program.inst(id).blocks[0])
+            || const_trip_count(self.program, id).is_none_or(|count| count.trips > SHORT_LOOP)
+    }
+}

@@ -1,0 +1,400 @@
+//! Divergence analysis: which values may differ between invocations, and which blocks only some invocations execute.
+//!
+//! A forward data-flow analysis. Every value has a fact, an element of a join-semilattice whose bottom is "uniform". The facts start at the
+//! bottom and are joined along data and control dependences until nothing changes (least fixpoint). What a fact is, and which operations make
+//! values diverge, is up to the [`Domain`]: [`Uniformity`] compares the invocations of a dispatch, [`may_merge_workgroups`] the interleavings
+//! of a dispatch, and the x86 code generator the lanes, packs and rows of a tile.
+//!
+//! `break` and `continue` make control flow divergent: after one that only some invocations take, the others go on alone. `return` and `trap`
+//! do not, because an invocation that has ended counts as present at barriers, unless the [`Domain`] says otherwise.
+//!
+//! [`may_merge_workgroups`]: super::may_merge_workgroups
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::loops::{Exits, exits_of, incoming_values, yields_of};
+use crate::ir::entity::SecondaryMap;
+use crate::ir::ops::Kind;
+use crate::ir::{
+    BlockId, Control, InstId, MemId, Op, PerGroup, PerInvocation, Program, Space, Subgroup, Terminator, ValueId,
+};
+
+/// Lattice and transfer function of a divergence analysis.
+pub trait Domain {
+    /// Element of the lattice: how a value diverges, or why.
+    type Fact: Copy + PartialEq;
+
+    /// Bottom of the lattice: no divergence.
+    const UNIFORM: Self::Fact;
+
+    /// Whether an invocation that ends in a loop leaves the loop earlier than the others.
+    const ENDS_LEAVE_LOOPS: bool = false;
+
+    /// Least upper bound.
+    fn join(a: Self::Fact, b: Self::Fact) -> Self::Fact;
+
+    /// Fact of a value before the first iteration.
+    fn initial(&self, _value: ValueId) -> Self::Fact {
+        Self::UNIFORM
+    }
+
+    /// Contribution of a value with this fact to what depends on the value.
+    fn dependence(_value: ValueId, fact: Self::Fact) -> Self::Fact {
+        fact
+    }
+
+    /// Join of the contributions of operands.
+    fn operands(facts: &Divergence<Self::Fact>, operands: &[ValueId]) -> Self::Fact {
+        let facts = operands.iter().map(|&operand| Self::dependence(operand, facts.value(operand)));
+        facts.fold(Self::UNIFORM, Self::join)
+    }
+
+    /// Divergence of control flow that depends on a condition.
+    fn condition(&self, facts: &Divergence<Self::Fact>, operands: &[ValueId]) -> Self::Fact {
+        Self::operands(facts, operands)
+    }
+
+    /// Transfer function: fact of the results of an instruction without nested blocks.
+    fn transfer(&self, facts: &Divergence<Self::Fact>, inst: InstId) -> Self::Fact;
+
+    /// Fact of a value at a join point, from the join of what flows together there.
+    fn at_join(&self, _join: Join, fact: Self::Fact) -> Self::Fact {
+        fact
+    }
+}
+
+/// Join points of structured control flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// A result of an instruction with nested blocks.
+    Result,
+    /// A parameter of a loop.
+    Param {
+        /// Number of `continue`s.
+        continues: usize,
+    },
+}
+
+/// Result of a divergence analysis.
+#[derive(Clone, Debug)]
+pub struct Divergence<F: Clone> {
+    values: SecondaryMap<ValueId, F>,
+    blocks: SecondaryMap<BlockId, F>,
+    exits: FxHashMap<InstId, F>,
+    private: SecondaryMap<MemId, F>,
+    uniform: F,
+}
+
+impl<F: Copy + PartialEq> Divergence<F> {
+    /// Analyzes a program whose structure, scopes and types are in order.
+    pub fn of<D: Domain<Fact = F>>(program: &Program, domain: &D) -> Divergence<F> {
+        let uniform = D::UNIFORM;
+        let mut facts = Divergence {
+            values: SecondaryMap::with_capacity(program.values().len(), uniform),
+            blocks: SecondaryMap::with_capacity(program.blocks().len(), uniform),
+            exits: FxHashMap::default(),
+            private: SecondaryMap::with_capacity(program.memories().len(), uniform),
+            uniform,
+        };
+        for value in program.values().keys() {
+            facts.values[value] = domain.initial(value);
+        }
+        let mut solver = Solver { program, domain, facts, changed: true };
+        while std::mem::take(&mut solver.changed) {
+            solver.block(program.body(), ControlDivergence { absolute: uniform, in_loop: uniform }, None);
+        }
+        solver.facts
+    }
+
+    /// Divergence of a value.
+    pub fn value(&self, value: ValueId) -> F {
+        self.values[value]
+    }
+
+    /// Divergence of the control flow that leads to a block.
+    pub fn block(&self, block: BlockId) -> F {
+        self.blocks[block]
+    }
+
+    /// Divergence of the trip in which a loop is left or continued, among the invocations that entered it.
+    pub fn exits(&self, inst: InstId) -> F {
+        self.exits.get(&inst).copied().unwrap_or(self.uniform)
+    }
+
+    /// Returns true if invocations may leave or continue some loop in different trips.
+    pub fn has_divergent_exit(&self) -> bool {
+        !self.exits.is_empty()
+    }
+
+    /// Divergence of the elements of a private array.
+    pub fn private(&self, memory: MemId) -> F {
+        self.private[memory]
+    }
+}
+
+/// Divergence of the control flow that leads to a place.
+#[derive(Clone, Copy)]
+struct ControlDivergence<F> {
+    /// Among all invocations.
+    absolute: F,
+    /// Among the invocations that entered the innermost loop.
+    in_loop: F,
+}
+
+struct Solver<'a, D: Domain> {
+    program: &'a Program,
+    domain: &'a D,
+    facts: Divergence<D::Fact>,
+    /// Whether a fact changed that the walk reads before the place that changes it: of a loop parameter, a loop exit or a private array.
+    /// All other facts are read behind that place only, so they need no further iteration.
+    changed: bool,
+}
+
+/// Joins a fact into another. Returns true if the other one changed.
+fn raise<D: Domain>(fact: &mut D::Fact, by: D::Fact) -> bool {
+    let joined = D::join(*fact, by);
+    let changed = joined != *fact;
+    *fact = joined;
+    changed
+}
+
+impl<D: Domain> Solver<'_, D> {
+    /// Joins a fact into that of a result.
+    fn raise_result(&mut self, result: ValueId, by: D::Fact) {
+        raise::<D>(&mut self.facts.values[result], by);
+    }
+
+    fn block(&mut self, block: BlockId, control: ControlDivergence<D::Fact>, enclosing_loop: Option<InstId>) {
+        let program = self.program;
+        raise::<D>(&mut self.facts.blocks[block], control.absolute);
+        for &id in &program.block(block).insts {
+            let inst = program.inst(id);
+            match &inst.op {
+                Op::Control(Control::If | Control::Switch(_) | Control::Region(_)) => {
+                    let condition = self.domain.condition(&self.facts, &inst.operands);
+                    let nested = ControlDivergence {
+                        absolute: D::join(control.absolute, condition),
+                        in_loop: D::join(control.in_loop, condition),
+                    };
+                    for &arm in &inst.blocks {
+                        self.block(arm, nested, enclosing_loop);
+                    }
+                    let yields = yields_of(program, id);
+                    for (position, &result) in inst.results.iter().enumerate() {
+                        let fact = self.merge(D::UNIFORM, &yields, position, condition);
+                        self.raise_result(result, self.domain.at_join(Join::Result, fact));
+                    }
+                }
+                Op::Control(Control::Loop) => self.loop_inst(id, control),
+                Op::Terminator(Terminator::Break | Terminator::Continue) => self.exit(enclosing_loop, control.in_loop),
+                // All loops around are left, not only the innermost.
+                Op::Terminator(Terminator::Return | Terminator::Trap) if D::ENDS_LEAVE_LOOPS => {
+                    self.exit(enclosing_loop, control.absolute);
+                }
+                op => {
+                    if let Op::Store(memory) = op
+                        && program.memory(*memory).space == Space::Private
+                    {
+                        let fact = D::join(D::operands(&self.facts, &inst.operands), control.absolute);
+                        self.changed |= raise::<D>(&mut self.facts.private[*memory], fact);
+                    }
+                    if !inst.results.is_empty() {
+                        let fact = self.domain.transfer(&self.facts, id);
+                        inst.results.iter().for_each(|&result| self.raise_result(result, fact));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A `break` or `continue` of a loop, or what counts as one.
+    fn exit(&mut self, target: Option<InstId>, control: D::Fact) {
+        if let Some(target) = target.filter(|_| control != D::UNIFORM) {
+            self.changed |= raise::<D>(self.facts.exits.entry(target).or_insert(D::UNIFORM), control);
+        }
+    }
+
+    fn loop_inst(&mut self, id: InstId, control: ControlDivergence<D::Fact>) {
+        let program = self.program;
+        let inst = program.inst(id);
+        let body = inst.blocks[0];
+        let exits = self.facts.exits(id);
+        self.block(body, ControlDivergence { absolute: D::join(control.absolute, exits), in_loop: exits }, Some(id));
+
+        let Exits { breaks, continues } = exits_of(program, body);
+        for (position, &param) in program.block(body).params.iter().enumerate() {
+            let mut fact = D::operands(&self.facts, &[inst.operands[position]]);
+            fact = self.merge(fact, &continues, position, exits);
+            let fact = self.domain.at_join(Join::Param { continues: continues.len() }, fact);
+            self.changed |= raise::<D>(&mut self.facts.values[param], fact);
+        }
+        for (position, &result) in inst.results.iter().enumerate() {
+            let mut fact = self.merge(D::UNIFORM, &breaks, position, exits);
+            // Temporal divergence: invocations that leave in different trips take different values along, unless no trip changes them.
+            if incoming_values(program, &breaks, position).any(|value| program.known(value).is_none()) {
+                fact = D::join(fact, exits);
+            }
+            self.raise_result(result, self.domain.at_join(Join::Result, fact));
+        }
+    }
+
+    /// Joins a fact with those of the operands that terminators give at a position, and with the condition that chooses between them.
+    fn merge(&self, fact: D::Fact, terminators: &[InstId], position: usize, condition: D::Fact) -> D::Fact {
+        let incoming = incoming_values(self.program, terminators, position);
+        let dependences = incoming.clone().map(|value| D::dependence(value, self.facts.value(value)));
+        let fact = dependences.fold(fact, D::join);
+        let mut others = incoming.clone();
+        let first = others.next();
+        if others.any(|value| Some(value) != first) {
+            return D::join(fact, condition);
+        }
+        fact
+    }
+}
+
+/// Sets of invocations, from the largest to the smallest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// All invocations of a dispatch.
+    Dispatch,
+    /// The invocations of a workgroup.
+    Workgroup,
+    /// The invocations of a subgroup.
+    Subgroup,
+    /// One invocation.
+    Invocation,
+}
+
+/// Divergence between invocations: the largest scope in which all active invocations have the same value, or execute a block together.
+///
+/// Of values and blocks that are not uniform in the workgroup, one cause is known, so that a message can show the way back to the operation
+/// that tells invocations apart.
+#[derive(Clone, Debug)]
+pub struct Uniformity(Divergence<Fact>);
+
+/// Element of the chain of scopes, with a cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fact {
+    scope: Scope,
+    /// Of a value that is not uniform in the workgroup, the value that it depends on, unless its own definition tells invocations apart.
+    cause: Option<ValueId>,
+}
+
+impl Fact {
+    const fn new(scope: Scope) -> Fact {
+        Fact { scope, cause: None }
+    }
+
+    fn is_uniform(self) -> bool {
+        self.scope <= Scope::Workgroup
+    }
+}
+
+impl Uniformity {
+    /// Analyzes a program whose structure, scopes and types are in order.
+    pub fn of(program: &Program) -> Uniformity {
+        Uniformity(Divergence::of(program, &Invocations { program, written: program.written() }))
+    }
+
+    /// Returns true if all active invocations of each such scope have the same value.
+    pub fn is_uniform(&self, value: ValueId, scope: Scope) -> bool {
+        self.0.value(value).scope <= scope
+    }
+
+    /// The condition because of which only some invocations of a workgroup may be executing a block.
+    pub fn divergence(&self, block: BlockId) -> Option<ValueId> {
+        self.0.block(block).cause
+    }
+
+    /// The dependences from a value that is not uniform in the workgroup back to the one that tells invocations apart, both included.
+    pub fn trace(&self, value: ValueId) -> Vec<ValueId> {
+        let mut trace = vec![value];
+        let mut seen = FxHashSet::from_iter([value]);
+        let mut at = value;
+        while let Some(next) = self.0.value(at).cause {
+            // Values that a loop carries can be causes of each other.
+            if !seen.insert(next) {
+                break;
+            }
+            trace.push(next);
+            at = next;
+        }
+        trace
+    }
+}
+
+/// Comparison of the invocations of a dispatch.
+struct Invocations<'p> {
+    program: &'p Program,
+    /// Objects that the program stores to.
+    written: SecondaryMap<MemId, bool>,
+}
+
+impl Domain for Invocations<'_> {
+    type Fact = Fact;
+
+    const UNIFORM: Fact = Fact::new(Scope::Dispatch);
+
+    fn join(a: Fact, b: Fact) -> Fact {
+        Fact { scope: a.scope.max(b.scope), cause: if a.is_uniform() { b.cause } else { a.cause } }
+    }
+
+    fn dependence(value: ValueId, fact: Fact) -> Fact {
+        Fact { cause: Some(value).filter(|_| !fact.is_uniform()), ..fact }
+    }
+
+    fn transfer(&self, facts: &Divergence<Fact>, inst: InstId) -> Fact {
+        let inst = self.program.inst(inst);
+        let own = self.scope(&inst.op);
+        let mut fact = Self::join(Self::operands(facts, &inst.operands), Fact::new(own));
+        if inst.op.kind() == Kind::Collective {
+            fact = Fact { scope: own, cause: fact.cause.filter(|_| own > Scope::Workgroup) };
+        }
+        // The only invocation of a workgroup agrees with itself.
+        match self.program.workgroup_size() {
+            [1, 1, 1] => Fact::new(fact.scope.min(Scope::Workgroup)),
+            _ => fact,
+        }
+    }
+}
+
+impl Invocations<'_> {
+    /// The largest scope in which an operation on uniform operands has the same results; for collective operations, on any operands.
+    fn scope(&self, op: &Op) -> Scope {
+        let size = self.program.workgroup_size();
+        match op.kind() {
+            Kind::Pure | Kind::Effect | Kind::Control => Scope::Dispatch,
+            Kind::PerGroup => match op {
+                Op::PerGroup(PerGroup::GroupId(_) | PerGroup::GroupIndex) => Scope::Workgroup,
+                _ => Scope::Dispatch,
+            },
+            // There is only one position along an axis of size 1.
+            Kind::PerInvocation => match op {
+                Op::PerInvocation(PerInvocation::LocalId(axis)) if size[*axis as usize] == 1 => Scope::Dispatch,
+                Op::PerInvocation(PerInvocation::GlobalId(axis)) if size[*axis as usize] == 1 => Scope::Workgroup,
+                Op::PerInvocation(PerInvocation::SubgroupId) => Scope::Subgroup,
+                _ => Scope::Invocation,
+            },
+            // Another invocation may write between the loads of two invocations.
+            Kind::Access => op.memory().map_or(Scope::Dispatch, |memory| match self.program.memory(memory).space {
+                Space::Uniform => Scope::Dispatch,
+                Space::Storage(_) if self.written[memory] => Scope::Invocation,
+                Space::Storage(_) => Scope::Dispatch,
+                Space::Workgroup | Space::Private => Scope::Invocation,
+            }),
+            // Atomics take turns.
+            Kind::Atomic => Scope::Invocation,
+            Kind::Collective => match op {
+                Op::Broadcast => Scope::Workgroup,
+                Op::Subgroup(
+                    Subgroup::Shuffle
+                    | Subgroup::InclusiveAdd
+                    | Subgroup::ExclusiveAdd
+                    | Subgroup::InclusiveMul
+                    | Subgroup::ExclusiveMul,
+                ) => Scope::Invocation,
+                _ => Scope::Subgroup,
+            },
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! A kernel in a file of its own.
+
+use vyre::kernel;
+
+pub(crate) const CHECKED: u32 = line!();
+#[kernel(workgroup = 64)]
+pub(crate) fn checked(x: &[u32], y: &mut [u32]) {
+    let i = global_index();
+    if x[i] == 77 {
+        trap(5);
+    }
+    y[i] = x[i];
+}
