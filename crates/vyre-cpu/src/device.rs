@@ -243,7 +243,7 @@ impl CpuKernel {
     fn run(&self, launch: &Launch<'_>, pool: &Pool) -> Report {
         #[cfg(all(target_arch = "x86_64", unix))]
         if let Code::Generated(code) = &self.code
-            && x86::Kernel::can_run(launch)
+            && code.can_run(launch)
         {
             return code.run(launch, pool);
         }

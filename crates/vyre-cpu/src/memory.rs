@@ -318,6 +318,15 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// The same bytes as elements of another type. Binding has checked that 32 bits count them.
+    pub(crate) fn with_element(self, element: Element) -> View {
+        if element == self.element {
+            return self;
+        }
+        let bytes = u64::from(self.length) * self.element.size() as u64;
+        View { element, length: (bytes / element.size() as u64) as u32, ..self }
+    }
+
     /// The bits at an index, or 0 outside.
     pub(crate) fn load(&self, lane: usize, index: u64) -> u64 {
         if index >= u64::from(self.length) {

@@ -12,7 +12,7 @@ use vyre_foundation::Validated;
 use vyre_foundation::analysis::{LiveRange, Liveness, Scope, Storage, Uniformity, exits_of, may_merge_workgroups};
 use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::ops::{Atomic, Barrier, Control, Op, PerGroup, PerInvocation, Pure, Subgroup, Terminator};
-use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Span, Type, Value, ValueId};
+use vyre_foundation::ir::{BlockId, Def, InstId, MemOperand, Program, Span, Type, Value, ValueId};
 
 /// A program in SPMD form.
 pub struct Form {
@@ -117,8 +117,8 @@ pub enum Step {
     },
     /// Loads consecutive elements.
     Load {
-        /// The object.
-        memory: MemId,
+        /// The object, and the type of the elements.
+        at: MemOperand,
         /// The index; a uniform scalar has none.
         index: Option<(Slot, Stride)>,
         /// Where the elements go.
@@ -126,8 +126,8 @@ pub enum Step {
     },
     /// Stores consecutive elements.
     Store {
-        /// The object.
-        memory: MemId,
+        /// The object, and the type of the elements.
+        at: MemOperand,
         /// The index.
         index: (Slot, Stride),
         /// The elements.
@@ -137,8 +137,8 @@ pub enum Step {
     Atomic {
         /// The change.
         op: Atomic,
-        /// The object.
-        memory: MemId,
+        /// The object, and the type of the elements.
+        at: MemOperand,
         /// The index.
         index: Slot,
         /// What it is changed with.
@@ -148,8 +148,8 @@ pub enum Step {
     },
     /// Replaces an element if it has an expected value, lane by lane.
     CompareExchange {
-        /// The object.
-        memory: MemId,
+        /// The object, and the type of the elements.
+        at: MemOperand,
         /// The index.
         index: Slot,
         /// The expected value, and the new one.
@@ -398,25 +398,23 @@ impl Lowering<'_> {
                 Step::PerInvocation { op: *op, result: self.slot(inst.results[0]) }
             }
             Op::PerGroup(op) => Step::PerGroup { op: *op, result: self.slot(inst.results[0]) },
-            Op::Load(memory) => Step::Load {
-                memory: *memory,
+            Op::Load(at) => Step::Load {
+                at: *at,
                 index: inst.operands.first().map(|&index| self.index(index)),
                 results: self.slots(&inst.results),
             },
-            Op::Store(memory) => Step::Store {
-                memory: *memory,
-                index: self.index(inst.operands[0]),
-                values: self.slots(&inst.operands[1..]),
-            },
-            Op::Atomic(op, memory) => Step::Atomic {
+            Op::Store(at) => {
+                Step::Store { at: *at, index: self.index(inst.operands[0]), values: self.slots(&inst.operands[1..]) }
+            }
+            Op::Atomic(op, at) => Step::Atomic {
                 op: *op,
-                memory: *memory,
+                at: *at,
                 index: self.slot(inst.operands[0]),
                 operand: self.slot(inst.operands[1]),
                 result: self.slot(inst.results[0]),
             },
-            Op::CompareExchange(memory) => Step::CompareExchange {
-                memory: *memory,
+            Op::CompareExchange(at) => Step::CompareExchange {
+                at: *at,
                 index: self.slot(inst.operands[0]),
                 operands: [1, 2].map(|operand| self.slot(inst.operands[operand])),
                 results: [0, 1].map(|result| self.slot(inst.results[result])),

@@ -1,7 +1,6 @@
 //! What a device can do.
 
 use vyre_foundation::Validated;
-use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{Program, Space, Type, TypeSet};
 use vyre_foundation::validate::limits;
 
@@ -134,8 +133,7 @@ impl Capabilities {
             let inst = program.inst(id);
             types.extend(inst.results.iter().chain(&inst.operands).map(|&value| program.ty(value)));
             subgroups |= inst.op.needs_subgroups();
-            atomics_64 |= inst.op.kind() == Kind::Atomic
-                && inst.op.memory().is_some_and(|memory| program.memory(memory).element.size() == 8);
+            atomics_64 |= inst.op.atomic().is_some_and(|at| at.element.size() == 8);
         });
         if let Some(ty) = types.into_iter().find(|ty| !self.types.contains(*ty)) {
             return unsupported(format!("values of type {ty}"), format!("{}", self.types));

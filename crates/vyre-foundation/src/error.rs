@@ -261,6 +261,17 @@ error_table! {
     } ("`{name}` is bound to {bytes} bytes, which are not whole elements of type {element}"),
     help format!("start at, and bind, a multiple of {} bytes", element.size());
 
+    /// A buffer that starts where wider elements, as which the program accesses it, are not aligned.
+    L014 Misaligned {
+        /// The object.
+        name: String,
+        /// The first byte of the slice.
+        start: u64,
+        /// The element type of the access.
+        element: Element,
+    } ("`{name}` starts at byte {start} of its buffer, and the program accesses it as {element}"),
+    help format!("start at a multiple of {} bytes", element.size());
+
     /// A buffer of another length than the program declares.
     L010 LengthMismatch {
         /// The object.

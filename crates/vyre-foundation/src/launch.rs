@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::ir::entity::Entity;
-use crate::ir::{BufferId, Element, Literal, MemId, Memory, Program, Space, Span, total_invocations};
+use crate::ir::{AccessTypes, BufferId, Element, Literal, MemId, Memory, Program, Space, Span, total_invocations};
 use crate::{Error, Validated};
 
 /// Number of invocations of a dispatch; it is never guessed. `B` is the buffer of an indirect grid; without it, grids are fixed.
@@ -187,6 +187,7 @@ pub fn bind<'n, B, E: From<Error>>(
             Argument::Buffer(buffer) => {
                 let part = slice(memory, buffer)?;
                 slice_fits(memory, part)?;
+                accesses_fit(program, id, part)?;
                 slices.push((id, part));
             }
         }
@@ -252,6 +253,26 @@ fn slice_fits(memory: &Memory, slice: Slice) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// Checks that accesses to other element types than the declared one are aligned, and that 32 bits index all of their elements.
+fn accesses_fit(program: &Program, id: MemId, slice: Slice) -> Result<(), Error> {
+    // Every element type is aligned at a multiple of the largest size, and there are at most as many elements as bytes.
+    let largest = Element::U64.size() as u64;
+    if slice.start.is_multiple_of(largest) && u32::try_from(slice.bytes).is_ok() {
+        return Ok(());
+    }
+    let name = || program.memory(id).name.clone();
+    for element in AccessTypes::of(program)[id].elements() {
+        let size = element.size() as u64;
+        if !slice.start.is_multiple_of(size) {
+            return Err(Error::Misaligned { name: name(), start: slice.start, element });
+        }
+        if u32::try_from(slice.bytes / size).is_err() {
+            return Err(Error::TooLarge { elements: slice.bytes / size, element });
+        }
+    }
+    Ok(())
 }
 
 /// What a dispatch may use up, and how much of it is reported. Limits are not part of the meaning of a program: running into one is an

@@ -11,6 +11,7 @@
 //! dispatch = program kind-of-grid 3×number arguments                     argument: name, even: a buffer; odd: a literal's type
 //! block    = count-of-parameters type… count inst…
 //! inst     = operation payload? operands results nested-blocks           results: count, type…
+//! payload  = object element?                                             of an access: the element, plus 128 if it is atomic, for `NAME as`
 //! operand  = number                                                      even: a value, counted as defined; odd: a literal's type
 //!
 //! sources  = files lines places location…                                left out if nothing has a location; location: 0 or place + 1
@@ -30,8 +31,9 @@
 //!
 //! Operations are named, not numbered, so that the op table can grow. A reader accepts files of its own major version, whatever
 //! the minor version; an operation it does not know is an error that names it. The major version changes when the layout does.
-//! Minor version 1 added pipelines after the last program, and minor version 2 sources after them; a module without either has the bytes
-//! that it had before.
+//! Minor version 1 added pipelines after the last program, minor version 2 sources after them, and minor version 3 accesses to other types
+//! than that of their object, whose operations are named `load as`, `store as` and so on; a module without any of these has the bytes that
+//! it had before.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -40,7 +42,7 @@ use rustc_hash::FxHashMap;
 
 use crate::Error;
 use crate::ir::entity::Entity;
-use crate::ir::ops::{Form, OpInfo, Payload};
+use crate::ir::ops::{Form, Kind, MemOperand, OpInfo, Payload};
 use crate::ir::pipeline::{Argument, Buffer, Dispatch, Role};
 use crate::ir::source::{Line, Place, Places};
 use crate::ir::{
@@ -54,7 +56,12 @@ pub const MAGIC: [u8; 4] = *b"VYRE";
 
 /// The version that is written, and whose layout is read.
 const MAJOR: u16 = 1;
-const MINOR: u16 = 2;
+const MINOR: u16 = 3;
+
+/// End of the name of an operation that is written with the type of its access.
+const TYPED: &str = " as";
+/// Added to the element of an atomic access.
+const ATOMIC: u8 = 128;
 
 /// Attributes of a program.
 const LAUNCH: u8 = 1;
@@ -120,16 +127,18 @@ pub fn decode(bytes: &[u8]) -> Result<Module, Error> {
 #[derive(Default)]
 struct Writer {
     bytes: Vec<u8>,
-    /// The operations that were used, in the order of their first use.
-    ops: Vec<&'static str>,
-    numbers: FxHashMap<&'static str, u64>,
+    /// The operations that were used, in the order of their first use, and whether with the type of the access.
+    ops: Vec<(&'static str, bool)>,
+    numbers: FxHashMap<(&'static str, bool), u64>,
 }
 
 impl Writer {
     /// Everything that was written, behind the list of operations.
     fn contents(self) -> Vec<u8> {
         let mut file = Writer::default();
-        file.list(self.ops.into_iter(), Writer::string);
+        file.list(self.ops.into_iter(), |file, (name, typed)| {
+            file.string(&format!("{name}{}", if typed { TYPED } else { "" }));
+        });
         file.bytes.extend(self.bytes);
         file.bytes
     }
@@ -249,17 +258,25 @@ impl Writer {
 
     fn inst(&mut self, scope: &mut Scope<'_>, id: InstId) {
         let inst = scope.program.inst(id);
-        let name = inst.op.info().name;
+        let operand = inst.op.operand();
+        let typed = operand.is_some_and(|operand| operand != declared(scope.program, inst.op.info(), operand.memory));
+        let key = (inst.op.info().name, typed);
         let next = self.ops.len() as u64;
-        let number = *self.numbers.entry(name).or_insert(next);
+        let number = *self.numbers.entry(key).or_insert(next);
         if number == next {
-            self.ops.push(name);
+            self.ops.push(key);
         }
         self.number(number);
         match inst.op.payload() {
             Payload::None => {}
             Payload::Axis(axis) => self.bytes.push(axis as u8),
-            Payload::Memory(memory) => self.number(memory.index() as u64),
+            Payload::Object(memory) => self.number(memory.index() as u64),
+            Payload::Memory(MemOperand { memory, element, atomic }) => {
+                self.number(memory.index() as u64);
+                if typed {
+                    self.bytes.push(element as u8 | if atomic { ATOMIC } else { 0 });
+                }
+            }
             Payload::Text(text) => self.string(text),
             Payload::Cases(cases) => {
                 self.list(cases.iter(), |writer, &case| writer.number(case.into()));
@@ -276,6 +293,12 @@ impl Writer {
             scope.define(result);
         }
     }
+}
+
+/// The memory operand of an operation whose access is as the object is declared.
+fn declared(program: &Program, row: &OpInfo, memory: MemId) -> MemOperand {
+    let operand = program.operand(memory);
+    MemOperand { atomic: operand.atomic || row.kind == Kind::Atomic, ..operand }
 }
 
 /// Source locations of programs, as sorted tables without repetitions. Nothing is written if there are none.
@@ -381,7 +404,8 @@ const SPACES: [Space; 6] = [
 struct Reader<'b> {
     bytes: &'b [u8],
     at: usize,
-    ops: Vec<&'static OpInfo>,
+    /// The listed operations, and whether with the type of the access.
+    ops: Vec<(&'static OpInfo, bool)>,
     /// How many of them have been used; they are listed in the order of their first use.
     used_ops: usize,
     /// The types of the results of the instruction that is being read.
@@ -498,13 +522,15 @@ impl<'b> Reader<'b> {
     fn module(mut self) -> Read<Module> {
         for _ in 0..self.count()? {
             let name = self.string()?;
-            let Some(row) = OpInfo::named(name) else {
+            let (plain, typed) = name.strip_suffix(TYPED).map_or((name, false), |plain| (plain, true));
+            let accesses = |row: &&OpInfo| matches!(row.kind, Kind::Access | Kind::Atomic);
+            let Some(row) = OpInfo::named(plain).filter(|row| !typed || accesses(row)) else {
                 return self.wrong(format!("there is no operation `{name}`: the file may be of a newer version"));
             };
-            if self.ops.iter().any(|known| std::ptr::eq(*known, row)) {
+            if self.ops.iter().any(|known| std::ptr::eq(known.0, row) && known.1 == typed) {
                 return self.wrong(format!("operation `{name}` is listed twice"));
             }
-            self.ops.push(row);
+            self.ops.push((row, typed));
         }
         let mut programs = Vec::new();
         let count = self.count()?;
@@ -687,6 +713,21 @@ impl<'b> Reader<'b> {
         self.one_of(&Element::ALL, "element type")
     }
 
+    /// The memory operand of an access, whose type is written if it is not as declared.
+    fn mem_operand(&mut self, declared: MemOperand, row: &OpInfo, typed: bool) -> Read<MemOperand> {
+        if !typed {
+            return Ok(declared);
+        }
+        let byte = self.byte()?;
+        let (element, atomic) = (Element::ALL.get(usize::from(byte & !ATOMIC)), byte & ATOMIC != 0);
+        let Some(&element) = element else { return self.wrong(format!("there is no element type {byte}")) };
+        let operand = MemOperand { element, atomic, ..declared };
+        if operand == declared || (row.kind == Kind::Atomic && !atomic) {
+            return self.wrong("the type of an access is as declared, or not atomic");
+        }
+        Ok(operand)
+    }
+
     fn memory(&mut self) -> Read<Memory> {
         let name = self.string()?.to_owned();
         let flags = self.byte()?;
@@ -727,7 +768,7 @@ impl<'b> Reader<'b> {
             return self.wrong("operations are not in the order of their first use");
         }
         self.used_ops = self.used_ops.max(number + 1);
-        let row = self.ops[number];
+        let (row, typed) = self.ops[number];
 
         let (text, mut cases);
         let payload = match row.form {
@@ -746,7 +787,11 @@ impl<'b> Reader<'b> {
             }
             Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => {
                 let memory = self.number_below(program.memories().len() as u64, "memory object")?;
-                Payload::Memory(MemId::from_index(memory as usize))
+                let memory = MemId::from_index(memory as usize);
+                match row.form {
+                    Form::Length => Payload::Object(memory),
+                    _ => Payload::Memory(self.mem_operand(declared(program, row, memory), row, typed)?),
+                }
             }
         };
         let op = row.op(payload).expect("the form decides the payload");

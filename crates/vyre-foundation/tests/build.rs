@@ -137,6 +137,20 @@ fn mandelbrot_is_the_program_of_the_text() {
 }
 
 #[test]
+fn objects_are_viewed_as_elements_of_other_types() {
+    check("typed_views", |k| {
+        let rows = k.mutable::<u32>("rows");
+        let (i, mass, flags) = (k.global_index(), rows.view::<f32>(), rows.view::<i8>());
+        k.if_(i.lt(rows.view::<u64>().len()), || {
+            mass.store(i * 2, mass.load(i * 2) * 2.0);
+            rows.atomics().add(i * 2 + 1, 1);
+            flags.store(i, flags.load(flags.len() - 1));
+            rows.view::<i32>().atomics().min(1, -1);
+        });
+    });
+}
+
+#[test]
 fn every_operation_can_be_built() {
     let program = build("p", [64, 1, 1], |k| {
         let x = k.read_write::<f32>("x");
@@ -610,7 +624,7 @@ fn instructions_are_checked_where_they_stand() {
     check_mistake("case 3 stands twice", |k, line| {
         here!(line, k.switch_(k.global_index(), [3, 3], |_| ()));
     });
-    check_mistake("`hits` is atomic and is accessed one element at a time", |k, line| {
+    check_mistake("an atomic access to `hits` touches one element", |k, line| {
         let hits = k.atomic::<u32>("hits");
         here!(line, hits.store_wide(0, [1, 2]));
     });

@@ -5,7 +5,7 @@ use std::path::Path;
 use vyre_foundation::diagnostics::{Diagnostics, FAULTS, Fault, Malformation};
 use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::ir::{
-    BlockId, InstId, Literal, MemId, Op, PerInvocation, Program, SourceMap, Span, Type, ValueId,
+    BlockId, Element, InstId, Literal, MemId, MemOperand, Op, PerInvocation, Program, SourceMap, Span, Type, ValueId,
 };
 use vyre_foundation::{Error, text, validate};
 
@@ -95,7 +95,7 @@ fn contradictions_between_arenas_are_found() {
     });
     malformed(M::DanglingId, |p| {
         let inst = find(p, "store");
-        p.inst_mut(inst).op = Op::Store(MemId::from_index(1000));
+        p.inst_mut(inst).op = Op::Store(MemOperand::plain(MemId::from_index(1000), Element::U32));
     });
     malformed(M::DanglingId, |p| {
         let inst = find(p, "if");

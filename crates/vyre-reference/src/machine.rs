@@ -8,7 +8,7 @@ use vyre_foundation::ir::ops::{
     Atomic, Barrier, Combined, Combiner, Control, Eval, Exchange, Op, PerGroup, PerInvocation, Pure, Subgroup,
     Terminator,
 };
-use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemId, Program, Span, ValueId};
+use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemOperand, Program, Span, ValueId};
 use vyre_foundation::launch::{Outcome, Report, TraceLine};
 
 use crate::memory::{Memory, zeros};
@@ -181,10 +181,10 @@ impl<'p> Machine<'p> {
                     let value = self.per_group(*op);
                     self.each(inst, &lanes, |_, _| value);
                 }
-                Op::Load(memory) => self.load(id, *memory, &lanes),
-                Op::Store(memory) => self.store(id, *memory, &lanes),
-                Op::Atomic(op, memory) => self.atomic(id, *op, *memory, &lanes),
-                Op::CompareExchange(memory) => self.compare_exchange(id, *memory, &lanes),
+                Op::Load(at) => self.load(id, *at, &lanes),
+                Op::Store(at) => self.store(id, *at, &lanes),
+                Op::Atomic(op, at) => self.atomic(id, *op, *at, &lanes),
+                Op::CompareExchange(at) => self.compare_exchange(id, *at, &lanes),
                 // All invocations have arrived, and all earlier accesses are done.
                 Op::Barrier(barrier) => self.note_barrier(*barrier == Barrier::Workgroup, *barrier == Barrier::Storage),
                 Op::Broadcast => {
@@ -326,41 +326,41 @@ impl<'p> Machine<'p> {
         }
     }
 
-    fn load(&mut self, id: InstId, memory: MemId, lanes: &[usize]) {
+    fn load(&mut self, id: InstId, at: MemOperand, lanes: &[usize]) {
         let inst = self.program.inst(id);
         for &lane in lanes {
             let index = inst.operands.first().map_or(0, |&index| self.get(index, lane));
             for (offset, &result) in inst.results.iter().enumerate() {
-                let at = index + offset as u64;
-                self.note(id, memory, lane, at, Action::Read);
-                self.set(result, lane, self.memory.load(memory, lane, at));
+                let index = index + offset as u64;
+                self.note(id, at, lane, index, Action::Read);
+                self.set(result, lane, self.memory.load(at, lane, index));
             }
         }
     }
 
-    fn store(&mut self, id: InstId, memory: MemId, lanes: &[usize]) {
+    fn store(&mut self, id: InstId, at: MemOperand, lanes: &[usize]) {
         let inst = self.program.inst(id);
         for &lane in lanes {
             let index = self.get(inst.operands[0], lane);
             for (offset, &value) in inst.operands[1..].iter().enumerate() {
-                let (at, bits) = (index + offset as u64, self.get(value, lane));
-                self.note(id, memory, lane, at, Action::Write(bits));
-                self.memory.store(memory, lane, at, bits);
+                let (index, bits) = (index + offset as u64, self.get(value, lane));
+                self.note(id, at, lane, index, Action::Write(bits));
+                self.memory.store(at, lane, index, bits);
             }
         }
     }
 
-    /// Tells the sanitizer, if there is one, of an access. Those to atomic objects never race, whatever they write.
-    fn note(&mut self, id: InstId, memory: MemId, lane: usize, index: u64, action: Action) {
+    /// Tells the sanitizer, if there is one, of an access to one element.
+    fn note(&mut self, id: InstId, at: MemOperand, lane: usize, index: u64, action: Action) {
         if self.sanitizer.is_some() {
-            let (invocation, length) = (self.global_index(lane), self.memory.length(memory));
+            let (invocation, length) = (self.global_index(lane), self.memory.elements(at.memory, at.element));
             if let Some(sanitizer) = &mut self.sanitizer {
-                sanitizer.access(id, memory, (lane, invocation), index, length, action);
+                sanitizer.access(id, at, (lane, invocation), index, length, action);
             }
         }
     }
 
-    fn atomic(&mut self, id: InstId, op: Atomic, memory: MemId, lanes: &[usize]) {
+    fn atomic(&mut self, id: InstId, op: Atomic, at: MemOperand, lanes: &[usize]) {
         let inst = self.program.inst(id);
         let combine = match op {
             Atomic::Add => Some(Pure::Add),
@@ -376,24 +376,24 @@ impl<'p> Machine<'p> {
         let combine = combine.map(|op| op.info().evaluator(ty, ty).expect("validated for this type"));
         for &lane in lanes {
             let (index, operand) = (self.get(inst.operands[0], lane), self.get(inst.operands[1], lane));
-            self.note(id, memory, lane, index, Action::Write(0));
-            let old = self.memory.load(memory, lane, index);
+            self.note(id, at, lane, index, Action::Write(0));
+            let old = self.memory.load(at, lane, index);
             let new = combine.map_or(operand, |combine| combine(&[old, operand]));
-            self.memory.store(memory, lane, index, new);
+            self.memory.store(at, lane, index, new);
             self.set(inst.results[0], lane, old);
         }
     }
 
-    fn compare_exchange(&mut self, id: InstId, memory: MemId, lanes: &[usize]) {
+    fn compare_exchange(&mut self, id: InstId, at: MemOperand, lanes: &[usize]) {
         let inst = self.program.inst(id);
         for &lane in lanes {
             let index = self.get(inst.operands[0], lane);
-            let inside = index < u64::from(self.memory.length(memory));
-            let old = self.memory.load(memory, lane, index);
+            let inside = index < self.memory.elements(at.memory, at.element);
+            let old = self.memory.load(at, lane, index);
             let equal = inside && old == self.get(inst.operands[1], lane);
-            self.note(id, memory, lane, index, Action::Write(old));
+            self.note(id, at, lane, index, Action::Write(old));
             if equal {
-                self.memory.store(memory, lane, index, self.get(inst.operands[2], lane));
+                self.memory.store(at, lane, index, self.get(inst.operands[2], lane));
             }
             self.set(inst.results[0], lane, old);
             self.set(inst.results[1], lane, u64::from(equal));

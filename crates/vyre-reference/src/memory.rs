@@ -1,7 +1,7 @@
 //! The memory of a dispatch: every object of the program, wherever it lives.
 
 use vyre_foundation::ir::entity::Arena;
-use vyre_foundation::ir::{Element, MemId, Program, Space};
+use vyre_foundation::ir::{Element, MemId, MemOperand, Program, Space};
 use vyre_foundation::launch::{Argument, Arguments, Slice};
 
 use crate::Error;
@@ -17,8 +17,9 @@ pub(crate) struct Memory<'b> {
 }
 
 struct Object {
+    /// The element that its length counts.
     element: Element,
-    length: u32,
+    bytes: u64,
     place: Place,
 }
 
@@ -44,8 +45,7 @@ impl<'b> Memory<'b> {
             start
         };
         for (id, memory) in program.memories().iter() {
-            let bytes = memory.static_bytes().unwrap_or(0) as usize;
-            let mut length = memory.length.unwrap_or(0);
+            let mut bytes = memory.static_bytes().unwrap_or(0) as usize;
             let place = match (memory.space, arguments.get(id)) {
                 (Space::Workgroup, _) => Place::Workgroup { start: reserve(&mut workgroup_bytes, bytes) },
                 (Space::Private, _) => Place::Private { start: reserve(&mut private_bytes, bytes) },
@@ -61,12 +61,12 @@ impl<'b> Memory<'b> {
                     if end > size as u64 {
                         return Err(Error::BeyondBuffer { name: name(), start: slice.start, end, size });
                     }
-                    length = (slice.bytes / memory.element.size() as u64) as u32;
+                    bytes = slice.bytes as usize;
                     Place::Buffer { buffer, start: slice.start as usize }
                 }
                 (Space::Storage(_) | Space::Uniform, None) => unreachable!("binding leaves nothing unbound"),
             };
-            objects.push(Object { element: memory.element, length, place });
+            objects.push(Object { element: memory.element, bytes: bytes as u64, place });
         }
         let invocations = program.workgroup_size().iter().product::<u32>() as usize;
         Ok(Memory {
@@ -84,40 +84,46 @@ impl<'b> Memory<'b> {
         self.private.fill(0);
     }
 
+    /// Number of elements of an object, by its declaration.
     pub(crate) fn length(&self, memory: MemId) -> u32 {
-        self.objects[memory].length
+        self.elements(memory, self.objects[memory].element) as u32
+    }
+
+    /// Number of elements of a type that are within an object.
+    pub(crate) fn elements(&self, memory: MemId, element: Element) -> u64 {
+        self.objects[memory].bytes / element.size() as u64
     }
 
     /// The bits at an index, or 0 outside. The index may be beyond 32 bits: those of a wide access do not wrap.
-    pub(crate) fn load(&self, memory: MemId, lane: usize, index: u64) -> u64 {
-        let object = &self.objects[memory];
-        if index >= u64::from(object.length) {
+    pub(crate) fn load(&self, at: MemOperand, lane: usize, index: u64) -> u64 {
+        let object = &self.objects[at.memory];
+        if index >= self.elements(at.memory, at.element) {
             return 0;
         }
-        let offset = index as usize * object.element.size();
+        let offset = index as usize * at.element.size();
         let bytes = match object.place {
             Place::Uniform { bits } => return bits,
             Place::Buffer { buffer, start } => &self.buffers[buffer][start + offset..],
             Place::Workgroup { start } => &self.workgroup[start + offset..],
             Place::Private { start } => &self.private[lane * self.private_bytes + start + offset..],
         };
-        object.element.read(bytes)
+        at.element.read(bytes)
     }
 
     /// Writes the bits at an index; outside, nothing happens.
-    pub(crate) fn store(&mut self, memory: MemId, lane: usize, index: u64, bits: u64) {
-        let object = &self.objects[memory];
-        if index >= u64::from(object.length) {
+    pub(crate) fn store(&mut self, at: MemOperand, lane: usize, index: u64, bits: u64) {
+        let object = &self.objects[at.memory];
+        if index >= self.elements(at.memory, at.element) {
             return;
         }
-        let offset = index as usize * object.element.size();
+        let offset = index as usize * at.element.size();
         let bytes = match object.place {
             Place::Uniform { .. } => unreachable!("the validator rejects stores to uniforms"),
             Place::Buffer { buffer, start } => &mut self.buffers[buffer][start + offset..],
             Place::Workgroup { start } => &mut self.workgroup[start + offset..],
             Place::Private { start } => &mut self.private[lane * self.private_bytes + start + offset..],
         };
-        object.element.write(bits, bytes);
+        at.element.write(bits, bytes);
     }
 }
 

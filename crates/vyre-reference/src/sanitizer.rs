@@ -1,22 +1,25 @@
-//! Sanitizers: what a program does that is defined, but hardly meant.
+//! Sanitizers: data races, and other behaviour that is well-defined but almost always a bug.
 //!
-//! While the oracle runs, every access to memory is noted and compared with earlier ones to the same element. The order in
-//! which the oracle happens to execute invocations does not matter: two accesses *race* if nothing orders them, which is so
-//! for all invocations of different workgroups, and within a workgroup for those with no barrier in between. It is enough to
-//! remember, for each element, the last write, two reads from different workgroups, and two reads by different invocations
-//! since the last barrier: if any earlier access races with the next one, one of these does.
+//! While the oracle runs, every access to memory is compared with earlier ones to the same bytes. The order in which the oracle happens
+//! to execute invocations does not matter: two accesses *race* if nothing orders them, one of them writes, and they are not both atomic on
+//! exactly the same bytes. Accesses of different workgroups are never ordered, and those of a workgroup only by a barrier in between.
+//!
+//! Shadow memory has a [`Cell`] for each granule of an object: as many bytes as its narrowest access has, so that every access covers
+//! whole granules. It is enough to remember, for each granule, the last plain write, and representatives of the plain reads and, by size,
+//! of the atomic loads and writes: two from different workgroups, and two by different invocations since the last barrier. If any earlier
+//! access races with the next one, one of these does.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_foundation::diagnostics::{Diagnostic, Fault};
 use vyre_foundation::ir::entity::SecondaryMap;
-use vyre_foundation::ir::{InstId, MemId, Program, Space};
+use vyre_foundation::ir::{AccessTypes, Element, InstId, MemId, MemOperand, Program, Space};
 
-/// Who accessed an element, when and where.
+/// An access: invocation, time and place in the program.
 #[derive(Clone, Copy)]
 struct Access {
     invocation: u32,
     group: u32,
-    /// How many barriers for this kind of memory the workgroup had passed.
+    /// Number of barriers for this kind of memory that the workgroup had passed.
     epoch: u32,
     inst: InstId,
 }
@@ -27,18 +30,17 @@ impl Access {
     }
 }
 
-/// What is known of an element.
+/// Representatives of accesses that do not race with each other.
 #[derive(Clone, Copy, Default)]
-struct Cell {
-    write: Option<(Access, u64)>,
-    /// Reads from two different workgroups.
+struct Compatible {
+    /// Two from different workgroups.
     groups: [Option<Access>; 2],
-    /// Reads by two different invocations of the latest workgroup, since its latest barrier.
+    /// Two by different invocations of the latest workgroup, since its latest barrier.
     recent: [Option<Access>; 2],
 }
 
-impl Cell {
-    fn read(&mut self, access: Access) {
+impl Compatible {
+    fn add(&mut self, access: Access) {
         let other_group = |known: Access| known.group != access.group;
         match self.groups {
             [None, _] => self.groups[0] = Some(access),
@@ -55,9 +57,64 @@ impl Cell {
             _ => self.recent = [Some(access), None],
         }
     }
+
+    /// One of the accesses that the next one is not ordered after.
+    fn unordered(&self, next: &Access) -> Option<Access> {
+        let mut known = self.groups.into_iter().chain(self.recent).flatten();
+        known.find(|earlier| !earlier.is_ordered_before(next))
+    }
 }
 
-/// What was found, without how often.
+/// Atomic accesses of one size.
+#[derive(Clone, Copy, Default)]
+struct Atomics {
+    loads: Compatible,
+    writes: Compatible,
+}
+
+/// State of a granule.
+#[derive(Clone, Default)]
+struct Cell {
+    /// The last plain write, with the bits that it wrote.
+    write: Option<(Access, u64)>,
+    /// Plain reads.
+    reads: Compatible,
+    /// Atomic accesses of 4 and of 8 bytes.
+    atomics: Option<Box<[Atomics; 2]>>,
+}
+
+/// A race: the earlier access, and whether both write the same value.
+type Conflict = (Access, bool);
+
+impl Cell {
+    /// Compares an access with those before it, and adds it to them.
+    fn access(&mut self, access: Access, at: MemOperand, action: Action) -> Option<Conflict> {
+        let written = self.write.filter(|(earlier, _)| !earlier.is_ordered_before(&access));
+        let size = usize::from(at.element.size() == 8);
+        let others = self.atomics.iter().flat_map(|atomics| atomics.iter().enumerate());
+        let mut others = others.filter(|(other, _)| !at.atomic || *other != size).map(|(_, atomics)| atomics);
+        let is_write = matches!(action, Action::Write(_));
+        let atomic = others.find_map(|atomics| {
+            let load = atomics.loads.unordered(&access).filter(|_| is_write);
+            atomics.writes.unordered(&access).or(load)
+        });
+        let read = self.reads.unordered(&access).filter(|_| is_write);
+        let conflict = atomic.or(read).map(|earlier| (earlier, false)).or(written.map(|(earlier, old)| {
+            let same_value = !at.atomic && matches!(action, Action::Write(bits) if bits == old);
+            (earlier, same_value)
+        }));
+        match action {
+            Action::Read if at.atomic => self.atomics.get_or_insert_default()[size].loads.add(access),
+            Action::Write(_) if at.atomic => self.atomics.get_or_insert_default()[size].writes.add(access),
+            Action::Read => self.reads.add(access),
+            // An access that races with an earlier one races with this write too, or this write does with the earlier one.
+            Action::Write(bits) => *self = Cell { write: Some((access, bits)), ..Cell::default() },
+        }
+        conflict
+    }
+}
+
+/// Kind of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Race,
@@ -72,7 +129,7 @@ struct Finding {
     kind: Kind,
     memory: Option<MemId>,
     index: u64,
-    length: u32,
+    length: u64,
     /// The access that showed it, and for a race the one before.
     access: (u32, InstId),
     earlier: Option<(u32, InstId)>,
@@ -82,9 +139,11 @@ struct Finding {
 /// Notes accesses and keeps findings.
 pub(crate) struct Sanitizer<'p> {
     program: &'p Program,
-    /// Elements of objects that several invocations share and that are not atomic.
+    /// Bytes of a granule of each object.
+    granules: SecondaryMap<MemId, u64>,
+    /// Granules of objects that several invocations share.
     cells: SecondaryMap<MemId, FxHashMap<u64, Cell>>,
-    /// Elements of workgroup and private arrays that have been written in this workgroup, by lane for private ones.
+    /// Granules of workgroup and private arrays that have been written in this workgroup, by lane for private ones.
     written: FxHashSet<(MemId, usize, u64)>,
     findings: Vec<Finding>,
     known: FxHashMap<(Kind, InstId, Option<InstId>), usize>,
@@ -101,10 +160,30 @@ pub(crate) enum Action {
     Write(u64),
 }
 
+impl Action {
+    /// The same on one of `parts` equal parts of the bytes of an element.
+    fn part(self, element: Element, part: u64, parts: u64) -> Action {
+        match self {
+            Action::Write(bits) if parts > 1 => {
+                let mut bytes = [0; 8];
+                element.write(bits, &mut bytes);
+                let width = 8 * element.size() as u64 / parts;
+                Action::Write(u64::from_le_bytes(bytes) >> (part * width) & ((1 << width) - 1))
+            }
+            whole => whole,
+        }
+    }
+}
+
 impl<'p> Sanitizer<'p> {
     pub(crate) fn new(program: &'p Program) -> Self {
+        let mut granules = SecondaryMap::with_capacity(program.memories().len(), 1);
+        for (object, types) in AccessTypes::of(program).iter() {
+            granules[object] = types.elements().map(|element| element.size() as u64).min().unwrap_or(1);
+        }
         Sanitizer {
             program,
+            granules,
             cells: SecondaryMap::with_capacity(program.memories().len(), FxHashMap::default()),
             written: FxHashSet::default(),
             findings: Vec::new(),
@@ -134,50 +213,43 @@ impl<'p> Sanitizer<'p> {
     pub(crate) fn access(
         &mut self,
         inst: InstId,
-        memory: MemId,
+        at: MemOperand,
         (lane, invocation): (usize, u32),
         index: u64,
-        length: u32,
+        length: u64,
         action: Action,
     ) {
+        let memory = at.memory;
         let object = self.program.memory(memory);
-        if index >= u64::from(length) {
+        if index >= length {
             self.find(Kind::Outside, Some(memory), index, length, (invocation, inst), None);
             return;
         }
+        let per_element = at.element.size() as u64 / self.granules[memory];
+        let granules = index * per_element..(index + 1) * per_element;
         if matches!(object.space, Space::Workgroup | Space::Private) {
             let owner = if object.space == Space::Private { lane } else { 0 };
-            let key = (memory, owner, index);
+            let mut keys = granules.clone().map(|granule| (memory, owner, granule));
             match action {
-                Action::Write(_) => {
-                    self.written.insert(key);
-                }
-                Action::Read if !self.written.contains(&key) => {
+                Action::Write(_) => self.written.extend(keys),
+                Action::Read if !keys.all(|key| self.written.contains(&key)) => {
                     self.find(Kind::Unwritten, Some(memory), index, length, (invocation, inst), None);
                 }
                 Action::Read => {}
             }
         }
-        if object.atomic || matches!(object.space, Space::Private | Space::Uniform) {
+        if matches!(object.space, Space::Private | Space::Uniform) {
             return;
         }
         let epoch = if object.space == Space::Workgroup { self.workgroup_epoch } else { self.storage_epoch };
         let access = Access { invocation, group: self.group, epoch, inst };
-        let cell = self.cells[memory].entry(index).or_default();
-        let races = |earlier: &Access| !earlier.is_ordered_before(&access);
-        let written = cell.write.filter(|(earlier, _)| races(earlier));
-        let conflict = match action {
-            Action::Read => written.map(|(earlier, _)| (earlier, false)),
-            Action::Write(bits) => {
-                let reads = cell.groups.into_iter().chain(cell.recent).flatten();
-                let read = reads.into_iter().find(|earlier| races(earlier));
-                read.map(|earlier| (earlier, false)).or(written.map(|(earlier, old)| (earlier, old == bits)))
-            }
-        };
-        match action {
-            Action::Read => cell.read(access),
-            Action::Write(bits) => *cell = Cell { write: Some((access, bits)), ..Cell::default() },
-        }
+        let cells = &mut self.cells[memory];
+        // One finding for each access: a race if any granule has one.
+        let conflicts = granules.zip(0..).filter_map(|(granule, part)| {
+            let action = action.part(at.element, part, per_element);
+            cells.entry(granule).or_default().access(access, at, action)
+        });
+        let conflict = conflicts.min_by_key(|(_, same_value)| *same_value);
         if let Some((earlier, same_value)) = conflict {
             let kind = if same_value { Kind::SameValue } else { Kind::Race };
             let earlier = (earlier.invocation, earlier.inst);
@@ -195,7 +267,7 @@ impl<'p> Sanitizer<'p> {
         kind: Kind,
         memory: Option<MemId>,
         index: u64,
-        length: u32,
+        length: u64,
         access: (u32, InstId),
         earlier: Option<(u32, InstId)>,
     ) {

@@ -11,7 +11,7 @@ use std::fmt;
 use vyre_foundation::analysis::Uniformity;
 use vyre_foundation::ir::ops::{Form, Kind, OpInfo, Payload, Slot, TABLE};
 use vyre_foundation::ir::{
-    Access, Axis, BlockId, Def, Element, Inst, Memory, Program, Space, Span, Terminator, Type, ValueId,
+    Access, Axis, BlockId, Def, Element, Inst, MemOperand, Memory, Program, Space, Span, Terminator, Type, ValueId,
 };
 use vyre_foundation::validate;
 
@@ -45,8 +45,10 @@ pub enum Subject {
     Axis(Axis),
     /// Elements of memory, and how many at once.
     Elements(Element, usize),
-    /// An element of an atomic object.
+    /// An element that is accessed atomically.
     Atomic(Element),
+    /// Elements of another type than the object is declared with, and that type.
+    Retyped(Element, Element),
 }
 
 /// Who executes an operation.
@@ -138,6 +140,9 @@ impl Coverage {
                 pending.extend(&inst.blocks);
                 let op = inst.op.info().name;
                 let place = inst.op.memory().map_or(Place::None, |memory| Place::of(program.memory(memory)));
+                retyped(program, inst)
+                    .into_iter()
+                    .for_each(|subject| self.count(Cell { op, subject, flow, place: Place::None }));
                 for subject in subjects_of(program, inst) {
                     self.count(Cell { op, subject, flow, place });
                 }
@@ -211,6 +216,7 @@ impl fmt::Display for Cell {
             Subject::Elements(element, 1) => write!(f, " {element}")?,
             Subject::Elements(element, width) => write!(f, " {width} {element}")?,
             Subject::Atomic(element) => write!(f, " atomic {element}")?,
+            Subject::Retyped(element, declared) => write!(f, " {element} in an object of {declared}")?,
         }
         if *place != Place::None {
             write!(f, " in {}", place.name())?;
@@ -227,8 +233,9 @@ fn subjects_of(program: &Program, inst: &Inst) -> Vec<Subject> {
         values => values.iter().map(|value| Subject::Type(ty(value))).collect(),
     };
     let object = || program.memory(inst.op.memory().expect("it names an object"));
+    let operand = || inst.op.operand().expect("an access has a memory operand");
     let elements = |width: usize| {
-        let Memory { element, atomic, .. } = *object();
+        let MemOperand { element, atomic, .. } = operand();
         if atomic { Subject::Atomic(element) } else { Subject::Elements(element, width) }
     };
     match inst.op.info().form {
@@ -242,7 +249,7 @@ fn subjects_of(program: &Program, inst: &Inst) -> Vec<Subject> {
         Form::Load => vec![elements(inst.results.len())],
         Form::Store => vec![elements(inst.operands.len() - 1)],
         Form::Length => vec![Subject::Elements(object().element, 1)],
-        Form::Atomic | Form::CompareExchange => vec![Subject::Atomic(object().element)],
+        Form::Atomic | Form::CompareExchange => vec![Subject::Atomic(operand().element)],
         Form::Print | Form::Exit => handed(&inst.operands),
         Form::If | Form::Region => handed(&inst.results),
         Form::Switch => {
@@ -256,6 +263,13 @@ fn subjects_of(program: &Program, inst: &Inst) -> Vec<Subject> {
             subjects
         }
     }
+}
+
+/// The types of a plain access that is not as its object is declared.
+fn retyped(program: &Program, inst: &Inst) -> Option<Subject> {
+    let at = inst.op.operand().filter(|at| !at.atomic)?;
+    let declared = program.memory(at.memory).element;
+    (at.element != declared).then_some(Subject::Retyped(at.element, declared))
 }
 
 /// Every cell that a valid program can reach, in the order of the op table.
@@ -289,6 +303,14 @@ fn possible() -> Vec<Cell> {
                 }
             }
         }
+    }
+    let pairs = Element::ALL.into_iter().flat_map(|element| Element::ALL.map(|declared| (element, declared)));
+    let retyped: Vec<Subject> = pairs
+        .filter(|(element, declared)| element != declared)
+        .map(|(element, declared)| Subject::Retyped(element, declared))
+        .collect();
+    for op in ["load", "store"] {
+        add(op, Kind::Access, Place::None, retyped.clone());
     }
     add("const", Kind::Pure, Place::None, Type::ALL.map(Subject::Type).to_vec());
     cells

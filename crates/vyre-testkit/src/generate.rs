@@ -23,8 +23,8 @@ use vyre_foundation::ir::ops::{
     Barrier, Control, Exactness, Form, Kind, Op, OpInfo, Payload, PerGroup, PerInvocation, Pure, TABLE, Terminator,
 };
 use vyre_foundation::ir::{
-    Access, Axis, BlockId, Element, Literal, MemId, Memory, Module, Program, Space, Span, Type, TypeSet, ValueId,
-    Values,
+    Access, Axis, BlockId, Element, Literal, MemId, MemOperand, Memory, Module, Program, Space, Span, Type, TypeSet,
+    ValueId, Values,
 };
 use vyre_foundation::launch::Grid;
 use vyre_foundation::run_line::RunLine;
@@ -158,10 +158,12 @@ struct Objects {
     tiles: Vec<Own>,
     /// Workgroup arrays with elements for each invocation.
     own_workgroup: Vec<Own>,
-    /// Atomic objects, with the one operation that each is used with.
-    shared: Vec<(MemId, &'static OpInfo)>,
+    /// Atomic objects, with the one operation and the element that each is used with.
+    shared: Vec<(MemOperand, &'static OpInfo)>,
     /// Atomic objects with elements for each invocation.
     own_atomic: Vec<Own>,
+    /// Objects that are accessed as elements of several types. They hold the same bits on every device.
+    mixed: Vec<MemId>,
 }
 
 /// An object with elements for each invocation.
@@ -262,6 +264,7 @@ impl Generator<'_> {
             let (name, element, length) = (format!("in{number}"), self.element(), 1 + self.random.below(40));
             let fixed = self.random.chance(2).then_some(length);
             let id = self.object(&name, Space::Storage(Access::Read), element, fixed, false);
+            self.may_mix(id);
             self.objects.read.push(id);
             let contents = self.contents(id, length);
             inputs.bytes(&self.program, &name, contents).expect("declared above");
@@ -284,6 +287,7 @@ impl Generator<'_> {
             let (name, element) = (format!("out{number}"), self.element());
             let access = *self.random.choose(&[Access::Write, Access::ReadWrite, Access::ReadWrite]);
             let own = self.own(&name, Space::Storage(access), element, invocations, false, &mut inputs);
+            self.may_mix(own.memory);
             self.objects.own.push(own);
         }
         let mut atomics = vec![Element::I32, Element::U32];
@@ -297,10 +301,14 @@ impl Generator<'_> {
                 continue;
             }
             let (element, length) = (*self.random.choose(&atomics), 1 + self.random.below(8));
+            // Some are declared with another element.
+            let declared = if self.random.chance(3) { self.element() } else { element };
+            let atomic = declared == element;
+            let length = (length * element.size() as u32).div_ceil(declared.size() as u32);
             let fixed = (space == Space::Workgroup || self.random.chance(2)).then_some(length);
-            let id = self.object(name, space, element, fixed, true);
+            let id = self.object(name, space, declared, fixed, atomic);
             let row = OpInfo::named(self.random.choose::<&str>(&COMMUTATIVE)).expect("an operation of the table");
-            self.objects.shared.push((id, row));
+            self.objects.shared.push((MemOperand::atomic(id, element), row));
             if space != Space::Workgroup {
                 let contents = self.contents(id, length);
                 inputs.bytes(&self.program, name, contents).expect("declared above");
@@ -312,20 +320,26 @@ impl Generator<'_> {
             if self.random.chance(2) {
                 let element = *self.random.choose(&atomics);
                 let own = self.own(name, space, element, count, true, &mut inputs);
+                if element.size() == 4 {
+                    self.may_mix(own.memory);
+                }
                 self.objects.own_atomic.push(own);
             }
         }
         for number in 0..1 + self.random.below(2) {
             let element = self.element();
             let tile = self.own(&format!("tile{number}"), Space::Workgroup, element, per_group, false, &mut inputs);
+            self.may_mix(tile.memory);
             self.objects.tiles.push(tile);
         }
         let element = self.element();
         let own = self.own("slots", Space::Workgroup, element, per_group, false, &mut inputs);
+        self.may_mix(own.memory);
         self.objects.own_workgroup.push(own);
         for number in 0..1 + self.random.below(2) {
             let (element, length) = (self.element(), 1 + self.random.below(9));
             let id = self.object(&format!("scratch{number}"), Space::Private, element, Some(length), false);
+            self.may_mix(id);
             self.objects.private.push(id);
         }
         if self.random.chance(3) {
@@ -370,6 +384,40 @@ impl Generator<'_> {
     fn object(&mut self, name: &str, space: Space, element: Element, length: Option<u32>, atomic: bool) -> MemId {
         let name = name.into();
         self.program.add_memory(Memory { name, space, element, length, atomic, default: None, span: Span::NONE })
+    }
+
+    fn may_mix(&mut self, memory: MemId) {
+        if self.random.chance(2) {
+            self.objects.mixed.push(memory);
+        }
+    }
+
+    /// How an access treats an object of which it has `region` bytes to itself, or all.
+    fn operand(&mut self, memory: MemId, region: Option<u32>) -> MemOperand {
+        let declared = self.program.operand(memory);
+        if !self.objects.mixed.contains(&memory) || self.random.chance(4) {
+            return declared;
+        }
+        let fits = |element: &Element| region.is_none_or(|bytes| bytes.is_multiple_of(element.size() as u32));
+        let element = self.element();
+        let element = if fits(&element) { element } else { declared.element };
+        // Words of atomic objects are also accessed plainly.
+        let atomic = declared.atomic && matches!(element, Element::I32 | Element::U32) && self.random.chance(2);
+        MemOperand { memory, element, atomic }
+    }
+
+    /// What may be stored to an object.
+    fn stores(&self, memory: MemId, otherwise: Trust) -> Trust {
+        if self.objects.mixed.contains(&memory) { Trust::Bits } else { otherwise }
+    }
+
+    /// What is known of an element that is loaded from an object.
+    fn loads(&self, at: MemOperand, otherwise: Trust) -> Trust {
+        match self.objects.mixed.contains(&at.memory) {
+            true if at.value_type().is_float() => Trust::Value,
+            true => Trust::Bits,
+            false => otherwise,
+        }
     }
 
     /// Contents for an object that is only read, or atomic.
@@ -595,7 +643,7 @@ impl Generator<'_> {
         let all: Vec<MemId> = self.program.memories().keys().collect();
         let payload = match row.form {
             Form::PerAxis => Payload::Axis(*self.random.choose(&Axis::ALL)),
-            Form::Length => Payload::Memory(*self.random.choose(&all)),
+            Form::Length => Payload::Object(*self.random.choose(&all)),
             _ => Payload::None,
         };
         let op = row.op(payload).expect("the form decides the payload");
@@ -606,8 +654,9 @@ impl Generator<'_> {
     }
 
     /// An index into an object, for an access of some elements: mostly inside.
-    fn index(&mut self, block: BlockId, memory: MemId, width: u32) -> Available {
-        let length = self.program.memory(memory).length;
+    fn index(&mut self, block: BlockId, at: MemOperand, width: u32) -> Available {
+        let length = self.program.memory(at.memory).static_bytes().map(|bytes| bytes as u32 / at.element.size() as u32);
+        let length = length.filter(|&length| length > 0);
         if let Some(last) = length.and_then(|length| length.checked_sub(width))
             && self.random.chance(6)
         {
@@ -627,7 +676,8 @@ impl Generator<'_> {
     }
 
     /// The index of elements that only this invocation touches.
-    fn own_index(&mut self, block: BlockId, own: Own, width: u32) -> Available {
+    fn own_index(&mut self, block: BlockId, own: Own, at: MemOperand, width: u32) -> Available {
+        let own = Own { stride: self.own_bytes(own) / at.element.size() as u32, ..own };
         let positions = self.positions();
         let workgroup = self.program.memory(own.memory).space == Space::Workgroup;
         let mut index = if workgroup { positions.local } else { positions.global };
@@ -639,6 +689,18 @@ impl Generator<'_> {
             }
         }
         index
+    }
+
+    /// Bytes of the elements that only one invocation touches.
+    fn own_bytes(&self, own: Own) -> u32 {
+        own.stride * self.program.memory(own.memory).element.size() as u32
+    }
+
+    /// An access to elements that only this invocation touches, and how many there may be.
+    fn own_operand(&mut self, own: Own) -> (MemOperand, u32) {
+        let bytes = self.own_bytes(own);
+        let at = self.operand(own.memory, Some(bytes));
+        (at, if at.atomic { 1 } else { (bytes / at.element.size() as u32).min(4) })
     }
 
     fn width(&mut self, most: u32) -> u32 {
@@ -653,9 +715,9 @@ impl Generator<'_> {
         let own = match self.random.below(4) {
             0 => {
                 let memory = *self.random.choose(&self.objects.private);
-                let width = self.width(4);
-                let index = self.index(block, memory, width);
-                self.store_values(block, memory, index, width, Trust::Value);
+                let (at, width) = (self.operand(memory, None), self.width(4));
+                let index = self.index(block, at, width);
+                self.store_values(block, at, index, width, Trust::Value);
                 return;
             }
             1 => *self.random.choose(&self.objects.own_workgroup),
@@ -666,16 +728,17 @@ impl Generator<'_> {
     }
 
     fn store_own(&mut self, block: BlockId, own: Own) {
-        let width = self.width(own.stride);
-        let index = self.own_index(block, own, width);
-        self.store_values(block, own.memory, index, width, Trust::Rounded);
+        let (at, most) = self.own_operand(own);
+        let width = self.width(most);
+        let index = self.own_index(block, own, at, width);
+        self.store_values(block, at, index, width, Trust::Rounded);
     }
 
-    fn store_values(&mut self, block: BlockId, memory: MemId, index: Available, width: u32, trust: Trust) {
-        let ty = self.program.memory(memory).element.value_type();
+    fn store_values(&mut self, block: BlockId, at: MemOperand, index: Available, width: u32, trust: Trust) {
+        let (ty, trust) = (at.value_type(), self.stores(at.memory, trust));
         let mut operands = vec![index];
         operands.extend((0..width).map(|_| self.value(ty, trust)));
-        self.push(block, Op::Store(memory), &operands, &[]);
+        self.push(block, Op::Store(at), &operands, &[]);
     }
 
     fn load(&mut self, block: BlockId) {
@@ -683,8 +746,8 @@ impl Generator<'_> {
         let (own, trust) = match self.random.below(6) {
             0 => {
                 let memory = *self.random.choose(&self.objects.uniforms);
-                let ty = self.program.memory(memory).element.value_type();
-                let results = self.push(block, Op::Load(memory), &[], &[ty]);
+                let at = self.program.operand(memory);
+                let results = self.push(block, Op::Load(at), &[], &[at.value_type()]);
                 let trust = self.trust_in(memory);
                 self.give(&results, true, trust);
                 return;
@@ -711,19 +774,26 @@ impl Generator<'_> {
                 own => (**self.random.choose(own), Trust::Rounded),
             },
         };
-        let width = self.width(own.stride);
-        let index = self.own_index(block, own, width);
-        let ty = self.program.memory(own.memory).element.value_type();
-        let results = self.push(block, Op::Load(own.memory), &[index], &vec![ty; width as usize]);
+        let (at, most) = self.own_operand(own);
+        let width = self.width(most);
+        let index = self.own_index(block, own, at, width);
+        let results = self.push(block, Op::Load(at), &[index], &vec![at.value_type(); width as usize]);
+        let trust = self.loads(at, trust);
         self.give(&results, false, trust);
     }
 
     /// Loads from anywhere in an object that nobody writes at this time.
     fn load_any(&mut self, block: BlockId, memory: MemId, most: u32, trust: Trust) {
-        let Memory { element, space, .. } = *self.program.memory(memory);
+        let at = self.operand(memory, None);
+        self.load_as(block, at, most, trust);
+    }
+
+    fn load_as(&mut self, block: BlockId, at: MemOperand, most: u32, trust: Trust) {
+        let Memory { space, .. } = *self.program.memory(at.memory);
         let width = self.width(most);
-        let index = self.index(block, memory, width);
-        let results = self.push(block, Op::Load(memory), &[index], &vec![element.value_type(); width as usize]);
+        let index = self.index(block, at, width);
+        let results = self.push(block, Op::Load(at), &[index], &vec![at.value_type(); width as usize]);
+        let trust = self.loads(at, trust);
         let uniform = space == Space::Storage(Access::Read) && index.uniform;
         self.give(&results, uniform, trust);
     }
@@ -734,27 +804,31 @@ impl Generator<'_> {
     }
 
     fn atomic(&mut self, block: BlockId, row: &'static OpInfo) {
-        let shared: Vec<(MemId, &OpInfo)> = self.objects.shared.clone();
+        let shared: Vec<(MemOperand, &OpInfo)> = self.objects.shared.clone();
         let own = &self.objects.own_atomic;
         if !own.is_empty() && (shared.is_empty() || self.random.chance(2)) {
             let own = *self.random.choose(own);
-            let index = self.own_index(block, own, 1);
-            let results = self.read_modify_write(block, own.memory, row, index);
+            let mut at = self.program.operand(own.memory);
+            if self.objects.mixed.contains(&own.memory) {
+                at.element = *self.random.choose(&[Element::I32, Element::U32]);
+            }
+            let index = self.own_index(block, own, at, 1);
+            let results = self.read_modify_write(block, at, row, index);
             self.give(&results, false, Trust::Bits);
         } else if !shared.is_empty() {
-            let (memory, row) = *self.random.choose(&shared);
-            let index = self.index(block, memory, 1);
-            self.read_modify_write(block, memory, row, index);
+            let (at, row) = *self.random.choose(&shared);
+            let index = self.index(block, at, 1);
+            self.read_modify_write(block, at, row, index);
         }
     }
 
-    fn read_modify_write(&mut self, block: BlockId, memory: MemId, row: &OpInfo, index: Available) -> Vec<ValueId> {
-        let ty = self.program.memory(memory).element.value_type();
+    fn read_modify_write(&mut self, block: BlockId, at: MemOperand, row: &OpInfo, index: Available) -> Vec<ValueId> {
+        let ty = at.value_type();
         let mut operands = vec![index, self.value(ty, Trust::Bits)];
         if matches!(row.form, Form::CompareExchange) {
             operands.push(self.value(ty, Trust::Bits));
         }
-        let op = row.op(Payload::Memory(memory)).expect("an atomic carries its object");
+        let op = row.op(Payload::Memory(at)).expect("an atomic carries its memory operand");
         self.push(block, op, &operands, &[])
     }
 
@@ -781,11 +855,12 @@ impl Generator<'_> {
 
     /// Between two barriers, workgroup memory that everybody wrote or changed before is read.
     fn exchange(&mut self, block: BlockId, place: Place<'_>) {
-        let votes = self.objects.shared.iter().map(|(memory, _)| *memory);
-        let votes: Vec<MemId> = votes.filter(|memory| self.program.memory(*memory).space == Space::Workgroup).collect();
+        let votes = self.objects.shared.iter().map(|(at, _)| *at);
+        let votes: Vec<MemOperand> =
+            votes.filter(|at| self.program.memory(at.memory).space == Space::Workgroup).collect();
         if !votes.is_empty() && self.random.chance(3) {
             self.push(block, Barrier::Workgroup, &[], &[]);
-            self.load_any(block, votes[0], 1, Trust::Bits);
+            self.load_as(block, votes[0], 1, Trust::Bits);
             self.push(block, Barrier::Workgroup, &[], &[]);
             return;
         }
@@ -793,9 +868,10 @@ impl Generator<'_> {
             return;
         }
         let tile = *self.random.choose(&self.objects.tiles);
-        let width = self.width(tile.stride);
-        let index = self.own_index(block, tile, width);
-        self.store_values(block, tile.memory, index, width, Trust::Value);
+        let (at, most) = self.own_operand(tile);
+        let width = self.width(most);
+        let index = self.own_index(block, tile, at, width);
+        self.store_values(block, at, index, width, Trust::Value);
         self.push(block, Barrier::Workgroup, &[], &[]);
         self.load_any(block, tile.memory, 4, Trust::Value);
         // Nothing may leave the loop around this before the second barrier.
@@ -816,16 +892,18 @@ impl Generator<'_> {
         if own.is_empty() {
             return;
         }
-        let Own { memory, stride } = *self.random.choose(&own);
-        let per_group = self.program.workgroup_size().iter().product::<u32>() * stride;
+        let own = *self.random.choose(&own);
+        let (at, _) = self.own_operand(own);
+        let each = self.own_bytes(own) / at.element.size() as u32;
+        let per_group = self.program.workgroup_size().iter().product::<u32>() * each;
         let (value, size) = (self.value(Type::U32, Trust::Bits), self.known(per_group));
         let group = self.positions().group;
         let local = self.apply(block, Pure::Rem, &[value, size], value.uniform);
         let group = self.apply(block, Pure::Mul, &[group, size], group.uniform);
         let index = self.apply(block, Pure::Add, &[group, local], group.uniform && local.uniform);
-        let ty = self.program.memory(memory).element.value_type();
-        let results = self.push(block, Op::Load(memory), &[index], &[ty]);
-        self.give(&results, false, Trust::Rounded);
+        let results = self.push(block, Op::Load(at), &[index], &[at.value_type()]);
+        let trust = self.loads(at, Trust::Rounded);
+        self.give(&results, false, trust);
         self.push(block, Barrier::Storage, &[], &[]);
     }
 
@@ -963,7 +1041,7 @@ impl Generator<'_> {
         match element {
             Some((memory, element)) => {
                 let element = self.known(element);
-                self.push(block, Op::Store(memory), &[element, bound], &[]);
+                self.push(block, Op::Store(self.program.operand(memory)), &[element, bound], &[]);
             }
             None => {
                 carried.push(Type::U32);
@@ -985,7 +1063,7 @@ impl Generator<'_> {
         let (done, left) = match (element, counter) {
             (Some((memory, element)), _) => {
                 let element = self.known(element);
-                let mut left = self.push(body, Op::Load(memory), &[element], &[Type::U32]);
+                let mut left = self.push(body, Op::Load(self.program.operand(memory)), &[element], &[Type::U32]);
                 if stays_together {
                     // Where invocation 0 has ended, nothing is left for the others either.
                     let own = self.give(&left, false, Trust::Bits);
@@ -1007,7 +1085,7 @@ impl Generator<'_> {
         let next = if let Some((memory, element)) = element {
             let less = self.apply(body, Pure::Sub, &[left, one], stays_together);
             let element = self.known(element);
-            self.push(body, Op::Store(memory), &[element, less], &[]);
+            self.push(body, Op::Store(self.program.operand(memory)), &[element, less], &[]);
             None
         } else {
             Some(self.apply(body, Pure::Add, &[left, one], stays_together).id)

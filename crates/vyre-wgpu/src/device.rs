@@ -16,7 +16,7 @@ use vyre_driver::backend::{
 };
 use vyre_driver::{Capabilities, DeviceKind, Error, Floats};
 use vyre_foundation::analysis::{Interval, Lengths};
-use vyre_foundation::ir::{Literal, Op, PerGroup, Program, Space, Span, Type, TypeSet, total_invocations};
+use vyre_foundation::ir::{Literal, MemOperand, Op, PerGroup, Program, Space, Span, Type, TypeSet, total_invocations};
 use vyre_foundation::launch::{self, Argument, Arguments, Limits, Outcome, Report, Slice};
 use vyre_foundation::validate::limits;
 use vyre_foundation::{Validated, text, validate};
@@ -259,7 +259,7 @@ impl WgpuDevice {
     }
 
     fn kernel(&self, program: &Validated<Program>) -> Result<WgpuKernel, Error> {
-        let source = Source::of(program);
+        let source = Source::of(program)?;
         let variant = source.usual().clone();
         let pipeline = self.pipeline(program, &source, &variant)?;
         let control = pipeline.control.clone();
@@ -301,7 +301,7 @@ impl WgpuDevice {
         let mut objects = 0..;
         for memory in program.memories().values() {
             if let Space::Storage(access) = memory.space {
-                let read_only = lower::read_only(access, memory.atomic, variant);
+                let read_only = lower::read_only(access, variant);
                 for _ in 0..variant.bindings(objects.next().unwrap_or_default()) {
                     entries.push(entry(entries.len(), wgpu::BufferBindingType::Storage { read_only }, false));
                 }
@@ -745,7 +745,9 @@ impl Batch<'_> {
         let below = |word: u32| Interval { low: 0, high: i64::from(params[word as usize]) - 1 };
         let fixed = matches!(groups, Groups::Fixed(_));
         let trips = kernel.source.trips(&|op| match *op {
-            Op::Load(memory) | Op::PerGroup(PerGroup::Length(memory)) => Some(exactly(control.object(memory))),
+            Op::Load(MemOperand { memory, .. }) | Op::PerGroup(PerGroup::Length(memory)) => {
+                Some(exactly(control.object(memory)))
+            }
             Op::PerGroup(PerGroup::GroupCount(axis)) if fixed => Some(exactly(axis as u32)),
             Op::PerGroup(PerGroup::GroupId(axis)) if fixed => Some(below(axis as u32)),
             Op::PerGroup(PerGroup::GroupIndex) if fixed => Some(Interval { low: 0, high: i64::from(total) - 1 }),

@@ -82,7 +82,7 @@ pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Err
     check(program, target)?;
     // naga writes no other language with overrides.
     let options = lower::Target { atomics_64: target.atomics_64(), overrides: target == Target::Wgsl, ..PLAIN };
-    let source = Source::of(program);
+    let source = Source::of(program)?;
     let module = source.lower(options, source.usual()).module;
     let mut validator = Validator::new(ValidationFlags::all(), valid::Capabilities::all());
     let info = validator.validate(&module).map_err(|error| failed(target, error.as_inner()))?;
@@ -136,7 +136,7 @@ pub fn verify(program: &Validated<Program>) -> Result<(), Error> {
         subgroup_size: Some(8),
         ..PLAIN
     };
-    let source = Source::of(program);
+    let source = Source::of(program)?;
     let usual = source.usual();
     let general = Variant {
         mapping: GroupMapping::Folded,

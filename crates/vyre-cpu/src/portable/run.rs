@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::AcqRel;
 use smallvec::SmallVec;
 use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::ops::{Atomic, PerGroup, PerInvocation, Subgroup};
-use vyre_foundation::ir::{Element, Literal, MemId, Space, Span};
+use vyre_foundation::ir::{Element, Literal, MemId, MemOperand, Space, Span};
 use vyre_foundation::launch::Report;
 
 use super::{Function, Kernel};
@@ -328,13 +328,13 @@ impl<'a> Worker<'a> {
                 }
                 Step::PerInvocation { op, result } => self.per_invocation(*op, *result),
                 Step::PerGroup { op, result } => self.per_group(*op, *result),
-                Step::Load { memory, index, results } => self.load(*memory, *index, results, mask),
-                Step::Store { memory, index, values } => self.store(*memory, *index, values, mask),
-                Step::Atomic { op, memory, index, operand, result } => {
-                    self.atomic(*op, *memory, *index, *operand, *result, mask);
+                Step::Load { at, index, results } => self.load(*at, *index, results, mask),
+                Step::Store { at, index, values } => self.store(*at, *index, values, mask),
+                Step::Atomic { op, at, index, operand, result } => {
+                    self.atomic(*op, *at, *index, *operand, *result, mask);
                 }
-                Step::CompareExchange { memory, index, operands, results } => {
-                    self.compare_exchange(*memory, *index, *operands, *results, mask);
+                Step::CompareExchange { at, index, operands, results } => {
+                    self.compare_exchange(*at, *index, *operands, *results, mask);
                 }
                 // All lanes are in step. Another workgroup that sees a later atomic of this one sees what is before the
                 // barrier.
@@ -556,13 +556,12 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn load(&mut self, memory: MemId, index: Option<(Slot, Stride)>, results: &[Slot], mask: &Mask) {
+    fn load(&mut self, at: MemOperand, index: Option<(Slot, Stride)>, results: &[Slot], mask: &Mask) {
         let Some((index, stride)) = index else {
-            self.fill(results[0], self.launch.scalars[memory]);
+            self.fill(results[0], self.launch.scalars[at.memory]);
             return;
         };
-        let view = self.view(memory);
-        let atomic = self.kernel.form.program.memory(memory).atomic;
+        let (view, atomic) = (self.view(at), at.atomic);
         let contiguous = stride == Stride::Contiguous || (stride == Stride::Any && self.is_contiguous(index));
         for (offset, &result) in results.iter().enumerate() {
             let offset = offset as u64;
@@ -596,10 +595,9 @@ impl<'a> Worker<'a> {
             && lanes.iter().zip(0u32..).fold(true, |run, (&lane, k)| run & (lane.wrapping_sub(first) == k))
     }
 
-    fn store(&mut self, memory: MemId, index: (Slot, Stride), values: &[Slot], mask: &Mask) {
+    fn store(&mut self, at: MemOperand, index: (Slot, Stride), values: &[Slot], mask: &Mask) {
         let (index, stride) = index;
-        let view = self.view(memory);
-        let atomic = self.kernel.form.program.memory(memory).atomic;
+        let (view, atomic) = (self.view(at), at.atomic);
         let all = mask.active == self.lanes;
         if let (&[value], true, false, 0) = (values, all, atomic, view.lane_stride)
             && !value.is_wide()
@@ -634,9 +632,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn atomic(&mut self, op: Atomic, memory: MemId, index: Slot, operand: Slot, result: Slot, mask: &Mask) {
-        let view = self.view(memory);
-        let shared = self.kernel.form.program.memory(memory).space != Space::Workgroup;
+    fn atomic(&mut self, op: Atomic, at: MemOperand, index: Slot, operand: Slot, result: Slot, mask: &Mask) {
+        let view = self.view(at);
+        let shared = self.kernel.form.program.memory(at.memory).space != Space::Workgroup;
         let update = update_function(op, operand.ty, shared);
         let (given, taken) = (self.pointer(operand), self.pointer(result));
         // SAFETY: slots have all lanes, a result has another slot than the operands, and the function is for their type.
@@ -645,13 +643,13 @@ impl<'a> Worker<'a> {
 
     fn compare_exchange(
         &mut self,
-        memory: MemId,
+        at: MemOperand,
         index: Slot,
         [expected, new]: [Slot; 2],
         [old, replaced]: [Slot; 2],
         mask: &Mask,
     ) {
-        let view = self.view(memory);
+        let view = self.view(at);
         for lane in (0..self.lanes).filter(|&lane| mask.lanes[lane] != 0) {
             let (at, expected, new) = (self.get(index, lane), self.get(expected, lane), self.get(new, lane));
             let inside = at < u64::from(view.length);
@@ -661,8 +659,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn view(&self, memory: MemId) -> View {
-        self.objects[memory].expect("an indexed object has memory")
+    fn view(&self, at: MemOperand) -> View {
+        self.objects[at.memory].expect("an indexed object has memory").with_element(at.element)
     }
 
     fn global_index(&self, lane: usize) -> u32 {

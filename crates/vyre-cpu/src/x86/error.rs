@@ -9,6 +9,9 @@ use crate::stack::MAX_FRAME;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    /// Private arrays that are accessed as several types cannot become arrays of words.
+    #[error(transparent)]
+    Private(#[from] vyre_foundation::Error),
     #[error("its workgroups keep {bytes} bytes over barriers")]
     Kept { bytes: u64 },
     #[error("a stack frame of {bytes} bytes, more than {}", MAX_FRAME)]

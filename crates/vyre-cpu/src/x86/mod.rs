@@ -57,6 +57,7 @@ use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::{Element, MemId, Program, Space};
 use vyre_foundation::launch::Report;
 use vyre_foundation::text;
+use vyre_foundation::transform::private_words;
 
 use crate::dispatch::{Account, Launch};
 use crate::memory::{Block, View};
@@ -67,6 +68,7 @@ use machine::encode::Encoded;
 use machine::listing::listing as print_code;
 use machine::pages::{self, Executable};
 use plan::Plan;
+use plan::entries::Entries;
 use plan::shape::Tile;
 use service::{Context, Site, Worker};
 
@@ -116,6 +118,7 @@ pub(crate) struct Kernel {
     tile: Tile,
     workgroup_size: u32,
     layout: MemoryLayout,
+    entries: Entries,
     only_stored: SecondaryMap<MemId, bool>,
     /// Memory of workers that is not in use.
     idle: Mutex<Vec<Frame>>,
@@ -141,7 +144,7 @@ enum Placed {
 
 /// The memory of a worker.
 struct Frame {
-    /// A [`Context`] and an entry for each object.
+    /// A [`Context`] and its [`Entries`].
     context: Block,
     workgroup: Block,
     private: Block,
@@ -169,6 +172,7 @@ const MOST_KEPT: u64 = 1 << 30;
 /// # Errors
 /// There is no code for it, for the reason given; that is no fault of the program.
 pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kernel, Error> {
+    let program = &private_words(program)?;
     let plan = Plan::of(program, level);
     let (encoded, sites) = assemble(&plan)?;
     let layout = MemoryLayout::new(&plan);
@@ -184,6 +188,7 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
         tile: plan.shape.tile,
         workgroup_size: program.workgroup_size().iter().product(),
         layout,
+        entries: plan.entries,
         only_stored: plan.only_stored,
         idle: Mutex::new(Vec::new()),
     })
@@ -194,6 +199,7 @@ pub(crate) fn compile(program: &Validated<Program>, level: Level) -> Result<Kern
 /// # Errors
 /// There is no code for it.
 pub(crate) fn listing(program: &Validated<Program>, level: Level) -> Result<String, Error> {
+    let program = &private_words(program)?;
     let plan = Plan::of(program, level);
     let (encoded, _) = assemble(&plan)?;
     let lines = text::lines(program).into_iter();
@@ -258,7 +264,7 @@ impl Kernel {
         idle.unwrap_or_else(|| {
             let block = |bytes: u64| Block::new(bytes).expect("workgroup memory is limited");
             Frame {
-                context: block((size_of::<Context>() + 16 * self.layout.objects.values().count()) as u64),
+                context: block((size_of::<Context>() + 16 * self.entries.count()) as u64),
                 workgroup: block(self.layout.workgroup_bytes),
                 private: block(self.layout.private_bytes),
                 kept: block(self.layout.kept_bytes),
@@ -272,8 +278,11 @@ impl Kernel {
     }
 
     /// Whether objects are short enough: code has signed indices of 32 bits.
-    pub(crate) fn can_run(launch: &Launch<'_>) -> bool {
-        launch.storage.values().flatten().all(|view| i32::try_from(view.length).is_ok())
+    pub(crate) fn can_run(&self, launch: &Launch<'_>) -> bool {
+        self.entries.iter().all(|(memory, element)| match launch.storage[memory] {
+            Some(view) => i32::try_from(self.entries.length(memory, element, view.length)).is_ok(),
+            None => true,
+        })
     }
 
     /// Executes a dispatch on all threads of the pool.
@@ -326,9 +335,9 @@ impl Kernel {
         // SAFETY: the block has room for a context and for an entry for each object, and `Kernel::frame` has taken the frame for this call alone.
         unsafe {
             header.write(fields);
-            for (id, &placed) in self.layout.objects.iter() {
-                let entry = frame.context.at(service::object(id) as u64).cast::<u64>();
-                let (start, length) = match placed {
+            for (position, (id, element)) in self.entries.iter().enumerate() {
+                let entry = frame.context.at(service::entry(position) as u64).cast::<u64>();
+                let (start, length) = match self.layout.objects[id] {
                     Placed::Storage => {
                         let view = launch.storage[id].expect("storage is bound");
                         (view.start as u64, view.length)
@@ -338,7 +347,7 @@ impl Kernel {
                     Placed::Private { offset, length } => (frame.private.at(offset) as u64, length),
                 };
                 entry.write(start);
-                entry.add(1).write(u64::from(length));
+                entry.add(1).write(self.entries.length(id, element, length));
             }
         }
         let per_call = (INVOCATIONS_PER_CALL / self.workgroup_size).max(1);
@@ -350,7 +359,7 @@ impl Kernel {
             // SAFETY: `enter` asks that the code was made for this context and that the worker outlives the call; the writes to the
             // header ask that no one else accesses it.
             // - Exclusive: `Kernel::frame` takes the frame out of `idle`, and `Kernel::give_back` returns it below.
-            // - Context: the entries above follow `service::object`, from which `lower` takes every address; `Kernel::can_run` has
+            // - Context: the entries above are where `service::entry` says, from which `lower` takes every address; `Kernel::can_run` has
             //   checked that lengths fit into the signed indices of 32 bits that code computes with.
             // - Accesses stay inside the objects of the entries: `Plan::bounds` is the one answer on which code leaves out a check,
             //   `Lower::precheck`, `Object::skip_unless_inside`, `Object::load_or_zero` and `Emit::inside_mask` are the checks, and services

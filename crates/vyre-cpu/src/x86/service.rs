@@ -9,9 +9,8 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use smallvec::SmallVec;
-use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::ir::ops::{Atomic, Eval, Subgroup};
-use vyre_foundation::ir::{Element, Literal, MemId, Span, Type};
+use vyre_foundation::ir::{Element, Literal, Span, Type};
 
 use super::Level;
 use crate::dispatch::Account;
@@ -65,9 +64,9 @@ pub(crate) const SCRATCH_START: i32 = std::mem::offset_of!(Context, scratch) as 
 const ENTERED: usize = std::mem::offset_of!(Context, entered);
 pub(crate) const SERVICE: i32 = std::mem::offset_of!(Context, service) as i32;
 
-/// Where the entry of an object is in the context: its start, and 8 bytes further its length.
-pub(crate) fn object(memory: MemId) -> i32 {
-    (size_of::<Context>() + 16 * memory.index()) as i32
+/// Offset of an [entry](super::plan::entries) in the context: its start, and 8 bytes further its length.
+pub(crate) fn entry(position: usize) -> i32 {
+    (size_of::<Context>() + 16 * position) as i32
 }
 
 /// The mask in scratch memory: 32 bits for each lane.
@@ -113,8 +112,9 @@ pub(crate) enum Site {
 /// An array that is accessed lane by lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Array {
-    pub(crate) memory: MemId,
-    /// What it is stored as.
+    /// Offset of its entry in the context.
+    pub(crate) entry: i32,
+    /// The element in memory.
     pub(crate) element: Element,
     pub(crate) private: Option<Private>,
 }
@@ -199,7 +199,7 @@ impl Scratch {
     unsafe fn view(self, context: *const Context, array: &Array) -> View {
         // SAFETY: the entries of objects follow the context; code passes where a private array starts.
         let (start, length) = unsafe {
-            let entry = context.cast::<u8>().add(object(array.memory) as usize).cast::<u64>();
+            let entry = context.cast::<u8>().add(array.entry as usize).cast::<u64>();
             match array.private {
                 Some(_) => (self.word(START), u64::from(u32::MAX)),
                 None => (entry.read(), entry.add(1).read()),

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::affine::{AffineForm, AffineIndex, Counts};
-use crate::ir::{InstId, MemId, Op, PerGroup, Program};
+use crate::ir::{Element, InstId, MemId, Op, Program};
 
 /// The bytes that an access touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,8 +17,8 @@ pub struct Location {
     pub object: MemId,
     /// Index of the first element.
     pub index: AffineIndex,
-    /// Size of an element in bytes.
-    pub size: u32,
+    /// Type of the elements.
+    pub element: Element,
     /// Number of elements; at most four.
     pub elements: u32,
 }
@@ -27,20 +27,19 @@ impl Location {
     /// The location of a load, store or atomic; `None` for other instructions and for uniforms, which have no index.
     pub fn of(program: &Program, id: InstId) -> Option<Location> {
         let inst = program.inst(id);
-        let object = inst.op.memory()?;
+        let at = inst.op.operand()?;
         let elements = match inst.op {
-            Op::PerGroup(PerGroup::Length(_)) => return None,
             Op::Load(_) => inst.results.len(),
             Op::Store(_) => inst.operands.len().checked_sub(1)?,
             _ => 1,
         } as u32;
         let index = AffineIndex::of(program, *inst.operands.first()?);
-        Some(Location { object, index, size: program.memory(object).element.size() as u32, elements })
+        Some(Location { object: at.memory, index, element: at.element, elements })
     }
 
-    /// The location of one element.
+    /// The location of one of the elements.
     #[must_use]
-    pub fn element(self, position: u32) -> Location {
+    pub fn part(self, position: u32) -> Location {
         let offset = self.index.offset.wrapping_add(position);
         Location { index: AffineIndex { offset, ..self.index }, elements: 1, ..self }
     }
@@ -52,13 +51,18 @@ impl Location {
 
     /// The bytes of the object, if the index is a literal.
     pub fn constant_range(self) -> Option<Range<u64>> {
-        let start = u64::from(self.index.offset) * u64::from(self.size);
+        let start = u64::from(self.index.offset) * self.size();
         self.index.base.is_none().then(|| start..start + self.length())
+    }
+
+    /// Size of an element in bytes.
+    fn size(self) -> u64 {
+        self.element.size() as u64
     }
 
     /// Length in bytes.
     fn length(self) -> u64 {
-        u64::from(self.elements) * u64::from(self.size)
+        u64::from(self.elements) * self.size()
     }
 
     /// Bytes from the start of this location up to the start of another one of the same object, and back. Indices wrap around, so both are
@@ -68,8 +72,8 @@ impl Location {
             return None;
         }
         let (from, to) = (self.index.offset, other.index.offset);
-        if self.size == other.size {
-            let bytes = |elements: u32| u64::from(elements) * u64::from(self.size);
+        if self.size() == other.size() {
+            let bytes = |elements: u32| u64::from(elements) * self.size();
             return Some((bytes(to.wrapping_sub(from)), bytes(from.wrapping_sub(to))));
         }
         let (from, to) = (self.constant_range()?.start, other.constant_range()?.start);
@@ -113,17 +117,17 @@ pub(crate) fn exclusive_range(mut accesses: impl Iterator<Item = AffineForm>, co
 mod tests {
     use super::{AffineIndex, Alias, Location, alias};
     use crate::ir::entity::Entity as _;
-    use crate::ir::{MemId, ValueId};
+    use crate::ir::{Element, MemId, ValueId};
 
     fn location(object: usize, base: Option<usize>, offset: u32, elements: u32) -> Location {
         let index = AffineIndex { base: base.map(ValueId::from_index), offset };
-        Location { object: MemId::from_index(object), index, size: 4, elements }
+        Location { object: MemId::from_index(object), index, element: Element::U32, elements }
     }
 
     #[test]
     fn ranges_of_bytes() {
         let at = |offset, elements| location(0, Some(1), offset, elements);
-        let narrow = |location: Location| Location { size: 2, ..location };
+        let narrow = |location: Location| Location { element: Element::F16, ..location };
         let literal = |offset, elements| location(0, None, offset, elements);
         for (a, b, expected) in [
             (at(0, 1), at(0, 1), Alias::Must),
@@ -152,11 +156,12 @@ mod tests {
 
     #[test]
     fn literal_ranges_of_bytes_are_compared_byte_by_byte() {
+        const SIZES: [Element; 4] = [Element::I8, Element::F16, Element::F32, Element::U64];
         let locations = (0..6)
-            .flat_map(|offset| (1..=4).flat_map(move |elements| [1, 2, 4, 8].map(|size| (offset, elements, size))));
+            .flat_map(|offset| (1..=4).flat_map(move |elements| SIZES.map(|element| (offset, elements, element))));
         let bytes = |location: Location| location.constant_range().unwrap();
         let all: Vec<Location> = locations
-            .map(|(offset, elements, size)| Location { size, ..location(0, None, offset, elements) })
+            .map(|(offset, elements, element)| Location { element, ..location(0, None, offset, elements) })
             .collect();
         for &a in &all {
             for &b in &all {

@@ -192,11 +192,11 @@ impl<D: Domain> Solver<'_, D> {
                     self.exit(enclosing_loop, control.absolute);
                 }
                 op => {
-                    if let Op::Store(memory) = op
-                        && program.memory(*memory).space == Space::Private
+                    if let Op::Store(at) = op
+                        && program.memory(at.memory).space == Space::Private
                     {
                         let fact = D::join(D::operands(&self.facts, &inst.operands), control.absolute);
-                        self.changed |= raise::<D>(&mut self.facts.private[*memory], fact);
+                        self.changed |= raise::<D>(&mut self.facts.private[at.memory], fact);
                     }
                     if !inst.results.is_empty() {
                         let fact = self.domain.transfer(&self.facts, id);

@@ -4,7 +4,7 @@
 
 use crate::ir::entity::{Entity, SecondaryMap};
 use crate::ir::ops::Kind;
-use crate::ir::{BlockId, Control, InstId, MemId, Op, Program, Space, Terminator};
+use crate::ir::{BlockId, Control, InstId, MemId, MemOperand, Op, Program, Space, Terminator};
 
 /// A conservative set of memory objects: the objects from the 63rd on share a bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,9 +121,10 @@ impl Effects {
         self.blocks[block]
     }
 
-    /// Returns true if an object is not atomic and has the same contents, for this invocation, before and after something with these effects.
-    pub fn keeps(&self, program: &Program, during: &Summary, object: MemId) -> bool {
-        !program.memory(object).atomic && (self.is_constant(program, object) || !during.modifies(program, object))
+    /// Returns true if a load is plain and its object has the same contents, for this invocation, before and after something with these effects.
+    pub fn keeps(&self, program: &Program, during: &Summary, load: MemOperand) -> bool {
+        let object = load.memory;
+        !load.atomic && (self.is_constant(program, object) || !during.modifies(program, object))
     }
 
     /// Returns true if the program never writes an object.

@@ -12,8 +12,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::loops::{LoopPredicate, counted, exits_of, incoming_values, integer, yields_of};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{
-    BlockId, Control, Def, Element, InstId, MemId, Op, PerGroup, PerInvocation, Program, Pure, Space, Terminator, Type,
-    ValueId,
+    BlockId, Control, Def, Element, InstId, MemId, MemOperand, Op, PerGroup, PerInvocation, Program, Pure, Space,
+    Terminator, Type, ValueId,
 };
 
 /// The numbers from `low` to `high`, both included.
@@ -352,23 +352,22 @@ impl Walk<'_> {
             }
             Op::Terminator(Terminator::Yield) => true,
             Op::Terminator(Terminator::Break | Terminator::Continue | Terminator::Return | Terminator::Trap) => false,
-            Op::Load(object) | Op::Store(object) => {
-                let object = *object;
-                if program.memory(object).space != Space::Uniform {
+            Op::Load(at) | Op::Store(at) => {
+                if program.memory(at.memory).space != Space::Uniform {
                     let width = match inst.op {
                         Op::Load(_) => inst.results.len(),
                         _ => inst.operands.len() - 1,
                     };
-                    self.access(id, object, inst.operands[0], width);
+                    self.access(id, *at, inst.operands[0], width);
                 }
                 for &result in &inst.results {
-                    self.facts.values[result] = element(program.memory(object).element);
+                    self.facts.values[result] = element(at.element);
                 }
                 true
             }
             op => {
-                if let Some(object) = op.atomic() {
-                    self.access(id, object, inst.operands[0], 1);
+                if let Some(at) = op.atomic() {
+                    self.access(id, at, inst.operands[0], 1);
                 }
                 if let [result] = inst.results[..] {
                     let interval = self.result(id);
@@ -446,14 +445,19 @@ impl Walk<'_> {
             }
     }
 
-    fn access(&mut self, id: InstId, object: MemId, index: ValueId, width: usize) {
+    fn access(&mut self, id: InstId, at: MemOperand, index: ValueId, width: usize) {
         let last = self.get(index).high.saturating_add(width as i64 - 1);
-        let length = self.program.memory(object).length;
+        let memory = self.program.memory(at.memory);
+        let (own, accessed) = (memory.element.size() as u64, at.element.size() as u64);
+        // The length in elements of the access. Lengths that the program leaves open count elements of the object, of which there are at
+        // most as many, unless those of the access are wider.
+        let length = memory.static_bytes().map(|bytes| bytes / accessed);
         let whole = matches!(width, 2 | 4)
-            && length.map_or(self.lengths.fours, |length| length.is_multiple_of(width as u32))
+            && length.map_or(self.lengths.fours && own == accessed, |length| length.is_multiple_of(width as u64))
             && self.is_multiple(index, width as u32, &mut Vec::new(), &mut { MULTIPLES_TRIED });
-        let below = || self.less.iter().any(|&(a, b)| a == index && self.is_within_length(b, object));
-        if length.is_some_and(|length| last < i64::from(length)) || ((whole || width == 1) && below()) {
+        let below = || self.less.iter().any(|&(a, b)| a == index && self.is_within_length(b, at.memory));
+        let bounded = (width == 1 && accessed <= own) || (whole && accessed == own);
+        if length.is_some_and(|length| last < length as i64) || (bounded && below()) {
             self.facts.inside.insert(id);
         }
         if whole {

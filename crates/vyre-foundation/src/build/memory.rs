@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use half::f16;
 
 use super::{Arg, Integer, Kernel, Val};
-use crate::ir::{Access, Element, Literal, MemId, Memory, Op, PerGroup, Scalar, Space, Span, Values, ops};
+use crate::ir::{Access, Element, Literal, MemId, MemOperand, Memory, Op, PerGroup, Scalar, Space, Span, Values, ops};
 
 /// A memory object with elements `E`. `A` says what can be done with it: [`Read`], [`Write`], [`ReadWrite`], [`Atomic`] or
 /// [`Uniform`].
@@ -53,18 +53,26 @@ stored! {
     f32 F32 as f32; i64 I64 as i64; u64 U64 as u64; f64 F64 as f64; f16 F16 as f16;
 }
 
+/// Ways to access an object.
+pub trait Mode {
+    /// Whether accesses are atomic.
+    const ATOMIC: bool = false;
+}
 /// Objects with an index: all but uniforms.
-pub trait Indexed {}
+pub trait Indexed: Mode {}
 /// Objects with an index that can be loaded from.
 pub trait Loads: Indexed {}
 /// Objects that can be stored to.
 pub trait Stores: Indexed {}
 
 macro_rules! accesses {
-    ($($(#[doc = $doc:literal])+ $access:ident: $($can:ident)*;)*) => { $(
+    ($($(#[doc = $doc:literal])+ $access:ident: $($can:ident)* $(, $atomic:expr)?;)*) => { $(
         $(#[doc = $doc])+
         #[derive(Clone, Copy)]
         pub enum $access {}
+        impl Mode for $access {
+            $( const ATOMIC: bool = $atomic; )?
+        }
         $( impl $can for $access {} )*
     )* };
 }
@@ -75,8 +83,8 @@ accesses! {
     Write: Indexed Stores;
     /// The object can be loaded from and stored to.
     ReadWrite: Indexed Loads Stores;
-    /// The object can be loaded from and stored to, and changed atomically. All accesses to it are atomic.
-    Atomic: Indexed Loads Stores;
+    /// The object can be loaded from and stored to, and changed atomically. All these accesses are atomic.
+    Atomic: Indexed Loads Stores, true;
     /// The object is a scalar that the caller gives, the same for all invocations.
     Uniform: ;
 }
@@ -142,6 +150,34 @@ impl Kernel {
     }
 }
 
+impl<E: Stored, A: Mode> Object<'_, E, A> {
+    /// The memory operand of its accesses.
+    pub(super) fn operand(&self) -> MemOperand {
+        MemOperand { memory: self.id, element: E::ELEMENT, atomic: A::ATOMIC }
+    }
+}
+
+impl<'k, E: Stored, A: Indexed> Object<'k, E, A> {
+    /// The same bytes as elements of another type: indices and the length count those.
+    pub fn view<F: Stored>(self) -> Object<'k, F, A> {
+        Object { kernel: self.kernel, id: self.id, types: PhantomData }
+    }
+}
+
+impl<'k, E: Single + Integer> Object<'k, E, ReadWrite> {
+    /// The same elements, accessed atomically.
+    pub fn atomics(self) -> Object<'k, E, Atomic> {
+        Object { kernel: self.kernel, id: self.id, types: PhantomData }
+    }
+}
+
+impl<'k, E: Single + Integer> Object<'k, E, Atomic> {
+    /// The same elements, accessed plainly.
+    pub fn plain(self) -> Object<'k, E, ReadWrite> {
+        Object { kernel: self.kernel, id: self.id, types: PhantomData }
+    }
+}
+
 impl<'k, E: Stored, A: Indexed> Object<'k, E, A> {
     /// Fixes how many there are.
     #[track_caller]
@@ -157,7 +193,14 @@ impl<'k, E: Stored, A: Indexed> Object<'k, E, A> {
     #[track_caller]
     pub fn len(self) -> Val<'k, u32> {
         let elements: Val<'k, u32> = self.kernel.apply(PerGroup::Length(self.id), &[]);
-        if E::WIDTH == 1 { elements } else { elements / E::WIDTH }
+        let declared = self.kernel.state.borrow().program.memory(self.id).element.size() as u32;
+        let own = E::ELEMENT.size() as u32 * E::WIDTH;
+        match () {
+            () if own == declared => elements,
+            () if declared.is_multiple_of(own) => elements * (declared / own),
+            () if own.is_multiple_of(declared) => elements / (own / declared),
+            () => elements * declared / own,
+        }
     }
 }
 
@@ -179,7 +222,7 @@ impl<'k, E: Stored, A: Loads> Object<'k, E, A> {
         E: Single,
     {
         const { assert!(N >= 1 && N <= 4, "an access touches 1 to 4 elements") };
-        self.kernel.apply(Op::Load(self.id), &[index.operand(self.kernel)])
+        self.kernel.apply(Op::Load(self.operand()), &[index.operand(self.kernel)])
     }
 }
 
@@ -205,7 +248,7 @@ impl<'k, E: Stored, A: Stores> Object<'k, E, A> {
         for value in values {
             operands.push(value.operand(self.kernel));
         }
-        self.kernel.apply::<()>(Op::Store(self.id), &operands);
+        self.kernel.apply::<()>(Op::Store(self.operand()), &operands);
     }
 }
 
@@ -221,7 +264,7 @@ impl<'k, E: Single> Object<'k, E, Uniform> {
     /// The value.
     #[track_caller]
     pub fn load(self) -> Val<'k, E::Value> {
-        self.kernel.apply(Op::Load(self.id), &[])
+        self.kernel.apply(Op::Load(self.operand()), &[])
     }
 }
 
@@ -231,7 +274,7 @@ macro_rules! atomic_methods {
         #[track_caller]
         pub fn $name(self, index: impl Arg<'k, u32>, value: impl Arg<'k, E>) -> Val<'k, E> {
             let operands = [index.operand(self.kernel), value.operand(self.kernel)];
-            self.kernel.apply(Op::Atomic(ops::Atomic::$op, self.id), &operands)
+            self.kernel.apply(Op::Atomic(ops::Atomic::$op, self.operand()), &operands)
         }
     )* };
 }
@@ -257,6 +300,6 @@ impl<'k, E: Single + Integer> Object<'k, E, Atomic> {
         new: impl Arg<'k, E>,
     ) -> (Val<'k, E>, Val<'k, bool>) {
         let operands = [index.operand(self.kernel), expected.operand(self.kernel), new.operand(self.kernel)];
-        self.kernel.apply(Op::CompareExchange(self.id), &operands)
+        self.kernel.apply(Op::CompareExchange(self.operand()), &operands)
     }
 }

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use half::f16;
 
 use super::{Arg, Bundle, Indexed, Kernel, Loads, Object, Stored, Stores, Val};
-use crate::ir::{Literal, MemId, Op, Pure, Scalar, Type, ValueId, Values};
+use crate::ir::{Literal, MemOperand, Op, Pure, Scalar, Type, ValueId, Values};
 
 /// A field of records `R`, of type `F`.
 #[derive(Clone, Copy)]
@@ -47,8 +47,8 @@ parts! { i32 u32 f32 i64 u64 f64 f16 }
 #[derive(Clone, Copy)]
 pub struct Place<'k, F, A> {
     kernel: &'k Kernel,
-    object: MemId,
-    element: Type,
+    /// The element of the record.
+    element: MemOperand,
     at: ValueId,
     types: PhantomData<(F, A)>,
 }
@@ -66,7 +66,7 @@ impl<'k, R: Stored, A: Indexed> Object<'k, R, A> {
     pub fn place<F: Part>(self, index: impl Arg<'k, u32>, field: Field<R, F>) -> Place<'k, F, A> {
         let at = self.first(index);
         let at = self.kernel.plus(at, field.before);
-        Place { kernel: self.kernel, object: self.id, element: R::ELEMENT.value_type(), at, types: PhantomData }
+        Place { kernel: self.kernel, element: self.operand(), at, types: PhantomData }
     }
 
     /// The position of a record's first element.
@@ -85,12 +85,13 @@ impl<'k, R: Stored, A: Loads> Object<'k, R, A> {
     #[track_caller]
     pub fn load_record(self, index: impl Arg<'k, u32>) -> Whole<'k, R> {
         let first = self.first(index);
+        let load = Op::Load(self.operand());
         let mut values = Values::new();
         for before in (0..R::WIDTH).step_by(4) {
             let at = self.kernel.plus(first, before);
             let types = [R::ELEMENT.value_type(); 4];
             let count = (R::WIDTH - before).min(4) as usize;
-            values.extend(self.kernel.state.borrow_mut().emit(Op::Load(self.id), &[at], &types[..count], &[]));
+            values.extend(self.kernel.state.borrow_mut().emit(load.clone(), &[at], &types[..count], &[]));
         }
         Whole { kernel: self.kernel, values, record: PhantomData }
     }
@@ -105,7 +106,7 @@ impl<'k, R: Stored, A: Stores> Object<'k, R, A> {
             let mut operands = Values::new();
             operands.push(self.kernel.plus(first, before));
             operands.extend_from_slice(values);
-            self.kernel.apply::<()>(Op::Store(self.id), &operands);
+            self.kernel.apply::<()>(Op::Store(self.operand()), &operands);
         }
     }
 }
@@ -140,7 +141,7 @@ impl<'k, F: Part, A, const N: usize> Place<'k, [F; N], A> {
         let index = Val::<u32>::new(kernel, index.operand(kernel));
         let at = Val::new(kernel, self.at) + index;
         let at = index.lt(N as u32).select(at, u32::MAX).operand(kernel);
-        Place { kernel, object: self.object, element: self.element, at, types: PhantomData }
+        Place { kernel, element: self.element, at, types: PhantomData }
     }
 }
 
@@ -148,7 +149,7 @@ impl<'k, F: Scalar, A: Loads> Place<'k, F, A> {
     /// The value of the field; 0 outside of the object.
     #[track_caller]
     pub fn load(self) -> Val<'k, F> {
-        let value = self.kernel.one(Op::Load(self.object), &[self.at], self.element);
+        let value = self.kernel.one(Op::Load(self.element), &[self.at], self.element.value_type());
         Val::new(self.kernel, self.kernel.bits_as(value, F::TYPE))
     }
 }
@@ -157,8 +158,8 @@ impl<'k, F: Scalar, A: Stores> Place<'k, F, A> {
     /// Writes the field; outside of the object, nothing.
     #[track_caller]
     pub fn store(self, value: impl Arg<'k, F>) {
-        let value = self.kernel.bits_as(value.operand(self.kernel), self.element);
-        self.kernel.apply::<()>(Op::Store(self.object), &[self.at, value]);
+        let value = self.kernel.bits_as(value.operand(self.kernel), self.element.value_type());
+        self.kernel.apply::<()>(Op::Store(self.element), &[self.at, value]);
     }
 }
 

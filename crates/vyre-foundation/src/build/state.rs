@@ -96,8 +96,9 @@ impl State {
         joins::remove_redundant(&mut self.program);
         let mut loaded = Vec::new();
         self.program.walk(|inst, _| {
-            if let Op::Load(object) = self.program.inst(inst).op {
-                loaded.push(object);
+            let op = &self.program.inst(inst).op;
+            if let Some(at) = op.operand().filter(|_| !matches!(op, Op::Store(_))) {
+                loaded.push(at.memory);
             }
         });
         for object in self.mutable.into_iter().filter(|object| !loaded.contains(object)) {

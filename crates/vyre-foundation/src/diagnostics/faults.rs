@@ -170,7 +170,7 @@ error_table! {
         /// How often this happened at these two places.
         count: u64,
     } ("invocations {first} and {second} race for element {index} of `{memory}` ({count} in all)"),
-    help "put a barrier between the two, make the object atomic, or let only one invocation do it";
+    help "put a barrier between the two, make both accesses atomic, or let only one invocation do it";
 
     /// Two invocations write the same value to an element, and nothing orders them. The result is certain; the intention may not be.
     S002 SameValueRace {
@@ -194,7 +194,7 @@ error_table! {
         /// The element.
         index: u64,
         /// How many elements there are.
-        length: u32,
+        length: u64,
         /// The first invocation that did it.
         invocation: u32,
         /// How often it happened here.
@@ -338,36 +338,27 @@ error_table! {
     } ("`{memory}` can only be written"), help "declare it `read_write`",
     example "program p workgroup(1) {\n    write x: [f32]\n    %a = load x[0]\n}";
 
-    /// Atomic operations are for atomic objects.
-    V013 NotAtomic {
-        /// The operation.
-        op: &'static str,
-        /// The object.
-        memory: String,
-    } ("`{op}` needs an atomic object, and `{memory}` is not one"), help format!("declare it `atomic {memory}: …`"),
-    example "program p workgroup(1) {\n    read_write x: [u32]\n    %a = atomic_add x[0], 1\n}";
-
-    /// Objects that several invocations can write can be atomic: workgroup arrays and read_write storage.
+    /// Objects that several invocations can write can be accessed atomically: workgroup arrays and read_write storage.
     V014 AtomicSpace {
         /// The object.
         memory: String,
-    } ("`{memory}` cannot be atomic"), help "only `read_write` storage and `workgroup` arrays can be",
+    } ("`{memory}` cannot be accessed atomically"), help "only `read_write` storage and `workgroup` arrays can be",
     example "program p workgroup(1) {\n    private atomic x: [u32; 4]\n}";
 
-    /// Atomic objects are made of integers of 32 or 64 bits.
+    /// Atomic accesses are to integers of 32 or 64 bits.
     V015 AtomicElement {
         /// The object.
         memory: String,
-        /// Its element type.
+        /// The element type of the access.
         element: Element,
-    } ("`{memory}` cannot be atomic: its elements are {element}"), help "atomic elements are i32, u32, i64 and u64",
+    } ("elements of type {element} of `{memory}` cannot be accessed atomically"), help "atomic elements are i32, u32, i64 and u64",
     example "program p workgroup(1) {\n    read_write atomic x: [f32]\n}";
 
     /// An atomic access touches one element.
     V016 WideAtomic {
         /// The object.
         memory: String,
-    } ("`{memory}` is atomic and is accessed one element at a time"), help "write one access for each element",
+    } ("an atomic access to `{memory}` touches one element"), help "write one access for each element",
     example "program p workgroup(1) {\n    read_write atomic x: [u32]\n    %a, %b = load x[0]\n}";
 
     /// A uniform is one scalar, and is loaded as one.
@@ -398,7 +389,7 @@ error_table! {
         /// The last element that is touched.
         index: u64,
         /// The number of elements there are.
-        length: u32,
+        length: u64,
     } ("element {index} of `{memory}` does not exist: it has {length}"), help "it would read as 0, and a store would be dropped; use a smaller index",
     example "program p workgroup(1) {\n    workgroup x: [f32; 4]\n    %a = load x[4]\n}";
 
@@ -542,6 +533,18 @@ error_table! {
         error: Box<crate::Error>,
     } ("`{program}` cannot be run like this: {error}"), help error.help(),
     example "program q workgroup(1) {\n    read x: [f32; 2]\n}\npipeline p {\n    in x: [f32; 1]\n    run q grid(1) x = x\n}";
+
+    /// A uniform scalar is loaded as what it is declared.
+    V038 UniformType {
+        /// The object.
+        memory: String,
+        /// Its type.
+        element: Element,
+        /// The type of the access.
+        found: Element,
+    } ("`{memory}` is a uniform of type {element}, and is loaded as {found}"),
+    help format!("write `load {memory}`, and convert the value with `bitcast` or `cast`"),
+    example "program p workgroup(1) {\n    uniform x: u32\n    %a = load x as f32\n}";
 }
 
 impl Fault {

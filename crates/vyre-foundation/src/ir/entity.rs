@@ -146,6 +146,12 @@ pub struct SecondaryMap<K, V> {
     key: PhantomData<fn(K) -> K>,
 }
 
+impl<K: Entity, V: Clone + Default> Default for SecondaryMap<K, V> {
+    fn default() -> Self {
+        SecondaryMap::new(V::default())
+    }
+}
+
 impl<K: Entity, V: Clone> SecondaryMap<K, V> {
     /// A table whose every entry is `default`.
     pub fn new(default: V) -> Self {

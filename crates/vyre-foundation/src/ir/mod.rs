@@ -16,14 +16,19 @@
 //!
 //! **Memory** is a set of objects that never overlap. *Storage* outlives the dispatch and is bound by the caller;
 //! *uniform* scalars are given by the caller and never change; *workgroup* arrays belong to one workgroup, *private* arrays
-//! to one invocation, and both start as zeros. A load outside its object gives 0, a store or atomic outside is dropped.
-//! Elements of 8 and 16 bits are extended when loaded and truncated when stored.
+//! to one invocation, and both start as zeros. An object is bytes: each access carries the type of the element that it loads or stores
+//! ([`MemOperand`]), little-endian and naturally aligned, and its index counts elements of that type. The element type of the object is
+//! what the caller binds. A load outside its object gives 0, a store or atomic outside is dropped. Elements of 8 and 16 bits are extended
+//! when loaded and truncated when stored.
 //!
 //! **Order.** An invocation sees its own accesses in program order. Between the invocations of a workgroup, a barrier
 //! orders accesses to workgroup memory (`workgroup_barrier`), to storage (`storage_barrier`), or both (`broadcast`). Between
-//! workgroups there is no order within a dispatch; everything a dispatch wrote is seen by the next. Atomic objects are
-//! accessed atomically and relaxed, with plain `load` and `store` too. A racy 32-bit load of an object that is not atomic
-//! gives some value that was written to that place in this dispatch, or the one before it, never a mixture.
+//! workgroups there is no order within a dispatch; everything a dispatch wrote is seen by the next. Atomic accesses are relaxed.
+//!
+//! **Data races.** Two accesses by different invocations without a barrier between them race if they share a byte, one of them writes, and
+//! they are not both atomic on exactly the same bytes. A racy 32-bit load gives some value that was written to these bytes in this
+//! dispatch, or the one before it, never a mixture; a plain access to bytes that are also accessed atomically acts as a relaxed atomic one.
+//! The oracle reports races.
 //!
 //! **Uniform control flow.** Barriers, `broadcast` and subgroup operations must be executed by all invocations of a workgroup
 //! together, and the validator accepts a program only if it can prove that they are. `return` and `trap` end an invocation;
@@ -36,6 +41,7 @@
 //! **Specialization constants** are values that are fixed when a program is compiled; [`Program::specialize`] replaces their
 //! defaults.
 
+mod access_types;
 pub mod clone;
 mod compare;
 mod cursor;
@@ -51,10 +57,11 @@ mod stats;
 mod types;
 mod walk;
 
+pub use access_types::AccessTypes;
 pub use compare::{Differences, OtherLiteral, compare};
 pub use cursor::Cursor;
 pub use entity::{BlockId, BufferId, ConstantId, InstId, MemId, ValueId};
-pub use ops::{Atomic, Axis, Barrier, Control, Op, PerGroup, PerInvocation, Pure, Subgroup, Terminator};
+pub use ops::{Atomic, Axis, Barrier, Control, MemOperand, Op, PerGroup, PerInvocation, Pure, Subgroup, Terminator};
 pub use pipeline::Pipeline;
 pub use program::{
     Access, Block, Constant, Def, Inst, Memory, Module, Program, ResultTypes, Space, TypeError, Value, Values,

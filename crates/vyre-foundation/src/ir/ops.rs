@@ -21,9 +21,10 @@
 //! * Comparisons with a NaN are false, except `ne`, which is true.
 //! * A float converted to an integer is truncated and saturates; NaN gives 0. Integers convert to integers by keeping
 //!   the low bits. A number converted to bool asks whether it differs from zero.
-//! * A load outside its object gives 0. A store or atomic outside is dropped, and the atomic gives 0. In a wide access
-//!   each element is checked on its own, and its index is not wrapped.
-//! * `load` and `store` on an atomic object *are* the relaxed atomic load and store: atomicity belongs to the object.
+//! * Accesses carry their type: `load m[i] as f16` reads the two bytes from byte `2 × i` of `m`, little-endian, whatever the elements of
+//!   `m` are. Without `as`, it is the type that `m` is declared with. `as atomic u32` makes an access atomic; read-modify-writes always are.
+//! * An access is in bounds if its last byte is within the object. A load outside gives 0. A store or atomic outside is dropped, and the
+//!   atomic gives 0. In a wide access each element is checked on its own, and its index is not wrapped.
 
 use std::sync::OnceLock;
 
@@ -32,7 +33,7 @@ use rustc_hash::FxHashMap;
 
 use super::entity::MemId;
 use super::eval::{F16Math, Scale, UnsignedShift, field, lesser};
-use super::types::{Scalar, Type, TypeSet};
+use super::types::{Element, Scalar, Type, TypeSet};
 use crate::math::direct as math;
 
 /// A dimension of the grid.
@@ -57,6 +58,37 @@ impl Axis {
             Axis::Y => "y",
             Axis::Z => "z",
         }
+    }
+}
+
+/// Memory operand of an access: the object, the type of the element that is accessed, and whether the access is atomic.
+///
+/// An object is bytes. The index of an access counts elements of the access's own type from the first byte of the object, so an access is
+/// naturally aligned, and it is in bounds if its last byte is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemOperand {
+    /// The object.
+    pub memory: MemId,
+    /// Type of the element in memory.
+    pub element: Element,
+    /// Whether the access is atomic. Read-modify-writes always are.
+    pub atomic: bool,
+}
+
+impl MemOperand {
+    /// The operand of a plain access.
+    pub const fn plain(memory: MemId, element: Element) -> MemOperand {
+        MemOperand { memory, element, atomic: false }
+    }
+
+    /// The operand of an atomic access.
+    pub const fn atomic(memory: MemId, element: Element) -> MemOperand {
+        MemOperand { memory, element, atomic: true }
+    }
+
+    /// Type of the values that are loaded or stored.
+    pub const fn value_type(self) -> Type {
+        self.element.value_type()
     }
 }
 
@@ -226,7 +258,7 @@ pub enum Kind {
     PerGroup,
     /// Loads or stores.
     Access,
-    /// Reads, changes and writes an element of an atomic object.
+    /// Reads, changes and writes an element.
     Atomic,
     /// Is executed by all invocations of a workgroup together.
     Collective,
@@ -264,8 +296,10 @@ pub enum Payload<'a> {
     None,
     /// The dimension.
     Axis(Axis),
-    /// The object that is accessed.
-    Memory(MemId),
+    /// The object that is measured.
+    Object(MemId),
+    /// The memory that is accessed.
+    Memory(MemOperand),
     /// The format of a `print`, or the operation a `region` came from.
     Text(&'a str),
     /// The selector values of a `switch`, as bits, in the order of its blocks.
@@ -293,7 +327,8 @@ macro_rules! payload {
 }
 payload! {
     Axis, Axis, axis => *axis;
-    MemId, Memory, memory => *memory;
+    MemId, Object, memory => *memory;
+    MemOperand, Memory, operand => *operand;
     Box<str>, Text, text => text;
     Box<[u32]>, Cases, cases => cases;
 }
@@ -350,11 +385,13 @@ impl OpInfo {
             Form::Convert { same_size: false } => (" value to TYPE -> TYPE", "any two types"),
             Form::Convert { same_size: true } => (" value to TYPE -> TYPE", "two types of the same width"),
             Form::PerAxis => (".x -> u32", "also .y and .z"),
-            Form::Load => (" m[u32] -> T, …", "T: the elements of m; 1 to 4 results"),
-            Form::Store => (" m[u32], T, …", "T: the elements of m; 1 to 4 values"),
+            Form::Load => (" m[u32] as T -> T, …", "T: any element, left out if it is that of m; 1 to 4 results"),
+            Form::Store => (" m[u32] as T, T, …", "T: any element, left out if it is that of m; 1 to 4 values"),
             Form::Length => (" m -> u32", ""),
-            Form::Atomic => (" m[u32], T -> T", "T: the elements of m, which is atomic"),
-            Form::CompareExchange => (" m[u32], T, T -> T, bool", "T: the elements of m, which is atomic"),
+            Form::Atomic => (" m[u32] as T, T -> T", "T: i32, u32, i64, u64, left out if it is that of m"),
+            Form::CompareExchange => {
+                (" m[u32] as T, T, T -> T, bool", "T: i32, u32, i64, u64, left out if it is that of m")
+            }
             Form::Print => (" \"text with {}\", value, …", "any types"),
             Form::If => (" bool -> TYPE, … { … } else { … }", ""),
             Form::Switch => (" T -> TYPE, … { case 0 { … } default { … } }", "T: i32, u32"),
@@ -863,38 +900,38 @@ op_table! {
     section Access
     single {
         /// One to four consecutive elements from an index up; 0 for those outside. A uniform scalar has no index.
-        Load(MemId) = "load", Form::Load, Exact, 10;
+        Load(MemOperand) = "load", Form::Load, Exact, 10;
         /// Writes one to four consecutive elements from an index up; those outside are dropped.
-        Store(MemId) = "store", Form::Store, Exact, 8;
+        Store(MemOperand) = "store", Form::Store, Exact, 8;
     }
 
     section Atomic
-    /// A read-modify-write of an element of an atomic object with one operand, which gives the old value.
+    /// A relaxed read-modify-write of an element with one operand, which gives the old value.
     #[derive(Copy)]
-    enum Atomic(MemId) {
-        /// Adds to an element of an atomic object and gives the old value.
+    enum Atomic(MemOperand) {
+        /// Adds to an element and gives the old value.
         Add = "atomic_add", Form::Atomic, Exact, 2;
-        /// Subtracts from an element of an atomic object and gives the old value.
+        /// Subtracts from an element and gives the old value.
         Sub = "atomic_sub", Form::Atomic, Exact, 1;
-        /// Lowers an element of an atomic object to the operand, if that is smaller, and gives the old value.
+        /// Lowers an element to the operand, if that is smaller, and gives the old value.
         Min = "atomic_min", Form::Atomic, Exact, 1;
-        /// Raises an element of an atomic object to the operand, if that is larger, and gives the old value.
+        /// Raises an element to the operand, if that is larger, and gives the old value.
         Max = "atomic_max", Form::Atomic, Exact, 1;
-        /// Bitwise and with an element of an atomic object; gives the old value.
+        /// Bitwise and with an element; gives the old value.
         And = "atomic_and", Form::Atomic, Exact, 1;
-        /// Bitwise or with an element of an atomic object; gives the old value.
+        /// Bitwise or with an element; gives the old value.
         Or = "atomic_or", Form::Atomic, Exact, 1;
-        /// Bitwise exclusive or with an element of an atomic object; gives the old value.
+        /// Bitwise exclusive or with an element; gives the old value.
         Xor = "atomic_xor", Form::Atomic, Exact, 1;
-        /// Replaces an element of an atomic object and gives the old value.
+        /// Replaces an element and gives the old value.
         Exchange = "atomic_exchange", Form::Atomic, Exact, 1;
     }
 
     section Atomic
     single {
-        /// Replaces an element of an atomic object if it equals the first operand; gives the old value and whether it was
+        /// Replaces an element if it equals the first operand; gives the old value and whether it was
         /// replaced. It never fails spuriously.
-        CompareExchange(MemId) = "atomic_compare_exchange", Form::CompareExchange, Exact, 1;
+        CompareExchange(MemOperand) = "atomic_compare_exchange", Form::CompareExchange, Exact, 1;
     }
 
     // Collectives: all of these must stand in uniform control flow.
@@ -996,16 +1033,40 @@ impl Op {
     /// The object this reads, writes or measures.
     pub fn memory(&self) -> Option<MemId> {
         match self.payload() {
-            Payload::Memory(memory) => Some(memory),
+            Payload::Object(memory) => Some(memory),
+            Payload::Memory(operand) => Some(operand.memory),
             Payload::None | Payload::Axis(_) | Payload::Text(_) | Payload::Cases(_) => None,
         }
     }
 
-    /// The object of an atomic read-modify-write.
-    pub fn atomic(&self) -> Option<MemId> {
+    /// The memory operand of a load, store or atomic.
+    pub fn operand(&self) -> Option<MemOperand> {
         match *self {
-            Op::Atomic(_, memory) | Op::CompareExchange(memory) => Some(memory),
+            Op::Load(operand) | Op::Store(operand) | Op::Atomic(_, operand) | Op::CompareExchange(operand) => {
+                Some(operand)
+            }
             _ => None,
+        }
+    }
+
+    /// The memory operand of an atomic read-modify-write.
+    pub fn atomic(&self) -> Option<MemOperand> {
+        match *self {
+            Op::Atomic(_, operand) | Op::CompareExchange(operand) => Some(operand),
+            _ => None,
+        }
+    }
+
+    /// The same operation on another object.
+    #[must_use]
+    pub fn on(&self, memory: MemId) -> Op {
+        match *self {
+            Op::PerGroup(PerGroup::Length(_)) => PerGroup::Length(memory).into(),
+            Op::Load(operand) => Op::Load(MemOperand { memory, ..operand }),
+            Op::Store(operand) => Op::Store(MemOperand { memory, ..operand }),
+            Op::Atomic(op, operand) => Op::Atomic(op, MemOperand { memory, ..operand }),
+            Op::CompareExchange(operand) => Op::CompareExchange(MemOperand { memory, ..operand }),
+            _ => self.clone(),
         }
     }
 

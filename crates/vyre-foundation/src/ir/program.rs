@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::clone::{Cloner, Verbatim};
 use super::entity::{Arena, BlockId, ConstantId, Entity, InstId, MemId, SecondaryMap, ValueId};
-use super::ops::{Control, Form, Op, Payload, PerGroup, Slot, Terminator};
+use super::ops::{Control, Form, MemOperand, Op, PerGroup, Slot, Terminator};
 use super::pipeline::Pipeline;
 use super::source::{SourceLoc, SourceMap, Span};
 use super::types::{Element, Literal, Type};
@@ -97,11 +97,11 @@ pub struct Memory {
     pub name: String,
     /// Where it lives, and for how long.
     pub space: Space,
-    /// What it is made of.
+    /// Type of the elements that the caller binds, and of accesses that say nothing else.
     pub element: Element,
     /// How many elements it has; `None` is known only when the program is dispatched. A uniform has one.
     pub length: Option<u32>,
-    /// Whether all accesses to it are atomic.
+    /// Whether accesses that say nothing else are atomic.
     pub atomic: bool,
     /// The value of a uniform for which the caller gives none.
     pub default: Option<Literal>,
@@ -389,6 +389,13 @@ impl Program {
         &mut self.memory[id]
     }
 
+    /// The memory operand of accesses as an object is declared.
+    #[inline]
+    pub fn operand(&self, memory: MemId) -> MemOperand {
+        let Memory { element, atomic, .. } = self.memory[memory];
+        MemOperand { memory, element, atomic }
+    }
+
     /// All memory objects, in the order of their declaration.
     #[inline]
     pub fn memories(&self) -> &Arena<MemId, Memory> {
@@ -479,7 +486,7 @@ impl Program {
         for id in self.insts.keys() {
             let op = &mut self.insts[id].op;
             if let Some(memory) = op.memory().and_then(|memory| moved[memory]) {
-                *op = op.info().op(Payload::Memory(memory)).expect("an operation on memory stays one");
+                *op = op.on(memory);
             }
         }
     }
@@ -731,7 +738,7 @@ impl Program {
         let mut loaded = FxHashSet::default();
         for block in self.blocks.keys() {
             self.retain_insts(block, |program, id| match program.insts[id].op {
-                Op::Load(object) if object == uniform => {
+                Op::Load(operand) if operand.memory == uniform => {
                     loaded.extend(program.insts[id].results.iter().copied());
                     false
                 }
@@ -765,7 +772,7 @@ impl Program {
     /// The operands do not fit. Control flow is not checked here: its blocks decide.
     pub fn result_types(&self, op: &Op, operands: &[ValueId], named: &[Type]) -> Result<ResultTypes, TypeError> {
         let found: SmallVec<[Type; 4]> = operands.iter().map(|&value| self.ty(value)).collect();
-        let element = |memory: MemId| self.memory[memory].element.value_type();
+        let operand = || op.operand().expect("an access has a memory operand");
         // A uniform is one scalar and has no index.
         let indices = |memory: MemId| usize::from(self.memory[memory].space != Space::Uniform);
         match op.info().form {
@@ -793,16 +800,14 @@ impl Program {
             }
             Form::PerAxis => check(&found, []).map(|()| smallvec![Type::U32]),
             Form::Load => {
-                let memory = op.memory().expect("a load names an object");
-                check(&found, std::iter::repeat_n(Type::U32, indices(memory)))?;
-                Ok(smallvec![element(memory); named.len().max(1)])
+                check(&found, std::iter::repeat_n(Type::U32, indices(operand().memory)))?;
+                Ok(smallvec![operand().value_type(); named.len().max(1)])
             }
             Form::Store => {
-                let memory = op.memory().expect("a store names an object");
-                let indices = indices(memory);
+                let indices = indices(operand().memory);
                 let values = found.len().saturating_sub(indices);
                 let index = std::iter::repeat_n(Type::U32, indices);
-                check(&found, index.chain(std::iter::repeat_n(element(memory), values)))?;
+                check(&found, index.chain(std::iter::repeat_n(operand().value_type(), values)))?;
                 if !(1..=4).contains(&values) {
                     return Err(TypeError::Count { expected: "an index and 1 to 4", found: found.len() });
                 }
@@ -810,11 +815,11 @@ impl Program {
             }
             Form::Length => check(&found, []).map(|()| smallvec![Type::U32]),
             Form::Atomic => {
-                let element = element(op.memory().expect("an atomic names an object"));
+                let element = operand().value_type();
                 check(&found, [Type::U32, element]).map(|()| smallvec![element])
             }
             Form::CompareExchange => {
-                let element = element(op.memory().expect("an atomic names an object"));
+                let element = operand().value_type();
                 check(&found, [Type::U32, element, element]).map(|()| smallvec![element, Type::Bool])
             }
             Form::If => check(&found, [Type::Bool]).map(|()| named.into()),

@@ -1,7 +1,7 @@
 //! Static statistics of a program: instruction counts, register pressure, memory.
 
 use super::entity::{BlockId, InstId, MemId, ValueId};
-use super::ops::{Control, Kind, Op, Payload, PerGroup, Terminator};
+use super::ops::{Control, Kind, Op, Payload, Terminator};
 use super::program::{Block, Constant, Inst, Memory, Program, Space, Value};
 use crate::analysis::{Liveness, Storage};
 
@@ -66,7 +66,7 @@ impl Program {
             match inst.op.payload() {
                 Payload::Text(text) => heap.add::<u8>(text.len()),
                 Payload::Cases(cases) => heap.add::<u32>(cases.len()),
-                Payload::None | Payload::Axis(_) | Payload::Memory(_) => {}
+                Payload::None | Payload::Axis(_) | Payload::Object(_) | Payload::Memory(_) => {}
             }
         }
         for block in self.blocks().values() {
@@ -94,11 +94,9 @@ impl Program {
             if !op.is_terminator() && !matches!(op, Op::Control(Control::Region(_))) {
                 stats.instructions += 1;
             }
-            if let Some(memory) = op.memory()
-                && !matches!(op, Op::PerGroup(PerGroup::Length(_)))
-            {
+            if let Some(operand) = op.operand() {
                 stats.memory_ops += 1;
-                stats.atomic_ops += usize::from(self.memory(memory).atomic);
+                stats.atomic_ops += usize::from(operand.atomic);
             }
             if op.kind() == Kind::Control
                 && !matches!(op, Op::Control(Control::Region(_)) | Op::Terminator(Terminator::Yield))

@@ -57,15 +57,14 @@ impl Roofline {
 
 /// Bytes between an invocation and storage objects.
 fn bytes(program: &Program, inst: &Inst) -> u64 {
-    let Some(memory) = inst.op.memory().map(|object| program.memory(object)) else { return 0 };
-    let elements = match (memory.space, &inst.op) {
+    let Some(at) = inst.op.operand() else { return 0 };
+    let elements = match (program.memory(at.memory).space, &inst.op) {
         (Space::Workgroup | Space::Private | Space::Uniform, _) => 0,
         (Space::Storage(_), Op::Load(_)) => inst.results.len(),
         (Space::Storage(_), Op::Store(_)) => inst.operands.len().saturating_sub(1),
-        (Space::Storage(_), op) if op.atomic().is_some() => 2,
-        (Space::Storage(_), _) => 0,
+        (Space::Storage(_), _) => 2,
     };
-    (elements * memory.element.size()) as u64
+    (elements * at.element.size()) as u64
 }
 
 fn operations(inst: &Inst) -> u64 {

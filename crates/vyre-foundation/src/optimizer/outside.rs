@@ -3,7 +3,7 @@
 //! A person who writes one made a mistake, and the validator says so. A pass may make one of an access that is never
 //! executed, or that was meant to be outside; what it does is known: a load gives 0, a store or atomic does nothing.
 
-use crate::ir::{Cursor, InstId, Literal, Op, PerGroup, Program, Renaming, ValueId, Values};
+use crate::ir::{Cursor, InstId, Literal, Op, Program, Renaming, ValueId, Values};
 
 /// Removes accesses, or the elements of wide ones, that are known to be outside. Says whether there were any.
 pub(crate) fn resolve(program: &mut Program) -> bool {
@@ -40,16 +40,16 @@ fn resolve_once(program: &mut Program) -> bool {
 /// How many elements of an access are inside its object, if some are known not to be.
 fn inside(program: &Program, id: InstId) -> Option<usize> {
     let inst = program.inst(id);
-    let length = program.memory(inst.op.memory()?).length?;
+    let at = inst.op.operand()?;
+    let length = program.memory(at.memory).static_bytes()? / at.element.size() as u64;
     let width = match inst.op {
-        Op::PerGroup(PerGroup::Length(_)) => return None,
         Op::Load(_) => inst.results.len(),
         Op::Store(_) => inst.operands.len().checked_sub(1)?,
         _ => 1,
     };
     let index = program.known(*inst.operands.first()?)?.bits;
     // A uniform has no index: what its load has as operands is nothing, so it did not come here.
-    let inside = u64::from(length).saturating_sub(index).min(width as u64) as usize;
+    let inside = length.saturating_sub(index).min(width as u64) as usize;
     (inside < width).then_some(inside)
 }
 

@@ -7,7 +7,7 @@ use super::lexer::{Token, tokens};
 use super::number::parse_literal;
 use crate::Error;
 use crate::diagnostics::{Diagnostic, Fault, Found};
-use crate::ir::ops::{Form, OpInfo, Payload, TABLE};
+use crate::ir::ops::{Form, Kind, MemOperand, OpInfo, Payload, TABLE};
 use crate::ir::pipeline::{Argument, Buffer, Dispatch, Role};
 use crate::ir::{
     Access, Axis, BlockId, BufferId, Element, Literal, MemId, Memory, Module, Op, Pipeline, Program, SourceMap, Space,
@@ -676,14 +676,17 @@ impl<'s> Parser<'s> {
                 let Some(&memory) = scope.memory.get(name) else {
                     return Err(self.report(Fault::UnknownMemory { name: name.into() }, span));
                 };
-                payload = Payload::Memory(memory);
                 if self.eat_punctuation("[") {
                     operands.push(self.operand(scope)?);
                     self.expect("]")?;
                 }
+                payload = match row.form {
+                    Form::Length => Payload::Object(memory),
+                    _ => Payload::Memory(self.mem_operand(row, scope.program.operand(memory))?),
+                };
                 self.more_operands(scope, &mut operands)?;
-                if matches!(row.form, Form::Load) {
-                    named_types = vec![scope.program.memory(memory).element.value_type(); named_results.max(1)];
+                if let (Form::Load, Payload::Memory(operand)) = (row.form, payload) {
+                    named_types = vec![operand.value_type(); named_results.max(1)];
                 }
             }
             Form::Print => {
@@ -741,6 +744,16 @@ impl<'s> Parser<'s> {
         }
         let inst = scope.program.push(block, op, operands, &types, blocks, start.to(end));
         Ok(scope.program.inst(inst).results.clone())
+    }
+
+    /// `as f16`, `as atomic u32`, or nothing for an access as the object is declared.
+    fn mem_operand(&mut self, row: &OpInfo, declared: MemOperand) -> Parsed<MemOperand> {
+        let always_atomic = row.kind == Kind::Atomic;
+        if !self.eat(Token::Name("as")) {
+            return Ok(MemOperand { atomic: declared.atomic || always_atomic, ..declared });
+        }
+        let atomic = self.eat(Token::Name("atomic")) || always_atomic;
+        Ok(MemOperand { element: self.element()?, atomic, ..declared })
     }
 
     /// `-> f32, u32`

@@ -5,11 +5,11 @@ use std::fmt::{self, Write};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::ir::ops::{Form, Payload};
+use crate::ir::ops::{Form, Kind, Payload};
 use crate::ir::pipeline::{Argument, Buffer};
 use crate::ir::{
-    Access, Block, BlockId, Control, Def, Inst, InstId, Literal, Memory, Module, Op, Pipeline, Program, Space,
-    Terminator, Type, ValueId,
+    Access, Block, BlockId, Control, Def, Inst, InstId, Literal, MemOperand, Memory, Module, Op, Pipeline, Program,
+    Space, Terminator, Type, ValueId,
 };
 use crate::launch::Grid;
 
@@ -187,7 +187,8 @@ impl<'p> Printer<'p> {
                 let (index, rest) = inst.operands.split_at(usize::from(indexed).min(inst.operands.len()));
                 let index = index.iter().map(|&index| format!("[{}]", self.value(index))).collect::<String>();
                 let rest: String = rest.iter().map(|&value| format!(", {}", self.value(value))).collect();
-                format!("{} {}{index}{rest}", row.name, memory.name)
+                let named = inst.op.operand().and_then(|operand| named_type(memory, row.kind, operand));
+                format!("{} {}{index}{}{rest}", row.name, memory.name, named.unwrap_or_default())
             }
             Form::Print => {
                 let Payload::Text(text) = payload else { unreachable!("a print carries a text") };
@@ -327,6 +328,16 @@ fn sizes(sizes: [u32; 3]) -> String {
         [x, y, 1] => format!("{x}, {y}"),
         [x, y, z] => format!("{x}, {y}, {z}"),
     }
+}
+
+/// The type of an access that differs from the declaration of its object.
+fn named_type(memory: &Memory, kind: Kind, operand: MemOperand) -> Option<String> {
+    let is_implied = kind == Kind::Atomic || operand.atomic == memory.atomic;
+    if is_implied && operand.element == memory.element {
+        return None;
+    }
+    let atomic = if operand.atomic && kind != Kind::Atomic { "atomic " } else { "" };
+    Some(format!(" as {atomic}{}", operand.element))
 }
 
 fn declaration(memory: &Memory) -> String {

@@ -11,10 +11,9 @@ use crate::Validated;
 use crate::analysis::const_trip_count;
 use crate::ir::clone::{Cloner, Map};
 use crate::ir::entity::{Entity, SecondaryMap};
-use crate::ir::ops::Payload;
 use crate::ir::{
-    Atomic, Axis, Barrier, BlockId, Control, Element, InstId, Literal, MemId, Memory, Op, PerGroup, PerInvocation,
-    Program, Pure, ResultTypes, SourceMap, Space, Span, Terminator, Type, ValueId, Values,
+    AccessTypes, Atomic, Axis, Barrier, BlockId, Control, Element, InstId, Literal, MemId, MemOperand, Memory, Op,
+    PerGroup, PerInvocation, Program, Pure, ResultTypes, SourceMap, Space, Span, Terminator, Type, ValueId,
 };
 
 /// Where an object of the embedded program is.
@@ -66,6 +65,13 @@ pub struct Faults {
     pub fuel: ValueId,
 }
 
+impl Faults {
+    /// The memory operand of atomics on the object.
+    fn operand(self, host: &Program) -> MemOperand {
+        MemOperand::atomic(self.memory, host.memory(self.memory).element)
+    }
+}
+
 /// A fault of an embedded program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -99,7 +105,7 @@ pub enum Refusal {
     /// Its workgroups have more than one dimension.
     #[error("its workgroups have more than one dimension")]
     Dimensions,
-    /// A storage object or uniform whose elements are not words.
+    /// A storage object or uniform that is accessed as other elements than words.
     #[error("`{object}` has elements of type {element}, and not of 32 bits")]
     Element {
         /// The object.
@@ -130,10 +136,12 @@ pub fn facts(program: &Program) -> Result<Facts, Refusal> {
     if program.workgroup_size()[1..] != [1, 1] {
         return Err(Refusal::Dimensions);
     }
-    for memory in program.memories().values() {
+    let types = AccessTypes::of(program);
+    for (id, memory) in program.memories().iter() {
         let of_caller = matches!(memory.space, Space::Storage(_) | Space::Uniform);
-        if of_caller && !matches!(memory.element, Element::U32 | Element::I32 | Element::F32) {
-            return Err(Refusal::Element { object: memory.name.clone(), element: memory.element });
+        let mut elements = std::iter::once(memory.element).chain(types[id].elements());
+        if let Some(element) = elements.find(|element| of_caller && element.size() != 4) {
+            return Err(Refusal::Element { object: memory.name.clone(), element });
         }
     }
     let mut traps = false;
@@ -288,7 +296,7 @@ impl Map for Embedding<'_> {
                 let host = &mut *cloner.target;
                 let one = host.literal(1u32);
                 let at = emit(host, to, Pure::Add, &[faults.at, one], Type::U32);
-                emit(host, to, Op::Atomic(Atomic::Max, faults.memory), &[at, code], Type::U32);
+                emit(host, to, Op::Atomic(Atomic::Max, faults.operand(host)), &[at, code], Type::U32);
                 record(host, to, faults, Fault::TRAPPED);
                 host.push(to, Terminator::Return, [], &[], [], inst.span);
             }
@@ -299,7 +307,7 @@ impl Map for Embedding<'_> {
 
     fn op(&mut self, op: &Op) -> Op {
         match op.memory().and_then(|memory| self.homes[memory]) {
-            Some(Home::Object(object)) => op.info().op(Payload::Memory(object)).unwrap_or_else(|| op.clone()),
+            Some(Home::Object(object)) => op.on(object),
             Some(Home::Words(_) | Home::Value(_)) | None => op.clone(),
         }
     }
@@ -327,7 +335,7 @@ impl Embedding<'_> {
             let (ty, length) = (memory.element.value_type(), memory.length.unwrap_or(0));
             let (length, value) = (host.literal(length), host.literal(Literal::zero(ty)));
             let clearing = Counting::begin(host, [from, length, step]);
-            host.push(clearing.body, Op::Store(object), [clearing.at, value], &[], [], Span::NONE);
+            host.push(clearing.body, Op::Store(host.operand(object)), [clearing.at, value], &[], [], Span::NONE);
             clearing.end(host, to);
         }
         if !workgroup.is_empty() {
@@ -338,7 +346,7 @@ impl Embedding<'_> {
             let (space, element, length) = (Space::Private, Element::U32, Some(1));
             let memory = Memory { name, space, element, length, atomic: false, default: None, span: Span::NONE };
             let left = host.add_memory(memory);
-            host.push(to, Op::Store(left), [zero, faults.fuel], &[], [], Span::NONE);
+            host.push(to, Op::Store(host.operand(left)), [zero, faults.fuel], &[], [], Span::NONE);
             self.faults = Some((faults, left));
         }
     }
@@ -356,6 +364,7 @@ impl Embedding<'_> {
     fn take_fuel(&self, host: &mut Program, to: BlockId, span: Span) {
         let Some((faults, left)) = self.faults else { return };
         let (zero, one) = (host.literal(0u32), host.literal(1u32));
+        let left = host.operand(left);
         let fuel = emit(host, to, Op::Load(left), &[zero], Type::U32);
         let spent = emit(host, to, Pure::Eq, &[fuel, zero], Type::Bool);
         let (end, go_on) = (host.add_block(), host.add_block());
@@ -373,7 +382,9 @@ impl Embedding<'_> {
         let inst = program.inst(id);
         let index = cloner.value(inst.operands[0]);
         let values = cloner.values(&inst.operands[1..]);
-        let ty = inst.op.memory().map_or(Type::U32, |memory| program.memory(memory).element.value_type());
+        let Some(own) = inst.op.operand() else { return };
+        let words_are_atomic = cloner.target.memory(words.memory).atomic;
+        let operand = MemOperand { memory: words.memory, atomic: own.atomic || words_are_atomic, ..own };
         let count = if matches!(inst.op, Op::Load(_)) { inst.results.len() } else { values.len() };
         let is_plain = matches!(inst.op, Op::Load(_) | Op::Store(_));
         for position in 0..if is_plain { count } else { 1 } {
@@ -393,47 +404,29 @@ impl Embedding<'_> {
             let place = emit(host, to, Pure::Select, &[inside, place, nowhere], Type::U32);
             match &inst.op {
                 Op::Load(_) => {
-                    let word = emit(host, to, Op::Load(words.memory), &[place], Type::U32);
-                    let value = cast(host, to, word, ty);
+                    let value = emit(host, to, Op::Load(operand), &[place], own.value_type());
                     cloner.define(inst.results[position], value);
                 }
                 Op::Store(_) => {
-                    let word = cast(host, to, values[position], Type::U32);
-                    host.push(to, Op::Store(words.memory), [place, word], &[], [], inst.span);
+                    host.push(to, Op::Store(operand), [place, values[position]], &[], [], inst.span);
                 }
                 op => {
-                    let op = op.info().op(Payload::Memory(words.memory)).unwrap_or_else(|| op.clone());
-                    let operands: Values = values.iter().map(|&value| cast(host, to, value, Type::U32)).collect();
-                    let types: ResultTypes = inst
-                        .results
-                        .iter()
-                        .map(|&result| match program.ty(result) {
-                            Type::Bool => Type::Bool,
-                            _ => Type::U32,
-                        })
-                        .collect();
-                    let operands = std::iter::once(place).chain(operands);
-                    let copy = host.push(to, op, operands, &types, [], inst.span);
-                    for (position, &result) in inst.results.iter().enumerate() {
-                        let word = cloner.target.inst(copy).results[position];
-                        let value = cast(cloner.target, to, word, program.ty(result));
-                        cloner.define(result, value);
-                    }
+                    let types: ResultTypes = inst.results.iter().map(|&result| program.ty(result)).collect();
+                    let operands = std::iter::once(place).chain(values.iter().copied());
+                    let copy = host.push(to, op.on(words.memory), operands, &types, [], inst.span);
+                    cloner.define_results(inst, copy);
                 }
             }
         }
     }
 }
 
-fn cast(host: &mut Program, to: BlockId, value: ValueId, ty: Type) -> ValueId {
-    if host.ty(value) == ty { value } else { emit(host, to, Pure::Bitcast, &[value], ty) }
-}
-
 /// Counts a fault and records its kind.
 fn record(host: &mut Program, to: BlockId, faults: Faults, kind: u32) {
     let (zero, one, kind) = (host.literal(0u32), host.literal(1u32), host.literal(kind));
-    emit(host, to, Op::Atomic(Atomic::Add, faults.memory), &[zero, one], Type::U32);
-    emit(host, to, Op::Atomic(Atomic::Max, faults.memory), &[faults.at, kind], Type::U32);
+    let operand = faults.operand(host);
+    emit(host, to, Op::Atomic(Atomic::Add, operand), &[zero, one], Type::U32);
+    emit(host, to, Op::Atomic(Atomic::Max, operand), &[faults.at, kind], Type::U32);
 }
 
 impl Program {

@@ -1,11 +1,15 @@
 //! Programs into programs that mean the same, and into parts of others.
 
+mod atomic_loops;
 pub mod embed;
 mod ends;
 mod expand_math;
 pub mod fuse;
+mod private_words;
 
+pub use atomic_loops::atomic_loops;
 pub use expand_math::expand_math;
+pub use private_words::private_words;
 
 use crate::ir::{BlockId, Op, Program, Span, Type, ValueId};
 

@@ -272,7 +272,7 @@ pub(crate) fn declarations(program: &Program, found: &mut Found) {
             if !matches!(memory.space, Space::Workgroup | Space::Storage(Access::ReadWrite)) {
                 report(Fault::AtomicSpace { memory: name() }, memory.span);
             }
-            if !matches!(memory.element, Element::I32 | Element::U32 | Element::I64 | Element::U64) {
+            if !is_atomic_element(memory.element) {
                 report(Fault::AtomicElement { memory: name(), element: memory.element }, memory.span);
             }
         }
@@ -297,6 +297,11 @@ pub(crate) fn declarations(program: &Program, found: &mut Found) {
         let span = last_in(Space::Private).unwrap_or_default();
         report(Fault::PrivateMemory { bytes, limit: limits::PRIVATE_BYTES }, span);
     }
+}
+
+/// Returns true for the element types that have atomic accesses.
+pub(crate) fn is_atomic_element(element: Element) -> bool {
+    matches!(element, Element::I32 | Element::U32 | Element::I64 | Element::U64)
 }
 
 fn workgroup_size(program: &Program, report: &mut impl FnMut(Fault, Span)) {

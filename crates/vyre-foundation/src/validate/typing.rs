@@ -2,11 +2,11 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{definition_span, structure, value_name};
+use super::{definition_span, is_atomic_element, structure, value_name};
 use crate::diagnostics::{Diagnostic, Fault, Found};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::{Control, Form, Op, Terminator};
-use crate::ir::{BlockId, Def, Inst, InstId, Literal, Memory, Program, Space, Span, Type, TypeError, ValueId};
+use crate::ir::{Access, BlockId, Def, Inst, InstId, Literal, Memory, Program, Space, Span, Type, TypeError, ValueId};
 
 /// Checks everything that is reachable. The structure of the program is in order.
 pub(super) fn check(program: &Program, found: &mut Found) {
@@ -182,7 +182,6 @@ impl Checker<'_> {
 
     /// Checks what an access does to its object. Says whether its operands can be looked at.
     fn access(&mut self, inst: &Inst, memory: &Memory) -> bool {
-        let op = inst.op.info().name;
         let name = || memory.name.clone();
         let reads = matches!(inst.op, Op::Load(_)) || inst.op.atomic().is_some();
         let writes = matches!(inst.op, Op::Store(_)) || inst.op.atomic().is_some();
@@ -192,8 +191,23 @@ impl Checker<'_> {
         if reads && !memory.readable() {
             self.report(Fault::NotReadable { memory: name() }, inst.span);
         }
-        if inst.op.atomic().is_some() && !memory.atomic {
-            self.report(Fault::NotAtomic { op, memory: name() }, inst.span);
+        let operand = inst.op.operand();
+        let is_atomic = operand.is_some_and(|operand| operand.atomic);
+        if let Some(operand) = operand.filter(|operand| operand.atomic) {
+            if !matches!(memory.space, Space::Workgroup | Space::Storage(Access::ReadWrite)) {
+                self.report(Fault::AtomicSpace { memory: name() }, inst.span);
+            }
+            if !is_atomic_element(operand.element) {
+                self.report(Fault::AtomicElement { memory: name(), element: operand.element }, inst.span);
+            }
+        }
+        if let Some(operand) = operand.filter(|operand| operand.element != memory.element)
+            && memory.space == Space::Uniform
+        {
+            self.report(
+                Fault::UniformType { memory: name(), element: memory.element, found: operand.element },
+                inst.span,
+            );
         }
         // How many elements a load or store touches, and how many operands that takes besides the index.
         let (width, values) = match inst.op.info().form {
@@ -221,13 +235,14 @@ impl Checker<'_> {
             self.report(Fault::TooWide { width }, inst.span);
             return false;
         }
-        if width > 1 && memory.atomic {
+        if width > 1 && is_atomic {
             self.report(Fault::WideAtomic { memory: name() }, inst.span);
         }
         let index = self.program.known(inst.operands[0]).and_then(Literal::value::<u32>);
-        if let (Some(index), Some(length)) = (index, memory.length) {
+        if let (Some(index), Some(bytes), Some(operand)) = (index, memory.static_bytes(), operand) {
             let last = u64::from(index) + width.max(1) as u64 - 1;
-            if last >= u64::from(length) {
+            let length = bytes / operand.element.size() as u64;
+            if last >= length {
                 self.report(Fault::OutOfBounds { memory: name(), index: last, length }, inst.span);
             }
         }

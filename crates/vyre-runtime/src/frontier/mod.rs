@@ -990,7 +990,7 @@ mod tests {
             .blocks()
             .values()
             .filter(|block| block.insts.iter().any(|id| on_object(id) && program.inst(*id).op.atomic().is_some()));
-        let loads = program.insts().values().filter(|inst| inst.op == Op::Load(object)).count();
+        let loads = program.insts().values().filter(|inst| inst.op == Op::Load(program.operand(object))).count();
         loads > 0 && atomics.all(|block| block.insts.len() == 2)
     }
 

@@ -10,8 +10,8 @@
 
 use vyre_driver::Error;
 use vyre_foundation::ir::{
-    Access, Atomic, Axis, Barrier, BlockId, Control, Element, MemId, Memory, Op as Operation, PerGroup, PerInvocation,
-    Program, Pure, Space, Span, Terminator, Type, ValueId,
+    Access, AccessTypes, Atomic, Axis, Barrier, BlockId, Control, Element, MemId, MemOperand, Memory, Op as Operation,
+    PerGroup, PerInvocation, Program, Pure, Space, Span, Terminator, Type, ValueId,
 };
 use vyre_foundation::transform::embed::{Counting, Facts, Faults, Home, Position, Words, embed, emit};
 use vyre_foundation::{Validated, validate};
@@ -102,6 +102,11 @@ pub(super) struct Body {
 }
 
 impl Body {
+    /// Whether an object belongs in the segment for atomic accesses.
+    pub(super) fn is_atomic(&self, object: MemId) -> bool {
+        self.program.memory(object).atomic || AccessTypes::of(&self.program)[object].has_atomics()
+    }
+
     fn has(&self, slot: Slot) -> bool {
         self.slots.iter().any(|(_, own)| *own == slot)
     }
@@ -186,7 +191,7 @@ impl Maker {
         let uses = |atomic: bool| {
             let slots = bodies.iter().flat_map(|(_, body)| body.slots.iter().map(move |(id, slot)| (body, *id, slot)));
             let mut handles = slots.filter(|(.., slot)| matches!(slot, Slot::Handle(_)));
-            handles.any(|(body, id, _)| body.program.memory(id).atomic == atomic)
+            handles.any(|(body, id, _)| body.is_atomic(id) == atomic)
         };
         let read_write = Space::Storage(Access::ReadWrite);
         let work = object("work", Space::Storage(Access::Read), false);
@@ -201,7 +206,7 @@ impl Maker {
         let [at, count, stride] = ["at", "count", "stride"].map(|name| object(name, Space::Uniform, false));
         let fuel = faults.map(|_| object("fuel", Space::Uniform, false));
         let body = program.body();
-        let mut load = |object| emit(&mut program, body, Operation::Load(object), &[], Type::U32);
+        let mut load = |object| emit(&mut program, body, Operation::Load(word(object)), &[], Type::U32);
         let [at, count, stride] = [at, count, stride].map(&mut load);
         let fuel = fuel.map(&mut load);
         let capacity = hits.map(|[hits, _]| emit(&mut program, body, PerGroup::Length(hits), &[], Type::U32));
@@ -311,16 +316,16 @@ impl Maker {
         let is_free = self.test(turn, Pure::Eq, [kept, none]);
         let claims = emit(&mut self.program, turn, Pure::And, &[leads, is_free], Type::Bool);
         let [item] = self.choose(turn, claims, [kept], |maker, to| {
-            let place = maker.emit(to, Operation::Atomic(Atomic::Add, ready), &[claimed, one]);
+            let place = maker.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[claimed, one]);
             let exists = maker.test(to, Pure::Lt, [place, maker.count]);
             maker.choose(to, exists, [none], |maker, to| {
                 let at = maker.emit(to, Pure::Add, &[queue, place]);
                 let look = maker.program.add_block();
                 // A look that changes nothing, but is not the same as the one before.
-                let found = maker.emit(look, Operation::Atomic(Atomic::Or, ready), &[at, zero]);
+                let found = maker.emit(look, Operation::Atomic(Atomic::Or, atomic_word(ready)), &[at, zero]);
                 let is_there = maker.test(look, Pure::Ne, [found, zero]);
                 maker.leave(look, is_there, &[found]);
-                let all = maker.emit(look, Operation::Atomic(Atomic::Or, ready), &[done, zero]);
+                let all = maker.emit(look, Operation::Atomic(Atomic::Or, atomic_word(ready)), &[done, zero]);
                 let is_over = maker.test(look, Pure::Eq, [all, maker.count]);
                 maker.leave(look, is_over, &[zero]);
                 if let Some(stops) = maker.stops(look, false) {
@@ -343,25 +348,25 @@ impl Maker {
         self.program.push(turn, Barrier::Storage, [], &[], [], Span::NONE);
         self.note(turn, &item, Some(leads), is_done);
         let [next] = self.choose(turn, leads, [none], |maker, to| {
-            maker.emit(to, Operation::Atomic(Atomic::Add, ready), &[done, one]);
+            maker.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[done, one]);
             let [first, count] = [Column::Successors, Column::SuccessorCount].map(|column| item.known(column));
             let end = maker.emit(to, Pure::Add, &[first, count]);
             let body = maker.program.add_block();
             let [at, next] = [Type::U32; 2].map(|ty| maker.program.add_param(body, ty));
             let is_over = maker.test(body, Pure::Ge, [at, end]);
             maker.leave(body, is_over, &[next]);
-            let successor = maker.emit(body, Operation::Load(maker.work), &[at]);
+            let successor = maker.emit(body, Operation::Load(word(maker.work)), &[at]);
             let its_count = maker.emit(body, Pure::Add, &[waits, successor]);
-            let missing = maker.emit(body, Operation::Atomic(Atomic::Sub, ready), &[its_count, one]);
+            let missing = maker.emit(body, Operation::Atomic(Atomic::Sub, atomic_word(ready)), &[its_count, one]);
             let is_ready = maker.test(body, Pure::Eq, [missing, one]);
             let [next] = maker.choose(body, is_ready, [next], |maker, to| {
                 let is_free = maker.test(to, Pure::Eq, [next, none]);
                 let is_kept = maker.test(to, Pure::Ne, [next, none]);
                 maker.choose(to, is_kept, [], |maker, to| {
-                    let place = maker.emit(to, Operation::Atomic(Atomic::Add, ready), &[filled, one]);
+                    let place = maker.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[filled, one]);
                     let at = maker.emit(to, Pure::Add, &[queue, place]);
                     let entry = maker.emit(to, Pure::Add, &[successor, one]);
-                    maker.emit(to, Operation::Atomic(Atomic::Exchange, ready), &[at, entry]);
+                    maker.emit(to, Operation::Atomic(Atomic::Exchange, atomic_word(ready)), &[at, entry]);
                     []
                 });
                 [maker.emit(to, Pure::Select, &[is_free, successor, next])]
@@ -386,7 +391,7 @@ impl Maker {
         let Some(states) = self.states else { return };
         let operands = [item.known(Column::State), state];
         let store = |maker: &mut Maker, to| {
-            maker.program.push(to, Operation::Store(states), operands, &[], [], Span::NONE);
+            maker.program.push(to, Operation::Store(atomic_word(states)), operands, &[], [], Span::NONE);
             []
         };
         match leads {
@@ -405,7 +410,7 @@ impl Maker {
     /// Whether the host wants no more items to be taken.
     fn stops(&mut self, to: BlockId, together: bool) -> Option<ValueId> {
         let zero = self.literal(0);
-        let word = self.emit(to, Operation::Atomic(Atomic::Or, self.states?), &[zero, zero]);
+        let word = self.emit(to, Operation::Atomic(Atomic::Or, atomic_word(self.states?)), &[zero, zero]);
         let word = if together { self.emit(to, Operation::Broadcast, &[word]) } else { word };
         Some(self.test(to, Pure::Ne, [word, zero]))
     }
@@ -493,7 +498,7 @@ impl Maker {
             if position > 0 {
                 at = self.emit(to, Pure::Add, &[at, self.stride]);
             }
-            let value = self.emit(to, Operation::Load(self.work), &[at]);
+            let value = self.emit(to, Operation::Load(word(self.work)), &[at]);
             item.columns.push((column, value));
         }
         item
@@ -540,7 +545,7 @@ impl Maker {
                 }
                 Slot::Handle(field) => {
                     let (first, length) = (item.known(Column::First(field)), item.known(Column::Length(field)));
-                    let segment = if memory.atomic { self.atomics } else { self.arena };
+                    let segment = if body.is_atomic(object) { self.atomics } else { self.arena };
                     segment.map(|memory| Words { memory, first, length })
                 }
                 Slot::Hits => {
@@ -579,6 +584,16 @@ impl Maker {
             array
         })
     }
+}
+
+/// The memory operand of a plain access to a word.
+const fn word(memory: MemId) -> MemOperand {
+    MemOperand::plain(memory, Element::U32)
+}
+
+/// The memory operand of an atomic access to a word.
+const fn atomic_word(memory: MemId) -> MemOperand {
+    MemOperand::atomic(memory, Element::U32)
 }
 
 /// What a worker knows of its item.

@@ -2,7 +2,7 @@
 
 use vyre_driver::Error as DriverError;
 use vyre_foundation::Validated;
-use vyre_foundation::ir::{Access, Def, MemId, Op as Operation, PerGroup, PerInvocation, Program, Space};
+use vyre_foundation::ir::{Access, AccessTypes, Def, MemId, Op as Operation, PerGroup, PerInvocation, Program, Space};
 use vyre_foundation::transform::embed;
 
 use super::arena::Segment;
@@ -70,6 +70,7 @@ impl Op {
     pub fn new(program: Validated<Program>) -> Result<Op, Error> {
         let refuse = |reason| Error::NotAnOp { program: program.name().to_owned(), reason };
         let facts = embed::facts(&program).map_err(|refusal| refuse(BadOp::Embed(refusal)))?;
+        let types = AccessTypes::of(&program);
         let mut slots = Vec::new();
         let mut views = [None; 3];
         for (id, memory) in program.memories().iter() {
@@ -81,11 +82,11 @@ impl Op {
                 ("param", Space::Storage(_)) => handle(PARAM),
                 ("param", Space::Uniform) => Slot::Param(0),
                 ("hits", Space::Storage(Access::Write)) => Slot::Hits,
-                ("hit_count", Space::Storage(_)) if memory.atomic => Slot::HitCount,
+                ("hit_count", Space::Storage(_)) if memory.atomic || types[id].has_atomics() => Slot::HitCount,
                 (name, _) => return Err(refuse(BadOp::UnknownObject(name.into()))),
             };
             if let Slot::Handle(field) = slot {
-                let segment = if memory.atomic { Segment::Atomic } else { Segment::Plain };
+                let segment = if memory.atomic || types[id].has_atomics() { Segment::Atomic } else { Segment::Plain };
                 let (reads, writes) = (memory.readable(), memory.writable());
                 views[field.handle] = Some(View { object: id, segment, reads, writes });
             }
@@ -113,7 +114,7 @@ impl Op {
     /// item fails if the item that it repeats does.
     #[must_use]
     pub fn pure(mut self) -> Op {
-        let accumulates = self.body.program.memories().values().any(|memory| memory.atomic);
+        let accumulates = self.body.program.memories().keys().any(|object| self.body.is_atomic(object));
         self.pure = !(self.reports || accumulates);
         self
     }

@@ -4,8 +4,8 @@ use vyre_driver::Error;
 use vyre_foundation::ir::entity::{Arena, SecondaryMap};
 use vyre_foundation::ir::pipeline::{Argument, Buffer, Role};
 use vyre_foundation::ir::{
-    Access, Axis, BlockId, BufferId, Control, Def, MemId, Op, PerGroup, PerInvocation, Program, Pure, Space,
-    Terminator, ValueId, total_invocations,
+    Access, Axis, BlockId, BufferId, Control, Def, MemId, MemOperand, Op, PerGroup, PerInvocation, Program, Pure,
+    Space, Terminator, ValueId, total_invocations,
 };
 
 use super::plan::{Launch, Use};
@@ -151,11 +151,16 @@ struct Covering<'l> {
 }
 
 impl Covering<'_> {
+    /// The memory operand of a store of a whole element.
+    fn own(&self) -> MemOperand {
+        self.program.operand(self.object)
+    }
+
     fn block(&self, block: BlockId) -> bool {
         for &id in &self.program.block(block).insts {
             let inst = self.program.inst(id);
             match &inst.op {
-                Op::Store(object) if *object == self.object && self.is_index(inst.operands[0]) => return true,
+                Op::Store(at) if *at == self.own() && self.is_index(inst.operands[0]) => return true,
                 Op::Control(Control::Region(_)) if self.block(inst.blocks[0]) => return true,
                 Op::Control(Control::If) if self.holds(inst.operands[0]) && self.block(inst.blocks[0]) => return true,
                 _ => {}
@@ -213,7 +218,7 @@ impl Covering<'_> {
                 Argument::Buffer(buffer) => Some(self.buffers[*buffer].length),
                 Argument::Scalar(_) => None,
             },
-            Some((Op::Load(object), [])) => match argument(*object)? {
+            Some((Op::Load(at), [])) => match argument(at.memory)? {
                 Argument::Scalar(literal) => literal.value::<u32>(),
                 Argument::Buffer(_) => None,
             },

@@ -399,6 +399,11 @@ impl Builder {
         self.emit(Expression::As { expr, kind: scalar(to).kind, convert: None })
     }
 
+    /// The bits of a value of one type as another one of the same width.
+    pub(super) fn bits_as(&mut self, expr: Expr, from: Type, to: Type) -> Expr {
+        if from == to { expr } else { self.bitcast(expr, to) }
+    }
+
     /// naga's conversion to a type, used where it agrees with vyre's.
     pub(super) fn resize(&mut self, expr: Expr, to: Type) -> Expr {
         if let Some(folded) = self.folded(Pure::Cast, &[expr], Some(to)) {

@@ -82,10 +82,10 @@ impl Lowerer<'_> {
                     let expr = self.per_group(*op);
                     self.define(inst.results[0], expr);
                 }
-                Op::Load(memory) => self.load(*memory, id),
-                Op::Store(memory) => self.guarded_effect(mode, |lowerer| lowerer.store(id, *memory)),
-                Op::Atomic(op, memory) => self.atomic(id, Some(*op), *memory, mode),
-                Op::CompareExchange(memory) => self.atomic(id, None, *memory, mode),
+                Op::Load(at) => self.load(id, *at),
+                Op::Store(at) => self.guarded_effect(mode, |lowerer| lowerer.store(id, *at)),
+                Op::Atomic(op, at) => self.atomic(id, Some(*op), *at, mode),
+                Op::CompareExchange(at) => self.atomic(id, None, *at, mode),
                 Op::Print(text) => self.guarded_effect(mode, |lowerer| lowerer.print(inst, text)),
             }
         }

@@ -2,6 +2,9 @@
 //!
 //! An index outside is never used: a load takes element 0 instead and then gives 0, a store is skipped. A storage object may
 //! begin anywhere in its binding, if the variant says so; then its elements are found at their index plus an offset.
+//!
+//! An object that is accessed as elements of one type is an array of these. One that is accessed as several is an array of words, and
+//! its accesses convert: narrower elements are bit fields of a word, wider ones are two words.
 
 use naga::{
     AddressSpace, AtomicFunction, Expression, GlobalVariable, PredeclaredType, Span, Statement, StorageAccess,
@@ -9,7 +12,8 @@ use naga::{
 };
 use rustc_hash::FxHashSet;
 use vyre_foundation::ir::{
-    Atomic, Axis, Barrier, Def, Element, Inst, InstId, MemId, Op, PerGroup, PerInvocation, Space, Type, ValueId,
+    AccessTypes, Atomic, Axis, Barrier, Def, Element, Inst, InstId, MemId, MemOperand, Op, PerGroup, PerInvocation,
+    Space, Type, ValueId,
 };
 
 use super::build::{Expr, expr, scalar};
@@ -29,7 +33,10 @@ pub(super) enum Object {
 pub(super) struct Array {
     /// The variables that it is in: one, or several for a storage object that is too large for a binding.
     bases: Vec<Expr>,
-    element: Element,
+    /// The element that `length` and `offset` count: the one that the object is declared with.
+    declared: Element,
+    /// Type of the variables' elements.
+    stored: Type,
     /// How many elements it has, if that is asked for.
     length: Option<Expr>,
     /// Where the first element is, for storage.
@@ -46,6 +53,8 @@ enum Shape {
     Extended,
     /// Several in each u32.
     Packed,
+    /// As words, for accesses of several types.
+    Words,
     /// As vectors of so many.
     Vectors(VectorSize),
 }
@@ -67,29 +76,39 @@ impl Lowerer<'_> {
     pub(super) fn declare_memory(&mut self) {
         let program = self.program;
         let mut used = vec![false; program.memories().len()];
+        let types = AccessTypes::of(program);
         let mut stored = vec![false; program.memories().len()];
+        // Stores to neighbours in one word must not undo each other.
+        let mut narrowly = vec![false; program.memories().len()];
         let mut measured = vec![false; program.memories().len()];
         program.walk(|id, _| {
             use vyre_foundation::ir::entity::Entity;
             let op = &program.inst(id).op;
             if let Some(memory) = op.memory() {
                 used[memory.index()] = true;
-                stored[memory.index()] |= matches!(op, Op::Store(_));
+                if let Op::Store(at) = op {
+                    stored[memory.index()] = true;
+                    narrowly[memory.index()] |= at.element.size() < 4;
+                }
                 measured[memory.index()] |= matches!(op, Op::PerGroup(PerGroup::Length(_))) || !self.is_inside(id);
             }
         });
         let mut next_binding = 1;
         let mut objects = 0..;
-        let facts = used.into_iter().zip(stored).zip(measured);
-        for ((id, memory), ((used, stored), measured)) in program.memories().iter().zip(facts) {
-            let element = memory.element;
+        let facts = used.into_iter().zip(stored).zip(narrowly).zip(measured);
+        for ((id, memory), (((used, stored), narrowly), measured)) in program.memories().iter().zip(facts) {
+            let declared = memory.element;
+            // The element of all accesses, if they agree.
+            let mut elements = types[id].elements();
+            let (element, mixed) = (elements.next().unwrap_or(declared), elements.next().is_some());
             let value_ty = element.value_type();
-            let atomic = memory.atomic && (element.size() < 8 || self.target.atomics_64);
+            let atomic = types[id].has_atomics() && (element.size() < 8 || self.target.atomics_64 || mixed);
             let object = match memory.space {
                 Space::Uniform => {
                     if !used {
                         continue;
                     }
+                    let value_ty = declared.value_type();
                     let word = self.control.object(id);
                     if is_word(value_ty) {
                         Object::Uniform(self.param(word))
@@ -106,18 +125,19 @@ impl Lowerer<'_> {
                         continue;
                     }
                     let in_one = first + 1 == next_binding;
-                    let shape = match self.vectors(id).filter(|_| in_one) {
+                    let shape = match self.vectors(id, element).filter(|_| in_one && !mixed && !atomic) {
+                        _ if mixed => Shape::Words,
                         Some(size) => Shape::Vectors(size),
                         None if is_sub_word(element) => Shape::Packed,
                         None => Shape::Plain,
                     };
-                    let ty = match shape {
-                        // Stores to neighbours in one word must not undo each other.
-                        Shape::Packed => self.b.array_ty(Type::U32, None, stored),
-                        Shape::Vectors(size) => self.b.vectors_ty(value_ty, size),
-                        Shape::Plain | Shape::Extended => self.b.array_ty(value_ty, None, atomic),
+                    let (stored, ty) = match shape {
+                        Shape::Packed => (Type::U32, self.b.array_ty(Type::U32, None, stored)),
+                        Shape::Words => (Type::U32, self.b.array_ty(Type::U32, None, atomic || narrowly)),
+                        Shape::Vectors(size) => (value_ty, self.b.vectors_ty(value_ty, size)),
+                        Shape::Plain | Shape::Extended => (value_ty, self.b.array_ty(value_ty, None, atomic)),
                     };
-                    let space = match read_only(access, memory.atomic, self.variant) {
+                    let space = match read_only(access, self.variant) {
                         true => AddressSpace::Storage { access: StorageAccess::LOAD },
                         false => writable(),
                     };
@@ -133,20 +153,27 @@ impl Lowerer<'_> {
                         None => measured.then(|| self.param(word)),
                     };
                     let offset = self.variant.parts.then(|| self.param(word + 1));
-                    Object::Array(Array { bases, element, length, offset, shape })
+                    Object::Array(Array { bases, declared, stored, length, offset, shape })
                 }
                 Space::Workgroup | Space::Private => {
                     let length = memory.length.expect("only storage may have a length that is not known");
-                    let shape = if is_sub_word(element) { Shape::Extended } else { Shape::Plain };
-                    let ty = self.b.array_ty(value_ty, Some(length), atomic);
+                    let bytes = u64::from(length) * declared.size() as u64;
+                    let (stored, shape) = match () {
+                        () if mixed => (Type::U32, Shape::Words),
+                        () if is_sub_word(element) => (value_ty, Shape::Extended),
+                        () => (value_ty, Shape::Plain),
+                    };
+                    let each = if mixed { Element::U32 } else { element };
+                    let count = (bytes.div_ceil(each.size() as u64) as u32).max(1);
+                    let ty = self.b.array_ty(stored, Some(count), atomic || (mixed && narrowly));
                     let base = if memory.space == Space::Private {
                         self.b.variable(&memory.name, ty)
                     } else {
-                        self.workgroup_bytes += u64::from(length) * u64::from(scalar(value_ty).width);
+                        self.workgroup_bytes += u64::from(count) * u64::from(scalar(stored).width);
                         self.workgroup(&memory.name, ty)
                     };
                     let length = Some(self.b.u32(length));
-                    Object::Array(Array { bases: vec![base], element, length, offset: None, shape })
+                    Object::Array(Array { bases: vec![base], declared, stored, length, offset: None, shape })
                 }
             };
             self.objects[id] = Some(object);
@@ -154,9 +181,9 @@ impl Lowerer<'_> {
     }
 
     /// The vectors that a storage object is made of, if nothing else is loaded from it or stored to it.
-    fn vectors(&self, memory: MemId) -> Option<VectorSize> {
+    fn vectors(&self, memory: MemId, element: Element) -> Option<VectorSize> {
         let program = self.program;
-        if self.variant.parts || !matches!(program.memory(memory).element, Element::I32 | Element::U32 | Element::F32) {
+        if self.variant.parts || !matches!(element, Element::I32 | Element::U32 | Element::F32) {
             return None;
         }
         let mut widths = FxHashSet::default();
@@ -198,7 +225,7 @@ impl Lowerer<'_> {
             for &id in &program.block(block).insts {
                 let inst = program.inst(id);
                 accesses += usize::from(touches(inst));
-                let own = inst.op == Op::Store(memory) && self.is_own_index(inst.operands[0]);
+                let own = inst.op == Op::Store(program.operand(memory)) && self.is_own_index(inst.operands[0]);
                 if own && facts.divergence(block).is_none() {
                     stores.push((id, block));
                 }
@@ -270,6 +297,20 @@ impl Lowerer<'_> {
         }
     }
 
+    /// A number of elements of the declared type as one of elements that are accessed.
+    fn converted(&mut self, count: Expr, declared: Element, accessed: Element) -> Expr {
+        let (declared, accessed) = (declared.size().ilog2(), accessed.size().ilog2());
+        if declared > accessed {
+            let shift = self.b.u32(declared - accessed);
+            self.b.shl(count, shift)
+        } else if declared < accessed {
+            let shift = self.b.u32(accessed - declared);
+            self.b.shr(count, shift)
+        } else {
+            count
+        }
+    }
+
     /// Whether an access needs no check. What is known of an invocation holds until it ends; those that have ended and still
     /// come by must be checked.
     fn is_inside(&self, id: InstId) -> bool {
@@ -277,12 +318,13 @@ impl Lowerer<'_> {
     }
 
     /// For each of `width` elements from the index of an access up: its index, and whether it is inside.
-    fn elements(&mut self, memory: MemId, id: InstId, width: usize) -> Vec<(Expr, Inside)> {
+    fn elements(&mut self, at: MemOperand, id: InstId, width: usize) -> Vec<(Expr, Inside)> {
         let index = self.value(self.program.inst(id).operands[0]);
-        if let (Some(index), Some(length)) = (self.b.known_u32(index), self.program.memory(memory).length) {
+        if let (Some(index), Some(bytes)) = (self.b.known_u32(index), self.program.memory(at.memory).static_bytes()) {
+            let length = bytes / at.element.size() as u64;
             let elements = (0..width as u64).map(|offset| {
                 let index = u64::from(index) + offset;
-                let inside = if index < u64::from(length) { Inside::Always } else { Inside::Never };
+                let inside = if index < length { Inside::Always } else { Inside::Never };
                 (self.b.u32(index as u32), inside)
             });
             return elements.collect();
@@ -301,7 +343,8 @@ impl Lowerer<'_> {
         if self.b.known_u32(index) == Some(u32::MAX) {
             return vec![(index, Inside::Never); width];
         }
-        let length = self.length(memory);
+        let length = self.length(at.memory);
+        let length = self.converted(length, self.program.memory(at.memory).element, at.element);
         let first = self.b.lt(index, length);
         let mut elements = vec![(index, Inside::Where(first))];
         let whole = !self.masked && self.ranges.is_whole(id);
@@ -329,16 +372,22 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Where an element is: its position in the array, or that of the word that it is in; then also the number of its first bit.
-    fn place_of(&mut self, array: &Array, index: Expr) -> (Expr, Option<Expr>) {
+    /// Where an element is: its position in the array, or that of the first word that it is in; if it is narrower than the word, also the
+    /// number of its first bit.
+    fn place_of(&mut self, array: &Array, element: Element, index: Expr) -> (Expr, Option<Expr>) {
         let index = match array.offset {
-            Some(offset) => self.b.add(index, offset),
+            Some(offset) => {
+                let offset = self.converted(offset, array.declared, element);
+                self.b.add(index, offset)
+            }
             None => index,
         };
-        if array.shape != Shape::Packed {
-            return (index, None);
-        }
-        let (index_bits, element_bits) = if array.element.size() == 1 { (2, 3) } else { (1, 4) };
+        let (index_bits, element_bits) = match (array.shape, element.size()) {
+            (Shape::Packed | Shape::Words, 1) => (2, 3),
+            (Shape::Packed | Shape::Words, 2) => (1, 4),
+            (Shape::Words, 8) => return (expr!(self.b, shl(index, [self.b.u32(1)])), None),
+            _ => return (index, None),
+        };
         let word = expr!(self.b, shr(index, [self.b.u32(index_bits)]));
         let position = expr!(self.b, and(index, [self.b.u32((1 << index_bits) - 1)]));
         (word, Some(expr!(self.b, shl(position, [self.b.u32(element_bits)]))))
@@ -350,8 +399,7 @@ impl Lowerer<'_> {
             let pointer = self.b.at(array.bases[0], place);
             return access(self, pointer);
         };
-        let stored = if array.shape == Shape::Packed { Type::U32 } else { array.element.value_type() };
-        let per_binding = (self.target.binding_bytes / u64::from(scalar(stored).width)) as u32;
+        let per_binding = (self.target.binding_bytes / u64::from(scalar(array.stored).width)) as u32;
         let (count, mask) = (self.b.u32(per_binding.trailing_zeros()), self.b.u32(per_binding - 1));
         let selector = self.b.shr(place, count);
         let place = self.b.and(place, mask);
@@ -372,8 +420,7 @@ impl Lowerer<'_> {
             let pointer = self.b.at(base, place);
             return self.b.load(pointer);
         }
-        let ty = if array.shape == Shape::Packed { Type::U32 } else { array.element.value_type() };
-        let found = self.b.scalar_variable("found", ty);
+        let found = self.b.scalar_variable("found", array.stored);
         self.at_place(array, place, &mut |lowerer, pointer| {
             let value = lowerer.b.load(pointer);
             lowerer.b.store(found, value);
@@ -381,16 +428,16 @@ impl Lowerer<'_> {
         self.b.load(found)
     }
 
-    pub(super) fn load(&mut self, memory: MemId, id: InstId) {
+    pub(super) fn load(&mut self, id: InstId, at: MemOperand) {
         let results = self.program.inst(id).results.clone();
-        if let Some(Object::Uniform(value)) = self.objects[memory] {
+        if let Some(Object::Uniform(value)) = self.objects[at.memory] {
             self.define(results[0], value);
             return;
         }
-        let array = self.array(memory);
-        let ty = array.element.value_type();
+        let array = self.array(at.memory);
+        let ty = at.value_type();
         if let Shape::Vectors(size) = array.shape {
-            let (index, inside) = self.elements(memory, id, 1)[0];
+            let (index, inside) = self.elements(at, id, 1)[0];
             let safe = if let Inside::Where(inside) = inside { expr!(self.b, select(inside, index, 0)) } else { index };
             let pointer = self.vector(&array, safe, size);
             let vector = self.b.load(pointer);
@@ -403,7 +450,7 @@ impl Lowerer<'_> {
             }
             return;
         }
-        for ((index, inside), result) in self.elements(memory, id, results.len()).into_iter().zip(results) {
+        for ((index, inside), result) in self.elements(at, id, results.len()).into_iter().zip(results) {
             let safe = match inside {
                 Inside::Never => {
                     let zero = self.b.zero(ty);
@@ -413,15 +460,27 @@ impl Lowerer<'_> {
                 Inside::Always => index,
                 Inside::Where(inside) => expr!(self.b, select(inside, index, 0)),
             };
-            let (place, bit) = self.place_of(&array, safe);
-            let mut value = self.load_place(&array, place);
-            if let Some(bit) = bit {
-                value = self.unpack(array.element, value, bit);
-            }
+            let mut value = self.load_element(&array, at.element, safe);
             if let Inside::Where(inside) = inside {
                 value = expr!(self.b, select(inside, value, zero(ty)));
             }
             self.define(result, value);
+        }
+    }
+
+    /// The element at an index that is inside.
+    fn load_element(&mut self, array: &Array, element: Element, index: Expr) -> Expr {
+        let (place, bit) = self.place_of(array, element, index);
+        let first = self.load_place(array, place);
+        match (array.shape, bit) {
+            (_, Some(bit)) => self.unpack(element, first, bit),
+            (Shape::Words, None) if element.size() == 8 => {
+                let next = expr!(self.b, or(place, [self.b.u32(1)]));
+                let second = self.load_place(array, next);
+                self.join_words(element.value_type(), &[first, second])
+            }
+            (Shape::Words, None) => self.join_words(element.value_type(), &[first]),
+            (Shape::Plain | Shape::Extended | Shape::Packed | Shape::Vectors(_), None) => first,
         }
     }
 
@@ -433,6 +492,10 @@ impl Lowerer<'_> {
     /// The element at a bit of a word.
     fn unpack(&mut self, element: Element, word: Expr, bit: Expr) -> Expr {
         let mut shifted = self.b.shr(word, bit);
+        if element == Element::F16 {
+            let half = expr!(self.b, and(shifted, 0xffff));
+            return self.join_words(Type::F16, &[half]);
+        }
         if element.value_type() == Type::I32 {
             shifted = self.b.bitcast(shifted, Type::I32);
         }
@@ -450,14 +513,14 @@ impl Lowerer<'_> {
         }
     }
 
-    pub(super) fn store(&mut self, id: InstId, memory: MemId) {
+    pub(super) fn store(&mut self, id: InstId, at: MemOperand) {
         let inst = self.program.inst(id);
-        let array = self.array(memory);
+        let array = self.array(at.memory);
         let values = &inst.operands[1..];
         if let Shape::Vectors(size) = array.shape {
-            let (index, inside) = self.elements(memory, id, 1)[0];
+            let (index, inside) = self.elements(at, id, 1)[0];
             let components = values.iter().map(|&value| self.value(value)).collect();
-            let ty = self.b.vector_ty(array.element.value_type(), size);
+            let ty = self.b.vector_ty(at.value_type(), size);
             let vector = self.b.emit(Expression::Compose { ty, components });
             self.where_inside(inside, |lowerer| {
                 let pointer = lowerer.vector(&array, index, size);
@@ -465,25 +528,28 @@ impl Lowerer<'_> {
             });
             return;
         }
-        for ((index, inside), &value) in self.elements(memory, id, values.len()).into_iter().zip(values) {
+        for ((index, inside), &value) in self.elements(at, id, values.len()).into_iter().zip(values) {
             let value = self.value(value);
-            self.where_inside(inside, |lowerer| lowerer.store_element(&array, index, value));
+            self.where_inside(inside, |lowerer| lowerer.store_element(&array, at.element, index, value));
         }
     }
 
-    fn store_element(&mut self, array: &Array, index: Expr, value: Expr) {
-        let (place, bit) = self.place_of(array, index);
+    fn store_element(&mut self, array: &Array, element: Element, index: Expr, value: Expr) {
+        let (place, bit) = self.place_of(array, element, index);
         match (array.shape, bit) {
             (Shape::Extended, _) => {
-                let value = self.cut(array.element, value);
+                let value = self.cut(element, value);
                 self.at_place(array, place, &mut |lowerer, pointer| lowerer.b.store(pointer, value));
             }
-            (Shape::Packed, Some(bit)) => {
-                let bits = 8 * array.element.size() as u32;
-                let value = match array.element.value_type() {
-                    Type::I32 => self.b.bitcast(value, Type::U32),
-                    _ => value,
-                };
+            (Shape::Words, None) => {
+                for (offset, word) in (0..).zip(self.words(element.value_type(), value)) {
+                    let place = if offset == 0 { place } else { expr!(self.b, or(place, [self.b.u32(offset)])) };
+                    self.at_place(array, place, &mut |lowerer, pointer| lowerer.b.store(pointer, word));
+                }
+            }
+            (Shape::Packed | Shape::Words, Some(bit)) => {
+                let bits = 8 * element.size() as u32;
+                let value = self.words(element.value_type(), value)[0];
                 let mask = self.b.u32((1 << bits) - 1);
                 let value = expr!(self.b, shl(and(value, mask), bit));
                 let own = self.b.shl(mask, bit);
@@ -501,18 +567,25 @@ impl Lowerer<'_> {
 
     /// A read-modify-write, or without an operation, an exchange on condition. Outside of the object, or for the dead, it
     /// gives zeros.
-    pub(super) fn atomic(&mut self, id: InstId, op: Option<Atomic>, memory: MemId, mode: Mode) {
+    pub(super) fn atomic(&mut self, id: InstId, op: Option<Atomic>, at: MemOperand, mode: Mode) {
         let inst = self.program.inst(id);
-        let array = self.array(memory);
-        let ty = array.element.value_type();
+        let array = self.array(at.memory);
+        // Where words are signed integers for this atomic, the operation is the same on unsigned ones: others are loops.
+        let ty = array.stored;
         let types: Vec<Type> = inst.results.iter().map(|&result| self.program.ty(result)).collect();
         let places: Vec<Expr> = types.iter().map(|&ty| self.b.scalar_variable("old", ty)).collect();
         for (&place, &ty) in places.iter().zip(&types) {
             let zero = self.b.zero(ty);
             self.b.store(place, zero);
         }
-        let operands: Vec<Expr> = inst.operands[1..].iter().map(|&operand| self.value(operand)).collect();
-        let (index, inside) = self.elements(memory, id, 1)[0];
+        let operands: Vec<Expr> = inst.operands[1..]
+            .iter()
+            .map(|&operand| {
+                let value = self.value(operand);
+                self.b.bits_as(value, at.value_type(), ty)
+            })
+            .collect();
+        let (index, inside) = self.elements(at, id, 1)[0];
         let mut access = |lowerer: &mut Self, pointer: Expr| {
             let (fun, value) = match op {
                 Some(Atomic::Add) => (AtomicFunction::Add, operands[0]),
@@ -536,16 +609,20 @@ impl Lowerer<'_> {
             lowerer.b.push(Statement::Atomic { pointer, fun, value, result: Some(result) });
             if comparison {
                 for (field, &place) in places.iter().enumerate() {
-                    let part = lowerer.b.field(result, field as u32);
+                    let mut part = lowerer.b.field(result, field as u32);
+                    if field == 0 {
+                        part = lowerer.b.bits_as(part, ty, at.value_type());
+                    }
                     lowerer.b.store(place, part);
                 }
             } else {
-                lowerer.b.store(places[0], result);
+                let old = lowerer.b.bits_as(result, ty, at.value_type());
+                lowerer.b.store(places[0], old);
             }
         };
         self.guarded_effect(mode, |lowerer| {
             lowerer.where_inside(inside, |lowerer| {
-                let (place, _) = lowerer.place_of(&array, index);
+                let (place, _) = lowerer.place_of(&array, at.element, index);
                 lowerer.at_place(&array, place, &mut access);
             });
         });

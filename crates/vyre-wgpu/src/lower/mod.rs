@@ -44,15 +44,16 @@ pub(crate) mod trips;
 
 use naga::{AddressSpace, Binding, BuiltIn, EntryPoint, Expression, FunctionArgument, Span, StorageAccess, VectorSize};
 use rustc_hash::{FxHashMap, FxHashSet};
+use vyre_driver::Error;
 use vyre_foundation::Validated;
 use vyre_foundation::analysis::{Lengths, Ranges, Uniformity};
 use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::ops;
 use vyre_foundation::ir::{
-    Access, Axis, Constant, Def, Inst, InstId, MemId, Op, PerGroup, PerInvocation, Program, Pure, Space, Terminator,
-    Type, ValueId,
+    Access, AccessTypes, Atomic, Axis, Constant, Def, Element, Inst, InstId, MemId, MemOperand, Op, PerGroup,
+    PerInvocation, Program, Pure, Space, Terminator, Type, ValueId,
 };
-use vyre_foundation::transform::expand_math;
+use vyre_foundation::transform::{atomic_loops, expand_math, private_words};
 
 use build::{Builder, Expr, expr};
 use control::{Control, param, report};
@@ -152,8 +153,24 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(crate) fn of(program: &Validated<Program>) -> Source {
+    /// Legalizes a program and analyses what all of its modules share.
+    ///
+    /// # Errors
+    /// It accesses elements of an object with 64-bit atomics and as another type, or too much private memory as several types.
+    pub(crate) fn of(program: &Validated<Program>) -> Result<Source, Error> {
         let program = expand_math(program, |op| program.is_fast() && arith::of_device(op).is_some());
+        let types = AccessTypes::of(&program);
+        let is_mixed = |memory: MemId| types[memory].elements().nth(1).is_some();
+        for (id, memory) in program.memories().iter() {
+            if is_mixed(id) && types[id].atomic_elements().any(|element| element.size() == 8) {
+                let needed = format!("64-bit atomics on `{}`, which is accessed as other types too", memory.name);
+                return Err(Error::Unsupported { needed, available: "64-bit atomics on objects of one type".into() });
+            }
+        }
+        // Mixed objects are unsigned words.
+        let is_signed = |op, at: MemOperand| matches!(op, Atomic::Min | Atomic::Max) && at.element == Element::I32;
+        let program = atomic_loops(&program, |op, at| is_signed(op, at) && is_mixed(at.memory));
+        let program = private_words(&program)?;
         let mut flat = program.workgroup_size()[1..] == [1, 1];
         program.walk(|id, _| {
             flat &= !matches!(
@@ -172,7 +189,7 @@ impl Source {
         };
         let mapping = if flat { GroupMapping::Line } else { GroupMapping::Direct };
         let usual = Variant { mapping, parts: false, counted: true, lengths, bindings: Vec::new() };
-        Source { program, ranges, trips, usual, unaffected }
+        Ok(Source { program, ranges, trips, usual, unaffected })
     }
 
     /// What most launches need.
@@ -831,9 +848,9 @@ impl<'p> Lowerer<'p> {
     }
 }
 
-/// Whether the binding of a storage object is one that cannot be written. naga has no atomics there.
-pub(crate) fn read_only(access: Access, atomic: bool, variant: &Variant) -> bool {
-    access == Access::Read && !atomic && !variant.parts
+/// Whether the binding of a storage object is one that cannot be written.
+pub(crate) fn read_only(access: Access, variant: &Variant) -> bool {
+    access == Access::Read && !variant.parts
 }
 
 /// Storage that can be written.

@@ -203,7 +203,7 @@ fn interval(program: &Program, ranges: &Ranges, given: Given<'_>, value: ValueId
     let Def::Result(id, 0) = program.def(value) else { return known };
     let inst = program.inst(id);
     match &inst.op {
-        Op::Load(memory) if program.memory(*memory).space != Space::Uniform || program.ty(value) != Type::U32 => known,
+        Op::Load(at) if program.memory(at.memory).space != Space::Uniform || program.ty(value) != Type::U32 => known,
         Op::PerGroup(PerGroup::Length(memory)) if !matches!(program.memory(*memory).space, Space::Storage(_)) => known,
         op if depth > 0 && op.kind() == Kind::Pure => {
             let of = |operand: ValueId| interval(program, ranges, given, operand, depth - 1);

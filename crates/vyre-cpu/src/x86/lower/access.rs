@@ -6,9 +6,9 @@
 
 use iced_x86::Code;
 use smallvec::{SmallVec, smallvec};
-use vyre_foundation::ir::entity::SecondaryMap;
+use vyre_foundation::ir::entity::{Entity, SecondaryMap};
 use vyre_foundation::ir::ops::{Op, Pure};
-use vyre_foundation::ir::{self, Def, Element, InstId, MemId, Program, Space, Type, ValueId};
+use vyre_foundation::ir::{self, Def, Element, InstId, MemId, MemOperand, Program, Space, Type, ValueId};
 
 use super::Lower;
 use super::bounds_precheck::{AccessBase, Prechecked};
@@ -108,17 +108,19 @@ impl Lower<'_> {
         (self.bounds(id) == AccessBounds::Masked).then(|| object.limit(&mut self.emit, offset))
     }
 
-    pub(super) fn object(&mut self, memory: MemId) -> Object {
+    pub(super) fn object(&mut self, access: MemOperand) -> Object {
+        let MemOperand { memory, element, .. } = access;
         let object = self.plan.program.memory(memory);
+        let entry = service::entry(self.plan.entries.position(memory, element));
         let start = self.accesses.starts[memory].expect("an indexed object has memory");
         if object.space != Space::Private {
-            return Object { memory, element: object.element, start, private: false };
+            return Object { memory, entry, element, start, private: false };
         }
-        let slot = match object.element {
+        let slot = match element {
             Element::I8 | Element::I16 | Element::I32 => Element::I32,
             Element::U8 | Element::U16 | Element::U32 | Element::F16 => Element::U32,
             Element::F32 => Element::F32,
-            Element::I64 | Element::U64 | Element::F64 => object.element,
+            Element::I64 | Element::U64 | Element::F64 => element,
         };
         let start = match self.tiles.position.number {
             // All tiles of the workgroup have their own.
@@ -131,7 +133,7 @@ impl Lower<'_> {
             }
             None => start,
         };
-        Object { memory, element: slot, start, private: true }
+        Object { memory, entry, element: slot, start, private: true }
     }
 
     /// Goes on with what code has loaded, or with what a cold block loads that it may have jumped to.
@@ -161,14 +163,14 @@ impl Lower<'_> {
 
     // Loads.
 
-    pub(super) fn load(&mut self, id: InstId, memory: MemId) {
+    pub(super) fn load(&mut self, id: InstId, access: MemOperand) {
         let program = self.plan.program;
         let inst = program.inst(id);
         let Some(&index) = inst.operands.first() else {
-            self.load_uniform(memory, inst.results[0]);
+            self.load_uniform(access.memory, inst.results[0]);
             return;
         };
-        let object = self.object(memory);
+        let object = self.object(access);
         if object.private {
             self.load_private(id, object, index);
         } else if !self.plan.shape.axes[index].meets(Axes::LANE) {
@@ -186,7 +188,7 @@ impl Lower<'_> {
 
     fn load_uniform(&mut self, memory: MemId, result: ValueId) {
         let ty = self.plan.program.ty(result);
-        let address = at(Base::Context, service::object(memory));
+        let address = at(Base::Context, service::entry(memory.index()));
         let of_64 = ty.bits() == 64;
         let reg = if ty.is_float() {
             self.emit.broadcast_from(address, of_64)
@@ -358,12 +360,12 @@ impl Lower<'_> {
         const LARGE: i32 = 1 << 20;
         let (program, tile) = (self.plan.program, self.plan.shape.tile);
         let Def::Result(id, 0) = program.def(index) else { return };
-        let (&Op::Load(memory), &[from]) = (&program.inst(id).op, program.inst(id).operands.as_slice()) else {
+        let (&Op::Load(access), &[from]) = (&program.inst(id).op, program.inst(id).operands.as_slice()) else {
             return;
         };
         let in_storage = |memory: MemId| matches!(program.memory(memory).space, Space::Storage(_));
-        let indices = self.object(memory);
-        if !in_storage(memory)
+        let indices = self.object(access);
+        if !in_storage(access.memory)
             || !in_storage(object.memory)
             || indices.size() != 4
             || self.emit.is_cold()
@@ -679,10 +681,10 @@ impl Lower<'_> {
 
     // Stores.
 
-    pub(super) fn store(&mut self, id: InstId, memory: MemId) {
+    pub(super) fn store(&mut self, id: InstId, access: MemOperand) {
         let inst = self.plan.program.inst(id);
         let (index, values) = (inst.operands[0], inst.operands[1..].to_vec());
-        let object = self.object(memory);
+        let object = self.object(access);
         if object.private {
             self.store_private(id, object, index, &values);
             return;
@@ -958,7 +960,7 @@ impl Lower<'_> {
 
     /// Passes where a private array is, of which the elements are as far apart as a tile has lanes; gives what the runtime has to know.
     pub(super) fn pass_array(&mut self, object: Object, pack: usize) -> Array {
-        let array = Array { memory: object.memory, element: object.element, private: None };
+        let array = Array { entry: object.entry, element: object.element, private: None };
         if !object.private {
             return array;
         }

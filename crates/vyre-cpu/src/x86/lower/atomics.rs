@@ -4,7 +4,7 @@
 use iced_x86::Code;
 use smallvec::SmallVec;
 use vyre_foundation::ir::ops::{Atomic, Combiner, Op};
-use vyre_foundation::ir::{Def, Element, InstId, MemId, Space, Type, ValueId};
+use vyre_foundation::ir::{Def, Element, InstId, MemOperand, Space, Type, ValueId};
 
 use super::memory::{Lane, Object};
 use super::{Lower, services};
@@ -15,10 +15,10 @@ use crate::x86::service::{self, Site};
 
 impl Lower<'_> {
     /// A read-modify-write, or without an operation, an exchange on condition.
-    pub(super) fn atomic(&mut self, id: InstId, op: Option<Atomic>, memory: MemId) {
+    pub(super) fn atomic(&mut self, id: InstId, op: Option<Atomic>, access: MemOperand) {
         let inst = self.plan.program.inst(id);
-        let object = self.object(memory);
-        let shared = self.plan.program.memory(memory).space != Space::Workgroup;
+        let object = self.object(access);
+        let shared = self.plan.program.memory(access.memory).space != Space::Workgroup;
         let ty = object.element.value_type();
         let (index, operands) = (inst.operands[0], inst.operands[1..].to_vec());
         let results = inst.results.clone();
@@ -219,10 +219,10 @@ impl Lower<'_> {
     fn in_memory(&mut self, value: ValueId, pack: usize) -> Option<(Element, Address)> {
         let program = self.plan.program;
         let Def::Result(id, 0) = program.def(value) else { return None };
-        let (Op::Load(memory), &[index]) = (&program.inst(id).op, program.inst(id).operands.as_slice()) else {
+        let (&Op::Load(access), &[index]) = (&program.inst(id).op, program.inst(id).operands.as_slice()) else {
             return None;
         };
-        let plain = program.memory(*memory).space != Space::Private && !self.plan.shape.written[*memory];
+        let plain = program.memory(access.memory).space != Space::Private && !self.plan.shape.written[access.memory];
         let integer = matches!(program.ty(value), Type::I32 | Type::U32);
         if !plain
             || !integer
@@ -233,7 +233,7 @@ impl Lower<'_> {
         {
             return None;
         }
-        let (object, tile) = (self.object(*memory), self.plan.shape.tile);
+        let (object, tile) = (self.object(access), self.plan.shape.tile);
         let (bases, _, offset) = self.access_bases(id, object.start, index);
         let (row, before) = tile.in_row(pack, bases.len());
         let (start, first) = bases[row];

@@ -51,7 +51,7 @@ impl Lower<'_> {
     /// Jumps away if accesses of a loop may be out of bounds in the last trip; returns where they start.
     fn check_last_trip(&mut self, id: InstId, group: &Group, last_trip: Reg, away: BlockId) -> Regs {
         let program = self.plan.program;
-        let object = self.object(group.memory);
+        let object = self.object(group.access);
         let params = &program.block(program.inst(id).blocks[0]).params;
         let position = params.iter().position(|&param| param == group.moving).expect("a parameter of the loop");
         let mut starts = Regs::new();

@@ -1,6 +1,7 @@
 //! Ids of invocations: local, global, workgroup and subgroup ids of the lanes of a tile, and sizes.
 
 use iced_x86::Code;
+use vyre_foundation::ir::entity::Entity;
 use vyre_foundation::ir::ops::{Axis, PerGroup, PerInvocation};
 use vyre_foundation::ir::{InstId, ValueId};
 
@@ -53,7 +54,7 @@ impl Lower<'_> {
             PerGroup::SubgroupSize => self.emit.immediate(u64::from(self.plan.shape.tile.lanes)),
             PerGroup::Length(memory) => match program.memory(memory).length {
                 Some(length) => self.emit.immediate(u64::from(length)),
-                None => self.context(service::object(memory) + 8),
+                None => self.context(service::entry(memory.index()) + 8),
             },
             PerGroup::GroupId(axis) if !merged => self.context(service::GROUP + 4 * axis as i32),
             PerGroup::GroupIndex if !merged => self.context(service::FIRST),

@@ -12,13 +12,14 @@ use crate::x86::machine::emit::{
 };
 use crate::x86::machine::{Address, Base, BlockId, Class, Operand, Reg, Width};
 use crate::x86::plan::shape::Tile;
-use crate::x86::service;
 
 /// An object that is accessed.
 #[derive(Clone, Copy)]
 pub(super) struct Object {
     pub(super) memory: MemId,
-    /// What it is stored as: private arrays have no elements of less than 32 bits.
+    /// Offset of its entry in the context.
+    pub(super) entry: i32,
+    /// The element in memory: private arrays have none of less than 32 bits.
     pub(super) element: Element,
     /// The first element; of a private array, that of the first lane of the tile.
     pub(super) start: Reg,
@@ -60,7 +61,7 @@ impl Object {
 
     /// Where the length of the object is, as 64 bits.
     pub(super) fn length(&self) -> Address {
-        at(Base::Context, service::object(self.memory) + 8)
+        at(Base::Context, self.entry + 8)
     }
 
     /// The distance of the elements of a lane of a private array.

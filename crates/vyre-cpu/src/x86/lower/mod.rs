@@ -86,7 +86,7 @@ impl Lower<'_> {
         for (id, memory) in program.memories().iter() {
             if memory.space != Space::Uniform {
                 self.accesses.starts[id] =
-                    Some(self.emit.load_scalar(at(Base::Context, service::object(id)), Width::Qword));
+                    Some(self.emit.load_scalar(at(Base::Context, service::entry(id.index())), Width::Qword));
             }
         }
         // What is the same everywhere is computed first. Loads are: what they load may not be written to.
@@ -188,7 +188,7 @@ impl Lower<'_> {
             let inst = program.inst(id);
             let computes = match inst.op.kind() {
                 Kind::Pure | Kind::PerGroup | Kind::PerInvocation => true,
-                Kind::Access => matches!(inst.op, Op::Load(memory) if !self.plan.shape.written[memory]),
+                Kind::Access => matches!(inst.op, Op::Load(at) if !self.plan.shape.written[at.memory]),
                 Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,
             };
             let outside = inst.results.iter().all(|&result| is_outside(self.plan.shape.axes[result]));

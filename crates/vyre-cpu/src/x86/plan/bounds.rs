@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use vyre_foundation::analysis::{Counted, LoopPredicate, Ranges, counted, exits_of, is_outside};
 use vyre_foundation::ir::ops::{Control, Op, Pure};
-use vyre_foundation::ir::{BlockId, Def, InstId, MemId, Program, Space, Type, ValueId};
+use vyre_foundation::ir::{BlockId, Def, InstId, MemOperand, Program, Space, Type, ValueId};
 
 use super::Plan;
 use super::shape::{Axes, Shape};
@@ -50,9 +50,9 @@ pub(crate) struct Precheck {
     pub(crate) groups: Vec<Group>,
 }
 
-/// Accesses to an object that differ only in the constant offsets of their indices.
+/// Accesses that differ only in the constant offsets of their indices.
 pub(crate) struct Group {
-    pub(crate) memory: MemId,
+    pub(crate) access: MemOperand,
     /// The induction variable in the indices: a parameter of the loop.
     pub(crate) moving: ValueId,
     /// Loop-invariant addends.
@@ -141,10 +141,12 @@ impl Prechecks {
         let mut accesses = Vec::new();
         for &id in &program.block(body).insts {
             let inst = program.inst(id);
-            let (Op::Load(memory) | Op::Store(memory)) = inst.op else { continue };
+            let (Op::Load(access) | Op::Store(access)) = inst.op else { continue };
             let Some(&index) = inst.operands.first() else { continue };
             let is_linear = shape.is_linear(index);
-            if shape.axes[index].meets(Axes::LANE) && !is_linear || program.memory(memory).space == Space::Private {
+            if shape.axes[index].meets(Axes::LANE) && !is_linear
+                || program.memory(access.memory).space == Space::Private
+            {
                 continue;
             }
             let mut sum = Sum::default();
@@ -152,9 +154,9 @@ impl Prechecks {
             let Some(step) = step(program, body, moving) else { continue };
             let width = if is_linear { shape.tile.width() as i32 } else { 1 };
             let reach = sum.offset + width - 1 + inst.results.len().max(inst.operands.len() - 1) as i32 - 1;
-            let alike = |group: &Group| (group.memory, group.moving, &group.fixed) == (memory, moving, &sum.fixed);
+            let alike = |group: &Group| (group.access, group.moving, &group.fixed) == (access, moving, &sum.fixed);
             let group = groups.iter().position(alike).unwrap_or_else(|| {
-                groups.push(Group { memory, moving, fixed: sum.fixed, step, index, reach });
+                groups.push(Group { access, moving, fixed: sum.fixed, step, index, reach });
                 groups.len() - 1
             });
             groups[group].reach = groups[group].reach.max(reach);

@@ -5,6 +5,7 @@
 //! second version.
 
 pub(crate) mod bounds;
+pub(crate) mod entries;
 mod registers;
 pub(crate) mod segments;
 pub(crate) mod shape;
@@ -13,11 +14,12 @@ pub(crate) mod versions;
 
 use vyre_foundation::analysis::{Liveness, Ranges, Storage, Uses};
 use vyre_foundation::ir::entity::SecondaryMap;
-use vyre_foundation::ir::ops::{Control, Op, PerGroup, Terminator};
+use vyre_foundation::ir::ops::{Control, Op, Terminator};
 use vyre_foundation::ir::{BlockId, InstId, MemId, Program, Space, ValueId};
 
 use super::Level;
 use bounds::Prechecks;
+use entries::Entries;
 use segments::Segments;
 use shape::Shape;
 
@@ -30,6 +32,7 @@ pub(crate) struct Plan<'p> {
     liveness: Liveness,
     pub(crate) prechecks: Prechecks,
     pub(crate) segments: Segments,
+    pub(crate) entries: Entries,
     /// Storage that is stored to and never loaded from.
     pub(crate) only_stored: SecondaryMap<MemId, bool>,
 }
@@ -44,6 +47,7 @@ impl<'p> Plan<'p> {
             liveness: Liveness::of(program, Storage::Registers),
             prechecks: Prechecks::of(program, &shape, &ranges),
             segments: Segments::of(program, &shape),
+            entries: Entries::of(program),
             only_stored: only_stored(program),
             shape,
             ranges,
@@ -76,16 +80,18 @@ impl<'p> Plan<'p> {
     }
 }
 
-/// Storage that plain instructions store to and never load from.
+/// Storage that plain accesses store to and nothing loads from.
 fn only_stored(program: &Program) -> SecondaryMap<MemId, bool> {
     let mut only_stored = SecondaryMap::with_capacity(program.memories().len(), false);
     for (id, memory) in program.memories().iter() {
-        only_stored[id] = matches!(memory.space, Space::Storage(_)) && !memory.atomic;
+        only_stored[id] = matches!(memory.space, Space::Storage(_));
     }
     program.walk(|inst, _| {
         let op = &program.inst(inst).op;
-        if let (Some(memory), false) = (op.memory(), matches!(op, Op::Store(_) | Op::PerGroup(PerGroup::Length(_)))) {
-            only_stored[memory] = false;
+        if let Some(at) = op.operand()
+            && (at.atomic || !matches!(op, Op::Store(_)))
+        {
+            only_stored[at.memory] = false;
         }
     });
     only_stored

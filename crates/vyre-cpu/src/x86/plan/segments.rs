@@ -190,7 +190,7 @@ fn cheap_values(program: &Program, written: &SecondaryMap<MemId, bool>) -> Secon
         let cheap = match inst.op.kind() {
             Kind::PerInvocation | Kind::PerGroup => true,
             Kind::Access => {
-                matches!(inst.op, Op::Load(memory) if program.memory(memory).space == Space::Uniform && !written[memory])
+                matches!(inst.op, Op::Load(at) if program.memory(at.memory).space == Space::Uniform && !written[at.memory])
             }
             Kind::Pure => matches!(
                 inst.op,

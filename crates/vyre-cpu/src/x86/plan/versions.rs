@@ -101,7 +101,7 @@ impl Plan<'_> {
             match inner.op.kind() {
                 Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
                 Kind::Access => match inner.op {
-                    Op::Load(memory) => program.memory(memory).space != Space::Private,
+                    Op::Load(at) => program.memory(at.memory).space != Space::Private,
                     _ => false,
                 },
                 Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,

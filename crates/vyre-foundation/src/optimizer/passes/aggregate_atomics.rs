@@ -11,8 +11,8 @@
 
 use crate::analysis::{Analyses, Scope, Uniformity, Uses};
 use crate::ir::{
-    Access, Atomic, Barrier, Cursor, Inst, InstId, Literal, MemId, Memory, Op, PerGroup, PerInvocation, Program, Pure,
-    Space, Subgroup, Type,
+    Access, Atomic, Barrier, Cursor, Inst, InstId, Literal, MemId, MemOperand, Memory, Op, PerGroup, PerInvocation,
+    Program, Pure, Space, Subgroup, Type,
 };
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 use crate::validate::limits;
@@ -43,8 +43,8 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
             let inst = program.inst(id);
             let unused = inst.results.iter().all(|&result| uses.is_unused(result));
             match target(program, &uniformity, inst).filter(|_| unused) {
-                Some(object) if nobody_looks(program, &all, &uses, object) && room(program, object) => {
-                    aggregate(program, id, object, subgroups, &mut cursor);
+                Some(at) if nobody_looks(program, &all, &uses, at.memory) && room(program, at) => {
+                    aggregate(program, id, at, subgroups, &mut cursor);
                     changed = true;
                 }
                 _ => cursor.insert(id),
@@ -55,16 +55,16 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     changed
 }
 
-/// The object of an atomic operation that a workgroup can do together.
-fn target(program: &Program, uniformity: &Uniformity, inst: &Inst) -> Option<MemId> {
-    let object = match inst.op {
-        Op::Atomic(Atomic::Add | Atomic::Or | Atomic::Xor, object) => object,
-        Op::Atomic(Atomic::Max, object) if program.memory(object).element.value_type() == Type::U32 => object,
+/// The memory operand of an atomic operation that a workgroup can do together.
+fn target(program: &Program, uniformity: &Uniformity, inst: &Inst) -> Option<MemOperand> {
+    let at = match inst.op {
+        Op::Atomic(Atomic::Add | Atomic::Or | Atomic::Xor, at) => at,
+        Op::Atomic(Atomic::Max, at) if at.value_type() == Type::U32 => at,
         _ => return None,
     };
-    let memory = program.memory(object);
+    let memory = program.memory(at.memory);
     let in_storage = memory.space == Space::Storage(Access::ReadWrite);
-    (in_storage && uniformity.is_uniform(inst.operands[0], Scope::Workgroup)).then_some(object)
+    (in_storage && uniformity.is_uniform(inst.operands[0], Scope::Workgroup)).then_some(at)
 }
 
 /// Whether a program only ever changes an object, in one way, and never asks what is there: an invocation that looked would
@@ -77,26 +77,26 @@ fn nobody_looks(program: &Program, insts: &[InstId], uses: &Uses, object: MemId)
 }
 
 /// Whether an accumulator for an object still fits into workgroup memory.
-fn room(program: &Program, object: MemId) -> bool {
-    let bytes = program.memory(object).element.size() as u64;
+fn room(program: &Program, at: MemOperand) -> bool {
+    let bytes = at.element.size() as u64;
     program.static_bytes_in(Space::Workgroup) + bytes <= limits::WORKGROUP_BYTES
 }
 
 /// Appends what replaces an atomic operation.
-fn aggregate(program: &mut Program, id: InstId, object: MemId, subgroups: bool, cursor: &mut Cursor) {
+fn aggregate(program: &mut Program, id: InstId, at: MemOperand, subgroups: bool, cursor: &mut Cursor) {
     let (inst, span) = (program.inst(id).clone(), program.inst(id).span);
     let (index, given) = (inst.operands[0], inst.operands[1]);
     let ty = program.ty(given);
     let accumulator = program.add_memory(Memory {
-        name: program.unused_name(&format!("{}_sum", program.memory(object).name)),
+        name: program.unused_name(&format!("{}_sum", program.memory(at.memory).name)),
         space: Space::Workgroup,
-        element: program.memory(object).element,
+        element: at.element,
         length: Some(1),
         atomic: true,
         default: None,
         span,
     });
-    let on = |object: MemId| inst.op.info().op(crate::ir::ops::Payload::Memory(object)).expect("it is on memory");
+    let sum_at = program.operand(accumulator);
     let (zero, nothing) = (program.literal(0u32), program.literal(Literal::zero(ty)));
 
     if subgroups {
@@ -113,22 +113,22 @@ fn aggregate(program: &mut Program, id: InstId, object: MemId, subgroups: bool, 
         let (first, is_first) = program.make_value(Pure::Eq, &[lane_value, zero], Type::Bool, span);
         cursor.insert_all([lane, first]);
         let branch = program.make_guard(is_first, span, |program, block| {
-            program.push(block, on(accumulator), [zero, value], &[ty], [], span);
+            program.push(block, inst.op.on(accumulator), [zero, value], &[ty], [], span);
         });
         cursor.insert(branch);
     } else {
-        cursor.insert(program.make(on(accumulator), [zero, given], &[ty], [], span));
+        cursor.insert(program.make(inst.op.on(accumulator), [zero, given], &[ty], [], span));
     }
     cursor.insert(program.make(Barrier::Workgroup, [], &[], [], span));
     let (local, local_value) = program.make_value(PerInvocation::LocalIndex, &[], Type::U32, span);
     let (first, is_first) = program.make_value(Pure::Eq, &[local_value, zero], Type::Bool, span);
     cursor.insert_all([local, first]);
     let branch = program.make_guard(is_first, span, |program, block| {
-        let load = program.push(block, Op::Load(accumulator), [zero], &[ty], [], span);
+        let load = program.push(block, Op::Load(sum_at), [zero], &[ty], [], span);
         let sum = program.inst(load).results[0];
-        program.push(block, on(object), [index, sum], &[ty], [], span);
+        program.push(block, inst.op.clone(), [index, sum], &[ty], [], span);
         // A loop may come by again.
-        program.push(block, Op::Store(accumulator), [zero, nothing], &[], [], span);
+        program.push(block, Op::Store(sum_at), [zero, nothing], &[], [], span);
     });
     cursor.insert(branch);
     cursor.insert(program.make(Barrier::Workgroup, [], &[], [], span));

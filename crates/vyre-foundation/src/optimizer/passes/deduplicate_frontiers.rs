@@ -18,8 +18,8 @@ use rustc_hash::FxHashSet;
 
 use crate::analysis::{Alias, Analyses, Effects, Location, Scope, Structure, Uniformity, Uses, alias};
 use crate::ir::{
-    Access, Atomic, BlockId, Control, Cursor, Def, Inst, InstId, MemId, Op, Program, Pure, Renaming, Space, Terminator,
-    Type, ValueId,
+    Access, Atomic, BlockId, Control, Cursor, Def, Inst, InstId, MemId, MemOperand, Op, Program, Pure, Renaming, Space,
+    Terminator, Type, ValueId,
 };
 use crate::optimizer::{Boundary, Family, Metadata, Pass, Phase};
 use crate::validate::limits;
@@ -51,10 +51,10 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         while let Some(id) = cursor.next() {
             let inst = program.inst(id);
             let is_open =
-                |_: &MemId| !has_agreed(program, &uniformity, inst) && !is_guarded(program, &structure, block, id);
+                |_: &MemOperand| !has_agreed(program, &uniformity, inst) && !is_guarded(program, &structure, block, id);
             match target(program, inst).filter(is_open) {
-                Some(object) => {
-                    guard(program, id, object, &uses, &mut cursor, &mut renaming);
+                Some(at) => {
+                    guard(program, id, at, &uses, &mut cursor, &mut renaming);
                     changed = true;
                 }
                 None => cursor.insert(id),
@@ -66,12 +66,12 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     changed
 }
 
-/// The object of an atomic that does the same if it is done twice, if it is in storage.
-fn target(program: &Program, inst: &Inst) -> Option<MemId> {
-    let Op::Atomic(Atomic::Or | Atomic::And | Atomic::Min | Atomic::Max, object) = inst.op else {
+/// The memory operand of an atomic that does the same if it is done twice, if it is in storage.
+fn target(program: &Program, inst: &Inst) -> Option<MemOperand> {
+    let Op::Atomic(Atomic::Or | Atomic::And | Atomic::Min | Atomic::Max, at) = inst.op else {
         return None;
     };
-    (program.memory(object).space == Space::Storage(Access::ReadWrite)).then_some(object)
+    (program.memory(at.memory).space == Space::Storage(Access::ReadWrite)).then_some(at)
 }
 
 /// Drops atomics of a block that have just been done.
@@ -95,7 +95,7 @@ fn drop_repeated(program: &mut Program, effects: &Effects, uses: &Uses, block: B
         // A loop may wait for what others do, and a barrier shows it.
         let waits = summary.collective || summary.loops;
         done.retain(|&(object, _)| !waits && !summary.writes.contains(object) && !summary.reads.contains(object));
-        done.extend(found.map(|object| (object, id)));
+        done.extend(found.map(|at| (at.memory, id)));
         true
     });
     program.block(block).insts.len() < before
@@ -137,7 +137,7 @@ fn depends(program: &Program, value: ValueId, element: Location) -> bool {
             continue;
         }
         let inst = program.inst(id);
-        if Location::of(program, id).is_some_and(|other| alias(other.element(0), element) == Alias::Must) {
+        if Location::of(program, id).is_some_and(|other| alias(other.part(0), element) == Alias::Must) {
             return true;
         }
         if inst.op.memory().is_none() {
@@ -153,7 +153,7 @@ fn depends(program: &Program, value: ValueId, element: Location) -> bool {
 }
 
 /// Appends what replaces an atomic: a load, a test, and the atomic in a branch.
-fn guard(program: &mut Program, id: InstId, object: MemId, uses: &Uses, cursor: &mut Cursor, renaming: &mut Renaming) {
+fn guard(program: &mut Program, id: InstId, at: MemOperand, uses: &Uses, cursor: &mut Cursor, renaming: &mut Renaming) {
     let Inst { op, operands, results, span, .. } = program.inst(id).clone();
     let (index, given) = (operands[0], operands[1]);
     let ty = program.ty(given);
@@ -162,7 +162,7 @@ fn guard(program: &mut Program, id: InstId, object: MemId, uses: &Uses, cursor: 
         cursor.insert(inst);
         value
     };
-    let found = compute(program, Op::Load(object), &[index], ty);
+    let found = compute(program, Op::Load(at), &[index], ty);
     let changes = match op {
         Op::Atomic(Atomic::Min, _) => compute(program, Op::Pure(Pure::Lt), &[given, found], Type::Bool),
         Op::Atomic(Atomic::Max, _) => compute(program, Op::Pure(Pure::Gt), &[given, found], Type::Bool),

@@ -38,14 +38,14 @@ fn sweep(program: &mut Program, block: BlockId, effects: &Effects, read: Objects
     for &id in program.block(block).insts.iter().rev() {
         let inst = program.inst(id);
         let summary = effects.inst(id);
-        if let (Op::Store(object), Some(location)) = (&inst.op, Location::of(program, id)) {
-            let object = *object;
-            let own = matches!(program.memory(object).space, Space::Workgroup | Space::Private);
-            let atomic = program.memory(object).atomic;
-            let mut elements = (0..location.elements).map(|position| location.element(position));
-            if (own && !read.contains(object)) || (!atomic && elements.all(|element| overwritten.contains(&element))) {
+        if let (Op::Store(at), Some(location)) = (&inst.op, Location::of(program, id)) {
+            let own = matches!(program.memory(at.memory).space, Space::Workgroup | Space::Private);
+            let mut elements = (0..location.elements).map(|position| location.part(position));
+            if (own && !read.contains(at.memory))
+                || (!at.atomic && elements.all(|element| overwritten.contains(&element)))
+            {
                 dead.insert(id);
-            } else if location.elements == 1 && !atomic {
+            } else if location.elements == 1 && !at.atomic {
                 // The elements of a wide store do not wrap around as an affine index does, so their locations are not certain.
                 overwritten.insert(location);
             }

@@ -7,10 +7,10 @@
 //! A store is remembered only if it is known to be inside its object, because outside it is dropped and the load gives 0;
 //! and only for elements as wide as their values, because a narrower store drops bits. Two loads of one place give the same
 //! wherever it is. Without a barrier in between, an invocation may see its own accesses as if it were alone: a load that
-//! races is allowed any value that was written, the own one among them. Atomic objects are left alone.
+//! races is allowed any value that was written, the own one among them. Atomic accesses are left alone.
 
 use crate::analysis::{Alias, Analyses, Effects, Location, Ranges, alias};
-use crate::ir::{BlockId, Control, InstId, MemId, Op, Program, Renaming, Space, ValueId, Values};
+use crate::ir::{BlockId, Control, InstId, MemOperand, Op, Program, Renaming, Space, ValueId, Values};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -39,8 +39,8 @@ impl Forward<'_> {
         program.retain_insts(block, |program, id| {
             self.renaming.apply_to(program.inst_mut(id));
             match (&program.inst(id).op, Location::of(program, id)) {
-                (Op::Load(object), Some(location)) if remembers(program, *object) => !self.load(program, id, location),
-                (Op::Store(object), Some(location)) if remembers(program, *object) => {
+                (Op::Load(at), Some(location)) if remembers(program, *at) => !self.load(program, id, location),
+                (Op::Store(at), Some(location)) if remembers(program, *at) => {
                     self.store(program, id, location);
                     true
                 }
@@ -59,7 +59,7 @@ impl Forward<'_> {
         if location.elements > 1 && !self.ranges.is_inside(id) {
             return false;
         }
-        let elements = || (0..location.elements).map(|element| location.element(element));
+        let elements = || (0..location.elements).map(|position| location.part(position));
         let values: Option<Values> = elements().map(|element| self.value_of(element)).collect();
         if let Some(values) = values {
             self.renaming.replace_all(&inst.results, &values);
@@ -73,10 +73,10 @@ impl Forward<'_> {
 
     fn store(&mut self, program: &Program, id: InstId, location: Location) {
         self.known.retain(|(known, _)| alias(*known, location) == Alias::No);
-        let element = program.memory(location.object).element;
+        let element = location.element;
         if self.ranges.is_inside(id) && element.size() as u32 * 8 == element.value_type().bits() {
-            for (element, &value) in program.inst(id).operands[1..].iter().enumerate() {
-                self.remember(location.element(element as u32), value);
+            for (position, &value) in program.inst(id).operands[1..].iter().enumerate() {
+                self.remember(location.part(position as u32), value);
             }
         }
     }
@@ -101,7 +101,9 @@ impl Forward<'_> {
     }
 
     fn value_of(&self, element: Location) -> Option<ValueId> {
-        self.known.iter().rev().find(|(known, _)| alias(*known, element) == Alias::Must).map(|(_, value)| *value)
+        // Equal bytes are equal values only as elements of one type.
+        let same = |known: Location| known.element == element.element && alias(known, element) == Alias::Must;
+        self.known.iter().rev().find(|(known, _)| same(*known)).map(|(_, value)| *value)
     }
 
     fn remember(&mut self, element: Location, value: ValueId) {
@@ -112,7 +114,7 @@ impl Forward<'_> {
     }
 }
 
-/// Whether what an object holds can be known.
-fn remembers(program: &Program, object: MemId) -> bool {
-    !program.memory(object).atomic && program.memory(object).space != Space::Uniform
+/// Returns true for plain accesses to objects with an index.
+fn remembers(program: &Program, at: MemOperand) -> bool {
+    !at.atomic && program.memory(at.memory).space != Space::Uniform
 }

@@ -93,9 +93,9 @@ impl Hoist<'_> {
         match op.kind() {
             Kind::Pure | Kind::PerInvocation | Kind::PerGroup => needed,
             Kind::Access => match op {
-                Op::Load(object) => {
+                Op::Load(load) => {
                     let mut to = depth;
-                    let stays = |around| self.effects.keeps(program, &self.effects.inst(around), *object);
+                    let stays = |around| self.effects.keeps(program, &self.effects.inst(around), *load);
                     while to > needed && to > certain && stays(self.loops[to - 1]) {
                         to -= 1;
                     }

@@ -40,13 +40,13 @@ struct Access {
 }
 
 fn access(program: &Program, id: InstId, is_load: bool) -> Option<Access> {
-    let is_sort = match program.inst(id).op {
-        Op::Load(_) => is_load,
-        Op::Store(_) => !is_load,
-        _ => false,
+    let operand = match program.inst(id).op {
+        Op::Load(operand) if is_load => operand,
+        Op::Store(operand) if !is_load => operand,
+        _ => return None,
     };
-    let at = Location::of(program, id).filter(|at| is_sort && at.elements < WIDEST)?;
-    (!program.memory(at.object).atomic).then_some(Access { id, at })
+    let at = Location::of(program, id).filter(|at| !operand.atomic && at.elements < WIDEST)?;
+    Some(Access { id, at })
 }
 
 /// Groups of accesses that together touch neighbouring elements, each in the order of its elements.
@@ -86,13 +86,17 @@ fn groups(program: &Program, block: BlockId, effects: &Effects, ranges: &Ranges,
 /// Splits accesses into runs of neighbours that are at most four elements together.
 fn neighbours(program: &Program, ranges: &Ranges, mut accesses: Vec<Access>) -> Vec<Vec<Access>> {
     // The order of accesses to one base, by offset, is that of their elements; the order between bases does not matter.
-    accesses.sort_by_key(|access| (access.at.object, access.at.index));
+    accesses.sort_by_key(|access| (access.at.object, access.at.element, access.at.index));
     let mut groups: Vec<Vec<Access>> = Vec::new();
     for access in accesses {
         if let Some(group) = groups.last_mut() {
             let (first, last) = (&group[0], &group[group.len() - 1]);
             let width: u32 = group.iter().map(|access| access.at.elements).sum::<u32>() + access.at.elements;
-            if last.at.is_followed_by(access.at) && width <= WIDEST && has_room(program, ranges, first, width) {
+            if last.at.element == access.at.element
+                && last.at.is_followed_by(access.at)
+                && width <= WIDEST
+                && has_room(program, ranges, first, width)
+            {
                 group.push(access);
                 continue;
             }
@@ -138,7 +142,7 @@ fn merge_loads(program: &mut Program, block: BlockId, groups: Vec<Vec<Access>>, 
         }
         changed = true;
         let span = program.inst(group[0].id).span;
-        let wide = program.make(Op::Load(group[0].at.object), [index], &types, [], span);
+        let wide = program.make(program.inst(group[0].id).op.clone(), [index], &types, [], span);
         for (position, &result) in results.iter().enumerate() {
             let new = program.inst(wide).results[position];
             renaming.replace(result, new);
@@ -166,7 +170,7 @@ fn merge_stores(program: &mut Program, block: BlockId, groups: Vec<Vec<Access>>)
         let values: Values = group.iter().flat_map(|access| program.inst(access.id).operands[1..].to_vec()).collect();
         let span = program.inst(group[0].id).span;
         let operands: Vec<ValueId> = [index].into_iter().chain(values).collect();
-        let wide = program.make(Op::Store(group[0].at.object), operands, &[], [], span);
+        let wide = program.make(program.inst(group[0].id).op.clone(), operands, &[], [], span);
         program.block_mut(block).insts[latest] = wide;
         program.block_mut(block).insts.retain(|&id| group.iter().all(|access| access.id != id));
     }

@@ -1,12 +1,14 @@
 //! Turns private arrays whose indices are known into values.
 //!
-//! If every access to a private array has a literal index inside it, its elements are variables of the invocation, and
+//! If every access to a private array is to an element of its type at a literal index inside it, its elements are variables of the invocation, and
 //! nobody else can see them. Each becomes a value: a store gives it another one, a load is the value it has, branches give
 //! as results what they changed, and loops carry it. It starts as 0, as private memory does.
 
 use crate::analysis::{Analyses, Effects, Location};
 use crate::ir::entity::SecondaryMap;
-use crate::ir::{BlockId, Control, Element, InstId, Literal, MemId, Op, Program, Renaming, Space, Terminator, ValueId};
+use crate::ir::{
+    AccessTypes, BlockId, Control, Element, InstId, Literal, MemId, Op, Program, Renaming, Space, Terminator, ValueId,
+};
 use crate::optimizer::{Family, Metadata, Pass, Phase};
 
 pub(super) const PASS: Pass =
@@ -40,13 +42,12 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 /// Private arrays of which every access has a literal index inside, as many as are worth it.
 fn promotable(program: &Program) -> Vec<MemId> {
     let mut known = SecondaryMap::with_capacity(program.memories().len(), true);
-    let mut accessed = SecondaryMap::with_capacity(program.memories().len(), false);
+    let types = AccessTypes::of(program);
     for id in program.reachable_insts() {
         let inst = program.inst(id);
         let Some(object) = inst.op.memory().filter(|object| program.memory(*object).space == Space::Private) else {
             continue;
         };
-        accessed[object] = true;
         // The length has no location; it is a literal, and folded elsewhere.
         let bytes = Location::of(program, id).and_then(Location::constant_range);
         known[object] &= bytes.is_some_and(|bytes| bytes.end <= program.memory(object).static_bytes().unwrap_or(0));
@@ -55,9 +56,10 @@ fn promotable(program: &Program) -> Vec<MemId> {
     let fits = |object: &MemId| {
         let memory = program.memory(*object);
         let length = memory.length.unwrap_or(u32::MAX);
+        let alike = types[*object] != AccessTypes::default() && types[*object].are_all(memory.element, false);
         // A narrow element drops bits when it is stored; a value does not.
         let whole = !matches!(memory.element, Element::I8 | Element::U8 | Element::I16 | Element::U16);
-        let fits = memory.space == Space::Private && known[*object] && accessed[*object] && whole && length <= room;
+        let fits = memory.space == Space::Private && known[*object] && alike && whole && length <= room;
         room -= if fits { length } else { 0 };
         fits
     };
@@ -81,8 +83,8 @@ impl Promotion<'_> {
             self.renaming.apply_to(program.inst_mut(id));
             let inst = program.inst(id);
             match inst.op {
-                Op::Load(object) | Op::Store(object) if self.first[object].is_some() => {
-                    self.access(program, id, object);
+                Op::Load(at) | Op::Store(at) if self.first[at.memory].is_some() => {
+                    self.access(program, id, at.memory);
                     return false;
                 }
                 Op::Terminator(Terminator::Yield) => self.give(program, id, yields),

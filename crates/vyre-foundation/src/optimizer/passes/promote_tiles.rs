@@ -12,7 +12,8 @@
 
 use crate::analysis::{Analyses, Location, Uses};
 use crate::ir::{
-    Barrier, Cursor, Def, InstId, MemId, Memory, Op, PerInvocation, Program, Pure, Renaming, Space, Type, ValueId,
+    AccessTypes, Barrier, Cursor, Def, InstId, MemId, Memory, Op, PerInvocation, Program, Pure, Renaming, Space, Type,
+    ValueId,
 };
 use crate::optimizer::{Capability, Family, Metadata, Pass, Phase};
 use crate::validate::limits;
@@ -40,9 +41,11 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let uses = analyses.uses(program);
     let invocations: u32 = program.workgroup_size().iter().product();
     let mut renaming = Renaming::default();
+    let types = AccessTypes::of(program);
     for object in program.memories().keys() {
         let memory = program.memory(object);
-        if !matches!(memory.space, Space::Storage(_)) || memory.atomic || !effects.is_constant(program, object) {
+        let alike = types[object].are_all(memory.element, false) && !memory.atomic;
+        if !matches!(memory.space, Space::Storage(_)) || !alike || !effects.is_constant(program, object) {
             continue;
         }
         if let Some(tile) = tile(program, object, invocations) {
@@ -69,7 +72,7 @@ fn tile(program: &Program, object: MemId, invocations: u32) -> Option<Tile> {
     let mut loads: Vec<(InstId, i32)> = Vec::new();
     for &id in &program.block(program.body()).insts {
         let inst = program.inst(id);
-        if inst.op != Op::Load(object) || inst.results.len() != 1 {
+        if inst.op != Op::Load(program.operand(object)) || inst.results.len() != 1 {
             continue;
         }
         let Some(Location { index, .. }) = Location::of(program, id) else { continue };
@@ -111,10 +114,11 @@ fn promote(program: &mut Program, object: MemId, tile: &Tile, invocations: u32, 
     let offset = program.literal(tile.first);
     let local = emit(program, Op::PerInvocation(PerInvocation::LocalIndex), &[], Type::U32);
     let first = emit(program, Op::Pure(Pure::Add), &[tile.base, offset], Type::U32);
-    let own = emit(program, Op::Load(object), &[first], ty);
+    let (from, to) = (program.operand(object), program.operand(array));
+    let own = emit(program, Op::Load(from), &[first], ty);
     let beyond = program.literal(tile.span);
     let helps = emit(program, Op::Pure(Pure::Lt), &[local, beyond], Type::Bool);
-    fill.push(program.make(Op::Store(array), [local, own], &[], [], span));
+    fill.push(program.make(Op::Store(to), [local, own], &[], [], span));
     let width = program.literal(invocations);
     fill.push(program.make_guard(helps, span, |program, block| {
         let push = |program: &mut Program, op: Op, operands: &[ValueId], ty: Type| {
@@ -122,9 +126,9 @@ fn promote(program: &mut Program, object: MemId, tile: &Tile, invocations: u32, 
             program.inst(inst).results[0]
         };
         let far = push(program, Op::Pure(Pure::Add), &[first, width], Type::U32);
-        let element = push(program, Op::Load(object), &[far], ty);
+        let element = push(program, Op::Load(from), &[far], ty);
         let slot = push(program, Op::Pure(Pure::Add), &[local, width], Type::U32);
-        program.push(block, Op::Store(array), [slot, element], &[], [], span);
+        program.push(block, Op::Store(to), [slot, element], &[], [], span);
     }));
     fill.push(program.make(Barrier::Workgroup, [], &[], [], span));
 
@@ -139,7 +143,7 @@ fn promote(program: &mut Program, object: MemId, tile: &Tile, invocations: u32, 
         cursor.insert_all(fill.drain(..));
         let from_first = program.literal(from_first);
         let (sum, slot) = program.make_value(Pure::Add, &[local, from_first], Type::U32, span);
-        let (load, value) = program.make_value(Op::Load(array), &[slot], ty, program.inst(id).span);
+        let (load, value) = program.make_value(Op::Load(to), &[slot], ty, program.inst(id).span);
         cursor.insert_all([sum, load]);
         renaming.replace(program.inst(id).results[0], value);
     }

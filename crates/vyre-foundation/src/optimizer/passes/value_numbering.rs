@@ -66,7 +66,7 @@ impl Numbering<'_> {
         match op.kind() {
             Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
             Kind::Access => match op {
-                Op::Load(object) => !program.memory(*object).atomic && self.effects.is_constant(program, *object),
+                Op::Load(load) => !load.atomic && self.effects.is_constant(program, load.memory),
                 _ => false,
             },
             Kind::Atomic | Kind::Collective | Kind::Effect | Kind::Control => false,

@@ -11,8 +11,8 @@ use crate::analysis::{
 };
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{
-    Axis, BlockId, BufferId, Control, InstId, Literal, MemId, Op, PerGroup, PerInvocation, Program, Pure, Terminator,
-    Type, ValueId,
+    AccessTypes, Axis, BlockId, BufferId, Control, InstId, Literal, MemId, MemOperand, Op, PerGroup, PerInvocation,
+    Program, Pure, Terminator, Type, ValueId,
 };
 
 /// An access to a storage object.
@@ -53,6 +53,8 @@ impl Touch {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) touches: FxHashMap<InstId, Touch>,
+    /// Element types of the accesses to each object.
+    pub(super) types: SecondaryMap<MemId, AccessTypes>,
     pub(super) prints: bool,
     pub(super) traps: bool,
     /// Whether there are barriers, broadcasts or subgroup operations.
@@ -67,7 +69,7 @@ pub(super) struct Facts {
 
 impl Facts {
     pub(super) fn of(program: &Program, counts: Counts, bound: &[Bound]) -> Facts {
-        let mut facts = Facts::default();
+        let mut facts = Facts { types: AccessTypes::of(program), ..Facts::default() };
         let mut walk = Walk::new(program, counts, bound, &|_| None);
         walk.block(program.body(), 0, false, &mut facts);
         facts.returns = facts.returns.saturating_sub(1);
@@ -195,16 +197,15 @@ impl<'p> Walk<'p> {
 
     fn touch(&self, id: InstId) -> Option<Touch> {
         let inst = self.program.inst(id);
-        let memory = inst.op.memory()?;
+        let MemOperand { memory, element, .. } = inst.op.operand()?;
         let bound = self.bound.iter().find(|bound| bound.memory == memory)?;
         let (loads, stores, width) = match inst.op {
-            Op::PerGroup(PerGroup::Length(_)) => return None,
             Op::Load(_) => (true, false, inst.results.len()),
             Op::Store(_) => (false, true, inst.operands.len() - 1),
             _ => (true, true, 1),
         };
         let index = self.forms[inst.operands[0]].settled(self.counts);
-        let size = self.program.memory(memory).element.size() as u32;
+        let size = element.size() as u32;
         Some(Touch { memory, buffer: bound.buffer, index, width: width as u32, size, loads, stores })
     }
 
@@ -231,7 +232,7 @@ impl<'p> Walk<'p> {
                 Some(bound) => number(bound.elements),
                 None => self.range(result),
             },
-            Op::Load(memory) if let Some(literal) = (self.scalars)(memory) => {
+            Op::Load(at) if let Some(literal) = (self.scalars)(at.memory) => {
                 AffineForm::within(literal.bits as i64, literal.bits as i64)
             }
             Op::Pure(Pure::Add) => of(0).plus(of(1)),

@@ -8,7 +8,6 @@ use super::{Bound, ScalarId, Stage, Window};
 use crate::analysis::AffineForm;
 use crate::ir::clone::{Cloner, Map};
 use crate::ir::entity::SecondaryMap;
-use crate::ir::ops::Payload;
 use crate::ir::{
     Access, Axis, Barrier, BlockId, BufferId, Control, Element, InstId, MemId, Memory, Op, PerGroup, PerInvocation,
     Program, Pure, ResultTypes, Space, Span, Terminator, Type, ValueId, total_invocations,
@@ -129,9 +128,11 @@ impl Fusion<'_> {
             let touches: Vec<&Touch> = stages.iter().flat_map(|stage| stage.touches(buffer)).collect();
             let stores = touches.iter().any(|touch| touch.stores);
             let counts = stages[first].counts();
-            let atomic = bound.iter().any(|(at, bound)| stages[*at].program.memory(bound.memory).atomic);
-            let drops = transient(buffer) && !atomic && elements > 0 && stores;
             let mut memory = stages[first].program.memory(model).clone();
+            // An array has elements of one type, and lanes see only their own.
+            let alike =
+                bound.iter().all(|(at, bound)| stages[*at].facts.types[bound.memory].are_all(memory.element, false));
+            let drops = transient(buffer) && alike && elements > 0 && stores;
             let mut window = Window::of(&touches, counts).map(|window| window.elements(memory.element.size()));
             if let Some(Window { form, .. }) = &mut window
                 && form.factors == [0; 6]
@@ -327,7 +328,7 @@ impl Map for Embedding<'_> {
     fn op(&mut self, op: &Op) -> Op {
         let counts = self.stage.counts();
         match op.memory().map(|memory| self.homes[memory]) {
-            Some(Home::Object(object)) => op.info().op(Payload::Memory(object)).unwrap_or_else(|| op.clone()),
+            Some(Home::Object(object)) => op.on(object),
             // Equal positions are one value, whatever a stage calls them.
             _ if position(op, counts).is_some()
                 && position(op, counts) == position(&Op::PerInvocation(PerInvocation::GlobalIndex), counts) =>
@@ -357,14 +358,15 @@ impl Embedding<'_> {
         let place = place(cloner.target, touch, index, window, to, inst.span);
         if touch.loads {
             let types: ResultTypes = inst.results.iter().map(|&result| self.stage.program.ty(result)).collect();
-            let load = cloner.target.push(to, Op::Load(array), [place], &types, [], inst.span);
+            let load = cloner.target.push(to, Op::Load(cloner.target.operand(array)), [place], &types, [], inst.span);
             cloner.define_results(inst, load);
             return;
         }
         let mut values = cloner.values(&inst.operands[1..]);
         let program = &mut *cloner.target;
         let element = self.stage.program.memory(touch.memory).element;
-        if program.memory(array).element != element {
+        let operand = program.operand(array);
+        if operand.element != element {
             for value in &mut values {
                 *value = truncated(program, *value, element, to, inst.span);
             }
@@ -372,7 +374,7 @@ impl Embedding<'_> {
         let Some(bound) = self.bound(touch.memory) else { return };
         let is_before = |end: u32| inst.operands.len() == 2 && end <= bound.elements;
         if touch.last(self.stage.counts()) < i64::from(bound.elements) || self.end.is_some_and(is_before) {
-            program.push(to, Op::Store(array), std::iter::once(place).chain(values), &[], [], inst.span);
+            program.push(to, Op::Store(operand), std::iter::once(place).chain(values), &[], [], inst.span);
             return;
         }
         // What is outside of the buffer is dropped, although the array has a place for it.
@@ -387,7 +389,7 @@ impl Embedding<'_> {
             });
             let inside = emit(program, to, Pure::Lt, &[index, end], Type::Bool, inst.span);
             let branch = program.make_guard(inside, inst.span, |program, then| {
-                program.push(then, Op::Store(array), [place, value], &[], [], inst.span);
+                program.push(then, Op::Store(operand), [place, value], &[], [], inst.span);
             });
             program.block_mut(to).insts.push(branch);
         }

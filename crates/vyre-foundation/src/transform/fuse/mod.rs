@@ -228,7 +228,7 @@ fn may_share(all: &[&Stage<'_>], before: &[Stage<'_>], next: &Stage<'_>, bound: 
         for other in stage.bound(bound.buffer) {
             shared = true;
             let memory = stage.program.memory(other.memory);
-            if memory.atomic || object.atomic {
+            if stage.facts.types[other.memory].has_atomics() || next.facts.types[bound.memory].has_atomics() {
                 return Err(Refusal::Atomic { object: name() });
             }
             if (memory.element, other.elements) != (object.element, bound.elements) {

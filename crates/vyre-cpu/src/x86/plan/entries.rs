@@ -1,0 +1,55 @@
+//! Entries of the context: where each object starts, and its length.
+//!
+//! The first entries are those of the objects, in their order, whose lengths count elements of their declared types. An object that is
+//! accessed as elements of another size has one more entry for each size, whose length counts those.
+
+use smallvec::SmallVec;
+use vyre_foundation::ir::entity::Entity;
+use vyre_foundation::ir::{AccessTypes, Element, MemId, Program};
+
+/// The entries of a program.
+pub(crate) struct Entries {
+    /// Elements of the sizes declared, by object.
+    declared: SmallVec<[Element; 8]>,
+    /// Elements of other sizes.
+    others: SmallVec<[(MemId, Element); 4]>,
+}
+
+impl Entries {
+    pub(super) fn of(program: &Program) -> Entries {
+        let declared: SmallVec<[Element; 8]> = program.memories().values().map(|memory| memory.element).collect();
+        let mut others: SmallVec<[(MemId, Element); 4]> = SmallVec::new();
+        for (id, types) in AccessTypes::of(program).iter() {
+            for element in types.elements().filter(|element| element.size() != declared[id.index()].size()) {
+                if !others.iter().any(|&(object, other)| object == id && other.size() == element.size()) {
+                    others.push((id, element));
+                }
+            }
+        }
+        Entries { declared, others }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.declared.len() + self.others.len()
+    }
+
+    /// The position of the entry for elements of an object.
+    pub(crate) fn position(&self, memory: MemId, element: Element) -> usize {
+        if element.size() == self.declared[memory.index()].size() {
+            return memory.index();
+        }
+        let is_it = |&(object, other): &(MemId, Element)| object == memory && other.size() == element.size();
+        self.declared.len() + self.others.iter().position(is_it).expect("every access has an entry")
+    }
+
+    /// Object and element of each entry, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (MemId, Element)> {
+        let declared = self.declared.iter().enumerate().map(|(object, &element)| (MemId::from_index(object), element));
+        declared.chain(self.others.iter().copied())
+    }
+
+    /// Length of an entry, for an object that has `length` elements of the declared type.
+    pub(crate) fn length(&self, memory: MemId, element: Element, length: u32) -> u64 {
+        u64::from(length) * self.declared[memory.index()].size() as u64 / element.size() as u64
+    }
+}

@@ -1,0 +1,206 @@
+//! Legalization of private arrays that are accessed as elements of several types.
+//!
+//! Backends keep private arrays in registers, or interleave the elements of lanes, where an element has one type. An array that is
+//! accessed as others becomes an array of words: narrower elements are bit fields of a word, wider ones are two words. The private array
+//! belongs to one invocation, so the words that a narrow store keeps are changed by nothing else.
+
+use crate::ir::entity::SecondaryMap;
+use crate::ir::{
+    AccessTypes, BlockId, Cursor, Element, InstId, MemId, MemOperand, Op, PerGroup, Program, Pure, Renaming, Space,
+    Span, Type, ValueId,
+};
+use crate::validate;
+use crate::{Error, Validated};
+
+use super::emit;
+
+/// Turns private arrays whose accesses are not all to elements of the declared type into arrays of words. Most programs have none, and are
+/// returned as they are.
+///
+/// # Errors
+/// The words, of which each array has whole ones, exceed the limit of private memory.
+pub fn private_words(program: &Validated<Program>) -> Result<Validated<Program>, Error> {
+    let types = AccessTypes::of(program);
+    let mut elements = SecondaryMap::with_capacity(program.memories().len(), None);
+    for (id, memory) in program.memories().iter() {
+        if memory.space == Space::Private && !types[id].are_all(memory.element, false) {
+            elements[id] = memory.length.map(|length| u64::from(length) * memory.element.size() as u64);
+        }
+    }
+    if elements.values().all(Option::is_none) {
+        return Ok(program.clone());
+    }
+    let mut legal = (**program).clone();
+    let mut renaming = Renaming::default();
+    for block in program.blocks().keys() {
+        let mut cursor = Cursor::at_start(&mut legal, block);
+        while let Some(id) = cursor.next() {
+            match legal.inst(id).op.memory().and_then(|object| elements[object]) {
+                Some(bytes) => {
+                    Access { program: &mut legal, to: block, bytes }.replace(id, &mut renaming);
+                    cursor.insert_all(std::mem::take(&mut legal.block_mut(block).insts));
+                }
+                None => cursor.insert(id),
+            }
+        }
+        cursor.finish(&mut legal);
+    }
+    renaming.apply(&mut legal);
+    for (id, bytes) in elements.iter() {
+        if let Some(bytes) = bytes {
+            let memory = legal.memory_mut(id);
+            (memory.element, memory.length) = (Element::U32, Some(bytes.div_ceil(4) as u32));
+        }
+    }
+    validate::program(legal)
+}
+
+/// An access that is replaced.
+struct Access<'p> {
+    program: &'p mut Program,
+    /// The block that instructions are appended to.
+    to: BlockId,
+    /// Size of the object.
+    bytes: u64,
+}
+
+impl Access<'_> {
+    fn replace(&mut self, id: InstId, renaming: &mut Renaming) {
+        let inst = self.program.inst(id).clone();
+        let span = inst.span;
+        match inst.op {
+            Op::PerGroup(PerGroup::Length(object)) => {
+                let length = self.program.literal(self.program.memory(object).length.unwrap_or(0));
+                renaming.replace(inst.results[0], length);
+            }
+            Op::Load(at) => {
+                for (part, &result) in inst.results.iter().enumerate() {
+                    let index = self.index(at.element, inst.operands[0], part as u32, span);
+                    let value = self.load(at, index, span);
+                    renaming.replace(result, value);
+                }
+            }
+            Op::Store(at) => {
+                for (part, &value) in inst.operands[1..].iter().enumerate() {
+                    let index = self.index(at.element, inst.operands[0], part as u32, span);
+                    self.store(at, index, value, span);
+                }
+            }
+            _ => unreachable!("private arrays are loaded, stored and measured"),
+        }
+    }
+
+    fn emit(&mut self, op: impl Into<Op>, operands: &[ValueId], ty: Type, span: Span) -> ValueId {
+        emit(self.program, self.to, op, operands, ty, span)
+    }
+
+    fn literal(&mut self, number: u32) -> ValueId {
+        self.program.literal(number)
+    }
+
+    /// The index of one element of an access, or one that is out of bounds of the words if the element is out of bounds.
+    fn index(&mut self, element: Element, first: ValueId, part: u32, span: Span) -> ValueId {
+        let length = (self.bytes / element.size() as u64) as u32;
+        let (part_value, nowhere) = (self.literal(part), self.literal(u32::MAX));
+        // The index of a wide access does not wrap: it is less than the length without the parts before.
+        let limit = self.literal(length.saturating_sub(part));
+        let inside = self.emit(Pure::Lt, &[first, limit], Type::Bool, span);
+        let index = if part == 0 { first } else { self.emit(Pure::Add, &[first, part_value], Type::U32, span) };
+        self.emit(Pure::Select, &[inside, index, nowhere], Type::U32, span)
+    }
+
+    /// The word of a narrow element, and the first bit of the element in it. `u32::MAX` stays out of bounds.
+    fn field(&mut self, element: Element, index: ValueId, span: Span) -> (ValueId, ValueId) {
+        let per_word = Element::U32.size() / element.size();
+        let (shift, mask) = (self.literal(per_word.ilog2()), self.literal(per_word as u32 - 1));
+        let word = self.emit(Pure::Shr, &[index, shift], Type::U32, span);
+        let place = self.emit(Pure::And, &[index, mask], Type::U32, span);
+        let bits = self.literal(element.size() as u32 * 8);
+        (word, self.emit(Pure::Mul, &[place, bits], Type::U32, span))
+    }
+
+    /// The words of a wide element. Those of `u32::MAX` are out of bounds, because 2³² − 2 is.
+    fn halves(&mut self, index: ValueId, span: Span) -> [ValueId; 2] {
+        let one = self.literal(1);
+        let low = self.emit(Pure::Shl, &[index, one], Type::U32, span);
+        [low, self.emit(Pure::Or, &[low, one], Type::U32, span)]
+    }
+
+    fn word(&mut self, memory: MemId, index: ValueId, span: Span) -> ValueId {
+        self.emit(Op::Load(MemOperand::plain(memory, Element::U32)), &[index], Type::U32, span)
+    }
+
+    fn set_word(&mut self, memory: MemId, index: ValueId, word: ValueId, span: Span) {
+        let op = Op::Store(MemOperand::plain(memory, Element::U32));
+        self.program.push(self.to, op, [index, word], &[], [], span);
+    }
+
+    /// The value with the same bits as another type of the same width.
+    fn bits(&mut self, value: ValueId, ty: Type, span: Span) -> ValueId {
+        if self.program.ty(value) == ty { value } else { self.emit(Pure::Bitcast, &[value], ty, span) }
+    }
+
+    fn load(&mut self, at: MemOperand, index: ValueId, span: Span) -> ValueId {
+        let ty = at.value_type();
+        match at.element.size() {
+            4 => {
+                let word = self.word(at.memory, index, span);
+                self.bits(word, ty, span)
+            }
+            8 => {
+                let [low, high] = self.halves(index, span).map(|index| {
+                    let word = self.word(at.memory, index, span);
+                    self.emit(Pure::Cast, &[word], Type::U64, span)
+                });
+                let half = self.literal(32);
+                let high = self.emit(Pure::Shl, &[high, half], Type::U64, span);
+                let both = self.emit(Pure::Or, &[low, high], Type::U64, span);
+                self.bits(both, ty, span)
+            }
+            size => {
+                let (word, first) = self.field(at.element, index, span);
+                let word = self.word(at.memory, word, span);
+                if at.element == Element::F16 {
+                    let half = self.emit(Pure::Shr, &[word, first], Type::U32, span);
+                    let float = self.emit(Pure::UnpackF16Low, &[half], Type::F32, span);
+                    return self.emit(Pure::Cast, &[float], Type::F16, span);
+                }
+                let count = self.literal(size as u32 * 8);
+                let word = self.bits(word, ty, span);
+                self.emit(Pure::ExtractBits, &[word, first, count], ty, span)
+            }
+        }
+    }
+
+    fn store(&mut self, at: MemOperand, index: ValueId, value: ValueId, span: Span) {
+        match at.element.size() {
+            4 => {
+                let word = self.bits(value, Type::U32, span);
+                self.set_word(at.memory, index, word, span);
+            }
+            8 => {
+                let both = self.bits(value, Type::U64, span);
+                let half = self.literal(32);
+                let high = self.emit(Pure::Shr, &[both, half], Type::U64, span);
+                for (index, part) in self.halves(index, span).into_iter().zip([both, high]) {
+                    let word = self.emit(Pure::Cast, &[part], Type::U32, span);
+                    self.set_word(at.memory, index, word, span);
+                }
+            }
+            size => {
+                let (index, first) = self.field(at.element, index, span);
+                let bits = if at.element == Element::F16 {
+                    let float = self.emit(Pure::Cast, &[value], Type::F32, span);
+                    let zero = self.program.literal(0f32);
+                    self.emit(Pure::PackF16, &[float, zero], Type::U32, span)
+                } else {
+                    self.bits(value, Type::U32, span)
+                };
+                let old = self.word(at.memory, index, span);
+                let count = self.literal(size as u32 * 8);
+                let new = self.emit(Pure::InsertBits, &[old, bits, first, count], Type::U32, span);
+                self.set_word(at.memory, index, new, span);
+            }
+        }
+    }
+}
