@@ -11,6 +11,16 @@ use vyre_foundation::launch::Report;
 use super::clock::Clock;
 use super::kernel::State;
 
+/// Polls that must see an item running before it counts as stuck. When the machine is suspended, or the polling thread is not scheduled, time
+/// passes without polls, and the item that is seen next has not had its time.
+const LOOKS: u32 = 8;
+
+/// An item that polls have seen running.
+struct Running {
+    since: Instant,
+    looks: u32,
+}
+
 pub(super) struct Watch {
     /// A word by which workers are told to take no more items, and one for each item of the slice.
     pub(super) states: Buffer,
@@ -64,9 +74,9 @@ impl Watch {
     ) -> Result<Ended, Error> {
         let mut early = false;
         let mut slow = Vec::new();
-        let mut running: FxHashMap<u32, Instant> = FxHashMap::default();
+        let mut running: FxHashMap<u32, Running> = FxHashMap::default();
         let reports = loop {
-            match submission.wait_timeout((self.patience / 8).min(Duration::from_millis(50))) {
+            match submission.wait_timeout((self.patience / LOOKS).min(Duration::from_millis(50))) {
                 Some(Err(Error::Cancelled)) => break Vec::new(),
                 Some(reports) => break reports?,
                 None => {}
@@ -75,15 +85,16 @@ impl Watch {
             for &position in positions {
                 match self.state(position) {
                     0 | State::DONE => _ = running.remove(&position),
-                    _ => _ = running.entry(position).or_insert(now),
+                    _ => running.entry(position).or_insert(Running { since: now, looks: 0 }).looks += 1,
                 }
             }
-            let is_slow = |since: &Instant| now.duration_since(*since) >= self.patience;
+            let is_slow =
+                |item: &Running| item.looks >= LOOKS && now.saturating_duration_since(item.since) >= self.patience;
             // Who had taken an item before it was said is on it now.
             if early && !running.is_empty() && running.values().all(is_slow) {
                 submission.cancel();
             }
-            for (&position, _) in running.iter().filter(|(_, since)| is_slow(since)) {
+            for (&position, _) in running.iter().filter(|(_, item)| is_slow(item)) {
                 if !slow.contains(&position) {
                     slow.push(position);
                 }
