@@ -449,7 +449,8 @@ impl<'p> Machine<'p> {
         self.trace.push(TraceLine::new(self.global_index(lane), text, literals));
     }
 
-    // Operations between invocations. Those that are not in `lanes` have ended.
+    // Operations between invocations. Invocations of the workgroup or subgroup that are not in `lanes` have ended: control flow is uniform
+    // for the scope of the operation.
 
     fn note_barrier(&mut self, workgroup: bool, storage: bool) {
         if let Some(sanitizer) = &mut self.sanitizer {

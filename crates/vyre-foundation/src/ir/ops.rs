@@ -228,7 +228,7 @@ pub enum Kind {
     Access,
     /// Reads, changes and writes an element of an atomic object.
     Atomic,
-    /// Is executed by all invocations of a workgroup together.
+    /// Is executed by all invocations of a workgroup or of a subgroup together.
     Collective,
     /// Does something that only the report of the dispatch shows.
     Effect,
@@ -897,7 +897,7 @@ op_table! {
         CompareExchange(MemId) = "atomic_compare_exchange", Form::CompareExchange, Exact, 1;
     }
 
-    // Collectives: all of these must stand in uniform control flow.
+    // Collectives: barriers and `broadcast` must stand in workgroup-uniform control flow, the others in subgroup-uniform control flow.
 
     section Collective
     /// A barrier of the workgroup.
@@ -1019,7 +1019,7 @@ impl Op {
         }
     }
 
-    /// Whether all invocations of the workgroup must execute this together.
+    /// Whether all invocations of the workgroup or of the subgroup must execute this together.
     pub fn is_collective(&self) -> bool {
         self.kind() == Kind::Collective
     }

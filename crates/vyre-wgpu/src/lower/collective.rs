@@ -3,7 +3,9 @@
 //! Subgroup operations are built from ballots and shuffles of words, in the order that the op table defines: so they give
 //! what the oracle gives, floats included, for every type, whatever a driver's own reductions do with NaNs.
 
-use naga::{Barrier, BuiltIn, Expression, GatherMode, Statement, VectorSize};
+use naga::{
+    Barrier, BuiltIn, CollectiveOperation, Expression, GatherMode, Statement, SubgroupOperation, VectorSize,
+};
 use vyre_foundation::ir::ops::{self, Combined, Combiner, Exchange, Subgroup};
 use vyre_foundation::ir::{Inst, Literal, Type};
 
@@ -85,6 +87,28 @@ impl Lowerer<'_> {
         self.join_words(ty, &[chosen])
     }
 
+    /// A value that the living of a subgroup agree on, for all of the subgroup; 0 if nobody lives.
+    pub(super) fn choice_of_subgroup(&mut self, ty: Type, value: Expr) -> Expr {
+        let alive = self.b.load(self.variables.alive.expect("declared in masked programs"));
+        let word = self.words(ty, value)[0];
+        let argument = expr!(self.b, select(alive, word, 0));
+        let result_ty = self.b.scalar_ty(Type::U32);
+        let result = self.b.result(Expression::SubgroupOperationResult { ty: result_ty });
+        self.b.push(Statement::SubgroupCollectiveOperation {
+            op: SubgroupOperation::Or,
+            collective_op: CollectiveOperation::Reduce,
+            argument,
+            result,
+        });
+        self.join_words(ty, &[result])
+    }
+
+    /// Whether an invocation of the subgroup lives.
+    pub(super) fn subgroup_lives(&mut self) -> Expr {
+        let yes = self.b.bool(true);
+        self.choice_of_subgroup(Type::Bool, yes)
+    }
+
     // Subgroups.
 
     /// A bit for each lane whose condition is true.
@@ -124,7 +148,7 @@ impl Lowerer<'_> {
         let ty = self.program.ty(inst.operands[0]);
         let value = self.value(inst.operands[0]);
         let alive = match (mode, self.variables.alive) {
-            (Mode::Shared, Some(alive)) => self.b.load(alive),
+            (Mode::Shared | Mode::Subgroup, Some(alive)) => self.b.load(alive),
             _ => self.b.bool(true),
         };
         match op.exchange() {

@@ -84,9 +84,8 @@ impl Lower<'_> {
         let mut words = Regs::new();
         for pack in tile.packs_of(axes) {
             let mut mask = self.mask(inst.operands[0], pack);
-            if self.state.mask.is_some() {
-                let active = self.state.active(&mut self.emit, pack);
-                mask = self.emit.mask_and(mask, active);
+            if let Some(present) = self.present(pack) {
+                mask = self.emit.mask_and(mask, present);
             }
             let bits = self.emit.mask_bits(mask);
             words.push(if axes.meets(Axes::LANE) { self.emit.broadcast(bits, false) } else { bits });
@@ -101,7 +100,7 @@ impl Lower<'_> {
 
     fn shuffle(&mut self, ty: Type, lanes: Reg, from: ValueId, pack: usize) -> Reg {
         // Of those that have ended, others get 0.
-        let lanes = self.or_identity(Combiner::Or, ty, lanes, pack);
+        let lanes = self.present_or_identity(Combiner::Or, ty, lanes, pack);
         if let Some(distance) = lanes_below(self.plan, from) {
             return self.emit.shift_up(lanes, distance, 0);
         }
@@ -118,7 +117,7 @@ impl Lower<'_> {
     }
 
     fn reduce_or_scan(&mut self, op: Combiner, whose: Combined, ty: Type, lanes: Reg, pack: usize) -> Reg {
-        let mut sums = self.or_identity(op, ty, lanes, pack);
+        let mut sums = self.present_or_identity(op, ty, lanes, pack);
         if whose == Combined::All {
             return self.emit.reduce_lanes(op, ty, sums);
         }
@@ -145,6 +144,19 @@ impl Lower<'_> {
         self.emit.reduce_lanes(op, ty, all.expect("every copy has a pack"))
     }
 
+    /// The lanes of a pack that take part in a subgroup operation; all if there is no mask.
+    fn present(&self, pack: usize) -> Option<Reg> {
+        if self.plan.shape.whole_subgroups { None } else { self.state.of_pack(pack) }
+    }
+
+    /// Lanes that take no part in a subgroup operation replaced by what changes nothing.
+    fn present_or_identity(&mut self, op: Combiner, ty: Type, lanes: Reg, pack: usize) -> Reg {
+        match self.present(pack) {
+            Some(_) => self.or_identity(op, ty, lanes, pack),
+            None => lanes,
+        }
+    }
+
     /// Lanes that are not active replaced by what changes nothing.
     fn or_identity(&mut self, op: Combiner, ty: Type, lanes: Reg, pack: usize) -> Reg {
         if self.state.mask.is_none() {
@@ -158,7 +170,8 @@ impl Lower<'_> {
     fn exchange_by_runtime(&mut self, id: InstId, op: Subgroup, pack: usize) -> SmallVec<[Reg; 2]> {
         let inst = self.plan.program.inst(id);
         let ty = self.plan.program.ty(inst.operands[0]);
-        self.services.pass_mask(&mut self.emit, self.state.of_pack(pack));
+        let present = self.present(pack);
+        self.services.pass_mask(&mut self.emit, present);
         for (number, &operand) in inst.operands.iter().enumerate() {
             self.pass(operand, pack, number);
         }

@@ -160,6 +160,10 @@ pub(crate) struct Shape {
     pub(crate) linear: SecondaryMap<ValueId, bool>,
     /// Objects that the program stores to.
     pub(crate) written: SecondaryMap<MemId, bool>,
+    /// Whether all lanes of all subgroups exist and none ends early. A subgroup operation, which stands in subgroup-uniform control
+    /// flow, then has all lanes of a pack or none, so it needs no mask. It must not use one either: of packs that share a copy of its
+    /// result, the one for which the result is computed may be inactive.
+    pub(crate) whole_subgroups: bool,
     divergence: Divergence<Fact>,
 }
 
@@ -179,7 +183,7 @@ impl Shape {
             let fact = divergence.value(value);
             (axes[value], linear[value]) = (fact.axes, fact.linear);
         }
-        Shape { tile, axes, linear, written: lanes.written, divergence }
+        Shape { tile, axes, linear, written: lanes.written, whole_subgroups, divergence }
     }
 
     /// Along what invocations differ in when they leave or continue a loop.
