@@ -22,7 +22,7 @@ use vyre_foundation::fill::Fill;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::ops::{
     Barrier, Combined, Control, Exactness, Exchange, Form, Kind, Op, OpInfo, Payload, PerGroup, PerInvocation, Pure,
-    Subgroup, TABLE, Terminator,
+    ShuffleMode, Slot, Subgroup, TABLE, Terminator,
 };
 use vyre_foundation::ir::{
     Access, Axis, BlockId, Element, Literal, MemId, Memory, Module, Program, Space, Span, Type, TypeSet, ValueId,
@@ -496,8 +496,8 @@ impl Generator<'_> {
 
     fn body(&mut self) {
         let body = self.program.body();
-        let [global, local] =
-            [PerInvocation::GlobalIndex, PerInvocation::LocalIndex].map(|op| self.apply(body, op, &[], Scope::Invocation));
+        let [global, local] = [PerInvocation::GlobalIndex, PerInvocation::LocalIndex]
+            .map(|op| self.apply(body, op, &[], Scope::Invocation));
         let group = self.apply(body, PerGroup::GroupIndex, &[], Scope::Workgroup);
         self.positions = Some(Positions { global, local, group });
         let place = Place { scope: Scope::Workgroup, depth: 0, enclosing: None };
@@ -780,17 +780,29 @@ impl Generator<'_> {
                 }
                 let class: Vec<Type> = signature.class.iter().filter(|ty| self.features.types.contains(*ty)).collect();
                 let class = *self.random.choose(&class);
-                let operands: Vec<Available> =
+                let mut operands: Vec<Available> =
                     signature.operands.iter().map(|slot| self.value(slot.of(class), Trust::Value)).collect();
+                if signature.operands.get(1) == Some(&Slot::Is(Type::U32)) && !self.random.chance(3) {
+                    // Mostly a lane that exists.
+                    let few = self.known(16u32);
+                    operands[1] = self.apply(block, Pure::Rem, &[operands[1], few], operands[1].scope);
+                }
                 let op = row.op(Payload::None).expect("collective operations carry nothing");
                 let results = self.push(block, op.clone(), &operands, &[]);
                 let trust = if row.exactness == Exactness::Exact { Trust::Value } else { Trust::Rounded };
                 let scope = match &op {
                     Op::Broadcast => Scope::Workgroup,
                     Op::Subgroup(op) => match op.exchange() {
-                        Exchange::Ballot | Exchange::Combine(_, Combined::All) => Scope::Subgroup,
-                        Exchange::Shuffle => operands[1].scope.max(Scope::Subgroup),
-                        Exchange::Combine(_, Combined::Inclusive | Combined::Exclusive) => Scope::Invocation,
+                        Exchange::Ballot | Exchange::First | Exchange::Combine(_, Combined::All) => Scope::Subgroup,
+                        Exchange::Shuffle(ShuffleMode::Lane) => operands[1].scope.max(Scope::Subgroup),
+                        Exchange::Compact => {
+                            self.add(results[0], Scope::Invocation, trust);
+                            self.add(results[1], Scope::Subgroup, trust);
+                            return;
+                        }
+                        Exchange::Shuffle(_) | Exchange::Combine(_, Combined::Inclusive | Combined::Exclusive) => {
+                            Scope::Invocation
+                        }
                     },
                     _ => Scope::Invocation,
                 };

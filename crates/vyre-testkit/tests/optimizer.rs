@@ -69,7 +69,10 @@ fn stale(program: &Program, known: &mut Analyses) -> Vec<Analysis> {
         check(Analysis::Structure, structure.0.owner(block) == structure.1.owner(block));
         check(Analysis::Structure, structure.0.depth(block) == structure.1.depth(block));
         for scope in [Scope::Workgroup, Scope::Subgroup] {
-            check(Analysis::Uniformity, uniformity.0.is_together(block, scope) == uniformity.1.is_together(block, scope));
+            check(
+                Analysis::Uniformity,
+                uniformity.0.is_together(block, scope) == uniformity.1.is_together(block, scope),
+            );
         }
         check(Analysis::Effects, effects.0.of_block(block) == effects.1.of_block(block));
         for &id in &program.block(block).insts {

@@ -700,7 +700,7 @@ impl<'a> Worker<'a> {
         let gives = subgroup::exchange(op, operands[0].ty, &given, &second);
         for lane in (0..size).filter(|&lane| given[lane].is_some()) {
             for (position, &result) in results.iter().enumerate() {
-                self.set(result, first + lane, if position == 0 { gives[lane] } else { 0 });
+                self.set(result, first + lane, gives.get(position).map_or(0, |lanes| lanes[lane]));
             }
         }
     }

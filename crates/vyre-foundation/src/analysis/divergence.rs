@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::loops::{Exits, exits_of, incoming_values, yields_of};
 use crate::ir::entity::SecondaryMap;
-use crate::ir::ops::{Combined, Exchange, Kind};
+use crate::ir::ops::{Combined, Exchange, Kind, ShuffleMode};
 use crate::ir::{
     BlockId, Control, Inst, InstId, MemId, Op, PerGroup, PerInvocation, Program, Space, Terminator, ValueId,
 };
@@ -56,8 +56,8 @@ pub trait Domain {
         Self::operands(facts, operands)
     }
 
-    /// Transfer function: fact of the results of an instruction without nested blocks.
-    fn transfer(&self, facts: &Divergence<Self::Fact>, inst: InstId) -> Self::Fact;
+    /// Transfer function: fact of a result of an instruction without nested blocks.
+    fn transfer(&self, facts: &Divergence<Self::Fact>, inst: InstId, result: usize) -> Self::Fact;
 
     /// Fact of a value at a join point, from the join of what flows together there.
     fn at_join(&self, _join: Join, fact: Self::Fact) -> Self::Fact {
@@ -200,9 +200,9 @@ impl<D: Domain> Solver<'_, D> {
                         let fact = D::join(D::operands(&self.facts, &inst.operands), control.absolute);
                         self.changed |= raise::<D>(&mut self.facts.private[*memory], fact);
                     }
-                    if !inst.results.is_empty() {
-                        let fact = self.domain.transfer(&self.facts, id);
-                        inst.results.iter().for_each(|&result| self.raise_result(result, fact));
+                    for (position, &result) in inst.results.iter().enumerate() {
+                        let fact = self.domain.transfer(&self.facts, id, position);
+                        self.raise_result(result, fact);
                     }
                 }
             }
@@ -391,9 +391,9 @@ impl Domain for Invocations<'_> {
         Fact { cause: Some(value).filter(|_| !fact.is_uniform()), ..fact }
     }
 
-    fn transfer(&self, facts: &Divergence<Fact>, inst: InstId) -> Fact {
+    fn transfer(&self, facts: &Divergence<Fact>, inst: InstId, result: usize) -> Fact {
         let inst = self.program.inst(inst);
-        let own = Fact::new(self.scope(facts, inst));
+        let own = Fact::new(self.scope(facts, inst, result));
         let fact = match inst.op.kind() {
             // The operands are exchanged: what they differ by does not matter.
             Kind::Collective if own.scope < Scope::Invocation => own,
@@ -408,8 +408,8 @@ impl Domain for Invocations<'_> {
 }
 
 impl Invocations<'_> {
-    /// The largest scope in which an operation on uniform operands has the same results; for collective operations, on these operands.
-    fn scope(&self, facts: &Divergence<Fact>, inst: &Inst) -> Scope {
+    /// The largest scope in which an operation on uniform operands has the same result; for collective operations, on these operands.
+    fn scope(&self, facts: &Divergence<Fact>, inst: &Inst, result: usize) -> Scope {
         let (op, size) = (&inst.op, self.program.workgroup_size());
         match op.kind() {
             Kind::Pure | Kind::Effect | Kind::Control => Scope::Dispatch,
@@ -435,12 +435,16 @@ impl Invocations<'_> {
             Kind::Atomic => Scope::Invocation,
             Kind::Collective => match op {
                 Op::Subgroup(op) => match op.exchange() {
-                    Exchange::Ballot | Exchange::Combine(_, Combined::All) => Scope::Subgroup,
+                    Exchange::Ballot | Exchange::First | Exchange::Combine(_, Combined::All) => Scope::Subgroup,
                     // All lanes take the value of the same lane.
-                    Exchange::Shuffle if facts.value(inst.operands[1]).scope <= Scope::Subgroup => Scope::Subgroup,
-                    Exchange::Shuffle | Exchange::Combine(_, Combined::Inclusive | Combined::Exclusive) => {
-                        Scope::Invocation
+                    Exchange::Shuffle(ShuffleMode::Lane) if facts.value(inst.operands[1]).scope <= Scope::Subgroup => {
+                        Scope::Subgroup
                     }
+                    // The number of values.
+                    Exchange::Compact if result == 1 => Scope::Subgroup,
+                    Exchange::Shuffle(_)
+                    | Exchange::Compact
+                    | Exchange::Combine(_, Combined::Inclusive | Combined::Exclusive) => Scope::Invocation,
                 },
                 // A barrier has no results.
                 _ => Scope::Workgroup,

@@ -400,7 +400,8 @@ impl Lowerer<'_> {
     /// Whether a construct that a workgroup enters together has loops in it, of which only some may take the trips and run out
     /// of fuel.
     fn runs_out_alone(&self, id: InstId) -> bool {
-        let diverges = |block: &BlockId| self.facts.as_ref().is_some_and(|facts| !facts.is_together(*block, Scope::Workgroup));
+        let diverges =
+            |block: &BlockId| self.facts.as_ref().is_some_and(|facts| !facts.is_together(*block, Scope::Workgroup));
         self.program.inst(id).blocks.iter().any(diverges) && self.has_fuel_loop(id)
     }
 
