@@ -9,16 +9,29 @@ pub(crate) const LARGEST: usize = 16;
 /// One value for each lane.
 pub(crate) type Lanes = [u64; LARGEST];
 
-/// What the first result of an operation is for each lane that is there. The other results of a ballot are 0.
+/// The first two results of an operation for each lane that is there. The other results of a ballot are 0.
 ///
 /// `given` has the first operand of each lane of the subgroup, or nothing for lanes that have ended; `second` the other operand.
-pub(crate) fn exchange(op: Subgroup, ty: Type, given: &[Option<u64>], second: &Lanes) -> Lanes {
+pub(crate) fn exchange(op: Subgroup, ty: Type, given: &[Option<u64>], second: &Lanes) -> [Lanes; 2] {
     let size = given.len();
-    match op.exchange() {
+    let first = match op.exchange() {
         Exchange::Ballot => {
             [given.iter().enumerate().fold(0, |word, (lane, bits)| word | bits.unwrap_or(0) << lane); LARGEST]
         }
-        Exchange::Shuffle => second.map(|source| given.get(source as usize).copied().flatten().unwrap_or(0)),
+        Exchange::Shuffle(mode) => std::array::from_fn(|lane| {
+            let source = mode.source(lane as u32, second[lane] as u32).map_or(usize::MAX, |source| source as usize);
+            given.get(source).copied().flatten().unwrap_or(0)
+        }),
+        Exchange::First => [given.iter().copied().flatten().next().unwrap_or(0); LARGEST],
+        Exchange::Compact => {
+            let kept = given.iter().zip(second).filter_map(|(bits, &keep)| bits.filter(|_| keep != 0));
+            let (mut front, mut count) = ([0; LARGEST], 0);
+            for (to, bits) in front.iter_mut().zip(kept) {
+                *to = bits;
+                count += 1;
+            }
+            return [front, [count; LARGEST]];
+        }
         Exchange::Combine(op, whose) => {
             let nothing = op.identity(ty);
             let lanes = std::array::from_fn(|lane| given.get(lane).copied().flatten().unwrap_or(nothing));
@@ -32,7 +45,8 @@ pub(crate) fn exchange(op: Subgroup, ty: Type, given: &[Option<u64>], second: &L
                 }
             }
         }
-    }
+    };
+    [first, [0; LARGEST]]
 }
 
 /// Combines in a tree that halves the subgroup.

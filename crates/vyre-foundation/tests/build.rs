@@ -178,6 +178,8 @@ fn every_operation_can_be_built() {
         let _ = k.subgroup_size() + k.subgroup_id() + k.subgroup_lane() + b.subgroup_ballot()[3];
         let _ = f.subgroup_shuffle(1).subgroup_add().subgroup_mul().subgroup_min().subgroup_max();
         let _ = n.subgroup_and().subgroup_or().subgroup_xor();
+        let _ = f.subgroup_shuffle_up(1).subgroup_shuffle_down(2).subgroup_shuffle_xor(3).subgroup_broadcast_first();
+        let (_kept, _count) = n.subgroup_compact(b.subgroup_all() | b.subgroup_any());
         let _ = n.subgroup_inclusive_add().subgroup_exclusive_add().subgroup_inclusive_mul().subgroup_exclusive_mul();
         k.print("{} {}", (old, exchanged));
         k.region("test.op", || x.store_wide(0, [f, f]));

@@ -139,12 +139,14 @@ const POSITIONS: &[&str] =
 /// Functions with `.x`, `.y` and `.z`.
 const AXES: &[&str] = &["global_id", "local_id", "group_id", "group_count", "group_size"];
 
-/// Functions of a value that invocations compute together.
+/// Functions of a value that invocations compute together, and how many arguments they take.
 #[rustfmt::skip]
-const COLLECTIVE: &[&str] = &[
-    "broadcast", "subgroup_add", "subgroup_mul", "subgroup_min", "subgroup_max", "subgroup_and", "subgroup_or",
-    "subgroup_xor", "subgroup_inclusive_add", "subgroup_exclusive_add", "subgroup_inclusive_mul",
-    "subgroup_exclusive_mul", "subgroup_shuffle", "subgroup_ballot",
+const COLLECTIVE: &[(&str, usize)] = &[
+    ("broadcast", 1), ("subgroup_add", 1), ("subgroup_mul", 1), ("subgroup_min", 1), ("subgroup_max", 1),
+    ("subgroup_and", 1), ("subgroup_or", 1), ("subgroup_xor", 1), ("subgroup_inclusive_add", 1),
+    ("subgroup_exclusive_add", 1), ("subgroup_inclusive_mul", 1), ("subgroup_exclusive_mul", 1), ("subgroup_ballot", 1),
+    ("subgroup_all", 1), ("subgroup_any", 1), ("subgroup_broadcast_first", 1), ("subgroup_shuffle", 2),
+    ("subgroup_shuffle_up", 2), ("subgroup_shuffle_down", 2), ("subgroup_shuffle_xor", 2), ("subgroup_compact", 2),
 ];
 
 impl Body {
@@ -836,7 +838,7 @@ impl Body {
             let code = self.value(&call.args[0]);
             return quote_spanned!(span => __k.trap(#code));
         }
-        if COLLECTIVE.contains(&name.as_str()) && count(if name == "subgroup_shuffle" { 2 } else { 1 }) {
+        if COLLECTIVE.iter().any(|&(known, arguments)| known == name && count(arguments)) {
             self.collective = true;
             let mut arguments = call.args.iter().map(|argument| self.value(argument)).collect::<Vec<_>>().into_iter();
             let first = arguments.next();

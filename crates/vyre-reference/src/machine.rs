@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use vyre_foundation::diagnostics::Diagnostic;
 use vyre_foundation::ir::entity::{Entity, SecondaryMap};
 use vyre_foundation::ir::ops::{
-    Atomic, Barrier, Combined, Combiner, Control, Eval, Exchange, Op, PerGroup, PerInvocation, Pure, Subgroup,
-    Terminator,
+    Atomic, Barrier, Combined, Combiner, Control, Eval, Exchange, Op, PerGroup, PerInvocation, Pure, ShuffleMode,
+    Subgroup, Terminator,
 };
 use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemOperand, Program, Span, ValueId};
 use vyre_foundation::launch::{Outcome, Report, TraceLine};
@@ -449,7 +449,8 @@ impl<'p> Machine<'p> {
         self.trace.push(TraceLine::new(self.global_index(lane), text, literals));
     }
 
-    // Operations between invocations. Those that are not in `lanes` have ended.
+    // Operations between invocations. Invocations of the workgroup or subgroup that are not in `lanes` have ended: control flow is uniform
+    // for the scope of the operation.
 
     fn note_barrier(&mut self, workgroup: bool, storage: bool) {
         if let Some(sanitizer) = &mut self.sanitizer {
@@ -482,17 +483,37 @@ impl<'p> Machine<'p> {
                 }
                 return;
             }
-            Exchange::Shuffle => {
+            Exchange::Shuffle(mode) => {
+                // The lane that a lane takes the value of, if such a number exists.
+                let sources: Vec<Option<u32>> = given
+                    .iter()
+                    .enumerate()
+                    .map(|(lane, present)| {
+                        let from = present.map(|_| self.get(inst.operands[1], first + lane) as u32)?;
+                        mode.source(lane as u32, from)
+                    })
+                    .collect();
                 for &lane in lanes {
-                    let (source, invocation) = (self.get(inst.operands[1], lane), self.global_index(lane));
-                    let absent = given.get(source as usize).copied().flatten().is_none();
-                    if let (true, Some(sanitizer)) = (absent, &mut self.sanitizer) {
-                        sanitizer.absent_lane(id, invocation, source);
+                    let (source, invocation) = (sources[lane - first], self.global_index(lane));
+                    let absent = source.and_then(|source| given.get(source as usize).copied().flatten()).is_none();
+                    // Beyond the first and the last lane, there are none to shuffle up and down from: that is meant.
+                    let meant = matches!(mode, ShuffleMode::Up | ShuffleMode::Down);
+                    if let (true, Some(source), Some(sanitizer)) = (absent && !meant, source, &mut self.sanitizer) {
+                        sanitizer.absent_lane(id, invocation, u64::from(source));
                     }
                 }
-                let source = |lane: usize| self.get(inst.operands[1], first + lane) as usize;
+                let source = |lane: usize| sources[lane].map_or(usize::MAX, |source| source as usize);
                 let taken = |lane: usize| given.get(source(lane)).copied().flatten().unwrap_or(0);
                 (0..size).map(|lane| if given[lane].is_some() { taken(lane) } else { 0 }).collect()
+            }
+            Exchange::First => vec![self.get(operand, lanes[0]); size],
+            Exchange::Compact => {
+                let kept = lanes.iter().filter(|&&lane| self.get(inst.operands[1], lane) != 0);
+                let mut front: Vec<u64> = kept.map(|&lane| self.get(operand, lane)).collect();
+                let count = front.len() as u64;
+                lanes.iter().for_each(|&lane| self.set(inst.results[1], lane, count));
+                front.resize(size, 0);
+                front
             }
             Exchange::Combine(op, Combined::All) => {
                 let combined = match op {

@@ -1,15 +1,15 @@
 //! What programs use: every operation, on every type, in uniform and divergent control flow, in every kind of memory.
 //!
-//! A [`Cell`] is one such combination. Which ones are possible follows from the op table and from the validator: collective
-//! operations stand in uniform control flow only, an object can be declared with some elements and not with others. A new row
+//! A [`Cell`] is one such combination. Which ones are possible follows from the op table and from the validator: barriers stand in
+//! workgroup-uniform control flow only, subgroup operations in subgroup-uniform control flow only, an object can be declared with some elements and not with others. A new row
 //! of the table therefore brings its cells with it. [`Coverage::record`] counts the cells of a program, and
 //! [`Coverage::missing`] says which none has reached.
 
 use std::collections::HashMap;
 use std::fmt;
 
-use vyre_foundation::analysis::Uniformity;
-use vyre_foundation::ir::ops::{Form, Kind, OpInfo, Payload, Slot, TABLE};
+use vyre_foundation::analysis::{Scope, Uniformity};
+use vyre_foundation::ir::ops::{Form, OpInfo, Payload, Slot, TABLE};
 use vyre_foundation::ir::{
     Access, Axis, BlockId, Def, Element, Inst, MemOperand, Memory, Program, Space, Span, Terminator, Type, ValueId,
 };
@@ -56,12 +56,31 @@ pub enum Subject {
 pub enum Flow {
     /// All invocations of the workgroup together, as the validator can prove.
     Uniform,
+    /// All invocations of a subgroup together, but perhaps not all subgroups. Only subgroup operations tell it from divergent control flow.
+    SubgroupUniform,
     /// Perhaps only some.
     Divergent,
 }
 
 impl Flow {
-    const ALL: [Flow; 2] = [Flow::Uniform, Flow::Divergent];
+    const ALL: [Flow; 3] = [Flow::Uniform, Flow::SubgroupUniform, Flow::Divergent];
+
+    /// Control flow in which an operation that needs such control flow can stand.
+    const fn possible(required: Option<Scope>) -> &'static [Flow] {
+        match required {
+            None => &[Flow::Uniform, Flow::Divergent],
+            Some(Scope::Subgroup) => &[Flow::Uniform, Flow::SubgroupUniform],
+            Some(_) => &[Flow::Uniform],
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Flow::Uniform => "uniform",
+            Flow::SubgroupUniform => "subgroup",
+            Flow::Divergent => "divergent",
+        }
+    }
 }
 
 /// The memory that an operation accesses.
@@ -134,9 +153,13 @@ impl Coverage {
         let uniformity = Uniformity::of(program);
         let mut pending: Vec<BlockId> = vec![program.body()];
         while let Some(block) = pending.pop() {
-            let flow = if uniformity.divergence(block).is_some() { Flow::Divergent } else { Flow::Uniform };
             for &id in &program.block(block).insts {
                 let inst = program.inst(id);
+                let flow = match Scope::required_by(&inst.op) {
+                    _ if uniformity.is_together(block, Scope::Workgroup) => Flow::Uniform,
+                    Some(Scope::Subgroup) if uniformity.is_together(block, Scope::Subgroup) => Flow::SubgroupUniform,
+                    _ => Flow::Divergent,
+                };
                 pending.extend(&inst.blocks);
                 let op = inst.op.info().name;
                 let place = inst.op.memory().map_or(Place::None, |memory| Place::of(program.memory(memory)));
@@ -149,6 +172,7 @@ impl Coverage {
                 for &operand in &inst.operands {
                     if let Def::Constant(_) = program.def(operand) {
                         let subject = Subject::Type(program.ty(operand));
+                        let flow = if flow == Flow::Uniform { flow } else { Flow::Divergent };
                         self.count(Cell { op: "const", subject, flow, place: Place::None });
                     }
                 }
@@ -180,7 +204,11 @@ impl Coverage {
 /// the rarest of them.
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<25} {:<25} {:>9} {:>9} {:>9} {:>9}", "", "", "uniform", "rarest", "divergent", "rarest")?;
+        write!(f, "{:<25} {:<25}", "", "")?;
+        for flow in Flow::ALL {
+            write!(f, " {:>9} {:>9}", flow.name(), "rarest")?;
+        }
+        writeln!(f)?;
         for lines in self.cells.chunk_by(|(a, _), (b, _)| (a.op, a.place) == (b.op, b.place)) {
             let Cell { op, place, .. } = lines[0].0;
             write!(f, "{op:<25} {:<25}", place.name())?;
@@ -221,7 +249,7 @@ impl fmt::Display for Cell {
         if *place != Place::None {
             write!(f, " in {}", place.name())?;
         }
-        write!(f, ", {}", if *flow == Flow::Uniform { "uniform" } else { "divergent" })
+        write!(f, ", {}", flow.name())
     }
 }
 
@@ -276,17 +304,17 @@ fn retyped(program: &Program, inst: &Inst) -> Option<Subject> {
 fn possible() -> Vec<Cell> {
     let objects = objects();
     let mut cells = Vec::new();
-    let mut add = |op: &'static str, kind: Kind, place: Place, subjects: Vec<Subject>| {
-        for flow in Flow::ALL {
-            if kind != Kind::Collective || flow == Flow::Uniform {
-                cells.extend(subjects.iter().map(|&subject| Cell { op, subject, flow, place }));
-            }
+    let mut add = |op: &'static str, required: Option<Scope>, place: Place, subjects: Vec<Subject>| {
+        for &flow in Flow::possible(required) {
+            cells.extend(subjects.iter().map(|&subject| Cell { op, subject, flow, place }));
         }
     };
     for row in TABLE {
         let places = [Place::Storage, Place::FixedStorage, Place::Uniform, Place::Workgroup, Place::Private];
+        // Collective operations carry nothing.
+        let required = row.op(Payload::None).as_ref().and_then(Scope::required_by);
         match subjects(row) {
-            Some(subjects) => add(row.name, row.kind, Place::None, subjects),
+            Some(subjects) => add(row.name, required, Place::None, subjects),
             None => {
                 for place in places {
                     let here = objects.iter().filter(|object| Place::of(object) == place);
@@ -299,7 +327,7 @@ fn possible() -> Vec<Cell> {
                             true
                         }
                     });
-                    add(row.name, row.kind, place, subjects);
+                    add(row.name, required, place, subjects);
                 }
             }
         }
@@ -310,9 +338,9 @@ fn possible() -> Vec<Cell> {
         .map(|(element, declared)| Subject::Retyped(element, declared))
         .collect();
     for op in ["load", "store"] {
-        add(op, Kind::Access, Place::None, retyped.clone());
+        add(op, None, Place::None, retyped.clone());
     }
-    add("const", Kind::Pure, Place::None, Type::ALL.map(Subject::Type).to_vec());
+    add("const", None, Place::None, Type::ALL.map(Subject::Type).to_vec());
     cells
 }
 

@@ -8,8 +8,8 @@
 //!   read; workgroup tiles are written, then read after a barrier, and written again only after another.
 //! * An atomic object has elements for each invocation too, or it is used with one operation only, which can be done in any
 //!   order, and whose results are not looked at.
-//! * Collective operations stand where control flow is uniform. The generator keeps track of that itself, more strictly than
-//!   the validator does.
+//! * Barriers stand where control flow is uniform for the workgroup, subgroup operations where it is uniform for the subgroup. The
+//!   generator keeps track of that itself, more strictly than the validator does.
 //! * A float that devices may round differently never decides anything: it is not compared, converted, reinterpreted or
 //!   used as an index. Neither do the bits of a NaN.
 //!
@@ -17,10 +17,12 @@
 //! [`Coverage`](crate::Coverage) measures.
 
 use vyre_driver::Capabilities;
+use vyre_foundation::analysis::Scope;
 use vyre_foundation::fill::Fill;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::ops::{
-    Barrier, Control, Exactness, Form, Kind, Op, OpInfo, Payload, PerGroup, PerInvocation, Pure, TABLE, Terminator,
+    Barrier, Combined, Control, Exactness, Exchange, Form, Kind, Op, OpInfo, Payload, PerGroup, PerInvocation, Pure,
+    ShuffleMode, Slot, Subgroup, TABLE, Terminator,
 };
 use vyre_foundation::ir::{
     Access, Axis, BlockId, Element, Literal, MemId, MemOperand, Memory, Module, Program, Space, Span, Type, TypeSet,
@@ -190,7 +192,8 @@ enum Trust {
 struct Available {
     id: ValueId,
     ty: Type,
-    uniform: bool,
+    /// The largest scope in which it is the same; never the dispatch.
+    scope: Scope,
     trust: Trust,
 }
 
@@ -205,7 +208,8 @@ struct Positions {
 /// Where a block stands.
 #[derive(Clone, Copy)]
 struct Place<'a> {
-    uniform: bool,
+    /// The largest scope whose invocations execute the block together; never the dispatch.
+    scope: Scope,
     depth: u32,
     enclosing: Option<Enclosing<'a>>,
 }
@@ -253,7 +257,7 @@ impl Generator<'_> {
             let default = Literal { ty, bits: self.literal_bits(ty) };
             let trust = if is_nan(default) { Trust::Value } else { Trust::Bits };
             let id = self.program.add_constant(format!("C{number}"), default, Span::NONE);
-            self.values.push(Available { id, ty, uniform: true, trust });
+            self.values.push(Available { id, ty, scope: Scope::Workgroup, trust });
         }
     }
 
@@ -471,7 +475,7 @@ impl Generator<'_> {
     fn known(&mut self, literal: impl Into<Literal>) -> Available {
         let literal = literal.into();
         let trust = if is_nan(literal) { Trust::Value } else { Trust::Bits };
-        Available { id: self.program.literal(literal), ty: literal.ty, uniform: true, trust }
+        Available { id: self.program.literal(literal), ty: literal.ty, scope: Scope::Workgroup, trust }
     }
 
     /// A value of a type: one that is there, or a literal.
@@ -486,8 +490,9 @@ impl Generator<'_> {
         self.literal(ty, trust)
     }
 
-    fn uniform_value(&mut self, ty: Type) -> Available {
-        let fits = |value: &&Available| value.ty == ty && value.trust >= Trust::Value && value.uniform;
+    /// A value that is the same for all invocations of a scope.
+    fn uniform_value(&mut self, ty: Type, scope: Scope) -> Available {
+        let fits = |value: &&Available| value.ty == ty && value.trust >= Trust::Value && value.scope <= scope;
         let count = self.values.iter().filter(fits).count() as u32;
         match count {
             0 => self.literal(ty, Trust::Value),
@@ -515,35 +520,35 @@ impl Generator<'_> {
     }
 
     /// Makes a value available. What is not a float is the same bits everywhere.
-    fn add(&mut self, id: ValueId, uniform: bool, trust: Trust) {
+    fn add(&mut self, id: ValueId, scope: Scope, trust: Trust) {
         let ty = self.program.ty(id);
         let trust = if ty.is_float() { trust } else { Trust::Bits };
-        self.values.push(Available { id, ty, uniform, trust });
+        self.values.push(Available { id, ty, scope, trust });
     }
 
     /// Makes the results of an operation available, and gives the first.
-    fn give(&mut self, results: &[ValueId], uniform: bool, trust: Trust) -> Available {
+    fn give(&mut self, results: &[ValueId], scope: Scope, trust: Trust) -> Available {
         for &result in results {
-            self.add(result, uniform, trust);
+            self.add(result, scope, trust);
         }
         self.values[self.values.len() - results.len()]
     }
 
     /// Appends an operation whose results are the same bits everywhere, and gives the first.
-    fn apply(&mut self, block: BlockId, op: impl Into<Op>, operands: &[Available], uniform: bool) -> Available {
+    fn apply(&mut self, block: BlockId, op: impl Into<Op>, operands: &[Available], scope: Scope) -> Available {
         let results = self.push(block, op, operands, &[]);
-        self.give(&results, uniform, Trust::Bits)
+        self.give(&results, scope, Trust::Bits)
     }
 
     // Statements.
 
     fn body(&mut self) {
         let body = self.program.body();
-        let [global, local] =
-            [PerInvocation::GlobalIndex, PerInvocation::LocalIndex].map(|op| self.apply(body, op, &[], false));
-        let group = self.apply(body, PerGroup::GroupIndex, &[], true);
+        let [global, local] = [PerInvocation::GlobalIndex, PerInvocation::LocalIndex]
+            .map(|op| self.apply(body, op, &[], Scope::Invocation));
+        let group = self.apply(body, PerGroup::GroupIndex, &[], Scope::Workgroup);
         self.positions = Some(Positions { global, local, group });
-        let place = Place { uniform: true, depth: 0, enclosing: None };
+        let place = Place { scope: Scope::Workgroup, depth: 0, enclosing: None };
         while self.budget > 0 {
             self.statement(body, place);
         }
@@ -584,7 +589,8 @@ impl Generator<'_> {
             Kind::Access => self.access(block, row),
             Kind::Atomic => self.atomic(block, row),
             Kind::Collective => {
-                if place.uniform {
+                let op = row.op(Payload::None).expect("collective operations carry nothing");
+                if Scope::required_by(&op).is_some_and(|required| place.scope <= required) {
                     self.collective(block, row, place);
                 }
             }
@@ -635,7 +641,7 @@ impl Generator<'_> {
             None if matches!(row.form, Form::Convert { same_size: false }) => Trust::Bits,
             None => Trust::Value,
         };
-        self.give(&results, operands.iter().all(|operand| operand.uniform), trust);
+        self.give(&results, scope_of(&operands), trust);
     }
 
     /// Where the invocation is, and how large things are.
@@ -650,7 +656,12 @@ impl Generator<'_> {
         if !self.features.subgroups && op.needs_subgroups() {
             return;
         }
-        self.apply(block, op, &[], row.kind == Kind::PerGroup);
+        let scope = match op {
+            Op::PerGroup(_) => Scope::Workgroup,
+            Op::PerInvocation(PerInvocation::SubgroupId) => Scope::Subgroup,
+            _ => Scope::Invocation,
+        };
+        self.apply(block, op, &[], scope);
     }
 
     /// An index into an object, for an access of some elements: mostly inside.
@@ -672,7 +683,7 @@ impl Generator<'_> {
             return value;
         }
         let length = self.known(length.unwrap_or(20));
-        self.apply(block, Pure::Rem, &[value, length], value.uniform)
+        self.apply(block, Pure::Rem, &[value, length], value.scope)
     }
 
     /// The index of elements that only this invocation touches.
@@ -685,7 +696,7 @@ impl Generator<'_> {
         for (op, by) in [(Pure::Mul, own.stride), (Pure::Add, offset)] {
             if (op == Pure::Mul && by != 1) || (op == Pure::Add && by != 0) {
                 let by = self.known(by);
-                index = self.apply(block, op, &[index, by], false);
+                index = self.apply(block, op, &[index, by], Scope::Invocation);
             }
         }
         index
@@ -749,7 +760,7 @@ impl Generator<'_> {
                 let at = self.program.operand(memory);
                 let results = self.push(block, Op::Load(at), &[], &[at.value_type()]);
                 let trust = self.trust_in(memory);
-                self.give(&results, true, trust);
+                self.give(&results, Scope::Workgroup, trust);
                 return;
             }
             1 => {
@@ -779,7 +790,7 @@ impl Generator<'_> {
         let index = self.own_index(block, own, at, width);
         let results = self.push(block, Op::Load(at), &[index], &vec![at.value_type(); width as usize]);
         let trust = self.loads(at, trust);
-        self.give(&results, false, trust);
+        self.give(&results, Scope::Invocation, trust);
     }
 
     /// Loads from anywhere in an object that nobody writes at this time.
@@ -794,8 +805,8 @@ impl Generator<'_> {
         let index = self.index(block, at, width);
         let results = self.push(block, Op::Load(at), &[index], &vec![at.value_type(); width as usize]);
         let trust = self.loads(at, trust);
-        let uniform = space == Space::Storage(Access::Read) && index.uniform;
-        self.give(&results, uniform, trust);
+        let scope = if space == Space::Storage(Access::Read) { index.scope } else { Scope::Invocation };
+        self.give(&results, scope, trust);
     }
 
     /// Of what is only read.
@@ -814,7 +825,7 @@ impl Generator<'_> {
             }
             let index = self.own_index(block, own, at, 1);
             let results = self.read_modify_write(block, at, row, index);
-            self.give(&results, false, Trust::Bits);
+            self.give(&results, Scope::Invocation, Trust::Bits);
         } else if !shared.is_empty() {
             let (at, row) = *self.random.choose(&shared);
             let index = self.index(block, at, 1);
@@ -843,12 +854,33 @@ impl Generator<'_> {
                 }
                 let class: Vec<Type> = signature.class.iter().filter(|ty| self.features.types.contains(*ty)).collect();
                 let class = *self.random.choose(&class);
-                let operands: Vec<Available> =
+                let mut operands: Vec<Available> =
                     signature.operands.iter().map(|slot| self.value(slot.of(class), Trust::Value)).collect();
+                if signature.operands.get(1) == Some(&Slot::Is(Type::U32)) && !self.random.chance(3) {
+                    // Mostly a lane that exists.
+                    let few = self.known(16u32);
+                    operands[1] = self.apply(block, Pure::Rem, &[operands[1], few], operands[1].scope);
+                }
                 let op = row.op(Payload::None).expect("collective operations carry nothing");
-                let results = self.push(block, op, &operands, &[]);
+                let results = self.push(block, op.clone(), &operands, &[]);
                 let trust = if row.exactness == Exactness::Exact { Trust::Value } else { Trust::Rounded };
-                self.give(&results, name == "broadcast", trust);
+                let scope = match &op {
+                    Op::Broadcast => Scope::Workgroup,
+                    Op::Subgroup(op) => match op.exchange() {
+                        Exchange::Ballot | Exchange::First | Exchange::Combine(_, Combined::All) => Scope::Subgroup,
+                        Exchange::Shuffle(ShuffleMode::Lane) => operands[1].scope.max(Scope::Subgroup),
+                        Exchange::Compact => {
+                            self.add(results[0], Scope::Invocation, trust);
+                            self.add(results[1], Scope::Subgroup, trust);
+                            return;
+                        }
+                        Exchange::Shuffle(_) | Exchange::Combine(_, Combined::Inclusive | Combined::Exclusive) => {
+                            Scope::Invocation
+                        }
+                    },
+                    _ => Scope::Invocation,
+                };
+                self.give(&results, scope, trust);
             }
         }
     }
@@ -898,12 +930,12 @@ impl Generator<'_> {
         let per_group = self.program.workgroup_size().iter().product::<u32>() * each;
         let (value, size) = (self.value(Type::U32, Trust::Bits), self.known(per_group));
         let group = self.positions().group;
-        let local = self.apply(block, Pure::Rem, &[value, size], value.uniform);
-        let group = self.apply(block, Pure::Mul, &[group, size], group.uniform);
-        let index = self.apply(block, Pure::Add, &[group, local], group.uniform && local.uniform);
+        let local = self.apply(block, Pure::Rem, &[value, size], value.scope);
+        let group = self.apply(block, Pure::Mul, &[group, size], group.scope);
+        let index = self.apply(block, Pure::Add, &[group, local], scope_of(&[group, local]));
         let results = self.push(block, Op::Load(at), &[index], &[at.value_type()]);
         let trust = self.loads(at, Trust::Rounded);
-        self.give(&results, false, trust);
+        self.give(&results, Scope::Invocation, trust);
         self.push(block, Barrier::Storage, &[], &[]);
     }
 
@@ -931,9 +963,14 @@ impl Generator<'_> {
             }
             Form::Switch => {
                 let ty = *self.random.choose(&[Type::U32, Type::I32]);
-                let uniform = self.random.chance(3);
-                let mut selector = if uniform {
-                    self.uniform_value(ty)
+                let mut selector = if self.random.chance(3) {
+                    self.uniform_value(ty, Scope::Workgroup)
+                } else if self.features.subgroups && self.random.chance(4) {
+                    let subgroup = self.apply(block, PerInvocation::SubgroupId, &[], Scope::Subgroup);
+                    match ty {
+                        Type::U32 => subgroup,
+                        _ => self.uniform_value(ty, Scope::Subgroup),
+                    }
                 } else if ty == Type::U32 && self.random.chance(2) {
                     // So that several arms are taken.
                     self.positions().global
@@ -942,7 +979,7 @@ impl Generator<'_> {
                 };
                 if ty == Type::U32 && !self.random.chance(4) {
                     let few = self.known(6u32);
-                    selector = self.apply(block, Pure::Rem, &[selector, few], selector.uniform);
+                    selector = self.apply(block, Pure::Rem, &[selector, few], selector.scope);
                 }
                 let mut cases: Vec<u32> = (0..self.random.below(4)).map(|_| self.random.below(6)).collect();
                 cases.sort_unstable();
@@ -952,8 +989,8 @@ impl Generator<'_> {
             }
             Form::Region => {
                 let arm = self.program.add_block();
-                let uniform = self.known(true);
-                self.branches(block, Control::Region("test.region".into()), uniform, &[arm], &results, inner);
+                let always = self.known(true);
+                self.branches(block, Control::Region("test.region".into()), always, &[arm], &results, inner);
             }
             Form::Loop => self.bounded_loop(block, &results, inner),
             Form::Exit | Form::Trap => self.early_exit(block, row, place),
@@ -961,23 +998,32 @@ impl Generator<'_> {
         }
     }
 
-    /// Uniform or not. What tells invocations apart is made if need be: few of the values that happen to be there do.
+    /// Uniform for the workgroup, for the subgroup or not at all. What tells subgroups or invocations apart is made if need be: few of
+    /// the values that happen to be there do.
     fn condition(&mut self, block: BlockId) -> Available {
         if self.random.chance(3) {
-            return self.uniform_value(Type::Bool);
+            return self.uniform_value(Type::Bool, Scope::Workgroup);
         }
-        let divergent = |value: &&Available| value.ty == Type::Bool && !value.uniform;
+        let by_subgroup = self.features.subgroups && self.random.chance(3);
+        let scope = if by_subgroup { Scope::Subgroup } else { Scope::Invocation };
+        let divergent = |value: &&Available| value.ty == Type::Bool && value.scope == scope;
         let divergent: Vec<Available> = self.values.iter().filter(divergent).copied().collect();
         if !divergent.is_empty() && !self.random.chance(3) {
             return *self.random.choose(&divergent);
         }
-        let Positions { global, local, .. } = self.positions();
-        let (position, value) = (*self.random.choose(&[global, local]), self.value(Type::U32, Trust::Bits));
+        let (position, value) = if by_subgroup {
+            let subgroup = self.apply(block, PerInvocation::SubgroupId, &[], Scope::Subgroup);
+            (subgroup, self.uniform_value(Type::U32, Scope::Subgroup))
+        } else {
+            let Positions { global, local, .. } = self.positions();
+            (*self.random.choose(&[global, local]), self.value(Type::U32, Trust::Bits))
+        };
         let mixed = *self.random.choose(&[Pure::Xor, Pure::Add, Pure::Rem, Pure::And]);
-        let mixed = self.apply(block, mixed, &[position, value], false);
-        let (compare, bound) = (*self.random.choose(&[Pure::Lt, Pure::Ne, Pure::Gt]), self.random.below(8));
+        let mixed = self.apply(block, mixed, &[position, value], scope);
+        let most = if by_subgroup { 3 } else { 8 };
+        let (compare, bound) = (*self.random.choose(&[Pure::Lt, Pure::Ne, Pure::Gt]), self.random.below(most));
         let bound = self.known(bound);
-        self.apply(block, compare, &[mixed, bound], false)
+        self.apply(block, compare, &[mixed, bound], scope)
     }
 
     /// `if`, `switch` and `region`. A region has no operand.
@@ -990,13 +1036,13 @@ impl Generator<'_> {
         results: &[Type],
         place: Place<'_>,
     ) {
-        let uniform = operand.uniform;
-        // A loop in which the workgroup stays together is not left where it does not; others may be left from anywhere.
+        let scope = operand.scope;
+        // A loop in which a workgroup or a subgroup stays together is not left where it does not; others may be left from anywhere.
         let enclosing = place
             .enclosing
-            .map(|enclosing| Enclosing { may_leave: enclosing.may_leave && (uniform || !place.uniform), ..enclosing });
-        let place = Place { uniform: place.uniform && uniform, enclosing, ..place };
-        let mut given = vec![(uniform, Trust::Bits); results.len()];
+            .map(|enclosing| Enclosing { may_leave: enclosing.may_leave && scope <= place.scope, ..enclosing });
+        let place = Place { scope: place.scope.max(scope), enclosing, ..place };
+        let mut given = vec![(scope, Trust::Bits); results.len()];
         let mut start = self.random.0;
         for (number, &arm) in arms.iter().enumerate() {
             // Some arms are what the one before is, or that with a few other literals.
@@ -1012,7 +1058,7 @@ impl Generator<'_> {
             self.nested(arm, place);
             let yielded: Vec<Available> = results.iter().map(|&ty| self.value(ty, Trust::Rounded)).collect();
             for (given, value) in given.iter_mut().zip(&yielded) {
-                *given = (given.0 && value.uniform, given.1.min(value.trust));
+                *given = (given.0.max(value.scope), given.1.min(value.trust));
             }
             self.push(arm, Terminator::Yield, &yielded, &[]);
             self.values.truncate(visible);
@@ -1023,8 +1069,8 @@ impl Generator<'_> {
         let operands = if matches!(op, Control::Region(_)) { vec![] } else { vec![operand.id] };
         let inst = self.program.push(block, op, operands, results, arms.iter().copied(), Span::NONE);
         let ids = self.program.inst(inst).results.clone();
-        for (id, (uniform, trust)) in ids.into_iter().zip(given) {
-            self.add(id, uniform, trust);
+        for (id, (scope, trust)) in ids.into_iter().zip(given) {
+            self.add(id, scope, trust);
         }
     }
 
@@ -1033,8 +1079,12 @@ impl Generator<'_> {
         let body = self.program.add_block();
         let trips = 1 + self.random.below(5);
         let element = self.free_counters.next().zip(self.objects.counters).map(|(element, memory)| (memory, element));
-        // In a uniform loop only uniform places may leave, so that the whole workgroup stays together.
-        let stays_together = place.uniform && self.random.chance(2);
+        // In a uniform loop only uniform places may leave, so that the whole workgroup or subgroup stays together.
+        let mut scopes = vec![place.scope, Scope::Invocation];
+        if self.features.subgroups {
+            scopes.push(place.scope.max(Scope::Subgroup));
+        }
+        let scope = *self.random.choose(&scopes);
         let (zero, one, bound) = (self.known(0u32), self.known(1u32), self.known(trips));
         let mut carried: Vec<Type> = Vec::new();
         let mut initial: Vec<Available> = Vec::new();
@@ -1057,19 +1107,21 @@ impl Generator<'_> {
         for (position, &ty) in carried.iter().enumerate() {
             let param = self.program.add_param(body, ty);
             // The counter is the same for all; others may take anything in.
-            self.add(param, position == 0 && stays_together, Trust::Rounded);
+            self.add(param, if position == 0 { scope } else { Scope::Invocation }, Trust::Rounded);
         }
         let counter = self.values.get(visible).copied();
         let (done, left) = match (element, counter) {
             (Some((memory, element)), _) => {
                 let element = self.known(element);
                 let mut left = self.push(body, Op::Load(self.program.operand(memory)), &[element], &[Type::U32]);
-                if stays_together {
+                let own = self.give(&left, Scope::Invocation, Trust::Bits);
+                match scope {
                     // Where invocation 0 has ended, nothing is left for the others either.
-                    let own = self.give(&left, false, Trust::Bits);
-                    left = self.push(body, Op::Broadcast, &[own], &[]);
+                    Scope::Dispatch | Scope::Workgroup => left = self.push(body, Op::Broadcast, &[own], &[]),
+                    Scope::Subgroup => left = self.push(body, Subgroup::Max, &[own], &[]),
+                    Scope::Invocation => {}
                 }
-                let left = self.give(&left, stays_together, Trust::Bits);
+                let left = self.give(&left, scope, Trust::Bits);
                 (self.push(body, Pure::Eq, &[left, zero], &[])[0], left)
             }
             (None, Some(counter)) => (self.push(body, Pure::Ge, &[counter, bound], &[])[0], counter),
@@ -1083,15 +1135,15 @@ impl Generator<'_> {
         self.program.push(body, Control::If, [done], &[], [leave, stay], Span::NONE);
 
         let next = if let Some((memory, element)) = element {
-            let less = self.apply(body, Pure::Sub, &[left, one], stays_together);
+            let less = self.apply(body, Pure::Sub, &[left, one], scope);
             let element = self.known(element);
             self.push(body, Op::Store(self.program.operand(memory)), &[element, less], &[]);
             None
         } else {
-            Some(self.apply(body, Pure::Add, &[left, one], stays_together).id)
+            Some(self.apply(body, Pure::Add, &[left, one], scope).id)
         };
         let enclosing = Enclosing { carried: &carried, results, next, may_leave: true };
-        self.nested(body, Place { uniform: stays_together, depth: place.depth, enclosing: Some(enclosing) });
+        self.nested(body, Place { scope, depth: place.depth, enclosing: Some(enclosing) });
         // Some bodies end in `break`: then only what continues early goes on.
         if self.random.chance(4) {
             let given: Vec<ValueId> = results.iter().map(|&ty| self.value(ty, Trust::Rounded).id).collect();
@@ -1107,7 +1159,7 @@ impl Generator<'_> {
         let ids = self.program.inst(inst).results.clone();
         self.budget -= 4;
         for id in ids {
-            self.add(id, false, Trust::Rounded);
+            self.add(id, Scope::Invocation, Trust::Rounded);
         }
     }
 
@@ -1123,9 +1175,9 @@ impl Generator<'_> {
         let op = row.op(Payload::None).expect("exits carry nothing");
         let condition = match (&op, place.enclosing) {
             (Op::Terminator(Terminator::Break | Terminator::Continue), Some(Enclosing { may_leave: true, .. })) => {
-                match place.uniform {
-                    true => self.uniform_value(Type::Bool),
-                    false => self.condition(block),
+                match place.scope {
+                    Scope::Invocation => self.condition(block),
+                    scope => self.uniform_value(Type::Bool, scope),
                 }
             }
             (Op::Terminator(Terminator::Return | Terminator::Trap), _)
@@ -1150,6 +1202,11 @@ impl Generator<'_> {
         self.program.push(block, Control::If, [condition.id], &[], [exit, stay], Span::NONE);
         self.budget -= 2;
     }
+}
+
+/// The largest scope in which a function of some values is the same.
+fn scope_of(operands: &[Available]) -> Scope {
+    operands.iter().map(|operand| operand.scope).max().unwrap_or(Scope::Workgroup)
 }
 
 /// A NaN does not equal itself.

@@ -68,10 +68,12 @@ fn stale(program: &Program, known: &mut Analyses) -> Vec<Analysis> {
     for block in program.reachable_blocks() {
         check(Analysis::Structure, structure.0.owner(block) == structure.1.owner(block));
         check(Analysis::Structure, structure.0.depth(block) == structure.1.depth(block));
-        check(
-            Analysis::Uniformity,
-            uniformity.0.divergence(block).is_some() == uniformity.1.divergence(block).is_some(),
-        );
+        for scope in [Scope::Workgroup, Scope::Subgroup] {
+            check(
+                Analysis::Uniformity,
+                uniformity.0.is_together(block, scope) == uniformity.1.is_together(block, scope),
+            );
+        }
         check(Analysis::Effects, effects.0.of_block(block) == effects.1.of_block(block));
         for &id in &program.block(block).insts {
             check(Analysis::Structure, structure.0.place(id) == structure.1.place(id));
@@ -83,12 +85,7 @@ fn stale(program: &Program, known: &mut Analyses) -> Vec<Analysis> {
             for &value in inst.operands.iter().chain(&inst.results).chain(&program.block(block).params) {
                 check(Analysis::Uses, uses.0.count(value) == uses.1.count(value));
                 check(Analysis::Ranges, ranges.0.of_value(value) == ranges.1.of_value(value));
-                for scope in [Scope::Dispatch, Scope::Workgroup] {
-                    check(
-                        Analysis::Uniformity,
-                        uniformity.0.is_uniform(value, scope) == uniformity.1.is_uniform(value, scope),
-                    );
-                }
+                check(Analysis::Uniformity, uniformity.0.scope(value) == uniformity.1.scope(value));
             }
         }
     }

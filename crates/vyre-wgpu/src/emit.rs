@@ -11,7 +11,7 @@ use naga::valid::{self, ModuleInfo, ValidationFlags, Validator};
 use vyre_driver::{Capabilities, DeviceKind, Error};
 use vyre_foundation::Validated;
 use vyre_foundation::analysis::Lengths;
-use vyre_foundation::ir::{Program, Type, TypeSet};
+use vyre_foundation::ir::{Op, Program, Type, TypeSet};
 
 use crate::lower::{self, ENTRY, GroupMapping, Source, Variant};
 
@@ -89,6 +89,7 @@ pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Err
     match target {
         Target::Wgsl => {
             let text = wgsl::write_string(&module, &info, wgsl::WriterFlags::empty());
+            let text = text.map(|text| format!("{}{text}", wgsl_directives(program)));
             text.map(Emitted::Text).map_err(|error| failed(target, error))
         }
         Target::SpirV => spirv(&module, &info).map(Emitted::Words).map_err(|error| failed(target, error)),
@@ -117,6 +118,17 @@ pub fn emit(program: &Validated<Program>, target: Target) -> Result<Emitted, Err
             Ok(Emitted::Text(text))
         }
         Target::Glsl => glsl(&module, &info).map(Emitted::Text).map_err(|error| failed(target, error)),
+    }
+}
+
+/// Directives in front of WGSL. WGSL's own uniformity analysis knows workgroup-uniform control flow only, and takes no result of a subgroup
+/// operation for uniform, so it rejects subgroup operations where subgroups of a workgroup take different paths. It has to be turned off for
+/// them: the validator has proved that their control flow is uniform for the subgroup (V030), and the lowering keeps it so. For barriers,
+/// WGSL's rule stays on.
+fn wgsl_directives(program: &Program) -> &'static str {
+    match program.contains(program.body(), |op| matches!(op, Op::Subgroup(_))) {
+        true => "diagnostic(off, subgroup_uniformity);\n",
+        false => "",
     }
 }
 

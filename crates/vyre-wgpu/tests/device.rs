@@ -73,6 +73,41 @@ fn loops_are_right_or_an_error_whatever_the_driver_does() {
     }
 }
 
+/// Subgroups of a workgroup that take different numbers of trips keep different counts of fuel, as the driver does. Lanes end, subgroups
+/// end as a whole, and loops that the workgroup takes together come between.
+#[test]
+fn subgroups_that_take_different_trips_are_right_or_an_error() {
+    let device = open();
+    for (ends, trips, together) in
+        [("uneven", 20, 10), ("uneven", 2000, 50), ("uneven_ends", 20, 10), ("uneven_ends", 2000, 50)]
+    {
+        check(&uneven(ends, trips, together), [2, 1, 1]);
+    }
+    for name in ["uneven", "uneven_ends"] {
+        for trips in [2_800, 3_100, 3_400, 3_700, 4_000, 8_000] {
+            let program = uneven(name, trips, 300);
+            let (mut expected, mut actual) = (Inputs::default(), Inputs::default());
+            let grid = launch::Grid::Groups([1, 1, 1]);
+            run(&oracle_of(&device), &program, grid, &mut expected, Limits::default()).expect("the oracle runs it");
+            let report = run(&device, &program, grid, &mut actual, Limits::default()).expect("the device runs it");
+            println!("{name}, {trips} trips: {:?}", report.outcome);
+            match report.outcome {
+                Outcome::Completed => assert_eq!(actual.contents("out"), expected.contents("out"), "{name}, {trips}"),
+                Outcome::OutOfFuel { .. } => assert!(device.capabilities().max_loop_trips.is_some()),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Loops that subgroups take by their number, and loops that the workgroup takes together.
+fn uneven(name: &str, trips: u32, together: u32) -> Validated<Program> {
+    let mut program = program(name).into_inner();
+    program.specialize("TRIPS", trips.into()).expect("a constant of it");
+    program.specialize("TOGETHER", together.into()).expect("a constant of it");
+    validate::program(program).expect("it is valid still")
+}
+
 /// A program that is `fast` has the floats of the device: near those of the oracle, and not slower.
 #[test]
 fn fast_programs_take_the_functions_of_the_device() {

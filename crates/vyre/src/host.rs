@@ -190,6 +190,20 @@ together! {
     subgroup_ballot(value: bool) -> [u32; 4];
     /// The value of another invocation of the subgroup.
     subgroup_shuffle<T>(value: T, lane: usize) -> T;
+    /// The value of the invocation `distance` lanes below; 0 if there is none.
+    subgroup_shuffle_up<T>(value: T, distance: usize) -> T;
+    /// The value of the invocation `distance` lanes above; 0 if there is none.
+    subgroup_shuffle_down<T>(value: T, distance: usize) -> T;
+    /// The value of the invocation whose lane differs in the bits of `mask`; 0 if there is none.
+    subgroup_shuffle_xor<T>(value: T, mask: usize) -> T;
+    /// The value of the subgroup's first invocation that has not ended.
+    subgroup_broadcast_first<T>(value: T) -> T;
+    /// Whether the value is true for all of the subgroup.
+    subgroup_all(value: bool) -> bool;
+    /// Whether the value is true for one of the subgroup.
+    subgroup_any(value: bool) -> bool;
+    /// Moves the values for which `keep` is true to the first lanes, in their order; the others get 0. Also returns how many there are.
+    subgroup_compact<T>(value: T, keep: bool) -> (T, u32);
 }
 
 /// An integer that all invocations may change at once. All of its operations are relaxed.

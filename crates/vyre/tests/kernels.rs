@@ -522,6 +522,58 @@ fn workgroups_and_subgroups() {
     });
 }
 
+/// Subgroups that have a large number sum what their lanes exchanged, the others count the numbers that they keep.
+#[kernel(workgroup = 64)]
+fn subgroup_paths(x: &[u32], y: &mut [u32], kept: &mut [u32]) {
+    let i = global_index();
+    let lane = subgroup_lane() as u32;
+    let v = x[i];
+    if subgroup_any(v > 1000) {
+        let before = subgroup_shuffle_up(v, 1);
+        let after = subgroup_shuffle_down(v, 1);
+        let across = subgroup_shuffle_xor(v, 1);
+        y[i] = subgroup_add(before + after + across);
+    } else {
+        let mut trips = 0u32;
+        let mut left = v;
+        while !subgroup_all(left == 0) {
+            left /= 2;
+            trips += 1;
+        }
+        let (value, count) = subgroup_compact(v, v % 2 == 1);
+        if lane < count {
+            kept[i] = value;
+        }
+        y[i] = subgroup_broadcast_first(v) + count * 100 + trips * 10000;
+    }
+}
+
+#[test]
+fn subgroups_on_paths_of_their_own() {
+    let x: Vec<u32> = (0..256).map(|i| if i / 32 == 3 { 5000 + i } else { i * 7 % 50 }).collect();
+    on_devices(|device| {
+        let Some(size) = device.driver().capabilities().subgroup_size else { return };
+        let (mut y, mut kept) = (device.zeros(x.len()).unwrap(), device.zeros(x.len()).unwrap());
+        subgroup_paths(&device.upload(&x).unwrap(), &mut y, &mut kept).run(device, x.len()).unwrap();
+        let (mut expected, mut expected_kept) = (vec![], vec![]);
+        for lanes in x.chunks(64).flat_map(|group| group.chunks(size as usize)) {
+            let odd: Vec<u32> = lanes.iter().copied().filter(|v| v % 2 == 1).collect();
+            if lanes.iter().any(|&v| v > 1000) {
+                let at = |lane: usize| lanes.get(lane).copied().unwrap_or(0);
+                let exchanged = (0..lanes.len()).map(|k| at(k.wrapping_sub(1)) + at(k + 1) + at(k ^ 1));
+                expected.extend(vec![exchanged.sum::<u32>(); lanes.len()]);
+                expected_kept.extend(vec![0; lanes.len()]);
+            } else {
+                let trips = 32 - lanes.iter().max().unwrap().leading_zeros();
+                expected.extend(vec![lanes[0] + 100 * odd.len() as u32 + 10000 * trips; lanes.len()]);
+                expected_kept.extend((0..lanes.len()).map(|k| odd.get(k).copied().unwrap_or(0)));
+            }
+        }
+        assert_eq!(y.download().unwrap(), expected);
+        assert_eq!(kept.download().unwrap(), expected_kept);
+    });
+}
+
 #[kernel(workgroup = 1)]
 fn talk(n: u32) {
     if n > 1 {

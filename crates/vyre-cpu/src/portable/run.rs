@@ -344,8 +344,12 @@ impl<'a> Worker<'a> {
                     self.fill(*result, bits);
                 }
                 Step::Subgroup { op, operands, results } => {
-                    for first in (0..self.lanes).step_by(self.subgroup_size()) {
-                        self.subgroup(*op, operands, results, mask, first);
+                    let size = self.subgroup_size();
+                    for first in (0..self.lanes).step_by(size) {
+                        // Other subgroups may take other paths.
+                        if mask.lanes[first..].iter().take(size).any(|&lane| lane != 0) {
+                            self.subgroup(*op, operands, results, mask, first);
+                        }
                     }
                 }
                 Step::Print { format, operands } => self.print(format, operands, mask),
@@ -679,7 +683,8 @@ impl<'a> Worker<'a> {
         self.account.trap(self.global_index(lane), self.get(code, lane) as u32, span, mask.active as u64);
     }
 
-    // Exchange between lanes. The block is one workgroup, and lanes that are not active have ended.
+    // Exchange between lanes. The block is one workgroup. Lanes of the subgroup that are not active have ended: control flow is uniform for
+    // the subgroup.
 
     fn subgroup(&mut self, op: Subgroup, operands: &[Slot], results: &[Slot], mask: &Mask, first: usize) {
         let present = |lane: usize| first + lane < self.lanes && mask.lanes[first + lane] != 0;
@@ -693,7 +698,7 @@ impl<'a> Worker<'a> {
         let gives = subgroup::exchange(op, operands[0].ty, &given, &second);
         for lane in (0..size).filter(|&lane| given[lane].is_some()) {
             for (position, &result) in results.iter().enumerate() {
-                self.set(result, first + lane, if position == 0 { gives[lane] } else { 0 });
+                self.set(result, first + lane, gives.get(position).map_or(0, |lanes| lanes[lane]));
             }
         }
     }

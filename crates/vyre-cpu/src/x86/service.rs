@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use smallvec::SmallVec;
-use vyre_foundation::ir::ops::{Atomic, Eval, Subgroup};
+use vyre_foundation::ir::ops::{Atomic, Eval, Exchange, Subgroup};
 use vyre_foundation::ir::{Element, Literal, Span, Type};
 
 use super::Level;
@@ -95,7 +95,7 @@ pub(crate) enum Site {
     Atomic { array: Array, op: Atomic, ty: Type, shared: bool },
     /// Replaces elements that have an expected value. Slot 0: indices; 1 and 2: operands; 3 and 4: results.
     CompareExchange { array: Array, ty: Type },
-    /// Exchanges between lanes. Slots 0 and 1: operands; from 2: results.
+    /// Exchanges between lanes. Slots 0 and 1: operands; 2: the first result.
     Subgroup { op: Subgroup, ty: Type },
     /// Prints. Slot 0: invocations; then the operands.
     Print { format: Box<str>, types: Vec<Type> },
@@ -426,11 +426,16 @@ unsafe fn execute(context: *mut Context, worker: &Worker<'_>, site: &Site) {
         Site::Subgroup { op, ty } => {
             let given: SmallVec<[Option<u64>; subgroup::LARGEST]> =
                 (0..worker.lanes).map(|lane| scratch.is_active(lane).then(|| scratch.get(0, lane, *ty))).collect();
-            let has_second = *op == Subgroup::Shuffle;
-            let second = std::array::from_fn(|lane| {
-                if has_second && lane < worker.lanes { scratch.get(1, lane, Type::U32) } else { 0 }
+            let second_ty = match op.exchange() {
+                Exchange::Shuffle(_) => Some(Type::U32),
+                Exchange::Compact => Some(Type::Bool),
+                Exchange::Ballot | Exchange::First | Exchange::Combine(..) => None,
+            };
+            let second = std::array::from_fn(|lane| match second_ty {
+                Some(ty) if lane < worker.lanes => scratch.get(1, lane, ty),
+                _ => 0,
             });
-            let gives = subgroup::exchange(*op, *ty, &given, &second);
+            let [gives, _] = subgroup::exchange(*op, *ty, &given, &second);
             for (lane, &bits) in gives.iter().enumerate().take(worker.lanes) {
                 scratch.set(2, lane, *ty, bits);
             }

@@ -10,13 +10,15 @@
 //!
 //! [`may_merge_workgroups`]: super::may_merge_workgroups
 
+use std::fmt;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::loops::{Exits, exits_of, incoming_values, yields_of};
 use crate::ir::entity::SecondaryMap;
-use crate::ir::ops::Kind;
+use crate::ir::ops::{Combined, Exchange, Kind, ShuffleMode};
 use crate::ir::{
-    BlockId, Control, InstId, MemId, Op, PerGroup, PerInvocation, Program, Space, Subgroup, Terminator, ValueId,
+    BlockId, Control, Inst, InstId, MemId, Op, PerGroup, PerInvocation, Program, Space, Terminator, ValueId,
 };
 
 /// Lattice and transfer function of a divergence analysis.
@@ -54,8 +56,8 @@ pub trait Domain {
         Self::operands(facts, operands)
     }
 
-    /// Transfer function: fact of the results of an instruction without nested blocks.
-    fn transfer(&self, facts: &Divergence<Self::Fact>, inst: InstId) -> Self::Fact;
+    /// Transfer function: fact of a result of an instruction without nested blocks.
+    fn transfer(&self, facts: &Divergence<Self::Fact>, inst: InstId, result: usize) -> Self::Fact;
 
     /// Fact of a value at a join point, from the join of what flows together there.
     fn at_join(&self, _join: Join, fact: Self::Fact) -> Self::Fact {
@@ -198,9 +200,9 @@ impl<D: Domain> Solver<'_, D> {
                         let fact = D::join(D::operands(&self.facts, &inst.operands), control.absolute);
                         self.changed |= raise::<D>(&mut self.facts.private[at.memory], fact);
                     }
-                    if !inst.results.is_empty() {
-                        let fact = self.domain.transfer(&self.facts, id);
-                        inst.results.iter().for_each(|&result| self.raise_result(result, fact));
+                    for (position, &result) in inst.results.iter().enumerate() {
+                        let fact = self.domain.transfer(&self.facts, id, position);
+                        self.raise_result(result, fact);
                     }
                 }
             }
@@ -265,10 +267,43 @@ pub enum Scope {
     Invocation,
 }
 
+impl Scope {
+    /// Scope in which control flow must be uniform at an operation: collective operations are executed by all active invocations of a
+    /// workgroup or of a subgroup together. `None` for all other operations.
+    pub fn required_by(op: &Op) -> Option<Scope> {
+        match op {
+            Op::Barrier(_) | Op::Broadcast => Some(Scope::Workgroup),
+            Op::Subgroup(_) => Some(Scope::Subgroup),
+            Op::Pure(_)
+            | Op::PerInvocation(_)
+            | Op::PerGroup(_)
+            | Op::Load(_)
+            | Op::Store(_)
+            | Op::Atomic(..)
+            | Op::CompareExchange(_)
+            | Op::Print(_)
+            | Op::Control(_)
+            | Op::Terminator(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Scope::Dispatch => "dispatch",
+            Scope::Workgroup => "workgroup",
+            Scope::Subgroup => "subgroup",
+            Scope::Invocation => "invocation",
+        })
+    }
+}
+
 /// Divergence between invocations: the largest scope in which all active invocations have the same value, or execute a block together.
 ///
-/// Of values and blocks that are not uniform in the workgroup, one cause is known, so that a message can show the way back to the operation
-/// that tells invocations apart.
+/// The lattice is a chain: uniform in the dispatch ⊂ uniform in the workgroup ⊂ uniform in the subgroup ⊂ varying. Of values and blocks that
+/// are not uniform in the workgroup, one cause of the same scope is known, so that a message can show the way back to the operation that
+/// tells subgroups or invocations apart.
 #[derive(Clone, Debug)]
 pub struct Uniformity(Divergence<Fact>);
 
@@ -301,12 +336,24 @@ impl Uniformity {
         self.0.value(value).scope <= scope
     }
 
-    /// The condition because of which only some invocations of a workgroup may be executing a block.
-    pub fn divergence(&self, block: BlockId) -> Option<ValueId> {
-        self.0.block(block).cause
+    /// The largest scope in which all active invocations have the same value.
+    pub fn scope(&self, value: ValueId) -> Scope {
+        self.0.value(value).scope
     }
 
-    /// The dependences from a value that is not uniform in the workgroup back to the one that tells invocations apart, both included.
+    /// Returns true if all active invocations of each such scope execute a block together, or none does. The scope is a workgroup or a
+    /// subgroup.
+    pub fn is_together(&self, block: BlockId, scope: Scope) -> bool {
+        self.0.block(block).scope <= scope
+    }
+
+    /// The condition because of which only some invocations of such a scope, a workgroup or a subgroup, may be executing a block.
+    pub fn divergence(&self, block: BlockId, scope: Scope) -> Option<ValueId> {
+        self.0.block(block).cause.filter(|_| !self.is_together(block, scope))
+    }
+
+    /// The dependences from a value that is not uniform in the workgroup back to the one that tells subgroups or invocations apart, both
+    /// included.
     pub fn trace(&self, value: ValueId) -> Vec<ValueId> {
         let mut trace = vec![value];
         let mut seen = FxHashSet::from_iter([value]);
@@ -336,20 +383,22 @@ impl Domain for Invocations<'_> {
     const UNIFORM: Fact = Fact::new(Scope::Dispatch);
 
     fn join(a: Fact, b: Fact) -> Fact {
-        Fact { scope: a.scope.max(b.scope), cause: if a.is_uniform() { b.cause } else { a.cause } }
+        // Of equals the first: a cause that is known stays the same from iteration to iteration.
+        if b.scope > a.scope { b } else { a }
     }
 
     fn dependence(value: ValueId, fact: Fact) -> Fact {
         Fact { cause: Some(value).filter(|_| !fact.is_uniform()), ..fact }
     }
 
-    fn transfer(&self, facts: &Divergence<Fact>, inst: InstId) -> Fact {
+    fn transfer(&self, facts: &Divergence<Fact>, inst: InstId, result: usize) -> Fact {
         let inst = self.program.inst(inst);
-        let own = self.scope(&inst.op);
-        let mut fact = Self::join(Self::operands(facts, &inst.operands), Fact::new(own));
-        if inst.op.kind() == Kind::Collective {
-            fact = Fact { scope: own, cause: fact.cause.filter(|_| own > Scope::Workgroup) };
-        }
+        let own = Fact::new(self.scope(facts, inst, result));
+        let fact = match inst.op.kind() {
+            // The operands are exchanged: what they differ by does not matter.
+            Kind::Collective if own.scope < Scope::Invocation => own,
+            _ => Self::join(Self::operands(facts, &inst.operands), own),
+        };
         // The only invocation of a workgroup agrees with itself.
         match self.program.workgroup_size() {
             [1, 1, 1] => Fact::new(fact.scope.min(Scope::Workgroup)),
@@ -359,9 +408,9 @@ impl Domain for Invocations<'_> {
 }
 
 impl Invocations<'_> {
-    /// The largest scope in which an operation on uniform operands has the same results; for collective operations, on any operands.
-    fn scope(&self, op: &Op) -> Scope {
-        let size = self.program.workgroup_size();
+    /// The largest scope in which an operation on uniform operands has the same result; for collective operations, on these operands.
+    fn scope(&self, facts: &Divergence<Fact>, inst: &Inst, result: usize) -> Scope {
+        let (op, size) = (&inst.op, self.program.workgroup_size());
         match op.kind() {
             Kind::Pure | Kind::Effect | Kind::Control => Scope::Dispatch,
             Kind::PerGroup => match op {
@@ -385,15 +434,20 @@ impl Invocations<'_> {
             // Atomics take turns.
             Kind::Atomic => Scope::Invocation,
             Kind::Collective => match op {
-                Op::Broadcast => Scope::Workgroup,
-                Op::Subgroup(
-                    Subgroup::Shuffle
-                    | Subgroup::InclusiveAdd
-                    | Subgroup::ExclusiveAdd
-                    | Subgroup::InclusiveMul
-                    | Subgroup::ExclusiveMul,
-                ) => Scope::Invocation,
-                _ => Scope::Subgroup,
+                Op::Subgroup(op) => match op.exchange() {
+                    Exchange::Ballot | Exchange::First | Exchange::Combine(_, Combined::All) => Scope::Subgroup,
+                    // All lanes take the value of the same lane.
+                    Exchange::Shuffle(ShuffleMode::Lane) if facts.value(inst.operands[1]).scope <= Scope::Subgroup => {
+                        Scope::Subgroup
+                    }
+                    // The number of values.
+                    Exchange::Compact if result == 1 => Scope::Subgroup,
+                    Exchange::Shuffle(_)
+                    | Exchange::Compact
+                    | Exchange::Combine(_, Combined::Inclusive | Combined::Exclusive) => Scope::Invocation,
+                },
+                // A barrier has no results.
+                _ => Scope::Workgroup,
             },
         }
     }

@@ -37,7 +37,7 @@ impl Domain for Interleavings<'_> {
         a || b
     }
 
-    fn transfer(&self, facts: &Divergence<bool>, inst: InstId) -> bool {
+    fn transfer(&self, facts: &Divergence<bool>, inst: InstId, _result: usize) -> bool {
         let inst = self.program.inst(inst);
         let own = match inst.op.kind() {
             Kind::Pure | Kind::PerInvocation | Kind::PerGroup | Kind::Effect | Kind::Control => false,

@@ -25,7 +25,7 @@
 //! code after an exit, a bad name, an index that is known to be out of bounds, and every other rule of the validator about
 //! declarations and single instructions. The first mistake is kept with the place of the call and becomes
 //! [`Error::Build`]; calls after it do nothing. What is left to the validator is whether barriers, broadcasts and subgroup
-//! operations stand in uniform control flow.
+//! operations stand in control flow that is uniform for the workgroup or the subgroup.
 
 mod flow;
 mod joins;

@@ -311,10 +311,17 @@ methods! {
         bitcast<U>() -> Val<'k, U> = Pure::Bitcast;
         broadcast() -> Val<'k, T> = Op::Broadcast;
         subgroup_shuffle(lane: u32) -> Val<'k, T> = Subgroup::Shuffle;
+        subgroup_shuffle_up(distance: u32) -> Val<'k, T> = Subgroup::ShuffleUp;
+        subgroup_shuffle_down(distance: u32) -> Val<'k, T> = Subgroup::ShuffleDown;
+        subgroup_shuffle_xor(mask: u32) -> Val<'k, T> = Subgroup::ShuffleXor;
+        subgroup_broadcast_first() -> Val<'k, T> = Subgroup::BroadcastFirst;
+        subgroup_compact(keep: bool) -> (Val<'k, T>, Val<'k, u32>) = Subgroup::Compact;
     }
     impl bool {
         select<U>(yes: U, no: U) -> Val<'k, U> = Pure::Select;
         subgroup_ballot() -> [Val<'k, u32>; 4] = Subgroup::Ballot;
+        subgroup_all() -> Val<'k, bool> = Subgroup::All;
+        subgroup_any() -> Val<'k, bool> = Subgroup::Any;
     }
     impl f64 {
         to_bits() -> Val<'k, u64> = Pure::Bitcast;

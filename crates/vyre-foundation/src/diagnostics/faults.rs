@@ -1,5 +1,6 @@
 //! The fault table: every mistake that the parser or the validator can report, one row each.
 
+use crate::analysis::Scope;
 use crate::error_table;
 use crate::ir::{Element, Literal, Type};
 
@@ -465,12 +466,17 @@ error_table! {
     } ("`{name}` cannot be a name"), help "use letters, digits and `_`, not starting with a digit, and not `true`, `false` or a type",
     example "program p workgroup(1) {\n    const true: u32 = 1\n}";
 
-    /// Barriers, broadcasts and subgroup operations are executed by all invocations of a workgroup together.
+    /// Barriers and broadcasts are executed by all invocations of a workgroup together, subgroup operations by all of a subgroup.
     V030 Divergent {
         /// The operation.
         op: &'static str,
-    } ("`{op}` may be reached by some invocations of a workgroup and not by others"),
-    help "move it out of the divergent branch or loop, or make the condition uniform with `broadcast`",
+        /// The workgroup or the subgroup.
+        scope: Scope,
+    } ("`{op}` needs {scope}-uniform control flow: some invocations of a {scope} may reach it and others not"),
+    help match scope {
+        Scope::Subgroup => "move it out of the divergent branch or loop, or make the condition uniform with `subgroup_any` or `subgroup_all`",
+        _ => "move it out of the divergent branch or loop, or make the condition uniform with `broadcast`",
+    },
     example "program p workgroup(64) {\n    %i = local_index\n    %c = lt %i, 32\n    if %c {\n        workgroup_barrier\n    }\n}";
 
     /// The default of a uniform has the type of the uniform.

@@ -30,9 +30,13 @@
 //! dispatch, or the one before it, never a mixture; a plain access to bytes that are also accessed atomically acts as a relaxed atomic one.
 //! The oracle reports races.
 //!
-//! **Uniform control flow.** Barriers, `broadcast` and subgroup operations must be executed by all invocations of a workgroup
-//! together, and the validator accepts a program only if it can prove that they are. `return` and `trap` end an invocation;
-//! it counts as present at every later barrier, contributes nothing to subgroup operations, and has no other effect.
+//! **Uniform control flow.** Barriers and `broadcast` must be executed by all invocations of a workgroup together (workgroup-uniform
+//! control flow), subgroup operations by all invocations of a subgroup together (subgroup-uniform control flow); subgroups of a workgroup
+//! may take different paths between two barriers. The validator accepts a program only if the [divergence
+//! analysis](crate::analysis::Uniformity) proves it. Uniform for the subgroup are `subgroup_id`, results of ballots and reductions,
+//! shuffles whose lane is uniform for the subgroup, everything that is uniform for the workgroup, and functions of these. Arithmetic on
+//! positions such as `local_index` is not: which invocation is in which subgroup is the device's choice. `return` and `trap` end an
+//! invocation; it counts as present at every later barrier, contributes nothing to subgroup operations, and has no other effect.
 //!
 //! **Traps** make the dispatch fail with the code of the lowest invocation that trapped; the others run to their end.
 //! **Fuel** is a resource limit, not part of the meaning: a dispatch that exceeds its budget of loop trips or its deadline is

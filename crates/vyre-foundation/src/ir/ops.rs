@@ -160,13 +160,42 @@ impl Combiner {
     }
 }
 
+/// Source lane of a shuffle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShuffleMode {
+    /// The operand.
+    Lane,
+    /// The own lane minus the operand.
+    Up,
+    /// The own lane plus the operand.
+    Down,
+    /// The own lane with the bits of the operand flipped.
+    Xor,
+}
+
+impl ShuffleMode {
+    /// The lane that a lane takes the value of; `None` if it does not exist whatever the size of the subgroup.
+    pub const fn source(self, lane: u32, operand: u32) -> Option<u32> {
+        match self {
+            ShuffleMode::Lane => Some(operand),
+            ShuffleMode::Up => lane.checked_sub(operand),
+            ShuffleMode::Down => lane.checked_add(operand),
+            ShuffleMode::Xor => Some(lane ^ operand),
+        }
+    }
+}
+
 /// The data that lanes of a subgroup exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// A bit of each lane.
     Ballot,
     /// The value of another lane.
-    Shuffle,
+    Shuffle(ShuffleMode),
+    /// The value of the lowest active lane.
+    First,
+    /// The values of some lanes, moved to the front.
+    Compact,
     /// A reduction or a scan.
     Combine(Combiner, Combined),
 }
@@ -260,7 +289,7 @@ pub enum Kind {
     Access,
     /// Reads, changes and writes an element.
     Atomic,
-    /// Is executed by all invocations of a workgroup together.
+    /// Is executed by all invocations of a workgroup or of a subgroup together.
     Collective,
     /// Does something that only the report of the dispatch shows.
     Effect,
@@ -934,7 +963,7 @@ op_table! {
         CompareExchange(MemOperand) = "atomic_compare_exchange", Form::CompareExchange, Exact, 1;
     }
 
-    // Collectives: all of these must stand in uniform control flow.
+    // Collectives: barriers and `broadcast` must stand in workgroup-uniform control flow, the others in subgroup-uniform control flow.
 
     section Collective
     /// A barrier of the workgroup.
@@ -961,6 +990,24 @@ op_table! {
         Ballot = "subgroup_ballot", fixed(&[BOOL], &[U32, U32, U32, U32]), Exact, 1;
         /// The value that another lane of the subgroup has; 0 if that lane does not exist or has ended.
         Shuffle = "subgroup_shuffle", plain(ALL, &[T, U32], &[T]), Exact, 1;
+        /// The value of the lane whose number is lower by the second operand; 0 if there is no such lane or it has ended.
+        ShuffleUp = "subgroup_shuffle_up", plain(ALL, &[T, U32], &[T]), Exact, 1;
+        /// The value of the lane whose number is higher by the second operand; 0 if there is no such lane or it has ended.
+        ShuffleDown = "subgroup_shuffle_down", plain(ALL, &[T, U32], &[T]), Exact, 1;
+        /// The value of the lane whose number is the bitwise exclusive or of the own one and the second operand; 0 if there is no
+        /// such lane or it has ended.
+        ShuffleXor = "subgroup_shuffle_xor", plain(ALL, &[T, U32], &[T]), Exact, 1;
+        /// The value of the lowest active lane.
+        BroadcastFirst = "subgroup_broadcast_first", unary(ALL), Exact, 1;
+        /// Whether the operand is true in all active lanes. Lanes that have ended do not count: of no lanes it would be true.
+        All = "subgroup_all", fixed(&[BOOL], &[BOOL]), Exact, 1;
+        /// Whether the operand is true in one of the active lanes or more. Lanes that have ended do not count: of no lanes it would be
+        /// false.
+        Any = "subgroup_any", fixed(&[BOOL], &[BOOL]), Exact, 1;
+        /// Stream compaction: the values of the active lanes whose second operand is true, moved to the front in the order of the lanes,
+        /// and how many they are. Lane k gets the k-th of them, counted from 0, or 0 if they are fewer; what would go to a lane that has
+        /// ended is dropped.
+        Compact = "subgroup_compact", plain(ALL, &[T, BOOL], &[T, U32]), Exact, 1;
         /// Sum over the active lanes. Floats are added in a tree that halves the subgroup: lane k takes lane k + size/2,
         /// then k + size/4, …, and −0 stands for lanes that are not there.
         Add = "subgroup_add", unary(NUMBERS), Ordered, 1;
@@ -1080,7 +1127,7 @@ impl Op {
         }
     }
 
-    /// Whether all invocations of the workgroup must execute this together.
+    /// Whether all invocations of the workgroup or of the subgroup must execute this together.
     pub fn is_collective(&self) -> bool {
         self.kind() == Kind::Collective
     }
@@ -1099,7 +1146,14 @@ impl Subgroup {
         use Combined::{All, Exclusive, Inclusive};
         match self {
             Subgroup::Ballot => Exchange::Ballot,
-            Subgroup::Shuffle => Exchange::Shuffle,
+            Subgroup::Shuffle => Exchange::Shuffle(ShuffleMode::Lane),
+            Subgroup::ShuffleUp => Exchange::Shuffle(ShuffleMode::Up),
+            Subgroup::ShuffleDown => Exchange::Shuffle(ShuffleMode::Down),
+            Subgroup::ShuffleXor => Exchange::Shuffle(ShuffleMode::Xor),
+            Subgroup::BroadcastFirst => Exchange::First,
+            Subgroup::Compact => Exchange::Compact,
+            Subgroup::All => Exchange::Combine(Combiner::And, All),
+            Subgroup::Any => Exchange::Combine(Combiner::Or, All),
             Subgroup::Add => Exchange::Combine(Combiner::Add, All),
             Subgroup::Mul => Exchange::Combine(Combiner::Mul, All),
             Subgroup::Min => Exchange::Combine(Combiner::Min, All),

@@ -9,7 +9,8 @@
 //! * a value is used only where its definition has been executed;
 //! * operands and results have the types of the op table;
 //! * accesses respect the mode, the atomicity and, where it is known, the length of their object;
-//! * barriers, broadcasts and subgroup operations stand in control flow that is proved uniform;
+//! * barriers and broadcasts stand in control flow that is proved uniform for the workgroup, subgroup operations in control flow
+//!   that is proved uniform for the subgroup;
 //! * sizes and nesting are within the [`limits`].
 
 mod structure;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Error;
-use crate::analysis::Uniformity;
+use crate::analysis::{Scope, Uniformity};
 use crate::diagnostics::{Diagnostic, Diagnostics, Fault, Found, Malformation};
 use crate::ir::pipeline::{Argument, Buffer};
 use crate::ir::{
@@ -323,20 +324,21 @@ fn workgroup_size(program: &Program, report: &mut impl FnMut(Fault, Span)) {
     }
 }
 
-/// Rejects collective operations that not all invocations may reach together, and shows the way back to the operation that
-/// tells invocations apart.
+/// Rejects collective operations that not all invocations of their scope may reach together, and shows the way back to the
+/// operation that tells subgroups or invocations apart.
 fn uniform_control_flow(program: &Program, found: &mut Found) {
     /// Steps of the way that are shown, from its beginning; the last one is always shown.
     const STEPS: usize = 7;
     let uniformity = Uniformity::of(program);
     for (block, contents) in program.blocks().iter() {
-        let Some(condition) = uniformity.divergence(block) else { continue };
+        if uniformity.is_together(block, Scope::Workgroup) {
+            continue;
+        }
         for &id in &contents.insts {
             let inst = program.inst(id);
-            if !inst.op.is_collective() || found.is_full() {
-                continue;
-            }
-            let fault = Fault::Divergent { op: inst.op.info().name };
+            let Some(scope) = Scope::required_by(&inst.op).filter(|_| !found.is_full()) else { continue };
+            let Some(condition) = uniformity.divergence(block, scope) else { continue };
+            let fault = Fault::Divergent { op: inst.op.info().name, scope };
             let mut diagnostic = Diagnostic::new(fault, inst.span);
             let trace = uniformity.trace(condition);
             for (position, &value) in trace.iter().enumerate() {
@@ -348,7 +350,7 @@ fn uniform_control_flow(program: &Program, found: &mut Found) {
                     (_, true) if is_load(program, value) => {
                         format!("{name} may differ between invocations: others may write in between")
                     }
-                    (_, true) => format!("{name} differs between invocations"),
+                    (_, true) => format!("{name} differs between {}s", uniformity.scope(value)),
                     (0, false) => format!("control flow depends on {name}"),
                     (_, false) => format!("which depends on {name}"),
                 };

@@ -3,8 +3,8 @@
 //! Subgroup operations are built from ballots and shuffles of words, in the order that the op table defines: so they give
 //! what the oracle gives, floats included, for every type, whatever a driver's own reductions do with NaNs.
 
-use naga::{Barrier, BuiltIn, Expression, GatherMode, Statement, VectorSize};
-use vyre_foundation::ir::ops::{self, Combined, Combiner, Exchange, Subgroup};
+use naga::{Barrier, BuiltIn, CollectiveOperation, Expression, GatherMode, Statement, SubgroupOperation, VectorSize};
+use vyre_foundation::ir::ops::{self, Combined, Combiner, Exchange, Pure, ShuffleMode, Subgroup};
 use vyre_foundation::ir::{Inst, Literal, Type};
 
 use super::build::{Expr, expr};
@@ -85,6 +85,28 @@ impl Lowerer<'_> {
         self.join_words(ty, &[chosen])
     }
 
+    /// A value that the living of a subgroup agree on, for all of the subgroup; 0 if nobody lives.
+    pub(super) fn choice_of_subgroup(&mut self, ty: Type, value: Expr) -> Expr {
+        let alive = self.b.load(self.variables.alive.expect("declared in masked programs"));
+        let word = self.words(ty, value)[0];
+        let argument = expr!(self.b, select(alive, word, 0));
+        let result_ty = self.b.scalar_ty(Type::U32);
+        let result = self.b.result(Expression::SubgroupOperationResult { ty: result_ty });
+        self.b.push(Statement::SubgroupCollectiveOperation {
+            op: SubgroupOperation::Or,
+            collective_op: CollectiveOperation::Reduce,
+            argument,
+            result,
+        });
+        self.join_words(ty, &[result])
+    }
+
+    /// Whether an invocation of the subgroup lives.
+    pub(super) fn subgroup_lives(&mut self) -> Expr {
+        let yes = self.b.bool(true);
+        self.choice_of_subgroup(Type::Bool, yes)
+    }
+
     // Subgroups.
 
     /// A bit for each lane whose condition is true.
@@ -124,7 +146,7 @@ impl Lowerer<'_> {
         let ty = self.program.ty(inst.operands[0]);
         let value = self.value(inst.operands[0]);
         let alive = match (mode, self.variables.alive) {
-            (Mode::Shared, Some(alive)) => self.b.load(alive),
+            (Mode::Shared | Mode::Subgroup, Some(alive)) => self.b.load(alive),
             _ => self.b.bool(true),
         };
         match op.exchange() {
@@ -136,11 +158,10 @@ impl Lowerer<'_> {
                     self.define(result, word);
                 }
             }
-            Exchange::Shuffle => {
+            Exchange::Shuffle(mode) => {
                 let present = self.ballot(alive);
-                let lane = self.value(inst.operands[1]);
-                let size = self.builtin(BuiltIn::SubgroupSize);
-                let exists = self.b.lt(lane, size);
+                let operand = self.value(inst.operands[1]);
+                let (exists, lane) = self.source_lane(mode, operand);
                 let lane = expr!(self.b, select(exists, lane, 0));
                 let there = self.voted(present, lane);
                 let there = self.b.and(exists, there);
@@ -148,10 +169,122 @@ impl Lowerer<'_> {
                 let result = expr!(self.b, select(there, taken, zero(ty)));
                 self.define(inst.results[0], result);
             }
+            Exchange::First => {
+                let present = self.ballot(alive);
+                let zero = self.b.u32(0);
+                let first = self.set_bit(present, zero);
+                // If nobody lives, what comes out does not matter, but the lane exists.
+                let own = self.builtin(BuiltIn::SubgroupInvocationId);
+                let there = self.voted(present, first);
+                let first = self.b.select(there, first, own);
+                let result = self.shuffle(ty, value, first);
+                self.define(inst.results[0], result);
+            }
+            Exchange::Compact => {
+                let keep = self.value(inst.operands[1]);
+                let kept = expr!(self.b, and(alive, keep));
+                let kept = self.ballot(kept);
+                let count = self.ones(kept);
+                let lane = self.builtin(BuiltIn::SubgroupInvocationId);
+                let filled = self.b.lt(lane, count);
+                let source = self.set_bit(kept, lane);
+                let source = self.b.select(filled, source, lane);
+                let taken = self.shuffle(ty, value, source);
+                let result = expr!(self.b, select(filled, taken, zero(ty)));
+                self.define(inst.results[0], result);
+                self.define(inst.results[1], count);
+            }
+            Exchange::Combine(op, Combined::All) if ty == Type::Bool => self.vote(inst, op, value, alive),
             Exchange::Combine(op, Combined::All) => self.reduce(inst, op, ty, value, alive),
             Exchange::Combine(op, Combined::Inclusive) => self.scan(inst, op, ty, value, alive, false),
             Exchange::Combine(op, Combined::Exclusive) => self.scan(inst, op, ty, value, alive, true),
         }
+    }
+
+    /// The lane that a lane takes the value of, and whether the subgroup has it.
+    fn source_lane(&mut self, mode: ShuffleMode, operand: Expr) -> (Expr, Expr) {
+        let size = self.builtin(BuiltIn::SubgroupSize);
+        let own = self.builtin(BuiltIn::SubgroupInvocationId);
+        match mode {
+            ShuffleMode::Lane => (self.b.lt(operand, size), operand),
+            ShuffleMode::Up => (self.b.le(operand, own), self.b.sub(own, operand)),
+            ShuffleMode::Down => {
+                // The distance is compared too: the sum may wrap around.
+                let lane = self.b.add(own, operand);
+                (expr!(self.b, and(lt(operand, size), lt(lane, size))), lane)
+            }
+            ShuffleMode::Xor => {
+                let lane = self.b.xor(own, operand);
+                (self.b.lt(lane, size), lane)
+            }
+        }
+    }
+
+    /// The words of a ballot: those that a subgroup has lanes for.
+    fn ballot_words(&mut self, ballot: Expr) -> Vec<Expr> {
+        let lanes = self.target.subgroup_size.unwrap_or(128);
+        (0..lanes.div_ceil(32)).map(|word| self.b.field(ballot, word)).collect()
+    }
+
+    /// The number of bits that are set in a ballot.
+    fn ones(&mut self, ballot: Expr) -> Expr {
+        let words = self.ballot_words(ballot);
+        let counts: Vec<Expr> = words.into_iter().map(|word| self.count_ones(word)).collect();
+        counts[1..].iter().fold(counts[0], |total, &count| self.b.add(total, count))
+    }
+
+    fn count_ones(&mut self, word: Expr) -> Expr {
+        self.b.pure(Pure::CountOnes, Type::U32, Type::U32, &[word])
+    }
+
+    /// The number of the n-th bit that is set in a ballot, counted from 0, by binary search over prefix counts. If there are fewer, some
+    /// number below 128.
+    fn set_bit(&mut self, ballot: Expr, n: Expr) -> Expr {
+        let words = self.ballot_words(ballot);
+        // The word that has it, and the bits to skip in it.
+        let (mut word, mut rest, mut at) = (words[0], n, self.b.u32(0));
+        let mut passed = n;
+        for (position, pair) in words.windows(2).enumerate() {
+            let count = self.count_ones(pair[0]);
+            // Once a word has enough, those after it do not count.
+            let here = expr!(self.b, eq(at, [self.b.u32(32 * position as u32)]));
+            let goes_on = expr!(self.b, and(here, ge(passed, count)));
+            passed = expr!(self.b, select(goes_on, sub(passed, count), passed));
+            word = self.b.select(goes_on, pair[1], word);
+            at = expr!(self.b, select(goes_on, [self.b.u32(32 * (position as u32 + 1))], at));
+            rest = passed;
+        }
+        let mut bits = word;
+        for width in [16, 8, 4, 2, 1] {
+            let low = expr!(self.b, and(bits, [self.b.u32((1 << width) - 1)]));
+            let count = self.count_ones(low);
+            let above = self.b.ge(rest, count);
+            rest = expr!(self.b, select(above, sub(rest, count), rest));
+            at = expr!(self.b, select(above, add(at, [self.b.u32(width)]), at));
+            bits = expr!(self.b, select(above, shr(bits, [self.b.u32(width)]), bits));
+        }
+        at
+    }
+
+    /// Combines bools by a ballot.
+    fn vote(&mut self, inst: &Inst, op: Combiner, value: Expr, alive: Expr) {
+        let counts = match op {
+            Combiner::And => expr!(self.b, and(alive, not(value, [Type::Bool]))),
+            _ => self.b.and(alive, value),
+        };
+        let ballot = self.ballot(counts);
+        let words = self.ballot_words(ballot);
+        let result = match op {
+            Combiner::Xor => expr!(self.b, ne(and([self.ones(ballot)], 1), 0)),
+            _ => {
+                let any = words[1..].iter().fold(words[0], |any, &word| self.b.or(any, word));
+                match op {
+                    Combiner::And => expr!(self.b, eq(any, 0)),
+                    _ => expr!(self.b, ne(any, 0)),
+                }
+            }
+        };
+        self.define(inst.results[0], result);
     }
 
     /// What lanes that are not there count as.

@@ -4,7 +4,7 @@ use naga::{
     AtomicFunction, Barrier, Block, CollectiveOperation, Expression, Statement, SubgroupOperation, SwitchCase,
     SwitchValue,
 };
-use vyre_foundation::analysis::exits_of;
+use vyre_foundation::analysis::{Scope, exits_of};
 use vyre_foundation::ir::{BlockId, Control, InstId, Literal, Op, Terminator, Type, ValueId};
 
 use super::build::{Expr, expr};
@@ -114,7 +114,8 @@ impl Lowerer<'_> {
     fn exit(&mut self, mode: Mode) {
         match mode {
             Mode::Free | Mode::Shared => self.b.push(Statement::Return { value: None }),
-            Mode::Guarded => {
+            // In a subgroup block, the dead go along as long as one invocation lives: no frame there is guarded.
+            Mode::Guarded | Mode::Subgroup => {
                 let alive = self.variables.alive.expect("declared in masked programs");
                 let no = self.b.bool(false);
                 self.b.store(alive, no);
@@ -161,14 +162,18 @@ impl Lowerer<'_> {
                 None => self.b.scalar_variable("result", program.ty(result)),
             });
         }
-        // In a shared block, what the workgroup does not do together is done by the living.
-        let alone = mode == Mode::Shared && !self.is_shared(id);
         let watched = mode == Mode::Free && self.runs_out_alone(id);
-        let inner = if alone || watched { Mode::Guarded } else { mode };
-        let alive = alone.then(|| {
-            let alive = self.b.load(self.variables.alive.expect("declared in masked programs"));
+        let inner = if watched { Mode::Guarded } else { self.inner_mode(id, mode) };
+        // Entered by the living, or by subgroups in which one invocation lives: the trips of a loop that all others take are counted.
+        let enters_alone = mode.has_dead() && inner == Mode::Guarded;
+        let enters_subgroup = inner == Mode::Subgroup && (mode == Mode::Shared || inst.op == Control::Loop);
+        let lives = (enters_alone || enters_subgroup).then(|| {
+            let lives = match inner {
+                Mode::Subgroup => self.subgroup_lives(),
+                _ => self.b.load(self.variables.alive.expect("declared in masked programs")),
+            };
             self.b.open();
-            alive
+            lives
         });
         match &inst.op {
             Op::Control(Control::If) => {
@@ -215,7 +220,7 @@ impl Lowerer<'_> {
             }
             _ => self.loop_inst(id, &params, results.clone(), inner),
         }
-        if let Some(condition) = alive {
+        if let Some(condition) = lives {
             let accept = self.b.close();
             self.b.push(Statement::If { condition, accept, reject: Block::new() });
         }
@@ -253,6 +258,7 @@ impl Lowerer<'_> {
         match mode {
             Mode::Free | Mode::Guarded => expr,
             Mode::Shared => self.living_choice(self.program.ty(value), expr),
+            Mode::Subgroup => self.choice_of_subgroup(self.program.ty(value), expr),
         }
     }
 
@@ -319,11 +325,17 @@ impl Lowerer<'_> {
         }
         // Whoever branches together finds out whether somebody lives; a loop that has no such branch must ask.
         let asks = |inner: &InstId| {
-            matches!(program.inst(*inner).op, Op::Control(Control::If | Control::Switch(_))) && self.is_shared(*inner)
+            matches!(program.inst(*inner).op, Op::Control(Control::If | Control::Switch(_)))
+                && self.is_shared(*inner, Scope::Workgroup)
         };
         if mode == Mode::Shared && !block.insts.iter().any(asks) {
             let yes = self.b.bool(true);
             self.living_choice(Type::Bool, yes);
+        }
+        if mode == Mode::Subgroup {
+            let lives = self.subgroup_lives();
+            let nobody = self.b.not(lives, Type::Bool);
+            self.when(nobody, Self::leave_loop);
         }
         for _ in 0..copies {
             for &(param, variable) in params {
@@ -366,7 +378,7 @@ impl Lowerer<'_> {
     /// Whether the whole workgroup takes the trips of a loop together.
     pub(super) fn together(&self, id: InstId) -> bool {
         let body = self.program.inst(id).blocks[0];
-        self.facts.as_ref().is_some_and(|facts| facts.divergence(body).is_none())
+        self.facts.as_ref().is_some_and(|facts| facts.is_together(body, Scope::Workgroup))
     }
 
     /// Whether a loop takes fuel.
@@ -388,7 +400,8 @@ impl Lowerer<'_> {
     /// Whether a construct that a workgroup enters together has loops in it, of which only some may take the trips and run out
     /// of fuel.
     fn runs_out_alone(&self, id: InstId) -> bool {
-        let diverges = |block: &BlockId| self.facts.as_ref().is_some_and(|facts| facts.divergence(*block).is_some());
+        let diverges =
+            |block: &BlockId| self.facts.as_ref().is_some_and(|facts| !facts.is_together(*block, Scope::Workgroup));
         self.program.inst(id).blocks.iter().any(diverges) && self.has_fuel_loop(id)
     }
 
@@ -434,12 +447,17 @@ impl Lowerer<'_> {
     fn burn(&mut self, id: InstId, trips: u32, mode: Mode) {
         let number = self.control.loops.len() as u32 + 1;
         self.control.loops.push(self.program.inst(id).span);
-        let together = mode != Mode::Guarded && self.together(id);
+        // A subgroup without living invocations does not take the trips of subgroup blocks.
+        let together = matches!(mode, Mode::Free | Mode::Shared) && self.together(id);
         let fuel = if together { self.variables.group_fuel } else { self.variables.fuel };
         let fuel = fuel.expect("declared if there are such loops");
         let left = self.b.load(fuel);
         let trips = self.b.u32(trips);
-        let empty = self.b.lt(left, trips);
+        let mut empty = self.b.lt(left, trips);
+        if mode == Mode::Subgroup {
+            let alive = self.b.load(self.variables.alive.expect("declared in masked programs"));
+            empty = self.b.and(empty, alive);
+        }
         self.when(empty, |this| {
             let number = this.b.u32(number);
             this.report_atomic(report::STOP, AtomicFunction::Max, number);
@@ -512,17 +530,28 @@ impl Lowerer<'_> {
         false
     }
 
-    /// Whether a construct in a shared block concerns the whole workgroup: it contains a collective operation, or an exit
-    /// that all take together.
-    fn is_shared(&self, id: InstId) -> bool {
+    /// Who executes the blocks of a construct.
+    fn inner_mode(&self, id: InstId, mode: Mode) -> Mode {
+        match mode {
+            Mode::Free | Mode::Guarded => mode,
+            Mode::Shared if self.is_shared(id, Scope::Workgroup) => Mode::Shared,
+            Mode::Shared | Mode::Subgroup if self.is_shared(id, Scope::Subgroup) => Mode::Subgroup,
+            // What is not done together is done by the living.
+            Mode::Shared | Mode::Subgroup => Mode::Guarded,
+        }
+    }
+
+    /// Whether a construct in a shared block concerns the whole workgroup, or one in a subgroup block the whole subgroup: it contains
+    /// a collective operation, or an exit that all take together.
+    fn is_shared(&self, id: InstId, scope: Scope) -> bool {
         let facts = self.facts.as_ref().expect("masked programs have collective operations");
         self.contains(id, &|block, inner, in_loop| {
-            let op = &self.program.inst(inner).op;
-            let together = facts.divergence(block).is_none();
-            match op {
+            let together = facts.is_together(block, scope);
+            match &self.program.inst(inner).op {
                 Op::Terminator(Terminator::Break | Terminator::Continue) => together && !in_loop,
-                Op::Terminator(Terminator::Return | Terminator::Trap) => together,
-                op => op.is_collective(),
+                // A subgroup goes along with its dead, until the end of the block.
+                Op::Terminator(Terminator::Return | Terminator::Trap) => together && scope == Scope::Workgroup,
+                op => together && op.is_collective(),
             }
         })
     }

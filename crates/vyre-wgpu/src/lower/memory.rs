@@ -11,6 +11,7 @@ use naga::{
     SwitchCase, SwitchValue, VectorSize,
 };
 use rustc_hash::FxHashSet;
+use vyre_foundation::analysis::Scope;
 use vyre_foundation::ir::{
     AccessTypes, Atomic, Axis, Barrier, Def, Element, Inst, InstId, MemId, MemOperand, Op, PerGroup, PerInvocation,
     Space, Type, ValueId,
@@ -226,7 +227,7 @@ impl Lowerer<'_> {
                 let inst = program.inst(id);
                 accesses += usize::from(touches(inst));
                 let own = inst.op == Op::Store(program.operand(memory)) && self.is_own_index(inst.operands[0]);
-                if own && facts.divergence(block).is_none() {
+                if own && facts.is_together(block, Scope::Workgroup) {
                     stores.push((id, block));
                 }
                 blocks.extend(&inst.blocks);

@@ -8,11 +8,14 @@
 //!
 //! naga's `return` is used wherever it is allowed: in programs without collective operations, and where the whole workgroup
 //! returns together. In the others (`masked` programs) an invocation that ends only some of its workgroup clears a variable,
-//! `alive`. Such a program has two sorts of blocks:
+//! `alive`. Such a program has three sorts of blocks:
 //!
 //! * *Shared* blocks are executed by all invocations, dead or alive: those that contain collective operations, or exits that
 //!   the workgroup takes together. Their effects are done by the living only. What they branch on is taken from a living
 //!   invocation through workgroup memory, because a dead one may not know it; if nobody lives, the workgroup returns.
+//! * *Subgroup* blocks are the same for a subgroup: those that contain subgroup operations, where subgroups of a workgroup may take
+//!   different paths. They are executed by all invocations of a subgroup, dead or alive, as long as one of them lives. What they branch
+//!   on is a reduction over the living. They contain no barriers.
 //! * *Guarded* blocks are entered by the living only; after something in which an invocation may have died, the rest of the
 //!   block is guarded again, and a loop is left by those who died in it.
 //!
@@ -26,7 +29,9 @@
 //! Mesa's software driver counts the trips of all loops that a subgroup takes, whichever invocations are in them, and ends
 //! every loop after its first trip once they are [`BUDGET`]: silently, with wrong results. For such a device (`loop_budget`)
 //! fuel is that count. Every loop pays; invocations that were not in a loop learn what it cost where they come together with
-//! those that were; and whoever runs out ends with an error. To get further, the bodies of small loops are repeated, so that
+//! those that were; and whoever runs out ends with an error. The driver keeps a count for each subgroup, as fuel does: it is a
+//! variable of each invocation, and is combined over the active lanes of a subgroup only, so subgroups of a workgroup that take different
+//! paths keep different counts. Loops that a workgroup takes together have a count of their own, which no subgroup skips. To get further, the bodies of small loops are repeated, so that
 //! one trip of the device is many of the program.
 //!
 //! That driver also executes the lanes of the last subgroup of a workgroup that are no invocations: their effects are masked,
@@ -46,7 +51,7 @@ use naga::{AddressSpace, Binding, BuiltIn, EntryPoint, Expression, FunctionArgum
 use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_driver::Error;
 use vyre_foundation::Validated;
-use vyre_foundation::analysis::{Lengths, Ranges, Uniformity};
+use vyre_foundation::analysis::{Lengths, Ranges, Scope, Uniformity};
 use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::ops;
 use vyre_foundation::ir::{
@@ -240,8 +245,17 @@ enum Mode {
     Free,
     /// By the living; an exit clears `alive`.
     Guarded,
-    /// By all, dead or alive.
+    /// By all of the workgroup, dead or alive.
     Shared,
+    /// By all of a subgroup, dead or alive; an exit clears `alive`.
+    Subgroup,
+}
+
+impl Mode {
+    /// Whether invocations that have ended are here, too.
+    fn has_dead(self) -> bool {
+        matches!(self, Mode::Shared | Mode::Subgroup)
+    }
 }
 
 struct Lowerer<'p> {
@@ -387,7 +401,7 @@ impl<'p> Lowerer<'p> {
             for &id in &program.block(block).insts {
                 let inst = program.inst(id);
                 if matches!(inst.op, Op::Terminator(Terminator::Return | Terminator::Trap))
-                    && facts.divergence(block).is_some()
+                    && !facts.is_together(block, Scope::Workgroup)
                 {
                     return true;
                 }
@@ -650,7 +664,7 @@ impl<'p> Lowerer<'p> {
     /// Does something that only the living do.
     fn guarded_effect(&mut self, mode: Mode, effect: impl FnOnce(&mut Self)) {
         match (mode, self.variables.alive) {
-            (Mode::Shared, Some(alive)) => {
+            (Mode::Shared | Mode::Subgroup, Some(alive)) => {
                 let alive = self.b.load(alive);
                 self.when(alive, effect);
             }

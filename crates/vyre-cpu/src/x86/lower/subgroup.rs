@@ -2,7 +2,7 @@
 
 use iced_x86::Code;
 use smallvec::SmallVec;
-use vyre_foundation::ir::ops::{Combined, Combiner, Exchange, PerInvocation, Pure, Subgroup};
+use vyre_foundation::ir::ops::{Combined, Combiner, Exchange, PerInvocation, Pure, ShuffleMode, Subgroup};
 use vyre_foundation::ir::{Def, InstId, Type, ValueId};
 
 use super::{Lower, services};
@@ -41,10 +41,13 @@ impl Lower<'_> {
     pub(super) fn subgroup(&mut self, id: InstId, op: Subgroup) {
         match op.exchange() {
             Exchange::Ballot => self.ballot(id),
-            Exchange::Shuffle => {
+            Exchange::Shuffle(mode) => {
                 let from = self.plan.program.inst(id).operands[1];
-                self.exchange(id, op, |this, ty, lanes, pack| this.shuffle(ty, lanes, from, pack));
+                self.exchange(id, op, |this, ty, lanes, pack| this.shuffle(mode, ty, lanes, from, pack));
             }
+            Exchange::First => self.exchange(id, op, |this, _, lanes, pack| this.first(lanes, pack)),
+            Exchange::Compact => self.compact(id, op),
+            Exchange::Combine(combiner, Combined::All) if self.is_vote(id) => self.vote(id, combiner),
             Exchange::Combine(combiner, whose) => {
                 self.exchange(id, op, |this, ty, lanes, pack| this.reduce_or_scan(combiner, whose, ty, lanes, pack));
             }
@@ -83,11 +86,7 @@ impl Lower<'_> {
         let (axes, tile) = (self.plan.shape.axes[inst.results[0]], self.plan.shape.tile);
         let mut words = Regs::new();
         for pack in tile.packs_of(axes) {
-            let mut mask = self.mask(inst.operands[0], pack);
-            if self.state.mask.is_some() {
-                let active = self.state.active(&mut self.emit, pack);
-                mask = self.emit.mask_and(mask, active);
-            }
+            let mask = self.kept(inst.operands[0], pack);
             let bits = self.emit.mask_bits(mask);
             words.push(if axes.meets(Axes::LANE) { self.emit.broadcast(bits, false) } else { bits });
         }
@@ -99,26 +98,132 @@ impl Lower<'_> {
         }
     }
 
-    fn shuffle(&mut self, ty: Type, lanes: Reg, from: ValueId, pack: usize) -> Reg {
+    fn shuffle(&mut self, mode: ShuffleMode, ty: Type, lanes: Reg, from: ValueId, pack: usize) -> Reg {
         // Of those that have ended, others get 0.
-        let lanes = self.or_identity(Combiner::Or, ty, lanes, pack);
-        if let Some(distance) = lanes_below(self.plan, from) {
+        let lanes = self.present_or_identity(Combiner::Or, ty, lanes, pack);
+        let count = self.plan.shape.tile.lanes;
+        let distance = match mode {
+            ShuffleMode::Lane => lanes_below(self.plan, from),
+            ShuffleMode::Up => self.plan.program.known(from).map(|distance| distance.bits as u32),
+            ShuffleMode::Down | ShuffleMode::Xor => None,
+        };
+        if let Some(distance) = distance.filter(|distance| distance.is_power_of_two() && *distance < count) {
             return self.emit.shift_up(lanes, distance, 0);
         }
-        let high = self.plan.ranges.of_value(from).high;
-        let from = self.vector(from, pack, 0);
-        if high < i64::from(self.plan.shape.tile.lanes) {
-            return self.emit.permute(from, lanes);
+        // An operand below the number of lanes moves each lane by less than that, so that nothing wraps around.
+        let moves_little = self.plan.ranges.of_value(from).high < i64::from(count);
+        let operand = self.vector(from, pack, 0);
+        let own = self.emit.iota(0);
+        let source = match mode {
+            ShuffleMode::Lane => operand,
+            ShuffleMode::Up => {
+                let own = self.emit.load(own);
+                self.emit.v2(emit::SUB_D, own, operand)
+            }
+            ShuffleMode::Down => self.emit.v2(emit::ADD_D, operand, own),
+            ShuffleMode::Xor => self.emit.v2(emit::XOR, operand, own),
+        };
+        let mut theirs = self.emit.permute(source, lanes);
+        let count = self.emit.splat(u64::from(count), false);
+        let mut conditions: SmallVec<[Reg; 2]> = SmallVec::new();
+        if !moves_little {
+            conditions.push(operand);
         }
-        let count = self.emit.splat(u64::from(self.plan.shape.tile.lanes), false);
-        let exists = self.emit.less(from, count);
-        let theirs = self.emit.permute(from, lanes);
-        let exists = self.emit.mask_to_vector(exists);
-        self.emit.v2(emit::AND, theirs, exists)
+        if matches!(mode, ShuffleMode::Up | ShuffleMode::Down) {
+            conditions.push(source);
+        }
+        for below in conditions {
+            let exists = self.emit.less(below, count);
+            let exists = self.emit.mask_to_vector(exists);
+            theirs = self.emit.v2(emit::AND, theirs, exists);
+        }
+        theirs
+    }
+
+    /// The value of the lowest lane that is present, in all lanes.
+    fn first(&mut self, lanes: Reg, pack: usize) -> Reg {
+        let source = match self.present(pack) {
+            None => self.emit.zero(),
+            Some(present) => {
+                let bits = self.emit.mask_bits(present);
+                let lowest = self.emit.s1(Code::Tzcnt_r32_rm32, Width::Dword, bits);
+                self.emit.broadcast(lowest, false)
+            }
+        };
+        self.emit.permute(source, lanes)
+    }
+
+    /// Whether the results of a reduction are bools, for which bits of a scalar are combined.
+    fn is_vote(&self, id: InstId) -> bool {
+        let result = self.plan.program.inst(id).results[0];
+        self.plan.program.ty(result) == Type::Bool && !self.plan.shape.axes[result].meets(Axes::LANE)
+    }
+
+    /// Combines bools that all lanes have, as bits.
+    fn vote(&mut self, id: InstId, op: Combiner) {
+        let inst = self.plan.program.inst(id);
+        let (from, to) = (inst.operands[0], inst.results[0]);
+        let (axes, tile) = (self.plan.shape.axes[to], self.plan.shape.tile);
+        let mut regs = Regs::new();
+        for pack in tile.packs_of(axes) {
+            let mask = self.mask(from, pack);
+            let bits = self.emit.mask_bits(mask);
+            let (bits, code) = match op {
+                Combiner::And => {
+                    let all = Operand::Dword(((1u32 << tile.lanes) - 1) as i32);
+                    (self.emit.s1i(Code::Xor_rm32_imm32, Width::Dword, bits, all), Code::Sete_rm8)
+                }
+                Combiner::Xor => {
+                    let count = self.emit.s1(Code::Popcnt_r32_rm32, Width::Dword, bits);
+                    (self.emit.s1i(Code::And_rm32_imm32, Width::Dword, count, Operand::Dword(1)), Code::Setne_rm8)
+                }
+                _ => (bits, Code::Setne_rm8),
+            };
+            self.emit.test(bits);
+            regs.push(self.emit.set(code));
+        }
+        self.define(to, &regs);
+    }
+
+    /// Moves the kept lanes to the front.
+    fn compact(&mut self, id: InstId, op: Subgroup) {
+        let keep = self.plan.program.inst(id).operands[1];
+        self.exchange(id, op, |this, _, lanes, pack| {
+            let kept = this.kept(keep, pack);
+            if this.emit.wide() {
+                return this.emit.compress(kept, lanes);
+            }
+            let bits = this.emit.mask_bits(kept);
+            let source = this.emit.set_bits(bits);
+            let moved = this.emit.permute(source, lanes);
+            let (count, own) = (this.emit.s1(Code::Popcnt_r32_rm32, Width::Dword, bits), this.emit.iota(0));
+            let (count, own) = (this.emit.broadcast(count, false), this.emit.load(own));
+            let filled = this.emit.less(own, count);
+            this.emit.v2(emit::AND, moved, filled)
+        });
+        let count = self.plan.program.inst(id).results[1];
+        let axes = self.plan.shape.axes[count];
+        let mut counts = Regs::new();
+        for pack in self.plan.shape.tile.packs_of(axes) {
+            let kept = self.kept(keep, pack);
+            let bits = self.emit.mask_bits(kept);
+            let count = self.emit.s1(Code::Popcnt_r32_rm32, Width::Dword, bits);
+            counts.push(if axes.meets(Axes::LANE) { self.emit.broadcast(count, false) } else { count });
+        }
+        self.define(count, &counts);
+    }
+
+    /// The lanes of a pack that are present and for which a bool is true.
+    fn kept(&mut self, keep: ValueId, pack: usize) -> Reg {
+        let keep = self.mask(keep, pack);
+        match self.present(pack) {
+            Some(present) => self.emit.mask_and(keep, present),
+            None => keep,
+        }
     }
 
     fn reduce_or_scan(&mut self, op: Combiner, whose: Combined, ty: Type, lanes: Reg, pack: usize) -> Reg {
-        let mut sums = self.or_identity(op, ty, lanes, pack);
+        let mut sums = self.present_or_identity(op, ty, lanes, pack);
         if whose == Combined::All {
             return self.emit.reduce_lanes(op, ty, sums);
         }
@@ -145,6 +250,19 @@ impl Lower<'_> {
         self.emit.reduce_lanes(op, ty, all.expect("every copy has a pack"))
     }
 
+    /// The lanes of a pack that take part in a subgroup operation; all if there is no mask.
+    fn present(&self, pack: usize) -> Option<Reg> {
+        if self.plan.shape.whole_subgroups { None } else { self.state.of_pack(pack) }
+    }
+
+    /// Lanes that take no part in a subgroup operation replaced by what changes nothing.
+    fn present_or_identity(&mut self, op: Combiner, ty: Type, lanes: Reg, pack: usize) -> Reg {
+        match self.present(pack) {
+            Some(_) => self.or_identity(op, ty, lanes, pack),
+            None => lanes,
+        }
+    }
+
     /// Lanes that are not active replaced by what changes nothing.
     fn or_identity(&mut self, op: Combiner, ty: Type, lanes: Reg, pack: usize) -> Reg {
         if self.state.mask.is_none() {
@@ -158,7 +276,8 @@ impl Lower<'_> {
     fn exchange_by_runtime(&mut self, id: InstId, op: Subgroup, pack: usize) -> SmallVec<[Reg; 2]> {
         let inst = self.plan.program.inst(id);
         let ty = self.plan.program.ty(inst.operands[0]);
-        self.services.pass_mask(&mut self.emit, self.state.of_pack(pack));
+        let present = self.present(pack);
+        self.services.pass_mask(&mut self.emit, present);
         for (number, &operand) in inst.operands.iter().enumerate() {
             self.pass(operand, pack, number);
         }

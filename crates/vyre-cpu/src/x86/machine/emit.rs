@@ -411,6 +411,35 @@ impl Emit {
         self.v2((Code::VEX_Vpermd_ymm_ymm_ymmm256, Code::EVEX_Vpermd_zmm_k1z_zmm_zmmm512b32), from, lanes)
     }
 
+    /// The lanes of a mask moved to the front, and zeros. Only AVX-512 has that.
+    pub(crate) fn compress(&mut self, mask: Reg, lanes: Reg) -> Reg {
+        let (to, full) = (self.reg(Class::Vector), self.full());
+        let operands = [Operand::Def(to, full), Operand::Use(lanes, full)];
+        let inst = self.push(Code::EVEX_Vpcompressd_zmmm512_k1z_zmm, &operands, false);
+        (inst.mask, inst.zeroing) = (Some(mask), true);
+        to
+    }
+
+    /// The numbers of the bits that are set in the low byte of a scalar, ascending, then zeros: eight lanes of 32 bits.
+    pub(crate) fn set_bits(&mut self, bits: Reg) -> Reg {
+        // A byte of ones for each bit, by which the numbers of the bytes are extracted.
+        let ones = self.immediate(0x0101_0101_0101_0101);
+        let spread = self.make_scalar_2(Code::VEX_Pdep_r64_r64_rm64, bits, ones);
+        let factor = self.immediate(0xff);
+        let bytes = self.s2(Code::Imul_r64_rm64, Width::Qword, spread, factor);
+        let numbers = self.immediate(0x0706_0504_0302_0100);
+        let packed = self.make_scalar_2(Code::VEX_Pext_r64_r64_rm64, numbers, bytes);
+        let code = Code::VEX_Vmovq_xmm_rm64;
+        let packed = self.make(code, Class::Vector, Width::Xmm, &[Operand::Use(packed, Width::Qword)]);
+        self.vector((Code::VEX_Vpmovzxbd_ymm_xmmm64, Code::INVALID), &[Operand::Use(packed, Width::Xmm)])
+    }
+
+    /// A scalar of 64 bits from two.
+    fn make_scalar_2(&mut self, code: Code, a: Reg, b: Reg) -> Reg {
+        let operands = [Operand::Use(a, Width::Qword), Operand::Use(b, Width::Qword)];
+        self.make(code, Class::Scalar, Width::Qword, &operands)
+    }
+
     /// The lanes with these numbers of two vectors of 16: those of the second begin with 16. Only AVX-512 has that.
     pub(crate) fn pick_lanes(&mut self, lanes: [u8; 16], a: Reg, b: impl Into<Source>) -> Reg {
         let pool = &mut self.function.pool;

@@ -6,8 +6,10 @@
 
 use vyre_foundation::analysis::{Divergence, Domain, Join};
 use vyre_foundation::ir::entity::SecondaryMap;
-use vyre_foundation::ir::ops::{Axis, Kind, Op, PerGroup, PerInvocation, Pure, Subgroup, Terminator};
-use vyre_foundation::ir::{InstId, MemId, Program, Space, Type, ValueId};
+use vyre_foundation::ir::ops::{
+    Axis, Combined, Exchange, Kind, Op, PerGroup, PerInvocation, Pure, ShuffleMode, Terminator,
+};
+use vyre_foundation::ir::{Inst, InstId, MemId, Program, Space, Type, ValueId};
 
 /// Directions in which values can differ, as a set of bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,6 +162,10 @@ pub(crate) struct Shape {
     pub(crate) linear: SecondaryMap<ValueId, bool>,
     /// Objects that the program stores to.
     pub(crate) written: SecondaryMap<MemId, bool>,
+    /// Whether all lanes of all subgroups exist and none ends early. A subgroup operation, which stands in subgroup-uniform control
+    /// flow, then has all lanes of a pack or none, so it needs no mask. It must not use one either: of packs that share a copy of its
+    /// result, the one for which the result is computed may be inactive.
+    pub(crate) whole_subgroups: bool,
     divergence: Divergence<Fact>,
 }
 
@@ -179,7 +185,7 @@ impl Shape {
             let fact = divergence.value(value);
             (axes[value], linear[value]) = (fact.axes, fact.linear);
         }
-        Shape { tile, axes, linear, written: lanes.written, divergence }
+        Shape { tile, axes, linear, written: lanes.written, whole_subgroups, divergence }
     }
 
     /// Along what invocations differ in when they leave or continue a loop.
@@ -222,10 +228,10 @@ impl Domain for Lanes<'_> {
         Fact { linear: true, ..Self::operands(facts, operands) }
     }
 
-    fn transfer(&self, facts: &Divergence<Fact>, id: InstId) -> Fact {
+    fn transfer(&self, facts: &Divergence<Fact>, id: InstId, result: usize) -> Fact {
         let inst = self.program.inst(id);
         let axes = match inst.op.kind() {
-            Kind::Collective => self.axes_of_collective(facts, &inst.op, &inst.operands),
+            Kind::Collective => self.axes_of_collective(facts, inst, result),
             _ => Self::operands(facts, &inst.operands).axes.and(self.own_axes(&inst.op)),
         };
         let axes = if self.tile.columns == 1 { axes.without(Axes::COLUMN) } else { axes };
@@ -294,20 +300,21 @@ impl Lanes<'_> {
         }
     }
 
-    fn axes_of_collective(&self, facts: &Divergence<Fact>, op: &Op, operands: &[ValueId]) -> Axes {
+    fn axes_of_collective(&self, facts: &Divergence<Fact>, inst: &Inst, result: usize) -> Axes {
         let across = |value: ValueId| facts.value(value).axes.without(Axes::LANE);
-        match (op, operands) {
-            (Op::Broadcast, _) => Axes::GROUP,
-            // It matters which lanes are there.
-            _ if !self.whole_subgroups => Axes::ALL,
-            (Op::Subgroup(Subgroup::Shuffle), &[value, from]) => across(value).and(facts.value(from).axes),
-            (
-                Op::Subgroup(
-                    Subgroup::InclusiveAdd | Subgroup::ExclusiveAdd | Subgroup::InclusiveMul | Subgroup::ExclusiveMul,
-                ),
-                &[value],
-            ) => across(value).and(Axes::LANE),
-            (_, operands) => operands.iter().fold(Axes::NONE, |all, &operand| all.and(across(operand))),
+        let Op::Subgroup(op) = inst.op else { return Axes::GROUP };
+        // It matters which lanes are there.
+        if !self.whole_subgroups {
+            return Axes::ALL;
+        }
+        let operands = inst.operands.iter().fold(Axes::NONE, |all, &operand| all.and(across(operand)));
+        match op.exchange() {
+            Exchange::Shuffle(ShuffleMode::Lane) => across(inst.operands[0]).and(facts.value(inst.operands[1]).axes),
+            Exchange::Compact if result == 1 => across(inst.operands[1]),
+            Exchange::Shuffle(_)
+            | Exchange::Compact
+            | Exchange::Combine(_, Combined::Inclusive | Combined::Exclusive) => operands.and(Axes::LANE),
+            Exchange::Ballot | Exchange::First | Exchange::Combine(_, Combined::All) => operands,
         }
     }
 

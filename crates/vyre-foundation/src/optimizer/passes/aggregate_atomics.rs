@@ -35,7 +35,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let mut changed = false;
     for block in program.reachable_blocks() {
         // There must be room for one more `if`.
-        if uniformity.divergence(block).is_some() || structure.depth(block) as usize >= limits::NESTING {
+        if !uniformity.is_together(block, Scope::Workgroup) || structure.depth(block) as usize >= limits::NESTING {
             continue;
         }
         let mut cursor = Cursor::at_start(program, block);
