@@ -509,14 +509,14 @@ impl Device {
     /// # Errors
     /// A dispatch is not possible; then none of them is executed.
     pub fn submit(&self, dispatches: &[Dispatch]) -> Result<Submission, Error> {
-        self.submit_on_zeros(&[], dispatches)
+        self.clear_and_submit(&[], dispatches)
     }
 
     /// The same, in a submission that fills buffers with zeros first.
     ///
     /// # Errors
     /// A dispatch is not possible, or a buffer is another device's; then nothing is done.
-    pub fn submit_on_zeros(&self, cleared: &[&Buffer], dispatches: &[Dispatch]) -> Result<Submission, Error> {
+    pub fn clear_and_submit(&self, cleared: &[&Buffer], dispatches: &[Dispatch]) -> Result<Submission, Error> {
         let _span = tracing::info_span!("submit", launches = dispatches.len()).entered();
         let ranges = cleared.iter().map(|buffer| buffer.on(&self.core, "buffer").and_then(|_| buffer.live("buffer")));
         let ranges = ranges.filter(|range| range.as_ref().map_or(true, |range| range.bytes > 0));

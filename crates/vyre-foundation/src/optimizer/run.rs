@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Measures, Metric, Pass, Pipeline, Report, Verdict, cost, outside};
+use super::{Measures, Metric, Pass, Pipeline, Report, Verdict, cost, fold_oob_accesses};
 use crate::analysis::{Analyses, Analysis};
 use crate::diagnostics::{Diagnostics, Fault};
 use crate::ir::Program;
@@ -114,9 +114,9 @@ pub fn run(
     runner.finish()
 }
 
-/// What is wrong with a program between passes. Accesses that are known to lie outside their object are not: they are
-/// resolved at the end, if no pass does it before.
-fn wrong(program: &Program) -> Option<Diagnostics> {
+/// Validates a program between passes. Accesses that are known to be out of bounds are accepted: they are folded at the end,
+/// unless a pass does it before.
+fn verify_between_passes(program: &Program) -> Option<Diagnostics> {
     let faults = validate::diagnose(program)?;
     let faults = faults.iter().filter(|diagnostic| !matches!(diagnostic.fault, Fault::OutOfBounds { .. }));
     Diagnostics::from_list(faults.cloned().collect())
@@ -189,7 +189,7 @@ impl<'a> Runner<'a> {
 
         if changed {
             if self.options.validate_each
-                && let Some(diagnostics) = wrong(&self.program)
+                && let Some(diagnostics) = verify_between_passes(&self.program)
             {
                 let original = original.expect("kept, since every pass is validated");
                 return Err(self.broken(pass, &original, diagnostics));
@@ -249,7 +249,7 @@ impl<'a> Runner<'a> {
 
     fn finish(mut self) -> Result<(Validated<Program>, Report), Error> {
         if self.changes > 0 {
-            outside::resolve(&mut self.program);
+            fold_oob_accesses::run(&mut self.program);
         }
         let mut program = validate::program(self.program).map_err(|error| match error {
             Error::Invalid(diagnostics) => Error::PassBroke {

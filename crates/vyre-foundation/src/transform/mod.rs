@@ -1,9 +1,9 @@
 //! Programs into programs that mean the same, and into parts of others.
 
 pub mod embed;
-mod ends;
 mod expand_math;
 pub mod fuse;
+mod lower_early_returns;
 
 pub use expand_math::expand_math;
 
