@@ -415,11 +415,12 @@ impl Device {
             Some(kernel) => kernel,
             None => {
                 let _span = tracing::info_span!("lower", program = program.name()).entered();
-                self.core.observe(self.core.backend.compile(&optimized))?
+                let kernel = self.core.observe(self.core.backend.compile(&optimized))?;
+                let (program, report, kept) = (optimized.clone(), report.clone(), Arc::downgrade(&kernel));
+                self.core.recent.lock().insert(key, Compiled { program, report, kernel: kept });
+                kernel
             }
         };
-        let compiled = Compiled { program: optimized.clone(), report: report.clone(), kernel: Arc::downgrade(&kernel) };
-        self.core.recent.lock().insert(key, compiled);
         let decisions = plan.map(|plan| plan.decisions).unwrap_or_default();
         let fallback = kernel.fallback().map(str::to_owned);
         let compilation = Compilation { origin, decisions, report, fallback };

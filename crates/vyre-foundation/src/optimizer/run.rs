@@ -194,25 +194,22 @@ impl<'a> Runner<'a> {
                 let original = original.expect("kept, since every pass is validated");
                 return Err(self.broken(pass, &original, diagnostics));
             }
-            if let (Some(original), true) = (original, pass.speculative) {
-                let cost = cost::estimate(&self.program);
-                if cost > self.cost {
-                    self.program = original;
-                    verdict = Verdict::Refused { before: self.cost, after: cost };
-                    changed = false;
-                }
+            let cost = cost::estimate(&self.program);
+            if let (Some(original), true) = (original, pass.speculative && cost > self.cost) {
+                self.program = original;
+                verdict = Verdict::Refused { before: self.cost, after: cost };
+                changed = false;
+            } else {
+                self.changes += 1;
+                self.last_change = Some(pass.metadata.name);
+                self.measures = Measures::of(&self.program);
+                self.cost = cost;
             }
             // A refused pass may have asked for analyses of what it had made.
             let stale = if changed { pass.metadata.invalidates } else { &Analysis::ALL };
             invalidated = self.analyses.invalidate(stale);
         } else {
             self.kept = original.map(|original| (self.changes, original));
-        }
-        if changed {
-            self.changes += 1;
-            self.last_change = Some(pass.metadata.name);
-            self.measures = Measures::of(&self.program);
-            self.cost = cost::estimate(&self.program);
         }
         let iteration = self.report.iterations;
         self.report.metrics.push(Metric {
