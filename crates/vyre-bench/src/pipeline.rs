@@ -160,7 +160,7 @@ fn chain(report: &Report, device: &Device, name: &str) -> Result<(), Error> {
         );
         let kernel = informed(device, &program(&source, "hand")?, length)?;
         let hand = Job::new(device).launch_kernel(&kernel, elements(length), arguments)?;
-        device.submit_on_zeros(&[y], &[])?.wait()?;
+        device.clear_and_submit(&[y], &[])?.wait()?;
         hand.run();
         assert!(y.read()? == fused, "the program by hand differs");
         Ok(hand)

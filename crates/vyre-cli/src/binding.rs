@@ -13,7 +13,7 @@ use crate::data;
 use crate::error::Error;
 use crate::outputs::results;
 use crate::selection::Choice;
-use crate::source::Source;
+use crate::source::{Parsed, Source};
 
 /// Grid options.
 #[derive(clap::Args)]
@@ -44,22 +44,22 @@ pub(crate) struct Case {
 
 impl Case {
     /// The case of the command line; with `replay`, that of the first run line of the file.
-    pub(crate) fn read(
-        file: &Path,
+    pub(crate) fn of(
+        parsed: Parsed,
         replay: bool,
         choice: &Choice,
         bindings: &[(String, String)],
         grid: &GridArgs,
     ) -> Result<Case, Error> {
         let (choice, line) = if replay {
-            let line = Source::read(file)?.run_line()?;
+            let line = parsed.source.run_line()?;
             (Choice::of(&line), line)
         } else {
             let grid = grid.elements.map(Grid::Elements).or(grid.grid.map(Grid::Groups));
             (choice.clone(), RunLine { grid, bindings: bindings.to_vec(), ..RunLine::default() })
         };
         let RunLine { grid, fuel, subgroup_size, bindings, .. } = line;
-        let (source, program) = choice.read(file)?;
+        let (source, program) = choice.program(parsed)?;
         choice.leaves(&bindings)?;
         let inputs = inputs(&bindings, &program)?;
         let grid = grid.or(program.launch().map(Grid::Elements));

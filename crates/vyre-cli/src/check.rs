@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::print::Output;
 use crate::progress::Progress;
 use crate::reproducer::{Reproducer, hashes, replayable, watch};
-use crate::source::Source;
+use crate::source::Parsed;
 use crate::stdout::{Stdout, counted};
 use crate::{run, selection};
 
@@ -111,7 +111,7 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
     {
         return Err(Error::NotABinding { text: name.clone(), reason: "--replay takes all from the file".into() });
     }
-    let case = Case::read(file, args.replay, &args.choice, &bindings, &args.grid)?;
+    let case = Case::of(Parsed::read(file)?, args.replay, &args.choice, &bindings, &args.grid)?;
     let Case { source, program, bindings, inputs, arguments, groups, subgroup_size: lanes, .. } = case;
     let limits = Settings::load()?.limits(args.fuel.or(case.fuel), args.timeout);
     let subgroup_size = lanes.unwrap_or(Options::default().subgroup_size);
@@ -160,8 +160,7 @@ fn sanitize(args: &Args, stdout: &mut Stdout) -> Result<u8, Error> {
 }
 
 fn checked(path: &Path) -> Result<Validated<Module>, Error> {
-    let source = Source::read(path)?;
-    let module = source.validate(source.parse()?)?;
+    let (source, module) = Parsed::read(path)?.validate()?;
     if module.programs.is_empty() {
         return Err(Error::NoPrograms { file: source.file });
     }

@@ -20,6 +20,7 @@ use crate::opt::profile;
 use crate::progress::Progress;
 use crate::reproducer::{Reproducer, hashes, passes, quoted, watch, words};
 use crate::selection::Selection;
+use crate::source::Parsed;
 use crate::stdout::Stdout;
 use crate::{devices, pipeline as pipelines, report};
 
@@ -59,7 +60,10 @@ Example:
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let page = report::target(args.html.as_deref())?;
-    if let Some((source, pipeline)) = args.selection.choice.pipeline(&args.selection.file, args.budget)? {
+    let choice = &args.selection.choice;
+    let parsed = Parsed::read(&args.selection.file)?;
+    if let Some(position) = choice.position(&parsed)? {
+        let (source, pipeline) = choice.pipeline(parsed, position, args.budget)?;
         if args.profile.is_some() {
             return Err(Error::Flag { flag: "--profile", about: "a pipeline" });
         }
@@ -67,8 +71,11 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
         let (device, flags) = (args.device.as_deref(), args.flags());
         return pipelines::explain(&source, &pipeline, device, page.as_ref(), &flags, args.json, stdout);
     }
-    let (source, program) = args.selection.read()?;
-    args.selection.choice.leaves(&args.bindings)?;
+    if args.budget.is_some() {
+        return Err(Error::Flag { flag: "--budget", about: "a program" });
+    }
+    let (source, program) = choice.program(parsed)?;
+    choice.leaves(&args.bindings)?;
     let inputs = bound(&args.bindings, &program)?;
     let lengths = lengths(&inputs, &program);
     let registry = devices::registry(None)?;

@@ -511,7 +511,7 @@ mod tests {
     use vyre_driver::{Device, Oracle};
 
     use super::*;
-    use crate::source::Source;
+    use crate::source::Parsed;
 
     #[derive(Parser)]
     struct Line {
@@ -540,11 +540,10 @@ mod tests {
         let again = Line::parse_from(command.strip_prefix("vyre ").unwrap().split(' ')).args;
         assert_eq!((again.graph.as_str(), again.source, again.symmetric), (file, Some(1), true));
         assert_eq!((again.verify, again.device.as_deref()), (true, Some("reference")));
-        let source = Source::read(&reproducer).unwrap();
+        let (source, kernels) = Parsed::read(&reproducer).unwrap().validate().unwrap();
         std::fs::remove_file(reproducer).unwrap();
         assert!(source.text.starts_with(&format!("// {command}\n// error[D034]: ")), "{}", source.text);
         assert!(source.text.contains(&format!("\n// {file}: {} nodes, ", graph.nodes())), "{}", source.text);
-        let kernels = source.validate(source.parse().unwrap()).unwrap();
         assert!(!kernels.programs.is_empty());
         for kernel in &kernels.programs {
             assert!(source.text.contains(&format!("\n// passes of {}: ", kernel.name())), "{}", source.text);

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::pipeline;
 use crate::reproducer;
 use crate::selection::Selection;
-use crate::source::Source;
+use crate::source::{Parsed, Source};
 
 /// What is run, and with what.
 #[derive(clap::Args)]
@@ -79,9 +79,11 @@ pub(crate) enum Work {
 
 impl Input {
     pub(crate) fn job(&self) -> Result<Job, Error> {
-        let file = &self.selection.file;
         let settings = Settings::load()?;
-        if let Some((source, mut pipeline)) = self.selection.choice.pipeline(file, self.budget)? {
+        let choice = &self.selection.choice;
+        let parsed = Parsed::read(&self.selection.file)?;
+        if let Some(position) = choice.position(&parsed)? {
+            let (source, mut pipeline) = choice.pipeline(parsed, position, self.budget)?;
             let flags = [
                 ("--replay", self.replay),
                 ("--elements", self.grid.elements.is_some()),
@@ -104,7 +106,10 @@ impl Input {
                 work: Work::Pipeline(Box::new(pipeline)),
             });
         }
-        let case = Case::read(file, self.replay, &self.selection.choice, &self.bindings, &self.grid)?;
+        if self.budget.is_some() {
+            return Err(Error::Flag { flag: "--budget", about: "a program" });
+        }
+        let case = Case::of(parsed, self.replay, choice, &self.bindings, &self.grid)?;
         let Case { source, program: interface, bindings, inputs, arguments, groups, launched, .. } = case;
         if self.replay {
             reproducer::expect_inputs(&source, &inputs)?;

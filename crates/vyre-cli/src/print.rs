@@ -8,7 +8,7 @@ use vyre_foundation::{text, wire};
 
 use crate::error::Error;
 use crate::outputs::{self, Target};
-use crate::source::Source;
+use crate::source::Parsed;
 use crate::stdout::Stdout;
 
 /// Print a file in its canonical form, which has no comments
@@ -58,8 +58,7 @@ impl Output {
 
 pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
     let target = args.output.target()?;
-    let source = Source::read(&args.file)?;
-    let module = source.validate(source.parse()?)?;
+    let (_, module) = Parsed::read(&args.file)?.validate()?;
     let bytes = if args.wire { wire::encode(&*module) } else { text::print(&*module).into_bytes() };
     args.output.save(&bytes, target.as_ref(), stdout)
 }

@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use vyre_driver::atomic_file::create_unique;
 use vyre_driver::{Choice, Device, Registry};
-use vyre_foundation::Validated;
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::Program;
 use vyre_foundation::launch::{Argument, Grid};
 use vyre_foundation::optimizer::{self, Request};
 use vyre_foundation::run_line::RunLine;
+use vyre_foundation::{Validated, text};
 use vyre_runtime::pipeline::Pipeline;
 
 #[cfg(unix)]
@@ -186,7 +186,7 @@ pub(crate) fn launched(pipeline: &Pipeline, device: &Device) -> Vec<String> {
 
 /// What is in a file, without comments: those of a reproducer are about an earlier time.
 pub(crate) fn canonical(source: &Source) -> String {
-    source.parse().map_or_else(|_| source.text.clone(), |module| module.to_string())
+    text::parse(&source.text).map_or_else(|_| source.text.clone(), |module| module.to_string())
 }
 
 /// Bindings as words of a shell, each with a space before it.

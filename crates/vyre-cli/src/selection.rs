@@ -1,16 +1,16 @@
 //! Which program of which file a command is about, and how its constants are set.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use vyre_foundation::Validated;
 use vyre_foundation::fill::parse_value;
-use vyre_foundation::ir::{self, Element, Literal, Module, Program, Space, Type};
+use vyre_foundation::ir::{self, Element, Literal, Program, Space, Type};
 use vyre_foundation::run_line::{RunLine, assignment};
 use vyre_foundation::text::parse_literal;
 use vyre_runtime::pipeline::Pipeline;
 
 use crate::error::Error;
-use crate::source::Source;
+use crate::source::{Parsed, Source};
 
 /// A file and a program in it.
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ pub(crate) struct Choice {
 impl Selection {
     /// The program that is meant, with its constants as they are set.
     pub(crate) fn read(&self) -> Result<(Source, Validated<Program>), Error> {
-        self.choice.read(&self.file)
+        self.choice.program(Parsed::read(&self.file)?)
     }
 }
 
@@ -54,17 +54,15 @@ impl Choice {
         }
     }
 
-    /// The pipeline of a file that is meant: the one that is named, or the only one if nothing is.
-    pub(crate) fn pipeline(&self, file: &Path, budget: Option<u64>) -> Result<Option<(Source, Pipeline)>, Error> {
-        let source = Source::read(file)?;
-        let module = source.parse()?;
+    /// Position of the pipeline of a file that is meant: the one that is named, or the only one if nothing is. `None` if a program is
+    /// meant.
+    pub(crate) fn position(&self, Parsed { module, .. }: &Parsed) -> Result<Option<usize>, Error> {
         let known = |pipeline: &ir::Pipeline| pipeline.name.clone();
-        let position = match &self.program {
+        match &self.program {
             None if module.pipelines.len() > 1 => {
-                return Err(Error::SeveralPrograms { known: module.pipelines.iter().map(known).collect() });
+                Err(Error::SeveralPrograms { known: module.pipelines.iter().map(known).collect() })
             }
-            None if module.pipelines.is_empty() => None,
-            None => Some(0),
+            None => Ok((!module.pipelines.is_empty()).then_some(0)),
             Some(name) => {
                 let programs = || module.programs.iter().map(Program::name);
                 let position = module.pipelines.iter().position(|pipeline| pipeline.name == *name);
@@ -72,40 +70,44 @@ impl Choice {
                     let known = programs().map(str::to_owned).chain(module.pipelines.iter().map(known)).collect();
                     return Err(Error::UnknownProgram { name: name.clone(), known });
                 }
-                position
+                Ok(position)
             }
-        };
-        let Some(position) = position else {
-            return if budget.is_some() { Err(Error::Flag { flag: "--budget", about: "a program" }) } else { Ok(None) };
-        };
+        }
+    }
+
+    /// The pipeline at a position.
+    pub(crate) fn pipeline(
+        &self,
+        parsed: Parsed,
+        position: usize,
+        budget: Option<u64>,
+    ) -> Result<(Source, Pipeline), Error> {
         if !self.set.is_empty() {
             return Err(Error::Flag { flag: "--set", about: "a pipeline" });
         }
-        let module = source.validate(module)?;
+        let (source, module) = parsed.validate()?;
         let mut pipeline = Pipeline::load(&module.pipelines[position], &module.programs)?;
         if let Some(bytes) = budget {
             pipeline.budget(bytes);
         }
-        Ok(Some((source, pipeline)))
+        Ok((source, pipeline))
     }
 
     /// The program of a file that is meant, with its constants as they are set.
-    pub(crate) fn read(&self, file: &Path) -> Result<(Source, Validated<Program>), Error> {
-        let source = Source::read(file)?;
-        let mut module = source.parse()?;
-        let position = position(&module, self.program.as_deref(), &source)?;
+    pub(crate) fn program(&self, mut parsed: Parsed) -> Result<(Source, Validated<Program>), Error> {
+        let position = position(&parsed, self.program.as_deref())?;
         for (at, (name, text)) in self.set.iter().enumerate() {
             if self.set[..at].iter().any(|(set, _)| set == name) {
                 return Err(vyre_foundation::Error::BoundTwice { name: name.clone() }.into());
             }
-            specialize(&mut module.programs[position], name, text)?;
+            specialize(&mut parsed.module.programs[position], name, text)?;
         }
-        let program = source.validate(module)?.programs[position].clone();
-        Ok((source, program))
+        let (source, module) = parsed.validate()?;
+        Ok((source, module.programs[position].clone()))
     }
 }
 
-fn position(module: &Module, name: Option<&str>, source: &Source) -> Result<usize, Error> {
+fn position(Parsed { source, module }: &Parsed, name: Option<&str>) -> Result<usize, Error> {
     let known = || module.programs.iter().map(|program| program.name().to_owned()).collect();
     match (name, module.programs.len()) {
         (_, 0) => Err(Error::NoPrograms { file: source.file.clone() }),

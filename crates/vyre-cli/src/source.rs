@@ -22,8 +22,12 @@ pub(crate) struct Source {
     pub(crate) map: SourceMap,
     /// Whether it is a .vyreb file, and the text its print.
     pub(crate) wire: bool,
-    /// Module of a .vyreb file with source locations.
-    decoded: Option<Module>,
+}
+
+/// A file and the module in it, which is read and parsed once.
+pub(crate) struct Parsed {
+    pub(crate) source: Source,
+    pub(crate) module: Module,
 }
 
 /// A place in a file, for people. Lines and columns count from 1.
@@ -36,8 +40,8 @@ pub(crate) struct Place {
     pub(crate) excerpt: String,
 }
 
-impl Source {
-    pub(crate) fn read(path: &Path) -> Result<Source, Error> {
+impl Parsed {
+    pub(crate) fn read(path: &Path) -> Result<Parsed, Error> {
         let file = path.display().to_string();
         let mut bytes = Vec::new();
         std::fs::File::open(path)
@@ -51,20 +55,30 @@ impl Source {
             let text = text::print(&module);
             // Without locations, messages are about the text that the program would have.
             let located = module.programs.iter().map(Program::sources).find(|map| !map.is_empty());
-            return Ok(match located.cloned() {
-                None => Source { wire: true, ..Source::of_text(file, text) },
-                Some(map) => Source { file, text, map, wire: true, decoded: Some(module) },
-            });
+            return match located.cloned() {
+                None => Source { wire: true, ..Source::of_text(file, text) }.parse(),
+                Some(map) => Ok(Parsed { source: Source { file, text, map, wire: true }, module }),
+            };
         }
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(Source::of_text(file, text)),
+            Ok(text) => Source::of_text(file, text).parse(),
             Err(error) => Err(Error::NotText { path: path.into(), offset: error.utf8_error().valid_up_to() }),
         }
     }
 
+    /// Validates the module.
+    pub(crate) fn validate(self) -> Result<(Source, Validated<Module>), Error> {
+        match validate::module(self.module) {
+            Ok(module) => Ok((self.source, module)),
+            Err(error) => Err(self.source.explain(error)),
+        }
+    }
+}
+
+impl Source {
     /// The text of a file.
     pub(crate) fn of_text(file: String, text: String) -> Source {
-        Source { map: SourceMap::of_text(&file, &text), file, text, wire: false, decoded: None }
+        Source { map: SourceMap::of_text(&file, &text), file, text, wire: false }
     }
 
     /// The source as explanations show it.
@@ -72,17 +86,14 @@ impl Source {
         vyre::explain::Source { file: self.file.clone(), text: self.text.clone(), first_line: 1 }
     }
 
-    pub(crate) fn parse(&self) -> Result<Module, Error> {
-        if let Some(module) = &self.decoded {
-            return Ok(module.clone());
+    fn parse(self) -> Result<Parsed, Error> {
+        match text::parse(&self.text) {
+            Ok(mut module) => {
+                module.programs.iter_mut().for_each(|program| program.set_sources(self.map.clone()));
+                Ok(Parsed { source: self, module })
+            }
+            Err(error) => Err(self.explain(error)),
         }
-        let mut module = text::parse(&self.text).map_err(|error| self.explain(error))?;
-        module.programs.iter_mut().for_each(|program| program.set_sources(self.map.clone()));
-        Ok(module)
-    }
-
-    pub(crate) fn validate(&self, module: Module) -> Result<Validated<Module>, Error> {
-        validate::module(module).map_err(|error| self.explain(error))
     }
 
     /// The first run line.
@@ -104,10 +115,10 @@ impl Source {
     }
 
     /// Diagnostics are about this text, and can be shown only together with it.
-    fn explain(&self, error: vyre_foundation::Error) -> Error {
+    fn explain(self, error: vyre_foundation::Error) -> Error {
         match error {
             vyre_foundation::Error::Text(diagnostics) | vyre_foundation::Error::Invalid(diagnostics) => {
-                Error::Faults { faults: Box::new(Faults { source: self.clone(), diagnostics }) }
+                Error::Faults { faults: Box::new(Faults { source: self, diagnostics }) }
             }
             other => Error::Foundation(other),
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::{Literal, MemId, Span};
-use vyre_foundation::launch::{Limits, Outcome, Report, TraceLine, Worked};
+use vyre_foundation::launch::{Limits, Outcome, Report, TraceLine, WorkerSpan};
 
 use crate::memory::View;
 
@@ -25,7 +25,7 @@ pub(crate) struct Launch<'a> {
 unsafe impl Sync for Launch<'_> {}
 
 /// The times at which workers were at a dispatch.
-pub(crate) type Timings = Mutex<Vec<Worked>>;
+pub(crate) type Timings = Mutex<Vec<WorkerSpan>>;
 
 /// Everything is given up; why is known to the [`Account`].
 pub(crate) struct Stopped;

@@ -50,7 +50,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use vyre_foundation::launch::Worked;
+use vyre_foundation::launch::WorkerSpan;
 
 use crate::dispatch::Timings;
 use crate::process::Process;
@@ -121,7 +121,7 @@ impl Loop<'_> {
             }
         }
         if let (Some(timings), Some(from), false) = (self.timings, from, is_first) {
-            let worked = Worked { worker, from, until: Instant::now() };
+            let worked = WorkerSpan { worker, from, until: Instant::now() };
             timings.lock().unwrap_or_else(PoisonError::into_inner).push(worked);
         }
     }

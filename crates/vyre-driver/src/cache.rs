@@ -180,11 +180,16 @@ impl Recent {
     /// Bytes of all together.
     const MOST_BYTES: u64 = 64 << 20;
 
-    pub(crate) fn get(&self, key: &Key) -> Option<Compiled> {
-        self.programs.iter().find(|(known, ..)| known == key).map(|(_, compiled, _)| compiled.clone())
+    /// Looks a program up, and makes it the most recently used one.
+    pub(crate) fn get(&mut self, key: &Key) -> Option<Compiled> {
+        let position = self.programs.iter().position(|(known, ..)| known == key)?;
+        let entry = self.programs.remove(position)?;
+        let compiled = entry.1.clone();
+        self.programs.push_back(entry);
+        Some(compiled)
     }
 
-    /// Makes a program the most recent one.
+    /// Adds a program as the most recently used one, in place of an earlier one of its key.
     pub(crate) fn insert(&mut self, key: Key, compiled: Compiled) {
         self.programs.retain(|(known, ..)| *known != key);
         let bytes = compiled.program.heap().bytes;

@@ -415,11 +415,12 @@ impl Device {
             Some(kernel) => kernel,
             None => {
                 let _span = tracing::info_span!("lower", program = program.name()).entered();
-                self.core.observe(self.core.backend.compile(&optimized))?
+                let kernel = self.core.observe(self.core.backend.compile(&optimized))?;
+                let (program, report, kept) = (optimized.clone(), report.clone(), Arc::downgrade(&kernel));
+                self.core.recent.lock().insert(key, Compiled { program, report, kernel: kept });
+                kernel
             }
         };
-        let compiled = Compiled { program: optimized.clone(), report: report.clone(), kernel: Arc::downgrade(&kernel) };
-        self.core.recent.lock().insert(key, compiled);
         let decisions = plan.map(|plan| plan.decisions).unwrap_or_default();
         let fallback = kernel.fallback().map(str::to_owned);
         let compilation = Compilation { origin, decisions, report, fallback };
@@ -509,14 +510,14 @@ impl Device {
     /// # Errors
     /// A dispatch is not possible; then none of them is executed.
     pub fn submit(&self, dispatches: &[Dispatch]) -> Result<Submission, Error> {
-        self.submit_on_zeros(&[], dispatches)
+        self.clear_and_submit(&[], dispatches)
     }
 
     /// The same, in a submission that fills buffers with zeros first.
     ///
     /// # Errors
     /// A dispatch is not possible, or a buffer is another device's; then nothing is done.
-    pub fn submit_on_zeros(&self, cleared: &[&Buffer], dispatches: &[Dispatch]) -> Result<Submission, Error> {
+    pub fn clear_and_submit(&self, cleared: &[&Buffer], dispatches: &[Dispatch]) -> Result<Submission, Error> {
         let _span = tracing::info_span!("submit", launches = dispatches.len()).entered();
         let ranges = cleared.iter().map(|buffer| buffer.on(&self.core, "buffer").and_then(|_| buffer.live("buffer")));
         let ranges = ranges.filter(|range| range.as_ref().map_or(true, |range| range.bytes > 0));

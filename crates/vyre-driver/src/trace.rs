@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use vyre_foundation::launch::{Report, Worked};
+use vyre_foundation::launch::{Report, WorkerSpan};
 
 /// The target of the events about the work of devices.
 pub const DEVICE: &str = "vyre::device";
@@ -26,7 +26,7 @@ pub(crate) fn done<'a>(dispatches: impl Iterator<Item = (&'a str, &'a Report)> +
         tracing::info!(target: DEVICE, op, worker, ago_ns, time_ns);
     };
     for (op, report) in dispatches {
-        for &Worked { worker, from, until } in &report.workers {
+        for &WorkerSpan { worker, from, until } in &report.workers {
             tell(op, worker, now.duration_since(from), until.duration_since(from));
         }
         if report.workers.is_empty() {

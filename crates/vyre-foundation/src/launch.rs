@@ -311,7 +311,7 @@ pub struct Report {
     /// How long it took, as far as the device can tell its dispatches apart.
     pub time: Duration,
     /// When each worker was at it, in no order, if that was to be measured and the device knows its workers.
-    pub workers: Vec<Worked>,
+    pub workers: Vec<WorkerSpan>,
 }
 
 impl Report {
@@ -328,9 +328,9 @@ impl Report {
     }
 }
 
-/// When a worker was at a dispatch.
+/// Time span in which a worker executed a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Worked {
+pub struct WorkerSpan {
     /// Its number among the workers of the device.
     pub worker: u32,
     /// When it began.

@@ -453,7 +453,7 @@ fn what_is_special_to_a_profile_runs_between_what_is_good_for_all() {
         plan.pipeline.passes.iter().map(|pass| pass.metadata.name).collect::<Vec<_>>()
     };
     let general = passes(Profile::Release);
-    assert_eq!(passes(Profile::Dataflow), [&general[..], &["deduplicate_frontiers"]].concat());
+    assert_eq!(passes(Profile::Dataflow), [&general[..], &["guard_idempotent_atomics"]].concat());
     assert_eq!(passes(Profile::Megakernel), [&general[..], &["merge_arms", "hoist_prologues"]].concat());
 }
 

@@ -26,16 +26,69 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use vyre_foundation::analysis::Ranges;
-use vyre_foundation::diagnostics::{Diagnostic, Diagnostics};
+use vyre_foundation::diagnostics::{Diagnostic, Diagnostics, Fault};
 use vyre_foundation::inputs::Inputs;
 use vyre_foundation::ir::{Element, Literal, Module, Op, PerGroup, Program, SourceMap, Space};
 use vyre_foundation::launch::{Grid, Limits, Outcome};
-use vyre_foundation::run_line::RunLine;
+use vyre_foundation::run_line::{BadWord, RunLine};
 use vyre_foundation::text::parse_literal;
 use vyre_foundation::{Error, Validated, optimizer, text, validate};
 use vyre_reference::Options;
 
 use crate::{oracle, run};
+
+/// Failure of a file test.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// The file has mistakes that it does not expect; rendered with excerpts.
+    #[error("{0}")]
+    Invalid(String),
+    /// The file expects mistakes and has none.
+    #[error("the file is valid, but has a `diagnostics` directive")]
+    Valid,
+    /// The directive does not exist.
+    #[error("unknown directive `{0}`")]
+    UnknownDirective(String),
+    /// A directive cannot be carried out.
+    #[error("{directive}: {cause}")]
+    Directive {
+        /// The directive.
+        directive: String,
+        /// The cause.
+        #[source]
+        cause: Box<Failure>,
+    },
+    /// The arguments of a directive cannot be read.
+    #[error(transparent)]
+    Word(#[from] BadWord),
+    /// The file has no program of that name.
+    #[error("there is no such program")]
+    NoProgram,
+    /// The value of a constant is not a literal.
+    #[error("{0}")]
+    Literal(Fault),
+    /// The program, its inputs or its grid do not fit.
+    #[error(transparent)]
+    Foundation(#[from] Error),
+    /// The device cannot run the dispatch.
+    #[error(transparent)]
+    Driver(#[from] vyre_driver::Error),
+    /// The oracle cannot run the dispatch.
+    #[error(transparent)]
+    Oracle(#[from] vyre_reference::Error),
+    /// The output differs from the expectation.
+    #[error("the output differs at line {line} (UPDATE=1 accepts it):\n{lines}")]
+    Differs {
+        /// First line that differs.
+        line: usize,
+        /// Expected lines with `-` and actual ones with `+`.
+        lines: String,
+    },
+}
 
 /// All `.vyre` files below a folder, in order.
 ///
@@ -61,21 +114,21 @@ pub fn in_folder(folder: &Path) -> Vec<PathBuf> {
 /// Tests one file, or updates it.
 ///
 /// # Errors
-/// What differs, for people.
-pub fn check(path: &Path, update: bool) -> Result<(), String> {
-    let source = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+/// [`Failure`]
+pub fn check(path: &Path, update: bool) -> Result<(), Failure> {
+    let source = std::fs::read_to_string(path)?;
     let actual = annotate(&source)?;
     if actual == source {
         return Ok(());
     }
     if update {
-        return std::fs::write(path, actual).map_err(|error| error.to_string());
+        return Ok(std::fs::write(path, actual)?);
     }
     Err(difference(&source, &actual))
 }
 
 /// The source with the lines after each directive replaced by what comes out.
-fn annotate(source: &str) -> Result<String, String> {
+fn annotate(source: &str) -> Result<String, Failure> {
     let subject = Subject::new(source);
     let mut annotated = String::new();
     let mut expects_faults = false;
@@ -91,14 +144,14 @@ fn annotate(source: &str) -> Result<String, String> {
         }
     }
     match &subject.read {
-        Err(error) if !expects_faults => Err(render(error, source)),
-        Ok(_) if expects_faults => Err("the file is valid, but has a `diagnostics` directive".into()),
+        Err(error) if !expects_faults => Err(Failure::Invalid(render(error, source))),
+        Ok(_) if expects_faults => Err(Failure::Valid),
         _ => Ok(annotated),
     }
 }
 
-fn difference(expected: &str, actual: &str) -> String {
-    let mut text = String::from("what comes out differs (UPDATE=1 accepts it):\n");
+fn difference(expected: &str, actual: &str) -> Failure {
+    let mut text = String::new();
     let (expected, actual): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), actual.lines().collect());
     let same = expected.iter().zip(&actual).take_while(|(a, b)| a == b).count();
     let same_end = expected.iter().rev().zip(actual.iter().rev()).take_while(|(a, b)| a == b).count();
@@ -108,10 +161,9 @@ fn difference(expected: &str, actual: &str) -> String {
             let _ = writeln!(text, "{sign} {line}");
         }
     };
-    let _ = writeln!(text, "at line {}", same + 1);
     shown(&expected, '-', &mut text);
     shown(&actual, '+', &mut text);
-    text
+    Failure::Differs { line: same + 1, lines: text }
 }
 
 fn render(error: &Error, source: &str) -> String {
@@ -135,31 +187,28 @@ impl<'s> Subject<'s> {
         Subject { source, read }
     }
 
-    fn answer(&self, directive: &str) -> Result<String, String> {
+    fn answer(&self, directive: &str) -> Result<String, Failure> {
+        let failed = |cause| Failure::Directive { directive: directive.into(), cause: Box::new(cause) };
         let (verb, rest) = directive.split_once(' ').unwrap_or((directive, ""));
         match (verb, &self.read) {
             ("diagnostics", Err(error)) => Ok(render(error, self.source)),
             ("diagnostics", Ok(_)) => Ok(String::new()),
-            (_, Err(error)) => Err(render(error, self.source)),
+            (_, Err(error)) => Err(Failure::Invalid(render(error, self.source))),
             ("print", Ok(module)) => Ok(text::print(&**module)),
             ("stats", Ok(module)) => {
                 let lines = module.programs.iter().map(|program| format!("{}: {:?}", program.name(), program.stats()));
                 Ok(lines.collect::<Vec<_>>().join("\n"))
             }
-            ("bounds", Ok(module)) => bounds(module).map_err(|error| format!("{directive}: {error}")),
-            ("opt", Ok(module)) => optimized(module, rest).map_err(|error| format!("{directive}: {error}")),
+            ("bounds", Ok(module)) => bounds(module).map_err(|error| failed(error.into())),
+            ("opt", Ok(module)) => optimized(module, rest).map_err(|error| failed(error.into())),
             ("sanitize", Ok(module)) => {
-                let found = Case::parse(&**module, rest).and_then(Case::sanitize);
-                let found = found.map_err(|error| format!("{directive}: {error}"))?;
+                let found = Case::parse(&**module, rest).and_then(Case::sanitize).map_err(failed)?;
                 Ok(Diagnostics::from_list(found)
                     .map(|found| found.render(&SourceMap::of_text("test", self.source)))
                     .unwrap_or_default())
             }
-            ("run", Ok(module)) => {
-                let described = Case::parse(&**module, rest).and_then(Case::describe);
-                described.map_err(|error| format!("{directive}: {error}"))
-            }
-            _ => Err(format!("unknown directive `{directive}`")),
+            ("run", Ok(module)) => Case::parse(&**module, rest).and_then(Case::describe).map_err(failed),
+            _ => Err(Failure::UnknownDirective(directive.into())),
         }
     }
 }
@@ -243,34 +292,34 @@ pub struct Case {
 ///
 /// # Errors
 /// The file cannot be read, or has a mistake that is not expected.
-pub fn cases(path: &Path) -> Result<Vec<Case>, String> {
-    cases_in(&std::fs::read_to_string(path).map_err(|error| error.to_string())?)
+pub fn cases(path: &Path) -> Result<Vec<Case>, Failure> {
+    cases_in(&std::fs::read_to_string(path)?)
 }
 
 /// The cases in the text of a file.
-pub(crate) fn cases_in(source: &str) -> Result<Vec<Case>, String> {
+pub(crate) fn cases_in(source: &str) -> Result<Vec<Case>, Failure> {
     let Ok(module) = text::parse(source) else { return Ok(Vec::new()) };
     RunLine::of_file(source).map(|arguments| Case::parse(&module, arguments)).collect()
 }
 
 impl Case {
-    fn parse<P: Borrow<Program>>(module: &Module<P>, arguments: &str) -> Result<Case, String> {
-        let line = RunLine::parse(arguments).map_err(|error| error.to_string())?;
+    fn parse<P: Borrow<Program>>(module: &Module<P>, arguments: &str) -> Result<Case, Failure> {
+        let line = RunLine::parse(arguments)?;
         let program = match &line.program {
             Some(name) => module.program(name),
             None => module.programs.first(),
         };
-        let mut program: Program = program.ok_or("there is no such program")?.borrow().clone();
+        let mut program: Program = program.ok_or(Failure::NoProgram)?.borrow().clone();
         for (name, value) in line.constants {
-            let value = parse_literal(&value).map_err(|fault| fault.to_string())?;
-            program.specialize(&name, value).map_err(|error| error.to_string())?;
+            let value = parse_literal(&value).map_err(Failure::Literal)?;
+            program.specialize(&name, value)?;
         }
-        let program = validate::program(program).map_err(|error| error.to_string())?;
+        let program = validate::program(program)?;
         let mut inputs = Inputs::default();
         for (name, value) in line.bindings {
-            inputs.notation(&program, &name, &value).map_err(|error| error.to_string())?;
+            inputs.notation(&program, &name, &value)?;
         }
-        inputs.complete(&program).map_err(|error| error.to_string())?;
+        inputs.complete(&program)?;
         let grid = line.grid.or(program.launch().map(Grid::Elements)).unwrap_or(Grid::Groups([1, 1, 1]));
         let usual = Limits::default();
         let trace_capacity = line.trace.map_or(usual.trace_capacity, |lines| lines as usize);
@@ -282,19 +331,19 @@ impl Case {
     ///
     /// # Errors
     /// The inputs do not fit.
-    pub fn sanitize(mut self) -> Result<Vec<Diagnostic>, String> {
-        let groups = self.grid.groups(self.program.workgroup_size()).map_err(|error| error.to_string())?;
-        let arguments = self.inputs.bind(&self.program).map_err(|error| error.to_string())?;
+    pub fn sanitize(mut self) -> Result<Vec<Diagnostic>, Failure> {
+        let groups = self.grid.groups(self.program.workgroup_size())?;
+        let arguments = self.inputs.bind(&self.program)?;
         let options = Options { limits: self.limits, subgroup_size: self.subgroup_size.unwrap_or(16) };
-        let result = vyre_reference::sanitize(&self.program, groups, &arguments, &mut self.inputs.buffers, &options);
-        result.map(|(_, findings)| findings).map_err(|error| error.to_string())
+        let (_, findings) =
+            vyre_reference::sanitize(&self.program, groups, &arguments, &mut self.inputs.buffers, &options)?;
+        Ok(findings)
     }
 
     /// What comes out on the oracle, as text.
-    fn describe(mut self) -> Result<String, String> {
+    fn describe(mut self) -> Result<String, Failure> {
         let oracle = oracle(self.subgroup_size.unwrap_or(16));
-        let report = run(&oracle, &self.program, self.grid, &mut self.inputs, self.limits);
-        let report = report.map_err(|error| error.to_string())?;
+        let report = run(&oracle, &self.program, self.grid, &mut self.inputs, self.limits)?;
         let mut text = String::new();
         for line in &report.trace {
             let _ = writeln!(text, "{}: {}", line.invocation, line.text);

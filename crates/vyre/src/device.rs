@@ -366,7 +366,7 @@ impl<'d> Batch<'d> {
     /// Runs all launches, and waits for them.
     pub(crate) fn run(self) -> Result<(), Error> {
         let cleared: Vec<_> = self.cleared.iter().collect();
-        let reports = self.device.driver.submit_on_zeros(&cleared, &self.dispatches)?.wait()?;
+        let reports = self.device.driver.clear_and_submit(&cleared, &self.dispatches)?.wait()?;
         self.programs.iter().zip(&reports).try_for_each(|(program, report)| Error::check(program, &report.outcome))
     }
 }

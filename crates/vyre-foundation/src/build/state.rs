@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::joins;
 use crate::Error;
-use crate::diagnostics::{Fault, Found};
+use crate::diagnostics::{DiagnosticSink, Fault};
 use crate::ir::entity::Arena;
 use crate::ir::{
     Access, BlockId, Control, Def, InstId, Literal, MemId, Op, Program, Pure, Space, Span, Terminator, Type, ValueId,
@@ -118,7 +118,7 @@ impl State {
 
     #[track_caller]
     pub(super) fn check_declarations(&mut self) {
-        let mut found = Found::default();
+        let mut found = DiagnosticSink::default();
         validate::declarations(&self.program, &mut found);
         if let Some(first) = found.first() {
             self.misuse(first.to_string());

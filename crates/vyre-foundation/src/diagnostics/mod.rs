@@ -64,18 +64,18 @@ impl fmt::Display for Diagnostic {
 /// take more memory than one that has none.
 pub const LIMIT: usize = 100;
 
-/// Mistakes while they are looked for: the first [`LIMIT`] of them.
+/// Collector of diagnostics, which keeps the first [`LIMIT`].
 #[derive(Default)]
-pub(crate) struct Found(Vec<Diagnostic>);
+pub(crate) struct DiagnosticSink(Vec<Diagnostic>);
 
-impl Found {
+impl DiagnosticSink {
     pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
         if !self.is_full() {
             self.0.push(diagnostic);
         }
     }
 
-    pub(crate) fn append(&mut self, others: Found) {
+    pub(crate) fn append(&mut self, others: DiagnosticSink) {
         self.0.extend(others.0);
         self.0.truncate(LIMIT);
     }

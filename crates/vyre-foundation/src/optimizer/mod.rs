@@ -17,8 +17,8 @@
 //! operations are total, so computing what the original does not compute is never wrong, only a cost.
 
 pub mod cost;
+pub(crate) mod fold_oob_accesses;
 mod hints;
-pub(crate) mod outside;
 pub mod passes;
 mod pipeline;
 mod registry;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Measures, Metric, Pass, Pipeline, Report, Verdict, cost, outside};
+use super::{Measures, Metric, Pass, Pipeline, Report, Verdict, cost, fold_oob_accesses};
 use crate::analysis::{Analyses, Analysis};
 use crate::diagnostics::{Diagnostics, Fault};
 use crate::ir::Program;
@@ -114,9 +114,9 @@ pub fn run(
     runner.finish()
 }
 
-/// What is wrong with a program between passes. Accesses that are known to lie outside their object are not: they are
-/// resolved at the end, if no pass does it before.
-fn wrong(program: &Program) -> Option<Diagnostics> {
+/// Validates a program between passes. Accesses that are known to be out of bounds are accepted: they are folded at the end,
+/// unless a pass does it before.
+fn verify_between_passes(program: &Program) -> Option<Diagnostics> {
     let faults = validate::diagnose(program)?;
     let faults = faults.iter().filter(|diagnostic| !matches!(diagnostic.fault, Fault::OutOfBounds { .. }));
     Diagnostics::from_list(faults.cloned().collect())
@@ -189,30 +189,27 @@ impl<'a> Runner<'a> {
 
         if changed {
             if self.options.validate_each
-                && let Some(diagnostics) = wrong(&self.program)
+                && let Some(diagnostics) = verify_between_passes(&self.program)
             {
                 let original = original.expect("kept, since every pass is validated");
                 return Err(self.broken(pass, &original, diagnostics));
             }
-            if let (Some(original), true) = (original, pass.speculative) {
-                let cost = cost::estimate(&self.program);
-                if cost > self.cost {
-                    self.program = original;
-                    verdict = Verdict::Refused { before: self.cost, after: cost };
-                    changed = false;
-                }
+            let cost = cost::estimate(&self.program);
+            if let (Some(original), true) = (original, pass.speculative && cost > self.cost) {
+                self.program = original;
+                verdict = Verdict::Refused { before: self.cost, after: cost };
+                changed = false;
+            } else {
+                self.changes += 1;
+                self.last_change = Some(pass.metadata.name);
+                self.measures = Measures::of(&self.program);
+                self.cost = cost;
             }
             // A refused pass may have asked for analyses of what it had made.
             let stale = if changed { pass.metadata.invalidates } else { &Analysis::ALL };
             invalidated = self.analyses.invalidate(stale);
         } else {
             self.kept = original.map(|original| (self.changes, original));
-        }
-        if changed {
-            self.changes += 1;
-            self.last_change = Some(pass.metadata.name);
-            self.measures = Measures::of(&self.program);
-            self.cost = cost::estimate(&self.program);
         }
         let iteration = self.report.iterations;
         self.report.metrics.push(Metric {
@@ -249,7 +246,7 @@ impl<'a> Runner<'a> {
 
     fn finish(mut self) -> Result<(Validated<Program>, Report), Error> {
         if self.changes > 0 {
-            outside::resolve(&mut self.program);
+            fold_oob_accesses::run(&mut self.program);
         }
         let mut program = validate::program(self.program).map_err(|error| match error {
             Error::Invalid(diagnostics) => Error::PassBroke {

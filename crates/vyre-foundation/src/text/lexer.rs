@@ -1,6 +1,6 @@
 //! Splits text into tokens.
 
-use crate::diagnostics::{Diagnostic, Fault, Found};
+use crate::diagnostics::{Diagnostic, DiagnosticSink, Fault};
 use crate::ir::Span;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +35,7 @@ impl Token<'_> {
 }
 
 /// Every token with its place, ending in `EndOfText`. What is not a token is reported.
-pub(super) fn tokens<'s>(source: &'s str, found: &mut Found) -> Vec<(Token<'s>, Span)> {
+pub(super) fn tokens<'s>(source: &'s str, found: &mut DiagnosticSink) -> Vec<(Token<'s>, Span)> {
     let mut lexer = Lexer { source, at: 0 };
     let mut tokens = Vec::new();
     loop {

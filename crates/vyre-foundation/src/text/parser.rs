@@ -6,7 +6,7 @@ use super::is_name;
 use super::lexer::{Token, tokens};
 use super::number::parse_literal;
 use crate::Error;
-use crate::diagnostics::{Diagnostic, Fault, Found};
+use crate::diagnostics::{Diagnostic, DiagnosticSink, Fault};
 use crate::ir::ops::{Form, Kind, MemOperand, OpInfo, Payload, TABLE};
 use crate::ir::pipeline::{Argument, Buffer, Dispatch, Role};
 use crate::ir::{
@@ -21,7 +21,7 @@ use crate::launch::Grid;
 /// [`Error::Text`] with the mistakes, at most [`LIMIT`](crate::diagnostics::LIMIT).
 pub fn parse(source: &str) -> Result<Module, Error> {
     let _span = tracing::info_span!("parse", bytes = source.len()).entered();
-    let mut found = Found::default();
+    let mut found = DiagnosticSink::default();
     if u32::try_from(source.len()).is_err() {
         found.push(Diagnostic::new(Fault::SourceTooLarge { bytes: source.len() }, Span::NONE));
     } else {
@@ -98,7 +98,7 @@ struct Parser<'s> {
     tokens: Vec<(Token<'s>, Span)>,
     at: usize,
     depth: usize,
-    found: Found,
+    found: DiagnosticSink,
 }
 
 /// A name with its place.

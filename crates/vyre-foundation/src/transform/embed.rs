@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::ends;
+use super::lower_early_returns;
 use crate::Validated;
 use crate::analysis::const_trip_count;
 use crate::ir::clone::{Cloner, Map};
@@ -208,7 +208,7 @@ pub fn embed(
     embedding.start(host, to, faults);
     Cloner::between(program, host).block(program.body(), body, &mut embedding);
     host.relocate(first, program.sources());
-    ends::contain(host, body);
+    lower_early_returns::run(host, body);
     let end = host.block(body).insts.last().copied();
     if let Some(end) = end.filter(|&end| host.inst(end).op == Terminator::Return) {
         host.inst_mut(end).op = Op::Terminator(Terminator::Yield);

@@ -2,9 +2,9 @@
 
 mod atomic_loops;
 pub mod embed;
-mod ends;
 mod expand_math;
 pub mod fuse;
+mod lower_early_returns;
 mod private_words;
 
 pub use atomic_loops::atomic_loops;

@@ -24,7 +24,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Error;
 use crate::analysis::{Scope, Uniformity};
-use crate::diagnostics::{Diagnostic, Diagnostics, Fault, Found, Malformation};
+use crate::diagnostics::{Diagnostic, DiagnosticSink, Diagnostics, Fault, Malformation};
 use crate::ir::pipeline::{Argument, Buffer};
 use crate::ir::{
     Access, Element, InstId, Module, Op, Pipeline, Program, SourceMap, Space, Span, ValueId, total_invocations,
@@ -116,7 +116,7 @@ impl Borrow<Program> for Validated<Program> {
 /// [`Error::Invalid`] with the violations of all programs, at most [`LIMIT`](crate::diagnostics::LIMIT).
 pub fn module(module: Module) -> Result<Validated<Module>, Error> {
     let _span = tracing::info_span!("validate", programs = module.programs.len()).entered();
-    let mut found = Found::default();
+    let mut found = DiagnosticSink::default();
     let mut names = FxHashSet::default();
     for program in &module.programs {
         if found.is_full() {
@@ -137,7 +137,7 @@ pub fn module(module: Module) -> Result<Validated<Module>, Error> {
         return Err(Error::Invalid(diagnostics));
     }
     // Arguments are matched with programs that are known to be in order.
-    let mut found = Found::default();
+    let mut found = DiagnosticSink::default();
     let programs = module.programs.into_iter().map(|program| Validated(Arc::new(program))).collect();
     let module = Module { programs, pipelines: module.pipelines };
     for pipeline in &module.pipelines {
@@ -177,12 +177,12 @@ pub(crate) fn instruction(program: &Program, inst: InstId) -> Option<Fault> {
 /// # Errors
 /// [`Error::Invalid`] with the violations, at most [`LIMIT`](crate::diagnostics::LIMIT).
 pub fn pipeline(pipeline: &Pipeline) -> Result<(), Error> {
-    let mut found = Found::default();
+    let mut found = DiagnosticSink::default();
     buffers(pipeline, &mut found);
     found.into_diagnostics().map_or(Ok(()), |diagnostics| Err(Error::Invalid(diagnostics)))
 }
 
-fn buffers(pipeline: &Pipeline, found: &mut Found) {
+fn buffers(pipeline: &Pipeline, found: &mut DiagnosticSink) {
     let mut report = |fault, span| found.push(Diagnostic::new(fault, span));
     let mut names = FxHashSet::default();
     if !is_name(&pipeline.name) {
@@ -211,7 +211,7 @@ fn buffers(pipeline: &Pipeline, found: &mut Found) {
     }
 }
 
-fn dispatches(pipeline: &Pipeline, programs: &[Validated<Program>], found: &mut Found) {
+fn dispatches(pipeline: &Pipeline, programs: &[Validated<Program>], found: &mut DiagnosticSink) {
     let named: FxHashMap<&str, _> = programs.iter().map(|program| (program.name(), program)).collect();
     for dispatch in &pipeline.dispatches {
         let fault = match named.get(dispatch.program.as_str()) {
@@ -229,7 +229,7 @@ fn dispatches(pipeline: &Pipeline, programs: &[Validated<Program>], found: &mut 
 }
 
 /// Each stage relies on the ones before it, so a stage that finds something is the last.
-fn check(program: &Program) -> Found {
+fn check(program: &Program) -> DiagnosticSink {
     let mut found = structure::check(program);
     if found.is_empty() {
         declarations(program, &mut found);
@@ -242,7 +242,7 @@ fn check(program: &Program) -> Found {
 }
 
 /// Names, sizes and memory. The builder asks for this, too, after each declaration.
-pub(crate) fn declarations(program: &Program, found: &mut Found) {
+pub(crate) fn declarations(program: &Program, found: &mut DiagnosticSink) {
     let mut report = |fault, span| found.push(Diagnostic::new(fault, span));
     if !is_name(program.name()) {
         report(Fault::BadName { name: program.name().to_owned() }, Span::NONE);
@@ -326,7 +326,7 @@ fn workgroup_size(program: &Program, report: &mut impl FnMut(Fault, Span)) {
 
 /// Rejects collective operations that not all invocations of their scope may reach together, and shows the way back to the
 /// operation that tells subgroups or invocations apart.
-fn uniform_control_flow(program: &Program, found: &mut Found) {
+fn uniform_control_flow(program: &Program, found: &mut DiagnosticSink) {
     /// Steps of the way that are shown, from its beginning; the last one is always shown.
     const STEPS: usize = 7;
     let uniformity = Uniformity::of(program);

@@ -1,15 +1,15 @@
 //! Rule V001 and the nesting limit: the arenas agree with each other, so that everything after can index them freely.
 
 use super::limits;
-use crate::diagnostics::{Diagnostic, Fault, Found, Malformation};
+use crate::diagnostics::{Diagnostic, DiagnosticSink, Fault, Malformation};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::{Control, Form, Payload};
 use crate::ir::{BlockId, Def, InstId, Literal, Program, Space, Span, Type, ValueId};
 
-pub(super) fn check(program: &Program) -> Found {
+pub(super) fn check(program: &Program) -> DiagnosticSink {
     let mut structure = Structure {
         program,
-        found: Found::default(),
+        found: DiagnosticSink::default(),
         seen_insts: SecondaryMap::with_capacity(program.insts().len(), false),
         seen_blocks: SecondaryMap::with_capacity(program.blocks().len(), false),
     };
@@ -21,7 +21,7 @@ pub(super) fn check(program: &Program) -> Found {
 
 struct Structure<'p> {
     program: &'p Program,
-    found: Found,
+    found: DiagnosticSink,
     seen_insts: SecondaryMap<InstId, bool>,
     seen_blocks: SecondaryMap<BlockId, bool>,
 }

@@ -3,20 +3,20 @@
 use rustc_hash::FxHashSet;
 
 use super::{definition_span, is_atomic_element, structure, value_name};
-use crate::diagnostics::{Diagnostic, Fault, Found};
+use crate::diagnostics::{Diagnostic, DiagnosticSink, Fault};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::ops::{Control, Form, Op, Terminator};
 use crate::ir::{Access, BlockId, Def, Inst, InstId, Literal, Memory, Program, Space, Span, Type, TypeError, ValueId};
 
 /// Checks everything that is reachable. The structure of the program is in order.
-pub(super) fn check(program: &Program, found: &mut Found) {
+pub(super) fn check(program: &Program, found: &mut DiagnosticSink) {
     let visible = SecondaryMap::with_capacity(program.values().len(), false);
     Checker { program, found, visible }.block(program.body(), Owner::Body, None);
 }
 
 /// Checks the operands, results and access of one instruction, but not where it stands.
-pub(super) fn check_inst(program: &Program, inst: InstId) -> Found {
-    let mut found = Found::default();
+pub(super) fn check_inst(program: &Program, inst: InstId) -> DiagnosticSink {
+    let mut found = DiagnosticSink::default();
     Checker { program, found: &mut found, visible: SecondaryMap::new(false) }.inst(inst);
     found
 }
@@ -32,7 +32,7 @@ enum Owner {
 
 struct Checker<'p> {
     program: &'p Program,
-    found: &'p mut Found,
+    found: &'p mut DiagnosticSink,
     visible: SecondaryMap<ValueId, bool>,
 }
 

@@ -830,7 +830,7 @@ impl<'g> Engine<'g> {
             return Ok(());
         }
         let cleared: Vec<&Buffer> = batch.cleared.iter().collect();
-        let reports = self.device.submit_on_zeros(&cleared, &batch.dispatches).and_then(Submission::wait)?;
+        let reports = self.device.clear_and_submit(&cleared, &batch.dispatches).and_then(Submission::wait)?;
         for (report, dispatch) in reports.iter().zip(&batch.dispatches) {
             if report.outcome != Outcome::Completed {
                 let kernel = dispatch.kernel().program().name().to_owned();
@@ -1006,7 +1006,7 @@ mod tests {
             for (step, objects) in [("bfs", &["next"][..]), ("sssp", &["next", "distances", "far"])] {
                 let kernel = engine.kernel(&format!("{step}_{way}"), || unreachable!("it was used")).unwrap();
                 let compilation = kernel.compilation();
-                let is_pass = |name: &str| name == "deduplicate_frontiers";
+                let is_pass = |name: &str| name == "guard_idempotent_atomics";
                 let decision = compilation.decisions.iter().find(|decision| is_pass(decision.metadata.name)).unwrap();
                 assert_eq!(decision.reason, Reason::ProgramShape);
                 let report = compilation.report.as_ref().unwrap();

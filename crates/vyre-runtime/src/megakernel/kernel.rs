@@ -4,7 +4,7 @@
 //! an item, such as the first word of its input. A worker is an invocation or a workgroup; it takes every item whose number is its
 //! own plus a multiple of how many workers there are, so all items are done whatever the grid.
 //!
-//! Claimants share a queue of [`ready`](Ready) items instead: who has done an item counts it for those that wait for it, goes on with
+//! Ready-queue workers share a queue of [`ready`](Ready) items instead: who has done an item counts it for those that wait for it, goes on with
 //! one of those that wait no more, and leaves the others in the queue. That takes workers that make progress whatever others do: one
 //! looks into the queue until something comes.
 
@@ -23,8 +23,8 @@ pub(super) enum Worker {
     Invocation,
     /// A workgroup: for longer items, and for operations whose invocations work together.
     Workgroup,
-    /// A workgroup that claims items when those that they wait for are done, instead of items that wait for nothing.
-    Claimant,
+    /// A workgroup that claims an item from the ready queue once the items that it depends on are done.
+    ReadyQueue,
 }
 
 /// What stands in a column of the table. The operation comes first in a kernel of several.
@@ -57,7 +57,7 @@ impl State {
     pub(super) const RUNNING: u32 = 2;
 }
 
-/// Where in the memory of claimants is what, for a number of items. All of it is atomic.
+/// Layout of the ready queue for a number of items, in words. All of them are atomic.
 pub(super) struct Ready;
 
 impl Ready {
@@ -123,13 +123,13 @@ impl Kernel {
     /// becomes of its items while it runs, and can be told to take no more.
     pub(super) fn new(bodies: &[(u32, &Body)], worker: Worker, width: u32, is_watched: bool) -> Result<Kernel, Error> {
         let name = if let [(_, body)] = bodies { body.program.name() } else { "interpreter" };
-        let mut maker = Maker::new(name, bodies, worker, width, is_watched);
+        let mut builder = KernelBuilder::new(name, bodies, worker, width, is_watched);
         match worker {
-            Worker::Invocation => maker.by_invocation(bodies),
-            Worker::Workgroup => maker.by_workgroup(bodies),
-            Worker::Claimant => maker.by_claimant(bodies),
+            Worker::Invocation => builder.by_invocation(bodies),
+            Worker::Workgroup => builder.by_workgroup(bodies),
+            Worker::ReadyQueue => builder.by_ready_queue(bodies),
         }
-        let Maker { mut program, columns, .. } = maker;
+        let KernelBuilder { mut program, columns, .. } = builder;
         program.push(program.body(), Terminator::Return, [], &[], [], Span::NONE);
         Ok(Kernel { program: validate::program(program)?, columns })
     }
@@ -159,7 +159,8 @@ fn columns(bodies: &[(u32, &Body)]) -> Vec<Column> {
     columns
 }
 
-struct Maker {
+/// Program of an interpreter kernel under construction.
+struct KernelBuilder {
     program: Program,
     width: u32,
     columns: Vec<Column>,
@@ -180,8 +181,8 @@ struct Maker {
     arrays: Vec<MemId>,
 }
 
-impl Maker {
-    fn new(name: &str, bodies: &[(u32, &Body)], worker: Worker, width: u32, is_watched: bool) -> Maker {
+impl KernelBuilder {
+    fn new(name: &str, bodies: &[(u32, &Body)], worker: Worker, width: u32, is_watched: bool) -> KernelBuilder {
         let mut program = Program::new(name, [width, 1, 1]);
         let mut object = |name: &str, space, atomic| {
             let (element, length) = (Element::U32, (space == Space::Uniform).then_some(1));
@@ -202,7 +203,7 @@ impl Maker {
         let hits = any(|body| body.has(Slot::Hits))
             .then(|| [object("hits", Space::Storage(Access::Write), false), object("hit_count", read_write, true)]);
         let states = is_watched.then(|| object("states", read_write, true));
-        let ready = (worker == Worker::Claimant).then(|| object("ready", read_write, true));
+        let ready = (worker == Worker::ReadyQueue).then(|| object("ready", read_write, true));
         let [at, count, stride] = ["at", "count", "stride"].map(|name| object(name, Space::Uniform, false));
         let fuel = faults.map(|_| object("fuel", Space::Uniform, false));
         let body = program.body();
@@ -218,7 +219,7 @@ impl Maker {
             columns.extend([Column::Successors, Column::SuccessorCount]);
         }
         let arrays = Vec::new();
-        Maker {
+        KernelBuilder {
             program,
             width,
             columns,
@@ -253,13 +254,13 @@ impl Maker {
         let groups = self.emit(body, PerGroup::GroupCount(Axis::X), &[]);
         let width = self.literal(self.width);
         let workers = self.emit(body, Pure::Mul, &[groups, width]);
-        self.items(body, first, workers, None, |maker, to, item| {
-            maker.arms(to, item, bodies, &|maker, to, item, body| {
-                let (zero, one) = (maker.literal(0), maker.literal(1));
+        self.items(body, first, workers, None, |builder, to, item| {
+            builder.arms(to, item, bodies, &|builder, to, item, body| {
+                let (zero, one) = (builder.literal(0), builder.literal(1));
                 let length = item.length(body);
-                maker.nested(to, [zero, length, one], |maker, to, index| {
-                    let position = maker.position(to, index, length, body);
-                    maker.run(to, item, body, position);
+                builder.nested(to, [zero, length, one], |builder, to, index| {
+                    let position = builder.position(to, index, length, body);
+                    builder.run(to, item, body, position);
                 });
             });
         });
@@ -273,25 +274,25 @@ impl Maker {
         let local = self.emit(body, PerInvocation::LocalIndex, &[]);
         let zero = self.literal(0);
         let leads = self.test(body, Pure::Eq, [local, zero]);
-        self.items(body, first, workers, Some(leads), |maker, to, item| maker.by_groups(to, item, bodies, local));
+        self.items(body, first, workers, Some(leads), |builder, to, item| builder.by_groups(to, item, bodies, local));
     }
 
     /// A workgroup goes through the workgroups of an item.
     fn by_groups(&mut self, to: BlockId, item: &Item, bodies: &[(u32, &Body)], local: ValueId) {
-        self.arms(to, item, bodies, &|maker, to, item, body| {
-            let (zero, one, width) = (maker.literal(0), maker.literal(1), maker.literal(maker.width));
+        self.arms(to, item, bodies, &|builder, to, item, body| {
+            let (zero, one, width) = (builder.literal(0), builder.literal(1), builder.literal(builder.width));
             let length = item.length(body);
-            let groups = maker.groups(to, length, width);
-            maker.nested(to, [zero, groups, one], |maker, to, group| {
-                let start = maker.emit(to, Pure::Mul, &[group, width]);
-                let index = maker.emit(to, Pure::Add, &[start, local]);
+            let groups = builder.groups(to, length, width);
+            builder.nested(to, [zero, groups, one], |builder, to, group| {
+                let start = builder.emit(to, Pure::Mul, &[group, width]);
+                let index = builder.emit(to, Pure::Add, &[start, local]);
                 if body.facts.collective {
-                    return maker.run(to, item, body, Position { index, local, group, groups });
+                    return builder.run(to, item, body, Position { index, local, group, groups });
                 }
-                let inside = maker.test(to, Pure::Lt, [index, length]);
-                maker.choose(to, inside, [], |maker, to| {
-                    let position = maker.position(to, index, length, body);
-                    maker.run(to, item, body, position);
+                let inside = builder.test(to, Pure::Lt, [index, length]);
+                builder.choose(to, inside, [], |builder, to| {
+                    let position = builder.position(to, index, length, body);
+                    builder.run(to, item, body, position);
                     []
                 });
             });
@@ -299,7 +300,7 @@ impl Maker {
     }
 
     /// Workers that are workgroups claim items until all are claimed. The first invocation of a workgroup does it for the others.
-    fn by_claimant(&mut self, bodies: &[(u32, &Body)]) {
+    fn by_ready_queue(&mut self, bodies: &[(u32, &Body)]) {
         let Some(ready) = self.ready else { return };
         let body = self.program.body();
         let [zero, one, none] = [0, 1, u32::MAX].map(|number| self.literal(number));
@@ -315,66 +316,66 @@ impl Maker {
         let kept = self.program.add_param(turn, Type::U32);
         let is_free = self.test(turn, Pure::Eq, [kept, none]);
         let claims = emit(&mut self.program, turn, Pure::And, &[leads, is_free], Type::Bool);
-        let [item] = self.choose(turn, claims, [kept], |maker, to| {
-            let place = maker.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[claimed, one]);
-            let exists = maker.test(to, Pure::Lt, [place, maker.count]);
-            maker.choose(to, exists, [none], |maker, to| {
-                let at = maker.emit(to, Pure::Add, &[queue, place]);
-                let look = maker.program.add_block();
+        let [item] = self.choose(turn, claims, [kept], |builder, to| {
+            let place = builder.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[claimed, one]);
+            let exists = builder.test(to, Pure::Lt, [place, builder.count]);
+            builder.choose(to, exists, [none], |builder, to| {
+                let at = builder.emit(to, Pure::Add, &[queue, place]);
+                let look = builder.program.add_block();
                 // A look that changes nothing, but is not the same as the one before.
-                let found = maker.emit(look, Operation::Atomic(Atomic::Or, atomic_word(ready)), &[at, zero]);
-                let is_there = maker.test(look, Pure::Ne, [found, zero]);
-                maker.leave(look, is_there, &[found]);
-                let all = maker.emit(look, Operation::Atomic(Atomic::Or, atomic_word(ready)), &[done, zero]);
-                let is_over = maker.test(look, Pure::Eq, [all, maker.count]);
-                maker.leave(look, is_over, &[zero]);
-                if let Some(stops) = maker.stops(look, false) {
-                    maker.leave(look, stops, &[zero]);
+                let found = builder.emit(look, Operation::Atomic(Atomic::Or, atomic_word(ready)), &[at, zero]);
+                let is_there = builder.test(look, Pure::Ne, [found, zero]);
+                builder.leave(look, is_there, &[found]);
+                let all = builder.emit(look, Operation::Atomic(Atomic::Or, atomic_word(ready)), &[done, zero]);
+                let is_over = builder.test(look, Pure::Eq, [all, builder.count]);
+                builder.leave(look, is_over, &[zero]);
+                if let Some(stops) = builder.stops(look, false) {
+                    builder.leave(look, stops, &[zero]);
                 }
-                maker.program.push(look, Terminator::Continue, [], &[], [], Span::NONE);
-                let looking = maker.program.push(to, Control::Loop, [], &[Type::U32], [look], Span::NONE);
-                let found = maker.program.inst(looking).results[0];
-                [maker.emit(to, Pure::Sub, &[found, one])]
+                builder.program.push(look, Terminator::Continue, [], &[], [], Span::NONE);
+                let looking = builder.program.push(to, Control::Loop, [], &[Type::U32], [look], Span::NONE);
+                let found = builder.program.inst(looking).results[0];
+                [builder.emit(to, Pure::Sub, &[found, one])]
             })
         });
         let item = self.emit(turn, Operation::Broadcast, &[item]);
         let is_over = self.test(turn, Pure::Eq, [item, none]);
         self.leave(turn, is_over, &[]);
-        self.heed(turn, true);
+        self.poll_stop(turn, true);
         let item = self.item(turn, item);
         self.note(turn, &item, Some(leads), running);
         self.by_groups(turn, &item, bodies, local);
         // Whoever goes on with what waited for this item sees all that the workgroup wrote.
         self.program.push(turn, Barrier::Storage, [], &[], [], Span::NONE);
         self.note(turn, &item, Some(leads), is_done);
-        let [next] = self.choose(turn, leads, [none], |maker, to| {
-            maker.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[done, one]);
+        let [next] = self.choose(turn, leads, [none], |builder, to| {
+            builder.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[done, one]);
             let [first, count] = [Column::Successors, Column::SuccessorCount].map(|column| item.known(column));
-            let end = maker.emit(to, Pure::Add, &[first, count]);
-            let body = maker.program.add_block();
-            let [at, next] = [Type::U32; 2].map(|ty| maker.program.add_param(body, ty));
-            let is_over = maker.test(body, Pure::Ge, [at, end]);
-            maker.leave(body, is_over, &[next]);
-            let successor = maker.emit(body, Operation::Load(word(maker.work)), &[at]);
-            let its_count = maker.emit(body, Pure::Add, &[waits, successor]);
-            let missing = maker.emit(body, Operation::Atomic(Atomic::Sub, atomic_word(ready)), &[its_count, one]);
-            let is_ready = maker.test(body, Pure::Eq, [missing, one]);
-            let [next] = maker.choose(body, is_ready, [next], |maker, to| {
-                let is_free = maker.test(to, Pure::Eq, [next, none]);
-                let is_kept = maker.test(to, Pure::Ne, [next, none]);
-                maker.choose(to, is_kept, [], |maker, to| {
-                    let place = maker.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[filled, one]);
-                    let at = maker.emit(to, Pure::Add, &[queue, place]);
-                    let entry = maker.emit(to, Pure::Add, &[successor, one]);
-                    maker.emit(to, Operation::Atomic(Atomic::Exchange, atomic_word(ready)), &[at, entry]);
+            let end = builder.emit(to, Pure::Add, &[first, count]);
+            let body = builder.program.add_block();
+            let [at, next] = [Type::U32; 2].map(|ty| builder.program.add_param(body, ty));
+            let is_over = builder.test(body, Pure::Ge, [at, end]);
+            builder.leave(body, is_over, &[next]);
+            let successor = builder.emit(body, Operation::Load(word(builder.work)), &[at]);
+            let its_count = builder.emit(body, Pure::Add, &[waits, successor]);
+            let missing = builder.emit(body, Operation::Atomic(Atomic::Sub, atomic_word(ready)), &[its_count, one]);
+            let is_ready = builder.test(body, Pure::Eq, [missing, one]);
+            let [next] = builder.choose(body, is_ready, [next], |builder, to| {
+                let is_free = builder.test(to, Pure::Eq, [next, none]);
+                let is_kept = builder.test(to, Pure::Ne, [next, none]);
+                builder.choose(to, is_kept, [], |builder, to| {
+                    let place = builder.emit(to, Operation::Atomic(Atomic::Add, atomic_word(ready)), &[filled, one]);
+                    let at = builder.emit(to, Pure::Add, &[queue, place]);
+                    let entry = builder.emit(to, Pure::Add, &[successor, one]);
+                    builder.emit(to, Operation::Atomic(Atomic::Exchange, atomic_word(ready)), &[at, entry]);
                     []
                 });
-                [maker.emit(to, Pure::Select, &[is_free, successor, next])]
+                [builder.emit(to, Pure::Select, &[is_free, successor, next])]
             });
-            let following = maker.emit(body, Pure::Add, &[at, one]);
-            maker.program.push(body, Terminator::Continue, [following, next], &[], [], Span::NONE);
-            let looped = maker.program.push(to, Control::Loop, [first, none], &[Type::U32], [body], Span::NONE);
-            [maker.program.inst(looped).results[0]]
+            let following = builder.emit(body, Pure::Add, &[at, one]);
+            builder.program.push(body, Terminator::Continue, [following, next], &[], [], Span::NONE);
+            let looped = builder.program.push(to, Control::Loop, [first, none], &[Type::U32], [body], Span::NONE);
+            [builder.program.inst(looped).results[0]]
         });
         self.program.push(turn, Terminator::Continue, [next], &[], [], Span::NONE);
         self.program.push(body, Control::Loop, [none], &[], [turn], Span::NONE);
@@ -390,8 +391,8 @@ impl Maker {
     fn note(&mut self, to: BlockId, item: &Item, leads: Option<ValueId>, state: ValueId) {
         let Some(states) = self.states else { return };
         let operands = [item.known(Column::State), state];
-        let store = |maker: &mut Maker, to| {
-            maker.program.push(to, Operation::Store(atomic_word(states)), operands, &[], [], Span::NONE);
+        let store = |builder: &mut KernelBuilder, to| {
+            builder.program.push(to, Operation::Store(atomic_word(states)), operands, &[], [], Span::NONE);
             []
         };
         match leads {
@@ -400,8 +401,8 @@ impl Maker {
         }
     }
 
-    /// Leaves the loop if the host wants no more items to be taken: all invocations of a workgroup together, or each when it sees it.
-    fn heed(&mut self, to: BlockId, together: bool) {
+    /// Leaves the loop once the host has raised the stop flag: all invocations of a workgroup together, or each by itself.
+    fn poll_stop(&mut self, to: BlockId, together: bool) {
         if let Some(stops) = self.stops(to, together) {
             self.leave(to, stops, &[]);
         }
@@ -426,7 +427,7 @@ impl Maker {
         to: BlockId,
         condition: ValueId,
         others: [ValueId; N],
-        fill: impl FnOnce(&mut Maker, BlockId) -> [ValueId; N],
+        fill: impl FnOnce(&mut KernelBuilder, BlockId) -> [ValueId; N],
     ) -> [ValueId; N] {
         let (then, otherwise) = (self.program.add_block(), self.program.add_block());
         let words = fill(self, then);
@@ -460,7 +461,7 @@ impl Maker {
         self.emit(to, Pure::Div, &[rounded, size])
     }
 
-    fn nested(&mut self, to: BlockId, range: [ValueId; 3], fill: impl FnOnce(&mut Maker, BlockId, ValueId)) {
+    fn nested(&mut self, to: BlockId, range: [ValueId; 3], fill: impl FnOnce(&mut KernelBuilder, BlockId, ValueId)) {
         let counting = Counting::begin(&mut self.program, range);
         fill(self, counting.body, counting.at);
         counting.end(&mut self.program, to);
@@ -473,20 +474,20 @@ impl Maker {
         first: ValueId,
         workers: ValueId,
         leads: Option<ValueId>,
-        body: impl Fn(&mut Maker, BlockId, &Item),
+        body: impl Fn(&mut KernelBuilder, BlockId, &Item),
     ) {
         let range = [first, self.count, workers];
         let (running, done) = self.states_of(to, first);
-        self.nested(to, range, |maker, to, number| {
-            maker.heed(to, leads.is_some());
-            let item = maker.item(to, number);
-            maker.note(to, &item, leads, running);
-            body(maker, to, &item);
-            if maker.states.is_some() && leads.is_some() {
+        self.nested(to, range, |builder, to, number| {
+            builder.poll_stop(to, leads.is_some());
+            let item = builder.item(to, number);
+            builder.note(to, &item, leads, running);
+            body(builder, to, &item);
+            if builder.states.is_some() && leads.is_some() {
                 // It is done when all invocations are.
-                maker.program.push(to, Barrier::Storage, [], &[], [], Span::NONE);
+                builder.program.push(to, Barrier::Storage, [], &[], [], Span::NONE);
             }
-            maker.note(to, &item, leads, done);
+            builder.note(to, &item, leads, done);
         });
     }
 
@@ -510,7 +511,7 @@ impl Maker {
         to: BlockId,
         item: &Item,
         bodies: &[(u32, &Body)],
-        arm: &dyn Fn(&mut Maker, BlockId, &Item, &Body),
+        arm: &dyn Fn(&mut KernelBuilder, BlockId, &Item, &Body),
     ) {
         let Some(selector) = item.get(Column::Op) else {
             return bodies.iter().for_each(|(_, body)| arm(self, to, item, body));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use vyre_driver::{Argument, Buffer, Dispatch, Error, Grid};
 use vyre_foundation::ir::{Element, Space};
-use vyre_foundation::launch::{self, Limits, Outcome, Worked};
+use vyre_foundation::launch::{self, Limits, Outcome, WorkerSpan};
 use vyre_foundation::transform::embed::Fault;
 
 use super::arena::Segment;
@@ -41,7 +41,7 @@ pub(super) struct Batch {
     items: Vec<u32>,
     /// Whether all of it reports hits, or nothing.
     pub(super) reports: bool,
-    /// What claimants share, if there are such.
+    /// Ready queue of the workers, if there is one.
     ready: Vec<u32>,
     /// What sorting takes.
     numbers: Vec<u32>,
@@ -322,7 +322,7 @@ impl Session {
         self.executed.resize(self.ops.len(), 0);
         for (launch, items) in units {
             match launch.key.runs {
-                Runs::All if launch.key.worker == Worker::Claimant => report.counted += items.len() as u64,
+                Runs::All if launch.key.worker == Worker::ReadyQueue => report.counted += items.len() as u64,
                 Runs::All => report.interpreted += items.len() as u64,
                 Runs::Window(_) => report.fused += items.len() as u64 - 1,
                 Runs::Op(_) => {}
@@ -400,7 +400,7 @@ impl Session {
         let name = match launch.key.runs {
             Runs::Op(op) => self.ops[op as usize].name(),
             Runs::Window(window) => self.windows.fused[window as usize].body.program.name(),
-            Runs::All if launch.key.worker == Worker::Claimant => "counted",
+            Runs::All if launch.key.worker == Worker::ReadyQueue => "counted",
             Runs::All => "interpreter",
         };
         report.figures(&Figures { name: name.into(), units: launch.count.into(), launches: 1, time })
@@ -411,7 +411,7 @@ impl Session {
         let workers = match launch.key.worker {
             Worker::Invocation => launch.count.div_ceil(launch.key.width),
             Worker::Workgroup => launch.count,
-            Worker::Claimant => self.device.capabilities().threads.unwrap_or(1).min(launch.count),
+            Worker::ReadyQueue => self.device.capabilities().threads.unwrap_or(1).min(launch.count),
         };
         let states = self.watch.as_ref().map_or(work, |watch| &watch.states);
         let argument = |name: &str| -> Argument {
@@ -510,7 +510,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
 /// Adds when workers were at a launch that is done. Where they are not known, one is, which does launches one after the other.
 fn measure(telemetry: &mut Telemetry, kernel: usize, done: &launch::Report, last: &mut Instant) {
     let kernel = Some(kernel);
-    for &Worked { worker, from, until } in &done.workers {
+    for &WorkerSpan { worker, from, until } in &done.workers {
         telemetry.span(Span { worker: Some(worker), kernel, from, until });
     }
     if done.workers.is_empty() {

@@ -24,7 +24,7 @@ use super::priority::{Accounting, Priority, count};
 use super::redundancy::Pruner;
 use super::report::{Failed, Failure, Report, Shutdown};
 use super::ring::{Drained, Otherwise, Pushed, Ring, Stamp};
-use super::slice::{Pace, Resolved, Worth};
+use super::slice::{OrderEstimate, PruningEstimate, Resolved};
 use super::tenant::{Queues, Share, Tenant, Usage};
 use super::tune::Tuning;
 use super::watch::Watch;
@@ -213,8 +213,8 @@ pub struct Session {
     pub(super) hazards: Hazards,
     pub(super) windows: Windows,
     pub(super) pruner: Pruner,
-    pub(super) worth: Worth,
-    pub(super) pace: Pace,
+    pub(super) pruning: PruningEstimate,
+    pub(super) order: OrderEstimate,
     pub(super) planner: frontier::Planner,
     /// How many items of the slice there are in each [bucket](Resolved::bucket).
     pub(super) mix: Vec<u32>,
@@ -275,8 +275,8 @@ impl Session {
             hazards: Hazards::default(),
             windows: Windows::default(),
             pruner: Pruner::default(),
-            worth: Worth::default(),
-            pace: Pace::default(),
+            pruning: PruningEstimate::default(),
+            order: OrderEstimate::default(),
             planner: frontier::Planner::default(),
             mix: Vec::new(),
             executed: Vec::new(),

@@ -19,37 +19,38 @@ use super::telemetry::Span;
 use super::window::Unit;
 use crate::Error;
 
-/// Whether pruning pays, as measured.
+/// Cost and benefit of redundancy pruning, as exponential moving averages of measurements.
 #[derive(Default)]
-pub(super) struct Worth {
+pub(super) struct PruningEstimate {
     slices: u64,
-    /// Nanoseconds for each item that was looked at, and for each that was executed.
-    pruning: f64,
-    executing: f64,
-    /// The part of the items that was left out.
-    left_out: f64,
+    /// Nanoseconds to compare an item with the others.
+    pruning_ns: f64,
+    /// Nanoseconds to execute an item.
+    executing_ns: f64,
+    /// Part of the items that were redundant.
+    pruned_part: f64,
 }
 
-impl Worth {
-    /// Now and then it is tried whatever it was worth.
-    fn is_pruning_worth_it(&self) -> bool {
-        self.slices.is_multiple_of(16) || self.left_out * self.executing > self.pruning
+impl PruningEstimate {
+    /// Returns whether to prune the next slice. Every 16th slice explores, whatever the estimate.
+    fn pays(&self) -> bool {
+        self.slices.is_multiple_of(16) || self.pruned_part * self.executing_ns > self.pruning_ns
     }
 }
 
-/// Nanoseconds that an item of a slice with dependencies took; 0 is not known.
+/// Nanoseconds for an item of a slice with dependencies, by how the items are ordered; 0 before the first measurement.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(super) struct OrderEstimate {
     slices: u64,
-    barriers: f64,
-    counters: f64,
+    barriers_ns: f64,
+    counters_ns: f64,
 }
 
-impl Pace {
-    /// Now and then what was slower is tried again.
+impl OrderEstimate {
+    /// Returns whether to order the next slice by dependency counters instead of barriers. Every 16th slice explores the slower one.
     fn do_counters_pay(&mut self) -> bool {
         self.slices += 1;
-        (self.counters < self.barriers) != self.slices.is_multiple_of(16)
+        (self.counters_ns < self.barriers_ns) != self.slices.is_multiple_of(16)
     }
 }
 
@@ -177,7 +178,7 @@ impl Session {
         }
         let mut resolved = std::mem::take(&mut self.resolved);
         self.resolve(&mut resolved, report);
-        if self.worth.is_pruning_worth_it() {
+        if self.pruning.pays() {
             report.pruned += self.prune(&mut resolved)?;
         }
         self.mix.clear();
@@ -214,9 +215,9 @@ impl Session {
         if let Some(telemetry) = &mut report.telemetry {
             telemetry.span(Span { worker: None, kernel: None, from: begun, until: Instant::now() });
         }
-        let claimant = self.claimant(&resolved, width);
-        if let Some(claimant) = claimant {
-            self.fill_counted(claimant, &resolved);
+        let counted = self.ready_queue_kernel(&resolved, width);
+        if let Some(key) = counted {
+            self.fill_counted(key, &resolved);
         } else if self.windows.dependencies.is_empty() && self.config.budget == 0 {
             // Nothing waits for anything, and there is no limit: the plan is one group of everything.
             self.group(self.windows.units.clone(), &resolved, &launching, report)?;
@@ -238,11 +239,12 @@ impl Session {
         let now = self.config.clock.now();
         let each = |since: Instant| now.duration_since(since).as_nanos() as f64 / resolved.len().max(1) as f64;
         if !self.windows.dependencies.is_empty() {
-            let pace = if claimant.is_some() { &mut self.pace.counters } else { &mut self.pace.barriers };
-            update(pace, each(ordering));
+            let order = &mut self.order;
+            let known = if counted.is_some() { &mut order.counters_ns } else { &mut order.barriers_ns };
+            update(known, each(ordering));
         }
-        self.worth.slices += 1;
-        update(&mut self.worth.executing, each(start));
+        self.pruning.slices += 1;
+        update(&mut self.pruning.executing_ns, each(start));
         self.resolved = resolved;
         Ok(())
     }
@@ -301,8 +303,8 @@ impl Session {
         }
         let count = items.len().max(1) as f64;
         let time = self.config.clock.now().duration_since(start);
-        update(&mut self.worth.pruning, time.as_nanos() as f64 / count);
-        update(&mut self.worth.left_out, pruned.redundant_pairs.len() as f64 / count);
+        update(&mut self.pruning.pruning_ns, time.as_nanos() as f64 / count);
+        update(&mut self.pruning.pruned_part, pruned.redundant_pairs.len() as f64 / count);
         Ok(pruned.redundant_pairs.len() as u64)
     }
 
@@ -410,13 +412,13 @@ impl Session {
     }
 
     /// The kernel whose workers wait for the items of a slice one by one, if that is possible, and pays.
-    fn claimant(&mut self, items: &[Resolved], width: u32) -> Option<Key> {
+    fn ready_queue_kernel(&mut self, items: &[Resolved], width: u32) -> Option<Key> {
         let possible = self.device.capabilities().independent_groups
             && self.config.order != Order::Barriers
             && self.config.budget == 0
             && !self.windows.dependencies.is_empty()
             && self.windows.units.len() == items.len();
-        let key = Key { runs: Runs::All, worker: Worker::Claimant, width };
+        let key = Key { runs: Runs::All, worker: Worker::ReadyQueue, width };
         let fits = |op: &Op| key.takes(&op.body) && !op.reports && op.refusal.is_none();
         if !possible || !items.iter().all(|item| fits(item.op(&self.ops))) {
             return None;
@@ -424,7 +426,7 @@ impl Session {
         let taken = (0..).zip(&self.ops).filter(|(_, op)| fits(op));
         let bodies = taken.map(|(number, op)| (number, op.body.clone()));
         let is_there = self.kernels.request(key, || bodies.collect());
-        let pays = self.config.order == Order::Counters || self.pace.do_counters_pay();
+        let pays = self.config.order == Order::Counters || self.order.do_counters_pay();
         (is_there && pays).then_some(key)
     }
 

@@ -188,8 +188,8 @@ struct Queue {
     batch: usize,
     /// What it has had of this drain.
     used: Duration,
-    /// What it has had in all, divided by its weight.
-    had: u128,
+    /// Device time that was charged, divided by its weight (start-time fair queueing).
+    virtual_time: u128,
     /// Whether it could have had the slice before.
     waits: bool,
 }
@@ -274,7 +274,7 @@ impl Queues {
             slices: 0,
             batch: FIRST,
             used: Duration::ZERO,
-            had: 0,
+            virtual_time: 0,
             waits: false,
         };
         Queues { tenants: shares.iter().map(queue).collect(), now: 0, diffusion: Diffusion::default() }
@@ -316,17 +316,17 @@ impl Queues {
             tenant.look(threshold, &mut self.diffusion);
             let is_due = tenant.is_due();
             if is_due && !tenant.waits {
-                // What was not used before is not owed.
-                tenant.had = tenant.had.max(self.now);
+                // Idle time earns no credit.
+                tenant.virtual_time = tenant.virtual_time.max(self.now);
             }
             tenant.waits = is_due;
         }
         let waiting = || self.tenants.iter().enumerate().filter(|(_, tenant)| tenant.waits);
         let contended = waiting().nth(1).is_some();
-        let Some((next, _)) = waiting().min_by_key(|(_, tenant)| tenant.had) else { return Ok(None) };
+        let Some((next, _)) = waiting().min_by_key(|(_, tenant)| tenant.virtual_time) else { return Ok(None) };
         let alone = if self.tenants.len() == 1 { usize::MAX } else { ALONE };
         let tenant = &mut self.tenants[next];
-        self.now = tenant.had;
+        self.now = tenant.virtual_time;
         let limit = limit.min(tenant.batch.saturating_mul(if contended { 1 } else { alone }));
         let counted = tenant.take(limit, into, stamps)?;
         Ok(Some((next as u32, counted)))
@@ -337,7 +337,7 @@ impl Queues {
         let tenant = &mut self.tenants[tenant as usize];
         tenant.used = tenant.used.saturating_add(time);
         let scaled = (time.as_nanos() << 20) / u128::from(tenant.share.weight.max(1));
-        tenant.had = tenant.had.saturating_add(scaled);
+        tenant.virtual_time = tenant.virtual_time.saturating_add(scaled);
         let quantum = QUANTUM * (items / tenant.batch).max(1) as u32;
         if time > 2 * quantum {
             tenant.batch = (tenant.batch.min(items) / 2).max(SHORTEST);

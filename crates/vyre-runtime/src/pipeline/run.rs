@@ -112,7 +112,7 @@ impl Compiled {
             let cleared: Vec<&Buffer> = cleared.iter().filter_map(|id| self.buffers[*id].as_ref()).collect();
             let dispatch = |&launch: &usize| self.dispatches[launch].clone().limits(limits[launch]);
             let dispatches: Vec<Dispatch> = group.iter().map(dispatch).collect();
-            submissions.push(self.device.submit_on_zeros(&cleared, &dispatches)?);
+            submissions.push(self.device.clear_and_submit(&cleared, &dispatches)?);
         }
         let groups = submissions.into_iter().map(Submission::wait).collect::<Result<_, vyre_driver::Error>>()?;
         Ok(Run { elapsed: start.elapsed(), groups })

@@ -11,7 +11,7 @@
 
 use crate::analysis::Analyses;
 use crate::ir::{Def, Literal, Program, Renaming, Type, ValueId};
-use crate::optimizer::{Family, Metadata, Pass, Phase, outside};
+use crate::optimizer::{Family, Metadata, Pass, Phase, fold_oob_accesses};
 
 pub(super) const PASS: Pass =
     Pass { metadata: Metadata::new("fold_constants", Phase::ScalarAlgebra, Family::Scalar), speculative: false, run };
@@ -33,7 +33,7 @@ fn run(program: &mut Program, _: &mut Analyses) -> bool {
             }
         });
     }
-    let resolved = outside::resolve(program);
+    let resolved = fold_oob_accesses::run(program);
     resolved || !renaming.is_empty()
 }
 

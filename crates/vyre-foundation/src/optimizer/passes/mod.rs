@@ -2,7 +2,6 @@
 
 mod aggregate_atomics;
 mod canonicalize;
-mod deduplicate_frontiers;
 mod eliminate_barriers;
 mod eliminate_conditions;
 mod eliminate_dead_code;
@@ -11,6 +10,7 @@ mod eliminate_dead_stores;
 mod fold_constants;
 mod forward_stores;
 mod fuse_regions;
+mod guard_idempotent_atomics;
 mod hoist_invariants;
 mod hoist_prologues;
 mod hoist_uniform_values;
@@ -50,7 +50,7 @@ pub const ALL: &[&Pass] = &[
     &specialize::PASS,
     &eliminate_dead_code::PASS,
     &eliminate_dead_objects::PASS,
-    &deduplicate_frontiers::PASS,
+    &guard_idempotent_atomics::PASS,
     &merge_arms::PASS,
     &hoist_prologues::PASS,
 ];

@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::super::{emit, ends};
+use super::super::{emit, lower_early_returns};
 use super::access::{Touch, position};
 use super::{Bound, ScalarId, Stage, Window};
 use crate::analysis::AffineForm;
@@ -12,7 +12,7 @@ use crate::ir::{
     Access, Axis, Barrier, BlockId, BufferId, Control, Element, InstId, MemId, Memory, Op, PerGroup, PerInvocation,
     Program, Pure, ResultTypes, Space, Span, Terminator, Type, ValueId, total_invocations,
 };
-use crate::optimizer::outside;
+use crate::optimizer::fold_oob_accesses;
 use crate::text::is_name;
 use crate::validate::limits;
 
@@ -57,7 +57,7 @@ pub(super) fn apply(name: &str, stages: &[&Stage<'_>], transient: &dyn Fn(Buffer
         program.push(program.body(), Terminator::Return, [], &[], [], Span::NONE);
     }
     // Lengths that were open are known now, and with them some accesses that do nothing.
-    outside::resolve(&mut program);
+    fold_oob_accesses::run(&mut program);
     Applied { program, objects, dropped }
 }
 
@@ -260,7 +260,7 @@ impl Fusion<'_> {
         // What ends the last stage may as well end the launch, and has to where others wait at a barrier.
         let is_last = at + 1 == self.stages.len();
         if !is_last || !(stage.facts.collective || stage.facts.traps) {
-            ends::contain(&mut self.program, body);
+            lower_early_returns::run(&mut self.program, body);
         } else if let Some(&last) = self.program.block(body).insts.last()
             && self.program.inst(last).op == Terminator::Return
         {

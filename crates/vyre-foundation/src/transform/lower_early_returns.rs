@@ -1,4 +1,4 @@
-//! Stages whose invocations end early: others follow them, so a `return` may only end the stage.
+//! Lowering of early returns: in a fused or embedded program other stages follow, so a `return` may only end its own stage.
 //!
 //! What follows a branch that one arm leaves goes into the other arm. Where that is not possible, the rest of the stage becomes a
 //! loop that is executed once, and `return` leaves it; a loop inside of it also says whether the invocation ended there.
@@ -6,7 +6,7 @@
 use crate::ir::{BlockId, Control, Cursor, InstId, Literal, Op, Program, Renaming, Terminator, Type, ValueId, Values};
 
 /// Makes every `return` inside of a block, which ends in `return` or `yield` itself, lead to its end.
-pub(super) fn contain(program: &mut Program, block: BlockId) {
+pub(super) fn run(program: &mut Program, block: BlockId) {
     let Some(at) = program.block(block).insts.iter().position(|&id| returns(program, id)) else { return };
     let id = program.block(block).insts[at];
     if !program.inst(id).op.is_terminator() {
@@ -48,7 +48,7 @@ fn nest(program: &mut Program, id: InstId, rest: &[InstId]) -> bool {
     program.inst_mut(id).results.clear();
     for arm in arms {
         end(program, arm, Op::Terminator(Terminator::Yield));
-        contain(program, arm);
+        run(program, arm);
     }
     true
 }

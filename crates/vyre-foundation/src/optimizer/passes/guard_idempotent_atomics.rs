@@ -1,4 +1,4 @@
-//! Leaves out atomics that change nothing.
+//! Guards idempotent atomics by a load: an atomic that would change nothing is not executed.
 //!
 //! In programs over frontiers many edges lead to one node, and whoever comes after the first finds the bit set and the distance short.
 //! An atomic `or`, `and`, `min` or `max` of an element that already is what it would become is a read-modify-write only by name, and keeps
@@ -27,7 +27,7 @@ use crate::validate::limits;
 pub(super) const PASS: Pass = Pass {
     metadata: Metadata {
         boundary: Boundary::DomainSpecific,
-        ..Metadata::new("deduplicate_frontiers", Phase::Dataflow, Family::Dataflow)
+        ..Metadata::new("guard_idempotent_atomics", Phase::Dataflow, Family::Dataflow)
     },
     speculative: true,
     run,

@@ -1,21 +1,21 @@
-//! Accesses that are known to lie outside their object.
+//! Folding of accesses that are known to be out of bounds.
 //!
-//! A person who writes one made a mistake, and the validator says so. A pass may make one of an access that is never
-//! executed, or that was meant to be outside; what it does is known: a load gives 0, a store or atomic does nothing.
+//! In a program as written such an access is an error (V020). A pass may produce one, for instance of an access that is never
+//! executed. Its effect is known: a load gives 0, a store or atomic does nothing.
 
 use crate::ir::{Cursor, InstId, Literal, Op, Program, Renaming, ValueId, Values};
 
-/// Removes accesses, or the elements of wide ones, that are known to be outside. Says whether there were any.
-pub(crate) fn resolve(program: &mut Program) -> bool {
+/// Removes accesses, or elements of wide accesses, that are known to be out of bounds. Returns whether there were any.
+pub(crate) fn run(program: &mut Program) -> bool {
     let mut changed = false;
     // The 0 that a load gives may be an index that is outside of another object.
-    while resolve_once(program) {
+    while run_once(program) {
         changed = true;
     }
     changed
 }
 
-fn resolve_once(program: &mut Program) -> bool {
+fn run_once(program: &mut Program) -> bool {
     let mut renaming = Renaming::default();
     let mut changed = false;
     for block in program.reachable_blocks() {
