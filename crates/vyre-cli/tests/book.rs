@@ -126,6 +126,9 @@ evaluated. `vyre check --explain ops` lists them, too.
 *Floats* says how far results may be off on devices without exact floats, in units in the last place. Where nothing stands there, the
 bits are the same everywhere. On the oracle, on the device `cpu` and on GPUs whose floats are found to be exact, they are the same in all
 rows; only sums and products over a subgroup, *any order*, are added up in an order of the GPU's own there, too.
+
+Operations on packed bytes (`dot4_…`, `…_u8x4`) read a u32 as a vector of four, the first in the lowest bits. Byte k of a word is unpacked by
+`extract_bits w, 8 × k, 8`, with its sign if `w` is an i32, and replaced by `insert_bits w, b, 8 × k, 8`, which keeps the low 8 bits of `b`.
 ";
 
 fn operations() -> String {

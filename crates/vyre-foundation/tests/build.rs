@@ -164,6 +164,12 @@ fn every_operation_can_be_built() {
         let _ = (n.mul_high(3) << 1 >> 2).rotate_left(n).reverse_bits().extract_bits(1, n).insert_bits(7, n, 4);
         let _ = n.count_ones() + n.leading_zeros() + n.trailing_zeros();
         let packed = f.pack_f16(0.5);
+        let _ = f.frexp_fraction().modf_fraction().quantize_f16().asinh().acosh().atanh().frexp_exponent();
+        let _ = f.pack_snorm16(f).unpack_snorm16(1) + f.pack_unorm16(f).unpack_unorm16(n);
+        let _ = f.pack_snorm8(f, 0.5, 1.0).unpack_snorm8(2) + f.pack_unorm8(f, 0.5, 1.0).unpack_unorm8(n);
+        let sum = packed.dot4_i8(n, packed.dot4_i8u8(n, 5));
+        let _ = n.add_u8x4(7).min_u8x4(n).max_u8x4(packed).min_i8x4(n).max_i8x4(packed).eq_u8x4(n).lt_u8x4(packed);
+        let _ = n.lookup_u8x4(1, n, 3, 4).pack_u8_clamp(5, n, 7).dot4_u8(n, sum.pack_i8_clamp(sum, -1, 2));
         let _ = packed.unpack_f16_low() + packed.unpack_f16_high() + b.select(1.0, f) + n.cast::<f32>() + n.bitcast();
         for axis in Axis::ALL {
             let _ = k.global_id(axis) + k.local_id(axis) + k.group_id(axis) + k.group_count(axis) + k.group_size(axis);

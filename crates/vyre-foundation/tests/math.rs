@@ -13,6 +13,7 @@ fn stratified() -> Vec<f32> {
         magnitudes.extend((0..200u32).map(|step| binade | (step.wrapping_mul(0x9e37_79b9) >> 9)));
     }
     let places = [
+        0.25,
         0.5,
         0.55,
         std::f32::consts::FRAC_PI_4,
@@ -38,6 +39,7 @@ fn stratified() -> Vec<f32> {
         149.0,
         150.0,
         200.0,
+        1_073_741_824.0,
     ];
     for place in places {
         magnitudes.extend((0..2000).map(|step| place.to_bits() - 1000 + step));

@@ -90,13 +90,17 @@ pub(crate) struct Body {
     error: Option<syn::Error>,
 }
 
-/// Methods of numbers that the builder has by the same names.
+/// Methods of numbers that the builder has by the same names. Those that Rust does not have are in `vyre::host`.
 #[rustfmt::skip]
 const METHODS: &[&str] = &[
-    "abs", "acos", "asin", "atan", "atan2", "cbrt", "ceil", "clamp", "copysign", "cos", "cosh", "count_ones", "exp",
-    "exp2", "floor", "fract", "hypot", "is_finite", "is_nan", "leading_zeros", "log2", "max", "min", "recip",
-    "reverse_bits", "rotate_left", "rotate_right", "signum", "sin", "sinh", "sqrt", "tan", "tanh", "to_bits",
-    "trailing_zeros", "trunc",
+    "abs", "acos", "acosh", "add_u8x4", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "clamp", "copysign",
+    "cos", "cosh", "count_ones", "dot4_i8", "dot4_i8u8", "dot4_u8", "eq_u8x4", "exp", "exp2", "floor", "fract",
+    "frexp_exponent", "frexp_fraction", "hypot", "is_finite", "is_nan", "leading_zeros", "log2", "lookup_u8x4",
+    "lt_u8x4", "max", "max_i8x4", "max_u8x4", "min", "min_i8x4", "min_u8x4", "modf_fraction", "pack_f16",
+    "pack_i8_clamp", "pack_snorm16", "pack_snorm8", "pack_u8_clamp", "pack_unorm16", "pack_unorm8", "quantize_f16",
+    "recip", "reverse_bits", "rotate_left", "rotate_right", "signum", "sin", "sinh", "sqrt", "tan", "tanh", "to_bits",
+    "trailing_zeros", "trunc", "unpack_f16_high", "unpack_f16_low", "unpack_snorm16", "unpack_snorm8",
+    "unpack_unorm16", "unpack_unorm8",
 ];
 
 /// Methods of numbers that the builder calls otherwise. Operators wrap; their traits are in scope.

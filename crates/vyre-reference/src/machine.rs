@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use vyre_foundation::diagnostics::Diagnostic;
 use vyre_foundation::ir::entity::{Entity, SecondaryMap};
 use vyre_foundation::ir::ops::{
-    Atomic, Barrier, Combined, Combiner, Control, Eval, Exchange, Op, PerGroup, PerInvocation, Pure, ShuffleMode,
-    Subgroup, Terminator,
+    Atomic, Barrier, Combined, Combiner, Control, Eval, Exchange, MAX_OPERANDS, Op, PerGroup, PerInvocation, Pure,
+    ShuffleMode, Subgroup, Terminator,
 };
 use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemOperand, Program, Span, ValueId};
 use vyre_foundation::launch::{Outcome, Report, TraceLine};
@@ -309,7 +309,7 @@ impl<'p> Machine<'p> {
     // Instructions.
 
     fn pure(&mut self, inst: &Inst, evaluate: Eval, lanes: &[usize]) {
-        let mut operands = [0; 4];
+        let mut operands = [0; MAX_OPERANDS];
         let count = inst.operands.len();
         for &lane in lanes {
             for (bits, &operand) in operands.iter_mut().zip(&inst.operands) {

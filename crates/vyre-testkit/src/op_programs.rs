@@ -49,9 +49,9 @@ fn edge_values(ty: Type) -> Vec<u64> {
     match ty {
         Type::Bool => vec![0, 1],
         Type::I32 | Type::U32 | Type::I64 | Type::U64 => {
-            [0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 255, 0x1234_5678, top - 1, top, top + 1, -1, -2, -7]
-                .map(integer)
-                .to_vec()
+            let mut values = vec![0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 255, 0x1234_5678, 0x80ff_7f01, 0x0a1f_f20b];
+            values.extend([top - 1, top, top + 1, -1, -2, -7]);
+            values.into_iter().map(integer).collect()
         }
         Type::F32 | Type::F64 | Type::F16 => {
             let cast = row_of("cast").evaluator(Type::F64, ty).expect("floats can be cast to each other");
@@ -111,7 +111,7 @@ fn loaded(name: &str, ty: Type) -> String {
 
 /// An operation on edge values from every kind of memory, where all invocations take part and where only some do.
 fn pure(row: &'static OpInfo, class: Type, result: Type, operands: &[Type]) -> Vec<OpProgram> {
-    let names = ["a", "b", "c", "d"];
+    let names = ["a", "b", "c", "d", "e"];
     let list = names[..operands.len()].iter().map(|name| format!("%{name}")).collect::<Vec<_>>().join(", ");
     let convert = if matches!(row.form, Form::Convert { .. }) { format!(" to {result}") } else { String::new() };
     let operation = format!("{} {list}{convert}", row.name);

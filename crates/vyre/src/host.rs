@@ -21,7 +21,9 @@
 
 use std::cell::Cell;
 
+use half::f16;
 use vyre_foundation::build::Integer;
+use vyre_foundation::ir::{Pure, Scalar};
 
 use crate::IntoGrid;
 
@@ -204,6 +206,68 @@ together! {
     subgroup_any(value: bool) -> bool;
     /// Moves the values for which `keep` is true to the first lanes, in their order; the others get 0. Also returns how many there are.
     subgroup_compact<T>(value: T, keep: bool) -> (T, u32);
+}
+
+/// Methods of numbers that devices have and Rust has not, by the evaluators of the op table.
+macro_rules! methods {
+    ($(
+        $(#[doc = $doc:literal])+
+        $trait:ident($($ty:ty),+) { $($name:ident($($argument:ident: $argument_ty:ty),*) -> $result:ty = $op:ident;)* }
+    )*) => { $(
+        $(#[doc = $doc])+
+        pub trait $trait: Scalar { $(
+            #[doc = concat!("The operation `", stringify!($name), "`.")]
+            #[must_use]
+            fn $name(self $(, $argument: $argument_ty)*) -> $result {
+                let evaluator = Pure::$op.info().evaluator(Self::TYPE, <$result>::TYPE);
+                let evaluate = evaluator.expect("it is defined for all that have this method");
+                Scalar::from_bits(evaluate(&[Scalar::to_bits(self) $(, Scalar::to_bits($argument))*]))
+            }
+        )* }
+        $( impl $trait for $ty {} )+
+    )* };
+}
+methods! {
+    /// Words as four bytes, as two halves, or as normalized integers. The chapter on operations of the book defines these methods.
+    Packed(u32) {
+        unpack_f16_low() -> f32 = UnpackF16Low;
+        unpack_f16_high() -> f32 = UnpackF16High;
+        unpack_snorm16(lane: u32) -> f32 = UnpackSnorm16;
+        unpack_unorm16(lane: u32) -> f32 = UnpackUnorm16;
+        unpack_snorm8(lane: u32) -> f32 = UnpackSnorm8;
+        unpack_unorm8(lane: u32) -> f32 = UnpackUnorm8;
+        dot4_u8(b: u32, sum: u32) -> u32 = Dot4U8;
+        dot4_i8(b: u32, sum: i32) -> i32 = Dot4I8;
+        dot4_i8u8(b: u32, sum: i32) -> i32 = Dot4I8U8;
+        add_u8x4(b: u32) -> u32 = AddU8x4;
+        min_u8x4(b: u32) -> u32 = MinU8x4;
+        max_u8x4(b: u32) -> u32 = MaxU8x4;
+        min_i8x4(b: u32) -> u32 = MinI8x4;
+        max_i8x4(b: u32) -> u32 = MaxI8x4;
+        eq_u8x4(b: u32) -> u32 = EqU8x4;
+        lt_u8x4(b: u32) -> u32 = LtU8x4;
+        lookup_u8x4(t0: u32, t1: u32, t2: u32, t3: u32) -> u32 = LookupU8x4;
+        pack_u8_clamp(b: u32, c: u32, d: u32) -> u32 = PackU8Clamp;
+    }
+    /// Signed integers as bytes of a word.
+    PackSigned(i32) {
+        pack_i8_clamp(b: i32, c: i32, d: i32) -> u32 = PackI8Clamp;
+    }
+    /// Floats rounded to fewer bits, and packed into words. The chapter on operations of the book defines these methods.
+    PackFloats(f32) {
+        pack_f16(high: f32) -> u32 = PackF16;
+        quantize_f16() -> f32 = QuantizeF16;
+        pack_snorm16(high: f32) -> u32 = PackSnorm16;
+        pack_unorm16(high: f32) -> u32 = PackUnorm16;
+        pack_snorm8(b: f32, c: f32, d: f32) -> u32 = PackSnorm8;
+        pack_unorm8(b: f32, c: f32, d: f32) -> u32 = PackUnorm8;
+    }
+    /// Fraction and exponent of floats, and what is after the point.
+    FloatParts(f16, f32, f64) {
+        frexp_fraction() -> Self = FrexpFraction;
+        frexp_exponent() -> i32 = FrexpExponent;
+        modf_fraction() -> Self = ModfFraction;
+    }
 }
 
 /// An integer that all invocations may change at once. All of its operations are relaxed.

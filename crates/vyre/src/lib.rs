@@ -50,7 +50,7 @@
 //! - The functions of [`host`]: positions such as `global_index()` and `global_id().x`, barriers, subgroup operations, wide accesses,
 //!   `trap(code)`; and `print!`, whose lines are in the [`Report`].
 //! - Methods of numbers such as `sqrt`, `mul_add`, `ln`, `powf`, `clamp` and `to_bits`, with the same bits on all devices with exact
-//!   floats.
+//!   floats; and those of the traits in [`host`], such as `dot4_i8`, `pack_unorm8` and `frexp_fraction`.
 //! - Calls of functions with `#[kernel(inline)]` (of another one, rustc says that it is not a type), type parameters that are a
 //!   [`Number`], and const parameters.
 //! - Blocks with a label, `'scale: { … }`, which are regions of that name in the program: reports speak of them.

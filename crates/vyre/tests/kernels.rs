@@ -193,7 +193,8 @@ fn library_functions(x: &[f32], y: &mut [f32]) {
         let v = x[i];
         let waves = v.sin() + v.cos() + v.tan() + v.sinh() + v.cosh() + v.tanh();
         let inverse = v.asin() + v.acos() + v.atan() + v.atan2(2.0) + v.hypot(3.0) + v.cbrt();
-        let powers = v.exp() + v.exp2() + (v + 2.0).ln() + (v + 2.0).log2() + (v + 2.0).powf(1.5);
+        let areas = v.asinh() + (v + 2.0).acosh() + v.atanh();
+        let powers = areas + v.exp() + v.exp2() + (v + 2.0).ln() + (v + 2.0).log2() + (v + 2.0).powf(1.5);
         let bits = (v * 1000.0) as i32 as u32;
         let counts = bits.count_ones() + bits.leading_zeros() + bits.trailing_zeros();
         let moved = bits.reverse_bits().rotate_left(3).wrapping_mul(7) >> 20;
@@ -213,6 +214,33 @@ fn math() {
             assert!((found - expected).abs() <= expected.abs() * 1e-5, "{found} is not {expected}");
         }
     });
+}
+
+/// Methods that Rust does not have.
+#[kernel(workgroup = 64)]
+fn packed_words(x: &[u32], y: &mut [u32]) {
+    let i = global_index();
+    if i < y.len() {
+        let (a, b) = (x[i].wrapping_mul(0x9e37_79b9), x[i] ^ 0x80ff_7f01);
+        let sums = a.dot4_u8(b, 7) ^ a.dot4_i8(b, -7) as u32 ^ a.dot4_i8u8(b, 1) as u32;
+        let ordered = a.min_u8x4(b) ^ a.max_u8x4(b) ^ a.min_i8x4(b).rotate_left(3) ^ a.max_i8x4(b).rotate_left(5);
+        let compared = a.eq_u8x4(b.add_u8x4(0x0102_0304)) ^ a.lt_u8x4(b);
+        let entries = a.lookup_u8x4(0x0405_0607, 0x1415_1617, 0x2425_2627, b);
+        let clamped = (a >> 20).pack_u8_clamp(b, 3, 999) ^ (a as i32 >> 20).pack_i8_clamp(b as i32, 3, -999);
+        let v = (x[i] as f32 - 300.0) * 0.0041;
+        let halves = v.pack_f16(1.0) ^ v.pack_snorm16(0.3) ^ v.pack_unorm16(0.7);
+        let bytes = v.pack_snorm8(0.1, 0.2, -v) ^ v.pack_unorm8(0.1, 0.2, -v);
+        let parts = v.frexp_fraction() + v.modf_fraction() + v.quantize_f16() + (v.frexp_exponent() as f32);
+        let fields = a.unpack_snorm16(1) + a.unpack_unorm16(x[i]) + a.unpack_snorm8(2) + a.unpack_unorm8(x[i]);
+        let low = halves.unpack_f16_low() * 0.0 + 0x3c00u32.unpack_f16_high() + fields;
+        let low = if low.is_nan() { 1.0 } else { low };
+        y[i] = sums ^ ordered ^ compared ^ entries ^ clamped ^ halves ^ bytes ^ parts.to_bits() ^ low.to_bits();
+    }
+}
+
+#[test]
+fn packed_operations() {
+    same!(packed_words, numbers(), 0);
 }
 
 #[kernel(workgroup = 32)]

@@ -3,15 +3,15 @@
 //! Each loop is compiled twice, for any processor of the architecture and for those with AVX2 and FMA; which one is used is
 //! decided when a kernel is prepared.
 
-use vyre_foundation::ir::Pure;
-use vyre_foundation::ir::Type;
+use vyre_foundation::ir::ops::MAX_OPERANDS;
+use vyre_foundation::ir::{Pure, Type};
 
 /// Computes `lanes` elements of a result from as many elements of each operand.
 ///
 /// # Safety
 /// The result and all operands that the operation has point to that many elements, of 4 or 8 bytes according to their types;
 /// the result overlaps none of the operands; and the processor has what the function was compiled for.
-pub(super) type LaneFn = unsafe fn(result: *mut u8, operands: &[*const u8; 4], lanes: usize);
+pub(super) type LaneFn = unsafe fn(result: *mut u8, operands: &[*const u8; MAX_OPERANDS], lanes: usize);
 
 /// A Rust type as it lies in a lane: 4 bytes for everything up to 32 bits, a bool as 0 or 1.
 trait Lane: Copy {
@@ -37,6 +37,7 @@ macro_rules! lane {
     )* };
 }
 lane! {
+    u8 as u8: stored => stored, value => value;
     bool as u32: stored => stored != 0, value => u32::from(value);
     i32 as u32: stored => stored as i32, value => value as u32;
     u32 as u32: stored => stored, value => value;
@@ -67,13 +68,14 @@ pub(super) fn has_fast_versions() -> bool {
     false
 }
 
-/// The loop for a function, in the version for this processor.
+/// The loop for a function, in the version for this processor; `each 4` for a function of the bytes of words.
 macro_rules! lane_fn {
     ($fast:expr, ($($function:tt)+)) => { lane_fn!($fast, $($function)+) };
-    ($fast:expr, |$($arg:ident: $ty:ty),+| $body:expr) => {{
+    ($fast:expr, |$($arg:ident: $ty:ty),+| $body:expr) => { lane_fn!($fast, each 1, |$($arg: $ty),+| $body) };
+    ($fast:expr, each $parts:literal, |$($arg:ident: $ty:ty),+| $body:expr) => {{
         #[inline(always)]
-        unsafe fn each(result: *mut u8, operands: &[*const u8; 4], lanes: usize) {
-            let [$($arg,)+ ..] = *operands;
+        unsafe fn each(result: *mut u8, operands: &[*const u8; MAX_OPERANDS], lanes: usize) {
+            let ([$($arg,)+ ..], lanes) = (*operands, $parts * lanes);
             // SAFETY: promised by the caller.
             $( let $arg = unsafe { std::slice::from_raw_parts($arg.cast::<<$ty as Lane>::Storage>(), lanes) }; )+
             for lane in 0..lanes {
@@ -82,13 +84,13 @@ macro_rules! lane_fn {
                 unsafe { put(result, lane, $body) };
             }
         }
-        unsafe fn plain(result: *mut u8, operands: &[*const u8; 4], lanes: usize) {
+        unsafe fn plain(result: *mut u8, operands: &[*const u8; MAX_OPERANDS], lanes: usize) {
             // SAFETY: promised by the caller.
             unsafe { each(result, operands, lanes) };
         }
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
-        unsafe fn with_avx2(result: *mut u8, operands: &[*const u8; 4], lanes: usize) {
+        unsafe fn with_avx2(result: *mut u8, operands: &[*const u8; MAX_OPERANDS], lanes: usize) {
             // SAFETY: promised by the caller.
             unsafe { each(result, operands, lanes) };
         }
@@ -217,12 +219,65 @@ pub(super) fn select(op: Pure, class: Type, result: Type, fast: bool) -> Option<
         },
         Pure::Bitcast if class.bits() == 64 => lane_fn!(fast, |a: u64| a),
         Pure::Bitcast => lane_fn!(fast, |a: u32| a),
+        Pure::Dot4U8 => lane_fn!(fast, |a: u32, b: u32, sum: u32| {
+            let product = |at: u32| ((a >> at) & 0xff) * ((b >> at) & 0xff);
+            sum.wrapping_add(product(0) + product(8) + product(16) + product(24))
+        }),
+        Pure::Dot4I8 => lane_fn!(fast, |a: u32, b: u32, sum: i32| {
+            let product = |at: u32| ((a << at) as i32 >> 24) * ((b << at) as i32 >> 24);
+            sum.wrapping_add(product(0) + product(8) + product(16) + product(24))
+        }),
+        Pure::Dot4I8U8 => lane_fn!(fast, |a: u32, b: u32, sum: i32| {
+            let product = |at: u32| ((a << at) as i32 >> 24) * (b << at >> 24) as i32;
+            sum.wrapping_add(product(0) + product(8) + product(16) + product(24))
+        }),
+        Pure::AddU8x4 => lane_fn!(fast, each 4, |a: u8, b: u8| a.wrapping_add(b)),
+        Pure::MinU8x4 => lane_fn!(fast, each 4, |a: u8, b: u8| a.min(b)),
+        Pure::MaxU8x4 => lane_fn!(fast, each 4, |a: u8, b: u8| a.max(b)),
+        Pure::MinI8x4 => lane_fn!(fast, each 4, |a: u8, b: u8| (a as i8).min(b as i8) as u8),
+        Pure::MaxI8x4 => lane_fn!(fast, each 4, |a: u8, b: u8| (a as i8).max(b as i8) as u8),
+        Pure::EqU8x4 => lane_fn!(fast, each 4, |a: u8, b: u8| if a == b { 0xffu8 } else { 0 }),
+        Pure::LtU8x4 => lane_fn!(fast, each 4, |a: u8, b: u8| if a < b { 0xffu8 } else { 0 }),
+        Pure::LookupU8x4 => lane_fn!(fast, |index: u32, t0: u32, t1: u32, t2: u32, t3: u32| {
+            let byte = |at: u32| {
+                let entry = (index >> at) & 15;
+                let low = if entry < 4 { t0 } else { t1 };
+                let high = if entry < 12 { t2 } else { t3 };
+                let word = if entry < 8 { low } else { high };
+                ((word >> (8 * (entry & 3))) & 0xff) << at
+            };
+            byte(0) | byte(8) | byte(16) | byte(24)
+        }),
+        Pure::PackU8Clamp => lane_fn!(fast, |a: u32, b: u32, c: u32, d: u32| {
+            a.min(255) | b.min(255) << 8 | c.min(255) << 16 | d.min(255) << 24
+        }),
+        Pure::PackI8Clamp => lane_fn!(fast, |a: i32, b: i32, c: i32, d: i32| {
+            let byte = |value: i32| (value.clamp(-128, 127) & 0xff) as u32;
+            byte(a) | byte(b) << 8 | byte(c) << 16 | byte(d) << 24
+        }),
+        Pure::ExtractBits => integers!(fast, class, |a: T, offset: u32, count: u32| {
+            let offset = offset.min(T::BITS);
+            let count = count.min(T::BITS - offset);
+            let field = a.wrapping_shl(T::BITS - offset - count).wrapping_shr(T::BITS - count);
+            if count == 0 { 0 } else { field }
+        }),
         Pure::Ldexp
-        | Pure::ExtractBits
+        | Pure::FrexpFraction
+        | Pure::FrexpExponent
+        | Pure::ModfFraction
         | Pure::InsertBits
         | Pure::PackF16
         | Pure::UnpackF16Low
-        | Pure::UnpackF16High => None,
+        | Pure::UnpackF16High
+        | Pure::QuantizeF16
+        | Pure::PackSnorm16
+        | Pure::PackUnorm16
+        | Pure::PackSnorm8
+        | Pure::PackUnorm8
+        | Pure::UnpackSnorm16
+        | Pure::UnpackUnorm16
+        | Pure::UnpackSnorm8
+        | Pure::UnpackUnorm8 => None,
         vyre_foundation::library_functions!() => None,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::AcqRel;
 
 use smallvec::SmallVec;
 use vyre_foundation::ir::entity::SecondaryMap;
-use vyre_foundation::ir::ops::{Atomic, PerGroup, PerInvocation, Subgroup};
+use vyre_foundation::ir::ops::{Atomic, MAX_OPERANDS, PerGroup, PerInvocation, Subgroup};
 use vyre_foundation::ir::{Element, Literal, MemId, MemOperand, Space, Span};
 use vyre_foundation::launch::Report;
 
@@ -472,7 +472,7 @@ impl<'a> Worker<'a> {
         let before = result.uniform.then(|| self.get(result, 0));
         match function {
             Function::Lanes(function) => {
-                let mut pointers = [std::ptr::null::<u8>(); 4];
+                let mut pointers = [std::ptr::null::<u8>(); MAX_OPERANDS];
                 for (pointer, &operand) in pointers.iter_mut().zip(operands) {
                     *pointer = self.pointer(operand);
                 }
@@ -482,7 +482,7 @@ impl<'a> Worker<'a> {
                 unsafe { function(target, &pointers, lanes) };
             }
             Function::Evaluator(evaluate) => {
-                let mut bits = [0; 4];
+                let mut bits = [0; MAX_OPERANDS];
                 for lane in 0..lanes {
                     for (bits, &operand) in bits.iter_mut().zip(operands) {
                         *bits = self.get(operand, lane);

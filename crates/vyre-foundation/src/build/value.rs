@@ -289,6 +289,9 @@ methods! {
         ceil() -> Val<'k, T> = Pure::Ceil;
         trunc() -> Val<'k, T> = Pure::Trunc;
         round() -> Val<'k, T> = Pure::Round;
+        frexp_fraction() -> Val<'k, T> = Pure::FrexpFraction;
+        frexp_exponent() -> Val<'k, i32> = Pure::FrexpExponent;
+        modf_fraction() -> Val<'k, T> = Pure::ModfFraction;
     }
     impl[Integer] T {
         mul_high(other: T) -> Val<'k, T> = Pure::MulHigh;
@@ -341,15 +344,42 @@ methods! {
         sinh() -> Val<'k, f32> = Pure::Sinh;
         cosh() -> Val<'k, f32> = Pure::Cosh;
         tanh() -> Val<'k, f32> = Pure::Tanh;
+        asinh() -> Val<'k, f32> = Pure::Asinh;
+        acosh() -> Val<'k, f32> = Pure::Acosh;
+        atanh() -> Val<'k, f32> = Pure::Atanh;
         cbrt() -> Val<'k, f32> = Pure::Cbrt;
         atan2(x: f32) -> Val<'k, f32> = Pure::Atan2;
         pow(exponent: f32) -> Val<'k, f32> = Pure::Pow;
         hypot(other: f32) -> Val<'k, f32> = Pure::Hypot;
         pack_f16(high: f32) -> Val<'k, u32> = Pure::PackF16;
+        quantize_f16() -> Val<'k, f32> = Pure::QuantizeF16;
+        pack_snorm16(high: f32) -> Val<'k, u32> = Pure::PackSnorm16;
+        pack_unorm16(high: f32) -> Val<'k, u32> = Pure::PackUnorm16;
+        pack_snorm8(b: f32, c: f32, d: f32) -> Val<'k, u32> = Pure::PackSnorm8;
+        pack_unorm8(b: f32, c: f32, d: f32) -> Val<'k, u32> = Pure::PackUnorm8;
+    }
+    impl i32 {
+        pack_i8_clamp(b: i32, c: i32, d: i32) -> Val<'k, u32> = Pure::PackI8Clamp;
     }
     impl u32 {
         unpack_f16_low() -> Val<'k, f32> = Pure::UnpackF16Low;
         unpack_f16_high() -> Val<'k, f32> = Pure::UnpackF16High;
+        unpack_snorm16(lane: u32) -> Val<'k, f32> = Pure::UnpackSnorm16;
+        unpack_unorm16(lane: u32) -> Val<'k, f32> = Pure::UnpackUnorm16;
+        unpack_snorm8(lane: u32) -> Val<'k, f32> = Pure::UnpackSnorm8;
+        unpack_unorm8(lane: u32) -> Val<'k, f32> = Pure::UnpackUnorm8;
+        dot4_u8(b: u32, sum: u32) -> Val<'k, u32> = Pure::Dot4U8;
+        dot4_i8(b: u32, sum: i32) -> Val<'k, i32> = Pure::Dot4I8;
+        dot4_i8u8(b: u32, sum: i32) -> Val<'k, i32> = Pure::Dot4I8U8;
+        add_u8x4(b: u32) -> Val<'k, u32> = Pure::AddU8x4;
+        min_u8x4(b: u32) -> Val<'k, u32> = Pure::MinU8x4;
+        max_u8x4(b: u32) -> Val<'k, u32> = Pure::MaxU8x4;
+        min_i8x4(b: u32) -> Val<'k, u32> = Pure::MinI8x4;
+        max_i8x4(b: u32) -> Val<'k, u32> = Pure::MaxI8x4;
+        eq_u8x4(b: u32) -> Val<'k, u32> = Pure::EqU8x4;
+        lt_u8x4(b: u32) -> Val<'k, u32> = Pure::LtU8x4;
+        lookup_u8x4(t0: u32, t1: u32, t2: u32, t3: u32) -> Val<'k, u32> = Pure::LookupU8x4;
+        pack_u8_clamp(b: u32, c: u32, d: u32) -> Val<'k, u32> = Pure::PackU8Clamp;
     }
 }
 

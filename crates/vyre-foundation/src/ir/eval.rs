@@ -104,6 +104,74 @@ impl Scale for f64 {
     }
 }
 
+/// Fraction and exponent, and what is after the point.
+pub(super) trait Split: Sized {
+    /// `(f, e)` with `self = f × 2^e` and ½ ≤ |f| < 1, or `(self, 0)` for zeros, infinities and NaNs.
+    fn frexp(self) -> (Self, i32);
+    fn modf_fraction(self) -> Self;
+}
+
+macro_rules! split {
+    ($($ty:ident, $exponent_bits:literal, $fraction:literal, $half:literal;)*) => { $(
+        impl Split for $ty {
+            fn frexp(self) -> ($ty, i32) {
+                let magnitude = self.to_bits() & !(-$ty::from_bits(0)).to_bits();
+                if magnitude == 0 || magnitude >= $ty::INFINITY.to_bits() {
+                    return (self, 0);
+                }
+                let sign = self.to_bits() ^ magnitude;
+                // A subnormal is shifted until its highest bit stands where the implicit bit of others does.
+                let shift = match magnitude >> $fraction {
+                    0 => magnitude.leading_zeros() - $exponent_bits,
+                    _ => 0,
+                };
+                let exponent = ((magnitude >> $fraction) as i32).max(1) - shift as i32 - $half;
+                let significand = (magnitude << shift) & ((1 << $fraction) - 1);
+                ($ty::from_bits(sign | ($half << $fraction) | significand), exponent)
+            }
+
+            fn modf_fraction(self) -> $ty {
+                let infinite = self.is_infinite();
+                let fraction = if infinite { $ty::from_bits(0) } else { self - self.trunc() };
+                fraction.copysign(self)
+            }
+        }
+    )* };
+}
+split! {
+    f16, 5, 10, 14;
+    f32, 8, 23, 126;
+    f64, 11, 52, 1022;
+}
+
+/// `floor(½ + scale × clamp(x, least, 1))` for each float, in the fields of a word. In f64 nothing rounds that could change a result:
+/// if the scaled number is at least ¼, it and the sum have at most 24 + 16 + 2 bits.
+pub(super) fn pack_norm<const N: usize>(values: [f32; N], least: f64, scale: u32) -> u32 {
+    let bits = 32 / N;
+    let field = |value: f32| {
+        let value = if value.is_nan() { 0.0 } else { f64::from(value).clamp(least, 1.0) };
+        (0.5 + value * f64::from(scale)).floor() as i64 as u32 & (u32::MAX >> (32 - bits))
+    };
+    values.into_iter().rev().fold(0, |word: u32, value| word.unbounded_shl(bits as u32) | field(value))
+}
+
+/// A function of the bytes of two words, byte by byte.
+pub(super) fn bytes(a: u32, b: u32, function: impl Fn(u8, u8) -> u8) -> u32 {
+    let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
+    u32::from_le_bytes(std::array::from_fn(|lane| function(a[lane], b[lane])))
+}
+
+/// The sum of four products of bytes and of another number, wrapping.
+pub(super) fn dot4<A: Into<i32>, B: Into<i32>>(a: [A; 4], b: [B; 4], sum: i32) -> i32 {
+    a.into_iter().zip(b).fold(sum, |sum, (a, b)| sum.wrapping_add(a.into() * b.into()))
+}
+
+/// The entries of a table of 16 bytes that the low halves of the bytes of an index select.
+pub(super) fn lookup(index: u32, table: [u32; 4]) -> u32 {
+    let table = table.map(u32::to_le_bytes);
+    u32::from_le_bytes(index.to_le_bytes().map(|entry| table.as_flattened()[usize::from(entry % 16)]))
+}
+
 /// Rounds once, to nearest even. (Going through a rounded f32 would round twice.)
 fn f16_from_f64(value: f64) -> f16 {
     let nearest = value as f32;

@@ -32,7 +32,7 @@ use half::f16;
 use rustc_hash::FxHashMap;
 
 use super::entity::MemId;
-use super::eval::{F16Math, Scale, UnsignedShift, field, lesser};
+use super::eval::{self, F16Math, Scale, Split, UnsignedShift, field, lesser};
 use super::types::{Element, Scalar, Type, TypeSet};
 use crate::math::direct as math;
 
@@ -317,6 +317,9 @@ pub enum Exactness {
 
 /// Computes the bits of a result from the bits of the operands.
 pub type Eval = fn(&[u64]) -> u64;
+
+/// The largest number of operands of an operation that has an evaluator.
+pub const MAX_OPERANDS: usize = 5;
 
 /// What an operation needs besides its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -768,6 +771,13 @@ op_table! {
         Trunc = "trunc", unary(FLOATS), Exact, 2, eval { float: |a: T| a.trunc() };
         /// Nearest integral float, ties to even.
         Round = "round", unary(FLOATS), Exact, 2, eval { float: |a: T| a.round_ties_even() };
+        /// Fraction `f` of `x = f × 2^e`, with the sign of `x` and a magnitude in [½, 1), also of subnormals. A zero, infinity or
+        /// NaN is its own fraction.
+        FrexpFraction = "frexp_fraction", unary(FLOATS), Exact, 1, eval { float: |x: T| x.frexp().0 };
+        /// Exponent `e` of `x = f × 2^e` for a magnitude of `f` in [½, 1), also of subnormals; of a zero, infinity or NaN, 0.
+        FrexpExponent = "frexp_exponent", plain(FLOATS, &[T], &[I32]), Exact, 1, eval { float: |x: T| x.frexp().1 };
+        /// Fractional part `x − trunc(x)`, with the sign of `x`, also if it is 0; of an infinity, a zero of that sign.
+        ModfFraction = "modf_fraction", unary(FLOATS), Exact, 1, eval { float: |x: T| x.modf_fraction() };
 
         // the others over 2³⁰ pairs.
 
@@ -800,6 +810,12 @@ op_table! {
         Cosh = "cosh", unary(SINGLE), Composed, 1, eval { single: |a: T| math::cosh(a) };
         /// Hyperbolic tangent. At most 0.78 ULP off.
         Tanh = "tanh", unary(SINGLE), Composed, 1, eval { single: |a: T| math::tanh(a) };
+        /// Inverse hyperbolic sine. At most 0.53 ULP off.
+        Asinh = "asinh", unary(SINGLE), Composed, 1, eval { single: |a: T| math::asinh(a) };
+        /// Inverse hyperbolic cosine, at least 0; below 1, NaN. At most 0.51 ULP off.
+        Acosh = "acosh", unary(SINGLE), Composed, 1, eval { single: |a: T| math::acosh(a) };
+        /// Inverse hyperbolic tangent; of ±1, an infinity, and outside of −1 to 1, NaN. At most 0.55 ULP off.
+        Atanh = "atanh", unary(SINGLE), Composed, 1, eval { single: |a: T| math::atanh(a) };
         /// The first operand to the power of the second. `pow(x, 0)` and `pow(1, y)` are 1 even for a NaN; a negative number to
         /// a power that is not integral gives NaN. At most 0.8 ULP off.
         Pow = "pow", binary(SINGLE), Composed, 1, eval { single: |a: T, b: T| math::pow(a, b) };
@@ -865,6 +881,88 @@ op_table! {
         /// The f16 in the high half of a word, as f32.
         UnpackF16High = "unpack_f16_high", fixed(&[U32], &[F32]), Exact, 1,
             eval { any: |word: u32| f16::from_bits((word >> 16) as u16).to_f32() };
+        /// Rounding to f16 and back, as by `cast` to f16 and to f32: to nearest, ties to even; magnitudes from 65520 up give
+        /// infinities, and small ones the subnormals of f16.
+        QuantizeF16 = "quantize_f16", fixed(&[F32], &[F32]), Exact, 1, eval { any: |a: f32| f16::from_f32(a).to_f32() };
+        /// Two floats as signed normalized 16-bit integers (snorm), `floor(½ + 32767 × clamp(x, −1, 1))` without rounding in between; the
+        /// first in the low half of the word. NaN gives 0.
+        PackSnorm16 = "pack_snorm16", fixed(&[F32, F32], &[U32]), Exact, 1,
+            eval { any: |low: f32, high: f32| eval::pack_norm([low, high], -1.0, 32767) };
+        /// Two floats as unsigned normalized 16-bit integers (unorm), `floor(½ + 65535 × clamp(x, 0, 1))` without rounding in between; the
+        /// first in the low half of the word. NaN gives 0.
+        PackUnorm16 = "pack_unorm16", fixed(&[F32, F32], &[U32]), Exact, 1,
+            eval { any: |low: f32, high: f32| eval::pack_norm([low, high], 0.0, 65535) };
+        /// Four floats as signed normalized bytes, `floor(½ + 127 × clamp(x, −1, 1))` without rounding in between; the first in the
+        /// lowest byte. NaN gives 0.
+        PackSnorm8 = "pack_snorm8", fixed(&[F32, F32, F32, F32], &[U32]), Exact, 1,
+            eval { any: |a: f32, b: f32, c: f32, d: f32| eval::pack_norm([a, b, c, d], -1.0, 127) };
+        /// Four floats as unsigned normalized bytes, `floor(½ + 255 × clamp(x, 0, 1))` without rounding in between; the first in the
+        /// lowest byte. NaN gives 0.
+        PackUnorm8 = "pack_unorm8", fixed(&[F32, F32, F32, F32], &[U32]), Exact, 1,
+            eval { any: |a: f32, b: f32, c: f32, d: f32| eval::pack_norm([a, b, c, d], 0.0, 255) };
+        /// Half `lane` modulo 2 of a word, as a signed normalized integer `v`: `max(v / 32767, −1)`.
+        UnpackSnorm16 = "unpack_snorm16", fixed(&[U32, U32], &[F32]), ulp(3), 1, eval { any: |word: u32, lane: u32| {
+            (f32::from((word >> (16 * (lane % 2))) as i16) / 32767.0).max(-1.0)
+        } };
+        /// Half `lane` modulo 2 of a word, as an unsigned normalized integer `v`: `v / 65535`.
+        UnpackUnorm16 = "unpack_unorm16", fixed(&[U32, U32], &[F32]), ulp(3), 1,
+            eval { any: |word: u32, lane: u32| f32::from((word >> (16 * (lane % 2))) as u16) / 65535.0 };
+        /// Byte `lane` modulo 4 of a word, as a signed normalized integer `v`: `max(v / 127, −1)`.
+        UnpackSnorm8 = "unpack_snorm8", fixed(&[U32, U32], &[F32]), ulp(3), 1, eval { any: |word: u32, lane: u32| {
+            (f32::from((word >> (8 * (lane % 4))) as i8) / 127.0).max(-1.0)
+        } };
+        /// Byte `lane` modulo 4 of a word, as an unsigned normalized integer `v`: `v / 255`.
+        UnpackUnorm8 = "unpack_unorm8", fixed(&[U32, U32], &[F32]), ulp(3), 1,
+            eval { any: |word: u32, lane: u32| f32::from((word >> (8 * (lane % 4))) as u8) / 255.0 };
+
+        // Packed bytes: a word is a vector of four, the first in the lowest bits.
+
+        /// Dot product of two vectors of four unsigned bytes, plus the third operand; the sum wraps.
+        Dot4U8 = "dot4_u8", fixed(&[U32, U32, U32], &[U32]), Exact, 2, eval { any: |a: u32, b: u32, sum: u32| {
+            eval::dot4(a.to_le_bytes(), b.to_le_bytes(), sum as i32) as u32
+        } };
+        /// Dot product of two vectors of four signed bytes, plus the third operand; the sum wraps.
+        Dot4I8 = "dot4_i8", fixed(&[U32, U32, I32], &[I32]), Exact, 2, eval { any: |a: u32, b: u32, sum: i32| {
+            eval::dot4(a.to_le_bytes().map(|a| a as i8), b.to_le_bytes().map(|b| b as i8), sum)
+        } };
+        /// Dot product of four signed bytes, of the first operand, and four unsigned bytes, of the second, plus the third operand; the
+        /// sum wraps.
+        Dot4I8U8 = "dot4_i8u8", fixed(&[U32, U32, I32], &[I32]), Exact, 2, eval { any: |a: u32, b: u32, sum: i32| {
+            eval::dot4(a.to_le_bytes().map(|a| a as i8), b.to_le_bytes(), sum)
+        } };
+        /// Byte-wise sum of two words; each byte wraps.
+        AddU8x4 = "add_u8x4", fixed(&[U32, U32], &[U32]), Exact, 1,
+            eval { any: |a: u32, b: u32| eval::bytes(a, b, u8::wrapping_add) };
+        /// Byte-wise minimum of two words, unsigned.
+        MinU8x4 = "min_u8x4", fixed(&[U32, U32], &[U32]), Exact, 1,
+            eval { any: |a: u32, b: u32| eval::bytes(a, b, u8::min) };
+        /// Byte-wise maximum of two words, unsigned.
+        MaxU8x4 = "max_u8x4", fixed(&[U32, U32], &[U32]), Exact, 1,
+            eval { any: |a: u32, b: u32| eval::bytes(a, b, u8::max) };
+        /// Byte-wise minimum of two words, signed.
+        MinI8x4 = "min_i8x4", fixed(&[U32, U32], &[U32]), Exact, 1,
+            eval { any: |a: u32, b: u32| eval::bytes(a, b, |a, b| (a as i8).min(b as i8) as u8) };
+        /// Byte-wise maximum of two words, signed.
+        MaxI8x4 = "max_i8x4", fixed(&[U32, U32], &[U32]), Exact, 1,
+            eval { any: |a: u32, b: u32| eval::bytes(a, b, |a, b| (a as i8).max(b as i8) as u8) };
+        /// Byte-wise equality of two words: 0xff where bytes are equal, 0 elsewhere.
+        EqU8x4 = "eq_u8x4", fixed(&[U32, U32], &[U32]), Exact, 1,
+            eval { any: |a: u32, b: u32| eval::bytes(a, b, |a, b| if a == b { 0xff } else { 0 }) };
+        /// Byte-wise unsigned comparison of two words: 0xff where the byte of the first is less, 0 elsewhere.
+        LtU8x4 = "lt_u8x4", fixed(&[U32, U32], &[U32]), Exact, 1,
+            eval { any: |a: u32, b: u32| eval::bytes(a, b, |a, b| if a < b { 0xff } else { 0 }) };
+        /// Byte-wise lookup in a table of 16 bytes: each byte of the first operand, modulo 16, is an index into the bytes of the other
+        /// four operands, from the lowest byte of the second operand up.
+        LookupU8x4 = "lookup_u8x4", fixed(&[U32, U32, U32, U32, U32], &[U32]), Exact, 2,
+            eval { any: |index: u32, t0: u32, t1: u32, t2: u32, t3: u32| eval::lookup(index, [t0, t1, t2, t3]) };
+        /// Four unsigned integers saturated to 0…255, as bytes of a word; the first in the lowest byte.
+        PackU8Clamp = "pack_u8_clamp", fixed(&[U32, U32, U32, U32], &[U32]), Exact, 1, eval { any: |a: u32, b: u32, c: u32, d: u32| {
+            u32::from_le_bytes([a, b, c, d].map(|value| value.min(255) as u8))
+        } };
+        /// Four signed integers saturated to −128…127, as bytes of a word; the first in the lowest byte.
+        PackI8Clamp = "pack_i8_clamp", fixed(&[I32, I32, I32, I32], &[U32]), Exact, 1, eval { any: |a: i32, b: i32, c: i32, d: i32| {
+            u32::from_le_bytes([a, b, c, d].map(|value| value.clamp(-128, 127) as u8))
+        } };
 
         // Comparison, choice, conversion.
 
@@ -885,9 +983,9 @@ op_table! {
             eval { any: |condition: bool, a: T, b: T| if condition { a } else { b } };
         /// The number as another type: integers wrap, floats round to nearest even, a float to an integer truncates and
         /// saturates (NaN gives 0), and to bool asks whether it differs from zero.
-        Cast = "cast", Form::Convert { same_size: false }, Exact, 6, eval { by_types super::eval::cast };
+        Cast = "cast", Form::Convert { same_size: false }, Exact, 6, eval { by_types eval::cast };
         /// The same bits as another type of the same width.
-        Bitcast = "bitcast", Form::Convert { same_size: true }, Exact, 3, eval { by_types super::eval::bitcast };
+        Bitcast = "bitcast", Form::Convert { same_size: true }, Exact, 3, eval { by_types eval::bitcast };
     }
 
     section PerInvocation

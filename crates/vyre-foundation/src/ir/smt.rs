@@ -39,11 +39,11 @@ pub fn term(op: Pure, class: Type, result: Type, operands: &[String]) -> Option<
     let body = body(op, class, result)?;
     // The names are bound in parallel, so those that occur in the operands are not captured.
     let bindings: Vec<String> =
-        ["a", "b", "c", "d"].iter().zip(operands).map(|(name, operand)| format!("({name} {operand})")).collect();
+        ["a", "b", "c", "d", "e"].iter().zip(operands).map(|(name, operand)| format!("({name} {operand})")).collect();
     Some(format!("(let ({}) {body})", bindings.join(" ")))
 }
 
-/// The result in terms of the operands `a`, `b`, `c` and `d`.
+/// The result in terms of the operands `a`, `b`, `c`, `d` and `e`.
 fn body(op: Pure, class: Type, result: Type) -> Option<String> {
     let float = class.is_float();
     let signed = matches!(class, Type::I32 | Type::I64);
@@ -91,6 +91,18 @@ fn body(op: Pure, class: Type, result: Type) -> Option<String> {
         Pure::Ceil => "(fp.roundToIntegral RTP a)".into(),
         Pure::Trunc => "(fp.roundToIntegral RTZ a)".into(),
         Pure::Round => "(fp.roundToIntegral RNE a)".into(),
+        // The theory does not give the bits of floats.
+        Pure::FrexpFraction | Pure::FrexpExponent => return None,
+        Pure::ModfFraction => {
+            let zero =
+                |sign: &str| format!("(_ {sign}zero {})", &to_fp(class)["(_ to_fp ".len()..to_fp(class).len() - 1]);
+            format!(
+                "(let ((f (fp.sub RNE a (fp.roundToIntegral RTZ a)))) (ite (or (fp.isInfinite a) (fp.isZero f)) (ite \
+                 (fp.isNegative a) {} {}) f))",
+                zero("-"),
+                zero("+")
+            )
+        }
 
         Pure::And => format!("({} a b)", logic("and", "bvand")),
         Pure::Or => format!("({} a b)", logic("or", "bvor")),
@@ -131,6 +143,47 @@ fn body(op: Pure, class: Type, result: Type) -> Option<String> {
         Pure::PackF16 => return None,
         Pure::UnpackF16Low => format!("({} RNE ({} ((_ extract 15 0) a)))", to_fp(Type::F32), to_fp(Type::F16)),
         Pure::UnpackF16High => format!("({} RNE ({} ((_ extract 31 16) a)))", to_fp(Type::F32), to_fp(Type::F16)),
+        Pure::QuantizeF16 => format!("({} RNE ({} RNE a))", to_fp(Type::F32), to_fp(Type::F16)),
+        Pure::PackSnorm16 => pack_norm(2, true),
+        Pure::PackUnorm16 => pack_norm(2, false),
+        Pure::PackSnorm8 => pack_norm(4, true),
+        Pure::PackUnorm8 => pack_norm(4, false),
+        Pure::UnpackSnorm16 => unpack_norm(2, true),
+        Pure::UnpackUnorm16 => unpack_norm(2, false),
+        Pure::UnpackSnorm8 => unpack_norm(4, true),
+        Pure::UnpackUnorm8 => unpack_norm(4, false),
+
+        Pure::Dot4U8 => dot4("zero_extend", "zero_extend"),
+        Pure::Dot4I8 => dot4("sign_extend", "sign_extend"),
+        Pure::Dot4I8U8 => dot4("sign_extend", "zero_extend"),
+        Pure::AddU8x4 => bytes("(bvadd x y)"),
+        Pure::MinU8x4 => bytes("(ite (bvult x y) x y)"),
+        Pure::MaxU8x4 => bytes("(ite (bvult x y) y x)"),
+        Pure::MinI8x4 => bytes("(ite (bvslt x y) x y)"),
+        Pure::MaxI8x4 => bytes("(ite (bvslt x y) y x)"),
+        Pure::EqU8x4 => bytes("(ite (= x y) #xff #x00)"),
+        Pure::LtU8x4 => bytes("(ite (bvult x y) #xff #x00)"),
+        Pure::LookupU8x4 => {
+            let entry = |lane: u32| {
+                let entry =
+                    format!("((_ zero_extend 121) (concat ((_ extract {} {}) a) #b000))", 8 * lane + 3, 8 * lane);
+                format!("((_ extract 7 0) (bvlshr table {entry}))")
+            };
+            format!("(let ((table (concat e d c b))) {})", concatenated(4, entry))
+        }
+        Pure::PackU8Clamp => {
+            let name = |lane: u32| ["a", "b", "c", "d"][lane as usize];
+            concatenated(4, |lane| format!("(ite (bvult {0} (_ bv255 32)) ((_ extract 7 0) {0}) #xff)", name(lane)))
+        }
+        Pure::PackI8Clamp => {
+            let name = |lane: u32| ["a", "b", "c", "d"][lane as usize];
+            concatenated(4, |lane| {
+                format!(
+                    "(ite (bvslt {0} #xffffff80) #x80 (ite (bvsgt {0} #x0000007f) #x7f ((_ extract 7 0) {0})))",
+                    name(lane)
+                )
+            })
+        }
 
         Pure::Eq => if float { "(fp.eq a b)" } else { "(= a b)" }.into(),
         Pure::Ne => if float { "(not (fp.eq a b))" } else { "(not (= a b))" }.into(),
@@ -182,6 +235,62 @@ fn with_field(offset: &str, count: &str, width: u32, body: &str) -> String {
         least(offset, &width),
         least(count, &format!("(bvsub {width} offset)"))
     )
+}
+
+/// A word of fields, of which the lowest comes first.
+fn concatenated(fields: u32, field: impl Fn(u32) -> String) -> String {
+    format!("(concat {})", (0..fields).rev().map(field).collect::<Vec<_>>().join(" "))
+}
+
+/// A function of the bytes `x` of `a` and `y` of `b`, for each of the four.
+fn bytes(function: &str) -> String {
+    concatenated(4, |lane| {
+        let byte = format!("(_ extract {} {})", 8 * lane + 7, 8 * lane);
+        format!("(let ((x ({byte} a)) (y ({byte} b))) {function})")
+    })
+}
+
+/// The products of the bytes of `a` and `b`, which are extended so, added to `c`.
+fn dot4(extend_a: &str, extend_b: &str) -> String {
+    let products = (0..4).map(|lane| {
+        let byte = format!("(_ extract {} {})", 8 * lane + 7, 8 * lane);
+        format!("(bvmul ((_ {extend_a} 24) ({byte} a)) ((_ {extend_b} 24) ({byte} b)))")
+    });
+    format!("(bvadd c {})", products.collect::<Vec<_>>().join(" "))
+}
+
+/// The largest normalized integer of the fields of a word.
+const fn largest(fields: u32, signed: bool) -> u32 {
+    (1 << (32 / fields - signed as u32)) - 1
+}
+
+/// Fields of normalized integers, each computed in f64 without rounding that matters.
+fn pack_norm(fields: u32, signed: bool) -> String {
+    let (double, bits) = (to_fp(Type::F64), 32 / fields);
+    let number = |number: &str| format!("({double} RNE {number})");
+    let least = if signed { number("(- 1.0)") } else { number("0.0") };
+    concatenated(fields, |lane| {
+        let convert = format!("(_ {} {bits})", if signed { "fp.to_sbv" } else { "fp.to_ubv" });
+        let name = ["a", "b", "c", "d"][lane as usize];
+        let scaled = format!(
+            "(fp.add RNE {} (fp.mul RNE {} (ite (fp.lt x {least}) {least} (ite (fp.gt x {one}) {one} x))))",
+            number("0.5"),
+            number(&format!("{}.0", largest(fields, signed))),
+            one = number("1.0"),
+        );
+        format!("(ite (fp.isNaN {name}) (_ bv0 {bits}) (let ((x ({double} RNE {name}))) ({convert} RTN {scaled})))")
+    })
+}
+
+/// Field `b` of the normalized integers in `a`.
+fn unpack_norm(fields: u32, signed: bool) -> String {
+    let (single, bits) = (to_fp(Type::F32), 32 / fields);
+    let field =
+        format!("((_ extract {} 0) (bvlshr a (bvmul (_ bv{bits} 32) (bvand b (_ bv{} 32)))))", bits - 1, fields - 1);
+    let convert = if signed { single.to_owned() } else { single.replace("to_fp", "to_fp_unsigned") };
+    let quotient = format!("(fp.div RNE ({convert} RNE {field}) ({single} RNE {}.0))", largest(fields, signed));
+    let least = format!("({single} RNE (- 1.0))");
+    format!("(let ((x {quotient})) (ite (fp.lt x {least}) {least} x))")
 }
 
 fn cast(from: Type, to: Type) -> String {

@@ -20,6 +20,11 @@ pub(super) fn ulps(exact: f64, result: f32) -> f64 {
     (result - exact).abs() / ulp
 }
 
+/// Inverse hyperbolic tangent. `f64::atanh` computes `ln_1p` of a number near −1 for negative operands, and loses 24 bits of it.
+pub(super) fn atanh(x: f64) -> f64 {
+    x.abs().atanh().copysign(x)
+}
+
 /// Operands for functions of two: any two, two of similar size, bases and exponents of powers that are neither zero nor
 /// infinite, subnormal numbers of all sizes, and small multiples of ¼.
 pub(super) fn sample(seed: u64) -> [f32; 2] {

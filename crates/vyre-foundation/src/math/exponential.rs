@@ -3,7 +3,7 @@
 use std::f32::consts::{LN_2, LOG2_E};
 
 use super::arithmetic::{Arithmetic, Real};
-use super::pair::{Pair, polynomial, power_of_two, scaled};
+use super::pair::{Pair, polynomial, power, power_of_two, scaled};
 
 const LN_2_PAIR: [f32; 2] = [LN_2, -1.904_654_2e-9];
 const LOG2_E_PAIR: [f32; 2] = [LOG2_E, 1.925_963e-8];
@@ -20,6 +20,13 @@ const TWO_THIRDS: [f32; 2] = [0.666_666_7, -1.986_821_6e-8];
 const SINH: [f32; 4] = [0.166_666_67, 0.008_333_339, 0.000_198_381_02, 2.806_280_2e-6];
 /// (tanh x − x) / x³ in x² up to 0.3025; 2⁻²⁸.
 const TANH: [f32; 6] = [-0.333_333_34, 0.133_333_24, -0.053_964_7, 0.021_818_45, -0.008_526_333, 0.002_526_390_6];
+
+/// (arsinh x − x) / x³ in x² up to 0.0625; 2⁻³⁰.
+const ASINH: [f32; 4] = [-0.166_666_67, 0.074_998_76, -0.044_542_56, 0.027_761_344];
+/// (artanh x − x) / x³ in x² up to 0.0625; 2⁻³⁰.
+const ATANH: [f32; 5] = [0.333_333_34, 0.199_999_87, 0.142_873_88, 0.110_370_72, 0.104_070_5];
+/// From here up, √(x² ± 1) is x to the last bit of a pair, and no square below overflows.
+const ROOT_IS_OPERAND: f32 = power(30);
 
 #[inline(always)]
 pub(crate) fn exp<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
@@ -78,6 +85,34 @@ pub(crate) fn tanh<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
     let small = odd_polynomial(magnitude, &TANH);
     let result = magnitude.lt(0.55).choose(small, large).flipped(x.sign());
     x.is_nan().choose(x, result)
+}
+
+/// ln(x + √(x² + 1)), and a polynomial near 0, where the logarithm is of 1 and a bit.
+#[inline(always)]
+pub(crate) fn asinh<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
+    let magnitude = x.abs();
+    let large = log_with_root(magnitude, x.lit(1.0));
+    let result = magnitude.lt(0.25).choose(odd_polynomial(magnitude, &ASINH), large);
+    let result = magnitude.eq(f32::INFINITY).choose(f32::INFINITY, result).flipped(x.sign());
+    x.is_nan().choose(x, result)
+}
+
+/// ln(x + √(x² − 1)). Near 1 the sum is a pair, whose low part makes the logarithm as precise as the root.
+#[inline(always)]
+pub(crate) fn acosh<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
+    let result = x.eq(f32::INFINITY).choose(x, log_with_root(x, x.lit(-1.0)));
+    x.lit(1.0).le(x).choose(result, f32::NAN)
+}
+
+/// ½ ln((1 + x) / (1 − x)), and a polynomial near 0, where the quotient is 1 and a bit.
+#[inline(always)]
+pub(crate) fn atanh<M: Arithmetic>(x: Real<'_, M>) -> Real<'_, M> {
+    let (magnitude, one) = (x.abs(), x.lit(1.0));
+    let quotient = Pair::sum(one, magnitude).over(Pair::sum(one, -magnitude));
+    let large = log_of_pair(quotient, one.lit(0.0)) * 0.5;
+    let result = magnitude.lt(0.25).choose(odd_polynomial(magnitude, &ATANH), large);
+    let result = magnitude.eq(1.0).choose(f32::INFINITY, result).flipped(x.sign());
+    magnitude.le(1.0).choose(result, f32::NAN)
 }
 
 /// 2 to the power of y × log₂ x, where the exponent is a pair.
@@ -165,6 +200,31 @@ fn log_parts<'m, M: Arithmetic>(x: Real<'m, M>) -> (Real<'m, M>, Pair<'m, M>) {
     let coefficient = Pair::ordered_sum(x.lit(TWO_THIRDS[0]), third);
     let cubic = s.times(square).times(coefficient);
     (k, s.scaled(x.lit(2.0)).plus_smaller(cubic))
+}
+
+/// ln(x + √(x² + c)) for finite x ≥ 0 and c ±1, where that has a root.
+#[inline(always)]
+fn log_with_root<'m, M: Arithmetic>(x: Real<'m, M>, c: Real<'m, M>) -> Real<'m, M> {
+    let square = Pair::product(x, x);
+    let sum = Pair::sum(square.high, c);
+    let sum = Pair::ordered_sum(sum.high, sum.low + square.low);
+    let root = sum.high.sqrt();
+    let lost = ((-root).fma(root, sum.high) + sum.low) / (root + root).at_least(f32::MIN_POSITIVE);
+    let both = Pair::sum(x, root);
+    let both = Pair::ordered_sum(both.high, both.low + lost);
+    // The logarithm of 2x is that of x, and one more of 2.
+    let large = !x.lt(ROOT_IS_OPERAND);
+    let argument = Pair { high: large.choose(x, both.high), low: large.choose(0.0, both.low) };
+    log_of_pair(argument, large.choose(1.0, 0.0))
+}
+
+/// ln(2ᵏ x), for normal x and k 0 or 1.
+#[inline(always)]
+fn log_of_pair<'m, M: Arithmetic>(x: Pair<'m, M>, k: Real<'m, M>) -> Real<'m, M> {
+    let (exponent, ln) = log_parts(x.high);
+    let k = exponent + k;
+    let sum = Pair::ordered_sum(k * LN_2_SHORT, ln.high);
+    sum.high + (sum.low + k.fma(LN_2_REST, ln.low + x.low / x.high))
 }
 
 /// log₂ of a positive finite number.

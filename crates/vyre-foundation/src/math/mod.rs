@@ -122,6 +122,9 @@ library! {
     Sinh = exponential::sinh(x), 0.79, f64::sinh;
     Cosh = exponential::cosh(x), 0.61, f64::cosh;
     Tanh = exponential::tanh(x), 0.78, f64::tanh;
+    Asinh = exponential::asinh(x), 0.53, f64::asinh;
+    Acosh = exponential::acosh(x), 0.51, f64::acosh;
+    Atanh = exponential::atanh(x), 0.55, accuracy::atanh;
     Pow = exponential::pow(x, y), 0.8, f64::powf;
     Cbrt = roots::cbrt(x), 0.51, f64::cbrt;
     Hypot = roots::hypot(x, y), 0.76, f64::hypot;
@@ -145,6 +148,9 @@ macro_rules! library_functions {
             | $crate::ir::Pure::Sinh
             | $crate::ir::Pure::Cosh
             | $crate::ir::Pure::Tanh
+            | $crate::ir::Pure::Asinh
+            | $crate::ir::Pure::Acosh
+            | $crate::ir::Pure::Atanh
             | $crate::ir::Pure::Pow
             | $crate::ir::Pure::Cbrt
             | $crate::ir::Pure::Hypot

@@ -110,7 +110,7 @@ macro_rules! files {
 
 /// All vectors. The tests share this list, so none depends on which others have run.
 fn all_vectors() -> Vec<Vector> {
-    files!["integers", "bits", "binary16", "binary32", "binary64", "comparisons", "conversions", "functions"]
+    files!["integers", "bits", "binary16", "binary32", "binary64", "comparisons", "conversions", "functions", "packed"]
         .into_iter()
         .flat_map(|(name, text)| read(text).unwrap_or_else(|mistake| panic!("{name}.txt: {mistake}")))
         .collect()
@@ -309,7 +309,10 @@ fn evaluators_give_the_expected_values() {
 
 #[test]
 fn the_order_of_factors_and_summands_does_not_matter() {
-    const COMMUTATIVE: [&str; 10] = ["add", "mul", "mul_high", "min", "max", "fma", "and", "or", "xor", "hypot"];
+    const COMMUTATIVE: [&str; 18] = [
+        "add", "mul", "mul_high", "min", "max", "fma", "and", "or", "xor", "hypot", "dot4_u8", "dot4_i8", "add_u8x4",
+        "min_u8x4", "max_u8x4", "min_i8x4", "max_i8x4", "eq_u8x4",
+    ];
     let mut failures = Vec::new();
     for mut vector in all_vectors() {
         if COMMUTATIVE.contains(&vector.op) {

@@ -37,6 +37,9 @@ pub(super) fn of_device(op: Pure) -> Option<MathFunction> {
         Pure::Sinh => MathFunction::Sinh,
         Pure::Cosh => MathFunction::Cosh,
         Pure::Tanh => MathFunction::Tanh,
+        Pure::Asinh => MathFunction::Asinh,
+        Pure::Acosh => MathFunction::Acosh,
+        Pure::Atanh => MathFunction::Atanh,
         Pure::Pow => MathFunction::Pow,
         _ => return None,
     })
@@ -186,6 +189,29 @@ impl Builder {
             Pure::PackF16 => expr!(self, or(f32_to_half(a), shl(f32_to_half(b), 16))),
             Pure::UnpackF16Low => expr!(self, half_to_f32(and(a, 0xffff))),
             Pure::UnpackF16High => expr!(self, half_to_f32(shr(a, 16))),
+            Pure::QuantizeF16 => expr!(self, half_to_f32(f32_to_half(a))),
+            Pure::FrexpFraction => self.frexp(ty, a)[0],
+            Pure::FrexpExponent => self.frexp(ty, a)[1],
+            Pure::ModfFraction => self.modf_fraction(ty, a),
+            Pure::PackSnorm16 | Pure::PackSnorm8 => self.pack_norm(operands, true),
+            Pure::PackUnorm16 | Pure::PackUnorm8 => self.pack_norm(operands, false),
+            Pure::UnpackSnorm16 => self.unpack_norm(operands, 2, true),
+            Pure::UnpackUnorm16 => self.unpack_norm(operands, 2, false),
+            Pure::UnpackSnorm8 => self.unpack_norm(operands, 4, true),
+            Pure::UnpackUnorm8 => self.unpack_norm(operands, 4, false),
+            Pure::Dot4U8 => self.dot4(operands, [false, false], result),
+            Pure::Dot4I8 => self.dot4(operands, [true, true], result),
+            Pure::Dot4I8U8 => self.dot4(operands, [true, false], result),
+            Pure::AddU8x4 => self.add_bytes(a, b),
+            Pure::MinU8x4 => self.extreme_bytes(a, b, false, false),
+            Pure::MaxU8x4 => self.extreme_bytes(a, b, false, true),
+            Pure::MinI8x4 => self.extreme_bytes(a, b, true, false),
+            Pure::MaxI8x4 => self.extreme_bytes(a, b, true, true),
+            Pure::EqU8x4 => self.equal_bytes(a, b),
+            Pure::LtU8x4 => self.lesser_bytes(a, b, false),
+            Pure::LookupU8x4 => self.lookup_bytes(operands),
+            Pure::PackU8Clamp => self.pack_clamped(operands, false),
+            Pure::PackI8Clamp => self.pack_clamped(operands, true),
             Pure::Eq => self.eq(a, b),
             Pure::Ne if float => expr!(self, not(eq(a, b), [Type::Bool])),
             Pure::Ne => self.ne(a, b),
@@ -217,7 +243,7 @@ impl Builder {
     }
 
     /// A shift count, modulo the width of `ty`.
-    fn below_width(&mut self, ty: Type, count: Expr) -> Expr {
+    pub(super) fn below_width(&mut self, ty: Type, count: Expr) -> Expr {
         if let Some(count) = self.known_u32(count) {
             return self.u32(count % ty.bits());
         }
@@ -236,7 +262,7 @@ impl Builder {
     }
 
     /// Counts bits. Devices count in words.
-    fn by_words(&mut self, ty: Type, value: Expr, fun: MathFunction) -> Expr {
+    pub(super) fn by_words(&mut self, ty: Type, value: Expr, fun: MathFunction) -> Expr {
         let bits = self.as_unsigned(ty, value);
         if ty.bits() == 32 {
             return self.math(fun, &[bits]);
@@ -336,7 +362,7 @@ impl Builder {
     }
 
     /// Whether the bits are those of a NaN.
-    fn is_nan(&mut self, ty: Type, bits: Expr) -> Expr {
+    pub(super) fn is_nan(&mut self, ty: Type, bits: Expr) -> Expr {
         let (word, magnitude, infinity) = match ty {
             Type::F64 => (Type::U64, u64::MAX >> 1, 0x7ff0_0000_0000_0000),
             _ => (Type::U32, 0x7fff_ffff, 0x7f80_0000),

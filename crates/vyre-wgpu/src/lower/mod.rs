@@ -45,6 +45,7 @@ mod counters;
 mod flow;
 mod fma;
 mod memory;
+mod packed;
 pub(crate) mod trips;
 
 use naga::{AddressSpace, Binding, BuiltIn, EntryPoint, Expression, FunctionArgument, Span, StorageAccess, VectorSize};

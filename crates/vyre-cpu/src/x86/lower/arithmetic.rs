@@ -204,6 +204,95 @@ impl Emit {
         self.compare_integers(Pure::Lt, Type::U32, a, b.into())
     }
 
+    /// Fraction from ½ to 1, or exponent, of lanes of f32. Subnormal lanes are scaled by 2²⁴ first.
+    pub(super) fn frexp(&mut self, a: Reg, exponent: bool) -> Reg {
+        let [rest, normal, up, below] = [0x7fff_ffff, 0x0080_0000, 16_777_216f32.to_bits(), 0x7f7f_ffff]
+            .map(|bits| self.constant(u64::from(bits), false));
+        let magnitude = self.v2(emit::AND, a, rest);
+        let subnormal = self.compare_integers(Pure::Lt, Type::U32, magnitude, normal.into());
+        let scaled = self.v2(emit::MUL_S, magnitude, up);
+        let scaled = self.blend(subnormal, scaled, magnitude);
+        // Zeros, infinities and NaNs.
+        let one = self.constant(1, false);
+        let less = self.v2(emit::SUB_D, magnitude, one);
+        let special = self.compare_integers(Pure::Ge, Type::U32, less, below.into());
+        if exponent {
+            let lost = self.mask_to_vector(subnormal);
+            let [factor, half] = [24, 126].map(|power| self.constant(power, false));
+            let lost = self.v2(emit::AND, lost, factor);
+            let biased = self.v1i(emit::SHR_D_BY, scaled, 23);
+            let exponent = self.v2(emit::SUB_D, biased, lost);
+            let exponent = self.v2(emit::SUB_D, exponent, half);
+            let zero = self.zero();
+            return self.blend(special, zero, exponent);
+        }
+        // The sign stays, and so does the fraction; the exponent becomes that of ½.
+        let [fraction, half, top] = [0x007f_ffff, 0x3f00_0000, 1 << 31].map(|bits| self.constant(bits, false));
+        let sign = self.v2(emit::AND, a, top);
+        let fraction = self.v2(emit::AND, scaled, fraction);
+        let fraction = self.v2(emit::OR, fraction, half);
+        let fraction = self.v2(emit::OR, fraction, sign);
+        self.blend(special, a, fraction)
+    }
+
+    /// Dot products of the bytes of lanes of 32 bits, signed or not, plus a sum.
+    pub(super) fn dot4(&mut self, [a, b]: [Reg; 2], signed: [bool; 2], sum: Reg) -> Reg {
+        // VNNI has unsigned times signed bytes. Made of that, the other products take as long as below.
+        if signed == [true, false] && self.wide() && std::arch::is_x86_feature_detected!("avx512vnni") {
+            return self.v3((Code::INVALID, Code::EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32), sum, b, a);
+        }
+        // Even and odd bytes are extended to 16 bits, and no product of `vpmaddwd` saturates.
+        let mut parts = |bytes: Reg, signed: bool| {
+            if signed {
+                let up = self.v1i(emit::SHL_W_BY, bytes, 8);
+                return [self.v1i(emit::SAR_W_BY, up, 8), self.v1i(emit::SAR_W_BY, bytes, 8)];
+            }
+            let low = self.constant(0x00ff_00ff, false);
+            [self.v2(emit::AND, bytes, low), self.v1i(emit::SHR_W_BY, bytes, 8)]
+        };
+        let ([a_even, a_odd], [b_even, b_odd]) = (parts(a, signed[0]), parts(b, signed[1]));
+        let (even, odd) = (self.v2(emit::DOT_W, a_even, b_even), self.v2(emit::DOT_W, a_odd, b_odd));
+        let products = self.v2(emit::ADD_D, even, odd);
+        self.v2(emit::ADD_D, products, sum)
+    }
+
+    /// Byte shuffle of a table that is repeated in each 128 bits, by the low four bits of each byte of an index.
+    pub(super) fn lookup(&mut self, table: Reg, index: Reg) -> Reg {
+        let entries = self.constant(0x0f0f_0f0f, false);
+        let index = self.v2(emit::AND, index, entries);
+        self.v2(emit::SHUFFLE_B, table, index)
+    }
+
+    /// Bytes of a table whose words are the same in all lanes.
+    pub(super) fn lookup_in_one(&mut self, [t0, t1, t2, t3]: [Reg; 4], index: Reg) -> Reg {
+        let (low, high) = (self.v2(emit::UNPACK_LOW_D, t0, t1), self.v2(emit::UNPACK_LOW_D, t2, t3));
+        let table = self.v2(emit::UNPACK_LOW_Q, low, high);
+        self.lookup(table, index)
+    }
+
+    /// Bytes of a table of 16 that each lane has for itself: a byte shuffle of each of its words, and their union. The shuffle
+    /// indexes 128 bits and gives 0 where the highest bit of an index is set. For a word of the table, an index has that bit
+    /// where its entry is in another word; elsewhere it is a byte of its own lane.
+    pub(super) fn lookup_in_each(&mut self, words: [Reg; 4], index: Reg) -> Reg {
+        let entries = self.constant(0x0f0f_0f0f, false);
+        let index = self.v2(emit::AND, index, entries);
+        let up = self.constant(0x7c7c_7c7c, false);
+        let places = self.constant_quad([0x0c0c_0c0c, 0x0808_0808, 0x0404_0404, 0]);
+        let mut result = None;
+        for (word, from) in words.into_iter().zip([0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c]) {
+            let from = self.constant(from, false);
+            let entry = self.v2(emit::XOR, index, from);
+            let entry = self.v2(emit::ADD_B, entry, up);
+            let entry = self.v2(emit::XOR, entry, places);
+            let bytes = self.v2(emit::SHUFFLE_B, word, entry);
+            result = Some(match result {
+                None => bytes,
+                Some(result) => self.v2(emit::OR, result, bytes),
+            });
+        }
+        result.expect("a table has words")
+    }
+
     /// How many bits of each lane are ones: those of pairs, of fours and of bytes are added, each where they stand.
     pub(super) fn count_ones(&mut self, a: Reg) -> Reg {
         let [pairs, fours, bytes] = [0x5555_5555, 0x3333_3333, 0x0f0f_0f0f].map(|mask| self.constant(mask, false));

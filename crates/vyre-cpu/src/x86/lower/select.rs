@@ -395,6 +395,91 @@ impl Lower<'_> {
                 let (up, down) = (self.emit.v2(emit::SHL_D, a, count), self.emit.v2(emit::SHR_D, a, rest));
                 self.emit.v2(emit::OR, up, down)
             }
+            Pure::ExtractBits => {
+                // A field that is known is two shifts.
+                let known = |k: usize| self.plan.program.known(p.operands[k]).map(|literal| literal.bits.min(32) as u8);
+                let (Some(offset), Some(count)) = (known(1), known(2)) else { return None };
+                let count = count.min(32 - offset);
+                let left = a!();
+                if count == 0 {
+                    return Some(self.emit.zero());
+                }
+                let left =
+                    if offset + count == 32 { left } else { self.emit.v1i(emit::SHL_D_BY, left, 32 - offset - count) };
+                let down = if signed { emit::SAR_D_BY } else { emit::SHR_D_BY };
+                if count == 32 { left } else { self.emit.v1i(down, left, 32 - count) }
+            }
+            Pure::AddU8x4 => commutative!(emit::ADD_B),
+            Pure::MinU8x4 => commutative!(emit::MIN_UB),
+            Pure::MaxU8x4 => commutative!(emit::MAX_UB),
+            Pure::MinI8x4 => commutative!(emit::MIN_SB),
+            Pure::MaxI8x4 => commutative!(emit::MAX_SB),
+            Pure::EqU8x4 if !self.emit.wide() => commutative!((Code::VEX_Vpcmpeqb_ymm_ymm_ymmm256, Code::INVALID)),
+            // The wide instruction compares into a mask of 64 bits, and masks are of 16 bits here. 0 or 1 is what is left of bytes
+            // that are equal or differ, and one less is 0xff or 0.
+            Pure::EqU8x4 => {
+                let differ = commutative!(emit::XOR);
+                let one = self.emit.constant(0x0101_0101, false);
+                let differ = self.emit.v2(emit::MIN_UB, differ, one);
+                self.emit.v2(emit::SUB_B, differ, one)
+            }
+            Pure::LtU8x4 => {
+                let (a, b) = (a!(), self.vector(p.operands[1], p.pack, 0));
+                let above = self.emit.v2(emit::SUB_SATURATING_UB, b, a);
+                let one = self.emit.constant(0x0101_0101, false);
+                let above = self.emit.v2(emit::MIN_UB, above, one);
+                let zero = self.emit.zero();
+                self.emit.v2(emit::SUB_B, zero, above)
+            }
+            Pure::Dot4U8 | Pure::Dot4I8 | Pure::Dot4I8U8 => {
+                let [a, b] = [0, 1].map(|k| self.vector(p.operands[k], p.pack, 0));
+                let sum = self.vector(p.operands[2], p.pack, 0);
+                self.emit.dot4([a, b], [p.op != Pure::Dot4U8, p.op == Pure::Dot4I8], sum)
+            }
+            Pure::LookupU8x4 => {
+                let index = a!();
+                let words = [1, 2, 3, 4].map(|k| p.operands[k]);
+                let known = words.map(|word| self.plan.program.known(word).map(|literal| literal.bits as u32));
+                if let [Some(t0), Some(t1), Some(t2), Some(t3)] = known {
+                    let table = self.emit.constant_quad([t0, t1, t2, t3]);
+                    let table = self.emit.load(table);
+                    return Some(self.emit.lookup(table, index));
+                }
+                let uniform = words.iter().all(|&word| !self.plan.shape.axes[word].meets(Axes::LANE));
+                let words = words.map(|word| self.vector(word, p.pack, 0));
+                if uniform { self.emit.lookup_in_one(words, index) } else { self.emit.lookup_in_each(words, index) }
+            }
+            Pure::PackU8Clamp | Pure::PackI8Clamp => {
+                let mut word = None;
+                for (position, &operand) in p.operands.iter().enumerate() {
+                    let mut byte = self.vector(operand, p.pack, 0);
+                    if signed {
+                        let [least, most] =
+                            [-128i32, 127].map(|bound| self.emit.constant(u64::from(bound as u32), false));
+                        byte = self.emit.v2(emit::MIN_S, byte, most);
+                        byte = self.emit.v2(emit::MAX_S, byte, least);
+                        if position < 3 {
+                            let mask = self.emit.constant(0xff, false);
+                            byte = self.emit.v2(emit::AND, byte, mask);
+                        }
+                    } else {
+                        let most = self.emit.constant(255, false);
+                        byte = self.emit.v2(emit::MIN_U, byte, most);
+                    }
+                    word = Some(match word {
+                        None => byte,
+                        Some(word) => {
+                            let byte = self.emit.v1i(emit::SHL_D_BY, byte, 8 * position as u8);
+                            self.emit.v2(emit::OR, word, byte)
+                        }
+                    });
+                }
+                word.expect("it has operands")
+            }
+            Pure::UnpackSnorm16 => self.unpack_norm(p, 16, true),
+            Pure::UnpackUnorm16 => self.unpack_norm(p, 16, false),
+            Pure::UnpackSnorm8 => self.unpack_norm(p, 8, true),
+            Pure::UnpackUnorm8 => self.unpack_norm(p, 8, false),
             Pure::CountOnes => {
                 let a = a!();
                 self.emit.count_ones(a)
@@ -475,6 +560,29 @@ impl Lower<'_> {
                 let (value, exponent) = (operand!(0), operand!(1));
                 self.scale(value, exponent)
             }
+            Pure::QuantizeF16 => {
+                let a = operand!(0);
+                self.emit.quantize(a)
+            }
+            Pure::FrexpFraction | Pure::FrexpExponent if !double => {
+                let a = operand!(0);
+                self.emit.frexp(a, p.op == Pure::FrexpExponent)
+            }
+            Pure::ModfFraction => {
+                let a = operand!(0);
+                let [rest, top, infinity] =
+                    [sign - 1, sign, if double { f64::INFINITY.to_bits() } else { 0x7f80_0000 }]
+                        .map(|bits| self.emit.constant(bits, double));
+                let magnitude = self.emit.v2(emit::AND, a, rest);
+                // Without exceptions, towards zero.
+                let whole = self.emit.v1i(pick(emit::ROUND_S, emit::ROUND_PD), magnitude, 0x0b);
+                let fraction = self.emit.v2(pick(emit::SUB_S, emit::SUB_PD), magnitude, whole);
+                let infinite = self.emit.compare(compare, magnitude, infinity, float::EQ);
+                let zero = self.emit.zero();
+                let fraction = self.emit.blend_lanes(infinite, zero, fraction, double);
+                let sign = self.emit.v2(emit::AND, a, top);
+                self.emit.v2(emit::OR, fraction, sign)
+            }
             Pure::Sqrt => {
                 let a = operand!(0);
                 self.emit.v1(pick(emit::SQRT_S, emit::SQRT_PD), a)
@@ -504,6 +612,35 @@ impl Lower<'_> {
             }
             _ => return None,
         })
+    }
+
+    /// One of the normalized integers in the fields of words, as f32.
+    fn unpack_norm(&mut self, p: &Pack<'_>, bits: u8, signed: bool) -> Reg {
+        let word = self.vector(p.operands[0], p.pack, 0);
+        let (last, rest) = (32 / u64::from(bits) - 1, 32 - bits);
+        let field = match self.plan.program.known(p.operands[1]) {
+            Some(lane) => {
+                let up = rest - (lane.bits & last) as u8 * bits;
+                self.emit.v1i(emit::SHL_D_BY, word, up)
+            }
+            None => {
+                // `last - lane` fields are above it.
+                let lane = self.vector(p.operands[1], p.pack, 0);
+                let mask = self.emit.constant(last, false);
+                let lane = self.emit.v2(emit::AND_NOT, lane, mask);
+                let up = self.emit.v1i(emit::SHL_D_BY, lane, bits.ilog2() as u8);
+                self.emit.v2(emit::SHL_D, word, up)
+            }
+        };
+        let mut field = self.emit.v1i(if signed { emit::SAR_D_BY } else { emit::SHR_D_BY }, field, rest);
+        let largest = (1i32 << (bits - u8::from(signed))) - 1;
+        if signed {
+            let least = self.emit.constant(u64::from(-largest as u32), false);
+            field = self.emit.v2(emit::MAX_S, field, least);
+        }
+        let number = self.emit.v1(emit::FROM_I32, field);
+        let largest = self.emit.constant(u64::from((largest as f32).to_bits()), false);
+        self.emit.v2(emit::DIV_S, number, largest)
     }
 
     /// Lanes of f32 times powers of two. Without an instruction, they are three products of which the last rounds: if an earlier

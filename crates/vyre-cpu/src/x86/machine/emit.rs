@@ -48,6 +48,8 @@ pub(crate) struct Emit {
     constants: FxHashMap<(u64, bool), i32>,
     /// Where the numbers of lanes are that [`Emit::pick_lanes`] takes.
     picks: FxHashMap<[u8; 16], i32>,
+    /// Where constants of four words are.
+    quads: FxHashMap<[u32; 4], i32>,
 }
 
 /// What a block is called with.
@@ -56,8 +58,14 @@ pub(crate) type Regs = SmallVec<[Reg; 4]>;
 impl Emit {
     pub(crate) fn new(wide: bool) -> Emit {
         let function = Function { blocks: Vec::new(), classes: Vec::new(), pool: Vec::new(), scratch: 0, wide };
-        let mut emit =
-            Emit { function, at: BlockId(0), origin: 0, constants: FxHashMap::default(), picks: FxHashMap::default() };
+        let mut emit = Emit {
+            function,
+            at: BlockId(0),
+            origin: 0,
+            constants: FxHashMap::default(),
+            picks: FxHashMap::default(),
+            quads: FxHashMap::default(),
+        };
         emit.at = emit.block(false);
         emit
     }
@@ -264,6 +272,15 @@ impl Emit {
         self.make(code, Class::Vector, self.half(), &[a])
     }
 
+    /// Lanes of f32 rounded to f16 and back.
+    pub(crate) fn quantize(&mut self, a: Reg) -> Reg {
+        let (half, full) = (self.half(), self.full());
+        let code = self.pick((Code::VEX_Vcvtps2ph_xmmm128_ymm_imm8, Code::EVEX_Vcvtps2ph_ymmm256_k1z_zmm_imm8_sae));
+        // To nearest, ties to even.
+        let halves = self.make(code, Class::Vector, half, &[Operand::Use(a, full), Operand::Byte(0)]);
+        self.widen((Code::VEX_Vcvtph2ps_ymm_xmmm128, Code::EVEX_Vcvtph2ps_zmm_k1z_ymmm256_sae), halves)
+    }
+
     /// The upper half of a vector.
     pub(crate) fn upper(&mut self, a: Reg) -> Reg {
         let code = self.pick((Code::VEX_Vextracti128_xmmm128_ymm_imm8, Code::EVEX_Vextracti64x4_ymmm256_k1z_zmm_imm8));
@@ -369,6 +386,19 @@ impl Emit {
                 } else {
                     pool.extend_from_slice(&(bits as u32).to_le_bytes());
                 }
+            }
+            offset
+        });
+        Address { base: Base::Pool, index: None, displacement: offset }
+    }
+
+    /// Four words in each 128 bits, as a source.
+    pub(crate) fn constant_quad(&mut self, words: [u32; 4]) -> Address {
+        let (times, pool) = (self.bytes() / 16, &mut self.function.pool);
+        let offset = *self.quads.entry(words).or_insert_with(|| {
+            let offset = pool.len() as i32;
+            for _ in 0..times {
+                pool.extend(words.iter().flat_map(|word| word.to_le_bytes()));
             }
             offset
         });
@@ -805,6 +835,20 @@ pairs! {
     SHL_D_BY = VEX_Vpslld_ymm_ymm_imm8, EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8;
     SHR_D_BY = VEX_Vpsrld_ymm_ymm_imm8, EVEX_Vpsrld_zmm_k1z_zmmm512b32_imm8;
     SAR_D_BY = VEX_Vpsrad_ymm_ymm_imm8, EVEX_Vpsrad_zmm_k1z_zmmm512b32_imm8;
+    ADD_B = VEX_Vpaddb_ymm_ymm_ymmm256, EVEX_Vpaddb_zmm_k1z_zmm_zmmm512;
+    SUB_B = VEX_Vpsubb_ymm_ymm_ymmm256, EVEX_Vpsubb_zmm_k1z_zmm_zmmm512;
+    SUB_SATURATING_UB = VEX_Vpsubusb_ymm_ymm_ymmm256, EVEX_Vpsubusb_zmm_k1z_zmm_zmmm512;
+    MIN_UB = VEX_Vpminub_ymm_ymm_ymmm256, EVEX_Vpminub_zmm_k1z_zmm_zmmm512;
+    MAX_UB = VEX_Vpmaxub_ymm_ymm_ymmm256, EVEX_Vpmaxub_zmm_k1z_zmm_zmmm512;
+    MIN_SB = VEX_Vpminsb_ymm_ymm_ymmm256, EVEX_Vpminsb_zmm_k1z_zmm_zmmm512;
+    MAX_SB = VEX_Vpmaxsb_ymm_ymm_ymmm256, EVEX_Vpmaxsb_zmm_k1z_zmm_zmmm512;
+    SHUFFLE_B = VEX_Vpshufb_ymm_ymm_ymmm256, EVEX_Vpshufb_zmm_k1z_zmm_zmmm512;
+    DOT_W = VEX_Vpmaddwd_ymm_ymm_ymmm256, EVEX_Vpmaddwd_zmm_k1z_zmm_zmmm512;
+    SHL_W_BY = VEX_Vpsllw_ymm_ymm_imm8, EVEX_Vpsllw_zmm_k1z_zmmm512_imm8;
+    SHR_W_BY = VEX_Vpsrlw_ymm_ymm_imm8, EVEX_Vpsrlw_zmm_k1z_zmmm512_imm8;
+    SAR_W_BY = VEX_Vpsraw_ymm_ymm_imm8, EVEX_Vpsraw_zmm_k1z_zmmm512_imm8;
+    UNPACK_LOW_D = VEX_Vpunpckldq_ymm_ymm_ymmm256, EVEX_Vpunpckldq_zmm_k1z_zmm_zmmm512b32;
+    UNPACK_LOW_Q = VEX_Vpunpcklqdq_ymm_ymm_ymmm256, EVEX_Vpunpcklqdq_zmm_k1z_zmm_zmmm512b64;
     ADD_Q = VEX_Vpaddq_ymm_ymm_ymmm256, EVEX_Vpaddq_zmm_k1z_zmm_zmmm512b64;
     SUB_Q = VEX_Vpsubq_ymm_ymm_ymmm256, EVEX_Vpsubq_zmm_k1z_zmm_zmmm512b64;
     SHL_Q = VEX_Vpsllvq_ymm_ymm_ymmm256, EVEX_Vpsllvq_zmm_k1z_zmm_zmmm512b64;

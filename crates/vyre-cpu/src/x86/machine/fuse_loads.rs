@@ -6,14 +6,15 @@
 use rustc_hash::FxHashMap;
 
 use super::emit::{
-    ADD_D, ADD_PD, ADD_Q, ADD_S, AND, DIV_PD, DIV_S, FMA_ONTO_PD, FMA_ONTO_S, FMA_TIMES_PD, FMA_TIMES_S, MAX_PD,
-    MAX_PS, MAX_S, MAX_U, MIN_PD, MIN_PS, MIN_S, MIN_U, MOVE, MUL_D, MUL_PD, MUL_S, OR, Pair, SUB_D, SUB_PD, SUB_Q,
-    SUB_S, XOR,
+    ADD_B, ADD_D, ADD_PD, ADD_Q, ADD_S, AND, DIV_PD, DIV_S, FMA_ONTO_PD, FMA_ONTO_S, FMA_TIMES_PD, FMA_TIMES_S, MAX_PD,
+    MAX_PS, MAX_S, MAX_SB, MAX_U, MAX_UB, MIN_PD, MIN_PS, MIN_S, MIN_SB, MIN_U, MIN_UB, MOVE, MUL_D, MUL_PD, MUL_S, OR,
+    Pair, SUB_D, SUB_PD, SUB_Q, SUB_S, XOR,
 };
 use super::{Address, End, Function, Inst, Operand, Reg};
 
 /// Operations whose last operand is a register or as much memory.
-const FUSIBLE: [Pair; 28] = [
+const FUSIBLE: [Pair; 33] = [
+    ADD_B,
     ADD_D,
     ADD_PD,
     ADD_Q,
@@ -28,11 +29,15 @@ const FUSIBLE: [Pair; 28] = [
     MAX_PD,
     MAX_PS,
     MAX_S,
+    MAX_SB,
     MAX_U,
+    MAX_UB,
     MIN_PD,
     MIN_PS,
     MIN_S,
+    MIN_SB,
     MIN_U,
+    MIN_UB,
     MUL_D,
     MUL_PD,
     MUL_S,
