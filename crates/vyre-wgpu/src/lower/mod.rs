@@ -865,7 +865,7 @@ impl<'p> Lowerer<'p> {
 
 /// Whether the binding of a storage object is one that cannot be written.
 pub(crate) fn read_only(access: Access, variant: &Variant) -> bool {
-    access == Access::Read && !variant.parts
+    matches!(access, Access::Read | Access::Constant) && !variant.parts
 }
 
 /// Storage that can be written.
