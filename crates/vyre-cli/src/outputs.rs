@@ -126,6 +126,7 @@ pub(crate) fn result<'p>(program: &'p Program, name: &str) -> Result<&'p Memory,
     let what = match memory.space {
         Space::Storage(Access::Write | Access::ReadWrite) => return Ok(memory),
         Space::Storage(Access::Read) => "only read",
+        Space::Storage(Access::Constant) => "an array of uniforms",
         Space::Uniform => "a uniform",
         Space::Workgroup => "an array of a workgroup",
         Space::Private => "an array of an invocation",

@@ -1,7 +1,7 @@
 //! What a device can do.
 
 use vyre_foundation::Validated;
-use vyre_foundation::ir::{Program, Space, Type, TypeSet};
+use vyre_foundation::ir::{AccessTypes, Program, Space, Type, TypeSet};
 use vyre_foundation::validate::limits;
 
 use crate::Error;
@@ -17,6 +17,8 @@ pub struct Capabilities {
     pub types: TypeSet,
     /// Whether it has atomics on 64-bit integers.
     pub atomics_64: bool,
+    /// Whether an object with 64-bit atomics may be accessed as other types, too.
+    pub mixed_atomics_64: bool,
     /// The number of lanes of a subgroup, if it has subgroup operations.
     pub subgroup_size: Option<u32>,
     /// Invocations of a workgroup in each dimension.
@@ -90,6 +92,7 @@ impl Capabilities {
             kind,
             types: TypeSet::ALL,
             atomics_64: true,
+            mixed_atomics_64: true,
             subgroup_size: Some(subgroup_size),
             max_workgroup_size: limits::WORKGROUP_SIZE,
             max_workgroup_invocations: limits::WORKGROUP_INVOCATIONS,
@@ -140,6 +143,15 @@ impl Capabilities {
         }
         if subgroups && self.subgroup_size.is_none() {
             return unsupported("subgroup operations".into(), "none".into());
+        }
+        let mixed = AccessTypes::of(program).iter().find_map(|(id, types)| {
+            let is_mixed = types.elements().nth(1).is_some();
+            (is_mixed && types.atomic_elements().any(|element| element.size() == 8)).then_some(id)
+        });
+        if let (Some(id), false) = (mixed, self.mixed_atomics_64) {
+            let needed =
+                format!("64-bit atomics on `{}`, which is accessed as other types too", program.memory(id).name);
+            return unsupported(needed, "64-bit atomics on objects of one type".into());
         }
         if atomics_64 && !self.atomics_64 {
             return unsupported("64-bit atomics".into(), "32-bit atomics".into());

@@ -32,7 +32,7 @@
 //! Operations are named, not numbered, so that the op table can grow. A reader accepts files of its own major version, whatever
 //! the minor version; an operation it does not know is an error that names it. The major version changes when the layout does.
 //! Minor version 1 added pipelines after the last program, minor version 2 sources after them, and minor version 3 accesses to other types
-//! than that of their object, whose operations are named `load as`, `store as` and so on; a module without any of these has the bytes that
+//! than that of their object, whose operations are named `load as`, `store as` and so on, and arrays of uniforms; a module without any of these has the bytes that
 //! it had before.
 
 use std::borrow::Borrow;
@@ -390,13 +390,14 @@ impl Scope<'_> {
     }
 }
 
-const SPACES: [Space; 6] = [
+const SPACES: [Space; 7] = [
     Space::Storage(Access::Read),
     Space::Storage(Access::Write),
     Space::Storage(Access::ReadWrite),
     Space::Uniform,
     Space::Workgroup,
     Space::Private,
+    Space::Storage(Access::Constant),
 ];
 
 // Reading.

@@ -386,7 +386,7 @@ fn accesses(row: &OpInfo, object: &Memory) -> Vec<Subject> {
 
 /// Every object that a valid program can declare.
 fn objects() -> Vec<Memory> {
-    let accesses = [Access::Read, Access::Write, Access::ReadWrite].map(Space::Storage);
+    let accesses = [Access::Read, Access::Write, Access::ReadWrite, Access::Constant].map(Space::Storage);
     let spaces = accesses.into_iter().chain([Space::Uniform, Space::Workgroup, Space::Private]);
     let mut objects = Vec::new();
     for space in spaces {

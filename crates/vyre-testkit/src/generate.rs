@@ -267,7 +267,8 @@ impl Generator<'_> {
         for number in 0..1 + self.random.below(3) {
             let (name, element, length) = (format!("in{number}"), self.element(), 1 + self.random.below(40));
             let fixed = self.random.chance(2).then_some(length);
-            let id = self.object(&name, Space::Storage(Access::Read), element, fixed, false);
+            let access = *self.random.choose(&[Access::Read, Access::Read, Access::Constant]);
+            let id = self.object(&name, Space::Storage(access), element, fixed, false);
             self.may_mix(id);
             self.objects.read.push(id);
             let contents = self.contents(id, length);
@@ -805,7 +806,11 @@ impl Generator<'_> {
         let index = self.index(block, at, width);
         let results = self.push(block, Op::Load(at), &[index], &vec![at.value_type(); width as usize]);
         let trust = self.loads(at, trust);
-        let scope = if space == Space::Storage(Access::Read) { index.scope } else { Scope::Invocation };
+        let scope = if matches!(space, Space::Storage(Access::Read | Access::Constant)) {
+            index.scope
+        } else {
+            Scope::Invocation
+        };
         self.give(&results, scope, trust);
     }
 

@@ -32,6 +32,10 @@ pub(crate) fn all(types: TypeSet) -> Vec<OpProgram> {
     for element in Element::ALL.into_iter().filter(|element| types.contains(element.value_type())) {
         programs.extend(copies(element));
     }
+    let elements = || Element::ALL.into_iter().filter(|element| types.contains(element.value_type()));
+    for (declared, accessed) in elements().flat_map(|declared| elements().map(move |accessed| (declared, accessed))) {
+        programs.push(retyped(declared, accessed));
+    }
     for row in TABLE.iter().filter(|row| row.kind == Kind::Atomic) {
         for element in [Element::I32, Element::U32, Element::I64, Element::U64] {
             if types.contains(element.value_type()) {
@@ -232,6 +236,39 @@ fn copies(element: Element) -> Vec<OpProgram> {
         });
     }
     programs
+}
+
+/// Accesses to elements of one type in storage, workgroup and private objects that are declared with another, plain and atomic.
+fn retyped(declared: Element, accessed: Element) -> OpProgram {
+    // Stores to bytes of neighbouring elements are beside the atomics.
+    let one = format!("1{}", accessed.value_type());
+    let atomics = match accessed {
+        Element::I32 | Element::U32 | Element::I64 | Element::U64 => format!(
+            "    storage_barrier
+    %place = add %i, 8
+    %old = load own[%place] as atomic {accessed}
+    store own[%place] as atomic {accessed}, %v
+    atomic_add own[%place] as {accessed}, {one}
+    atomic_min own[%place] as {accessed}, %old
+    %before = atomic_max own[%place] as {accessed}, {one}
+    %exchanged, %did = atomic_compare_exchange own[%place] as {accessed}, %old, {one}
+    %there = add %i, 24
+    store y[%there], %exchanged"
+        ),
+        _ => String::new(),
+    };
+    let parts = [("DECLARED", declared.name()), ("ACCESSED", accessed.name()), ("ATOMICS", &atomics)];
+    let program = read(&filled(include_str!("retyped.txt"), &parts));
+    let mut inputs = Inputs::default();
+    // Bytes that are normal numbers of every float type. There is half an element of the largest type at the end.
+    let bytes = |count: usize| (0..count).map(|byte| 0x31 + (byte * 7 % 16) as u8).collect::<Vec<u8>>();
+    let long = (128 + 4usize).next_multiple_of(declared.size());
+    inputs.bytes(&program, "x", bytes(68usize.next_multiple_of(declared.size()))).expect("declared above");
+    inputs.bytes(&program, "own", bytes(long)).expect("declared above");
+    inputs.bytes(&program, "y", bytes(32 * accessed.size())).expect("declared above");
+    inputs.bytes(&program, "z", bytes(16 * declared.size())).expect("declared above");
+    let name = format!("{accessed} in objects of {declared}");
+    OpProgram { name, program, grid: Grid::Elements([8, 1, 1]), inputs, row: row_of("load") }
 }
 
 /// Read-modify-writes in storage and workgroup memory, from all invocations at once, in divergent control flow too.

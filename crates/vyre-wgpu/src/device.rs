@@ -394,6 +394,8 @@ fn capabilities(
         kind: if software { DeviceKind::SoftwareGpu } else { DeviceKind::Gpu },
         types: TypeSet::of(&types),
         atomics_64: has(wgpu::Features::SHADER_INT64_ATOMIC_ALL_OPS),
+        // Half of an atomic of 64 bits cannot be reached.
+        mixed_atomics_64: false,
         subgroup_size,
         max_workgroup_size: std::array::from_fn(|axis| size[axis].min(limits::WORKGROUP_SIZE[axis])),
         max_workgroup_invocations: device.max_compute_invocations_per_workgroup,

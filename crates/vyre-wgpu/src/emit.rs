@@ -222,7 +222,7 @@ fn failed(target: Target, error: impl std::error::Error) -> Error {
 /// Whether the language has everything that the program needs.
 fn check(program: &Validated<Program>, target: Target) -> Result<(), Error> {
     let all = Capabilities::unlimited(target.name().into(), DeviceKind::Gpu, 32);
-    let has = Capabilities { types: target.types(), atomics_64: target.atomics_64(), ..all };
+    let has = Capabilities { types: target.types(), atomics_64: target.atomics_64(), mixed_atomics_64: false, ..all };
     has.check(program).map_err(|error| match error {
         Error::Unsupported { needed, available } => {
             Error::Unsupported { needed, available: format!("{} with {available}", target.name()) }

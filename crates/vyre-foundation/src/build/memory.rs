@@ -115,6 +115,8 @@ impl Kernel {
         atomic() -> Atomic of Single Integer = Space::Storage(Access::ReadWrite), None, true;
         /// Declares a scalar that the caller gives.
         uniform() -> Uniform of Single = Space::Uniform, Some(1), false;
+        /// Declares an array that the caller binds, the same for all invocations.
+        uniform_array() -> Read of Stored = Space::Storage(Access::Constant), None, false;
         /// Declares an array for each workgroup. Of arrays that are not the caller's, names only have to differ: one that is
         /// taken gets a number.
         workgroup(length) -> ReadWrite of Stored = Space::Workgroup, Some(length), false;

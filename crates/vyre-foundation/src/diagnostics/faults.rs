@@ -366,7 +366,7 @@ error_table! {
     V017 IndexedUniform {
         /// The object.
         memory: String,
-    } ("`{memory}` is a uniform: one scalar, without an index"), help format!("write `load {memory}`"),
+    } ("`{memory}` is a uniform: one scalar, without an index"), help format!("write `load {memory}`, or declare an array: `uniform {memory}: [f32; 4]`"),
     example "program p workgroup(1) {\n    uniform a: f32\n    %a = load a[0]\n}";
 
     /// An access to an array has an index.

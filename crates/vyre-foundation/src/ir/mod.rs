@@ -15,7 +15,7 @@
 //! computes is said at the top of [`ops`].
 //!
 //! **Memory** is a set of objects that never overlap. *Storage* outlives the dispatch and is bound by the caller;
-//! *uniform* scalars are given by the caller and never change; *workgroup* arrays belong to one workgroup, *private* arrays
+//! *uniform* scalars and arrays are given by the caller and never change; *workgroup* arrays belong to one workgroup, *private* arrays
 //! to one invocation, and both start as zeros. An object is bytes: each access carries the type of the element that it loads or stores
 //! ([`MemOperand`]), little-endian and naturally aligned, and its index counts elements of that type. The element type of the object is
 //! what the caller binds. A load outside its object gives 0, a store or atomic outside is dropped. Elements of 8 and 16 bits are extended

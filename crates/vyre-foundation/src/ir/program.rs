@@ -131,6 +131,8 @@ pub enum Access {
     Write,
     /// Both, and atomics.
     ReadWrite,
+    /// Load only: an array of uniforms.
+    Constant,
 }
 
 impl Memory {
@@ -141,7 +143,7 @@ impl Memory {
 
     /// Whether a program may store to it.
     pub fn writable(&self) -> bool {
-        !matches!(self.space, Space::Storage(Access::Read) | Space::Uniform)
+        !matches!(self.space, Space::Storage(Access::Read | Access::Constant) | Space::Uniform)
     }
 
     /// Size in bytes, if the length is known before dispatch.

@@ -529,6 +529,8 @@ impl<'s> Parser<'s> {
             (name, _) = self.name("a name")?;
         }
         self.expect(":")?;
+        let is_array = matches!(self.peek(), Token::Punctuation("["));
+        let space = if space == Space::Uniform && is_array { Space::Storage(Access::Constant) } else { space };
         let (element, length, default);
         if space == Space::Uniform {
             element = self.element()?;

@@ -343,6 +343,7 @@ fn named_type(memory: &Memory, kind: Kind, operand: MemOperand) -> Option<String
 fn declaration(memory: &Memory) -> String {
     let keyword = match memory.space {
         Space::Storage(Access::Read) => "read",
+        Space::Storage(Access::Constant) => "uniform",
         Space::Storage(Access::Write) => "write",
         Space::Storage(Access::ReadWrite) => "read_write",
         Space::Uniform => "uniform",

@@ -77,7 +77,7 @@ impl Op {
             let handle = |handle: usize| Slot::Handle(Field { item: 0, handle });
             let slot = match (memory.name.as_str(), memory.space) {
                 (_, Space::Workgroup | Space::Private) => continue,
-                ("input", Space::Storage(Access::Read)) => handle(INPUT),
+                ("input", Space::Storage(Access::Read | Access::Constant)) => handle(INPUT),
                 ("output", Space::Storage(_)) => handle(OUTPUT),
                 ("param", Space::Storage(_)) => handle(PARAM),
                 ("param", Space::Uniform) => Slot::Param(0),

@@ -162,17 +162,11 @@ impl Source {
     /// Legalizes a program and analyses what all of its modules share.
     ///
     /// # Errors
-    /// It accesses elements of an object with 64-bit atomics and as another type, or too much private memory as several types.
+    /// It accesses too much private memory as several types.
     pub(crate) fn of(program: &Validated<Program>) -> Result<Source, Error> {
         let program = expand_math(program, |op| program.is_fast() && arith::of_device(op).is_some());
         let types = AccessTypes::of(&program);
         let is_mixed = |memory: MemId| types[memory].elements().nth(1).is_some();
-        for (id, memory) in program.memories().iter() {
-            if is_mixed(id) && types[id].atomic_elements().any(|element| element.size() == 8) {
-                let needed = format!("64-bit atomics on `{}`, which is accessed as other types too", memory.name);
-                return Err(Error::Unsupported { needed, available: "64-bit atomics on objects of one type".into() });
-            }
-        }
         // Mixed objects are unsigned words.
         let is_signed = |op, at: MemOperand| matches!(op, Atomic::Min | Atomic::Max) && at.element == Element::I32;
         let program = atomic_loops(&program, |op, at| is_signed(op, at) && is_mixed(at.memory));
@@ -865,7 +859,7 @@ impl<'p> Lowerer<'p> {
 
 /// Whether the binding of a storage object is one that cannot be written.
 pub(crate) fn read_only(access: Access, variant: &Variant) -> bool {
-    access == Access::Read && !variant.parts
+    matches!(access, Access::Read | Access::Constant) && !variant.parts
 }
 
 /// Storage that can be written.
