@@ -220,7 +220,7 @@ enum Code {
     #[cfg(all(target_arch = "x86_64", unix))]
     NotWanted,
     #[cfg(all(target_arch = "x86_64", unix))]
-    Generated(x86::Kernel),
+    Generated(Box<x86::Kernel>),
     /// There is none, for this reason.
     Missing(String),
 }
@@ -262,7 +262,7 @@ impl Device for CpuDevice {
         // The portable executor runs programs that there is no code for.
         let code = match self.execution.level().map(|level| x86::compile(&program, level)) {
             None => Code::NotWanted,
-            Some(Ok(code)) => Code::Generated(code),
+            Some(Ok(code)) => Code::Generated(Box::new(code)),
             Some(Err(reason)) => Code::Missing(format!("no machine code: {reason}")),
         };
         #[cfg(not(all(target_arch = "x86_64", unix)))]
