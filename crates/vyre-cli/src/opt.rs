@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
                 (object["file"], object["bytes"]) = (json!(args.out), bytes.len().into());
             }
             None if args.wire => object["hex"] = hex(&bytes).into(),
-            None => object["text"] = optimized.to_string().into(),
+            None => object["text"] = String::from_utf8_lossy(&bytes).into(),
         }
         return writeln!(stdout, "{object}").map_err(Error::Stdout);
     }

@@ -397,22 +397,8 @@ fn optimized_programs_are_kept_for_the_next_process() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-const ELEMENTS: [Element; 11] = [
-    Element::I8,
-    Element::U8,
-    Element::I16,
-    Element::U16,
-    Element::I32,
-    Element::U32,
-    Element::F32,
-    Element::I64,
-    Element::U64,
-    Element::F64,
-    Element::F16,
-];
-
 fn element() -> impl Strategy<Value = Element> {
-    prop::sample::select(&ELEMENTS[..])
+    prop::sample::select(&Element::ALL[..])
 }
 
 /// Small numbers, and those at the ends of their type.

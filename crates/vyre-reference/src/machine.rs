@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use vyre_foundation::diagnostics::Diagnostic;
 use vyre_foundation::ir::entity::{Entity, SecondaryMap};
 use vyre_foundation::ir::ops::{
-    Atomic, Barrier, Combined, Combiner, Control, Eval, Exchange, MAX_OPERANDS, Op, PerGroup, PerInvocation, Pure,
+    Atomic, Barrier, Combined, Combiner, Control, Eval, Exchange, MAX_OPERANDS, Op, PerGroup, PerInvocation,
     ShuffleMode, Subgroup, Terminator,
 };
 use vyre_foundation::ir::{Axis, BlockId, Inst, InstId, Literal, MemOperand, Program, Span, ValueId};
@@ -362,18 +362,8 @@ impl<'p> Machine<'p> {
 
     fn atomic(&mut self, id: InstId, op: Atomic, at: MemOperand, lanes: &[usize]) {
         let inst = self.program.inst(id);
-        let combine = match op {
-            Atomic::Add => Some(Pure::Add),
-            Atomic::Sub => Some(Pure::Sub),
-            Atomic::Min => Some(Pure::Min),
-            Atomic::Max => Some(Pure::Max),
-            Atomic::And => Some(Pure::And),
-            Atomic::Or => Some(Pure::Or),
-            Atomic::Xor => Some(Pure::Xor),
-            Atomic::Exchange => None,
-        };
         let ty = self.program.ty(inst.operands[1]);
-        let combine = combine.map(|op| op.info().evaluator(ty, ty).expect("validated for this type"));
+        let combine = op.function().map(|op| op.info().evaluator(ty, ty).expect("validated for this type"));
         for &lane in lanes {
             let (index, operand) = (self.get(inst.operands[0], lane), self.get(inst.operands[1], lane));
             self.note(id, at, lane, index, Action::Write(0));

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::affine::{AffineForm, AffineIndex, Counts};
-use crate::ir::{Element, InstId, MemId, Op, Program};
+use crate::ir::{Element, InstId, MemId, Program};
 
 /// The bytes that an access touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,11 +28,7 @@ impl Location {
     pub fn of(program: &Program, id: InstId) -> Option<Location> {
         let inst = program.inst(id);
         let at = inst.op.operand()?;
-        let elements = match inst.op {
-            Op::Load(_) => inst.results.len(),
-            Op::Store(_) => inst.operands.len().checked_sub(1)?,
-            _ => 1,
-        } as u32;
+        let elements = inst.accessed_elements() as u32;
         let index = AffineIndex::of(program, *inst.operands.first()?);
         Some(Location { object: at.memory, index, element: at.element, elements })
     }

@@ -16,9 +16,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::loops::{Exits, exits_of, incoming_values, yields_of};
 use crate::ir::entity::SecondaryMap;
-use crate::ir::ops::{Combined, Exchange, Kind, ShuffleMode};
+use crate::ir::ops::{Combined, Exchange, ShuffleMode};
 use crate::ir::{
-    BlockId, Control, Inst, InstId, MemId, Op, PerGroup, PerInvocation, Program, Space, Terminator, ValueId,
+    BlockId, Control, Inst, InstId, MemId, MemOperand, Op, PerGroup, PerInvocation, Program, Space, Terminator, ValueId,
 };
 
 /// Lattice and transfer function of a divergence analysis.
@@ -394,10 +394,10 @@ impl Domain for Invocations<'_> {
     fn transfer(&self, facts: &Divergence<Fact>, inst: InstId, result: usize) -> Fact {
         let inst = self.program.inst(inst);
         let own = Fact::new(self.scope(facts, inst, result));
-        let fact = match inst.op.kind() {
-            // The operands are exchanged: what they differ by does not matter.
-            Kind::Collective if own.scope < Scope::Invocation => own,
-            _ => Self::join(Self::operands(facts, &inst.operands), own),
+        // The operands of a collective are exchanged: what they differ by does not matter.
+        let fact = match inst.op.is_collective() && own.scope < Scope::Invocation {
+            true => own,
+            false => Self::join(Self::operands(facts, &inst.operands), own),
         };
         // The only invocation of a workgroup agrees with itself.
         match self.program.workgroup_size() {
@@ -411,43 +411,49 @@ impl Invocations<'_> {
     /// The largest scope in which an operation on uniform operands has the same result; for collective operations, on these operands.
     fn scope(&self, facts: &Divergence<Fact>, inst: &Inst, result: usize) -> Scope {
         let (op, size) = (&inst.op, self.program.workgroup_size());
-        match op.kind() {
-            Kind::Pure | Kind::Effect | Kind::Control => Scope::Dispatch,
-            Kind::PerGroup => match op {
-                Op::PerGroup(PerGroup::GroupId(_) | PerGroup::GroupIndex) => Scope::Workgroup,
-                _ => Scope::Dispatch,
+        match op {
+            Op::Pure(_) | Op::Print(_) | Op::Control(_) | Op::Terminator(_) => Scope::Dispatch,
+            Op::PerGroup(op) => match op {
+                PerGroup::GroupId(_) | PerGroup::GroupIndex => Scope::Workgroup,
+                PerGroup::GroupCount(_) | PerGroup::GroupSize(_) | PerGroup::SubgroupSize | PerGroup::Length(_) => {
+                    Scope::Dispatch
+                }
             },
             // There is only one position along an axis of size 1.
-            Kind::PerInvocation => match op {
-                Op::PerInvocation(PerInvocation::LocalId(axis)) if size[*axis as usize] == 1 => Scope::Dispatch,
-                Op::PerInvocation(PerInvocation::GlobalId(axis)) if size[*axis as usize] == 1 => Scope::Workgroup,
-                Op::PerInvocation(PerInvocation::SubgroupId) => Scope::Subgroup,
-                _ => Scope::Invocation,
+            Op::PerInvocation(op) => match op {
+                PerInvocation::LocalId(axis) if size[*axis as usize] == 1 => Scope::Dispatch,
+                PerInvocation::GlobalId(axis) if size[*axis as usize] == 1 => Scope::Workgroup,
+                PerInvocation::SubgroupId => Scope::Subgroup,
+                PerInvocation::LocalId(_)
+                | PerInvocation::GlobalId(_)
+                | PerInvocation::LocalIndex
+                | PerInvocation::GlobalIndex
+                | PerInvocation::SubgroupLane => Scope::Invocation,
             },
             // Another invocation may write between the loads of two invocations.
-            Kind::Access => op.memory().map_or(Scope::Dispatch, |memory| match self.program.memory(memory).space {
-                Space::Uniform => Scope::Dispatch,
-                Space::Storage(_) if self.written[memory] => Scope::Invocation,
-                Space::Storage(_) => Scope::Dispatch,
-                Space::Workgroup | Space::Private => Scope::Invocation,
-            }),
+            Op::Load(MemOperand { memory, .. }) | Op::Store(MemOperand { memory, .. }) => {
+                match self.program.memory(*memory).space {
+                    Space::Uniform => Scope::Dispatch,
+                    Space::Storage(_) if self.written[*memory] => Scope::Invocation,
+                    Space::Storage(_) => Scope::Dispatch,
+                    Space::Workgroup | Space::Private => Scope::Invocation,
+                }
+            }
             // Atomics take turns.
-            Kind::Atomic => Scope::Invocation,
-            Kind::Collective => match op {
-                Op::Subgroup(op) => match op.exchange() {
-                    Exchange::Ballot | Exchange::First | Exchange::Combine(_, Combined::All) => Scope::Subgroup,
-                    // All lanes take the value of the same lane.
-                    Exchange::Shuffle(ShuffleMode::Lane) if facts.value(inst.operands[1]).scope <= Scope::Subgroup => {
-                        Scope::Subgroup
-                    }
-                    // The number of values.
-                    Exchange::Compact if result == 1 => Scope::Subgroup,
-                    Exchange::Shuffle(_)
-                    | Exchange::Compact
-                    | Exchange::Combine(_, Combined::Inclusive | Combined::Exclusive) => Scope::Invocation,
-                },
-                // A barrier has no results.
-                _ => Scope::Workgroup,
+            Op::Atomic(..) | Op::CompareExchange(_) => Scope::Invocation,
+            // A barrier has no results.
+            Op::Barrier(_) | Op::Broadcast => Scope::Workgroup,
+            Op::Subgroup(op) => match op.exchange() {
+                Exchange::Ballot | Exchange::First | Exchange::Combine(_, Combined::All) => Scope::Subgroup,
+                // All lanes take the value of the same lane.
+                Exchange::Shuffle(ShuffleMode::Lane) if facts.value(inst.operands[1]).scope <= Scope::Subgroup => {
+                    Scope::Subgroup
+                }
+                // The number of values.
+                Exchange::Compact if result == 1 => Scope::Subgroup,
+                Exchange::Shuffle(_)
+                | Exchange::Compact
+                | Exchange::Combine(_, Combined::Inclusive | Combined::Exclusive) => Scope::Invocation,
             },
         }
     }

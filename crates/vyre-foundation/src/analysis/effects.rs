@@ -3,7 +3,6 @@
 //! Distinct memory objects never overlap, so summaries are sets of objects. Accesses within an object are compared by [`alias`](super::alias()).
 
 use crate::ir::entity::{Entity, SecondaryMap};
-use crate::ir::ops::Kind;
 use crate::ir::{BlockId, Control, InstId, MemId, MemOperand, Op, Program, Space, Terminator};
 
 /// A conservative set of memory objects: the objects from the 63rd on share a bit.
@@ -156,24 +155,19 @@ impl Effects {
 fn own(program: &Program, inst: InstId) -> Summary {
     let op = &program.inst(inst).op;
     let mut summary = Summary::default();
-    match op.kind() {
-        Kind::Pure | Kind::PerInvocation | Kind::PerGroup => {}
-        Kind::Access | Kind::Atomic => {
-            let object = op.memory().map_or(Objects::ALL, Objects::of);
-            let (reads, writes) = match op {
-                Op::Load(_) => (object, Objects::NONE),
-                Op::Store(_) => (Objects::NONE, object),
-                _ => (object, object),
-            };
-            (summary.reads, summary.writes) = (reads, writes);
+    match op {
+        Op::Pure(_) | Op::PerInvocation(_) | Op::PerGroup(_) => {}
+        Op::Load(at) => summary.reads = Objects::of(at.memory),
+        Op::Store(at) => summary.writes = Objects::of(at.memory),
+        Op::Atomic(_, at) | Op::CompareExchange(at) => {
+            let object = Objects::of(at.memory);
+            (summary.reads, summary.writes) = (object, object);
         }
-        Kind::Collective => summary.collective = true,
-        Kind::Effect => summary.prints = true,
-        Kind::Control => match op {
-            Op::Terminator(Terminator::Return | Terminator::Trap) => summary.ends = true,
-            Op::Terminator(Terminator::Break | Terminator::Continue) => summary.jumps = true,
-            _ => {}
-        },
+        Op::Barrier(_) | Op::Broadcast | Op::Subgroup(_) => summary.collective = true,
+        Op::Print(_) => summary.prints = true,
+        Op::Terminator(Terminator::Return | Terminator::Trap) => summary.ends = true,
+        Op::Terminator(Terminator::Break | Terminator::Continue) => summary.jumps = true,
+        Op::Terminator(Terminator::Yield) | Op::Control(_) => {}
     }
     summary
 }

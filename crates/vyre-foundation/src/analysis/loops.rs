@@ -5,7 +5,7 @@
 //! that shift, multiply or otherwise step a parameter by one operation: their few trips are simulated.
 
 use crate::ir::ops::{Control, Kind, Op, Pure, Terminator};
-use crate::ir::{BlockId, Def, InstId, Program, Type, ValueId};
+use crate::ir::{BlockId, Comparison, Def, InstId, Program, Type, ValueId};
 
 /// A loop with a 32-bit induction variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,26 +19,11 @@ pub struct Counted {
     /// Difference between trips; not zero.
     pub step: i64,
     /// Comparison of the induction variable with the bound that holds while the loop goes on.
-    pub predicate: LoopPredicate,
+    pub predicate: Comparison,
     /// The loop-invariant bound.
     pub bound: ValueId,
     /// The `if` that leaves the loop.
     pub test: InstId,
-}
-
-/// Comparison of an induction variable with a bound under which a loop goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoopPredicate {
-    /// `<`
-    Lt,
-    /// `<=`
-    Le,
-    /// `>`
-    Gt,
-    /// `>=`
-    Ge,
-    /// `!=`
-    Ne,
 }
 
 impl Counted {
@@ -53,16 +38,18 @@ impl Counted {
         let step = self.step;
         // The distance to the first value that ends the loop, counted in the direction of the step.
         let distance = match (self.predicate, step > 0) {
-            (LoopPredicate::Lt, true) => bound - start,
-            (LoopPredicate::Le, true) => bound + 1 - start,
-            (LoopPredicate::Gt, false) => start - bound,
-            (LoopPredicate::Ge, false) => start + 1 - bound,
-            (LoopPredicate::Ne, true) if (bound - start) % step == 0 => bound - start,
-            (LoopPredicate::Ne, false) if (start - bound) % step == 0 => start - bound,
-            _ => return None,
+            (Comparison::Lt, true) => bound - start,
+            (Comparison::Le, true) => bound + 1 - start,
+            (Comparison::Gt, false) => start - bound,
+            (Comparison::Ge, false) => start + 1 - bound,
+            (Comparison::Ne, true) if (bound - start) % step == 0 => bound - start,
+            (Comparison::Ne, false) if (start - bound) % step == 0 => start - bound,
+            (Comparison::Lt | Comparison::Le, false)
+            | (Comparison::Gt | Comparison::Ge, true)
+            | (Comparison::Eq | Comparison::Ne, _) => return None,
         };
         if distance <= 0 {
-            return (self.predicate != LoopPredicate::Ne || distance == 0).then_some(0);
+            return (self.predicate != Comparison::Ne || distance == 0).then_some(0);
         }
         let trips = (distance + step.abs() - 1) / step.abs();
         let last = start + trips * step;
@@ -187,20 +174,18 @@ pub fn counted(program: &Program, id: InstId) -> Option<Counted> {
     let (test, condition, leaves_when) = exit_test(program, body)?;
     let Def::Result(comparison, 0) = program.def(condition) else { return None };
     let comparison = program.inst(comparison);
-    let predicate = match (&comparison.op, leaves_when) {
-        (Op::Pure(Pure::Lt), false) | (Op::Pure(Pure::Ge), true) => LoopPredicate::Lt,
-        (Op::Pure(Pure::Le), false) | (Op::Pure(Pure::Gt), true) => LoopPredicate::Le,
-        (Op::Pure(Pure::Gt), false) | (Op::Pure(Pure::Le), true) => LoopPredicate::Gt,
-        (Op::Pure(Pure::Ge), false) | (Op::Pure(Pure::Lt), true) => LoopPredicate::Ge,
-        (Op::Pure(Pure::Ne), false) | (Op::Pure(Pure::Eq), true) => LoopPredicate::Ne,
-        _ => return None,
-    };
+    let Op::Pure(op) = comparison.op else { return None };
+    // A loop that goes on while two numbers are equal is not counted: it has one trip more if the bound is the start.
+    let predicate = op.comparison()?.when(!leaves_when);
+    if predicate == Comparison::Eq {
+        return None;
+    }
     let params = &program.block(body).params;
     let position_of = |value: ValueId| params.iter().position(|&param| param == value);
     let (position, predicate, bound) = match (position_of(comparison.operands[0]), position_of(comparison.operands[1]))
     {
         (Some(position), None) => (position, predicate, comparison.operands[1]),
-        (None, Some(position)) => (position, mirrored(predicate), comparison.operands[0]),
+        (None, Some(position)) => (position, predicate.swapped(), comparison.operands[0]),
         _ => return None,
     };
     let param = params[position];
@@ -217,16 +202,6 @@ pub fn counted(program: &Program, id: InstId) -> Option<Counted> {
         return None;
     }
     Some(Counted { position, param, start: inst.operands[position], step: step?, predicate, bound, test })
-}
-
-const fn mirrored(predicate: LoopPredicate) -> LoopPredicate {
-    match predicate {
-        LoopPredicate::Lt => LoopPredicate::Gt,
-        LoopPredicate::Le => LoopPredicate::Ge,
-        LoopPredicate::Gt => LoopPredicate::Lt,
-        LoopPredicate::Ge => LoopPredicate::Le,
-        LoopPredicate::Ne => LoopPredicate::Ne,
-    }
 }
 
 /// The first instruction of a block that is not pure, if it is an exit test: the instruction, its condition, and for which

@@ -9,11 +9,11 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::loops::{LoopPredicate, counted, exits_of, incoming_values, integer, yields_of};
+use super::loops::{counted, exits_of, incoming_values, integer, yields_of};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{
-    BlockId, Control, Def, Element, InstId, MemId, MemOperand, Op, PerGroup, PerInvocation, Program, Pure, Space,
-    Terminator, Type, ValueId,
+    BlockId, Comparison, Control, Def, Element, InstId, MemId, MemOperand, Op, PerGroup, PerInvocation, Program, Pure,
+    Space, Terminator, Type, ValueId,
 };
 
 /// The numbers from `low` to `high`, both included.
@@ -354,11 +354,7 @@ impl Walk<'_> {
             Op::Terminator(Terminator::Break | Terminator::Continue | Terminator::Return | Terminator::Trap) => false,
             Op::Load(at) | Op::Store(at) => {
                 if program.memory(at.memory).space != Space::Uniform {
-                    let width = match inst.op {
-                        Op::Load(_) => inst.results.len(),
-                        _ => inst.operands.len() - 1,
-                    };
-                    self.access(id, *at, inst.operands[0], width);
+                    self.access(id, *at, inst.operands[0], inst.accessed_elements());
                 }
                 for &result in &inst.results {
                     self.facts.values[result] = element(at.element);
@@ -419,12 +415,12 @@ impl Walk<'_> {
         // The last value that passed the test, plus one step, is the most the parameter reaches. If that may wrap, nothing
         // is known.
         let reached = match (counted.predicate, step > 0) {
-            (LoopPredicate::Lt, true) => Interval::new(start.low, start.high.max(bound.high - 1 + step)),
-            (LoopPredicate::Le, true) => Interval::new(start.low, start.high.max(bound.high + step)),
-            (LoopPredicate::Gt, false) => Interval::new(start.low.min(bound.low + 1 + step), start.high),
-            (LoopPredicate::Ge, false) => Interval::new(start.low.min(bound.low + step), start.high),
-            (LoopPredicate::Ne, true) if step == 1 && start.high <= bound.low => Interval::new(start.low, bound.high),
-            (LoopPredicate::Ne, false) if step == -1 && start.low >= bound.high => Interval::new(bound.low, start.high),
+            (Comparison::Lt, true) => Interval::new(start.low, start.high.max(bound.high - 1 + step)),
+            (Comparison::Le, true) => Interval::new(start.low, start.high.max(bound.high + step)),
+            (Comparison::Gt, false) => Interval::new(start.low.min(bound.low + 1 + step), start.high),
+            (Comparison::Ge, false) => Interval::new(start.low.min(bound.low + step), start.high),
+            (Comparison::Ne, true) if step == 1 && start.high <= bound.low => Interval::new(start.low, bound.high),
+            (Comparison::Ne, false) if step == -1 && start.low >= bound.high => Interval::new(bound.low, start.high),
             _ => return,
         };
         if reached.within(Interval::of_type(program.ty(counted.param))) {
@@ -545,23 +541,29 @@ impl Walk<'_> {
         let Def::Result(inst, 0) = self.program.def(condition) else { return };
         let inst = self.program.inst(inst);
         let operands = &inst.operands;
-        match (&inst.op, holds) {
-            (Op::Pure(Pure::Not), _) => pending.push((operands[0], !holds)),
-            (Op::Pure(Pure::And), true) | (Op::Pure(Pure::Or), false) if self.program.ty(condition) == Type::Bool => {
+        let Op::Pure(op) = inst.op else { return };
+        if let Some(relation) = op.comparison() {
+            match relation.when(holds) {
+                Comparison::Lt => self.assume_order(operands[0], operands[1], 1),
+                Comparison::Gt => self.assume_order(operands[1], operands[0], 1),
+                Comparison::Le => self.assume_order(operands[0], operands[1], 0),
+                Comparison::Ge => self.assume_order(operands[1], operands[0], 0),
+                Comparison::Eq => {
+                    let (a, b) = (self.get(operands[0]), self.get(operands[1]));
+                    self.narrow(operands[0], b);
+                    self.narrow(operands[1], a);
+                }
+                Comparison::Ne => {
+                    self.exclude(operands[0], operands[1]);
+                    self.exclude(operands[1], operands[0]);
+                }
+            }
+            return;
+        }
+        match (op, holds) {
+            (Pure::Not, _) => pending.push((operands[0], !holds)),
+            (Pure::And, true) | (Pure::Or, false) if self.program.ty(condition) == Type::Bool => {
                 pending.extend([(operands[0], holds), (operands[1], holds)]);
-            }
-            (Op::Pure(Pure::Lt), true) | (Op::Pure(Pure::Ge), false) => self.assume_order(operands[0], operands[1], 1),
-            (Op::Pure(Pure::Gt), true) | (Op::Pure(Pure::Le), false) => self.assume_order(operands[1], operands[0], 1),
-            (Op::Pure(Pure::Le), true) | (Op::Pure(Pure::Gt), false) => self.assume_order(operands[0], operands[1], 0),
-            (Op::Pure(Pure::Ge), true) | (Op::Pure(Pure::Lt), false) => self.assume_order(operands[1], operands[0], 0),
-            (Op::Pure(Pure::Eq), true) | (Op::Pure(Pure::Ne), false) => {
-                let (a, b) = (self.get(operands[0]), self.get(operands[1]));
-                self.narrow(operands[0], b);
-                self.narrow(operands[1], a);
-            }
-            (Op::Pure(Pure::Ne), true) | (Op::Pure(Pure::Eq), false) => {
-                self.exclude(operands[0], operands[1]);
-                self.exclude(operands[1], operands[0]);
             }
             _ => {}
         }
@@ -595,9 +597,7 @@ impl Walk<'_> {
     fn result(&self, id: InstId) -> Interval {
         let inst = self.program.inst(id);
         match &inst.op {
-            Op::Pure(op @ (Pure::Eq | Pure::Ne | Pure::Lt | Pure::Le | Pure::Gt | Pure::Ge)) => {
-                self.comparison(*op, &inst.operands)
-            }
+            Op::Pure(op) if let Some(relation) = op.comparison() => self.comparison(relation, &inst.operands),
             Op::Pure(Pure::Sub) if self.program.ty(inst.results[0]) == Type::U32 && self.is_at_most(&inst.operands) => {
                 let (a, b) = (self.get(inst.operands[0]), self.get(inst.operands[1]));
                 Interval::new((a.low - b.high).max(0), a.high - b.low)
@@ -612,7 +612,7 @@ impl Walk<'_> {
         self.less.contains(&pair) || self.at_most.contains(&pair)
     }
 
-    fn comparison(&self, op: Pure, operands: &[ValueId]) -> Interval {
+    fn comparison(&self, relation: Comparison, operands: &[ValueId]) -> Interval {
         let (a, b) = (operands[0], operands[1]);
         let unknown = Interval::new(0, 1);
         if !matches!(self.program.ty(a), Type::U32 | Type::I32 | Type::Bool) {
@@ -624,14 +624,13 @@ impl Walk<'_> {
         let never_less = greater || a == b || of_a.low >= of_b.high;
         let never_greater = less || a == b || of_a.high <= of_b.low;
         let same = a == b || (of_a.single().is_some() && of_a.single() == of_b.single());
-        let answer = match op {
-            Pure::Eq => known(same, less || greater),
-            Pure::Ne => known(less || greater, same),
-            Pure::Lt => known(less, never_less),
-            Pure::Ge => known(never_less, less),
-            Pure::Gt => known(greater, never_greater),
-            Pure::Le => known(never_greater, greater),
-            _ => None,
+        let answer = match relation {
+            Comparison::Eq => known(same, less || greater),
+            Comparison::Ne => known(less || greater, same),
+            Comparison::Lt => known(less, never_less),
+            Comparison::Ge => known(never_less, less),
+            Comparison::Gt => known(greater, never_greater),
+            Comparison::Le => known(never_greater, greater),
         };
         answer.map_or(unknown, |answer| Interval::exactly(i64::from(answer)))
     }

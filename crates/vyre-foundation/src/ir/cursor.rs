@@ -53,6 +53,11 @@ impl Cursor {
         insts.into_iter().for_each(|inst| self.insert(inst));
     }
 
+    /// Puts what was appended to the block since the cursor took its instructions before the position.
+    pub fn insert_appended(&mut self, program: &mut Program) {
+        self.insert_all(std::mem::take(&mut program.block_mut(self.block).insts));
+    }
+
     /// Instructions before the position, which may be put into another order.
     pub fn before(&mut self) -> &mut [InstId] {
         &mut self.insts[..self.before]

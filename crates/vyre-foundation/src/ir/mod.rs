@@ -65,7 +65,9 @@ pub use access_types::AccessTypes;
 pub use compare::{Differences, OtherLiteral, compare};
 pub use cursor::Cursor;
 pub use entity::{BlockId, BufferId, ConstantId, InstId, MemId, ValueId};
-pub use ops::{Atomic, Axis, Barrier, Control, MemOperand, Op, PerGroup, PerInvocation, Pure, Subgroup, Terminator};
+pub use ops::{
+    Atomic, Axis, Barrier, Comparison, Control, MemOperand, Op, PerGroup, PerInvocation, Pure, Subgroup, Terminator,
+};
 pub use pipeline::Pipeline;
 pub use program::{
     Access, Block, Constant, Def, Inst, Memory, Module, Program, ResultTypes, Space, TypeError, Value, Values,

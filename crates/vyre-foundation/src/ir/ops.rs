@@ -141,6 +141,16 @@ impl Combiner {
         self.op().info().evaluator(ty, ty).expect("validated for this type")
     }
 
+    /// The vote that this is of bools, of which only the bitwise operations are defined.
+    pub const fn vote(self) -> Option<Vote> {
+        match self {
+            Combiner::And => Some(Vote::All),
+            Combiner::Or => Some(Vote::Any),
+            Combiner::Xor => Some(Vote::Odd),
+            Combiner::Add | Combiner::Mul | Combiner::Min | Combiner::Max => None,
+        }
+    }
+
     /// The bits of the neutral element.
     pub fn identity(self, ty: Type) -> u64 {
         let (top, ones) = (1 << (ty.bits() - 1), u64::MAX >> (64 - ty.bits()));
@@ -157,6 +167,67 @@ impl Combiner {
             Combiner::Min | Combiner::And => ones,
             Combiner::Add | Combiner::Max | Combiner::Or | Combiner::Xor => 0,
         }
+    }
+}
+
+/// Reduction of bools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vote {
+    /// All are true.
+    All,
+    /// At least one is true.
+    Any,
+    /// An odd number is true.
+    Odd,
+}
+
+/// Relation that a comparison of two values tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// `==`
+    Eq,
+    /// `!=`
+    Ne,
+    /// `<`
+    Lt,
+    /// `<=`
+    Le,
+    /// `>`
+    Gt,
+    /// `>=`
+    Ge,
+}
+
+impl Comparison {
+    /// The relation that holds where this one does not. Of floats, only `==` and `!=` are opposites, because of NaNs.
+    #[must_use]
+    pub const fn negated(self) -> Comparison {
+        match self {
+            Comparison::Eq => Comparison::Ne,
+            Comparison::Ne => Comparison::Eq,
+            Comparison::Lt => Comparison::Ge,
+            Comparison::Le => Comparison::Gt,
+            Comparison::Gt => Comparison::Le,
+            Comparison::Ge => Comparison::Lt,
+        }
+    }
+
+    /// The same relation with its sides exchanged.
+    #[must_use]
+    pub const fn swapped(self) -> Comparison {
+        match self {
+            Comparison::Eq | Comparison::Ne => self,
+            Comparison::Lt => Comparison::Gt,
+            Comparison::Le => Comparison::Ge,
+            Comparison::Gt => Comparison::Lt,
+            Comparison::Ge => Comparison::Le,
+        }
+    }
+
+    /// This relation, or, if it does not hold, the [negated](Comparison::negated) one.
+    #[must_use]
+    pub const fn when(self, holds: bool) -> Comparison {
+        if holds { self } else { self.negated() }
     }
 }
 
@@ -1235,6 +1306,35 @@ impl Pure {
     /// Whether this is a function of the [math library](crate::math), which devices get in other operations.
     pub fn is_composed(self) -> bool {
         self.info().exactness == Composed
+    }
+
+    /// The relation that this tests, if it is a comparison.
+    pub const fn comparison(self) -> Option<Comparison> {
+        match self {
+            Pure::Eq => Some(Comparison::Eq),
+            Pure::Ne => Some(Comparison::Ne),
+            Pure::Lt => Some(Comparison::Lt),
+            Pure::Le => Some(Comparison::Le),
+            Pure::Gt => Some(Comparison::Gt),
+            Pure::Ge => Some(Comparison::Ge),
+            _ => None,
+        }
+    }
+}
+
+impl Atomic {
+    /// The function of the old value and the operand that gives the new value; `None` of an exchange, whose new value is the operand.
+    pub const fn function(self) -> Option<Pure> {
+        match self {
+            Atomic::Add => Some(Pure::Add),
+            Atomic::Sub => Some(Pure::Sub),
+            Atomic::Min => Some(Pure::Min),
+            Atomic::Max => Some(Pure::Max),
+            Atomic::And => Some(Pure::And),
+            Atomic::Or => Some(Pure::Or),
+            Atomic::Xor => Some(Pure::Xor),
+            Atomic::Exchange => None,
+        }
     }
 }
 

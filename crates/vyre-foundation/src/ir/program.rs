@@ -195,6 +195,27 @@ pub struct Inst {
     pub span: Span,
 }
 
+impl Inst {
+    /// Number of consecutive elements that an access touches: the results of a load, the values of a store, one of an atomic. Other
+    /// instructions touch none.
+    pub fn accessed_elements(&self) -> usize {
+        match self.op {
+            Op::Load(_) => self.results.len(),
+            Op::Store(_) => self.operands.len().saturating_sub(1),
+            Op::Atomic(..) | Op::CompareExchange(_) => 1,
+            Op::Pure(_)
+            | Op::PerInvocation(_)
+            | Op::PerGroup(_)
+            | Op::Barrier(_)
+            | Op::Broadcast
+            | Op::Subgroup(_)
+            | Op::Print(_)
+            | Op::Control(_)
+            | Op::Terminator(_) => 0,
+        }
+    }
+}
+
 /// The lists are short and of plain ids; copying them as slices takes a third of the time that cloning them does, and the
 /// optimizer copies programs a lot.
 impl Clone for Inst {
@@ -526,9 +547,7 @@ impl Program {
     /// Keeps the parameters of a block for which `keep` is true. Returns true if that removed any.
     pub(crate) fn retain_params(&mut self, block: BlockId, keep: &[bool]) -> bool {
         let changed = retain(&mut self.blocks[block].params, keep);
-        for (position, &param) in self.blocks[block].params.iter().enumerate() {
-            self.values[param].def = Def::Param(block, position as u32);
-        }
+        self.link(self.blocks[block].params.clone(), |position| Def::Param(block, position));
         changed
     }
 
@@ -543,10 +562,15 @@ impl Program {
     /// Keeps the results of an instruction for which `keep` is true. Returns true if that removed any.
     pub(crate) fn retain_results(&mut self, inst: InstId, keep: &[bool]) -> bool {
         let changed = retain(&mut self.insts[inst].results, keep);
-        for (position, &result) in self.insts[inst].results.iter().enumerate() {
-            self.values[result].def = Def::Result(inst, position as u32);
-        }
+        self.link(self.insts[inst].results.clone(), |position| Def::Result(inst, position));
         changed
+    }
+
+    /// Links parameters or results to their definition, by position.
+    fn link(&mut self, values: Values, definition: impl Fn(u32) -> Def) {
+        for (position, value) in (0..).zip(values) {
+            self.values[value].def = definition(position);
+        }
     }
 
     /// Keeps the operands of an instruction for which `keep` is true. Returns true if that removed any.

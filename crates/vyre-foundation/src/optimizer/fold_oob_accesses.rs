@@ -42,11 +42,7 @@ fn inside(program: &Program, id: InstId) -> Option<usize> {
     let inst = program.inst(id);
     let at = inst.op.operand()?;
     let length = program.memory(at.memory).static_bytes()? / at.element.size() as u64;
-    let width = match inst.op {
-        Op::Load(_) => inst.results.len(),
-        Op::Store(_) => inst.operands.len().checked_sub(1)?,
-        _ => 1,
-    };
+    let width = inst.accessed_elements();
     let index = program.known(*inst.operands.first()?)?.bits;
     // A uniform has no index: what its load has as operands is nothing, so it did not come here.
     let inside = length.saturating_sub(index).min(width as u64) as usize;

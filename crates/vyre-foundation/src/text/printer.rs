@@ -162,7 +162,11 @@ impl<'p> Printer<'p> {
 
     fn inst(&mut self, inst: &Inst) {
         let row = inst.op.info();
-        let payload = inst.op.payload();
+        let payload = match inst.op.payload() {
+            Payload::None | Payload::Object(_) | Payload::Memory(_) | Payload::Cases(_) => String::new(),
+            Payload::Axis(axis) => format!(".{}", axis.name()),
+            Payload::Text(text) => format!(" {}", quoted(text)),
+        };
         let operands = |printer: &mut Self, operands: &[ValueId]| {
             operands.iter().map(|&value| printer.value(value)).collect::<Vec<_>>().join(", ")
         };
@@ -177,10 +181,7 @@ impl<'p> Printer<'p> {
                 let to = results.first().map_or("nothing", |ty| ty.name());
                 format!("{} {} to {to}", row.name, operands(self, &inst.operands))
             }
-            Form::PerAxis => {
-                let Payload::Axis(axis) = payload else { unreachable!("operations of this form carry an axis") };
-                format!("{}.{}", row.name, axis.name())
-            }
+            Form::PerAxis | Form::Region => format!("{}{payload}", row.name),
             Form::Load | Form::Store | Form::Length | Form::Atomic | Form::CompareExchange => {
                 let memory = self.program.memory(inst.op.memory().expect("accesses name an object"));
                 let indexed = memory.space != Space::Uniform && !matches!(row.form, Form::Length);
@@ -191,9 +192,8 @@ impl<'p> Printer<'p> {
                 format!("{} {}{index}{}{rest}", row.name, memory.name, named.unwrap_or_default())
             }
             Form::Print => {
-                let Payload::Text(text) = payload else { unreachable!("a print carries a text") };
                 let rest: String = inst.operands.iter().map(|&value| format!(", {}", self.value(value))).collect();
-                format!("print {}{rest}", quoted(text))
+                format!("{}{payload}{rest}", row.name)
             }
             Form::If | Form::Switch => format!("{} {}", row.name, operands(self, &inst.operands)),
             Form::Loop => {
@@ -208,10 +208,6 @@ impl<'p> Printer<'p> {
                     })
                     .collect();
                 if pairs.is_empty() { row.name.into() } else { format!("{} ({})", row.name, pairs.join(", ")) }
-            }
-            Form::Region => {
-                let Payload::Text(name) = payload else { unreachable!("a region carries a text") };
-                format!("region {}", quoted(name))
             }
         };
 

@@ -2,54 +2,37 @@
 
 use crate::Validated;
 use crate::ir::ops::Atomic;
-use crate::ir::{
-    BlockId, Control, Cursor, Inst, InstId, MemOperand, Op, PerGroup, Program, Pure, Renaming, Terminator, Type,
-    ValueId,
-};
+use crate::ir::{BlockId, Control, Inst, InstId, MemOperand, Op, PerGroup, Program, Pure, Terminator, Type, ValueId};
 use crate::validate;
 
-use super::emit;
+use super::{emit, replace_insts};
 
 /// Replaces the atomics for which a function returns true by loops that load an element, compute the new value, and try to exchange
 /// it until no other invocation comes in between. Each further attempt is a loop trip and takes fuel.
 pub fn atomic_loops(program: &Validated<Program>, expands: impl Fn(Atomic, MemOperand) -> bool) -> Validated<Program> {
-    let selected = |inst: &Inst| match inst.op {
-        Op::Atomic(op, at) if op != Atomic::Exchange && expands(op, at) => Some((op, at)),
+    let selects = |inst: &Inst| match inst.op {
+        Op::Atomic(op, at) if expands(op, at) => Some((op.function()?, at)),
         _ => None,
     };
-    let mut found = false;
-    program.walk(|id, _| found |= selected(program.inst(id)).is_some());
-    if !found {
-        return program.clone();
+    let expanded = replace_insts(program, selects, |program, to, id, (function, at), renaming| {
+        let old = expand(program, to, id, function, at);
+        renaming.replace(program.inst(id).results[0], old);
+    });
+    match expanded {
+        Some(expanded) => validate::program(expanded).expect("the loop has the type of the atomic, and no barriers"),
+        None => program.clone(),
     }
-    let mut expanded = (**program).clone();
-    let mut renaming = Renaming::default();
-    for block in program.blocks().keys() {
-        let mut cursor = Cursor::at_start(&mut expanded, block);
-        while let Some(id) = cursor.next() {
-            match selected(expanded.inst(id)) {
-                Some((op, at)) => {
-                    expand(&mut expanded, block, id, op, at, &mut renaming);
-                    cursor.insert_all(std::mem::take(&mut expanded.block_mut(block).insts));
-                }
-                None => cursor.insert(id),
-            }
-        }
-        cursor.finish(&mut expanded);
-    }
-    renaming.apply(&mut expanded);
-    validate::program(expanded).expect("the loop has the type of the atomic, and no barriers")
 }
 
-/// Appends the loop to a block.
-fn expand(program: &mut Program, to: BlockId, id: InstId, op: Atomic, at: MemOperand, renaming: &mut Renaming) {
-    let Inst { operands, results, span, .. } = program.inst(id).clone();
+/// Appends the loop to a block. Returns the old value.
+fn expand(program: &mut Program, to: BlockId, id: InstId, function: Pure, at: MemOperand) -> ValueId {
+    let Inst { operands, span, .. } = program.inst(id).clone();
     let (index, operand, ty) = (operands[0], operands[1], at.value_type());
     let inside = is_inside(program, to, index, at, span);
     let first = emit(program, to, Op::Load(at), &[index], ty, span);
     let body = program.add_block();
     let old = program.add_param(body, ty);
-    let new = emit(program, body, combined(op), &[old, operand], ty, span);
+    let new = emit(program, body, function, &[old, operand], ty, span);
     let exchange = Op::CompareExchange(at);
     let exchange = program.push(body, exchange, [index, old, new], &[ty, Type::Bool], [], span);
     let (found, replaced) = (program.inst(exchange).results[0], program.inst(exchange).results[1]);
@@ -61,7 +44,7 @@ fn expand(program: &mut Program, to: BlockId, id: InstId, op: Atomic, at: MemOpe
     program.push(body, Control::If, [done], &[], [leave, again], span);
     program.push(body, Terminator::Continue, [found], &[], [], span);
     let whole = program.push(to, Control::Loop, [first], &[ty], [body], span);
-    renaming.replace(results[0], program.inst(whole).results[0]);
+    program.inst(whole).results[0]
 }
 
 /// Whether an index is in bounds of an object, in elements of the access.
@@ -74,18 +57,4 @@ fn is_inside(program: &mut Program, to: BlockId, index: ValueId, at: MemOperand,
         length = emit(program, to, op, &[length, factor], Type::U32, span);
     }
     emit(program, to, Pure::Lt, &[index, length], Type::Bool, span)
-}
-
-/// The function that an atomic applies to the old value and its operand.
-fn combined(op: Atomic) -> Pure {
-    match op {
-        Atomic::Add => Pure::Add,
-        Atomic::Sub => Pure::Sub,
-        Atomic::Min => Pure::Min,
-        Atomic::Max => Pure::Max,
-        Atomic::And => Pure::And,
-        Atomic::Or => Pure::Or,
-        Atomic::Xor => Pure::Xor,
-        Atomic::Exchange => unreachable!("an exchange needs no loop"),
-    }
 }

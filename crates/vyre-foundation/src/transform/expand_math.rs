@@ -1,40 +1,28 @@
 //! Functions of the math library become the operations that they are made of.
 
 use crate::Validated;
-use crate::ir::{BlockId, Cursor, Inst, InstId, Op, Program, Pure};
+use crate::ir::{BlockId, Inst, InstId, Op, Program, Pure};
 use crate::math::{self, Emitter};
 use crate::validate;
+
+use super::replace_insts;
 
 /// Puts other operations in the place of all functions of the [math library](crate::math) but those that are kept. Most programs
 /// have none, and are given back as they are.
 pub fn expand_math(program: &Validated<Program>, keep: impl Fn(Pure) -> bool) -> Validated<Program> {
-    let expands = |op: &Op| match op {
-        Op::Pure(op) => Some(*op).filter(|&op| op.is_composed() && !keep(op)),
+    let selects = |inst: &Inst| match inst.op {
+        Op::Pure(op) => Some(op).filter(|&op| op.is_composed() && !keep(op)),
         _ => None,
     };
-    let mut found = false;
-    program.walk(|inst, _| found |= expands(&program.inst(inst).op).is_some());
-    if !found {
-        return program.clone();
+    match replace_insts(program, selects, |program, block, inst, op, _| expand(program, block, inst, op)) {
+        Some(expanded) => validate::program(expanded)
+            .expect("the library is typed, and its operations stand in order where the function stood"),
+        None => program.clone(),
     }
-    let mut expanded = (**program).clone();
-    for block in program.blocks().keys() {
-        let mut cursor = Cursor::at_start(&mut expanded, block);
-        while let Some(inst) = cursor.next() {
-            if let Some(op) = expands(&expanded.inst(inst).op) {
-                expand(&mut expanded, block, inst, op);
-                cursor.insert_all(std::mem::take(&mut expanded.block_mut(block).insts));
-            }
-            cursor.insert(inst);
-        }
-        cursor.finish(&mut expanded);
-    }
-    let expanded = validate::program(expanded);
-    expanded.expect("the library is typed, and its operations stand in order where the function stood")
 }
 
-/// Appends the operations of a function to the block, except for the last: the function's own instruction becomes that, so
-/// that its result stays what it is.
+/// Appends the operations of a function to the block. The function's own instruction becomes the last of them, so that its result
+/// stays what it is.
 fn expand(program: &mut Program, block: BlockId, inst: InstId, op: Pure) {
     let function = program.inst(inst).clone();
     let emitter = Emitter::new(program, block, function.span);
@@ -42,4 +30,5 @@ fn expand(program: &mut Program, block: BlockId, inst: InstId, op: Pure) {
     let last = program.block_mut(block).insts.pop().expect("a function is at least one operation");
     let last = program.inst(last).clone();
     *program.inst_mut(inst) = Inst { results: function.results, ..last };
+    program.block_mut(block).insts.push(inst);
 }

@@ -11,10 +11,42 @@ pub use atomic_loops::atomic_loops;
 pub use expand_math::expand_math;
 pub use private_words::private_words;
 
-use crate::ir::{BlockId, Op, Program, Span, Type, ValueId};
+use crate::Validated;
+use crate::ir::{BlockId, Cursor, Inst, InstId, Op, Program, Renaming, Span, Type, ValueId};
 
 /// Appends an operation with one result.
 fn emit(program: &mut Program, to: BlockId, op: impl Into<Op>, operands: &[ValueId], ty: Type, span: Span) -> ValueId {
     let inst = program.push(to, op, operands.iter().copied(), &[ty], [], span);
     program.inst(inst).results[0]
+}
+
+/// Legalization of single instructions: replaces those that `selects` finds by what `replace` appends to the block. Results of a replaced
+/// instruction become the values that `replace` names. Returns `None` if nothing is found.
+fn replace_insts<T>(
+    program: &Validated<Program>,
+    selects: impl Fn(&Inst) -> Option<T>,
+    mut replace: impl FnMut(&mut Program, BlockId, InstId, T, &mut Renaming),
+) -> Option<Program> {
+    let mut found = false;
+    program.walk(|id, _| found |= selects(program.inst(id)).is_some());
+    if !found {
+        return None;
+    }
+    let mut replaced = (**program).clone();
+    let mut renaming = Renaming::default();
+    for block in program.blocks().keys() {
+        let mut cursor = Cursor::at_start(&mut replaced, block);
+        while let Some(id) = cursor.next() {
+            match selects(replaced.inst(id)) {
+                Some(how) => {
+                    replace(&mut replaced, block, id, how, &mut renaming);
+                    cursor.insert_appended(&mut replaced);
+                }
+                None => cursor.insert(id),
+            }
+        }
+        cursor.finish(&mut replaced);
+    }
+    renaming.apply(&mut replaced);
+    Some(replaced)
 }

@@ -6,13 +6,13 @@
 
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{
-    AccessTypes, BlockId, Cursor, Element, InstId, MemId, MemOperand, Op, PerGroup, Program, Pure, Renaming, Space,
-    Span, Type, ValueId,
+    AccessTypes, BlockId, Element, Inst, InstId, MemId, MemOperand, Op, Program, Pure, Renaming, Space, Span, Type,
+    ValueId,
 };
 use crate::validate;
 use crate::{Error, Validated};
 
-use super::emit;
+use super::{emit, replace_insts};
 
 /// Turns private arrays whose accesses are not all to elements of the declared type into arrays of words. Most programs have none, and are
 /// returned as they are.
@@ -27,25 +27,11 @@ pub fn private_words(program: &Validated<Program>) -> Result<Validated<Program>,
             elements[id] = memory.length.map(|length| u64::from(length) * memory.element.size() as u64);
         }
     }
-    if elements.values().all(Option::is_none) {
-        return Ok(program.clone());
-    }
-    let mut legal = (**program).clone();
-    let mut renaming = Renaming::default();
-    for block in program.blocks().keys() {
-        let mut cursor = Cursor::at_start(&mut legal, block);
-        while let Some(id) = cursor.next() {
-            match legal.inst(id).op.memory().and_then(|object| elements[object]) {
-                Some(bytes) => {
-                    Access { program: &mut legal, to: block, bytes }.replace(id, &mut renaming);
-                    cursor.insert_all(std::mem::take(&mut legal.block_mut(block).insts));
-                }
-                None => cursor.insert(id),
-            }
-        }
-        cursor.finish(&mut legal);
-    }
-    renaming.apply(&mut legal);
+    let selects = |inst: &Inst| elements[inst.op.memory()?];
+    let replaced = replace_insts(program, selects, |program, to, id, bytes, renaming| {
+        Access { program, to, bytes }.replace(id, renaming);
+    });
+    let Some(mut legal) = replaced else { return Ok(program.clone()) };
     for (id, bytes) in elements.iter() {
         if let Some(bytes) = bytes {
             let memory = legal.memory_mut(id);
@@ -68,25 +54,22 @@ impl Access<'_> {
     fn replace(&mut self, id: InstId, renaming: &mut Renaming) {
         let inst = self.program.inst(id).clone();
         let span = inst.span;
-        match inst.op {
-            Op::PerGroup(PerGroup::Length(object)) => {
-                let length = self.program.literal(self.program.memory(object).length.unwrap_or(0));
-                renaming.replace(inst.results[0], length);
-            }
-            Op::Load(at) => {
-                for (part, &result) in inst.results.iter().enumerate() {
-                    let index = self.index(at.element, inst.operands[0], part as u32, span);
+        // Private arrays are loaded, stored and measured.
+        let Some(at) = inst.op.operand() else {
+            let object = inst.op.memory().expect("selected by its object");
+            let length = self.literal(self.program.memory(object).length.unwrap_or(0));
+            renaming.replace(inst.results[0], length);
+            return;
+        };
+        for part in 0..inst.accessed_elements() {
+            let index = self.index(at.element, inst.operands[0], part as u32, span);
+            match inst.results.get(part) {
+                Some(&result) => {
                     let value = self.load(at, index, span);
                     renaming.replace(result, value);
                 }
+                None => self.store(at, index, inst.operands[1 + part], span),
             }
-            Op::Store(at) => {
-                for (part, &value) in inst.operands[1..].iter().enumerate() {
-                    let index = self.index(at.element, inst.operands[0], part as u32, span);
-                    self.store(at, index, value, span);
-                }
-            }
-            _ => unreachable!("private arrays are loaded, stored and measured"),
         }
     }
 

@@ -3,8 +3,7 @@
 use super::limits;
 use crate::diagnostics::{Diagnostic, DiagnosticSink, Fault, Malformation};
 use crate::ir::entity::SecondaryMap;
-use crate::ir::ops::{Control, Form, Payload};
-use crate::ir::{BlockId, Def, InstId, Literal, Program, Space, Span, Type, ValueId};
+use crate::ir::{BlockId, Control, Def, InstId, Literal, Op, Program, Space, Span, Type, ValueId};
 
 pub(super) fn check(program: &Program) -> DiagnosticSink {
     let mut structure = Structure {
@@ -158,24 +157,22 @@ impl Structure<'_> {
                 return;
             }
         }
-        let blocks = match inst.op.info().form {
-            Form::If => 2,
-            Form::Switch => match inst.op.payload() {
-                Payload::Cases(cases) => cases.len() + 1,
-                _ => unreachable!("a switch carries its cases"),
-            },
-            Form::Loop | Form::Region => 1,
-            Form::Plain(_)
-            | Form::Convert { .. }
-            | Form::PerAxis
-            | Form::Load
-            | Form::Store
-            | Form::Length
-            | Form::Atomic
-            | Form::CompareExchange
-            | Form::Print
-            | Form::Exit
-            | Form::Trap => 0,
+        let blocks = match &inst.op {
+            Op::Control(Control::If) => 2,
+            Op::Control(Control::Switch(cases)) => cases.len() + 1,
+            Op::Control(Control::Loop | Control::Region(_)) => 1,
+            Op::Pure(_)
+            | Op::PerInvocation(_)
+            | Op::PerGroup(_)
+            | Op::Load(_)
+            | Op::Store(_)
+            | Op::Atomic(..)
+            | Op::CompareExchange(_)
+            | Op::Barrier(_)
+            | Op::Broadcast
+            | Op::Subgroup(_)
+            | Op::Print(_)
+            | Op::Terminator(_) => 0,
         };
         if inst.blocks.len() != blocks {
             self.report(Malformation::WrongBlocks, id, inst.span);

@@ -209,7 +209,7 @@ impl Builder {
             Pure::MaxI8x4 => self.extreme_bytes(a, b, true, true),
             Pure::EqU8x4 => self.equal_bytes(a, b),
             Pure::LtU8x4 => self.lesser_bytes(a, b, false),
-            Pure::LookupU8x4 => self.lookup_bytes(operands),
+            Pure::LookupU8x4 => self.lookup_bytes(a, std::array::from_fn(|word| operands[word + 1])),
             Pure::PackU8Clamp => self.pack_clamped(operands, false),
             Pure::PackI8Clamp => self.pack_clamped(operands, true),
             Pure::Eq => self.eq(a, b),

@@ -4,7 +4,7 @@
 //! what the oracle gives, floats included, for every type, whatever a driver's own reductions do with NaNs.
 
 use naga::{Barrier, BuiltIn, CollectiveOperation, Expression, GatherMode, Statement, SubgroupOperation, VectorSize};
-use vyre_foundation::ir::ops::{self, Combined, Combiner, Exchange, Pure, ShuffleMode, Subgroup};
+use vyre_foundation::ir::ops::{self, Combined, Combiner, Exchange, Pure, ShuffleMode, Subgroup, Vote};
 use vyre_foundation::ir::{Inst, Literal, Type};
 
 use super::build::{Expr, expr};
@@ -194,7 +194,12 @@ impl Lowerer<'_> {
                 self.define(inst.results[0], result);
                 self.define(inst.results[1], count);
             }
-            Exchange::Combine(op, Combined::All) if ty == Type::Bool => self.vote(inst, op, value, alive),
+            Exchange::Combine(op, Combined::All)
+                if ty == Type::Bool
+                    && let Some(vote) = op.vote() =>
+            {
+                self.vote(inst, vote, value, alive);
+            }
             Exchange::Combine(op, Combined::All) => self.reduce(inst, op, ty, value, alive),
             Exchange::Combine(op, Combined::Inclusive) => self.scan(inst, op, ty, value, alive, false),
             Exchange::Combine(op, Combined::Exclusive) => self.scan(inst, op, ty, value, alive, true),
@@ -267,24 +272,30 @@ impl Lowerer<'_> {
     }
 
     /// Combines bools by a ballot.
-    fn vote(&mut self, inst: &Inst, op: Combiner, value: Expr, alive: Expr) {
-        let counts = match op {
-            Combiner::And => expr!(self.b, and(alive, not(value, [Type::Bool]))),
-            _ => self.b.and(alive, value),
+    fn vote(&mut self, inst: &Inst, vote: Vote, value: Expr, alive: Expr) {
+        let counts = match vote {
+            Vote::All => expr!(self.b, and(alive, not(value, [Type::Bool]))),
+            Vote::Any | Vote::Odd => self.b.and(alive, value),
         };
         let ballot = self.ballot(counts);
         let words = self.ballot_words(ballot);
-        let result = match op {
-            Combiner::Xor => expr!(self.b, ne(and([self.ones(ballot)], 1), 0)),
-            _ => {
-                let any = words[1..].iter().fold(words[0], |any, &word| self.b.or(any, word));
-                match op {
-                    Combiner::And => expr!(self.b, eq(any, 0)),
-                    _ => expr!(self.b, ne(any, 0)),
-                }
+        let result = match vote {
+            Vote::All => {
+                let objection = self.any(&words);
+                expr!(self.b, eq(objection, 0))
             }
+            Vote::Any => {
+                let any = self.any(&words);
+                expr!(self.b, ne(any, 0))
+            }
+            Vote::Odd => expr!(self.b, ne(and([self.ones(ballot)], 1), 0)),
         };
         self.define(inst.results[0], result);
+    }
+
+    /// Bits that are set in one of some words.
+    fn any(&mut self, words: &[Expr]) -> Expr {
+        words[1..].iter().fold(words[0], |any, &word| self.b.or(any, word))
     }
 
     /// What lanes that are not there count as.

@@ -41,8 +41,8 @@ impl Lowerer<'_> {
         for (position, &id) in insts.iter().enumerate() {
             let inst = program.inst(id);
             match &inst.op {
-                Op::Control(Control::If | Control::Switch(_) | Control::Region(_) | Control::Loop) => {
-                    self.construct(id, mode);
+                Op::Control(control) => {
+                    self.construct(id, control, mode);
                     if mode == Mode::Guarded && self.may_die(id) && position + 1 < insts.len() {
                         let alive = self.variables.alive.expect("declared in masked programs");
                         guards.push(self.b.load(alive));
@@ -147,13 +147,11 @@ impl Lowerer<'_> {
     }
 
     /// An `if`, `switch`, `region` or `loop`, with its results.
-    fn construct(&mut self, id: InstId, mode: Mode) {
+    fn construct(&mut self, id: InstId, control: &Control, mode: Mode) {
         let program = self.program;
         let inst = program.inst(id);
-        let params = match inst.op {
-            Op::Control(Control::Loop) => self.variables_of(&program.block(inst.blocks[0]).params),
-            _ => Vec::new(),
-        };
+        // Only loops have parameters.
+        let params = self.variables_of(&program.block(inst.blocks[0]).params);
         let mut results: Vec<Expr> = Vec::new();
         for (position, &result) in inst.results.iter().enumerate() {
             let always = params.iter().find(|(param, _)| self.always_breaks_with(id, position, *param));
@@ -166,7 +164,7 @@ impl Lowerer<'_> {
         let inner = if watched { Mode::Guarded } else { self.inner_mode(id, mode) };
         // Entered by the living, or by subgroups in which one invocation lives: the trips of a loop that all others take are counted.
         let enters_alone = mode.has_dead() && inner == Mode::Guarded;
-        let enters_subgroup = inner == Mode::Subgroup && (mode == Mode::Shared || inst.op == Control::Loop);
+        let enters_subgroup = inner == Mode::Subgroup && (mode == Mode::Shared || *control == Control::Loop);
         let lives = (enters_alone || enters_subgroup).then(|| {
             let lives = match inner {
                 Mode::Subgroup => self.subgroup_lives(),
@@ -175,8 +173,8 @@ impl Lowerer<'_> {
             self.b.open();
             lives
         });
-        match &inst.op {
-            Op::Control(Control::If) => {
+        match control {
+            Control::If => {
                 let condition = self.condition(inst.operands[0], inner);
                 if self.spends_in_several_arms(id) {
                     self.arm(condition, inst.blocks[0], &results, inner);
@@ -193,7 +191,7 @@ impl Lowerer<'_> {
                     self.b.push(Statement::If { condition, accept, reject });
                 }
             }
-            Op::Control(Control::Switch(cases)) if self.spends_in_several_arms(id) => {
+            Control::Switch(cases) if self.spends_in_several_arms(id) => {
                 let selector = self.condition(inst.operands[0], inner);
                 let ty = program.ty(inst.operands[0]);
                 let mut unmatched = self.b.bool(true);
@@ -211,14 +209,14 @@ impl Lowerer<'_> {
                     self.share_fuel();
                 }
             }
-            Op::Control(Control::Switch(cases)) => self.switch(id, cases, &results, inner),
-            Op::Control(Control::Region(_)) => {
+            Control::Switch(cases) => self.switch(id, cases, &results, inner),
+            Control::Region(_) => {
                 self.b.open();
                 self.block(inst.blocks[0], &results, inner);
                 let body = self.b.close();
                 self.b.push(Statement::Block(body));
             }
-            _ => self.loop_inst(id, &params, results.clone(), inner),
+            Control::Loop => self.loop_inst(id, &params, results.clone(), inner),
         }
         if let Some(condition) = lives {
             let accept = self.b.close();

@@ -192,9 +192,8 @@ impl Lowerer<'_> {
             let inst = program.inst(id);
             if inst.op.memory() == Some(memory) {
                 widths.insert(match inst.op {
-                    Op::Load(_) if self.ranges.is_whole(id) => inst.results.len(),
-                    Op::Store(_) if self.ranges.is_whole(id) => inst.operands.len() - 1,
                     Op::PerGroup(PerGroup::Length(_)) => return,
+                    Op::Load(_) | Op::Store(_) if self.ranges.is_whole(id) => inst.accessed_elements(),
                     _ => 0,
                 });
             }

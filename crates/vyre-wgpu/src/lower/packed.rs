@@ -77,8 +77,7 @@ impl Builder {
     }
 
     /// Byte-wise lookup in a table of 16 bytes.
-    pub(super) fn lookup_bytes(&mut self, operands: &[Expr]) -> Expr {
-        let &[index, t0, t1, t2, t3] = operands else { unreachable!("an index and four words") };
+    pub(super) fn lookup_bytes(&mut self, index: Expr, [t0, t1, t2, t3]: [Expr; 4]) -> Expr {
         let mut result = self.u32(0);
         for lane in 0..4 {
             let down = self.u32(8 * lane);

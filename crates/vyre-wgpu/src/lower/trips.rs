@@ -4,7 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use vyre_foundation::analysis::{Interval, Ranges, const_trip_count, exits_of};
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{
-    BlockId, Control, Def, Inst, InstId, Op, PerGroup, Program, Pure, Space, Terminator, Type, ValueId,
+    BlockId, Comparison, Control, Def, Inst, InstId, Op, PerGroup, Program, Pure, Space, Terminator, Type, ValueId,
 };
 
 /// More trips than this are not short.
@@ -156,15 +156,21 @@ fn limit(
         let position = program.block(body).params.iter().position(|&param| param == counter);
         position.filter(|_| program.ty(counter) == Type::U32).map(|position| (position, bound, beyond))
     };
+    let Op::Pure(op) = op else { return None };
+    if let Some(relation) = op.comparison() {
+        return match relation.when(leaving) {
+            Comparison::Ge => reaches(operands[0], operands[1], 0),
+            Comparison::Gt => reaches(operands[0], operands[1], 1),
+            Comparison::Le => reaches(operands[1], operands[0], 0),
+            Comparison::Lt => reaches(operands[1], operands[0], 1),
+            Comparison::Eq | Comparison::Ne => None,
+        };
+    }
     match (op, leaving) {
-        (Op::Pure(Pure::Ge), true) | (Op::Pure(Pure::Lt), false) => reaches(operands[0], operands[1], 0),
-        (Op::Pure(Pure::Gt), true) | (Op::Pure(Pure::Le), false) => reaches(operands[0], operands[1], 1),
-        (Op::Pure(Pure::Le), true) | (Op::Pure(Pure::Gt), false) => reaches(operands[1], operands[0], 0),
-        (Op::Pure(Pure::Lt), true) | (Op::Pure(Pure::Ge), false) => reaches(operands[1], operands[0], 1),
-        (Op::Pure(Pure::Or), true) | (Op::Pure(Pure::And), false) if depth > 0 => {
+        (Pure::Or, true) | (Pure::And, false) if depth > 0 => {
             operands.iter().find_map(|&operand| limit(program, body, operand, leaving, depth - 1))
         }
-        (Op::Pure(Pure::Not), _) if depth > 0 => limit(program, body, operands[0], !leaving, depth - 1),
+        (Pure::Not, _) if depth > 0 => limit(program, body, operands[0], !leaving, depth - 1),
         _ => None,
     }
 }

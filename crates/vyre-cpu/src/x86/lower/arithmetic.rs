@@ -3,7 +3,7 @@
 use iced_x86::{Code, Register};
 use smallvec::{SmallVec, smallvec};
 use vyre_foundation::ir::Type;
-use vyre_foundation::ir::ops::{Axis, Combiner, Pure};
+use vyre_foundation::ir::ops::{Axis, Combiner, Comparison};
 
 use crate::x86::machine::emit::{self, Emit, Pair, Regs, Source, at};
 use crate::x86::machine::{Base, Class, Implicit, Operand, Reg, Width};
@@ -196,12 +196,12 @@ impl Emit {
 
     /// Lanes of 32 bits that are equal.
     pub(super) fn equal(&mut self, a: Reg, b: Reg) -> Reg {
-        self.compare_integers(Pure::Eq, Type::U32, a, b.into())
+        self.compare_integers(Comparison::Eq, Type::U32, a, b.into())
     }
 
     /// Unsigned lanes of 32 bits that are less.
     pub(super) fn less(&mut self, a: Reg, b: Reg) -> Reg {
-        self.compare_integers(Pure::Lt, Type::U32, a, b.into())
+        self.compare_integers(Comparison::Lt, Type::U32, a, b.into())
     }
 
     /// Fraction from ½ to 1, or exponent, of lanes of f32. Subnormal lanes are scaled by 2²⁴ first.
@@ -209,13 +209,13 @@ impl Emit {
         let [rest, normal, up, below] = [0x7fff_ffff, 0x0080_0000, 16_777_216f32.to_bits(), 0x7f7f_ffff]
             .map(|bits| self.constant(u64::from(bits), false));
         let magnitude = self.v2(emit::AND, a, rest);
-        let subnormal = self.compare_integers(Pure::Lt, Type::U32, magnitude, normal.into());
+        let subnormal = self.compare_integers(Comparison::Lt, Type::U32, magnitude, normal.into());
         let scaled = self.v2(emit::MUL_S, magnitude, up);
         let scaled = self.blend(subnormal, scaled, magnitude);
         // Zeros, infinities and NaNs.
         let one = self.constant(1, false);
         let less = self.v2(emit::SUB_D, magnitude, one);
-        let special = self.compare_integers(Pure::Ge, Type::U32, less, below.into());
+        let special = self.compare_integers(Comparison::Ge, Type::U32, less, below.into());
         if exponent {
             let lost = self.mask_to_vector(subnormal);
             let [factor, half] = [24, 126].map(|power| self.constant(power, false));
@@ -310,7 +310,7 @@ impl Emit {
         self.v1i(emit::SHR_D_BY, a, 24)
     }
 
-    pub(super) fn compare_integers(&mut self, op: Pure, ty: Type, a: Reg, b: Source) -> Reg {
+    pub(super) fn compare_integers(&mut self, relation: Comparison, ty: Type, a: Reg, b: Source) -> Reg {
         let (signed, of_64) = (matches!(ty, Type::I32 | Type::I64), ty.bits() == 64);
         if self.wide() {
             let code = match (signed, of_64) {
@@ -319,13 +319,13 @@ impl Emit {
                 (true, true) => Code::EVEX_Vpcmpq_kr_k1_zmm_zmmm512b64_imm8,
                 (false, true) => Code::EVEX_Vpcmpuq_kr_k1_zmm_zmmm512b64_imm8,
             };
-            let predicate = match op {
-                Pure::Eq => integer::EQ,
-                Pure::Ne => integer::NE,
-                Pure::Lt => integer::LT,
-                Pure::Le => integer::LE,
-                Pure::Gt => integer::GT,
-                _ => integer::GE,
+            let predicate = match relation {
+                Comparison::Eq => integer::EQ,
+                Comparison::Ne => integer::NE,
+                Comparison::Lt => integer::LT,
+                Comparison::Le => integer::LE,
+                Comparison::Gt => integer::GT,
+                Comparison::Ge => integer::GE,
             };
             return self.compare((Code::INVALID, code), a, b, predicate);
         }
@@ -341,46 +341,52 @@ impl Emit {
             Source::Reg(reg) => reg,
             Source::Memory(address) => this.load(address),
         };
-        match (op, signed) {
-            (Pure::Eq, _) => self.v2(equal, a, b),
-            (Pure::Ne, _) => {
+        match (relation, signed) {
+            (Comparison::Eq, _) => self.v2(equal, a, b),
+            (Comparison::Ne, _) => {
                 let equal = self.v2(equal, a, b);
                 self.mask_not(equal)
             }
-            (Pure::Gt, true) => self.v2(greater, a, b),
-            (Pure::Lt, true) => {
+            (Comparison::Gt, true) => self.v2(greater, a, b),
+            (Comparison::Lt, true) => {
                 let b = b_reg(self);
                 self.v2(greater, b, a)
             }
-            (Pure::Le, true) => {
+            (Comparison::Le, true) => {
                 let greater = self.v2(greater, a, b);
                 self.mask_not(greater)
             }
-            (Pure::Ge, true) => {
+            (Comparison::Ge, true) => {
                 let b = b_reg(self);
                 let less = self.v2(greater, b, a);
                 self.mask_not(less)
             }
-            (_, false) if !of_64 => {
-                // The greater of the two is the first if that is not less.
-                let (pair, negated) = match op {
-                    Pure::Ge => (emit::MAX_U, false),
-                    Pure::Lt => (emit::MAX_U, true),
-                    Pure::Le => (emit::MIN_U, false),
-                    _ => (emit::MIN_U, true),
-                };
-                let extreme = self.v2(pair, a, b);
-                let same = self.v2(equal, extreme, a);
-                if negated { self.mask_not(same) } else { same }
+            // The greater of the two is the first if that is not less.
+            (Comparison::Ge, false) if !of_64 => self.is_extreme(emit::MAX_U, a, b),
+            (Comparison::Lt, false) if !of_64 => {
+                let greatest = self.is_extreme(emit::MAX_U, a, b);
+                self.mask_not(greatest)
             }
-            _ => {
+            (Comparison::Le, false) if !of_64 => self.is_extreme(emit::MIN_U, a, b),
+            (Comparison::Gt, false) if !of_64 => {
+                let least = self.is_extreme(emit::MIN_U, a, b);
+                self.mask_not(least)
+            }
+            (Comparison::Lt | Comparison::Le | Comparison::Gt | Comparison::Ge, false) => {
                 // Unsigned order is signed order with the top bits flipped.
                 let top = self.constant(1 << 63, true);
                 let b = b_reg(self);
                 let (a, b) = (self.v2(emit::XOR, a, top), self.v2(emit::XOR, b, top));
-                self.compare_integers(op, Type::I64, a, b.into())
+                self.compare_integers(relation, Type::I64, a, b.into())
             }
         }
+    }
+
+    /// Whether lanes of 32 bits of the first operand are the unsigned minimum or maximum of both.
+    fn is_extreme(&mut self, extreme: Pair, a: Reg, b: Source) -> Reg {
+        let extreme = self.v2(extreme, a, b);
+        let equal: Pair = (Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, Code::INVALID);
+        self.v2(equal, extreme, a)
     }
 
     /// Unsigned quotients of lanes of 32 bits by numbers that are not 0.
@@ -418,7 +424,7 @@ impl Emit {
         let quotient = if signed { self.join(halves[0], halves[1]) } else { self.low_halves(halves[0], halves[1]) };
         // By 0: the dividend, or no remainder. The least number by −1 is itself, as the conversion has it.
         let zero = self.constant(0, false);
-        let by_zero = self.compare_integers(Pure::Eq, Type::U32, b, zero.into());
+        let by_zero = self.compare_integers(Comparison::Eq, Type::U32, b, zero.into());
         let quotient = self.blend(by_zero, a, quotient);
         if is_quotient {
             return quotient;

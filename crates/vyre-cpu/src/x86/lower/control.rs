@@ -8,7 +8,7 @@
 
 use iced_x86::Code;
 use vyre_foundation::analysis::exits_of;
-use vyre_foundation::ir::ops::{Barrier, Control, Op, Pure, Terminator};
+use vyre_foundation::ir::ops::{Barrier, Comparison, Control, Op, Pure, Terminator};
 use vyre_foundation::ir::{BlockId, Def, InstId, Type, ValueId};
 
 use super::masks::{self, Mask, State};
@@ -208,7 +208,8 @@ impl Lower<'_> {
             let inst = program.inst(id);
             if inst.operands.iter().all(|&operand| self.is_available(operand))
                 && let Op::Pure(op) = inst.op
-                && let Some(code) = self.compare_scalars(op, &inst.operands)
+                && let Some(relation) = op.comparison()
+                && let Some(code) = self.compare_scalars(relation, &inst.operands)
             {
                 return self.emit.branch(code, false, false);
             }
@@ -220,7 +221,7 @@ impl Lower<'_> {
 
     /// Sets flags by comparing values that are the same in the tile, if it is integers that are compared; gives the jump that
     /// is taken if the comparison holds.
-    fn compare_scalars(&mut self, op: Pure, operands: &[ValueId]) -> Option<Code> {
+    fn compare_scalars(&mut self, relation: Comparison, operands: &[ValueId]) -> Option<Code> {
         let &[a, b] = operands else { return None };
         let ty = self.plan.program.ty(a);
         let signed = match ty {
@@ -231,7 +232,7 @@ impl Lower<'_> {
         if !self.plan.shape.axes[a].is_uniform() || !self.plan.shape.axes[b].is_uniform() {
             return None;
         }
-        let (code, _) = comparison(op, signed)?;
+        let (code, _) = comparison(relation, signed);
         let width = if ty.bits() == 64 { Width::Qword } else { Width::Dword };
         let a = self.scalar(a, 0);
         match self.plan.program.known(b) {
@@ -490,7 +491,8 @@ impl Lower<'_> {
                 return;
             }
             if let Op::Pure(op) = inst.op
-                && let Some(code) = self.compare_run(op, &inst.operands, holds)
+                && let Some(relation) = op.comparison()
+                && let Some(code) = self.compare_run(relation.when(holds), &inst.operands)
             {
                 leave(self, code);
                 return;
@@ -508,34 +510,24 @@ impl Lower<'_> {
         }
     }
 
-    /// Sets flags by whether a comparison of a linear value with one that does not differ in its row has this value in all
-    /// lanes; gives the jump that is taken if so. Only one row is compared.
-    fn compare_run(&mut self, op: Pure, operands: &[ValueId], holds: bool) -> Option<Code> {
+    /// Sets flags by whether a comparison of a linear value with one that does not differ in its row holds in all lanes; gives the
+    /// jump that is taken if so. Only one row is compared.
+    fn compare_run(&mut self, relation: Comparison, operands: &[ValueId]) -> Option<Code> {
         let &[a, b] = operands else { return None };
         let tile = self.plan.shape.tile;
         // The linear value may stand on either side.
-        let (op, a, b) = match op {
-            _ if self.plan.shape.is_linear(a) => (op, a, b),
-            Pure::Lt => (Pure::Gt, b, a),
-            Pure::Le => (Pure::Ge, b, a),
-            Pure::Gt => (Pure::Lt, b, a),
-            Pure::Ge => (Pure::Le, b, a),
-            _ => return None,
-        };
+        let (relation, a, b) = if self.plan.shape.is_linear(a) { (relation, a, b) } else { (relation.swapped(), b, a) };
         let fixed = self.plan.shape.axes[b].is_uniform();
         if !self.plan.shape.is_linear(a) || !fixed || self.plan.shape.axes[a].meets(Axes::ROW) && tile.rows > 1 {
             return None;
         }
         let signed = self.plan.program.ty(a) == Type::I32;
-        let op = match (op, holds) {
-            (Pure::Lt, true) | (Pure::Ge, false) => Pure::Lt,
-            (Pure::Le, true) | (Pure::Gt, false) => Pure::Le,
-            (Pure::Gt, true) | (Pure::Le, false) => Pure::Gt,
-            (Pure::Ge, true) | (Pure::Lt, false) => Pure::Ge,
-            _ => return None,
-        };
         // Whether lanes are all below the bound, or all above it.
-        let below = matches!(op, Pure::Lt | Pure::Le);
+        let below = match relation {
+            Comparison::Lt | Comparison::Le => true,
+            Comparison::Gt | Comparison::Ge => false,
+            Comparison::Eq | Comparison::Ne => return None,
+        };
         // Lanes above the first one are greater if none of them can be the greatest number.
         let greatest = if signed { i64::from(i32::MAX) } else { i64::from(u32::MAX) };
         if !below && self.plan.ranges.of_value(a).high >= greatest {
@@ -553,7 +545,7 @@ impl Lower<'_> {
         let extreme =
             if below { self.emit.lea(at(Base::Reg(first), tile.width() as i32 - 1), Width::Qword) } else { first };
         self.emit.cmp(extreme, bound, Width::Qword);
-        Some(comparison(op, signed)?.0)
+        Some(comparison(relation, signed).0)
     }
 
     // Loops.

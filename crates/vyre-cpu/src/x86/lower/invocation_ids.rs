@@ -33,9 +33,10 @@ impl Lower<'_> {
             Layout::Rows => self.ids_in_rows(op, result),
             Layout::Linear | Layout::Merged => {
                 let position = self.tiles.position.index.expect("runs have a position");
-                let first = match op {
-                    op if layout == Layout::Linear && op != PerInvocation::GlobalIndex => position,
-                    _ => self.emit.sum(self.tiles.group.first, Some(position)).expect("two numbers"),
+                let in_group = layout == Layout::Linear && op != PerInvocation::GlobalIndex;
+                let first = match in_group {
+                    true => position,
+                    false => self.emit.sum(self.tiles.group.first, Some(position)).expect("two numbers"),
                 };
                 let lanes = self.emit.run_of(self.plan.shape.tile, first);
                 self.ids_by_index(op, result, first, &lanes, position);
@@ -58,23 +59,27 @@ impl Lower<'_> {
             },
             PerGroup::GroupId(axis) if !merged => self.context(service::GROUP + 4 * axis as i32),
             PerGroup::GroupIndex if !merged => self.context(service::FIRST),
-            PerGroup::GroupId(_) | PerGroup::GroupIndex => {
-                let position = self.tiles.position.index.expect("runs have a position");
-                let first = self.emit.sum(self.tiles.group.first, Some(position)).expect("two numbers");
-                let total: u32 = program.workgroup_size().iter().product();
-                let mut regs = Regs::new();
-                for index in self.emit.run_of(self.plan.shape.tile, first) {
-                    let (group, _) = self.emit.divide_lanes(index, total);
-                    regs.push(match op {
-                        PerGroup::GroupId(axis) => self.emit.group_of_lanes(group, axis),
-                        _ => group,
-                    });
-                }
-                self.define(program.inst(id).results[0], &regs);
-                return;
-            }
+            PerGroup::GroupId(axis) => return self.merged_groups(id, Some(axis)),
+            PerGroup::GroupIndex => return self.merged_groups(id, None),
         };
         self.define(program.inst(id).results[0], &[reg]);
+    }
+
+    /// The workgroup of each lane of merged workgroups: its id along an axis, or its index.
+    fn merged_groups(&mut self, id: InstId, axis: Option<Axis>) {
+        let program = self.plan.program;
+        let position = self.tiles.position.index.expect("runs have a position");
+        let first = self.emit.sum(self.tiles.group.first, Some(position)).expect("two numbers");
+        let total: u32 = program.workgroup_size().iter().product();
+        let mut regs = Regs::new();
+        for index in self.emit.run_of(self.plan.shape.tile, first) {
+            let (group, _) = self.emit.divide_lanes(index, total);
+            regs.push(match axis {
+                Some(axis) => self.emit.group_of_lanes(group, axis),
+                None => group,
+            });
+        }
+        self.define(program.inst(id).results[0], &regs);
     }
 
     /// A word of the context of the launch.
@@ -113,23 +118,14 @@ impl Lower<'_> {
     fn ids_in_rows(&mut self, op: PerInvocation, result: ValueId) {
         let tile = self.plan.shape.tile;
         match op {
-            PerInvocation::LocalId(axis) | PerInvocation::GlobalId(axis) => {
+            PerInvocation::LocalId(axis) => {
+                let first = self.tiles.position.local[axis as usize];
+                self.ids_along(axis, first, result);
+            }
+            PerInvocation::GlobalId(axis) => {
                 let local = self.tiles.position.local[axis as usize];
-                let first = match op {
-                    PerInvocation::LocalId(_) => local,
-                    _ => self.emit.sum(self.tiles.group.origin[axis as usize], local),
-                };
-                let first = first.unwrap_or_else(|| self.emit.immediate(0));
-                let regs: Regs = match axis {
-                    Axis::X => {
-                        let mut regs = self.emit.run_of(self.plan.shape.tile, first);
-                        regs.push(first);
-                        regs
-                    }
-                    Axis::Y => (0..tile.rows).map(|row| self.plus(first, row)).collect(),
-                    Axis::Z => Regs::from_slice(&[first]),
-                };
-                self.define(result, &regs);
+                let first = self.emit.sum(self.tiles.group.origin[axis as usize], local);
+                self.ids_along(axis, first, result);
             }
             PerInvocation::GlobalIndex | PerInvocation::LocalIndex => {
                 let bases = self.row_bases(op == PerInvocation::GlobalIndex);
@@ -157,6 +153,22 @@ impl Lower<'_> {
                 self.define(result, &regs);
             }
         }
+    }
+
+    /// Positions along an axis, from that of the first invocation of the tile.
+    fn ids_along(&mut self, axis: Axis, first: Option<Reg>, result: ValueId) {
+        let tile = self.plan.shape.tile;
+        let first = first.unwrap_or_else(|| self.emit.immediate(0));
+        let regs: Regs = match axis {
+            Axis::X => {
+                let mut regs = self.emit.run_of(tile, first);
+                regs.push(first);
+                regs
+            }
+            Axis::Y => (0..tile.rows).map(|row| self.plus(first, row)).collect(),
+            Axis::Z => Regs::from_slice(&[first]),
+        };
+        self.define(result, &regs);
     }
 
     /// The linear index of the first invocation of each row, in the grid or in the workgroup.

@@ -5,7 +5,7 @@
 
 use iced_x86::{Code, Register};
 use smallvec::{SmallVec, smallvec};
-use vyre_foundation::ir::ops::Pure;
+use vyre_foundation::ir::ops::{Comparison, Pure};
 use vyre_foundation::ir::{InstId, Type, ValueId};
 
 use super::arithmetic::float;
@@ -16,20 +16,19 @@ use crate::x86::plan::shape::Axes;
 use crate::x86::service::Site;
 
 /// What jumps, and what sets a byte, if a comparison of scalars holds.
-pub(super) fn comparison(op: Pure, signed: bool) -> Option<(Code, Code)> {
-    Some(match (op, signed) {
-        (Pure::Eq, _) => (Code::Je_rel32_64, Code::Sete_rm8),
-        (Pure::Ne, _) => (Code::Jne_rel32_64, Code::Setne_rm8),
-        (Pure::Lt, true) => (Code::Jl_rel32_64, Code::Setl_rm8),
-        (Pure::Le, true) => (Code::Jle_rel32_64, Code::Setle_rm8),
-        (Pure::Gt, true) => (Code::Jg_rel32_64, Code::Setg_rm8),
-        (Pure::Ge, true) => (Code::Jge_rel32_64, Code::Setge_rm8),
-        (Pure::Lt, false) => (Code::Jb_rel32_64, Code::Setb_rm8),
-        (Pure::Le, false) => (Code::Jbe_rel32_64, Code::Setbe_rm8),
-        (Pure::Gt, false) => (Code::Ja_rel32_64, Code::Seta_rm8),
-        (Pure::Ge, false) => (Code::Jae_rel32_64, Code::Setae_rm8),
-        _ => return None,
-    })
+pub(super) fn comparison(relation: Comparison, signed: bool) -> (Code, Code) {
+    match (relation, signed) {
+        (Comparison::Eq, _) => (Code::Je_rel32_64, Code::Sete_rm8),
+        (Comparison::Ne, _) => (Code::Jne_rel32_64, Code::Setne_rm8),
+        (Comparison::Lt, true) => (Code::Jl_rel32_64, Code::Setl_rm8),
+        (Comparison::Le, true) => (Code::Jle_rel32_64, Code::Setle_rm8),
+        (Comparison::Gt, true) => (Code::Jg_rel32_64, Code::Setg_rm8),
+        (Comparison::Ge, true) => (Code::Jge_rel32_64, Code::Setge_rm8),
+        (Comparison::Lt, false) => (Code::Jb_rel32_64, Code::Setb_rm8),
+        (Comparison::Le, false) => (Code::Jbe_rel32_64, Code::Setbe_rm8),
+        (Comparison::Gt, false) => (Code::Ja_rel32_64, Code::Seta_rm8),
+        (Comparison::Ge, false) => (Code::Jae_rel32_64, Code::Setae_rm8),
+    }
 }
 
 /// An instruction being selected for one pack.
@@ -206,10 +205,10 @@ impl Lower<'_> {
                 };
                 self.emit.s2(code, width, a, b)
             }
-            Pure::Eq | Pure::Ne | Pure::Lt | Pure::Le | Pure::Gt | Pure::Ge => {
+            op if let Some(relation) = op.comparison() => {
                 let (a, b) = both!();
                 self.emit.cmp(a, b, width);
-                self.emit.set(comparison(op, signed)?.1)
+                self.emit.set(comparison(relation, signed).1)
             }
             Pure::Select => {
                 let [condition, a, b] = [0, 1, 2].map(|k| self.scalar(operands[k], pack));
@@ -348,9 +347,9 @@ impl Lower<'_> {
                 let ones = self.emit.constant(0xffff_ffff, false);
                 self.emit.v2(emit::XOR, a, ones)
             }
-            Pure::Eq | Pure::Ne | Pure::Lt | Pure::Le | Pure::Gt | Pure::Ge => {
+            op if let Some(relation) = op.comparison() => {
                 let (a, b) = (a!(), self.source(p.operands[1], p.pack, half));
-                self.emit.compare_integers(p.op, p.class, a, b)
+                self.emit.compare_integers(relation, p.class, a, b)
             }
             _ if of_64 => return self.compute_wide_integers(p, half),
             Pure::Mul => commutative!(emit::MUL_D),
@@ -523,6 +522,12 @@ impl Lower<'_> {
                 self.emit.v2(pick($single, $double), first, last)
             }};
         }
+        macro_rules! round {
+            ($mode:expr) => {{
+                let a = operand!(0);
+                self.emit.v1i(pick(emit::ROUND_S, emit::ROUND_PD), a, $mode)
+            }};
+        }
         let compare = pick(emit::CMP_S, emit::CMP_PD);
         Some(match p.op {
             // The operands of a sum are not swapped: which of two NaNs is kept may differ, but that is unspecified.
@@ -587,25 +592,19 @@ impl Lower<'_> {
                 let a = operand!(0);
                 self.emit.v1(pick(emit::SQRT_S, emit::SQRT_PD), a)
             }
-            Pure::Floor | Pure::Ceil | Pure::Trunc | Pure::Round => {
-                let a = operand!(0);
-                // Without exceptions; for AVX-512 the upper half of the immediate is the number of fraction bits, 0.
-                let mode = match p.op {
-                    Pure::Round => 0x08,
-                    Pure::Floor => 0x09,
-                    Pure::Ceil => 0x0a,
-                    _ => 0x0b,
-                };
-                self.emit.v1i(pick(emit::ROUND_S, emit::ROUND_PD), a, mode)
-            }
-            Pure::Eq | Pure::Ne | Pure::Lt | Pure::Le | Pure::Gt | Pure::Ge => {
-                let predicate = match p.op {
-                    Pure::Eq => float::EQ,
-                    Pure::Ne => float::NE,
-                    Pure::Lt => float::LT,
-                    Pure::Le => float::LE,
-                    Pure::Gt => float::GT,
-                    _ => float::GE,
+            // Without exceptions; for AVX-512 the upper half of the immediate is the number of fraction bits, 0.
+            Pure::Round => round!(0x08),
+            Pure::Floor => round!(0x09),
+            Pure::Ceil => round!(0x0a),
+            Pure::Trunc => round!(0x0b),
+            op if let Some(relation) = op.comparison() => {
+                let predicate = match relation {
+                    Comparison::Eq => float::EQ,
+                    Comparison::Ne => float::NE,
+                    Comparison::Lt => float::LT,
+                    Comparison::Le => float::LE,
+                    Comparison::Gt => float::GT,
+                    Comparison::Ge => float::GE,
                 };
                 let (a, b) = (operand!(0), self.source(p.operands[1], p.pack, half));
                 self.emit.compare(compare, a, b, predicate)
@@ -693,7 +692,7 @@ impl Lower<'_> {
             }
             Pure::Min | Pure::Max => {
                 let (a, b) = (operand(self, 0), operand(self, 1));
-                let less = self.emit.compare_integers(Pure::Lt, p.class, a, b.into());
+                let less = self.emit.compare_integers(Comparison::Lt, p.class, a, b.into());
                 let (first, second) = if p.op == Pure::Min { (a, b) } else { (b, a) };
                 self.emit.blend_lanes(less, first, second, true)
             }
@@ -733,7 +732,7 @@ impl Lower<'_> {
             }
             (Type::I32 | Type::U32, Type::Bool) => {
                 let (a, zero) = (self.vector(operand, p.pack, 0), self.emit.constant(0, false));
-                smallvec![self.emit.compare_integers(Pure::Ne, from, a, zero.into())]
+                smallvec![self.emit.compare_integers(Comparison::Ne, from, a, zero.into())]
             }
             (Type::F32, Type::Bool) => {
                 let (a, zero) = (self.vector(operand, p.pack, 0), self.emit.constant(0, false));

@@ -2,7 +2,7 @@
 
 use iced_x86::Code;
 use smallvec::SmallVec;
-use vyre_foundation::ir::ops::{Combined, Combiner, Exchange, PerInvocation, Pure, ShuffleMode, Subgroup};
+use vyre_foundation::ir::ops::{Combined, Combiner, Exchange, PerInvocation, Pure, ShuffleMode, Subgroup, Vote};
 use vyre_foundation::ir::{Def, InstId, Type, ValueId};
 
 use super::{Lower, services};
@@ -47,7 +47,9 @@ impl Lower<'_> {
             }
             Exchange::First => self.exchange(id, op, |this, _, lanes, pack| this.first(lanes, pack)),
             Exchange::Compact => self.compact(id, op),
-            Exchange::Combine(combiner, Combined::All) if self.is_vote(id) => self.vote(id, combiner),
+            Exchange::Combine(combiner, Combined::All) if let Some(vote) = self.vote_of(id, combiner) => {
+                self.vote(id, vote);
+            }
             Exchange::Combine(combiner, whose) => {
                 self.exchange(id, op, |this, ty, lanes, pack| this.reduce_or_scan(combiner, whose, ty, lanes, pack));
             }
@@ -153,14 +155,15 @@ impl Lower<'_> {
         self.emit.permute(source, lanes)
     }
 
-    /// Whether the results of a reduction are bools, for which bits of a scalar are combined.
-    fn is_vote(&self, id: InstId) -> bool {
+    /// The vote that a reduction is, if its results are bools that are scalars.
+    fn vote_of(&self, id: InstId, op: Combiner) -> Option<Vote> {
         let result = self.plan.program.inst(id).results[0];
-        self.plan.program.ty(result) == Type::Bool && !self.plan.shape.axes[result].meets(Axes::LANE)
+        let in_scalar = !self.plan.shape.axes[result].meets(Axes::LANE);
+        op.vote().filter(|_| self.plan.program.ty(result) == Type::Bool && in_scalar)
     }
 
     /// Combines bools that all lanes have, as bits.
-    fn vote(&mut self, id: InstId, op: Combiner) {
+    fn vote(&mut self, id: InstId, vote: Vote) {
         let inst = self.plan.program.inst(id);
         let (from, to) = (inst.operands[0], inst.results[0]);
         let (axes, tile) = (self.plan.shape.axes[to], self.plan.shape.tile);
@@ -168,16 +171,16 @@ impl Lower<'_> {
         for pack in tile.packs_of(axes) {
             let mask = self.mask(from, pack);
             let bits = self.emit.mask_bits(mask);
-            let (bits, code) = match op {
-                Combiner::And => {
+            let (bits, code) = match vote {
+                Vote::All => {
                     let all = Operand::Dword(((1u32 << tile.lanes) - 1) as i32);
                     (self.emit.s1i(Code::Xor_rm32_imm32, Width::Dword, bits, all), Code::Sete_rm8)
                 }
-                Combiner::Xor => {
+                Vote::Any => (bits, Code::Setne_rm8),
+                Vote::Odd => {
                     let count = self.emit.s1(Code::Popcnt_r32_rm32, Width::Dword, bits);
                     (self.emit.s1i(Code::And_rm32_imm32, Width::Dword, count, Operand::Dword(1)), Code::Setne_rm8)
                 }
-                _ => (bits, Code::Setne_rm8),
             };
             self.emit.test(bits);
             regs.push(self.emit.set(code));

@@ -8,8 +8,8 @@
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use vyre_foundation::analysis::{Counted, LoopPredicate, Ranges, counted, exits_of, is_outside};
-use vyre_foundation::ir::ops::{Control, Op, Pure};
+use vyre_foundation::analysis::{Counted, Ranges, counted, exits_of, is_outside};
+use vyre_foundation::ir::ops::{Comparison, Control, Op, Pure};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemOperand, Program, Space, Type, ValueId};
 
 use super::Plan;
@@ -133,7 +133,7 @@ impl Prechecks {
         let body = program.inst(at).blocks[0];
         let Some(counted) = counted(program, at) else { return };
         let counts_up =
-            counted.predicate == LoopPredicate::Lt && counted.step > 0 && program.ty(counted.param) == Type::U32;
+            counted.predicate == Comparison::Lt && counted.step > 0 && program.ty(counted.param) == Type::U32;
         if !counts_up || program.contains(body, |op| *op == Control::Loop) {
             return;
         }
@@ -153,7 +153,7 @@ impl Prechecks {
             let (true, Some(moving)) = (sum.add(program, index, body), sum.moving) else { continue };
             let Some(step) = step(program, body, moving) else { continue };
             let width = if is_linear { shape.tile.width() as i32 } else { 1 };
-            let reach = sum.offset + width - 1 + inst.results.len().max(inst.operands.len() - 1) as i32 - 1;
+            let reach = sum.offset + width - 1 + inst.accessed_elements() as i32 - 1;
             let alike = |group: &Group| (group.access, group.moving, &group.fixed) == (access, moving, &sum.fixed);
             let group = groups.iter().position(alike).unwrap_or_else(|| {
                 groups.push(Group { access, moving, fixed: sum.fixed, step, index, reach });

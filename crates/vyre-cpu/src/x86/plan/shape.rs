@@ -7,7 +7,7 @@
 use vyre_foundation::analysis::{Divergence, Domain, Join};
 use vyre_foundation::ir::entity::SecondaryMap;
 use vyre_foundation::ir::ops::{
-    Axis, Combined, Exchange, Kind, Op, PerGroup, PerInvocation, Pure, ShuffleMode, Terminator,
+    Axis, Combined, Exchange, MemOperand, Op, PerGroup, PerInvocation, Pure, ShuffleMode, Terminator,
 };
 use vyre_foundation::ir::{Inst, InstId, MemId, Program, Space, Type, ValueId};
 
@@ -230,9 +230,9 @@ impl Domain for Lanes<'_> {
 
     fn transfer(&self, facts: &Divergence<Fact>, id: InstId, result: usize) -> Fact {
         let inst = self.program.inst(id);
-        let axes = match inst.op.kind() {
-            Kind::Collective => self.axes_of_collective(facts, inst, result),
-            _ => Self::operands(facts, &inst.operands).axes.and(self.own_axes(&inst.op)),
+        let axes = match inst.op.is_collective() {
+            true => self.axes_of_collective(facts, inst, result),
+            false => Self::operands(facts, &inst.operands).axes.and(self.own_axes(&inst.op)),
         };
         let axes = if self.tile.columns == 1 { axes.without(Axes::COLUMN) } else { axes };
         let axes = if self.tile.rows == 1 { axes.without(Axes::ROW) } else { axes };
@@ -255,48 +255,41 @@ impl Lanes<'_> {
         let size = self.program.workgroup_size();
         let rest = Axes::TILE.and(Axes::GROUP);
         let run = Axes::LANE.and(Axes::COLUMN).and(rest);
-        match op.kind() {
-            Kind::Pure | Kind::Effect | Kind::Control => Axes::NONE,
-            Kind::PerGroup => match op {
-                Op::PerGroup(PerGroup::GroupId(_) | PerGroup::GroupIndex) if tile.layout == Layout::Merged => run,
-                Op::PerGroup(PerGroup::GroupId(_) | PerGroup::GroupIndex) => Axes::GROUP,
-                _ => Axes::NONE,
+        match op {
+            Op::Pure(_) | Op::Print(_) | Op::Control(_) | Op::Terminator(_) => Axes::NONE,
+            Op::PerGroup(op) => match op {
+                PerGroup::GroupId(_) | PerGroup::GroupIndex if tile.layout == Layout::Merged => run,
+                PerGroup::GroupId(_) | PerGroup::GroupIndex => Axes::GROUP,
+                PerGroup::GroupCount(_) | PerGroup::GroupSize(_) | PerGroup::SubgroupSize | PerGroup::Length(_) => {
+                    Axes::NONE
+                }
             },
-            Kind::PerInvocation => match (tile.layout, op) {
-                (_, Op::PerInvocation(PerInvocation::LocalId(axis))) if size[*axis as usize] == 1 => Axes::NONE,
-                (Layout::Rows | Layout::Linear, Op::PerInvocation(PerInvocation::GlobalId(axis)))
-                    if size[*axis as usize] == 1 =>
-                {
+            Op::PerInvocation(op) => match (tile.layout, op) {
+                (_, PerInvocation::LocalId(axis)) if size[*axis as usize] == 1 => Axes::NONE,
+                (Layout::Rows | Layout::Linear, PerInvocation::GlobalId(axis)) if size[*axis as usize] == 1 => {
                     Axes::GROUP
                 }
                 (Layout::Linear | Layout::Merged, _) => run,
-                (
-                    Layout::Rows,
-                    Op::PerInvocation(PerInvocation::LocalId(Axis::X) | PerInvocation::GlobalId(Axis::X)),
-                ) => run,
-                (
-                    Layout::Rows,
-                    Op::PerInvocation(PerInvocation::LocalId(Axis::Y) | PerInvocation::GlobalId(Axis::Y)),
-                ) => Axes::ROW.and(rest),
-                (
-                    Layout::Rows,
-                    Op::PerInvocation(PerInvocation::LocalId(Axis::Z) | PerInvocation::GlobalId(Axis::Z)),
-                ) => rest,
-                (Layout::Rows, Op::PerInvocation(PerInvocation::SubgroupLane)) => Axes::LANE,
-                (Layout::Rows, Op::PerInvocation(PerInvocation::SubgroupId)) => {
-                    Axes::COLUMN.and(Axes::ROW).and(Axes::TILE)
+                (Layout::Rows, PerInvocation::LocalId(Axis::X) | PerInvocation::GlobalId(Axis::X)) => run,
+                (Layout::Rows, PerInvocation::LocalId(Axis::Y) | PerInvocation::GlobalId(Axis::Y)) => {
+                    Axes::ROW.and(rest)
                 }
-                (Layout::Rows, _) => run.and(Axes::ROW),
+                (Layout::Rows, PerInvocation::LocalId(Axis::Z) | PerInvocation::GlobalId(Axis::Z)) => rest,
+                (Layout::Rows, PerInvocation::SubgroupLane) => Axes::LANE,
+                (Layout::Rows, PerInvocation::SubgroupId) => Axes::COLUMN.and(Axes::ROW).and(Axes::TILE),
+                (Layout::Rows, PerInvocation::GlobalIndex | PerInvocation::LocalIndex) => run.and(Axes::ROW),
             },
-            Kind::Access => op.memory().map_or(Axes::NONE, |memory| match self.program.memory(memory).space {
-                Space::Uniform => Axes::NONE,
-                // What one tile loads at once is the same; another tile comes earlier or later.
-                Space::Storage(_) if self.written[memory] => rest,
-                Space::Storage(_) => Axes::NONE,
-                Space::Workgroup => rest,
-                Space::Private => Axes::ALL,
-            }),
-            Kind::Atomic | Kind::Collective => Axes::ALL,
+            Op::Load(MemOperand { memory, .. }) | Op::Store(MemOperand { memory, .. }) => {
+                match self.program.memory(*memory).space {
+                    Space::Uniform => Axes::NONE,
+                    // What one tile loads at once is the same; another tile comes earlier or later.
+                    Space::Storage(_) if self.written[*memory] => rest,
+                    Space::Storage(_) => Axes::NONE,
+                    Space::Workgroup => rest,
+                    Space::Private => Axes::ALL,
+                }
+            }
+            Op::Atomic(..) | Op::CompareExchange(_) | Op::Barrier(_) | Op::Broadcast | Op::Subgroup(_) => Axes::ALL,
         }
     }
 

@@ -43,8 +43,8 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
             let inst = program.inst(id);
             let unused = inst.results.iter().all(|&result| uses.is_unused(result));
             match target(program, &uniformity, inst).filter(|_| unused) {
-                Some(at) if nobody_looks(program, &all, &uses, at.memory) && room(program, at) => {
-                    aggregate(program, id, at, subgroups, &mut cursor);
+                Some((at, together)) if nobody_looks(program, &all, &uses, at.memory) && room(program, at) => {
+                    aggregate(program, id, at, subgroups.then_some(together), &mut cursor);
                     changed = true;
                 }
                 _ => cursor.insert(id),
@@ -55,16 +55,19 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     changed
 }
 
-/// The memory operand of an atomic operation that a workgroup can do together.
-fn target(program: &Program, uniformity: &Uniformity, inst: &Inst) -> Option<MemOperand> {
-    let at = match inst.op {
-        Op::Atomic(Atomic::Add | Atomic::Or | Atomic::Xor, at) => at,
-        Op::Atomic(Atomic::Max, at) if at.value_type() == Type::U32 => at,
-        _ => return None,
+/// The memory operand of an atomic operation that a workgroup can do together, and the same operation in a subgroup.
+fn target(program: &Program, uniformity: &Uniformity, inst: &Inst) -> Option<(MemOperand, Subgroup)> {
+    let Op::Atomic(op, at) = inst.op else { return None };
+    let together = match op {
+        Atomic::Add => Subgroup::Add,
+        Atomic::Or => Subgroup::Or,
+        Atomic::Xor => Subgroup::Xor,
+        Atomic::Max if at.value_type() == Type::U32 => Subgroup::Max,
+        Atomic::Sub | Atomic::Min | Atomic::Max | Atomic::And | Atomic::Exchange => return None,
     };
     let memory = program.memory(at.memory);
     let in_storage = memory.space == Space::Storage(Access::ReadWrite);
-    (in_storage && uniformity.is_uniform(inst.operands[0], Scope::Workgroup)).then_some(at)
+    (in_storage && uniformity.is_uniform(inst.operands[0], Scope::Workgroup)).then_some((at, together))
 }
 
 /// Whether a program only ever changes an object, in one way, and never asks what is there: an invocation that looked would
@@ -82,8 +85,8 @@ fn room(program: &Program, at: MemOperand) -> bool {
     program.static_bytes_in(Space::Workgroup) + bytes <= limits::WORKGROUP_BYTES
 }
 
-/// Appends what replaces an atomic operation.
-fn aggregate(program: &mut Program, id: InstId, at: MemOperand, subgroups: bool, cursor: &mut Cursor) {
+/// Appends what replaces an atomic operation. With `subgroup`, each subgroup applies that first.
+fn aggregate(program: &mut Program, id: InstId, at: MemOperand, subgroup: Option<Subgroup>, cursor: &mut Cursor) {
     let (inst, span) = (program.inst(id).clone(), program.inst(id).span);
     let (index, given) = (inst.operands[0], inst.operands[1]);
     let ty = program.ty(given);
@@ -99,13 +102,7 @@ fn aggregate(program: &mut Program, id: InstId, at: MemOperand, subgroups: bool,
     let sum_at = program.operand(accumulator);
     let (zero, nothing) = (program.literal(0u32), program.literal(Literal::zero(ty)));
 
-    if subgroups {
-        let together = match inst.op {
-            Op::Atomic(Atomic::Add, _) => Op::Subgroup(Subgroup::Add),
-            Op::Atomic(Atomic::Or, _) => Op::Subgroup(Subgroup::Or),
-            Op::Atomic(Atomic::Xor, _) => Op::Subgroup(Subgroup::Xor),
-            _ => Op::Subgroup(Subgroup::Max),
-        };
+    if let Some(together) = subgroup {
         let (sum, value) = program.make_value(together, &[given], ty, span);
         cursor.insert(sum);
         // One lane goes on with the sum, the others with what changes nothing.

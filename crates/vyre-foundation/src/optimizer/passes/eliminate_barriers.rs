@@ -39,26 +39,22 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 
 fn redundant(program: &Program, effects: &Effects, block: BlockId) -> Option<usize> {
     let insts = &program.block(block).insts;
-    let is_barrier = |id: &InstId| matches!(program.inst(*id).op, Op::Barrier(Barrier::Workgroup | Barrier::Storage));
-    insts.iter().enumerate().filter(|(_, id)| is_barrier(id)).map(|(position, _)| position).find(|&position| {
-        let barrier = &program.inst(insts[position]).op;
+    insts.iter().enumerate().find_map(|(position, &id)| {
+        let Op::Barrier(barrier) = program.inst(id).op else { return None };
         if program.workgroup_size() == [1, 1, 1] || orders(program, barrier).is_empty() {
-            return true;
+            return Some(position);
         }
-        let before = stretch(program, effects, insts[..position].iter().rev(), barrier, block == program.body());
-        let after = stretch(program, effects, insts[position + 1..].iter(), barrier, block == program.body());
-        match (before, after) {
-            (Some(before), Some(after)) => independent(program, &before, &after),
-            (None, _) | (_, None) => false,
-        }
+        let before = stretch(program, effects, insts[..position].iter().rev(), barrier, block == program.body())?;
+        let after = stretch(program, effects, insts[position + 1..].iter(), barrier, block == program.body())?;
+        independent(program, &before, &after).then_some(position)
     })
 }
 
 /// The objects whose accesses a barrier orders.
-fn orders(program: &Program, barrier: &Op) -> Objects {
+fn orders(program: &Program, barrier: Barrier) -> Objects {
     let ordered = |space| match barrier {
-        Op::Barrier(Barrier::Workgroup) => space == Space::Workgroup,
-        _ => matches!(space, Space::Storage(_)),
+        Barrier::Workgroup => space == Space::Workgroup,
+        Barrier::Storage => matches!(space, Space::Storage(_)),
     };
     let objects = program.memories().iter().filter(|(_, memory)| ordered(memory.space));
     objects.fold(Objects::NONE, |set, (object, _)| set.union(Objects::of(object)))
@@ -69,7 +65,7 @@ fn stretch<'i>(
     program: &Program,
     effects: &Effects,
     insts: impl Iterator<Item = &'i InstId>,
-    barrier: &Op,
+    barrier: Barrier,
     ends_here: bool,
 ) -> Option<Vec<InstId>> {
     let objects = orders(program, barrier);
@@ -77,7 +73,7 @@ fn stretch<'i>(
     for &id in insts {
         let op = &program.inst(id).op;
         let summary = effects.inst(id);
-        if op == barrier || *op == Op::Broadcast {
+        if *op == barrier || *op == Op::Broadcast {
             return Some(accesses);
         }
         if !program.inst(id).blocks.is_empty() {

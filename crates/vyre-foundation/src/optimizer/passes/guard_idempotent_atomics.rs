@@ -50,11 +50,12 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         let mut cursor = Cursor::at_start(program, block);
         while let Some(id) = cursor.next() {
             let inst = program.inst(id);
-            let is_open =
-                |_: &MemOperand| !has_agreed(program, &uniformity, inst) && !is_guarded(program, &structure, block, id);
+            let is_open = |_: &(Idempotent, MemOperand)| {
+                !has_agreed(program, &uniformity, inst) && !is_guarded(program, &structure, block, id)
+            };
             match target(program, inst).filter(is_open) {
-                Some(at) => {
-                    guard(program, id, at, &uses, &mut cursor, &mut renaming);
+                Some((function, at)) => {
+                    guard(program, id, function, at, &uses, &mut cursor, &mut renaming);
                     changed = true;
                 }
                 None => cursor.insert(id),
@@ -66,12 +67,26 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     changed
 }
 
-/// The memory operand of an atomic that does the same if it is done twice, if it is in storage.
-fn target(program: &Program, inst: &Inst) -> Option<MemOperand> {
-    let Op::Atomic(Atomic::Or | Atomic::And | Atomic::Min | Atomic::Max, at) = inst.op else {
-        return None;
+/// Function of an atomic that does the same if it is done twice.
+#[derive(Clone, Copy)]
+enum Idempotent {
+    Min,
+    Max,
+    And,
+    Or,
+}
+
+/// The function and the memory operand of an idempotent atomic in storage.
+fn target(program: &Program, inst: &Inst) -> Option<(Idempotent, MemOperand)> {
+    let Op::Atomic(op, at) = inst.op else { return None };
+    let function = match op {
+        Atomic::Min => Idempotent::Min,
+        Atomic::Max => Idempotent::Max,
+        Atomic::And => Idempotent::And,
+        Atomic::Or => Idempotent::Or,
+        Atomic::Add | Atomic::Sub | Atomic::Xor | Atomic::Exchange => return None,
     };
-    (program.memory(at.memory).space == Space::Storage(Access::ReadWrite)).then_some(at)
+    (program.memory(at.memory).space == Space::Storage(Access::ReadWrite)).then_some((function, at))
 }
 
 /// Drops atomics of a block that have just been done.
@@ -95,7 +110,7 @@ fn drop_repeated(program: &mut Program, effects: &Effects, uses: &Uses, block: B
         // A loop may wait for what others do, and a barrier shows it.
         let waits = summary.collective || summary.loops;
         done.retain(|&(object, _)| !waits && !summary.writes.contains(object) && !summary.reads.contains(object));
-        done.extend(found.map(|at| (at.memory, id)));
+        done.extend(found.map(|(_, at)| (at.memory, id)));
         true
     });
     program.block(block).insts.len() < before
@@ -153,7 +168,15 @@ fn depends(program: &Program, value: ValueId, element: Location) -> bool {
 }
 
 /// Appends what replaces an atomic: a load, a test, and the atomic in a branch.
-fn guard(program: &mut Program, id: InstId, at: MemOperand, uses: &Uses, cursor: &mut Cursor, renaming: &mut Renaming) {
+fn guard(
+    program: &mut Program,
+    id: InstId,
+    function: Idempotent,
+    at: MemOperand,
+    uses: &Uses,
+    cursor: &mut Cursor,
+    renaming: &mut Renaming,
+) {
     let Inst { op, operands, results, span, .. } = program.inst(id).clone();
     let (index, given) = (operands[0], operands[1]);
     let ty = program.ty(given);
@@ -163,17 +186,16 @@ fn guard(program: &mut Program, id: InstId, at: MemOperand, uses: &Uses, cursor:
         value
     };
     let found = compute(program, Op::Load(at), &[index], ty);
-    let changes = match op {
-        Op::Atomic(Atomic::Min, _) => compute(program, Op::Pure(Pure::Lt), &[given, found], Type::Bool),
-        Op::Atomic(Atomic::Max, _) => compute(program, Op::Pure(Pure::Gt), &[given, found], Type::Bool),
-        _ => {
-            let common = compute(program, Op::Pure(Pure::And), &[found, given], ty);
-            match op {
-                Op::Atomic(Atomic::And, _) => compute(program, Op::Pure(Pure::Ne), &[common, found], Type::Bool),
-                _ => compute(program, Op::Pure(Pure::Ne), &[common, given], Type::Bool),
-            }
-        }
+    let (test, value) = match function {
+        Idempotent::Min => (Pure::Lt, given),
+        Idempotent::Max => (Pure::Gt, given),
+        Idempotent::And | Idempotent::Or => (Pure::Ne, compute(program, Op::Pure(Pure::And), &[found, given], ty)),
     };
+    let old = match function {
+        Idempotent::Min | Idempotent::Max | Idempotent::And => found,
+        Idempotent::Or => given,
+    };
+    let changes = compute(program, Op::Pure(test), &[value, old], Type::Bool);
     if uses.is_unused(results[0]) {
         let branch = program.make_guard(changes, span, |program, block| program.block_mut(block).insts.push(id));
         cursor.insert(branch);

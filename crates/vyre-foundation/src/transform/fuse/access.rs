@@ -6,13 +6,11 @@
 use rustc_hash::FxHashMap;
 
 use super::Bound;
-use crate::analysis::{
-    AffineForm, Counted, Counts, Interval, LoopPredicate, Ranges, const_trip_count, counted, exits_of,
-};
+use crate::analysis::{AffineForm, Counted, Counts, Interval, Ranges, const_trip_count, counted, exits_of};
 use crate::ir::entity::SecondaryMap;
 use crate::ir::{
-    AccessTypes, Axis, BlockId, BufferId, Control, InstId, Literal, MemId, MemOperand, Op, PerGroup, PerInvocation,
-    Program, Pure, Terminator, Type, ValueId,
+    AccessTypes, Axis, BlockId, BufferId, Comparison, Control, InstId, Literal, MemId, MemOperand, Op, PerGroup,
+    PerInvocation, Program, Pure, Terminator, Type, ValueId,
 };
 
 /// An access to a storage object.
@@ -170,11 +168,13 @@ impl<'p> Walk<'p> {
         };
         // The counter leaves the loop in the first trip in which it has reached `end`, unless it wraps around before.
         let (distance, end) = match (predicate, step > 0) {
-            (LoopPredicate::Lt, true) => (bound.high - start.low, bound.high),
-            (LoopPredicate::Le, true) => (bound.high + 1 - start.low, bound.high + 1),
-            (LoopPredicate::Gt, false) => (start.high - bound.low, bound.low),
-            (LoopPredicate::Ge, false) => (start.high + 1 - bound.low, bound.low - 1),
-            _ => return None,
+            (Comparison::Lt, true) => (bound.high - start.low, bound.high),
+            (Comparison::Le, true) => (bound.high + 1 - start.low, bound.high + 1),
+            (Comparison::Gt, false) => (start.high - bound.low, bound.low),
+            (Comparison::Ge, false) => (start.high + 1 - bound.low, bound.low - 1),
+            (Comparison::Lt | Comparison::Le, false)
+            | (Comparison::Gt | Comparison::Ge, true)
+            | (Comparison::Eq | Comparison::Ne, _) => return None,
         };
         let furthest = if step > 0 { end - 1 + step } else { end + 1 + step };
         let trips = distance.max(0).unsigned_abs().div_ceil(step.unsigned_abs());
@@ -199,14 +199,11 @@ impl<'p> Walk<'p> {
         let inst = self.program.inst(id);
         let MemOperand { memory, element, .. } = inst.op.operand()?;
         let bound = self.bound.iter().find(|bound| bound.memory == memory)?;
-        let (loads, stores, width) = match inst.op {
-            Op::Load(_) => (true, false, inst.results.len()),
-            Op::Store(_) => (false, true, inst.operands.len() - 1),
-            _ => (true, true, 1),
-        };
+        let (loads, stores) = (!matches!(inst.op, Op::Store(_)), !matches!(inst.op, Op::Load(_)));
         let index = self.forms[inst.operands[0]].settled(self.counts);
         let size = element.size() as u32;
-        Some(Touch { memory, buffer: bound.buffer, index, width: width as u32, size, loads, stores })
+        let width = inst.accessed_elements() as u32;
+        Some(Touch { memory, buffer: bound.buffer, index, width, size, loads, stores })
     }
 
     /// What the range analysis knows.
