@@ -37,7 +37,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use vyre_foundation::ir::{Module, Program, SourceMap, Span};
+use vyre_foundation::ir::{Program, SourceMap, Span};
 use vyre_foundation::optimizer::Pipeline;
 use vyre_foundation::{Validated, optimizer, validate, wire};
 
@@ -211,9 +211,7 @@ fn encode(key: &Key, program: &Program) -> Vec<u8> {
     let mut entry = MAGIC.to_vec();
     push_sized(&mut entry, &key.label);
     // Locations are those of the program that is compiled: its spans are stored instead.
-    let mut bare = program.clone();
-    bare.set_sources(SourceMap::default());
-    push_sized(&mut entry, &wire::encode(&Module::from(bare)));
+    push_sized(&mut entry, &wire::encode_without_sources(program));
     entry.extend(places(program));
     let checksum = blake3::hash(&entry);
     entry.extend(checksum.as_bytes());

@@ -89,14 +89,14 @@ pub fn encode<P: Borrow<Program>>(module: &Module<P>) -> Vec<u8> {
         writer.list(module.pipelines.iter(), Writer::pipeline);
     }
     writer.bytes.extend(sources);
-    let contents = writer.contents();
-    let mut file = Vec::with_capacity(HEADER + contents.len());
-    file.extend(MAGIC);
-    file.extend(MAJOR.to_le_bytes());
-    file.extend(MINOR.to_le_bytes());
-    file.extend(blake3::hash(&contents).as_bytes());
-    file.extend(contents);
-    file
+    writer.file()
+}
+
+/// A module of one program as bytes, without source locations.
+pub fn encode_without_sources(program: &Program) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.list(std::iter::once(program), Writer::program);
+    writer.file()
 }
 
 /// Reads a module.
@@ -141,6 +141,18 @@ impl Writer {
         });
         file.bytes.extend(self.bytes);
         file.bytes
+    }
+
+    /// The contents with the header before them.
+    fn file(self) -> Vec<u8> {
+        let contents = self.contents();
+        let mut file = Vec::with_capacity(HEADER + contents.len());
+        file.extend(MAGIC);
+        file.extend(MAJOR.to_le_bytes());
+        file.extend(MINOR.to_le_bytes());
+        file.extend(blake3::hash(&contents).as_bytes());
+        file.extend(contents);
+        file
     }
 
     fn number(&mut self, mut number: u64) {
