@@ -68,19 +68,24 @@ pub struct Exits {
 
 /// The exits of the loop with this body, not those of loops inside it.
 pub fn exits_of(program: &Program, body: BlockId) -> Exits {
-    fn block(program: &Program, id: BlockId, exits: &mut Exits) {
-        for &id in &program.block(id).insts {
-            match &program.inst(id).op {
-                Op::Terminator(Terminator::Break) => exits.breaks.push(id),
-                Op::Terminator(Terminator::Continue) => exits.continues.push(id),
-                Op::Control(Control::Loop) => {}
-                _ => program.inst(id).blocks.iter().for_each(|&nested| block(program, nested, exits)),
-            }
+    let mut exits = Exits::default();
+    visit_exits(program, body, &mut |id, exit| match exit {
+        Terminator::Break => exits.breaks.push(id),
+        Terminator::Continue => exits.continues.push(id),
+        Terminator::Yield | Terminator::Return | Terminator::Trap => {}
+    });
+    exits
+}
+
+/// Calls `visit` with every terminator in the body of a loop, except for those of loops inside it.
+fn visit_exits(program: &Program, body: BlockId, visit: &mut impl FnMut(InstId, Terminator)) {
+    for &id in &program.block(body).insts {
+        match program.inst(id).op {
+            Op::Terminator(terminator) => visit(id, terminator),
+            Op::Control(Control::Loop) => {}
+            _ => program.inst(id).blocks.iter().for_each(|&nested| visit_exits(program, nested, visit)),
         }
     }
-    let mut exits = Exits::default();
-    block(program, body, &mut exits);
-    exits
 }
 
 /// Terminators that yield the results of an instruction other than a loop.
@@ -240,30 +245,44 @@ pub fn is_outside(program: &Program, value: ValueId, body: BlockId) -> bool {
     }
 }
 
-/// The literal that `value` adds to `param`, if it does.
-fn added_literal(program: &Program, value: ValueId, param: ValueId) -> Option<i64> {
-    let Def::Result(inst, 0) = program.def(value) else { return None };
-    let inst = program.inst(inst);
-    let literal = |value| integer(program, value);
-    let signed = |number: i64| i64::from(number as u32 as i32);
-    let step = match (&inst.op, &inst.operands[..]) {
-        (Op::Pure(Pure::Add), &[a, b]) if a == param => signed(literal(b)?),
-        (Op::Pure(Pure::Add), &[a, b]) if b == param => signed(literal(a)?),
-        (Op::Pure(Pure::Sub), &[a, b]) if a == param => -signed(literal(b)?),
-        _ => return None,
+/// Change of an induction variable from trip to trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Increment {
+    /// This value is added.
+    Add(ValueId),
+    /// This value is subtracted.
+    Sub(ValueId),
+}
+
+impl Increment {
+    /// The change from a value to the next one, if the next one is a sum or difference of it.
+    pub fn between(program: &Program, value: ValueId, next: ValueId) -> Option<Increment> {
+        let Def::Result(inst, 0) = program.def(next) else { return None };
+        let inst = program.inst(inst);
+        match (&inst.op, &inst.operands[..]) {
+            (Op::Pure(Pure::Add), &[a, b]) if a == value => Some(Increment::Add(b)),
+            (Op::Pure(Pure::Add), &[a, b]) if b == value => Some(Increment::Add(a)),
+            (Op::Pure(Pure::Sub), &[a, b]) if a == value => Some(Increment::Sub(b)),
+            _ => None,
+        }
+    }
+}
+
+/// The literal that is added to a 32-bit parameter, if there is one that is not 0.
+fn added_literal(program: &Program, next: ValueId, param: ValueId) -> Option<i64> {
+    let signed = |value: ValueId| integer(program, value).map(|number| i64::from(number as u32 as i32));
+    let step = match Increment::between(program, param, next)? {
+        Increment::Add(step) => signed(step)?,
+        Increment::Sub(step) => -signed(step)?,
     };
     (step != 0).then_some(step)
 }
 
 /// Whether `holds` for the operands of every `continue` of the loop with this body.
-fn every_continue(program: &Program, block: BlockId, holds: &mut impl FnMut(&[ValueId]) -> bool) -> bool {
-    program.block(block).insts.iter().all(|&id| {
-        let inst = program.inst(id);
-        match inst.op {
-            Op::Terminator(Terminator::Continue) => holds(&inst.operands),
-            // Its `continue`s are its own.
-            Op::Control(Control::Loop) => true,
-            _ => inst.blocks.iter().all(|&nested| every_continue(program, nested, holds)),
-        }
-    })
+fn every_continue(program: &Program, body: BlockId, holds: &mut impl FnMut(&[ValueId]) -> bool) -> bool {
+    let mut all = true;
+    visit_exits(program, body, &mut |id, exit| {
+        all &= exit != Terminator::Continue || holds(&program.inst(id).operands);
+    });
+    all
 }

@@ -24,7 +24,8 @@ pub use effects::{Effects, Objects, Summary};
 pub use liveness::{LiveRange, Liveness, Splits, Storage};
 pub(crate) use loops::leaves_when;
 pub use loops::{
-    ConstTripCount, Counted, Exits, const_trip_count, counted, exits_of, incoming_values, is_outside, yields_of,
+    ConstTripCount, Counted, Exits, Increment, const_trip_count, counted, exits_of, incoming_values, is_outside,
+    yields_of,
 };
 pub use progress::may_merge_workgroups;
 pub use ranges::{Interval, Lengths, Ranges};

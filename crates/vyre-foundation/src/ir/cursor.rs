@@ -110,6 +110,11 @@ impl Program {
         self.move_results(second, first);
     }
 
+    /// Replaces the instructions of a block by those of another block, which is empty then.
+    pub(crate) fn move_insts(&mut self, from: BlockId, to: BlockId) {
+        self.block_mut(to).insts = std::mem::take(&mut self.block_mut(from).insts);
+    }
+
     /// Takes the instructions out of a block, without its terminator, which is returned beside them.
     pub(crate) fn take_body(&mut self, block: BlockId) -> (Vec<InstId>, InstId) {
         let mut insts = std::mem::take(&mut self.block_mut(block).insts);

@@ -27,6 +27,13 @@ impl Program {
         }
     }
 
+    /// Number of instructions of a block and of the blocks nested in it.
+    pub fn count_insts(&self, block: BlockId) -> usize {
+        let mut count = 0;
+        self.walk_block(block, |_, _| count += 1);
+        count
+    }
+
     /// All reachable instructions, in preorder.
     pub fn reachable_insts(&self) -> Vec<InstId> {
         let mut all = Vec::with_capacity(self.insts().len());

@@ -166,21 +166,12 @@ impl Covering<'_> {
                 _ => {}
             }
             // Who has left does not come to what follows.
-            if matches!(inst.op, Op::Terminator(Terminator::Return | Terminator::Trap))
-                || inst.blocks.iter().any(|nested| self.leaves(*nested))
-            {
+            let leaves = |op: &Op| matches!(op, Op::Terminator(Terminator::Return | Terminator::Trap));
+            if leaves(&inst.op) || inst.blocks.iter().any(|&nested| self.program.contains(nested, leaves)) {
                 return false;
             }
         }
         false
-    }
-
-    fn leaves(&self, block: BlockId) -> bool {
-        self.program.block(block).insts.iter().any(|&id| {
-            let inst = self.program.inst(id);
-            matches!(inst.op, Op::Terminator(Terminator::Return | Terminator::Trap))
-                || inst.blocks.iter().any(|nested| self.leaves(*nested))
-        })
     }
 
     fn op(&self, value: ValueId) -> Option<(&Op, &[ValueId])> {

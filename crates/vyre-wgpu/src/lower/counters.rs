@@ -6,8 +6,8 @@
 //! (`calculate_iterations` in `nir_loop_analyze.c`). On such a driver the initial value of a counter that may wrap is hidden, so
 //! that the loop has no constant trip count and keeps its condition.
 
-use vyre_foundation::analysis::{const_trip_count, exits_of};
-use vyre_foundation::ir::{Def, InstId, Op, Program, Pure, Type, ValueId};
+use vyre_foundation::analysis::{Increment, const_trip_count, exits_of};
+use vyre_foundation::ir::{InstId, Op, Program, Pure, Type, ValueId};
 
 /// Returns whether a parameter of a loop is an integer that is not known to stay in the range of its type.
 pub(super) fn may_wrap(program: &Program, id: InstId, position: usize) -> bool {
@@ -54,12 +54,10 @@ fn step(program: &Program, next: ValueId, param: ValueId) -> Option<i128> {
     if next == param {
         return Some(0);
     }
-    let Def::Result(id, 0) = program.def(next) else { return None };
     let signed = if program.ty(param).bits() == 64 { Type::I64 } else { Type::I32 };
-    match (&program.inst(id).op, &program.inst(id).operands[..]) {
-        (Op::Pure(Pure::Add), &[a, by] | &[by, a]) if a == param => number(program, by, signed),
-        (Op::Pure(Pure::Sub), &[a, by]) if a == param => number(program, by, signed).map(|step| -step),
-        _ => None,
+    match Increment::between(program, param, next)? {
+        Increment::Add(step) => number(program, step, signed),
+        Increment::Sub(step) => number(program, step, signed).map(|step| -step),
     }
 }
 

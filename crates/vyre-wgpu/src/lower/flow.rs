@@ -362,13 +362,7 @@ impl Lowerer<'_> {
         if !may_repeat || self.leaves_from_switch(body) || self.contains(id, &awkward) {
             return 1;
         }
-        let mut size = 0;
-        let mut pending = vec![body];
-        while let Some(block) = pending.pop() {
-            size += program.block(block).insts.len();
-            pending.extend(program.block(block).insts.iter().flat_map(|&inner| &program.inst(inner).blocks));
-        }
-        (REPEATED_INSTRUCTIONS / size.max(1)).clamp(1, REPETITIONS)
+        (REPEATED_INSTRUCTIONS / program.count_insts(body).max(1)).clamp(1, REPETITIONS)
     }
 
     // Fuel.

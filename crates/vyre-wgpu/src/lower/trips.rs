@@ -1,7 +1,7 @@
 //! How often loops go round at most, where that follows from what a launch is given: nobody has to watch over those.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use vyre_foundation::analysis::{Interval, Ranges, const_trip_count, exits_of};
+use vyre_foundation::analysis::{Increment, Interval, Ranges, const_trip_count, exits_of};
 use vyre_foundation::ir::ops::Kind;
 use vyre_foundation::ir::{
     BlockId, Comparison, Control, Def, Inst, InstId, Op, PerGroup, Program, Pure, Space, Terminator, Type, ValueId,
@@ -110,13 +110,11 @@ impl Count {
         let counter = program.block(body).params[position];
         let mut steps = Vec::new();
         for id in exits_of(program, body).continues {
-            let Def::Result(next, 0) = program.def(program.inst(id).operands[position]) else { return None };
-            let next = program.inst(next);
-            steps.push(match (&next.op, &next.operands[..]) {
-                (Op::Pure(Pure::Add), &[a, step]) if a == counter => step,
-                (Op::Pure(Pure::Add), &[step, b]) if b == counter => step,
-                _ => return None,
-            });
+            let Increment::Add(step) = Increment::between(program, counter, program.inst(id).operands[position])?
+            else {
+                return None;
+            };
+            steps.push(step);
         }
         Some(Count::Upwards { start: inst.operands[position], steps, bound, beyond })
     }

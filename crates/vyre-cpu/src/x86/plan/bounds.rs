@@ -8,7 +8,7 @@
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use vyre_foundation::analysis::{Counted, Ranges, counted, exits_of, is_outside};
+use vyre_foundation::analysis::{Counted, Increment, Ranges, counted, exits_of, is_outside};
 use vyre_foundation::ir::ops::{Comparison, Control, Op, Pure};
 use vyre_foundation::ir::{BlockId, Def, InstId, MemOperand, Program, Space, Type, ValueId};
 
@@ -196,11 +196,7 @@ impl Sum {
 pub(crate) fn step(program: &Program, body: BlockId, param: ValueId) -> Option<ValueId> {
     let position = program.block(body).params.iter().position(|&candidate| candidate == param)?;
     let &[next] = exits_of(program, body).continues.as_slice() else { return None };
-    let Def::Result(next, 0) = program.def(program.inst(next).operands[position]) else { return None };
-    let (Op::Pure(Pure::Add), &[a, b]) = (&program.inst(next).op, program.inst(next).operands.as_slice()) else {
-        return None;
-    };
-    let step = if a == param { b } else { a };
-    let of_body = program.block(body).insts.contains(&next);
-    (of_body && (a == param || b == param) && is_outside(program, step, body)).then_some(step)
+    let next = program.inst(next).operands[position];
+    let Increment::Add(step) = Increment::between(program, param, next)? else { return None };
+    (!is_outside(program, next, body) && is_outside(program, step, body)).then_some(step)
 }

@@ -151,7 +151,7 @@ pub(crate) fn is_of_group(program: &Program, id: InstId) -> bool {
     is_barrier(&inst.op)
         || inst.op.is_terminator()
         || inst.blocks.iter().any(|&block| has_barrier(program, block))
-        || (inst.op != Control::Loop && leaves_group_loop(program, id))
+        || program.jumps_out(id)
 }
 
 /// Marks the instructions of a block and nested in it that are executed for a workgroup as a whole, and collects the parameters of
@@ -170,15 +170,6 @@ fn mark_group(program: &Program, block: BlockId, group: &mut SecondaryMap<InstId
 
 fn has_barrier(program: &Program, block: BlockId) -> bool {
     program.contains(block, is_barrier)
-}
-
-/// Whether a loop around this instruction is left or continued from inside it. The caller only asks where the innermost loop
-/// is one of the workgroup.
-fn leaves_group_loop(program: &Program, id: InstId) -> bool {
-    program.inst(id).blocks.iter().any(|&block| {
-        let exits = exits_of(program, block);
-        !exits.breaks.is_empty() || !exits.continues.is_empty()
-    })
 }
 
 /// Values that take few instructions to rematerialize from the ids of the invocation and uniforms.

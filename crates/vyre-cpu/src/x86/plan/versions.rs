@@ -3,7 +3,7 @@
 //! The fast version runs without masks. Lowering writes it while its budget of repeated instructions lasts; the masked version is
 //! the slow path, in cold blocks.
 
-use vyre_foundation::analysis::{const_trip_count, exits_of};
+use vyre_foundation::analysis::const_trip_count;
 use vyre_foundation::ir::ops::{Control, Kind, Op, Terminator};
 use vyre_foundation::ir::{BlockId, Def, Inst, InstId, Space, ValueId};
 
@@ -148,8 +148,7 @@ impl Plan<'_> {
 
     /// Whether lanes leave or continue the innermost loop, or end, in a block.
     fn leaves_at_all(&self, block: BlockId) -> bool {
-        let exits = exits_of(self.program, block);
-        !exits.breaks.is_empty() || !exits.continues.is_empty() || self.has_ends(block)
+        self.program.block(block).insts.iter().any(|&id| self.program.jumps_out(id)) || self.has_ends(block)
     }
 
     /// Whether a loop polls for fuel, cancellation and time.

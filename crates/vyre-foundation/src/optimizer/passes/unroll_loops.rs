@@ -33,7 +33,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         if let Some(ConstTripCount { test, trips }) = const_trip_count(program, id)
             && let Some(shape) = shape(program, id, test)
         {
-            let size = size(program, program.inst(id).blocks[0]);
+            let size = program.count_insts(program.inst(id).blocks[0]) as u64;
             if trips <= 1 || trips.saturating_mul(size) <= FULLY {
                 unroll(program, id, &shape, trips);
                 changed = true;
@@ -86,12 +86,6 @@ fn shape(program: &Program, id: InstId, test: InstId) -> Option<Shape> {
     })
 }
 
-/// Instructions of a block, nested ones included.
-fn size(program: &Program, block: BlockId) -> u64 {
-    let insts = program.block(block).insts.iter();
-    insts.map(|&id| 1 + program.inst(id).blocks.iter().map(|&nested| size(program, nested)).sum::<u64>()).sum()
-}
-
 /// Makes a region-like sequence of a loop: a `loop` that is executed once, which `simplify_control_flow` dissolves.
 fn unroll(program: &mut Program, id: InstId, shape: &Shape, trips: u64) {
     let (body, span) = (program.inst(id).blocks[0], program.inst(id).span);
@@ -103,7 +97,7 @@ fn unroll(program: &mut Program, id: InstId, shape: &Shape, trips: u64) {
     cloner.insts(&shape.before, sequence, &mut Verbatim);
     let results = cloner.values(&shape.leaves_with);
     program.push(sequence, Terminator::Break, results, &[], [], span);
-    program.block_mut(body).insts = std::mem::take(&mut program.block_mut(sequence).insts);
+    program.move_insts(sequence, body);
 }
 
 /// Takes the first trips out of a loop and puts them before it.

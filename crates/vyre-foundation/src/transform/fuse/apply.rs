@@ -254,7 +254,7 @@ impl Fusion<'_> {
         cloner.clone_names();
         self.program.relocate(first, stage.program.sources());
         if stage.is_deep() {
-            self.program.block_mut(self.program.body()).insts = std::mem::take(&mut self.program.block_mut(body).insts);
+            self.program.move_insts(body, self.program.body());
             return;
         }
         // What ends the last stage may as well end the launch, and has to where others wait at a barrier.
