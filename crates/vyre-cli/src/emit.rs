@@ -89,8 +89,7 @@ pub(crate) fn run(args: &Args, stdout: &mut Stdout) -> Result<(), Error> {
 }
 
 fn machine_code(program: &Validated<Program>, cpu: &Cpu, execution: Execution) -> Result<String, Error> {
-    let kernel = Device::open(cpu)?.compile(program)?;
-    Ok(vyre_cpu::listing(kernel.program(), execution)?)
+    Ok(vyre_cpu::listing(&Device::open(cpu)?.optimized(program)?, execution)?)
 }
 
 #[cfg(feature = "wgpu")]

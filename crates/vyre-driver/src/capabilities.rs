@@ -132,11 +132,13 @@ impl Capabilities {
         let mut types: Vec<Type> = program.memories().values().map(|memory| memory.element.value_type()).collect();
         let mut subgroups = false;
         let mut atomics_64 = false;
+        let mut atomic_accesses_64 = false;
         program.walk(|id, _| {
             let inst = program.inst(id);
             types.extend(inst.results.iter().chain(&inst.operands).map(|&value| program.ty(value)));
             subgroups |= inst.op.needs_subgroups();
             atomics_64 |= inst.op.atomic().is_some_and(|at| at.element.size() == 8);
+            atomic_accesses_64 |= inst.op.operand().is_some_and(|at| at.atomic && at.element.size() == 8);
         });
         if let Some(ty) = types.into_iter().find(|ty| !self.types.contains(*ty)) {
             return unsupported(format!("values of type {ty}"), format!("{}", self.types));
@@ -144,11 +146,13 @@ impl Capabilities {
         if subgroups && self.subgroup_size.is_none() {
             return unsupported("subgroup operations".into(), "none".into());
         }
-        let mixed = AccessTypes::of(program).iter().find_map(|(id, types)| {
-            let is_mixed = types.elements().nth(1).is_some();
-            (is_mixed && types.atomic_elements().any(|element| element.size() == 8)).then_some(id)
-        });
-        if let (Some(id), false) = (mixed, self.mixed_atomics_64) {
+        let is_mixed = |types: AccessTypes| {
+            types.elements().nth(1).is_some() && types.atomic_elements().any(|element| element.size() == 8)
+        };
+        if atomic_accesses_64
+            && !self.mixed_atomics_64
+            && let Some((id, _)) = AccessTypes::of(program).iter().find(|(_, types)| is_mixed(**types))
+        {
             let needed =
                 format!("64-bit atomics on `{}`, which is accessed as other types too", program.memory(id).name);
             return unsupported(needed, "64-bit atomics on objects of one type".into());

@@ -186,6 +186,17 @@ pub enum Origin {
 /// A program that is ready for the backend, where it comes from, and what the passes did if they ran.
 type Optimized = (Origin, Validated<Program>, Option<Arc<optimizer::Report>>);
 
+/// A program as a device executes it.
+struct Form {
+    key: Key,
+    program: Validated<Program>,
+    origin: Origin,
+    decisions: Vec<optimizer::Decision>,
+    report: Option<Arc<optimizer::Report>>,
+    /// The kernel, if one is in use.
+    kernel: Option<Arc<dyn backend::Kernel>>,
+}
+
 impl Kernel {
     /// The program as it is run. Callers bind it as they would bind the one it was made from.
     pub fn program(&self) -> &Validated<Program> {
@@ -399,19 +410,8 @@ impl Device {
     /// The device lacks something that it needs.
     pub fn compile_for(&self, program: &Validated<Program>, lengths: &[(MemId, u64)]) -> Result<Kernel, Error> {
         let _span = tracing::info_span!("compile", program = program.name()).entered();
-        self.capabilities().check(program)?;
-        let hash = wire::content_hash(program);
-        let plan = self.optimizes.then(|| self.select(program, hash, lengths));
-        let key = Key::new(program, hash, &self.core.fingerprint, plan.as_ref().map(|plan| &plan.pipeline));
-        let known = self.core.recent.lock().get(&key);
-        let shared = known.as_ref().and_then(|known| known.kernel.upgrade());
-        let (origin, optimized, report) = match (known, &plan) {
-            // Equal programs of different files share a kernel, but not their sources.
-            (Some(known), _) => (Origin::Memory, known.program.with_sources(program.sources()), known.report),
-            (None, Some(plan)) => self.optimize(program, hash, &key, &plan.pipeline)?,
-            (None, None) => (Origin::AsWritten, program.clone(), None),
-        };
-        let kernel = match shared {
+        let Form { key, program: optimized, origin, decisions, report, kernel } = self.form(program, lengths)?;
+        let kernel = match kernel {
             Some(kernel) => kernel,
             None => {
                 let _span = tracing::info_span!("lower", program = program.name()).entered();
@@ -421,13 +421,37 @@ impl Device {
                 kernel
             }
         };
-        let decisions = plan.map(|plan| plan.decisions).unwrap_or_default();
         let fallback = kernel.fallback().map(str::to_owned);
         let compilation = Compilation { origin, decisions, report, fallback };
         let entry_op = program.entry_op().map(Arc::from);
         let name = program.name().into();
         let core = self.core.clone();
         Ok(Kernel(Arc::new(Prepared { core, program: optimized, kernel, name, entry_op, compilation })))
+    }
+
+    /// The program that [`compile`](Device::compile) hands to the backend.
+    ///
+    /// # Errors
+    /// The device lacks something that it needs.
+    pub fn optimized(&self, program: &Validated<Program>) -> Result<Validated<Program>, Error> {
+        Ok(self.form(program, &[])?.program)
+    }
+
+    fn form(&self, program: &Validated<Program>, lengths: &[(MemId, u64)]) -> Result<Form, Error> {
+        self.capabilities().check(program)?;
+        let hash = wire::content_hash(program);
+        let plan = self.optimizes.then(|| self.select(program, hash, lengths));
+        let key = Key::new(program, hash, &self.core.fingerprint, plan.as_ref().map(|plan| &plan.pipeline));
+        let known = self.core.recent.lock().get(&key);
+        let kernel = known.as_ref().and_then(|known| known.kernel.upgrade());
+        let (origin, optimized, report) = match (known, &plan) {
+            // Equal programs of different files share a kernel, but not their sources.
+            (Some(known), _) => (Origin::Memory, known.program.with_sources(program.sources()), known.report),
+            (None, Some(plan)) => self.optimize(program, hash, &key, &plan.pipeline)?,
+            (None, None) => (Origin::AsWritten, program.clone(), None),
+        };
+        let decisions = plan.map(|plan| plan.decisions).unwrap_or_default();
+        Ok(Form { key, program: optimized, origin, decisions, report, kernel })
     }
 
     fn select(&self, program: &Validated<Program>, hash: [u8; 32], lengths: &[(MemId, u64)]) -> optimizer::Plan {

@@ -59,8 +59,8 @@ pub fn asm(program: &Program) -> Result<String, Error> {
     let program = validated(program.clone())?;
     #[cfg(feature = "cpu")]
     {
-        let kernel = vyre_driver::Device::open(&vyre_cpu::Cpu::default())?.compile(&program)?;
-        listing(kernel.program(), vyre_cpu::Execution::best())
+        let optimized = vyre_driver::Device::open(&vyre_cpu::Cpu::default())?.optimized(&program)?;
+        listing(&optimized, vyre_cpu::Execution::best())
     }
     #[cfg(not(feature = "cpu"))]
     {

@@ -20,6 +20,9 @@ use super::{emit, replace_insts};
 /// # Errors
 /// The words, of which each array has whole ones, exceed the limit of private memory.
 pub fn private_words(program: &Validated<Program>) -> Result<Validated<Program>, Error> {
+    if program.memories().values().all(|memory| memory.space != Space::Private) {
+        return Ok(program.clone());
+    }
     let types = AccessTypes::of(program);
     let mut elements = SecondaryMap::with_capacity(program.memories().len(), None);
     for (id, memory) in program.memories().iter() {

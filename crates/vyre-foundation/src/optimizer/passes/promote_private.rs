@@ -41,6 +41,9 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 
 /// Private arrays of which every access has a literal index inside, as many as are worth it.
 fn promotable(program: &Program) -> Vec<MemId> {
+    if program.memories().values().all(|memory| memory.space != Space::Private) {
+        return Vec::new();
+    }
     let mut known = SecondaryMap::with_capacity(program.memories().len(), true);
     let types = AccessTypes::of(program);
     for id in program.reachable_insts() {
