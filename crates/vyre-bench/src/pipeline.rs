@@ -7,11 +7,11 @@ use vyre_cpu::Cpu;
 use vyre_driver::{Buffer, Device, Error as DriverError, Kernel};
 use vyre_foundation::Validated;
 use vyre_foundation::ir::entity::Entity;
-use vyre_foundation::ir::pipeline::{Argument, Role};
-use vyre_foundation::ir::{BufferId, Element, Program, Space};
+use vyre_foundation::ir::pipeline::Role;
+use vyre_foundation::ir::{Element, Program, Space};
 use vyre_foundation::launch::Limits;
 use vyre_runtime::Error;
-use vyre_runtime::pipeline::{Compiled, Pipeline};
+use vyre_runtime::pipeline::{Argument, BufferRef, Compiled, Pipeline};
 use vyre_wgpu::Wgpu;
 
 use crate::job::{Job, elements, program, random};
@@ -68,7 +68,7 @@ impl Both {
         Both { device: device.clone(), pipeline, buffers: Vec::new(), job }
     }
 
-    fn buffer(&mut self, name: String, role: Role, length: u32) -> Result<BufferId, Error> {
+    fn buffer(&mut self, name: String, role: Role, length: u32) -> Result<BufferRef, Error> {
         self.buffers.push(self.device.allocate(Element::F32, length.into())?);
         Ok(self.pipeline.buffer(name, role, Element::F32, length))
     }
@@ -81,7 +81,7 @@ impl Both {
     ) -> Result<Both, Error> {
         self.pipeline.dispatch(program.clone(), elements(length), arguments)?;
         let alone = arguments.iter().map(|(name, argument)| match argument {
-            Argument::Buffer(id) => (*name, (&self.buffers[id.index()]).into()),
+            Argument::Buffer(id) => (*name, (&self.buffers[id.id().index()]).into()),
             Argument::Scalar(literal) => (*name, vyre_driver::Argument::Scalar(*literal)),
         });
         let alone = alone.collect();

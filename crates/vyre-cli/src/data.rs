@@ -3,10 +3,11 @@
 //! The bytes of an object are little-endian elements one after the other, which is what npy and raw files hold too: data is
 //! never converted, only checked.
 
-use std::io::{self, Read as _, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use npyz::{DType, Endianness, NpyHeader, Order, TypeChar, WriteOptions, WriterBuilder as _};
+use vyre_driver::read_limited;
 use vyre_foundation::ir::{Element, Memory, Space};
 
 use crate::error::Error;
@@ -59,16 +60,20 @@ pub(crate) fn read(path: &Path, memory: &Memory) -> Result<Vec<u8>, Error> {
 /// The contents of a file, or else its length, if that is more than `limit`.
 fn read_at_most(path: &Path, limit: u64) -> Result<Result<Vec<u8>, u64>, Error> {
     let unreadable = |error: io::Error| Error::Read { path: path.into(), error };
+    // Before it is opened, which already means something to some devices.
+    let kind = std::fs::metadata(path).map_err(unreadable)?.file_type();
+    if !kind.is_file() && !is_pipe(kind) {
+        return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a file nor a pipe")));
+    }
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let length = file.metadata().map_err(unreadable)?.len();
     if length > limit {
         return Ok(Err(length));
     }
     expect_memory(length)?;
-    // A pipe or a device has no length, and need not end before memory does.
+    // A pipe has no length, and need not end before memory does.
     let most = available_memory().map_or(limit, |available| limit.min(available / COPIES));
-    let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    let bytes = read_limited(file, most + 1, length as usize, |_, _| ()).map_err(unreadable)?;
     let read = bytes.len() as u64;
     if read > limit {
         return Ok(Err(read));
@@ -78,6 +83,16 @@ fn read_at_most(path: &Path, limit: u64) -> Result<Result<Vec<u8>, u64>, Error> 
         return Err(vyre_driver::Error::OutOfMemory { requested, available }.into());
     }
     Ok(Ok(bytes))
+}
+
+#[cfg(unix)]
+fn is_pipe(kind: std::fs::FileType) -> bool {
+    std::os::unix::fs::FileTypeExt::is_fifo(&kind)
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: std::fs::FileType) -> bool {
+    false
 }
 
 /// Copies that a run makes of its data: for the host, and for a device in the memory of the host.

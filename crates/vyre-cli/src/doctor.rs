@@ -147,7 +147,11 @@ fn processor() -> Finding {
         Execution::Portable => {
             Finding::wrong("processor", format!("{}, portable executor (no AVX2)", counted(cores, "thread")), SLOWER)
         }
-        best => Finding::fine("processor", format!("{}, {}", counted(cores, "thread"), isa_name(best))),
+        best => {
+            let (threads, isa) = (counted(cores, "thread"), isa_name(best));
+            let found = format!("{threads}, {isa}; portable executor for objects of 2^31 elements or more");
+            Finding::fine("processor", found)
+        }
     }
 }
 

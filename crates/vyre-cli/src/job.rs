@@ -294,6 +294,10 @@ impl Ready<'_> {
         };
         Statistics {
             device: self.choice.name,
+            fallback: match &self.prepared {
+                Prepared::Kernel { dispatch, .. } => dispatch.fallback(),
+                Prepared::Pipeline(_) => None,
+            },
             rounds: self.rounds.len(),
             compile: self.compile,
             phases: [
@@ -316,6 +320,8 @@ pub(crate) struct Times {
 /// What the rounds on a device took.
 pub(crate) struct Statistics {
     pub(crate) device: &'static str,
+    /// The reason why the device executes a program in a slower way than others.
+    pub(crate) fallback: Option<String>,
     pub(crate) rounds: usize,
     pub(crate) compile: Duration,
     pub(crate) phases: [(&'static str, Times); 4],
@@ -329,9 +335,12 @@ impl Statistics {
 
     /// A line for each phase.
     pub(crate) fn text(&self) -> String {
-        let Statistics { device, rounds, compile, phases } = self;
+        let Statistics { device, fallback, rounds, compile, phases } = self;
         let plural = if *rounds == 1 { "" } else { "s" };
         let mut text = format!("{device}: {rounds} round{plural}, compiled in {}\n", shown(*compile));
+        if let Some(reason) = fallback {
+            text += &format!("  portable executor ({reason})\n");
+        }
         text += &format!("  {:<12}{:>12}{:>12}{:>12}\n", "", "best", "median", "worst");
         for (phase, Times { best, median, worst }) in phases {
             text += &format!("  {phase:<12}{:>12}{:>12}{:>12}\n", shown(*best), shown(*median), shown(*worst));
@@ -343,6 +352,7 @@ impl Statistics {
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
         let mut object = json!({
             "device": self.device,
+            "fallback": self.fallback,
             "rounds": self.rounds,
             "compile_ns": nanoseconds(self.compile),
         });

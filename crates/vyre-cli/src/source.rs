@@ -1,8 +1,8 @@
 //! `.vyre` and `.vyreb` files: reading them, and finding the place that a span means.
 
-use std::io::Read as _;
 use std::path::Path;
 
+use vyre_driver::read_limited;
 use vyre_foundation::ir::{Module, Program, SourceMap, Span};
 use vyre_foundation::run_line::RunLine;
 use vyre_foundation::{Validated, text, validate, wire};
@@ -43,9 +43,8 @@ pub(crate) struct Place {
 impl Parsed {
     pub(crate) fn read(path: &Path) -> Result<Parsed, Error> {
         let file = path.display().to_string();
-        let mut bytes = Vec::new();
-        std::fs::File::open(path)
-            .and_then(|opened| opened.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        let bytes = std::fs::File::open(path)
+            .and_then(|opened| read_limited(opened, MAX_BYTES + 1, 0, |_, _| ()))
             .map_err(|error| Error::Read { path: path.into(), error })?;
         if bytes.len() as u64 > MAX_BYTES {
             return Err(Error::SourceTooLarge { path: path.into(), limit: MAX_BYTES });

@@ -226,11 +226,18 @@ enum Code {
 }
 
 impl Kernel for CpuKernel {
-    fn fallback(&self) -> Option<&str> {
+    #[cfg_attr(not(all(target_arch = "x86_64", unix)), expect(unused_variables))]
+    fn fallback(&self, length: &dyn Fn(MemId) -> Option<u64>) -> Option<String> {
         match &self.code {
             #[cfg(all(target_arch = "x86_64", unix))]
-            Code::NotWanted | Code::Generated(_) => None,
-            Code::Missing(reason) => Some(reason),
+            Code::NotWanted => None,
+            #[cfg(all(target_arch = "x86_64", unix))]
+            Code::Generated(code) => {
+                let (id, length) = code.too_long(length)?;
+                let (name, most) = (&self.program.memory(id).name, x86::MAX_LENGTH);
+                Some(format!("no machine code: `{name}` has {length} elements, and code can index {most}"))
+            }
+            Code::Missing(reason) => Some(reason.clone()),
         }
     }
 }
@@ -243,7 +250,7 @@ impl CpuKernel {
     fn run(&self, launch: &Launch<'_>, pool: &Pool) -> Report {
         #[cfg(all(target_arch = "x86_64", unix))]
         if let Code::Generated(code) = &self.code
-            && code.can_run(launch)
+            && code.too_long(|id| launch.storage[id].as_ref().map(|view| view.length.into())).is_none()
         {
             return code.run(launch, pool);
         }

@@ -107,6 +107,41 @@ fn the_reason_for_no_machine_code_is_reported() {
     }
 }
 
+/// Code has signed indices of 32 bits.
+#[test]
+fn objects_that_are_too_long_for_machine_code_are_reported() {
+    if Execution::best() == Execution::Portable {
+        println!("not tested: this processor has no machine code");
+        return;
+    }
+    let program = |length: &str| {
+        let source = format!(
+            "program p workgroup(8) {{\nread x: [u8{length}]\nwrite y: [u32]\n%i = global_index\n\
+            %v = load x[%i]\nstore y[%i], %v\n}}"
+        );
+        let module = text::parse(&source).expect("a program");
+        validate::program(module.programs.into_iter().next().expect("one")).expect("valid")
+    };
+    let device = Device::open(&Cpu { threads: Some(1), ..Cpu::default() }).expect("a processor").as_written();
+    let reason = Some("no machine code: `x` has 2147483648 elements, and code can index 2147483647".to_owned());
+    // By the declared length, by the lengths that it is compiled for, and by those of the buffers.
+    assert_eq!(device.compile(&program("; 2147483647")).unwrap().compilation().fallback, None);
+    assert_eq!(device.compile(&program("; 2147483648")).unwrap().compilation().fallback, reason);
+    let program = program("");
+    let x = program.memories().iter().find(|(_, memory)| memory.name == "x").expect("it is declared").0;
+    assert_eq!(device.compile_for(&program, &[(x, (1 << 31) - 1)]).unwrap().compilation().fallback, None);
+    assert_eq!(device.compile_for(&program, &[(x, 1 << 31)]).unwrap().compilation().fallback, reason);
+    let kernel = device.compile(&program).unwrap();
+    assert_eq!(kernel.compilation().fallback, None);
+    let (x, y) = (device.allocate(Element::U8, 1 << 31).unwrap(), device.allocate(Element::U32, 16).unwrap());
+    let short = x.slice(0..(1 << 31) - 1).unwrap();
+    for (x, expected) in [(&x, reason), (&short, None)] {
+        let dispatch = kernel.dispatch(Grid::elements(16), [("x", x.into()), ("y", (&y).into())]).unwrap();
+        assert_eq!(dispatch.fallback(), expected);
+        assert_eq!(device.run(&dispatch).expect("it runs").outcome, Outcome::Completed);
+    }
+}
+
 /// Other threads may see stores behind a storage barrier before non-temporal ones in front of it, unless these are fenced.
 #[test]
 fn storage_barriers_fence_non_temporal_stores() {

@@ -7,9 +7,11 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use crate::read_limited;
 
 /// Extension of temporary files. A process that is killed leaves one behind.
 pub const TEMPORARY: &str = "tmp";
@@ -64,9 +66,7 @@ pub fn replace(file: &Path, parts: &[&[u8]]) -> io::Result<()> {
 
 /// Reads at most `limit` bytes of a file.
 pub(crate) fn read(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(file)?.take(limit).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    read_limited(File::open(file)?, limit, 0, |_, _| ())
 }
 
 /// Deletes the oldest files with this extension until at most `max_bytes` and `max_files` remain, and abandoned temporary files.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vyre_foundation::Validated;
-use vyre_foundation::ir::Program;
+use vyre_foundation::ir::{MemId, Program};
 use vyre_foundation::launch::{Arguments, Limits, Report};
 
 use crate::{Capabilities, Error};
@@ -55,9 +55,9 @@ pub trait Device: Send + Sync {
 
 /// A program prepared for a device.
 pub trait Kernel: Any + Send + Sync {
-    /// The reason why the program is executed in a slower way than the device is meant to, such as without machine code; `None`
-    /// if it is not.
-    fn fallback(&self) -> Option<&str> {
+    /// The reason why a launch over objects of these lengths, in elements, executes in a slower way than the device is meant to, such
+    /// as without machine code; `None` if it does not. `length` returns `None` for objects whose length is not known, which count as short.
+    fn fallback(&self, _length: &dyn Fn(MemId) -> Option<u64>) -> Option<String> {
         None
     }
 }

@@ -166,7 +166,8 @@ pub struct Compilation {
     pub decisions: Vec<optimizer::Decision>,
     /// What the passes did, if they ran for this device: what comes from disk comes without it.
     pub report: Option<Arc<optimizer::Report>>,
-    /// The reason why the device executes it in a slower way than others, such as without machine code.
+    /// The reason why the device executes it in a slower way than others, such as without machine code. Objects count with the lengths
+    /// that they are declared or [compiled for](Device::compile_for) with; [`Dispatch::fallback`] has those of the buffers.
     pub fallback: Option<String>,
 }
 
@@ -275,6 +276,16 @@ impl Dispatch {
     pub fn limits(mut self, limits: Limits) -> Dispatch {
         self.limits = limits;
         self
+    }
+
+    /// The reason why the device executes this dispatch in a slower way than others, such as for an object that is too long for machine
+    /// code.
+    pub fn fallback(&self) -> Option<String> {
+        let length = |id| match self.arguments.get(id)? {
+            launch::Argument::Buffer(buffer) => Some(u64::from(buffer.len())),
+            launch::Argument::Scalar(_) => None,
+        };
+        self.kernel.0.kernel.fallback(&length)
     }
 
     /// Bytes of the buffers bound.
@@ -421,7 +432,10 @@ impl Device {
                 kernel
             }
         };
-        let fallback = kernel.fallback().map(str::to_owned);
+        let fallback = kernel.fallback(&|id| {
+            let given = lengths.iter().find(|(object, _)| *object == id).map(|(_, length)| *length);
+            given.or_else(|| optimized.memory(id).length.map(u64::from))
+        });
         let compilation = Compilation { origin, decisions, report, fallback };
         let entry_op = program.entry_op().map(Arc::from);
         let name = program.name().into();

@@ -194,10 +194,7 @@ error_table! {
         /// The condition that it fails.
         reason: crate::private_folder::Distrust,
     } ("the cache folder {} is not used: {reason}", folder.display()),
-    help format!(
-        "delete it, or run `chmod 700 {}` if only you have written to it; VYRE_CACHE names another folder",
-        folder.display()
-    );
+    help reason.help(folder);
 
     /// Launches are planned for a budget of nothing.
     D015 ZeroBudget ("a launch may take 0 bytes, which no stage fits"),

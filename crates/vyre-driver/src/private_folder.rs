@@ -4,7 +4,8 @@
 //! believed only because no other user can have written them: the folder belongs to the user of the process, gives no write
 //! permission to group or others, and is not a symbolic link. A folder is created with mode 0700; one that others may read, but
 //! not write, is accepted, as OpenSSH accepts it for `~/.ssh`. The conditions are checked when a folder is opened and before each
-//! access, since a folder may be created or replaced in between.
+//! access, since a folder may be created or replaced in between. A folder above it that everyone can write, and in which everyone can
+//! rename what others made (no sticky bit, unlike `/tmp`), is refused too: there the folder could be replaced between check and access.
 //!
 //! On systems without Unix permissions only the kind of the file is checked; there, folders of a user are private unless they are
 //! shared on purpose.
@@ -134,6 +135,33 @@ pub enum Distrust {
         /// Permissions.
         mode: u32,
     },
+    /// A folder above it in which every user can replace it.
+    #[error("every user can replace it: the mode of {} is {mode:04o}", parent.display())]
+    Replaceable {
+        /// The folder above.
+        parent: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+}
+
+impl Distrust {
+    /// Advice on how to get a folder that is used.
+    pub(crate) fn help(&self, folder: &Path) -> String {
+        match self {
+            Distrust::Writable { .. } => format!(
+                "delete it, or run `chmod 700 {}` if only you have written to it; VYRE_CACHE names another folder",
+                folder.display()
+            ),
+            Distrust::Replaceable { parent, .. } => format!(
+                "run `chmod o-w {}` if it is yours, or name a folder in your home folder with VYRE_CACHE",
+                parent.display()
+            ),
+            Distrust::SymbolicLink | Distrust::NotAFolder | Distrust::Owner { .. } => {
+                "name a folder of your own with VYRE_CACHE; one that does not exist is created".into()
+            }
+        }
+    }
 }
 
 /// Reason why a folder is not used.
@@ -171,6 +199,13 @@ fn check(folder: &Path) -> Result<(), Refusal> {
         let mode = found.mode() & 0o7777;
         if mode & 0o022 != 0 {
             return Err(Refusal::Untrusted(Distrust::Writable { mode }));
+        }
+        let real = fs::canonicalize(folder).map_err(Refusal::Inaccessible)?;
+        for parent in real.ancestors().skip(1) {
+            let mode = fs::metadata(parent).map_err(Refusal::Inaccessible)?.mode() & 0o7777;
+            if mode & 0o1002 == 0o0002 {
+                return Err(Refusal::Untrusted(Distrust::Replaceable { parent: parent.into(), mode }));
+            }
         }
     }
     Ok(())
@@ -247,6 +282,20 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(PrivateFolder::open(&path).is_ok());
         fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn folders_that_others_can_replace_are_refused() {
+        let parent = absent("parent");
+        let path = parent.join("inner/folder");
+        fs::DirBuilder::new().mode(0o700).recursive(true).create(&path).unwrap();
+        fs::set_permissions(&parent, fs::Permissions::from_mode(0o777)).unwrap();
+        let expected = Distrust::Replaceable { parent: fs::canonicalize(&parent).unwrap(), mode: 0o777 };
+        assert_eq!(refused(&path), expected);
+        // As the folder for temporary files: only owners rename and delete.
+        fs::set_permissions(&parent, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(PrivateFolder::open(&path).is_ok());
+        fs::remove_dir_all(&parent).unwrap();
     }
 
     #[test]

@@ -153,6 +153,17 @@ error_table! {
     } ("the session has no handle left: {live} are in use, and a handle is never given twice"),
     help "free handles, or allocate fewer and larger parts; a session that has given 2^32 handles has to be replaced";
 
+    /// A dispatch binds a buffer of another pipeline.
+    D042 ForeignBuffer {
+        /// Object that it is bound to.
+        object: String,
+    } ("`{object}` is bound to a buffer of another pipeline"),
+    help "bind what `buffer` or `attach` of this pipeline returned";
+
+    /// A frontier of another engine.
+    D043 ForeignFrontier ("the frontier belongs to another engine, which may have another graph"),
+    help "use frontiers with the engine whose `frontier` made them";
+
     /// A node that the graph does not have.
     D046 NoSuchNode {
         /// The node.

@@ -8,6 +8,7 @@ mod error;
 pub mod frontier;
 pub mod graph;
 pub mod megakernel;
+mod owner;
 pub mod pipeline;
 
 pub use error::Error;

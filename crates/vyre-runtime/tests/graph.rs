@@ -1,13 +1,18 @@
 //! Algorithms on frontiers, on all devices and in all topologies, against plain code.
 #![cfg(not(loom))]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
 use vyre_cpu::Cpu;
+use vyre_driver::backend::{Command, Groups};
 use vyre_driver::{Device, Error as DriverError, Oracle};
 use vyre_runtime::Error;
 use vyre_runtime::frontier::{Config, Engine, Needs, Topology};
 use vyre_runtime::graph::sssp::Distances;
 use vyre_runtime::graph::{self, Edge, Edges, Family, Graph, Weights};
 use vyre_runtime::megakernel::policy::Policy;
+use vyre_testkit::intercept::{Intercepted, Interceptor};
 use vyre_wgpu::Wgpu;
 
 fn graph(nodes: u32, list: &[(u32, u32)], symmetric: bool) -> Graph {
@@ -345,9 +350,23 @@ fn an_engine_for_other_needs_keeps_its_budget() {
     }
 }
 
+/// Counts launches over indirect grids: a step that pushes makes one for each part of the frontier.
+#[derive(Default)]
+struct Pushes(AtomicU32);
+
+impl Interceptor for Pushes {
+    fn submit(&self, commands: &mut [Command]) -> Result<(), DriverError> {
+        let is_push = |command: &&Command| matches!(command, Command::Launch(launch) if matches!(launch.groups, Groups::Indirect(_)));
+        self.0.fetch_add(commands.iter().filter(is_push).count() as u32, Relaxed);
+        Ok(())
+    }
+}
+
 #[test]
 fn steps_are_executed_in_the_parts_that_are_reported() {
-    let device = Device::open(&Cpu::default()).unwrap();
+    let pushes = Arc::new(Pushes::default());
+    let device = Device::open(&Intercepted { name: "counted", backend: Cpu::default(), interceptor: pushes.clone() });
+    let device = device.unwrap();
     let graph = Graph::new(&Edges::generate(Family::Kronecker, 14, 4, 1).unwrap()).unwrap();
     let run = |algorithm: Algorithm, budget| {
         let config = Config { budget: Some(budget), explains: true, ..Config::default() };
@@ -362,6 +381,7 @@ fn steps_are_executed_in_the_parts_that_are_reported() {
         let parts = iterations[0].parts;
         assert!((at_least..=most).contains(&parts), "{parts} parts with {budget} bytes");
         most = parts;
+        assert_eq!(pushes.0.swap(0, Relaxed), iterations.iter().map(|step| step.parts).sum::<u32>());
         for step in iterations {
             assert_eq!((step.topology, step.parts), (Topology::MemoryConstrained, parts));
             assert!(step.reason.contains(&format!("; {parts} part")), "{}", step.reason);

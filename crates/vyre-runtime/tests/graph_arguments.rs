@@ -267,3 +267,26 @@ fn a_fixed_topology_has_to_follow_edges() {
     assert_eq!(error, Error::FixedTopology { topology: "Empty" });
     assert_eq!(error.code(), "D047");
 }
+
+#[test]
+fn frontiers_of_another_engine_are_refused() {
+    let (device, chain) = (device(), [Edge { source: 0, target: 1, weight: 1 }]);
+    let small = fitting(Edges { nodes: 2, list: chain.into(), ..Edges::default() });
+    let large = fitting(Edges { nodes: 64, list: chain.into(), ..Edges::default() });
+    let engine = |graph| Engine::new(&device, graph, Config::default(), Needs::default()).unwrap();
+    let (engine, same_size, other) = (engine(&small), engine(&small), engine(&large));
+    let seen = engine.per_node(0).unwrap();
+    let arguments = || vec![("seen", (&seen).into())];
+    for foreign in [&same_size, &other] {
+        let mut frontier = foreign.frontier([0]).unwrap();
+        let bits = frontier.bits().clone();
+        let refused = [
+            engine.advance(&VISIT, &mut frontier, &|_| arguments()),
+            engine.filter("is_even", is_even, &mut frontier, Vec::new()),
+            engine.select("is_even", is_even, &bits, &mut frontier, Vec::new()),
+            engine.compute("mark", mark, &frontier, arguments()),
+        ];
+        assert!(refused.iter().all(|result| *result == Err(Error::ForeignFrontier)), "{refused:?}");
+        assert_eq!((frontier.len(), frontier.steps()), (1, 0));
+    }
+}

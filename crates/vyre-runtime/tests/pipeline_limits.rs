@@ -6,13 +6,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 use vyre_cpu::Cpu;
 use vyre_driver::{Buffer, Device, Oracle};
-use vyre_foundation::ir::entity::Entity;
-use vyre_foundation::ir::pipeline::{Argument, Role};
-use vyre_foundation::ir::{BufferId, Element, Program};
+use vyre_foundation::ir::pipeline::Role;
+use vyre_foundation::ir::{Element, Program};
 use vyre_foundation::launch::{Grid, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate};
 use vyre_runtime::Error;
-use vyre_runtime::pipeline::{Compiled, Join, Pipeline, Plan};
+use vyre_runtime::pipeline::{Argument, BufferRef, Compiled, Join, Pipeline, Plan};
 
 const PROGRAMS: &str = "
 program add workgroup(64) {
@@ -254,13 +253,13 @@ fn chain(
     stages: usize,
     between: Role,
     more: &[(&str, Argument)],
-) -> Vec<BufferId> {
+) -> Vec<BufferRef> {
     let role = |at: usize| match at {
         0 => Role::In,
         _ if at == stages => Role::Out,
         _ => between,
     };
-    let buffers: Vec<BufferId> =
+    let buffers: Vec<BufferRef> =
         (0..=stages).map(|at| pipeline.buffer(format!("b{at}"), role(at), Element::U32, 64)).collect();
     for pair in buffers.windows(2) {
         let arguments: Vec<_> =
@@ -428,9 +427,9 @@ fn number() -> impl Strategy<Value = u32> {
 }
 
 /// The codes of everything that can be wrong with what a caller records, plans or runs.
-const CODES: [&str; 18] = [
+const CODES: [&str; 19] = [
     "L001", "L002", "L003", "L004", "L005", "L006", "L007", "L008", "L009", "L010", "L011", "L012", "L013", "F006",
-    "D006", "D018", "D019", "D028",
+    "D006", "D018", "D019", "D028", "D042",
 ];
 
 proptest! {
@@ -449,9 +448,10 @@ proptest! {
         let programs = validate::module(text::parse(PROGRAMS).unwrap()).unwrap().into_inner().programs;
         let mut pipeline = Pipeline::new("any");
         let mut longest = 0;
+        let (mut other, mut known) = (Pipeline::new("other"), Vec::new());
         for (number, &(role, length)) in buffers.iter().enumerate() {
             let role = [Role::In, Role::Out, Role::InOut, Role::Transient][role];
-            pipeline.buffer(format!("b{number}"), role, Element::U32, length);
+            known.push(pipeline.buffer(format!("b{number}"), role, Element::U32, length));
             longest = longest.max(length);
         }
         let typed = |error: &Error| CODES.contains(&error.code()) || error.code().starts_with('V');
@@ -459,8 +459,9 @@ proptest! {
         for (program, by_groups, (x, y, z), bound) in dispatches {
             let grid = [x, y, z];
             let grid = if by_groups { Grid::Groups(grid) } else { Grid::Elements(grid) };
-            // Some of the buffers do not exist, and objects are bound that a program does not have.
-            let buffer = |at: usize| Argument::Buffer(BufferId::from_index(bound[at]));
+            // Some of the buffers are those of another pipeline, and objects are bound that a program does not have.
+            let foreign = other.buffer("other", Role::InOut, Element::U32, longest);
+            let buffer = |at: usize| Argument::Buffer(known.get(bound[at]).copied().unwrap_or(foreign));
             let arguments = [("x", buffer(0)), ("y", buffer(1)), ("taps", buffer(2)), ("trips", 3u32.into())];
             let names = |name: &str| programs[program].memory_named(name).is_some() || bound[2] == 7;
             let arguments: Vec<_> = arguments.into_iter().filter(|(name, _)| names(name)).collect();
@@ -506,6 +507,15 @@ fn buffers_of_another_pipeline_are_refused() {
     let mut pipeline = Pipeline::new("smaller");
     let x = pipeline.buffer("x", Role::In, Element::U32, 4);
     let refused = pipeline.dispatch(program("add"), elements(4), &[("x", x.into()), ("y", foreign.into())]);
-    let error = vyre_foundation::Error::UnknownBuffer { object: "y".into(), buffer: 3, count: 1 };
-    assert_eq!(refused, Err(error.into()));
+    assert_eq!(refused, Err(Error::ForeignBuffer { object: "y".into() }));
+
+    // Also those at the same position, but not those of a clone.
+    let mut other = Pipeline::new("other");
+    let [_, foreign] = ["x", "y"].map(|name| other.buffer(name, Role::Out, Element::U32, 4));
+    let y = pipeline.buffer("y", Role::Out, Element::U32, 4);
+    assert_eq!(foreign.id(), y.id());
+    let refused = pipeline.dispatch(program("add"), elements(4), &[("x", x.into()), ("y", foreign.into())]);
+    assert_eq!(refused, Err(Error::ForeignBuffer { object: "y".into() }));
+    let mut clone = pipeline.clone();
+    clone.dispatch(program("add"), elements(4), &[("x", x.into()), ("y", y.into())]).unwrap();
 }

@@ -8,12 +8,12 @@ use proptest::prelude::*;
 use vyre_cpu::Cpu;
 use vyre_driver::backend::Command;
 use vyre_driver::{Buffer, Device, Error as DriverError, Oracle};
-use vyre_foundation::ir::pipeline::{Argument, Role};
+use vyre_foundation::ir::pipeline::Role;
 use vyre_foundation::ir::{BufferId, Element, Module, Program};
-use vyre_foundation::launch::{Grid, Limits, Outcome};
+use vyre_foundation::launch::{self, Grid, Limits, Outcome};
 use vyre_foundation::{Validated, text, validate, wire};
 use vyre_runtime::Error;
-use vyre_runtime::pipeline::{Compiled, Join, Pipeline, Plan};
+use vyre_runtime::pipeline::{Argument, BufferRef, Compiled, Join, Pipeline, Plan};
 use vyre_testkit::intercept::{Intercepted, Interceptor};
 
 const PROGRAMS: &str = "
@@ -226,8 +226,8 @@ fn expected(pipeline: &Pipeline, salt: u32) -> HashMap<String, Vec<u8>> {
         let program = programs.iter().find(|program| program.name() == dispatch.program).unwrap();
         let kernel = oracle.compile(program).unwrap();
         let arguments = dispatch.named().map(|(name, argument)| match argument {
-            Argument::Buffer(id) => (name, (&buffers[&id]).into()),
-            Argument::Scalar(literal) => (name, vyre_driver::Argument::Scalar(literal)),
+            launch::Argument::Buffer(id) => (name, (&buffers[&id]).into()),
+            launch::Argument::Scalar(literal) => (name, vyre_driver::Argument::Scalar(literal)),
         });
         oracle.run(&kernel.dispatch(dispatch.grid.widen(), arguments).unwrap()).unwrap();
     }
@@ -425,7 +425,7 @@ fn independent_dispatches_are_between_the_same_barriers_until_memory_is_short() 
     for lane in 0..4 {
         let t = pipeline.buffer(format!("t{lane}"), Role::Transient, Element::U32, 1024);
         let y = pipeline.buffer(format!("y{lane}"), Role::Out, Element::U32, 1);
-        let mut dispatch = |from: BufferId, to: BufferId, elements| {
+        let mut dispatch = |from: BufferRef, to: BufferRef, elements| {
             let arguments = [("x", from.into()), ("z", from.into()), ("y", to.into())];
             pipeline.dispatch(gather.clone(), Grid::Elements([elements, 1, 1]), &arguments).unwrap();
         };

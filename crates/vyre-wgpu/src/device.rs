@@ -22,6 +22,7 @@ use vyre_foundation::validate::limits;
 use vyre_foundation::{Validated, text, validate};
 
 use crate::adapter;
+use crate::code_permission;
 use crate::deadline::{Clock, Monotonic, Ranges, Verdict};
 use crate::lower::control::{Control, param, report};
 use crate::lower::{self, BUDGET, ENTRY, GroupMapping, Source, Target, Variant};
@@ -236,10 +237,15 @@ impl WgpuDevice {
 
     pub(crate) fn new(device: wgpu::Device, queue: wgpu::Queue, clock: Arc<dyn Clock>) -> Result<WgpuDevice, Error> {
         let (info, features) = (device.adapter_info(), device.features());
+        let software = info.device_type == wgpu::DeviceType::Cpu;
+        if software && let Some(error) = code_permission::denied() {
+            let name = info.name;
+            let reason = format!("{name} compiles to machine code, and the system denies machine code here: {error}");
+            return Err(Error::NoAdapter { backend: NAME, reason });
+        }
         let limits = device.limits();
         let stream = Stream::new(device, queue, clock)?;
         let nothing = stream.create(16, wgpu::BufferUsages::STORAGE)?;
-        let software = info.device_type == wgpu::DeviceType::Cpu;
         // Its loops silently end after so many trips.
         let loop_budget = info.name.starts_with("llvmpipe");
         let max_loop_trips = if loop_budget { 65_535 } else { MOST_TRIPS };

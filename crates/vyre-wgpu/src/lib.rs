@@ -5,6 +5,7 @@
 //! module, with the meaning that vyre gives it, so they are turned off.
 
 mod adapter;
+mod code_permission;
 mod deadline;
 mod device;
 mod emit;

@@ -7,10 +7,11 @@ use std::sync::{Arc, Once, OnceLock};
 
 use rustc_hash::FxBuildHasher;
 use vyre_driver::{Argument, Dispatch, Kernel, PrivateFolder, Registry};
-use vyre_foundation::ir::{self, Literal, Program};
+use vyre_foundation::ir::{Literal, Program};
 use vyre_foundation::launch::{self, Grid, Limits, Report};
 use vyre_foundation::{Validated, validate};
 use vyre_reference::Options;
+use vyre_runtime::pipeline::Argument as PipelineArgument;
 
 use crate::buffer::Memory;
 use crate::pipeline::{Recorder, Transient};
@@ -283,20 +284,20 @@ impl<'a> Launch<'a> {
         }
         let Recorder { device, recorded } = recorder;
         let program = device.prepared(self.key, &self.program)?.program.clone();
-        let mut arguments: Vec<(&str, ir::pipeline::Argument)> = Vec::new();
+        let mut arguments: Vec<(&str, PipelineArgument)> = Vec::new();
         for (name, argument) in &self.arguments {
             arguments.push(match argument {
-                Argument::Scalar(literal) => (name, ir::pipeline::Argument::Scalar(*literal)),
-                Argument::Buffer(memory) => (name, recorded.pipeline.attach(memory).into()),
+                Argument::Scalar(literal) => (name, PipelineArgument::Scalar(*literal)),
+                Argument::Buffer(memory) => (name, recorded.attach(memory).into()),
             });
         }
         for (name, transient) in &self.transients {
-            if transient.pipeline != recorded.number {
+            if !recorded.owns(transient.buffer) {
                 return Err(Error::Transient);
             }
-            arguments.push((name, transient.id.into()));
+            arguments.push((name, transient.buffer.into()));
         }
-        recorded.pipeline.dispatch(program, grid.into_grid()?, &arguments)?;
+        recorded.dispatch(program, grid.into_grid()?, &arguments)?;
         Ok(())
     }
 

@@ -1,11 +1,8 @@
 //! Pipelines: launches that are recorded once, planned together, and run often.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use vyre_foundation::ir::BufferId;
 use vyre_foundation::ir::pipeline::Role;
 use vyre_foundation::launch::Limits;
-use vyre_runtime::pipeline::{Compiled, Plan, Run};
+use vyre_runtime::pipeline::{BufferRef, Compiled, Plan, Run};
 
 use crate::{Device, Element, Error, SliceMut};
 
@@ -42,37 +39,22 @@ use crate::{Device, Element, Error, SliceMut};
 /// ```
 pub struct Pipeline {
     device: Device,
-    recorded: Recorded,
+    recorded: vyre_runtime::pipeline::Pipeline,
     limits: Limits,
     /// What was made of all that is recorded.
     compiled: Option<Compiled>,
 }
 
-/// What was recorded, and which pipeline that was in: transient buffers of another one mean nothing here.
-#[derive(Clone)]
-pub(crate) struct Recorded {
-    pub(crate) pipeline: vyre_runtime::pipeline::Pipeline,
-    pub(crate) number: u64,
-}
-
-static NEXT: AtomicU64 = AtomicU64::new(0);
-
 impl Pipeline {
     /// A pipeline in which nothing is recorded.
     pub fn new(device: &Device) -> Pipeline {
-        let pipeline = vyre_runtime::pipeline::Pipeline::new("pipeline");
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Pipeline {
-            device: device.clone(),
-            recorded: Recorded { pipeline, number },
-            limits: Limits::default(),
-            compiled: None,
-        }
+        let recorded = vyre_runtime::pipeline::Pipeline::new("pipeline");
+        Pipeline { device: device.clone(), recorded, limits: Limits::default(), compiled: None }
     }
 
     /// The most memory, in bytes, that all buffers together may take. Without this, it is what the device has.
     pub fn budget(&mut self, bytes: u64) {
-        self.recorded.pipeline.budget(bytes);
+        self.recorded.budget(bytes);
         self.compiled = None;
     }
 
@@ -81,7 +63,7 @@ impl Pipeline {
     pub fn limits(&mut self, limits: Limits) {
         if limits != self.limits {
             self.limits = limits;
-            self.recorded.pipeline.limits(limits);
+            self.recorded.limits(limits);
             self.compiled = None;
         }
     }
@@ -104,7 +86,7 @@ impl Pipeline {
     /// # Errors
     /// The pipeline does not fit its budget.
     pub fn plan(&self) -> Result<Plan, Error> {
-        Ok(self.recorded.pipeline.plan(self.device.driver().capabilities())?)
+        Ok(self.recorded.plan(self.device.driver().capabilities())?)
     }
 
     /// Runs everything that is recorded, and waits for it. The first run plans and compiles.
@@ -130,7 +112,7 @@ impl Pipeline {
 /// Takes launches for a [pipeline](Pipeline::record).
 pub struct Recorder<'p> {
     pub(crate) device: &'p Device,
-    pub(crate) recorded: &'p mut Recorded,
+    pub(crate) recorded: &'p mut vyre_runtime::pipeline::Pipeline,
 }
 
 impl<'p> Recorder<'p> {
@@ -142,17 +124,16 @@ impl<'p> Recorder<'p> {
     pub fn transient<T: Element>(&mut self, length: usize) -> Result<SliceMut<'p, T>, Error> {
         let numbers = u32::try_from(length).ok().and_then(|length| length.checked_mul(T::WIDTH));
         let numbers = numbers.ok_or(Error::TooLarge { name: "transient", value: length as i128 })?;
-        let name = format!("transient_{}", self.recorded.pipeline.recorded().buffers.len());
-        let id = self.recorded.pipeline.buffer(name, Role::Transient, T::ELEMENT, numbers);
-        Ok(SliceMut::transient(Transient { pipeline: self.recorded.number, id, numbers }))
+        let name = format!("transient_{}", self.recorded.recorded().buffers.len());
+        let buffer = self.recorded.buffer(name, Role::Transient, T::ELEMENT, numbers);
+        Ok(SliceMut::transient(Transient { buffer, numbers }))
     }
 }
 
 /// A buffer of a pipeline that nobody else sees.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transient {
-    pub(crate) pipeline: u64,
-    pub(crate) id: BufferId,
+    pub(crate) buffer: BufferRef,
     /// Elements of a record count one by one.
     pub(crate) numbers: u32,
 }

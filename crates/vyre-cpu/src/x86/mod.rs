@@ -101,6 +101,9 @@ impl Level {
     }
 }
 
+/// Elements of the longest object that code can access: it has signed indices of 32 bits.
+pub(crate) const MAX_LENGTH: u64 = i32::MAX as u64;
+
 /// Loop trips of a worker between two polls of fuel, time and cancellation.
 const TRIPS_PER_POLL: u32 = 1 << 10;
 
@@ -277,12 +280,14 @@ impl Kernel {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
     }
 
-    /// Whether objects are short enough: code has signed indices of 32 bits.
-    pub(crate) fn can_run(&self, launch: &Launch<'_>) -> bool {
-        self.entries.iter().all(|(memory, element)| match launch.storage[memory] {
-            Some(view) => i32::try_from(self.entries.length(memory, element, view.length)).is_ok(),
-            None => true,
-        })
+    /// The first object with more than [`MAX_LENGTH`] elements of a type that it is accessed as, and their number. `length` returns the
+    /// number of elements of the declared type.
+    pub(crate) fn too_long(&self, length: impl Fn(MemId) -> Option<u64>) -> Option<(MemId, u64)> {
+        let lengths = self
+            .entries
+            .iter()
+            .filter_map(|(memory, element)| Some((memory, self.entries.length(memory, element, length(memory)?))));
+        lengths.into_iter().find(|(_, length)| *length > MAX_LENGTH)
     }
 
     /// Executes a dispatch on all threads of the pool.
@@ -347,7 +352,7 @@ impl Kernel {
                     Placed::Private { offset, length } => (frame.private.at(offset) as u64, length),
                 };
                 entry.write(start);
-                entry.add(1).write(self.entries.length(id, element, length));
+                entry.add(1).write(self.entries.length(id, element, length.into()));
             }
         }
         let per_call = (INVOCATIONS_PER_CALL / self.workgroup_size).max(1);
@@ -359,7 +364,7 @@ impl Kernel {
             // SAFETY: `enter` asks that the code was made for this context and that the worker outlives the call; the writes to the
             // header ask that no one else accesses it.
             // - Exclusive: `Kernel::frame` takes the frame out of `idle`, and `Kernel::give_back` returns it below.
-            // - Context: the entries above are where `service::entry` says, from which `lower` takes every address; `Kernel::can_run` has
+            // - Context: the entries above are where `service::entry` says, from which `lower` takes every address; `Kernel::too_long` has
             //   checked that lengths fit into the signed indices of 32 bits that code computes with.
             // - Accesses stay inside the objects of the entries: `Plan::bounds` is the one answer on which code leaves out a check,
             //   `Lower::precheck`, `Object::skip_unless_inside`, `Object::load_or_zero` and `Emit::inside_mask` are the checks, and services

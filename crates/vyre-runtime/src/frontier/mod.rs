@@ -35,6 +35,7 @@ use crate::Error;
 use crate::graph::memory::{collected, filled, zeroed};
 use crate::graph::{Graph, UNREACHED};
 use crate::megakernel::policy::{Policy, Request};
+use crate::owner::Owner;
 use kernels::WORD;
 
 pub use crate::megakernel::policy::Topology;
@@ -199,8 +200,9 @@ impl Set {
     }
 }
 
-/// A set of nodes of a graph.
+/// A set of nodes of a graph. Only the engine that made it uses it.
 pub struct Frontier {
+    owner: Owner,
     now: Set,
     next: Set,
     /// Whether the queue has the nodes.
@@ -237,6 +239,7 @@ impl Frontier {
 
 /// A graph on a device.
 pub struct Engine<'g> {
+    owner: Owner,
     device: Device,
     graph: &'g Graph,
     config: Config,
@@ -271,8 +274,20 @@ impl<'g> Engine<'g> {
         let device = device.with_profile(Profile::Dataflow);
         let (resident, split) = (RefCell::default(), RefCell::default());
         let reachable = graph.incoming().offsets.windows(2).filter(|row| row[0] != row[1]).count() as u32;
-        let compile_time = Cell::default();
-        Ok(Engine { device, graph, config, resident, split, memory, reachable, kernels, compile_time, iterations })
+        let (owner, compile_time) = (Owner::default(), Cell::default());
+        Ok(Engine {
+            owner,
+            device,
+            graph,
+            config,
+            resident,
+            split,
+            memory,
+            reachable,
+            kernels,
+            compile_time,
+            iterations,
+        })
     }
 
     /// Makes sure that a computation fits the budget, whichever needs the engine was made for. Parts of the graph that other computations have
@@ -371,7 +386,12 @@ impl<'g> Engine<'g> {
         let (now, next) = (set(queue)?, set(other)?);
         now.bits.write(bytemuck::cast_slice(&bits))?;
         now.counts.write(bytemuck::cast_slice(&[count, edges, 0, 0]))?;
-        Ok(Frontier { now, next, queued: false, nodes: count, edges, step: 0, topology: None, dense: 0 })
+        let owner = self.owner;
+        Ok(Frontier { owner, now, next, queued: false, nodes: count, edges, step: 0, topology: None, dense: 0 })
+    }
+
+    fn owned(&self, frontier: &Frontier) -> Result<(), Error> {
+        if frontier.owner == self.owner { Ok(()) } else { Err(Error::ForeignFrontier) }
     }
 
     fn words(&self, count: u32) -> Result<Buffer, DriverError> {
@@ -382,13 +402,14 @@ impl<'g> Engine<'g> {
     /// some time. `arguments` gives those of a step, by its number.
     ///
     /// # Errors
-    /// Arguments do not fit the step, or the device failed.
+    /// Arguments do not fit the step, [`Error::ForeignFrontier`], or the device failed.
     pub fn advance(
         &self,
         step: &Step,
         frontier: &mut Frontier,
         arguments: &dyn Fn(u32) -> NamedArguments<'static>,
     ) -> Result<(), Error> {
+        self.owned(frontier)?;
         if frontier.is_empty() {
             return Ok(());
         }
@@ -486,7 +507,7 @@ impl<'g> Engine<'g> {
     /// Keeps only nodes for which something holds.
     ///
     /// # Errors
-    /// Arguments do not fit, or the device failed.
+    /// Arguments do not fit, [`Error::ForeignFrontier`], or the device failed.
     pub fn filter(
         &self,
         name: &str,
@@ -501,7 +522,7 @@ impl<'g> Engine<'g> {
     /// Makes a frontier of those nodes of a set, which has a bit for each, for which something holds.
     ///
     /// # Errors
-    /// Arguments do not fit, or the device failed.
+    /// Arguments do not fit, [`Error::ForeignFrontier`], or the device failed.
     pub fn select(
         &self,
         name: &str,
@@ -510,6 +531,7 @@ impl<'g> Engine<'g> {
         frontier: &mut Frontier,
         arguments: NamedArguments<'_>,
     ) -> Result<(), Error> {
+        self.owned(frontier)?;
         let kernel = self.kernel(name, || kernels::filter(name, test))?;
         let mut batch = Batch::default();
         batch.clear(&[&frontier.next.counts]);
@@ -529,7 +551,7 @@ impl<'g> Engine<'g> {
     /// Does something with every node of a frontier.
     ///
     /// # Errors
-    /// Arguments do not fit, or the device failed.
+    /// Arguments do not fit, [`Error::ForeignFrontier`], or the device failed.
     pub fn compute(
         &self,
         name: &str,
@@ -537,6 +559,7 @@ impl<'g> Engine<'g> {
         frontier: &Frontier,
         arguments: NamedArguments<'_>,
     ) -> Result<(), Error> {
+        self.owned(frontier)?;
         let kernel = self.kernel(name, || kernels::compute(name, body))?;
         let mut batch = Batch::default();
         let objects = vec![("bits", (&frontier.now.bits).into())];

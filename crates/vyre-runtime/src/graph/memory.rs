@@ -53,7 +53,8 @@ fn available() -> Option<u64> {
     machine.into_iter().chain(group).min()
 }
 
-fn refused(field: &'static str, requested: usize) -> Error {
+/// The error of an allocation that failed.
+pub(super) fn refused(field: &'static str, requested: usize) -> Error {
     vyre_driver::Error::Reservation { field, requested }.into()
 }
 

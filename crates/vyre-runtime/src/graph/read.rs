@@ -17,6 +17,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
+use vyre_driver::read_limited;
+
 use super::memory::{self, collected, concat, reserve, with_capacity};
 use super::progress::report;
 use super::{BadRows, Edge, Edges, Graph, Rows, Weights, in_parts};
@@ -243,19 +245,19 @@ fn unpacked(_: &[u8]) -> Result<Vec<u8>, Fault> {
 }
 
 /// Reads to the end, piece by piece, at most as much as the limit of memory; `then` is told the number of bytes so far.
-fn drain<R: Read>(mut from: R, expected: usize, then: impl Fn(&R, usize)) -> Result<Vec<u8>, Fault> {
-    const PIECE: u64 = 1 << 24;
-    let limit = memory::limit();
-    let mut bytes = with_capacity("bytes of a file", expected)?;
-    loop {
-        // One byte more than the limit tells that there are more.
-        let left = limit.saturating_sub(bytes.len() as u64).saturating_add(1);
-        if from.by_ref().take(left.min(PIECE)).read_to_end(&mut bytes)? == 0 {
-            return Ok(bytes);
-        }
-        memory::check(bytes.len() as u64, || "its contents".to_owned())?;
-        then(&from, bytes.len());
-    }
+fn drain<R: Read>(from: R, expected: usize, then: impl Fn(&R, usize)) -> Result<Vec<u8>, Fault> {
+    let mut done = 0;
+    // One byte more than the limit tells that there are more.
+    let read = read_limited(from, memory::limit().saturating_add(1), expected, |from, bytes| {
+        done = bytes;
+        then(from, done);
+    });
+    let bytes = read.map_err(|error| match error.kind() {
+        io::ErrorKind::OutOfMemory => Fault::Memory(memory::refused("bytes of a file", done.max(expected))),
+        _ => error.into(),
+    })?;
+    memory::check(bytes.len() as u64, || "its contents".to_owned())?;
+    Ok(bytes)
 }
 
 /// What a line of edges looks like.

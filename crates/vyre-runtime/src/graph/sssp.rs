@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt::Display;
 
-use vyre_driver::{Buffer, Grid};
+use vyre_driver::{Buffer, Error as DriverError, Grid};
 use vyre_foundation::build::{self, kernel};
 use vyre_foundation::ir::{Element, Program};
 
@@ -34,11 +34,14 @@ pub enum Distances {
 }
 
 impl Distances {
-    fn new(weights: Weights, words: Vec<u32>) -> Distances {
-        let real = |word| if word == UNREACHED { f32::INFINITY } else { f32::from_bits(word) };
+    fn new(weights: Weights, mut words: Vec<u32>) -> Distances {
         match weights {
             Weights::None | Weights::Whole => Distances::Whole(words),
-            Weights::Real => Distances::Real(words.into_iter().map(real).collect()),
+            Weights::Real => {
+                let unreached = words.iter_mut().filter(|word| **word == UNREACHED);
+                unreached.for_each(|word| *word = f32::INFINITY.to_bits());
+                Distances::Real(bytemuck::cast_vec(words))
+            }
         }
     }
 }
@@ -263,6 +266,7 @@ impl Sssp {
                 let through = graph.weights().sum(distance, weight);
                 if through < distances[next as usize] {
                     distances[next as usize] = through;
+                    reserve_one(&mut heap)?;
                     heap.push(Reverse((through, next)));
                 }
             }
@@ -273,6 +277,12 @@ impl Sssp {
             _ => wrong("sssp", source, "the weights of the graph are of another type than its distance".into()),
         }
     }
+}
+
+/// Makes room for one more node in the queue of Dijkstra's algorithm.
+fn reserve_one<T>(heap: &mut BinaryHeap<T>) -> Result<(), Error> {
+    let requested = heap.len() + 1;
+    heap.try_reserve(1).map_err(|_| DriverError::Reservation { field: "queue of nodes", requested }.into())
 }
 
 fn compare<T: PartialEq + Display>(found: &[T], expected: &[T]) -> Result<(), Error> {

@@ -24,6 +24,7 @@ use super::priority::{Accounting, Diffusion, Priority};
 use super::ring::{Drained, Otherwise, Pushed, Ring, Stamp};
 use super::session::Session;
 use crate::Error;
+use crate::graph::memory::zeroed;
 
 /// What a tenant may take of a session.
 #[derive(Clone, Debug)]
@@ -58,7 +59,8 @@ impl Tenant<'_> {
     /// There are not so many in one piece, or the tenant may not have so many.
     pub fn allocate(&mut self, segment: Segment, words: u32) -> Result<Handle, Error> {
         let handle = self.session.arena.allocate(self.id, segment, words)?;
-        match self.write(handle, &vec![0; 4 * words as usize]) {
+        let zeros = zeroed("words of an allocation", 4 * words as usize);
+        match zeros.and_then(|zeros: Vec<u8>| self.write(handle, &zeros)) {
             Ok(()) => Ok(handle),
             Err(error) => self.session.arena.free(self.id, handle).and(Err(error)),
         }

@@ -48,12 +48,13 @@ mod run;
 
 use rustc_hash::FxHashMap;
 use vyre_driver::Capabilities;
-use vyre_foundation::ir::pipeline::{Argument, Buffer, Dispatch, Role};
+use vyre_foundation::ir::pipeline::{Buffer, Dispatch, Role};
 use vyre_foundation::ir::{self, BufferId, Element, Program, Span};
-use vyre_foundation::launch::{Arguments, Grid, Limits};
+use vyre_foundation::launch::{self, Arguments, Grid, Limits};
 use vyre_foundation::{Validated, validate};
 
 use crate::Error;
+use crate::owner::Owner;
 
 pub use memory::Memory;
 pub use plan::{Join, Launch, Plan, UnplannedLimit, Use};
@@ -62,11 +63,35 @@ pub use run::{Compiled, Run};
 /// A recorded graph of dispatches.
 #[derive(Clone, Debug, Default)]
 pub struct Pipeline {
+    owner: Owner,
     recorded: ir::Pipeline,
     stages: Vec<Stage>,
     attached: Vec<Attached>,
     /// Of each dispatch.
     limits: Limits,
+}
+
+/// Reference to a buffer of a pipeline, which other pipelines refuse. It is valid in clones of the pipeline, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BufferRef {
+    owner: Owner,
+    id: BufferId,
+}
+
+impl BufferRef {
+    /// Position of the buffer in [`Pipeline::recorded`].
+    pub fn id(self) -> BufferId {
+        self.id
+    }
+}
+
+/// Argument of a dispatch in a pipeline: a value, or one of the pipeline's buffers.
+pub type Argument = launch::Argument<BufferRef>;
+
+impl From<BufferRef> for Argument {
+    fn from(buffer: BufferRef) -> Argument {
+        Argument::Buffer(buffer)
+    }
 }
 
 /// A buffer whose memory is the caller's.
@@ -124,25 +149,32 @@ impl Pipeline {
     }
 
     /// Declares a buffer.
-    pub fn buffer(&mut self, name: impl Into<String>, role: Role, element: Element, length: u32) -> BufferId {
-        self.recorded.buffers.push(Buffer { name: name.into(), role, element, length, span: Span::NONE })
+    pub fn buffer(&mut self, name: impl Into<String>, role: Role, element: Element, length: u32) -> BufferRef {
+        let id = self.recorded.buffers.push(Buffer { name: name.into(), role, element, length, span: Span::NONE });
+        BufferRef { owner: self.owner, id }
+    }
+
+    /// Returns true for buffers of this pipeline.
+    pub fn owns(&self, buffer: BufferRef) -> bool {
+        buffer.owner == self.owner && self.recorded.buffers.get(buffer.id).is_some()
     }
 
     /// A buffer whose memory is there already: a run begins with its contents and changes them. What was attached before is the same
     /// buffer; what overlaps with others is used in the order in which it was recorded.
-    pub fn attach(&mut self, memory: &vyre_driver::Buffer) -> BufferId {
+    pub fn attach(&mut self, memory: &vyre_driver::Buffer) -> BufferRef {
         if let Some(known) = self.attached.iter().find(|known| known.memory == *memory) {
-            return known.id;
+            return BufferRef { owner: self.owner, id: known.id };
         }
         let name = format!("attached_{}", self.attached.len());
-        let id = self.buffer(name, Role::InOut, memory.element(), memory.len());
+        let buffer = self.buffer(name, Role::InOut, memory.element(), memory.len());
+        let id = buffer.id;
         let mut attached = Attached { id, memory: memory.clone(), overlapping: Vec::new() };
         for other in self.attached.iter_mut().filter(|other| other.memory.overlaps(memory)) {
             other.overlapping.push(id);
             attached.overlapping.push(other.id);
         }
         self.attached.push(attached);
-        id
+        buffer
     }
 
     /// The buffers that have some of the memory of this one.
@@ -153,14 +185,23 @@ impl Pipeline {
     /// Appends a dispatch. It sees what those before it wrote.
     ///
     /// # Errors
-    /// The arguments do not fit the program, two of them overlap and the program writes one of them, or the grid is too large.
+    /// The arguments do not fit the program, two of them overlap and the program writes one of them, the grid is too large, or
+    /// [`Error::ForeignBuffer`].
     pub fn dispatch(
         &mut self,
         program: Validated<Program>,
         grid: Grid,
         arguments: &[(&str, Argument)],
     ) -> Result<(), Error> {
-        let arguments = arguments.iter().map(|(name, argument)| ((*name).to_owned(), *argument)).collect();
+        let own = |(name, argument): &(&str, Argument)| {
+            let argument = match *argument {
+                Argument::Scalar(literal) => launch::Argument::Scalar(literal),
+                Argument::Buffer(buffer) if self.owns(buffer) => launch::Argument::Buffer(buffer.id),
+                Argument::Buffer(_) => return Err(Error::ForeignBuffer { object: (*name).to_owned() }),
+            };
+            Ok(((*name).to_owned(), argument))
+        };
+        let arguments = arguments.iter().map(own).collect::<Result<_, Error>>()?;
         let name = program.name().to_owned();
         self.record(program, Dispatch { program: name, grid, arguments, span: Span::NONE })
     }

@@ -130,9 +130,10 @@ impl<'a> Request<'a> {
 
 /// Compiles an optimized program for the device cpu, and returns the reason if that leaves it without machine code.
 #[cfg(feature = "cpu")]
-fn fallback(program: &Validated<Program>, execution: vyre_cpu::Execution) -> Result<Option<String>, Error> {
-    let cpu = vyre_cpu::Cpu { threads: Some(1), execution: Some(execution), ..vyre_cpu::Cpu::default() };
-    let kernel = vyre_driver::Device::open(&cpu)?.as_written().compile(program)?;
+fn fallback(program: &Validated<Program>, request: &Request<'_>) -> Result<Option<String>, Error> {
+    let execution = Some(request.execution);
+    let cpu = vyre_cpu::Cpu { threads: Some(1), execution, ..vyre_cpu::Cpu::default() };
+    let kernel = vyre_driver::Device::open(&cpu)?.as_written().compile_for(program, request.lengths)?;
     Ok(kernel.compilation().fallback.clone())
 }
 
@@ -184,7 +185,7 @@ impl<'a> Explanation<'a> {
             profile,
             before: program,
             #[cfg(feature = "cpu")]
-            fallback: fallback(&optimized, request.execution)?,
+            fallback: fallback(&optimized, request)?,
             #[cfg(not(feature = "cpu"))]
             fallback: None,
             optimized: Optimized { program: optimized, decisions: plan.decisions, report },

@@ -49,7 +49,7 @@ impl Entries {
     }
 
     /// Length of an entry, for an object that has `length` elements of the declared type.
-    pub(crate) fn length(&self, memory: MemId, element: Element, length: u32) -> u64 {
-        u64::from(length) * self.declared[memory.index()].size() as u64 / element.size() as u64
+    pub(crate) fn length(&self, memory: MemId, element: Element, length: u64) -> u64 {
+        length.saturating_mul(self.declared[memory.index()].size() as u64) / element.size() as u64
     }
 }

@@ -1,0 +1,23 @@
+//! A system that does not let a process make code. A test of its own, because the process cannot take that back.
+
+#![cfg(target_os = "linux")]
+#![allow(unsafe_code)]
+
+use vyre_driver::{Device, DeviceKind, Error};
+use vyre_wgpu::Wgpu;
+
+#[test]
+fn drivers_in_software_are_refused_where_they_would_crash() {
+    // PR_SET_MDWE with PR_MDWE_REFUSE_EXEC_GAIN: pages that were not executable never become so.
+    // SAFETY: it restricts this process only, which runs no other test.
+    let denied = unsafe { libc::prctl(65, 1, 0, 0, 0) } == 0;
+    if !denied {
+        println!("not tested: {}, Linux before 6.3", std::io::Error::last_os_error());
+        return;
+    }
+    match Device::open(&Wgpu) {
+        Ok(device) => assert_eq!(device.capabilities().kind, DeviceKind::Gpu),
+        Err(Error::NoAdapter { reason, .. }) => assert!(reason.contains("denies machine code"), "{reason}"),
+        Err(error) => panic!("{error}"),
+    }
+}
