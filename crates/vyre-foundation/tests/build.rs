@@ -282,8 +282,8 @@ fn records_are_neighbours_and_their_fields_are_bits() {
         let [first, ..] = record.get(position);
         let other = k.record().with(kind, record.get(kind)).with(position, [first; 3]).with(charge, k.lit(-1));
         y.store_record(i, &other);
-        x.place(0, charge).store(x.place(i, position).at(2).load().cast::<i32>());
-        tile.place(y.len(), kind).store(7);
+        x.field(0, charge).store(x.field(i, position).at(2).load().cast::<i32>());
+        tile.field(y.len(), kind).store(7);
     });
 }
 

@@ -92,7 +92,7 @@ impl Body {
         let Kind::Object { element, .. } = &kind else { return None };
         let (index, member) = (self.value(&record.index), named(element, member));
         let at = at.map(|at| self.value(at)).map(|at| quote_spanned!(expr.span() => .at(#at)));
-        Some((name.clone(), kind, quote_spanned!(expr.span() => #name.place(#index, #member) #at)))
+        Some((name.clone(), kind, quote_spanned!(expr.span() => #name.field(#index, #member) #at)))
     }
 
     /// `let Name { a, b } = x[i];`, by as few accesses as there can be; with `..`, one access for each field that is named.
@@ -111,7 +111,7 @@ impl Body {
             let value = if whole {
                 quote_spanned!(field.span() => __record.get(#member))
             } else {
-                quote_spanned!(field.span() => #object.place(__at, #member).load())
+                quote_spanned!(field.span() => #object.field(__at, #member).load())
             };
             fields.push(self.parts(&field.pat, &value));
         }

@@ -265,7 +265,7 @@ fn bounds(module: &Module<Validated<Program>>) -> Result<String, Error> {
             program.walk(|id, _| {
                 let op = &program.inst(id).op;
                 if op.memory() == Some(object) && !matches!(op, Op::PerGroup(PerGroup::Length(_))) {
-                    *(if ranges.is_inside(id) { &mut inside } else { &mut checked }) += 1;
+                    *(if ranges.is_in_bounds(id) { &mut inside } else { &mut checked }) += 1;
                 }
             });
             let _ = writeln!(text, "{}.{}: {inside} inside, {checked} checked", program.name(), memory.name);

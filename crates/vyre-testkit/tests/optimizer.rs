@@ -79,7 +79,7 @@ fn stale(program: &Program, known: &mut Analyses) -> Vec<Analysis> {
             check(Analysis::Structure, structure.0.place(id) == structure.1.place(id));
             check(Analysis::Effects, effects.0.inst(id) == effects.1.inst(id));
             check(Analysis::Ranges, ranges.0.decided(id) == ranges.1.decided(id));
-            check(Analysis::Ranges, ranges.0.is_inside(id) == ranges.1.is_inside(id));
+            check(Analysis::Ranges, ranges.0.is_in_bounds(id) == ranges.1.is_in_bounds(id));
             check(Analysis::Ranges, ranges.0.is_whole(id) == ranges.1.is_whole(id));
             let inst = program.inst(id);
             for &value in inst.operands.iter().chain(&inst.results).chain(&program.block(block).params) {

@@ -689,7 +689,7 @@ impl Batch<'_> {
         let mut params = vec![0; control.param_bytes() as usize / 4];
         let mut objects: Vec<(wgpu::Buffer, u64, u64)> = Vec::new();
         let mut parts = false;
-        let mut lengths = Lengths { alike: true, fours: true };
+        let mut lengths = Lengths { equal: true, multiples_of_four: true };
         let mut open_length = None;
         let mut counts = Vec::new();
         let alignment = u64::from(device.limits.min_storage_buffer_offset_alignment).max(16);
@@ -707,8 +707,8 @@ impl Batch<'_> {
                     let length = (range.bytes / size) as u32;
                     params[word] = length;
                     if memory.length.is_none() {
-                        lengths.alike &= *open_length.get_or_insert(length) == length;
-                        lengths.fours &= length.is_multiple_of(4);
+                        lengths.equal &= *open_length.get_or_insert(length) == length;
+                        lengths.multiples_of_four &= length.is_multiple_of(4);
                     }
                     if range.bytes == 0 {
                         parts |= objects.iter().any(|(bound, ..)| *bound == device.nothing);

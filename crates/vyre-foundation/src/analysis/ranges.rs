@@ -165,23 +165,23 @@ pub struct Ranges {
     whole: FxHashSet<InstId>,
 }
 
-/// What is known of how many elements there are in the storage objects whose length the program leaves open.
+/// Assumptions about the lengths of the storage objects whose length is only known at launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lengths {
-    /// They have as many as each other.
-    pub alike: bool,
-    /// They have multiples of four.
-    pub fours: bool,
+    /// All have the same length.
+    pub equal: bool,
+    /// Every length is a multiple of four.
+    pub multiples_of_four: bool,
 }
 
 impl Ranges {
     /// Analyses a program.
     pub fn of(program: &Program) -> Ranges {
-        Ranges::given(program, Lengths::default())
+        Ranges::with_lengths(program, Lengths::default())
     }
 
-    /// Analyses a program of which more is known.
-    pub fn given(program: &Program, lengths: Lengths) -> Ranges {
+    /// Analyses a program under assumptions about its lengths.
+    pub fn with_lengths(program: &Program, lengths: Lengths) -> Ranges {
         let mut walk = Walk {
             program,
             lengths,
@@ -217,8 +217,8 @@ impl Ranges {
         self.decided.get(&inst).copied()
     }
 
-    /// Whether all elements of an access are always inside its object.
-    pub fn is_inside(&self, access: InstId) -> bool {
+    /// True if all elements of an access are proved to be in bounds.
+    pub fn is_in_bounds(&self, access: InstId) -> bool {
         self.inside.contains(&access)
     }
 
@@ -228,8 +228,8 @@ impl Ranges {
         self.whole.contains(&access)
     }
 
-    /// How many accesses are known to be inside or whole. What more is known of lengths can only add to them.
-    pub fn certain(&self) -> usize {
+    /// Number of accesses proved in bounds or whole, which is monotonic in the assumptions.
+    pub fn proved_count(&self) -> usize {
         self.inside.len() + self.whole.len()
     }
 }
@@ -449,7 +449,9 @@ impl Walk<'_> {
         // most as many, unless those of the access are wider.
         let length = memory.static_bytes().map(|bytes| bytes / accessed);
         let whole = matches!(width, 2 | 4)
-            && length.map_or(self.lengths.fours && own == accessed, |length| length.is_multiple_of(width as u64))
+            && length.map_or(self.lengths.multiples_of_four && own == accessed, |length| {
+                length.is_multiple_of(width as u64)
+            })
             && self.is_multiple(index, width as u32, &mut Vec::new(), &mut { MULTIPLES_TRIED });
         let below = || self.less.iter().any(|&(a, b)| a == index && self.is_within_length(b, at.memory));
         let bounded = (width == 1 && accessed <= own) || (whole && accessed == own);
@@ -471,7 +473,7 @@ impl Walk<'_> {
         let is_length = |value: ValueId| match program.def(value) {
             Def::Result(inst, 0) => match program.inst(inst).op {
                 Op::PerGroup(PerGroup::Length(other)) => {
-                    other == object || (self.lengths.alike && is_open(other) && is_open(object))
+                    other == object || (self.lengths.equal && is_open(other) && is_open(object))
                 }
                 _ => false,
             },

@@ -18,34 +18,34 @@ pub struct Field<R, F> {
     types: PhantomData<fn(R) -> F>,
 }
 
-impl<R: Stored, F: Part> Field<R, F> {
-    /// The field at so many bytes. The function names it, so that its type is known, and is not called.
+impl<R: Stored, F: FieldType> Field<R, F> {
+    /// Makes the field at `offset` bytes. The function is not called; it only fixes the type `F`.
     pub fn new(offset: usize, _: fn(&R) -> F) -> Self {
         Field { before: (offset / R::ELEMENT.size()) as u32, types: PhantomData }
     }
 }
 
 /// The type of a field.
-pub trait Part: Copy {
+pub trait FieldType: Copy {
     /// Its scalars, as values.
     type Values<'k>: Bundle<'k>;
 }
 
-macro_rules! parts {
+macro_rules! field_types {
     ($($ty:ident)*) => { $(
-        impl Part for $ty {
+        impl FieldType for $ty {
             type Values<'k> = Val<'k, $ty>;
         }
-        impl<const N: usize> Part for [$ty; N] {
+        impl<const N: usize> FieldType for [$ty; N] {
             type Values<'k> = [Val<'k, $ty>; N];
         }
     )* };
 }
-parts! { i32 u32 f32 i64 u64 f64 f16 }
+field_types! { i32 u32 f32 i64 u64 f64 f16 }
 
 /// Where a field of one record is. `A` is what can be done with the object.
 #[derive(Clone, Copy)]
-pub struct Place<'k, F, A> {
+pub struct FieldRef<'k, F, A> {
     kernel: &'k Kernel,
     /// The element of the record.
     element: MemOperand,
@@ -54,7 +54,7 @@ pub struct Place<'k, F, A> {
 }
 
 /// The values of all fields of a record.
-pub struct Whole<'k, R> {
+pub struct RecordValue<'k, R> {
     kernel: &'k Kernel,
     values: Values,
     record: PhantomData<R>,
@@ -63,10 +63,10 @@ pub struct Whole<'k, R> {
 impl<'k, R: Stored, A: Indexed> Object<'k, R, A> {
     /// A field of the record at an index.
     #[track_caller]
-    pub fn place<F: Part>(self, index: impl Arg<'k, u32>, field: Field<R, F>) -> Place<'k, F, A> {
+    pub fn field<F: FieldType>(self, index: impl Arg<'k, u32>, field: Field<R, F>) -> FieldRef<'k, F, A> {
         let at = self.first(index);
         let at = self.kernel.plus(at, field.before);
-        Place { kernel: self.kernel, element: self.operand(), at, types: PhantomData }
+        FieldRef { kernel: self.kernel, element: self.operand(), at, types: PhantomData }
     }
 
     /// The position of a record's first element.
@@ -83,7 +83,7 @@ impl<'k, R: Stored, A: Indexed> Object<'k, R, A> {
 impl<'k, R: Stored, A: Loads> Object<'k, R, A> {
     /// All fields of the record at an index, up to four of them by one access; 0 outside.
     #[track_caller]
-    pub fn load_record(self, index: impl Arg<'k, u32>) -> Whole<'k, R> {
+    pub fn load_record(self, index: impl Arg<'k, u32>) -> RecordValue<'k, R> {
         let first = self.first(index);
         let load = Op::Load(self.operand());
         let mut values = Values::new();
@@ -93,14 +93,14 @@ impl<'k, R: Stored, A: Loads> Object<'k, R, A> {
             let count = (R::WIDTH - before).min(4) as usize;
             values.extend(self.kernel.state.borrow_mut().emit(load.clone(), &[at], &types[..count], &[]));
         }
-        Whole { kernel: self.kernel, values, record: PhantomData }
+        RecordValue { kernel: self.kernel, values, record: PhantomData }
     }
 }
 
 impl<'k, R: Stored, A: Stores> Object<'k, R, A> {
     /// Writes all fields of the record at an index, up to four of them by one access; outside, nothing.
     #[track_caller]
-    pub fn store_record(self, index: impl Arg<'k, u32>, record: &Whole<'k, R>) {
+    pub fn store_record(self, index: impl Arg<'k, u32>, record: &RecordValue<'k, R>) {
         let first = self.first(index);
         for (before, values) in (0..R::WIDTH).step_by(4).zip(record.values.chunks(4)) {
             let mut operands = Values::new();
@@ -111,10 +111,10 @@ impl<'k, R: Stored, A: Stores> Object<'k, R, A> {
     }
 }
 
-impl<'k, R: Stored> Whole<'k, R> {
+impl<'k, R: Stored> RecordValue<'k, R> {
     /// The value of a field.
     #[track_caller]
-    pub fn get<F: Part>(&self, field: Field<R, F>) -> F::Values<'k> {
+    pub fn get<F: FieldType>(&self, field: Field<R, F>) -> F::Values<'k> {
         let mut values = Values::new();
         for (&value, ty) in self.values[field.before as usize..].iter().zip(F::Values::result_types()) {
             values.push(self.kernel.bits_as(value, ty));
@@ -125,7 +125,7 @@ impl<'k, R: Stored> Whole<'k, R> {
     /// The record with another value of a field.
     #[track_caller]
     #[must_use]
-    pub fn with<F: Part>(mut self, field: Field<R, F>, value: F::Values<'k>) -> Self {
+    pub fn with<F: FieldType>(mut self, field: Field<R, F>, value: F::Values<'k>) -> Self {
         for (position, value) in self.kernel.operands_of(value).into_iter().enumerate() {
             self.values[field.before as usize + position] = self.kernel.bits_as(value, R::ELEMENT.value_type());
         }
@@ -133,19 +133,19 @@ impl<'k, R: Stored> Whole<'k, R> {
     }
 }
 
-impl<'k, F: Part, A, const N: usize> Place<'k, [F; N], A> {
+impl<'k, F: FieldType, A, const N: usize> FieldRef<'k, [F; N], A> {
     /// An element of a field that is an array. Outside of the array, it is outside of the object.
     #[track_caller]
-    pub fn at(self, index: impl Arg<'k, u32>) -> Place<'k, F, A> {
+    pub fn at(self, index: impl Arg<'k, u32>) -> FieldRef<'k, F, A> {
         let kernel = self.kernel;
         let index = Val::<u32>::new(kernel, index.operand(kernel));
         let at = Val::new(kernel, self.at) + index;
         let at = index.lt(N as u32).select(at, u32::MAX).operand(kernel);
-        Place { kernel, element: self.element, at, types: PhantomData }
+        FieldRef { kernel, element: self.element, at, types: PhantomData }
     }
 }
 
-impl<'k, F: Scalar, A: Loads> Place<'k, F, A> {
+impl<'k, F: Scalar, A: Loads> FieldRef<'k, F, A> {
     /// The value of the field; 0 outside of the object.
     #[track_caller]
     pub fn load(self) -> Val<'k, F> {
@@ -154,7 +154,7 @@ impl<'k, F: Scalar, A: Loads> Place<'k, F, A> {
     }
 }
 
-impl<'k, F: Scalar, A: Stores> Place<'k, F, A> {
+impl<'k, F: Scalar, A: Stores> FieldRef<'k, F, A> {
     /// Writes the field; outside of the object, nothing.
     #[track_caller]
     pub fn store(self, value: impl Arg<'k, F>) {
@@ -165,9 +165,9 @@ impl<'k, F: Scalar, A: Stores> Place<'k, F, A> {
 
 impl Kernel {
     /// A record whose fields are 0.
-    pub fn record<R: Stored>(&self) -> Whole<'_, R> {
+    pub fn record<R: Stored>(&self) -> RecordValue<'_, R> {
         let zero = self.state.borrow_mut().program.literal(Literal::zero(R::ELEMENT.value_type()));
-        Whole { kernel: self, values: (0..R::WIDTH).map(|_| zero).collect(), record: PhantomData }
+        RecordValue { kernel: self, values: (0..R::WIDTH).map(|_| zero).collect(), record: PhantomData }
     }
 
     #[track_caller]

@@ -91,7 +91,7 @@ impl Lowerer<'_> {
                     stored[memory.index()] = true;
                     narrowly[memory.index()] |= at.element.size() < 4;
                 }
-                measured[memory.index()] |= matches!(op, Op::PerGroup(PerGroup::Length(_))) || !self.is_inside(id);
+                measured[memory.index()] |= matches!(op, Op::PerGroup(PerGroup::Length(_))) || !self.is_in_bounds(id);
             }
         });
         let mut next_binding = 1;
@@ -313,8 +313,8 @@ impl Lowerer<'_> {
 
     /// Whether an access needs no check. What is known of an invocation holds until it ends; those that have ended and still
     /// come by must be checked.
-    fn is_inside(&self, id: InstId) -> bool {
-        !self.masked && self.ranges.is_inside(id)
+    fn is_in_bounds(&self, id: InstId) -> bool {
+        !self.masked && self.ranges.is_in_bounds(id)
     }
 
     /// For each of `width` elements from the index of an access up: its index, and whether it is inside.
@@ -329,7 +329,7 @@ impl Lowerer<'_> {
             });
             return elements.collect();
         }
-        if self.is_inside(id) {
+        if self.is_in_bounds(id) {
             let elements = (0..width).map(|offset| match offset {
                 0 => (index, Inside::Always),
                 offset => {

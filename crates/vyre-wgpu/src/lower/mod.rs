@@ -180,12 +180,12 @@ impl Source {
         });
         let ranges = Ranges::of(&program);
         let trips = Trips::of(&program, &ranges);
-        let lengths = Lengths { alike: true, fours: true };
-        let all = Ranges::given(&program, lengths).certain();
-        let certain = |lengths: Lengths| Ranges::given(&program, lengths).certain();
+        let lengths = Lengths { equal: true, multiples_of_four: true };
+        let all = Ranges::with_lengths(&program, lengths).proved_count();
+        let proved_count = |lengths: Lengths| Ranges::with_lengths(&program, lengths).proved_count();
         let unaffected = Lengths {
-            alike: certain(Lengths { alike: false, ..lengths }) == all,
-            fours: certain(Lengths { fours: false, ..lengths }) == all,
+            equal: proved_count(Lengths { equal: false, ..lengths }) == all,
+            multiples_of_four: proved_count(Lengths { multiples_of_four: false, ..lengths }) == all,
         };
         let mapping = if flat { GroupMapping::Line } else { GroupMapping::Direct };
         let usual = Variant { mapping, parts: false, counted: true, lengths, bindings: Vec::new() };
@@ -198,8 +198,11 @@ impl Source {
     }
 
     /// What launches with such lengths need: what makes no difference is as usual.
-    pub(crate) fn lengths(&self, Lengths { alike, fours }: Lengths) -> Lengths {
-        Lengths { alike: alike || self.unaffected.alike, fours: fours || self.unaffected.fours }
+    pub(crate) fn lengths(&self, Lengths { equal, multiples_of_four }: Lengths) -> Lengths {
+        Lengths {
+            equal: equal || self.unaffected.equal,
+            multiples_of_four: multiples_of_four || self.unaffected.multiples_of_four,
+        }
     }
 
     /// At most how many trips an invocation takes in loops that have no fuel in `counted` variants, if a launch tells.
@@ -330,7 +333,7 @@ impl<'p> Lowerer<'p> {
             params,
             report: None,
             facts,
-            ranges: Ranges::given(program, variant.lengths),
+            ranges: Ranges::with_lengths(program, variant.lengths),
             masked: false,
             trips: &source.trips,
             free: if variant.counted { source.trips.free() } else { FxHashSet::default() },

@@ -92,7 +92,7 @@ impl Plan<'_> {
     pub(crate) fn bounds(&self, access: InstId, passed: Option<InstId>, hoisted: bool) -> AccessBounds {
         match (self.prechecks.accesses.get(&access), passed) {
             (Some(affine), Some(passed)) if affine.at == passed => AccessBounds::CheckOnce(passed),
-            _ if !hoisted && self.ranges.is_inside(access) => AccessBounds::InBounds,
+            _ if !hoisted && self.ranges.is_in_bounds(access) => AccessBounds::InBounds,
             _ => AccessBounds::Masked,
         }
     }
@@ -162,7 +162,7 @@ impl Prechecks {
             groups[group].reach = groups[group].reach.max(reach);
             accesses.push((id, AffineAccess { at, group, moving, offset: sum.offset }));
         }
-        if accesses.iter().any(|(id, _)| !ranges.is_inside(*id)) {
+        if accesses.iter().any(|(id, _)| !ranges.is_in_bounds(*id)) {
             self.accesses.extend(accesses);
             self.loops.insert(at, Precheck { counted, groups });
         }

@@ -56,7 +56,7 @@ impl Forward<'_> {
     fn load(&mut self, program: &Program, id: InstId, location: Location) -> bool {
         let inst = program.inst(id);
         // The elements of a wide access do not wrap around, as a sum of an index would.
-        if location.elements > 1 && !self.ranges.is_inside(id) {
+        if location.elements > 1 && !self.ranges.is_in_bounds(id) {
             return false;
         }
         let elements = || (0..location.elements).map(|position| location.part(position));
@@ -74,7 +74,7 @@ impl Forward<'_> {
     fn store(&mut self, program: &Program, id: InstId, location: Location) {
         self.known.retain(|(known, _)| alias(*known, location) == Alias::No);
         let element = location.element;
-        if self.ranges.is_inside(id) && element.size() as u32 * 8 == element.value_type().bits() {
+        if self.ranges.is_in_bounds(id) && element.size() as u32 * 8 == element.value_type().bits() {
             for (position, &value) in program.inst(id).operands[1..].iter().enumerate() {
                 self.remember(location.part(position as u32), value);
             }
