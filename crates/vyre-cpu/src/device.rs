@@ -1,9 +1,9 @@
-//! The CPU as a device: a queue of commands, executed in order.
+//! The CPU device: an in-order command queue.
 //!
-//! Commands are executed by a thread of the device, or by a caller that waits for them, whichever comes first: waiting for a
-//! small kernel usually means running it, without waking a thread. So that it stays that way, the device's own thread does not
-//! take work from callers that are about to wait for it: while work keeps coming it polls the queue only now and then. A caller
-//! whose stack may be too small for a kernel leaves the queue to the device's thread.
+//! A batch of commands is executed by the device's own thread or by a caller that waits for it, whichever is first:
+//! waiting for a small kernel usually runs it inline, without waking a thread. To leave batches to such callers, the
+//! device's thread delays for [`Queue::NAP`] while new batches keep arriving. A caller whose stack may be too small for
+//! a kernel leaves the queue to the device's thread.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -35,31 +35,31 @@ use crate::{portable, spmd, stack};
 /// The CPU backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cpu {
-    /// How many threads execute workgroups; as many as there are cores if not given.
+    /// Number of threads that execute workgroups [default: the number of cores].
     pub threads: Option<usize>,
-    /// How programs are executed; as well as the processor can if not given.
+    /// Execution mode [default: the fastest that the processor supports].
     pub execution: Option<Execution>,
     /// Guard pages around storage objects, for debugging.
     pub guard: Guard,
 }
 
-/// Availability of the code generator: it is written for x86-64 and for the memory calls of Unix-like systems. Every other target has
-/// the portable executor only.
+/// Availability of the code generator, which needs x86-64 and the memory calls of Unix-like systems. Every other target
+/// has only the portable executor.
 pub const HAS_CODE_GENERATOR: bool = cfg!(all(target_arch = "x86_64", unix));
 
-/// How programs are executed.
+/// Execution mode of programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Execution {
-    /// By plain loops over lanes, on every processor.
+    /// Plain loops over lanes, on every processor.
     Portable,
-    /// By generated code with vectors of 8 lanes.
+    /// Generated code with vectors of 8 lanes.
     Avx2,
-    /// By generated code with vectors of 16 lanes.
+    /// Generated code with vectors of 16 lanes.
     Avx512,
 }
 
 impl Execution {
-    /// The best that this processor has.
+    /// Returns the fastest mode that this processor supports.
     pub fn best() -> Execution {
         #[cfg(all(target_arch = "x86_64", unix))]
         match Level::detect() {
@@ -70,7 +70,7 @@ impl Execution {
         Execution::Portable
     }
 
-    /// Whether this processor has it.
+    /// Returns whether this processor supports the mode.
     pub fn is_available(self) -> bool {
         match (self, Execution::best()) {
             (Execution::Portable, _) | (Execution::Avx2, Execution::Avx2) | (_, Execution::Avx512) => true,
@@ -87,7 +87,7 @@ impl Execution {
         }
     }
 
-    /// Name of the instruction set, as vendors write it; `portable` without a code generator.
+    /// Name of the instruction set, as in the vendors' manuals; `portable` without a code generator.
     pub fn instruction_set(self) -> &'static str {
         match self {
             Execution::Portable => "portable",
@@ -96,7 +96,7 @@ impl Execution {
         }
     }
 
-    /// Lanes of a subgroup.
+    /// Number of lanes of a subgroup.
     fn subgroup_size(self) -> u32 {
         match self {
             Execution::Portable | Execution::Avx512 => 16,
@@ -117,11 +117,16 @@ impl Backend for Cpu {
     fn open(&self) -> Result<Box<dyn Device>, Error> {
         let execution = self.execution.unwrap_or_else(Execution::best);
         if !execution.is_available() {
-            let reason = format!("this processor does not have what {execution:?} needs");
+            let reason = format!(
+                "this processor does not support {execution:?}; leave `execution` unset to use the fastest supported mode"
+            );
             return Err(Error::Backend { backend: "cpu", reason });
         }
         if self.guard != Guard::None && cfg!(not(unix)) {
-            return Err(Error::Backend { backend: "cpu", reason: "this system has no guard pages".into() });
+            return Err(Error::Backend {
+                backend: "cpu",
+                reason: "guard pages are available on Unix only; use `Guard::None`".into(),
+            });
         }
         let process = Process::current()?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -130,8 +135,8 @@ impl Backend for Cpu {
             memory_bytes: physical_memory(),
             threads: Some(pool.threads() as u32),
             instruction_set: Some(execution.instruction_set()),
-            // A workgroup stays on its thread, workgroups that may wait for each other are not merged, and these processors make
-            // stores visible in program order.
+            // Forward progress: a workgroup stays on its thread, workgroups that may wait for each other are not
+            // merged, and x86 makes stores visible in program order.
             independent_groups: cfg!(target_arch = "x86_64"),
             ..Capabilities::unlimited(processor_name(), DeviceKind::Cpu, execution.subgroup_size())
         };
@@ -153,11 +158,13 @@ impl Backend for Cpu {
     }
 }
 
-/// The code that a program is executed by, as text: before the instructions of the processor, those of the program that they
-/// were made for. Code for another processor than this one can be printed, too.
+/// Assembly listing of a program, with each IR instruction printed before the machine instructions that it was lowered
+/// to. Can target another processor than this one.
 ///
 /// # Errors
-/// There is none: the execution generates no code, or has a reason not to, such as a stack frame that is too large.
+///
+/// No code is generated: the execution is portable, or the program is not supported, for instance because its stack
+/// frame is too large.
 #[cfg_attr(not(all(target_arch = "x86_64", unix)), expect(unused_variables))]
 pub fn listing(program: &Validated<Program>, execution: Execution) -> Result<String, Error> {
     let failed = |reason: String| Error::Backend { backend: "cpu", reason };
@@ -174,7 +181,7 @@ fn processor_name() -> String {
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// The memory of the machine, where the system tells.
+/// Physical memory of the machine, if the system reports it.
 fn physical_memory() -> Option<u64> {
     let information = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = information.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -191,7 +198,7 @@ struct CpuDevice {
 
 impl Drop for CpuDevice {
     fn drop(&mut self) {
-        // After `fork` the child has the handle, but not the thread: joining it would wait forever.
+        // A child process after `fork` has the handle, but not the thread: joining would block forever.
         if !self.queue.process.is_current() {
             std::mem::forget(self.server.take());
             return;
@@ -210,18 +217,18 @@ struct CpuKernel {
     written: SecondaryMap<MemId, bool>,
     subgroup_size: u32,
     code: Code,
-    /// Made when it is needed, if there is code.
+    /// Fallback kernel, lowered on first use if there is machine code.
     portable: OnceLock<portable::Kernel>,
 }
 
 /// Machine code of a program.
 enum Code {
-    /// The device executes programs without.
+    /// Portable execution was requested.
     #[cfg(all(target_arch = "x86_64", unix))]
     NotWanted,
     #[cfg(all(target_arch = "x86_64", unix))]
     Generated(Box<x86::Kernel>),
-    /// There is none, for this reason.
+    /// No code could be generated, for this reason.
     Missing(String),
 }
 
@@ -266,7 +273,7 @@ impl Device for CpuDevice {
     fn compile(&self, program: &Validated<Program>) -> Result<Arc<dyn Kernel>, Error> {
         let program = expand_math(program, |_| false);
         #[cfg(all(target_arch = "x86_64", unix))]
-        // The portable executor runs programs that there is no code for.
+        // Programs without machine code run on the portable executor.
         let code = match self.execution.level().map(|level| x86::compile(&program, level)) {
             None => Code::NotWanted,
             Some(Ok(code)) => Code::Generated(Box::new(code)),
@@ -314,7 +321,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Commands that were submitted together.
+/// Commands of one submission.
 struct Batch {
     commands: Mutex<Vec<Command>>,
     cancelled: AtomicBool,
@@ -322,35 +329,35 @@ struct Batch {
     settled: Condvar,
 }
 
-/// The batches of a device, and what executes them.
+/// Queue of the device, and the resources that execute its batches.
 struct Queue {
     pool: Pool,
     waiting: Mutex<Waiting>,
-    /// Something was added, or the device was closed.
+    /// Signals a new batch, or that the device is closed.
     arrived: Condvar,
-    /// Held by the thread that takes batches from the queue, until they are done: batches are executed in order.
+    /// Held by the thread that takes batches from the queue until they are done, so that batches execute in order.
     executing: Mutex<()>,
     guard: Guard,
-    /// The process that has the threads.
+    /// The process that owns the threads.
     process: Process,
 }
 
 #[derive(Default)]
 struct Waiting {
     batches: VecDeque<Arc<Batch>>,
-    /// Something was submitted since the device's own thread last looked. It looks at the batches after it has taken this
-    /// back, so that none is forgotten.
+    /// A batch was submitted since the device's thread last cleared this flag. The thread reads `batches` after
+    /// clearing it, so no batch is missed.
     submitted: bool,
-    /// What is there is not to be left to others.
+    /// The device's thread shall execute the batches now, without delay.
     hurry: bool,
-    /// Whether the device's own thread sleeps until it is woken.
+    /// The device's thread is parked.
     asleep: bool,
     closed: bool,
 }
 
 impl Queue {
-    /// How long the device's own thread leaves work to those who may wait for it. While work comes more often than that, to
-    /// submit does not mean to wake a thread, which takes longer than a small kernel.
+    /// Delay before the device's thread takes a batch, during which a caller that waits may execute it inline.
+    /// Submissions at shorter intervals wake no thread, which would take longer than a small kernel.
     const NAP: Duration = Duration::from_micros(100);
 
     /// Executes batches until the device is closed.
@@ -380,7 +387,7 @@ impl Queue {
         }
     }
 
-    /// Has the device's own thread execute what is there: somebody waits for it who cannot do it.
+    /// Makes the device's thread execute the queue at once, for a caller that cannot execute it inline.
     fn hurry(&self) {
         let mut waiting = lock(&self.waiting);
         if !waiting.batches.is_empty() {
@@ -394,11 +401,11 @@ impl Queue {
         while self.execute_next() {}
     }
 
-    /// Executes the batch that came first. The caller has the turn.
+    /// Executes the oldest batch. The caller holds `executing`.
     fn execute_next(&self) -> bool {
         let Some(batch) = lock(&self.waiting).batches.pop_front() else { return false };
         let commands = std::mem::take(&mut *lock(&batch.commands));
-        // A bug in the executor must not take the device with it: the batch fails, and the next one goes on.
+        // A panic of the executor fails its batch only; the device continues with the next one.
         let result = catch_unwind(AssertUnwindSafe(|| self.execute(commands, &batch.cancelled)));
         let result = result.unwrap_or_else(|panic| {
             let message = panic.downcast_ref::<&str>().copied().or_else(|| Some(panic.downcast_ref::<String>()?));
@@ -436,8 +443,8 @@ impl Queue {
         let _exclusive = block.exclusive();
         self.in_parts(data.len(), &|part| {
             let (source, target) = (&data[part.clone()], block.at(range.start + part.start as u64));
-            // SAFETY: the range lies inside its memory and has as many bytes as the data. Parts do not overlap, and nothing
-            // else accesses the memory now.
+            // SAFETY: the range lies inside its memory and has as many bytes as the data. Parts do not overlap, and
+            // nothing else accesses the memory now.
             unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) };
         });
     }
@@ -452,7 +459,7 @@ impl Queue {
     }
 
     fn read<W: bytemuck::Pod>(&self, range: &Range) -> Result<Vec<W>, Error> {
-        /// The memory of a vector whose parts several threads write.
+        /// Vector memory whose parts are written by several threads.
         struct Target(*mut u8);
         // SAFETY: it is written only as described below.
         unsafe impl Sync for Target {}
@@ -474,15 +481,16 @@ impl Queue {
             // not used before all parts are done, and parts do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(source, target.start().add(part.start), part.len()) };
         });
-        // SAFETY: the parts cover all of it, all of them are written, and all bytes are values of such types.
+        // SAFETY: the parts cover the whole vector and all of them are written; every bit pattern is a valid element
+        // (`Pod`).
         unsafe { data.set_len(size / size_of::<W>()) };
         Ok(data)
     }
 
-    /// Calls `body` with ranges that cover `0..bytes`, on all threads if that is much. They are as long as the parts of
-    /// kernels, so that pages are first touched by as many threads as will use them.
+    /// Calls `body` with ranges that cover `0..bytes`, in parallel above `LEAST` bytes. Their length matches the parts
+    /// of kernels, so that the threads that first touch the pages are those that will use them.
     fn in_parts(&self, bytes: usize, body: &(dyn Fn(std::ops::Range<usize>) + Sync)) {
-        /// What one thread does in less time than it takes to wake another.
+        /// Bytes that one thread copies faster than another one wakes.
         const LEAST: usize = 512 << 10;
         let part = (bytes / (8 * self.pool.threads())).next_multiple_of(LEAST).max(LEAST);
         self.pool.for_each(bytes.div_ceil(part) as u32, &|number| {
@@ -561,7 +569,8 @@ impl Ticket for CpuTicket {
             return Some(Err(error));
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        // A caller that waits without a limit may as well work. With a limit, a batch could take longer than that.
+        // A caller that waits without a timeout executes batches inline. With one it does not: a batch could exceed the
+        // timeout.
         if timeout.is_none() && stack::holds_kernels() {
             while lock(&self.batch.result).is_none() {
                 let Ok(_turn) = self.queue.executing.try_lock() else { break };
@@ -628,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_executed_in_order_whoever_waits() {
+    fn batches_execute_in_submission_order() {
         let device = open();
         let memory = device.allocate(16).expect("16 bytes");
         let range = || Range { memory: memory.clone(), start: 0, bytes: 16 };
@@ -636,7 +645,8 @@ mod tests {
         for round in 0..200u8 {
             let commands = vec![Command::Write(range(), vec![round; 16]), Command::Read(range(), 4)];
             tickets.push((round, device.submit(commands).expect("a device that is there")));
-            // Some wait at once and work, some wait for a time and leave it to the device, and some come late.
+            // Round % 4: 0 waits at once and executes inline, 1 waits with a timeout and leaves the batch to the
+            // device's thread, others wait later.
             let limit = Some(Duration::from_secs(600));
             let wait = match round % 4 {
                 0 => None,
@@ -652,13 +662,13 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_executed_before_the_device_closes() {
+    fn unawaited_batches_execute_before_the_device_closes() {
         let device = open();
         let memory = device.allocate(16).expect("16 bytes");
         let range = Range { memory: memory.clone(), start: 0, bytes: 16 };
         drop(device.submit(vec![Command::Write(range.clone(), vec![7; 16])]));
         drop(device);
-        // SAFETY: the range has 16 bytes, and nothing is executed any more.
+        // SAFETY: the range has 16 bytes, and the device that accessed them is closed.
         assert_eq!(unsafe { start_of(&range).cast::<[u8; 16]>().read_unaligned() }, [7; 16]);
     }
 }

@@ -1,4 +1,4 @@
-//! One dispatch: what it is run with, and what its workers account for together.
+//! One dispatch: its arguments, and the limits and results that its workers share.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use vyre_foundation::launch::{Limits, Outcome, Report, TraceLine, WorkerSpan};
 
 use crate::memory::View;
 
-/// What a dispatch is run with.
+/// Arguments of a dispatch.
 pub(crate) struct Launch<'a> {
     pub(crate) groups: [u32; 3],
-    /// Storage objects, and nothing for the others.
+    /// Storage objects; `None` for the others.
     pub(crate) storage: SecondaryMap<MemId, Option<View>>,
     /// Uniforms.
     pub(crate) scalars: SecondaryMap<MemId, u64>,
@@ -24,26 +24,26 @@ pub(crate) struct Launch<'a> {
 // SAFETY: views point to memory that threads share, as `memory::Block` describes.
 unsafe impl Sync for Launch<'_> {}
 
-/// The times at which workers were at a dispatch.
+/// Execution times of workers.
 pub(crate) type Timings = Mutex<Vec<WorkerSpan>>;
 
-/// Everything is given up; why is known to the [`Account`].
+/// The dispatch is abandoned; the reason is in the [`Account`].
 pub(crate) struct Stopped;
 
-/// What the workers of a dispatch use up and report.
+/// Fuel, deadline, trace and outcome of a dispatch, shared by its workers.
 pub(crate) struct Account<'a> {
     limits: Limits,
     cancelled: &'a AtomicBool,
     start: Instant,
     fuel: AtomicI64,
-    /// Somebody ran out of something: all stop.
+    /// Set when a worker exceeds a limit or panics: all workers stop.
     stopped: AtomicBool,
     stop: Mutex<Option<Outcome>>,
     lines: AtomicUsize,
     dropped_lines: AtomicU64,
     trace: Mutex<Vec<TraceLine>>,
     trap: Mutex<Option<Outcome>>,
-    /// When each worker was at it, if that is measured.
+    /// Spans of the workers, if they are measured.
     pub(crate) worked: Option<Timings>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Account<'a> {
         Stopped
     }
 
-    /// Looks at the clock and at what others do.
+    /// Polls the deadline, the cancellation flag, and the stop flag.
     pub(crate) fn check(&self, place: Option<Span>) -> Result<(), Stopped> {
         if self.stopped.load(Relaxed) || self.cancelled.load(Relaxed) {
             return Err(Stopped);
@@ -83,7 +83,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Takes the fuel for loop trips.
+    /// Consumes fuel for loop trips.
     pub(crate) fn pay(&self, trips: u64, span: Span) -> Result<(), Stopped> {
         let trips = i64::try_from(trips).unwrap_or(i64::MAX);
         if trips > 0 && self.fuel.fetch_sub(trips, Relaxed) < trips {
@@ -101,7 +101,7 @@ impl<'a> Account<'a> {
         lock(&self.trace).push(TraceLine::new(invocation, format, literals));
     }
 
-    /// Some invocations have trapped, of which this is the first.
+    /// Records a trap of `trapped` invocations, the lowest of which is `invocation`.
     pub(crate) fn trap(&self, invocation: u32, code: u32, span: Span, trapped: u64) {
         let mut trap = lock(&self.trap);
         let (earlier, others) = match &*trap {
@@ -116,8 +116,8 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Runs a part of the dispatch. If it panics, the other workers stop, too: workgroups may wait for those that will not be
-    /// executed.
+    /// Runs a part of the dispatch. If it panics, the other workers stop, too: their workgroups may wait for workgroups
+    /// that are not executed.
     pub(crate) fn stopping_on_panic(&self, part: impl FnOnce()) {
         struct Stop<'s>(&'s AtomicBool);
         impl Drop for Stop<'_> {
@@ -132,7 +132,7 @@ impl<'a> Account<'a> {
 
     pub(crate) fn report(self) -> Report {
         let mut trace = into_inner(self.trace);
-        // Lines of one invocation come from one worker, in order.
+        // A stable sort keeps the order of each invocation's lines: one worker prints them all.
         trace.sort_by_key(|line| line.invocation);
         let outcome = into_inner(self.stop).or(into_inner(self.trap)).unwrap_or(Outcome::Completed);
         let (dropped_lines, time) = (self.dropped_lines.into_inner(), self.start.elapsed());

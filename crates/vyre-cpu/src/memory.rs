@@ -1,4 +1,4 @@
-//! Memory that programs read and write.
+//! Device memory: blocks, guarded copies, and views with bounds-checked and relaxed atomic accesses.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -11,21 +11,22 @@ use vyre_foundation::ir::{Atomic, Element, Type};
 
 /// Zeroed memory that several threads access at once.
 ///
-/// No Rust reference to its contents is ever made: all access is through raw pointers. A program with a data race makes threads
-/// access the same element; a racy load must give a value that was stored. So elements of objects that a dispatch writes are
-/// accessed by atomics of the element's size, relaxed where the program has a plain access. Objects that it only reads are
-/// copied. Commands that copy or clear a range do not overlap with dispatches; [`Block::exclusive`] keeps the host's
-/// [`peek`](backend::Memory::peek) and [`poke`](backend::Memory::poke) out of them.
+/// No Rust reference to its contents is ever created: all accesses go through raw pointers. Threads of a program with a
+/// data race access the same element, and a racy load must return a value that was stored. So elements of objects that
+/// a dispatch writes are accessed by atomics of the element's size, relaxed where the program has a plain access.
+/// Objects that it only reads are accessed without atomics. Commands that copy or clear a range do not overlap with
+/// dispatches; [`Block::exclusive`] serializes them with the host's [`peek`](backend::Memory::peek) and
+/// [`poke`](backend::Memory::poke).
 ///
-/// Large blocks are in huge pages where the system has them, so that going through megabytes at random misses fewer
-/// translations of addresses. Their pages come into being when they are first touched, by the thread that touches them.
+/// Large blocks are placed in huge pages where available, to reduce TLB misses of random accesses. Their pages are
+/// allocated on first touch, by the touching thread.
 pub(crate) struct Block {
     start: NonNull<u8>,
-    /// From [`map`] if it is at least [`HUGE_PAGE`], where there is such a thing; else from the allocator.
+    /// Allocated by [`map`] from [`HUGE_PAGE`] bytes on, where the system has it; otherwise by the global allocator.
     size: usize,
-    /// Held during copies.
+    /// Held by commands that copy or clear the block.
     copying: Mutex<()>,
-    /// Dispatches work on the block itself, not on [guarded](Guard) copies: the host can access words meanwhile.
+    /// Dispatches access the block itself, not [guarded](Guard) copies, so the host can access words while one runs.
     in_place: bool,
 }
 
@@ -53,7 +54,7 @@ impl backend::Memory for Block {
 }
 
 impl Block {
-    /// A cache line, so that lanes of a block do not share one with another block.
+    /// Cache line size, against false sharing between blocks.
     const ALIGNMENT: usize = 64;
 
     pub(crate) fn new(bytes: u64) -> Result<Block, Error> {
@@ -74,32 +75,32 @@ impl Block {
         Block { start, size, copying: Mutex::new(()), in_place: true }
     }
 
-    /// The same block for a device whose dispatches work on copies.
+    /// The same block for a device whose dispatches access copies.
     pub(crate) fn copied_by_dispatches(self) -> Block {
         let mut block = self;
         block.in_place = false;
         block
     }
 
-    /// Keeps the host from accessing words, for commands that access the block without atomics.
+    /// Locks out word accesses of the host, for commands that access the block without atomics.
     pub(crate) fn exclusive(&self) -> MutexGuard<'_, ()> {
         self.copying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An aligned word that lies inside.
+    /// Loads an aligned word that is in bounds.
     pub(crate) fn word(&self, byte: u64) -> u32 {
         // SAFETY: the driver has checked that the word lies inside, and is aligned.
         unsafe { AtomicU32::from_ptr(self.at(byte).cast()) }.load(Relaxed)
     }
 
-    /// Fills it with zeros. The caller is the only one who uses it.
+    /// Zeroes the block. The caller has exclusive access.
     #[cfg(all(target_arch = "x86_64", unix))]
     pub(crate) fn clear(&self) {
-        // SAFETY: all of it is owned, and nobody else accesses it now.
+        // SAFETY: the block owns the memory, and the caller has exclusive access.
         unsafe { self.start.as_ptr().write_bytes(0, self.size) };
     }
 
-    /// A pointer to a byte. It must lie inside.
+    /// Returns a pointer to a byte, which must be in bounds.
     pub(crate) fn at(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset <= self.size as u64);
         // SAFETY: the driver has checked that ranges lie inside their memory.
@@ -111,24 +112,25 @@ impl Drop for Block {
     fn drop(&mut self) {
         #[cfg(unix)]
         if self.size >= HUGE_PAGE {
-            // SAFETY: mapped in `new`, where as many whole huge pages were kept.
+            // SAFETY: `new` mapped as many whole huge pages at this address.
             unsafe { libc::munmap(self.start.as_ptr().cast(), self.size.next_multiple_of(HUGE_PAGE)) };
             return;
         }
-        // SAFETY: allocated in `new` with this layout, which was possible.
+        // SAFETY: `new` allocated the memory with this layout.
         unsafe { dealloc(self.start.as_ptr(), Layout::from_size_align_unchecked(self.size, Block::ALIGNMENT)) };
     }
 }
 
-/// Bytes of a huge page. Where they have another size, blocks are aligned as well as here and not in huge pages.
+/// Size of a huge page. On systems with another size, blocks have the same alignment but no huge pages.
 #[cfg(unix)]
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Zeroed pages that nobody has touched yet, aligned to a huge page and as many whole ones as have room for the size.
+/// Maps untouched zeroed pages, aligned to a huge page: the smallest number of whole huge pages that holds `size`
+/// bytes.
 #[cfg(unix)]
 fn map(size: usize) -> Option<NonNull<u8>> {
     let kept = size.checked_next_multiple_of(HUGE_PAGE)?;
-    // The system aligns to small pages only; what is too much goes back.
+    // The system aligns to small pages only: maps one huge page more and unmaps the excess.
     let mapped = kept.checked_add(HUGE_PAGE)?;
     // SAFETY: a new anonymous mapping at an address of the system's choice touches no memory that is in use.
     let start = unsafe {
@@ -147,7 +149,7 @@ fn map(size: usize) -> Option<NonNull<u8>> {
     let start = start.cast::<u8>();
     let before = start.align_offset(HUGE_PAGE);
     let after = mapped - before - kept;
-    // SAFETY: all ranges are whole pages of the mapping made above, which nobody else knows of.
+    // SAFETY: all ranges are whole pages of the mapping made above, to which no other reference exists.
     unsafe {
         if before > 0 {
             libc::munmap(start.cast(), before);
@@ -161,18 +163,18 @@ fn map(size: usize) -> Option<NonNull<u8>> {
     }
 }
 
-/// Asks for huge pages in a range that has not been touched: pages that are there already stay small.
+/// Requests huge pages for a range that was not touched yet: pages already allocated stay small.
 ///
 /// # Safety
-/// The range is allocated memory of the caller's.
+/// The caller owns the range.
 pub(crate) unsafe fn advise_huge_pages(start: *mut u8, bytes: usize) {
     #[cfg(target_os = "linux")]
     {
         let before = start.align_offset(HUGE_PAGE);
         let whole = bytes.saturating_sub(before) / HUGE_PAGE * HUGE_PAGE;
         if whole > 0 {
-            // SAFETY: the range lies inside of the caller's. It is advice: contents stay as they are, and whether it is
-            // followed does not matter.
+            // SAFETY: the range lies inside the caller's. `MADV_HUGEPAGE` is a hint that does not change contents, so
+            // its result is ignored.
             unsafe { libc::madvise(start.add(before).cast(), whole, libc::MADV_HUGEPAGE) };
         }
     }
@@ -180,15 +182,15 @@ pub(crate) unsafe fn advise_huge_pages(start: *mut u8, bytes: usize) {
     let _ = (start, bytes);
 }
 
-/// Placement of storage objects for finding accesses outside of them.
+/// Guard pages that detect out-of-bounds accesses to storage objects.
 ///
-/// With a side, every dispatch works on copies of its storage objects, each between two inaccessible pages, and writes back those
-/// that the program stores to. An access outside of an object, by one byte on the chosen side, ends the process with a memory
-/// fault at the instruction. It is for debugging the backend: dispatches take far longer, and the host cannot access words while
-/// one runs. Only on Unix.
+/// With a side, every dispatch works on copies of its storage objects, each between two inaccessible pages, and writes
+/// back those that the program stores to. An access that is out of bounds by one byte on that side ends the process
+/// with a memory fault at the instruction. For debugging the backend: dispatches are much slower, and the host cannot
+/// access words while one runs. Unix only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Guard {
-    /// Objects are where their buffers are.
+    /// No guard pages: dispatches access buffers in place.
     #[default]
     None,
     /// The first byte of an object follows an inaccessible page.
@@ -207,7 +209,7 @@ pub(crate) struct Guarded {
 
 #[cfg(unix)]
 impl Guarded {
-    /// Copies bytes into memory that touches the inaccessible page below, or else above.
+    /// Copies bytes to the start of the accessible pages (`below`), or to their end.
     ///
     /// # Safety
     /// The source is valid for reads of that many bytes, and no other thread writes to it.
@@ -216,7 +218,7 @@ impl Guarded {
         let page = page_size();
         let inside = bytes.checked_next_multiple_of(page).ok_or_else(out_of_memory)?;
         let mapped = inside.checked_add(2 * page).ok_or_else(out_of_memory)?;
-        // SAFETY: a new anonymous mapping at an address of the system's choice touches no memory that is in use.
+        // SAFETY: a new anonymous mapping at an address of the system's choice overlaps no memory in use.
         let mapping = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
             libc::mmap(std::ptr::null_mut(), mapped, libc::PROT_NONE, flags, -1, 0)
@@ -225,12 +227,12 @@ impl Guarded {
             return Err(out_of_memory());
         }
         let mapping = NonNull::new(mapping.cast::<u8>()).ok_or_else(out_of_memory)?;
-        // SAFETY: all offsets are inside of the mapping.
+        // SAFETY: all offsets are inside the mapping.
         let start = unsafe { mapping.add(if below { page } else { page + inside - bytes }) };
-        // From here on, dropping the value unmaps the pages.
+        // From here on, dropping `guarded` unmaps the pages.
         let guarded = Guarded { mapping, mapped, start };
-        // SAFETY: the pages are those of the mapping but the first and the last, and nothing refers to them; they have room for
-        // the bytes, which the caller promises to be readable.
+        // SAFETY: the pages are the mapping without its first and last page, and nothing refers to them; they have room
+        // for the bytes, which the caller promises to be readable.
         unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             if inside > 0 && libc::mprotect(mapping.add(page).as_ptr().cast(), inside, protection) != 0 {
@@ -249,24 +251,24 @@ impl Guarded {
 #[cfg(unix)]
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the range is the mapping made in `copy_of`, and nothing refers to it any more.
+        // SAFETY: the range is the mapping made in `copy_of`, and no reference to it is left.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapped) };
     }
 }
 
 #[cfg(unix)]
 pub(crate) fn page_size() -> usize {
-    // SAFETY: asks for a constant of the system.
+    // SAFETY: queries a constant of the system.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(4096)
 }
 
-/// An element as it is in memory.
+/// Representation of an element in memory.
 trait Stored: Copy {
     /// Loads an element, atomically if other threads may store to it.
     ///
     /// # Safety
-    /// The pointer is aligned and inside of an object.
+    /// The pointer is aligned and in bounds of an object.
     unsafe fn load<const RACING: bool>(at: *mut Self) -> Self;
 
     /// Stores an element, atomically if other threads may access it.
@@ -281,7 +283,8 @@ macro_rules! stored {
         impl Stored for $plain {
             #[inline(always)]
             unsafe fn load<const RACING: bool>(at: *mut Self) -> Self {
-                // SAFETY: promised by the caller; what several threads access is accessed atomically by all of them.
+                // SAFETY: promised by the caller; memory that several threads access is accessed atomically by all of
+                // them.
                 unsafe { if RACING { <$atomic>::from_ptr(at).load(Relaxed) } else { at.read() } }
             }
 
@@ -303,22 +306,22 @@ stored! {
     u64, AtomicU64;
 }
 
-/// An object of a program as one worker sees it.
+/// A memory object as seen by one worker.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
-    /// The first element; of a private array, that of lane 0.
+    /// First element; of lane 0, for a private array.
     pub(crate) start: *mut u8,
-    /// In elements.
+    /// Number of elements.
     pub(crate) length: u32,
     pub(crate) element: Element,
-    /// From one lane to the next, in bytes: not 0 only for private arrays.
+    /// Distance between lanes in bytes: nonzero for private arrays only.
     pub(crate) lane_stride: usize,
     /// Other threads may store to elements while this one accesses them.
     pub(crate) racing: bool,
 }
 
 impl View {
-    /// The same bytes as elements of another type. Binding has checked that 32 bits count them.
+    /// The same bytes as elements of another type. Argument binding has checked that their count fits 32 bits.
     pub(crate) fn with_element(self, element: Element) -> View {
         if element == self.element {
             return self;
@@ -327,7 +330,7 @@ impl View {
         View { element, length: (bytes / element.size() as u64) as u32, ..self }
     }
 
-    /// The bits at an index, or 0 outside.
+    /// Returns the bits at an index, or 0 out of bounds.
     pub(crate) fn load(&self, lane: usize, index: u64) -> u64 {
         if index >= u64::from(self.length) {
             return 0;
@@ -337,7 +340,7 @@ impl View {
 
     fn load_inside<const RACING: bool>(&self, lane: usize, index: u64) -> u64 {
         let at = self.pointer(lane, index);
-        // SAFETY: the index is inside, and elements are aligned.
+        // SAFETY: the index is in bounds, and elements are aligned.
         unsafe {
             match self.element {
                 Element::I8 => u64::from(i8::load::<RACING>(at.cast()) as i32 as u32),
@@ -350,7 +353,7 @@ impl View {
         }
     }
 
-    /// Writes the bits at an index; outside, nothing happens.
+    /// Stores bits at an index; does nothing out of bounds.
     pub(crate) fn store(&self, lane: usize, index: u64, bits: u64) {
         if index >= u64::from(self.length) {
             return;
@@ -364,7 +367,7 @@ impl View {
 
     fn store_inside<const RACING: bool>(&self, lane: usize, index: u64, bits: u64) {
         let at = self.pointer(lane, index);
-        // SAFETY: the index is inside, and elements are aligned.
+        // SAFETY: the index is in bounds, and elements are aligned.
         unsafe {
             match self.element.size() {
                 1 => (bits as u8).store::<RACING>(at),
@@ -375,14 +378,14 @@ impl View {
         }
     }
 
-    /// Replaces an element atomically if a function of its old bits gives new ones; outside, nothing happens and the old
-    /// bits are 0. A replacement is ordered after what the invocation did before it, and the old bits before what it does later.
+    /// Atomic read-modify-write: stores `change(old)` if it is `Some`, and returns the old bits. Out of bounds it does
+    /// nothing and returns 0. A replacement has release, the read acquire ordering.
     pub(crate) fn replace(&self, index: u64, change: impl Fn(u64) -> Option<u64>) -> u64 {
         if index >= u64::from(self.length) {
             return 0;
         }
         let at = self.pointer(0, index);
-        // SAFETY: the index is inside, elements are aligned, and atomic objects are accessed atomically everywhere.
+        // SAFETY: the index is in bounds, elements are aligned, and atomic objects are accessed atomically everywhere.
         unsafe {
             if self.element.size() == 4 {
                 let word = AtomicU32::from_ptr(at.cast());
@@ -400,11 +403,12 @@ impl View {
         self.replace(index, |_| None)
     }
 
-    /// Loads one element for each lane of a mask: the one at its index plus an offset, or 0 outside.
+    /// Gathers one element for each lane of a mask: the one at the lane's index plus `offset`, or 0 out of bounds.
     ///
     /// # Safety
-    /// `target` has a lane, of 4 or 8 bytes according to the element, for each index and each element of the mask. It is not
-    /// memory of an object.
+    ///
+    /// `target` has a lane, of 4 or 8 bytes according to the element, for each index and each element of the mask, and
+    /// does not overlap memory of an object.
     pub(crate) unsafe fn gather(&self, indices: &[u32], offset: u64, mask: &[u32], target: *mut u8) {
         // SAFETY: promised by the caller.
         unsafe {
@@ -432,7 +436,7 @@ impl View {
             let length = u64::from(view.length);
             for (lane, (&index, &mask)) in indices.iter().zip(mask).enumerate() {
                 let at = u64::from(index) + offset;
-                // What inactive lanes would load is not needed, and their index may be anything.
+                // Results of inactive lanes are unused, and their indices may be out of bounds.
                 if mask != 0 {
                     // SAFETY: the index is checked here; the rest is promised by the caller.
                     unsafe {
@@ -471,11 +475,12 @@ impl View {
         }
     }
 
-    /// Stores one element for each lane of a mask at its index, in the order of the lanes; outside, nothing happens.
+    /// Scatters one element for each lane of a mask to its index, in lane order; does nothing out of bounds.
     ///
     /// # Safety
-    /// `source` has a lane, of 4 or 8 bytes according to the element, for each index and each element of the mask. It is not
-    /// memory of an object.
+    ///
+    /// `source` has a lane, of 4 or 8 bytes according to the element, for each index and each element of the mask, and
+    /// does not overlap memory of an object.
     pub(crate) unsafe fn scatter(&self, indices: &[u32], mask: &[u32], source: *const u8) {
         // SAFETY: promised by the caller.
         unsafe {
@@ -523,7 +528,7 @@ impl View {
     /// Loads consecutive elements of at most 4 bytes into lanes of 4 bytes.
     ///
     /// # Safety
-    /// All of them are inside, and `target` has room for as many. It is not memory of an object.
+    /// All elements are in bounds. `target` has room for `count` lanes and does not overlap memory of an object.
     pub(crate) unsafe fn load_run(&self, first: usize, target: *mut u32, count: usize) {
         // SAFETY: promised by the caller.
         unsafe {
@@ -538,7 +543,7 @@ impl View {
     /// # Safety
     /// As for `load_run`.
     unsafe fn load_each<const RACING: bool>(&self, first: usize, target: *mut u32, count: usize) {
-        /// Widens every element.
+        /// Loads and widens the elements.
         #[inline(always)]
         unsafe fn widen<const RACING: bool, E: Stored>(
             source: *mut E,
@@ -575,7 +580,7 @@ impl View {
     /// Stores consecutive elements of at most 4 bytes from lanes of 4 bytes.
     ///
     /// # Safety
-    /// All of them are inside, and `source` has as many. It is not memory of an object.
+    /// All elements are in bounds. `source` has `count` lanes and does not overlap memory of an object.
     pub(crate) unsafe fn store_run(&self, first: usize, source: *const u32, count: usize) {
         // SAFETY: promised by the caller.
         unsafe {
@@ -590,7 +595,7 @@ impl View {
     /// # Safety
     /// As for `store_run`.
     unsafe fn store_each<const RACING: bool>(&self, first: usize, source: *const u32, count: usize) {
-        /// Narrows every lane.
+        /// Narrows and stores the lanes.
         #[inline(always)]
         unsafe fn narrow<const RACING: bool, E: Stored>(
             source: *const u32,
@@ -619,22 +624,24 @@ impl View {
         unsafe { self.start.add(offset) }
     }
 
-    /// Whether `count` elements from an index up are all inside.
+    /// Returns whether `count` elements from an index on are in bounds.
     pub(crate) fn holds(&self, index: u64, count: usize) -> bool {
         index + count as u64 <= u64::from(self.length)
     }
 }
 
-/// Changes, lane after lane, the element at each lane's index with its operand, and gives the old bits: for the lanes of a mask
-/// whose index is inside. Outside, nothing happens and the old bits are 0.
+/// Atomic update: combines the element at each lane's index with the lane's operand, in lane order, and returns the old
+/// bits, for the lanes of a mask. Out of bounds it does nothing and returns 0.
 ///
 /// # Safety
-/// Operands and results have a lane, of the size of the element, for each index and each element of the mask; they are not
-/// memory of an object, and results do not overlap operands. The elements are of the type the function is for.
+///
+/// Operands and results have a lane, of the size of the element, for each index and each element of the mask; they do
+/// not overlap memory of an object, and results do not overlap operands. The elements have the type that the function
+/// was selected for.
 pub(crate) type Update = unsafe fn(view: &View, indices: &[u32], mask: &[u32], operands: *const u8, results: *mut u8);
 
-/// The function of an atomic operation on elements of a type. Arrays of a workgroup belong to one thread: they are not
-/// `shared`, and need no atomic instructions.
+/// Returns the update function of an atomic operation for an element type. Workgroup arrays are accessed by one thread
+/// only: they are not `shared`, and need no atomic instructions.
 pub(crate) fn update_function(op: Atomic, ty: Type, shared: bool) -> Update {
     /// The loop for one operation and type.
     #[inline(always)]
@@ -712,7 +719,7 @@ mod tests {
         for size in [0, 1, 64, (2 << 20) - 1, 2 << 20, (2 << 20) + 1, 5 << 20] {
             let block = Block::new(size).expect("a few megabytes");
             assert_eq!(block.at(0).addr() % if size < 2 << 20 { 64 } else { 2 << 20 }, 0);
-            // SAFETY: the offset is inside, and nobody else has the block.
+            // SAFETY: the offset is in bounds, and nothing else accesses the block.
             let is_zero = || (0..size).all(|offset| unsafe { block.at(offset).read() } == 0);
             assert!(is_zero());
             for offset in (0..size).step_by(4093).chain(size.checked_sub(1)) {
@@ -774,9 +781,9 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn accesses_outside_of_guarded_memory_are_faults() {
-        /// Whether a child process that reads a byte ends with a memory fault.
+        /// Forks a child process that reads the byte; returns whether a memory fault ends it.
         fn faults(at: *const u8) -> bool {
-            // SAFETY: the child reads the byte, which is what may go wrong, and calls nothing but `_exit`.
+            // SAFETY: the child reads the byte, which may fault, and calls only `_exit`.
             unsafe {
                 match libc::fork() {
                     0 => {
@@ -796,7 +803,7 @@ mod tests {
             for below in [false, true] {
                 // SAFETY: the vector has that many bytes.
                 let copy = unsafe { Guarded::copy_of(source.as_ptr(), bytes, below) }.expect("a few pages");
-                // SAFETY: the copy has as many bytes, and lives here.
+                // SAFETY: the copy has as many bytes, and is alive.
                 assert_eq!(unsafe { std::slice::from_raw_parts(copy.start(), bytes) }, source);
                 let (first, end) = (copy.start().cast_const(), copy.start().wrapping_add(bytes).cast_const());
                 assert!(faults(if below { first.wrapping_sub(1) } else { end }), "{bytes} bytes");

@@ -3,10 +3,10 @@
 //! Waking a parked thread costs more than a small kernel takes, so workers stay awake for some microseconds after each
 //! loop, in which the next one usually comes. The thread that asks for a loop takes part in it.
 //!
-//! Every thread begins with a share of its own, the same one in loops of the same length: what a kernel has left in the cache
-//! of a processor is most likely what the next one needs there. Idle workers steal from the shares of the others. Thread 0, the
-//! caller, goes through the shares in ascending order, so that an iteration never begins on it before all lower ones have
-//! begun: iterations may wait for lower ones.
+//! Each thread starts with its own share of the iterations, the same one in loops of equal length, for cache affinity
+//! between kernels. Idle workers steal from other shares. Thread 0, the caller, goes through the shares in ascending
+//! order, so every iteration that it starts has all lower iterations started before it: iterations may wait for lower
+//! ones.
 //!
 //! # Protocol
 //! The loop is a value on the caller's stack, which workers reach through a pointer. The *gate* is one atomic word: the bit
@@ -56,7 +56,7 @@ use crate::dispatch::Timings;
 use crate::process::Process;
 use crate::stack;
 
-/// How long a worker looks for work before it parks: about as long as it takes to wake it. The model has no clock.
+/// Spin time of a worker before it parks, about the time that waking it takes. The model has no clock.
 const SPIN: Duration = Duration::from_micros(if cfg!(loom) { 0 } else { 100 });
 
 /// The bit of the gate that lets workers in; the other bits count those inside.
@@ -65,36 +65,36 @@ const OPEN: usize = 1 << (usize::BITS - 1);
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Loops of different threads take turns.
+    /// Serializes loops of different threads.
     turn: Mutex<()>,
-    /// The process that has the workers.
+    /// The process that owns the workers.
     process: Process,
 }
 
 struct Shared {
     gate: AtomicUsize,
-    /// The loop that is being executed; read only inside of the open gate.
+    /// The loop in execution; read only inside the open gate.
     current: AtomicPtr<Loop<'static>>,
-    /// Counts loops, so that a worker sees that there is a new one.
+    /// Number of loops so far; a change announces a new one.
     epoch: AtomicU32,
     shutdown: AtomicBool,
     /// Number of parked workers.
     sleeping: Mutex<usize>,
     wake: Condvar,
-    /// The next iteration in the share of each thread.
+    /// Next iteration of each share.
     next: Vec<OwnLine>,
 }
 
-/// A number that has its cache line for itself.
+/// A number on a cache line of its own, against false sharing.
 #[repr(align(64))]
 struct OwnLine(AtomicU32);
 
-/// A loop over `0..end`, whose iterations are taken one by one.
+/// A parallel loop over `0..end`.
 struct Loop<'a> {
     body: &'a (dyn Fn(u32) + Sync),
     next: &'a [OwnLine],
     end: u32,
-    /// The first panic of an iteration, on any thread.
+    /// First panic of an iteration, on any thread.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     timings: Option<&'a Timings>,
 }
@@ -107,14 +107,14 @@ impl Loop<'_> {
         for share in (worker..shares).chain(0..worker) {
             let end = start_of(share + 1, shares, self.end);
             loop {
-                // Each index is taken once; what its body does is ordered by the gate.
+                // Each index is taken once; the gate orders the effects of its body.
                 let index = self.next[share as usize].0.fetch_add(1, Relaxed);
-                // Every thread overshoots once, and there are few threads.
+                // Each thread overshoots once, so the counter cannot wrap.
                 if index >= end {
                     break;
                 }
                 is_first = false;
-                // A worker must survive, and the caller must not leave while others still use the loop.
+                // A panic must neither end the worker nor let the caller return while other workers use the loop.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.body)(index))) {
                     lock(&self.panic).get_or_insert(panic);
                 }
@@ -127,7 +127,7 @@ impl Loop<'_> {
     }
 }
 
-/// First iteration of a share, of `shares` that divide `iterations`.
+/// First iteration of a share when `iterations` are divided into `shares`.
 fn start_of(share: u32, shares: u32, iterations: u32) -> u32 {
     (u64::from(share) * u64::from(iterations) / u64::from(shares)) as u32
 }
@@ -137,7 +137,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// A pool in which `threads` work on a loop, the caller included.
+    /// Creates a pool in which `threads` threads work on a loop, the caller included.
     pub(crate) fn new(threads: usize, process: Process) -> Pool {
         let shared = Arc::new(Shared {
             gate: AtomicUsize::new(0),
@@ -150,7 +150,7 @@ impl Pool {
         });
         let workers = (1..threads).filter_map(|number| {
             let shared = shared.clone();
-            // A system that gives no more threads gets fewer workers.
+            // If the system refuses threads, the pool has fewer workers.
             thread::Builder::new()
                 .name(format!("vyre-cpu-{number}"))
                 .stack_size(stack::OF_THREADS)
@@ -165,13 +165,13 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `body` with every number below `end`, on all threads, and returns when all calls have. If one of them panics,
-    /// so does this, after the others are done.
+    /// Calls `body` with every number below `end`, on all threads, and returns after all calls. Propagates a panic of a
+    /// call after the other calls have returned.
     pub(crate) fn for_each(&self, end: u32, body: &(dyn Fn(u32) + Sync)) {
         self.for_each_timed(end, body, None);
     }
 
-    /// The same, and threads note when they were at it.
+    /// `for_each` that also records the workers' spans.
     pub(crate) fn for_each_timed(&self, end: u32, body: &(dyn Fn(u32) + Sync), timings: Option<&Timings>) {
         if timings.is_none() && (end <= 1 || self.workers.is_empty()) {
             (0..end).for_each(body);
@@ -191,7 +191,7 @@ impl Pool {
         while shared.gate.load(Acquire) != 0 {
             spin_loop();
         }
-        // The next loop is not to wait for what becomes of a panic.
+        // Releases the turn before the panic propagates, so that the next loop can start.
         drop(turn);
         let panic = lock(&task.panic).take();
         if let Some(panic) = panic {
@@ -210,7 +210,7 @@ fn spin_loop() {
 impl Drop for Pool {
     fn drop(&mut self) {
         let workers = std::mem::take(&mut self.workers);
-        // After `fork` the child has the handles, but not the threads: joining one would wait forever.
+        // A child process after `fork` has the handles, but not the threads: joining would block forever.
         if !self.process.is_current() {
             std::mem::forget(workers);
             return;
@@ -218,14 +218,14 @@ impl Drop for Pool {
         self.shared.shutdown.store(true, Release);
         self.shared.announce();
         for worker in workers {
-            // Panics of iterations are caught; there is nothing to report about a worker itself.
+            // Panics of iterations are caught, so `join` returns no error worth reporting.
             let _ = worker.join();
         }
     }
 }
 
 impl Shared {
-    /// Makes every worker look at the gate.
+    /// Wakes all workers for a new epoch.
     fn announce(&self) {
         self.epoch.fetch_add(1, Release);
         if *lock(&self.sleeping) > 0 {
@@ -239,8 +239,8 @@ impl Shared {
             seen = self.next_epoch(seen);
             if self.gate.fetch_add(1, Acquire) & OPEN != 0 {
                 let current = self.current.load(Relaxed);
-                // SAFETY: this worker is inside and the gate was open, so the caller waits for it before the loop ends its
-                // life, and has written the pointer before it opened the gate.
+                // SAFETY: this worker has entered the open gate, so the caller wrote the pointer before, and waits for
+                // the gate to empty before the loop is dropped.
                 unsafe { (*current).work(number) };
             }
             self.gate.fetch_sub(1, Release);
@@ -251,7 +251,7 @@ impl Shared {
     fn next_epoch(&self, seen: u32) -> u32 {
         let start = Instant::now();
         while start.elapsed() < SPIN {
-            // How long a pause takes depends on the processor very much, so a clock says when it is enough.
+            // The duration of a pause instruction varies between processors, so a clock bounds the spin.
             for _ in 0..16 {
                 let epoch = self.epoch.load(Acquire);
                 if epoch != seen {
@@ -339,10 +339,10 @@ mod model {
 
     use super::*;
 
-    /// A cell for each iteration. Loom fails if two accesses to one, of which one writes, are not ordered.
+    /// One cell per iteration. Loom fails on unordered accesses to a cell of which one writes.
     struct Cells(Vec<UnsafeCell<u32>>);
 
-    // SAFETY: loom checks what this claims.
+    // SAFETY: loom checks this claim.
     unsafe impl Sync for Cells {}
 
     impl Cells {
@@ -365,7 +365,7 @@ mod model {
         Pool::new(threads, Process::current().expect("a process"))
     }
 
-    /// Explores interleavings with at most this many preemptions of a thread that could go on.
+    /// Explores interleavings with at most `preemptions` preemptions.
     fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(preemptions);

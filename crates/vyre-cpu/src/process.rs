@@ -15,10 +15,10 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// Returns the process that this is called in.
+    /// Returns the calling process.
     ///
     /// # Errors
-    /// The system cannot be asked to count `fork` calls.
+    /// `pthread_atfork` failed.
     pub(crate) fn current() -> Result<Process, Error> {
         #[cfg(unix)]
         {
@@ -36,7 +36,7 @@ impl Process {
         Ok(Process(FORKS.load(Relaxed)))
     }
 
-    /// Returns whether this is the process that is being executed, and no child of it.
+    /// Returns whether the calling process is this one, and not a child of it.
     pub(crate) fn is_current(self) -> bool {
         self.0 == FORKS.load(Relaxed)
     }

@@ -1,10 +1,12 @@
 //! Lowering to SPMD form: steps over lanes.
 //!
-//! A *block* of lanes holds the invocations of one workgroup, or of several where these [may run in lockstep](may_merge_workgroups).
-//! Every value gets a [`Slot`]: an array with one element for each lane, shared with other values whose live ranges do not overlap.
-//! Uniform values are the same in all lanes, active or not, so that lane 0 always speaks for all.
+//! A *block* of lanes holds the invocations of one workgroup, or of several where these [may run in
+//! lockstep](may_merge_workgroups). Every value gets a [`Slot`]: an array with one element for each lane, shared with
+//! other values whose live ranges do not overlap. Uniform values are equal in all lanes, active or not, so that reading
+//! lane 0 suffices.
 //!
-//! Computation is not masked: what inactive lanes compute is never looked at. Masks matter where lanes come together again
+//! Computation is not predicated: results of inactive lanes are never used. Masks apply where lanes reconverge (results
+//! of `if` and `loop`), where lanes leave, and to effects. The [`Step`]s define which slots are copied.
 //! (results of `if` and `loop`), where lanes leave, and for effects. The [`Step`]s say what is copied where.
 
 use smallvec::SmallVec;
@@ -20,29 +22,29 @@ pub struct Form {
     pub program: Validated<Program>,
     /// Lanes of a subgroup.
     pub subgroup_size: u32,
-    /// How many workgroups a block of lanes holds.
+    /// Number of workgroups of a block.
     pub groups: u32,
-    /// How many lanes a block has: `groups` times the size of a workgroup.
+    /// Number of lanes of a block: `groups` times the workgroup size.
     pub lanes: usize,
-    /// Lists of steps; the body comes first.
+    /// Sequences of steps; the body comes first.
     pub sequences: Vec<Vec<Step>>,
-    /// Slots that hold literals and constants, and their bits. They are filled once and never written.
+    /// Slots that hold literals and constants, and their bits. They are initialized once and never written.
     pub literals: Vec<(Slot, u64)>,
-    /// How many slots there are with 32 and with 64 bits for a lane.
+    /// Number of slots of each width.
     pub slots: SlotCounts,
 }
 
-/// How many slots there are of each width.
+/// Number of slots of each width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotCounts {
-    /// With 32 bits for a lane.
+    /// Slots with 32 bits per lane.
     pub narrow: usize,
-    /// With 64 bits for a lane.
+    /// Slots with 64 bits per lane.
     pub wide: usize,
 }
 
 impl SlotCounts {
-    /// Counts one more slot for a type; gives its position.
+    /// Allocates a slot for a type; returns its index.
     fn take(&mut self, ty: Type) -> u32 {
         let count = if ty.bits() == 64 { &mut self.wide } else { &mut self.narrow };
         *count += 1;
@@ -50,189 +52,189 @@ impl SlotCounts {
     }
 }
 
-/// Where the lanes of a value are.
+/// Location of the lanes of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Position among the slots of this width.
+    /// Index among the slots of this width.
     pub index: u32,
     /// The type of the value; types of 64 bits have wide slots.
     pub ty: Type,
-    /// Whether all lanes are the same.
+    /// All lanes are equal.
     pub uniform: bool,
 }
 
 impl Slot {
-    /// Whether a lane has 64 bits.
+    /// Returns whether a lane has 64 bits.
     pub fn is_wide(&self) -> bool {
         self.ty.bits() == 64
     }
 }
 
-/// A list of slots.
+/// Slots of several values.
 pub type Slots = SmallVec<[Slot; 4]>;
 
-/// A list of steps, by its position in [`Form::sequences`].
+/// Index of a sequence of steps in [`Form::sequences`].
 pub type Sequence = usize;
 
-/// How the index of an access differs from lane to lane.
+/// Difference between the indices of adjacent lanes in an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stride {
-    /// Not at all.
+    /// Zero.
     Uniform,
-    /// By one, modulo 2³².
+    /// One, modulo 2³².
     Contiguous,
-    /// In any way.
+    /// Arbitrary.
     Any,
 }
 
-/// What comes with control flow: `from` is copied `to`, for the active lanes.
+/// Copies `(to, from)` along a control-flow edge, for the active lanes.
 pub type Moves = Vec<(Slot, Slot)>;
 
-/// One step.
+/// A step of a sequence.
 pub enum Step {
-    /// Computes a function of the operands, in all lanes.
+    /// Computes a pure operation in all lanes.
     Compute {
-        /// The function.
+        /// The operation.
         op: Pure,
-        /// What `T` stands for in its signature.
+        /// Type that `T` stands for in the operation's signature.
         class: Type,
-        /// Where the result goes.
+        /// Result.
         result: Slot,
-        /// What it is computed from.
+        /// Operands.
         operands: Slots,
     },
-    /// A position that differs between the invocations of a workgroup.
+    /// Reads an id that differs between the invocations of a workgroup.
     PerInvocation {
-        /// The position.
+        /// The id.
         op: PerInvocation,
-        /// Where it goes.
+        /// Result.
         result: Slot,
     },
-    /// A position or size that is the same for all invocations of a workgroup.
+    /// Reads an id or size that is uniform in the workgroup.
     PerGroup {
-        /// The position or size.
+        /// The id or size.
         op: PerGroup,
-        /// Where it goes.
+        /// Result.
         result: Slot,
     },
     /// Loads consecutive elements.
     Load {
-        /// The object, and the type of the elements.
+        /// Object and element type.
         at: MemOperand,
-        /// The index; a uniform scalar has none.
+        /// Index; `None` for a uniform scalar.
         index: Option<(Slot, Stride)>,
-        /// Where the elements go.
+        /// Loaded elements.
         results: Slots,
     },
     /// Stores consecutive elements.
     Store {
-        /// The object, and the type of the elements.
+        /// Object and element type.
         at: MemOperand,
-        /// The index.
+        /// Index.
         index: (Slot, Stride),
-        /// The elements.
+        /// Stored elements.
         values: Slots,
     },
-    /// Reads, changes and writes an element, lane by lane.
+    /// Atomic read-modify-write, lane by lane.
     Atomic {
-        /// The change.
+        /// Operation.
         op: Atomic,
-        /// The object, and the type of the elements.
+        /// Object and element type.
         at: MemOperand,
-        /// The index.
+        /// Index.
         index: Slot,
-        /// What it is changed with.
+        /// Operand.
         operand: Slot,
-        /// The old value.
+        /// Old value.
         result: Slot,
     },
-    /// Replaces an element if it has an expected value, lane by lane.
+    /// Atomic compare-exchange, lane by lane.
     CompareExchange {
-        /// The object, and the type of the elements.
+        /// Object and element type.
         at: MemOperand,
-        /// The index.
+        /// Index.
         index: Slot,
-        /// The expected value, and the new one.
+        /// Expected value, and replacement.
         operands: [Slot; 2],
-        /// The old value, and whether it was replaced.
+        /// Old value, and whether it was replaced.
         results: [Slot; 2],
     },
-    /// A barrier of the workgroup.
+    /// Workgroup barrier.
     Barrier,
     /// Copies the value of the first lane of a workgroup to all lanes.
     Broadcast {
-        /// The value.
+        /// Value.
         operand: Slot,
-        /// Where it goes.
+        /// Result.
         result: Slot,
     },
-    /// Exchanges values between the active lanes of a subgroup.
+    /// Subgroup operation among the active lanes.
     Subgroup {
-        /// What is exchanged.
+        /// Operation.
         op: Subgroup,
-        /// What the lanes give.
+        /// Operands.
         operands: Slots,
-        /// What they get.
+        /// Results.
         results: Slots,
     },
-    /// Prints, lane by lane.
+    /// Prints a line for each active lane.
     Print {
-        /// The text.
+        /// Format string.
         format: Box<str>,
-        /// What is printed.
+        /// Printed values.
         operands: Slots,
     },
-    /// Splits the lanes by a condition.
+    /// Branches on a condition, with a mask for each side.
     Branch {
-        /// The condition.
+        /// Condition.
         condition: Slot,
-        /// For the lanes where it is true.
+        /// Sequence for the lanes where it holds.
         then: Sequence,
-        /// For the others.
+        /// Sequence for the other lanes.
         otherwise: Sequence,
     },
-    /// Splits the lanes by a number.
+    /// Switches on a selector, with a mask for each arm.
     Switch {
-        /// The number.
+        /// Selector.
         selector: Slot,
-        /// The numbers of the arms.
+        /// Case values.
         cases: Box<[u32]>,
-        /// One for each case, and one for all other numbers.
+        /// Sequence of each case, then that of the default.
         arms: Vec<Sequence>,
     },
-    /// Goes on in another sequence, with all lanes.
+    /// Executes a nested sequence with all lanes.
     Region(Sequence),
-    /// Repeats a sequence for the lanes that continue.
+    /// Executes a sequence repeatedly for the lanes that continue.
     Loop {
-        /// What the parameters start with, in all lanes.
+        /// Initial values of the parameters, in all lanes.
         entry: Moves,
-        /// The sequence.
+        /// Loop body.
         body: Sequence,
-        /// What the parameters get before the next trip, in all lanes, if lanes may continue while others are still in the
-        /// trip: these must not see the change.
+        /// Parallel copies into the parameters before the next trip, in all lanes. Used if lanes may continue while
+        /// others are still in the trip, which must not see the new values.
         staged: Moves,
-        /// The loop in the source.
+        /// Span of the loop.
         span: Span,
     },
-    /// Ends a sequence; the lanes go on after what it belongs to.
+    /// Ends a sequence; the lanes reconverge after its owner.
     Yield(Moves),
     /// Ends a sequence; the lanes leave the innermost loop.
     Break(Moves),
-    /// Ends a sequence; the lanes go on with the next trip of the innermost loop. Both lists are done one after the other:
-    /// the first saves what the second would overwrite.
+    /// Ends a sequence; the lanes start the next trip of the innermost loop. The lists are copied in order: the first
+    /// saves values that the second overwrites.
     Continue(Moves, Moves),
-    /// Ends the lanes.
+    /// Ends the invocations.
     Return,
-    /// Ends the lanes with a code.
+    /// Ends the invocations with a trap code.
     Trap {
-        /// The code.
+        /// Trap code.
         code: Slot,
-        /// Where.
+        /// Span of the trap.
         span: Span,
     },
 }
 
-/// About how many lanes make the cost of finding the next step small, while slots still fit into the first-level cache.
+/// Target number of lanes per block: amortizes the dispatch of steps, while slots still fit into the L1 cache.
 const PREFERRED_LANES: usize = 1024;
 
 /// Lowers a program without functions of the math library.
@@ -276,8 +278,9 @@ pub fn lower(program: &Validated<Program>, subgroup_size: u32) -> Form {
 
 type SlotTable = SecondaryMap<ValueId, Option<Slot>>;
 
-/// Gives every value a slot. Values whose live ranges overlap, even at one point, have different ones: an operation never writes
-/// to what it reads. Also returns slots beyond those of values, for moves that need some: their first positions.
+/// Slot allocation by linear scan over live ranges. Values with overlapping live ranges, even at one point, get
+/// different slots: an operation never writes to a slot that it reads. Also returns the slot counts with the scratch
+/// slots for parallel copies, and without them: the first scratch slots.
 fn allocate(program: &Program, uniformity: &Uniformity, scope: Scope) -> (SlotTable, SlotCounts, SlotCounts) {
     let mut slots = SecondaryMap::with_capacity(program.values().len(), None);
     let mut counts = SlotCounts::default();
@@ -286,7 +289,7 @@ fn allocate(program: &Program, uniformity: &Uniformity, scope: Scope) -> (SlotTa
             slots[value] = Some(Slot { index: counts.take(*ty), ty: *ty, uniform: true });
         }
     }
-    // Slots in use, by when they become free.
+    // Slots in use, ordered by the end of their live range.
     let mut busy: std::collections::BinaryHeap<std::cmp::Reverse<(u32, bool, u32)>> =
         std::collections::BinaryHeap::new();
     let (mut free_narrow, mut free_wide) = (Vec::new(), Vec::new());
@@ -302,7 +305,8 @@ fn allocate(program: &Program, uniformity: &Uniformity, scope: Scope) -> (SlotTa
             busy.pop();
             if wide { free_wide.push(index) } else { free_narrow.push(index) }
         }
-        // Uniform values keep a slot of their own: most are the same in block after block, and need not be written again.
+        // Uniform values get slots that are not reused: most are equal in block after block, and need not be written
+        // again.
         if uniformity.is_uniform(value, scope) {
             slots[value] = Some(Slot { index: counts.take(ty), ty, uniform: true });
             continue;
@@ -313,7 +317,7 @@ fn allocate(program: &Program, uniformity: &Uniformity, scope: Scope) -> (SlotTa
         busy.push(std::cmp::Reverse((end, wide, index)));
         slots[value] = Some(Slot { index, ty, uniform: false });
     }
-    // A loop hands on at most as many values as it has parameters.
+    // A loop passes at most as many values as it has parameters.
     let spare = counts;
     program.walk(|inst, _| {
         for &block in &program.inst(inst).blocks {
@@ -331,23 +335,23 @@ fn allocate(program: &Program, uniformity: &Uniformity, scope: Scope) -> (SlotTa
 struct Lowering<'p> {
     program: &'p Program,
     uniformity: Uniformity,
-    /// The lanes of a block: a workgroup, or several.
+    /// Scope of uniformity of a block: a workgroup, or several.
     scope: Scope,
-    /// Values that differ by one from lane to lane.
+    /// Values that are linear in the lane: they differ by one from lane to lane.
     linear: SecondaryMap<ValueId, bool>,
     slots: SlotTable,
-    /// The first slots that no value has; moves of one step may use them.
+    /// Scratch slots for the parallel copies of one step start here.
     spare: SlotCounts,
-    /// The first slots that nothing uses.
+    /// Unused slots start here.
     counts: SlotCounts,
     sequences: Vec<Vec<Step>>,
-    /// The loops around the current block, innermost last.
+    /// Enclosing loops, innermost last.
     loops: Vec<EnclosingLoop>,
 }
 
 struct EnclosingLoop {
     inst: InstId,
-    /// Where several places put what they hand on.
+    /// Staging slots of the parameters, if lanes continue at different times.
     staging: Option<Slots>,
 }
 
@@ -479,13 +483,13 @@ impl Lowering<'_> {
         self.loops.last().expect("validated: there is a loop around this")
     }
 
-    /// New slots like those of these values.
+    /// Allocates slots with the types of `values`.
     fn staging(&mut self, values: &[ValueId]) -> Slots {
         let slots = self.slots(values).into_iter();
         slots.map(|slot| Slot { index: self.counts.take(slot.ty), ..slot }).collect()
     }
 
-    /// Moves that must not see each other's results: sources that another move overwrites are saved first.
+    /// Parallel copies: sources that another copy overwrites are saved first.
     fn in_parallel(&self, moves: Moves) -> Step {
         let moves: Moves = moves.into_iter().filter(|(to, from)| !same_place(*to, *from)).collect();
         let mut next = self.spare;
@@ -515,7 +519,7 @@ impl Lowering<'_> {
         (self.slot(value), stride)
     }
 
-    /// Finds values that go up by one from lane to lane, modulo 2³².
+    /// Records results that are linear in the lane, modulo 2³².
     fn note_linear(&mut self, id: InstId) {
         let inst = self.program.inst(id);
         let [x, y, z] = self.program.workgroup_size();
@@ -539,7 +543,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether a loop is continued anywhere but at the very end of its body.
+/// Returns whether a loop has a `continue` other than at the end of its body.
 pub(crate) fn continues_early(program: &Program, body: BlockId) -> bool {
     let end = program.block(body).insts.last();
     exits_of(program, body).continues.iter().any(|exit| Some(exit) != end)

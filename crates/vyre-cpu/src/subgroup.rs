@@ -1,17 +1,18 @@
-//! Operations between the lanes of a subgroup, lane by lane.
+//! Subgroup operations, evaluated lane by lane.
 
 use vyre_foundation::ir::Type;
 use vyre_foundation::ir::ops::{Combined, Combiner, Eval, Exchange, Subgroup};
 
-/// The largest subgroup there is.
+/// Largest supported subgroup size.
 pub(crate) const LARGEST: usize = 16;
 
 /// One value for each lane.
 pub(crate) type Lanes = [u64; LARGEST];
 
-/// The first two results of an operation for each lane that is there. The other results of a ballot are 0.
+/// Evaluates a subgroup operation: returns the first two results of each present lane. The other results of a ballot
+/// are 0.
 ///
-/// `given` has the first operand of each lane of the subgroup, or nothing for lanes that have ended; `second` the other operand.
+/// `given` holds the first operand of each lane, `None` for lanes that have ended; `second` the second operand.
 pub(crate) fn exchange(op: Subgroup, ty: Type, given: &[Option<u64>], second: &Lanes) -> [Lanes; 2] {
     let size = given.len();
     let first = match op.exchange() {
@@ -49,7 +50,7 @@ pub(crate) fn exchange(op: Subgroup, ty: Type, given: &[Option<u64>], second: &L
     [first, [0; LARGEST]]
 }
 
-/// Combines in a tree that halves the subgroup.
+/// Tree reduction.
 fn tree(combine: Eval, mut lanes: Lanes, size: usize) -> u64 {
     let mut half = size / 2;
     while half > 0 {
@@ -61,7 +62,7 @@ fn tree(combine: Eval, mut lanes: Lanes, size: usize) -> u64 {
     lanes[0]
 }
 
-/// Inclusive scan in doubling steps.
+/// Inclusive scan in log₂(size) steps.
 fn scan(combine: Eval, mut lanes: Lanes, size: usize) -> Lanes {
     let mut distance = 1;
     while distance < size {

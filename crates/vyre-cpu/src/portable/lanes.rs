@@ -1,7 +1,7 @@
-//! One operation over all lanes: plain loops that the compiler turns into vector code.
+//! Pure operations over all lanes, as loops that the compiler vectorizes.
 //!
-//! Each loop is compiled twice, for any processor of the architecture and for those with AVX2 and FMA; which one is used is
-//! decided when a kernel is prepared.
+//! Each loop is compiled twice: for the baseline of the architecture, and for AVX2 with FMA. The version is chosen when
+//! a kernel is prepared.
 
 use vyre_foundation::ir::ops::MAX_OPERANDS;
 use vyre_foundation::ir::{Pure, Type};
@@ -9,11 +9,12 @@ use vyre_foundation::ir::{Pure, Type};
 /// Computes `lanes` elements of a result from as many elements of each operand.
 ///
 /// # Safety
-/// The result and all operands that the operation has point to that many elements, of 4 or 8 bytes according to their types;
-/// the result overlaps none of the operands; and the processor has what the function was compiled for.
+///
+/// The result and all operands of the operation point to `lanes` elements, of 4 or 8 bytes according to their types;
+/// the result overlaps no operand; and the processor has the features that the function was compiled for.
 pub(super) type LaneFn = unsafe fn(result: *mut u8, operands: &[*const u8; MAX_OPERANDS], lanes: usize);
 
-/// A Rust type as it lies in a lane: 4 bytes for everything up to 32 bits, a bool as 0 or 1.
+/// Representation of a Rust type in a lane: 4 bytes up to 32 bits, a bool as 0 or 1.
 trait Lane: Copy {
     type Storage: Copy;
     fn get(stored: Self::Storage) -> Self;
@@ -50,14 +51,14 @@ lane! {
 /// Writes the result of a lane.
 ///
 /// # Safety
-/// The lane is inside.
+/// The lane is in bounds.
 #[inline(always)]
 unsafe fn put<R: Lane>(result: *mut u8, lane: usize, value: R) {
     // SAFETY: promised by the caller.
     unsafe { result.cast::<R::Storage>().add(lane).write(value.put()) };
 }
 
-/// Whether the processor has what the fast versions are compiled for.
+/// Returns whether the processor has AVX2 and FMA, the features of the fast versions.
 pub(super) fn has_fast_versions() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -68,7 +69,7 @@ pub(super) fn has_fast_versions() -> bool {
     false
 }
 
-/// The loop for a function, in the version for this processor; `each 4` for a function of the bytes of words.
+/// The loop of a function, in the version for this processor; `each 4` applies a function to the bytes of words.
 macro_rules! lane_fn {
     ($fast:expr, ($($function:tt)+)) => { lane_fn!($fast, $($function)+) };
     ($fast:expr, |$($arg:ident: $ty:ty),+| $body:expr) => { lane_fn!($fast, each 1, |$($arg: $ty),+| $body) };
@@ -100,7 +101,7 @@ macro_rules! lane_fn {
     }};
 }
 
-/// The loop for each type of a group; `T` stands for the type.
+/// The loop for each type of a class; `T` stands for the type.
 macro_rules! by_type {
     ($fast:expr, $class:expr, [$($variant:ident $rust:ty),+], $function:tt) => {
         match $class {
@@ -143,8 +144,8 @@ macro_rules! casts {
     };
 }
 
-/// The loop for a pure operation on a type, if there is one. Those that are rare (all of f16, and what is not worth a loop)
-/// have none: they are evaluated lane by lane with the evaluator of the op table.
+/// Returns the loop of a pure operation on a type. Rare operations (all of f16, among others) have none: they are
+/// evaluated lane by lane with the evaluator of the op table.
 pub(super) fn select(op: Pure, class: Type, result: Type, fast: bool) -> Option<LaneFn> {
     match op {
         Pure::Add => {
@@ -167,7 +168,7 @@ pub(super) fn select(op: Pure, class: Type, result: Type, fast: bool) -> Option<
         Pure::Neg => signed!(fast, class, |a: T| a.wrapping_neg()).or_else(|| floats!(fast, class, |a: T| -a)),
         Pure::Abs => signed!(fast, class, |a: T| a.wrapping_abs()).or_else(|| floats!(fast, class, |a: T| a.abs())),
         Pure::Min => integers!(fast, class, |a: T, b: T| if a < b { a } else { b }).or_else(|| {
-            // Written as two choices without a branch: the first orders numbers and zeros, the second avoids a NaN.
+            // Two selects without a branch: the first orders numbers and zeros, the second drops a NaN.
             floats!(fast, class, |a: T, b: T| {
                 let lower = if (a < b) | ((a == b) & a.is_sign_negative()) { a } else { b };
                 if b.is_nan() { a } else { lower }
@@ -202,7 +203,7 @@ pub(super) fn select(op: Pure, class: Type, result: Type, fast: bool) -> Option<
         Pure::Le => numbers!(fast, class, |a: T, b: T| a <= b),
         Pure::Gt => numbers!(fast, class, |a: T, b: T| a > b),
         Pure::Ge => numbers!(fast, class, |a: T, b: T| a >= b),
-        // Any two words of the same width can be chosen from as bits.
+        // A select of bits works for all types of one width.
         Pure::Select if class.bits() == 64 => {
             lane_fn!(fast, |condition: bool, a: u64, b: u64| if condition { a } else { b })
         }

@@ -1,5 +1,5 @@
-//! Executes SPMD form with plain Rust loops. No code is generated: it works on every architecture, and is a second opinion
-//! where code is.
+//! Portable executor: runs SPMD form with plain Rust loops. Generates no code, so it works on every architecture, and
+//! checks the code generator where there is one.
 
 mod lanes;
 mod run;
@@ -11,21 +11,21 @@ use lanes::LaneFn;
 
 pub(crate) use run::run;
 
-/// A program that is ready to be executed.
+/// A program prepared for execution.
 pub struct Kernel {
     form: Form,
-    /// For each step of each sequence, how it is computed, if it is a computation.
+    /// Implementation of each `Compute` step, by sequence and position.
     functions: Vec<Vec<Option<Function>>>,
-    /// Memory of workers that is not in use.
+    /// Free list of worker frames.
     idle: std::sync::Mutex<Vec<run::Frame>>,
 }
 
-/// How a computation is done.
+/// Implementation of a computation.
 #[derive(Clone, Copy)]
 enum Function {
-    /// Over all lanes at once.
+    /// All lanes in one call.
     Lanes(LaneFn),
-    /// Lane by lane.
+    /// Lane by lane, with the evaluator of the op table.
     Evaluator(Eval),
 }
 
@@ -47,7 +47,7 @@ impl Kernel {
         Kernel { form, functions, idle: std::sync::Mutex::new(Vec::new()) }
     }
 
-    /// The form it executes.
+    /// The form that the kernel executes.
     pub fn form(&self) -> &Form {
         &self.form
     }

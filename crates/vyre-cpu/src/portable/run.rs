@@ -1,4 +1,4 @@
-//! The executor: blocks of lanes, step by step.
+//! Interpreter loop of the portable executor: steps over blocks of lanes.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::AcqRel;
@@ -16,7 +16,7 @@ use crate::pool::Pool;
 use crate::spmd::{Moves, Sequence, Slot, Step, Stride};
 use crate::subgroup;
 
-/// How many loop trips a worker takes between two looks at the clock and at what others do.
+/// Loop trips of a worker between two polls of the deadline and the stop flag.
 const TRIPS_PER_CHECK: u64 = 1 << 12;
 
 /// Executes a dispatch on all threads of the pool.
@@ -25,7 +25,7 @@ pub(crate) fn run(kernel: &Kernel, launch: &Launch<'_>, pool: &Pool) -> Report {
     let form = kernel.form();
     let groups = launch.groups.iter().map(|&groups| u64::from(groups)).product::<u64>();
     let blocks = groups.div_ceil(u64::from(form.groups));
-    // Few enough pieces that taking one costs nothing, many enough that threads end together.
+    // Eight pieces per thread: the cost of taking one is negligible, and threads finish at about the same time.
     let per_piece = (blocks / (8 * pool.threads() as u64)).max(1);
     let pieces = blocks.div_ceil(per_piece) as u32;
     let body = |piece| {
@@ -45,14 +45,14 @@ pub(crate) fn run(kernel: &Kernel, launch: &Launch<'_>, pool: &Pool) -> Report {
     account.report()
 }
 
-/// The memory of a worker: slots, masks, and arrays of the block.
+/// Memory of a worker: slots, masks, and arrays of the block.
 pub(super) struct Frame {
     narrow: Vec<u32>,
     wide: Vec<u64>,
     masks: Vec<Vec<u32>>,
     /// Workgroup arrays, in 64-bit words so that every element is aligned.
     workgroup: Vec<u64>,
-    /// Private arrays, lane after lane.
+    /// Private arrays, in lane order.
     private: Vec<u64>,
     /// Position of each lane in its workgroup.
     local: Vec<[u32; 3]>,
@@ -106,34 +106,34 @@ fn words_of(element: Element, length: u32) -> usize {
     (length as usize * element.size()).div_ceil(8)
 }
 
-/// The lanes that execute something: all bits of a lane are set or none.
+/// Lane mask: a lane's word has all bits set or none.
 struct Mask {
     lanes: Vec<u32>,
     active: usize,
 }
 
-/// The lanes that have left a trip of a loop.
+/// Lanes that have left the current trip of a loop.
 struct Exits {
     broken: Mask,
     continued: Mask,
 }
 
-/// One block of lanes.
+/// Interpreter state for one block of lanes.
 struct Worker<'a> {
     kernel: &'a Kernel,
     launch: &'a Launch<'a>,
     account: &'a Account<'a>,
     frame: &'a mut Frame,
-    /// How many lanes of the block there are: the last block of a grid may have fewer.
+    /// Number of lanes of this block; the last block of a grid may have fewer than `stride`.
     lanes: usize,
-    /// The distance of slots: how many lanes a full block has.
+    /// Number of lanes of a full block, the distance between slots.
     stride: usize,
-    /// How many lanes a workgroup has.
+    /// Number of lanes of a workgroup.
     per_group: usize,
     first_group: u32,
     objects: SecondaryMap<MemId, Option<View>>,
     loops: Vec<Exits>,
-    /// Loop trips that are not paid for yet, and the loop of the last one.
+    /// Loop trips not yet charged to the fuel, and the loop of the last one.
     trips: u64,
     last_loop: Span,
 }
@@ -179,7 +179,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Executes some workgroups.
+    /// Executes a block of workgroups.
     fn block(&mut self, first_group: u32, groups: u32) -> Result<(), Stopped> {
         self.account.check(None)?;
         self.first_group = first_group;
@@ -189,7 +189,7 @@ impl<'a> Worker<'a> {
         let mut mask = self.new_mask(u32::MAX, self.lanes);
         let ended = self.sequence(0, &mut mask);
         self.free_mask(mask);
-        // Lanes may have taken loop trips that were not paid for yet.
+        // Charges the remaining loop trips.
         let paid = self.pay();
         for exits in std::mem::take(&mut self.loops) {
             self.free_mask(exits.broken);
@@ -200,7 +200,7 @@ impl<'a> Worker<'a> {
 
     // Limits.
 
-    /// Takes the fuel for the trips since the last time.
+    /// Charges the pending trips to the fuel.
     fn pay(&mut self) -> Result<(), Stopped> {
         self.account.pay(std::mem::take(&mut self.trips), self.last_loop)
     }
@@ -208,7 +208,7 @@ impl<'a> Worker<'a> {
     fn burn(&mut self, trips: usize, span: Span) -> Result<(), Stopped> {
         self.trips += trips as u64;
         self.last_loop = span;
-        // A small budget is paid trip by trip, so that it ends where it is used up.
+        // Small fuel limits are charged trip by trip, so that the report names the loop that exceeds them.
         if self.trips >= TRIPS_PER_CHECK || self.launch.limits.fuel < TRIPS_PER_CHECK {
             self.pay()?;
             self.account.check(Some(span))?;
@@ -220,7 +220,7 @@ impl<'a> Worker<'a> {
 
     fn pointer(&mut self, slot: Slot) -> *mut u8 {
         let start = slot.index as usize * self.stride;
-        // The slices check that the slot exists.
+        // Slicing checks that the slot exists.
         if slot.is_wide() {
             self.frame.wide[start..start + self.stride].as_mut_ptr().cast()
         } else {
@@ -242,8 +242,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Gives all lanes the same bits. The slot of a uniform value holds the same in all lanes of a full block at any time, so
-    /// that there is nothing to do if one of them is right already.
+    /// Sets all lanes to the same bits. The slot of a uniform value holds the same bits in all lanes of a full block at
+    /// all times, so one equal lane means that nothing changes.
     fn fill(&mut self, slot: Slot, bits: u64) {
         if slot.uniform && self.get(slot, 0) == bits {
             return;
@@ -261,7 +261,7 @@ impl<'a> Worker<'a> {
         &self.frame.narrow[start..start + self.lanes]
     }
 
-    /// Copies lanes: those of the mask, or all if there is none. Uniform values stay the same in all lanes.
+    /// Copies the lanes of a mask, or all. Uniform values stay equal in all lanes.
     fn moves(&mut self, moves: &Moves, mask: Option<&Mask>) {
         let lanes = self.lanes;
         let mask = mask.filter(|mask| mask.active != lanes);
@@ -294,12 +294,13 @@ impl<'a> Worker<'a> {
         self.frame.masks.push(mask.lanes);
     }
 
-    /// In how many lanes of a mask a condition holds.
+    /// Returns the number of lanes of a mask in which a condition holds.
     fn count(&self, mask: &Mask, condition: Slot) -> usize {
         self.narrow(condition).iter().zip(&mask.lanes).map(|(condition, mask)| condition & mask).sum::<u32>() as usize
     }
 
-    /// The lanes of a mask where a condition holds, which are so many, and the others.
+    /// Splits a mask by a condition that holds in `count` of its lanes: returns the lanes where it holds, and the
+    /// others.
     fn split(&mut self, mask: &Mask, condition: Slot, count: usize) -> (Mask, Mask) {
         let (mut yes, mut no) = (self.new_mask(0, count), self.new_mask(0, mask.active - count));
         let condition = self.narrow(condition);
@@ -313,7 +314,7 @@ impl<'a> Worker<'a> {
 
     // Control flow.
 
-    /// Executes a sequence for the lanes of a mask; afterwards it holds those that go on behind the sequence.
+    /// Executes a sequence for the lanes of a mask; on return the mask holds the lanes that reach its end.
     fn sequence(&mut self, sequence: Sequence, mask: &mut Mask) -> Result<(), Stopped> {
         let kernel = self.kernel;
         let steps = &kernel.form.sequences[sequence];
@@ -336,8 +337,8 @@ impl<'a> Worker<'a> {
                 Step::CompareExchange { at, index, operands, results } => {
                     self.compare_exchange(*at, *index, *operands, *results, mask);
                 }
-                // All lanes are in step. Another workgroup that sees a later atomic of this one sees what is before the
-                // barrier.
+                // Lanes run in lockstep. The fence makes accesses before the barrier visible to another workgroup that
+                // sees a later atomic of this one.
                 Step::Barrier => std::sync::atomic::fence(AcqRel),
                 Step::Broadcast { operand, result } => {
                     let bits = if mask.lanes[0] != 0 { self.get(*operand, 0) } else { 0 };
@@ -346,7 +347,7 @@ impl<'a> Worker<'a> {
                 Step::Subgroup { op, operands, results } => {
                     let size = self.subgroup_size();
                     for first in (0..self.lanes).step_by(size) {
-                        // Other subgroups may take other paths.
+                        // Skips subgroups without active lanes: control flow is uniform for the subgroup only.
                         if mask.lanes[first..].iter().take(size).any(|&lane| lane != 0) {
                             self.subgroup(*op, operands, results, mask, first);
                         }
@@ -385,7 +386,7 @@ impl<'a> Worker<'a> {
             let taken = if self.get(condition, 0) != 0 { then } else { otherwise };
             return self.sequence(taken, mask);
         }
-        // Often all lanes agree although nobody could prove it, as at the bound of an array.
+        // Fast path: all lanes agree, as they mostly do at the bound of an array.
         let count = self.count(mask, condition);
         if count == mask.active {
             return self.sequence(then, mask);
@@ -442,7 +443,7 @@ impl<'a> Worker<'a> {
         span: Span,
         mask: &mut Mask,
     ) -> Result<(), Stopped> {
-        // Lanes that do not enter the loop do not look at its parameters.
+        // Lanes that do not enter the loop never read its parameters, so no mask is needed.
         self.moves(entry, None);
         let (broken, continued) = (self.new_mask(0, 0), self.new_mask(0, 0));
         self.loops.push(Exits { broken, continued });
@@ -452,7 +453,7 @@ impl<'a> Worker<'a> {
             self.burn(live.active, span)?;
             self.sequence(body, &mut live)?;
             let exits = self.loops.last_mut().expect("pushed above");
-            // The mask of the finished trip is empty and becomes the one that collects the next.
+            // The mask of the finished trip is empty, and collects the lanes that continue in the next one.
             std::mem::swap(&mut live, &mut exits.continued);
             self.moves(staged, None);
         }
@@ -467,7 +468,7 @@ impl<'a> Worker<'a> {
     // Steps.
 
     fn compute(&mut self, function: Function, result: Slot, operands: &[Slot]) {
-        // Lane 0 speaks for all.
+        // For a uniform result, lane 0 is computed and broadcast.
         let lanes = if result.uniform { 1 } else { self.lanes };
         let before = result.uniform.then(|| self.get(result, 0));
         match function {
@@ -492,7 +493,7 @@ impl<'a> Worker<'a> {
             }
         }
         if let Some(before) = before {
-            // Lane 0 is as the others again, and then all change together.
+            // Restores lane 0 so that `fill` sees equal lanes, and updates all of them if the value changed.
             let computed = self.get(result, 0);
             self.set(result, 0, before);
             self.fill(result, computed);
@@ -539,7 +540,7 @@ impl<'a> Worker<'a> {
         self.fill(result, u64::from(same));
     }
 
-    /// Computes a u32 for each lane from its number in the block and its position in its workgroup.
+    /// Computes a u32 for each lane from the lane number in the block and the local id.
     fn each(&mut self, result: Slot, value: impl Fn(u32, [u32; 3]) -> u32) {
         let start = result.index as usize * self.stride;
         let result = &mut self.frame.narrow[start..start + self.lanes];
@@ -548,7 +549,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Computes a u32 for each lane from its workgroup's linear index and its position there.
+    /// Computes a u32 for each lane from the workgroup's linear index and the local id.
     fn each_group(&mut self, result: Slot, value: impl Fn(u32, [u32; 3]) -> u32) {
         let start = result.index as usize * self.stride;
         let result = &mut self.frame.narrow[start..start + self.lanes];
@@ -578,23 +579,23 @@ impl<'a> Worker<'a> {
                     self.set(result, lane, bits);
                 }
             } else if contiguous && view.lane_stride == 0 && view.holds(first, self.lanes) && !result.is_wide() {
-                // Inactive lanes load too: it is inside, and nobody looks.
+                // Inactive lanes load too: the accesses are in bounds, and their results unused.
                 let target = self.pointer(result).cast::<u32>();
-                // SAFETY: the elements are inside, and so are the lanes.
+                // SAFETY: the elements are in bounds, and so are the lanes.
                 unsafe { view.load_run(first as usize, target, self.lanes) };
             } else {
                 let target = self.pointer(result);
-                // SAFETY: the result has a slot of its own, with all lanes.
+                // SAFETY: the result has its own slot, with all lanes.
                 unsafe { view.gather(self.narrow(index), offset, &mask.lanes, target) };
             }
         }
     }
 
-    /// Whether an index happens to go up by one from lane to lane.
+    /// Returns whether the lanes of an index are consecutive.
     fn is_contiguous(&self, index: Slot) -> bool {
         let lanes = self.narrow(index);
         let first = lanes[0];
-        // The last lane tells nearly always, so that the full look is rarely in vain.
+        // Comparing the last lane first rejects nearly all other indices at once.
         lanes[lanes.len() - 1].wrapping_sub(first) as usize == lanes.len() - 1
             && lanes.iter().zip(0u32..).fold(true, |run, (&lane, k)| run & (lane.wrapping_sub(first) == k))
     }
@@ -610,7 +611,7 @@ impl<'a> Worker<'a> {
         {
             let first = self.get(index, 0) as usize;
             let source = self.pointer(value).cast::<u32>();
-            // SAFETY: the elements are inside, and so are the lanes.
+            // SAFETY: the elements are in bounds, and so are the lanes.
             unsafe { view.store_run(first, source, self.lanes) };
             return;
         }
@@ -620,7 +621,7 @@ impl<'a> Worker<'a> {
             unsafe { view.scatter(self.narrow(index), &mask.lanes, source) };
             return;
         }
-        // Lane by lane, so that of overlapping stores the last lane's counts, as on the oracle.
+        // Lane by lane, so that of overlapping stores the last lane's takes effect, as on the oracle.
         for lane in 0..self.lanes {
             if mask.lanes[lane] != 0 {
                 let at = self.get(index, lane);
@@ -641,7 +642,8 @@ impl<'a> Worker<'a> {
         let shared = self.kernel.form.program.memory(at.memory).space != Space::Workgroup;
         let update = update_function(op, operand.ty, shared);
         let (given, taken) = (self.pointer(operand), self.pointer(result));
-        // SAFETY: slots have all lanes, a result has another slot than the operands, and the function is for their type.
+        // SAFETY: slots have all lanes, a result has another slot than the operands, and the function was selected for
+        // their type.
         unsafe { update(&view, self.narrow(index), &mask.lanes, given, taken) };
     }
 
