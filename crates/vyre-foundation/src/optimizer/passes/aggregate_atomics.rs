@@ -1,13 +1,14 @@
-//! Lets a workgroup agree before it goes to a storage atomic.
+//! Workgroup aggregation of storage atomics: a reduction in workgroup memory, then one storage atomic per workgroup.
 //!
-//! Where all invocations of a workgroup come by and add to the same element of a storage object, and none of them looks at
-//! the old value, now or later, they first add to a workgroup accumulator, and one of them adds the sum. The order of atomic operations is
-//! not specified, and the operations in question are associative and commutative, so the element ends with the same value;
-//! in between, nobody could tell. The operations are those for which 0 changes nothing, because that is what an accumulator
-//! starts with: `add`, `or`, `xor`, and `max` of unsigned integers.
+//! Applies where control flow is uniform in the workgroup, all invocations update the same element of a storage object,
+//! and the program never observes the object otherwise: no load, and no use of an old value. The invocations then
+//! update a workgroup accumulator, and one invocation adds the result to storage. The order of atomic operations is not
+//! specified and the operations are associative and commutative, so the element has the same final value. The identity
+//! of the operation must be 0, the initial value of the accumulator: `add`, `or`, `xor`, and `max` of unsigned
+//! integers.
 //!
-//! One invocation does it for the others, so it must still be there: a program in which an invocation may end early is left
-//! alone. If the program uses subgroups, the device has them, and each subgroup agrees before it goes to the accumulator.
+//! The invocation that executes the storage atomic must not have ended, so programs with early exits are skipped. If
+//! the program uses subgroup operations, each subgroup reduces first, and one lane updates the accumulator.
 
 use crate::analysis::{Analyses, Scope, Uniformity, Uses};
 use crate::ir::{
@@ -20,12 +21,12 @@ use crate::validate::limits;
 pub(super) const PASS: Pass =
     Pass { metadata: Metadata::new("aggregate_atomics", Phase::Sync, Family::Sync), speculative: true, run };
 
-/// Invocations of a workgroup from which two barriers cost less than the atomics they save.
-const WORTH_IT: u32 = 32;
+/// Least number of invocations for which two barriers cost less than the atomics they save.
+const MIN_INVOCATIONS: u32 = 32;
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let invocations: u32 = program.workgroup_size().iter().product();
-    if invocations < WORTH_IT || program.may_end_early() {
+    if invocations < MIN_INVOCATIONS || program.may_end_early() {
         return false;
     }
     let (uniformity, uses) = (analyses.uniformity(program), analyses.uses(program));
@@ -34,7 +35,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let subgroups = all.iter().any(|&id| program.inst(id).op.needs_subgroups());
     let mut changed = false;
     for block in program.reachable_blocks() {
-        // There must be room for one more `if`.
+        // The inserted `if` must not exceed the nesting limit.
         if !uniformity.is_together(block, Scope::Workgroup) || structure.depth(block) as usize >= limits::NESTING {
             continue;
         }
@@ -43,7 +44,9 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
             let inst = program.inst(id);
             let unused = inst.results.iter().all(|&result| uses.is_unused(result));
             match target(program, &uniformity, inst).filter(|_| unused) {
-                Some((at, together)) if nobody_looks(program, &all, &uses, at.memory) && room(program, at) => {
+                Some((at, together))
+                    if is_never_observed(program, &all, &uses, at.memory) && accumulator_fits(program, at) =>
+                {
                     aggregate(program, id, at, subgroups.then_some(together), &mut cursor);
                     changed = true;
                 }
@@ -55,7 +58,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     changed
 }
 
-/// The memory operand of an atomic operation that a workgroup can do together, and the same operation in a subgroup.
+/// Memory operand of an atomic that can be aggregated, and the equivalent subgroup reduction.
 fn target(program: &Program, uniformity: &Uniformity, inst: &Inst) -> Option<(MemOperand, Subgroup)> {
     let Op::Atomic(op, at) = inst.op else { return None };
     let together = match op {
@@ -70,26 +73,26 @@ fn target(program: &Program, uniformity: &Uniformity, inst: &Inst) -> Option<(Me
     (in_storage && uniformity.is_uniform(inst.operands[0], Scope::Workgroup)).then_some((at, together))
 }
 
-/// Whether a program only ever changes an object, in one way, and never asks what is there: an invocation that looked would
-/// have to see its own changes.
-fn nobody_looks(program: &Program, insts: &[InstId], uses: &Uses, object: MemId) -> bool {
+/// Returns true if all accesses to an object are the same operation and no result is used: an invocation that observed
+/// the object would have to see its own updates.
+fn is_never_observed(program: &Program, insts: &[InstId], uses: &Uses, object: MemId) -> bool {
     let accesses = insts.iter().map(|&id| program.inst(id)).filter(|inst| inst.op.memory() == Some(object));
     let mut accesses = accesses.filter(|inst| !matches!(inst.op, Op::PerGroup(PerGroup::Length(_)))).peekable();
     let first = accesses.peek().map(|inst| inst.op.clone());
     accesses.all(|inst| Some(&inst.op) == first.as_ref() && inst.results.iter().all(|&result| uses.is_unused(result)))
 }
 
-/// Whether an accumulator for an object still fits into workgroup memory.
-fn room(program: &Program, at: MemOperand) -> bool {
+/// Returns true if an accumulator for an object fits into workgroup memory.
+fn accumulator_fits(program: &Program, at: MemOperand) -> bool {
     let bytes = at.element.size() as u64;
     program.static_bytes_in(Space::Workgroup) + bytes <= limits::WORKGROUP_BYTES
 }
 
-/// Appends what replaces an atomic operation. With `subgroup`, each subgroup applies that first.
+/// Appends the replacement of an atomic. With `subgroup`, each subgroup reduces first.
 fn aggregate(program: &mut Program, id: InstId, at: MemOperand, subgroup: Option<Subgroup>, cursor: &mut Cursor) {
     let (inst, span) = (program.inst(id).clone(), program.inst(id).span);
-    let (index, given) = (inst.operands[0], inst.operands[1]);
-    let ty = program.ty(given);
+    let (index, value_operand) = (inst.operands[0], inst.operands[1]);
+    let ty = program.ty(value_operand);
     let accumulator = program.add_memory(Memory {
         name: program.unused_name(&format!("{}_sum", program.memory(at.memory).name)),
         space: Space::Workgroup,
@@ -100,12 +103,12 @@ fn aggregate(program: &mut Program, id: InstId, at: MemOperand, subgroup: Option
         span,
     });
     let sum_at = program.operand(accumulator);
-    let (zero, nothing) = (program.literal(0u32), program.literal(Literal::zero(ty)));
+    let (zero, identity) = (program.literal(0u32), program.literal(Literal::zero(ty)));
 
     if let Some(together) = subgroup {
-        let (sum, value) = program.make_value(together, &[given], ty, span);
+        let (sum, value) = program.make_value(together, &[value_operand], ty, span);
         cursor.insert(sum);
-        // One lane goes on with the sum, the others with what changes nothing.
+        // One lane contributes the subgroup's result, the others the identity.
         let (lane, lane_value) = program.make_value(PerInvocation::SubgroupLane, &[], Type::U32, span);
         let (first, is_first) = program.make_value(Pure::Eq, &[lane_value, zero], Type::Bool, span);
         cursor.insert_all([lane, first]);
@@ -114,7 +117,7 @@ fn aggregate(program: &mut Program, id: InstId, at: MemOperand, subgroup: Option
         });
         cursor.insert(branch);
     } else {
-        cursor.insert(program.make(inst.op.on(accumulator), [zero, given], &[ty], [], span));
+        cursor.insert(program.make(inst.op.on(accumulator), [zero, value_operand], &[ty], [], span));
     }
     cursor.insert(program.make(Barrier::Workgroup, [], &[], [], span));
     let (local, local_value) = program.make_value(PerInvocation::LocalIndex, &[], Type::U32, span);
@@ -124,8 +127,8 @@ fn aggregate(program: &mut Program, id: InstId, at: MemOperand, subgroup: Option
         let load = program.push(block, Op::Load(sum_at), [zero], &[ty], [], span);
         let sum = program.inst(load).results[0];
         program.push(block, inst.op.clone(), [index, sum], &[ty], [], span);
-        // A loop may come by again.
-        program.push(block, Op::Store(sum_at), [zero, nothing], &[], [], span);
+        // Reset for the next iteration, if this code is in a loop.
+        program.push(block, Op::Store(sum_at), [zero, identity], &[], [], span);
     });
     cursor.insert(branch);
     cursor.insert(program.make(Barrier::Workgroup, [], &[], [], span));

@@ -1,11 +1,11 @@
-//! Brings equal things into equal form, so that the passes after it find them.
+//! Canonicalization: operand order and comparison forms, so that equivalent expressions become structurally equal.
 //!
-//! Of commutative operations, literals stand on the right, then specialization constants, and the other operands in the
-//! order in which they are defined. Of comparisons, literals stand on the right, and `gt` and `ge` are used only where that
-//! asks for it. The order is that of the text and not of ids, so that optimizing an optimized program changes nothing.
+//! Operands of commutative operations are ordered by rank: results and parameters in definition order, then
+//! specialization constants, then literals. Comparisons have their literal on the right, and use `gt` and `ge` only if
+//! that requires it. Definition order follows the text of the program and not its ids, so the pass is idempotent.
 //!
-//! Swapping is sound by [`SWAPPED`](crate::optimizer::rules::SWAPPED), and the rest, which forms there are, by
-//! [`canonical`](crate::optimizer::rules::canonical): both are data, and the tests prove every line.
+//! [`SWAPPED`](crate::optimizer::rules::SWAPPED) lists the operations that may be swapped, and
+//! [`canonical`](crate::optimizer::rules::canonical) the other rewrites. Both are data, and tests prove every entry.
 
 use crate::analysis::Analyses;
 use crate::ir::entity::{Entity, SecondaryMap};
@@ -18,12 +18,12 @@ pub(super) const PASS: Pass =
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let uses = analyses.uses(program);
-    let ordered = order(program);
+    let ordered = order_operands(program);
     rewrite::apply(program, &uses, Index::canonical()) || ordered
 }
 
-/// Swaps operands, and says whether there were any to swap.
-fn order(program: &mut Program) -> bool {
+/// Swaps operands into canonical order. Returns true if any changed.
+fn order_operands(program: &mut Program) -> bool {
     let mut positions = SecondaryMap::with_capacity(program.values().len(), 0);
     let mut next = 0;
     let mut define = |positions: &mut SecondaryMap<ValueId, u32>, values: &[ValueId]| {
@@ -38,7 +38,7 @@ fn order(program: &mut Program) -> bool {
         for at in 0..program.block(block).insts.len() {
             let id = program.block(block).insts[at];
             define(&mut positions, &program.inst(id).results);
-            if let Some(op) = better(program, &positions, program.inst(id)) {
+            if let Some(op) = canonical_swap(program, &positions, program.inst(id)) {
                 let inst = program.inst_mut(id);
                 inst.op = op.into();
                 inst.operands.swap(0, 1);
@@ -49,8 +49,8 @@ fn order(program: &mut Program) -> bool {
     changed
 }
 
-/// What an operation becomes when its operands are swapped, if they should be.
-fn better(program: &Program, positions: &SecondaryMap<ValueId, u32>, inst: &Inst) -> Option<Pure> {
+/// The operation with swapped operands, if the canonical order requires the swap.
+fn canonical_swap(program: &Program, positions: &SecondaryMap<ValueId, u32>, inst: &Inst) -> Option<Pure> {
     let (&Op::Pure(op), &[left, right]) = (&inst.op, inst.operands.as_slice()) else { return None };
     let swapped = rules::swapped(op, program.ty(left))?;
     let rank = |value: ValueId| match program.def(value) {

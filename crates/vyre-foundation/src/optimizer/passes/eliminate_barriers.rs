@@ -1,15 +1,15 @@
-//! Removes barriers that order nothing.
+//! Barrier elimination: removes barriers that order no conflicting accesses.
 //!
-//! A workgroup barrier orders accesses to workgroup memory, a storage barrier accesses to storage. A barrier is needed only
-//! if, in the stretches of code before and after it, two different invocations can touch the same element and one of them
-//! writes. It goes if
-//! * the workgroup has one invocation, or nothing of the kind of memory it orders is accessed before it or after it, or
-//! * every object accessed on both sides is only read, or every access to it, before and after, has the same index, one that
-//!   is different for every invocation of the workgroup: then each invocation meets only itself.
+//! A workgroup barrier orders accesses to workgroup memory, a storage barrier accesses to storage. A barrier is needed
+//! only if, in the intervals of code before and after it, two different invocations may access the same element and one
+//! of the accesses is a write. It is removed if
+//! * the workgroup has one invocation, or one of the intervals has no access to the memory that it orders, or
+//! * for every object accessed in both intervals, all accesses are reads, or all have the same index and it is unique
+//!   to each invocation of the workgroup, so that each invocation accesses only its own element.
 //!
-//! A stretch reaches from one barrier to the next in the same block; where it leaves the block, or enters a loop or branch
-//! with a barrier in it, nothing is known about what comes, and the barrier stays. `broadcast` is never removed: it gives a
-//! value.
+//! An interval extends from the barrier to the next one in the same block. If it would leave the block, or enter a loop
+//! or branch that contains a barrier, it is unknown and the barrier stays. `broadcast` is a barrier too, but is never
+//! removed, because it returns a value.
 
 use crate::analysis::{AffineIndex, Alias, Analyses, Effects, Location, Objects, alias};
 use crate::ir::{Barrier, BlockId, Def, InstId, Op, PerInvocation, Program, Space};
@@ -28,7 +28,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let effects = analyses.effects(program);
     let mut changed = false;
     for block in program.reachable_blocks() {
-        // One at a time: with each that goes, the stretches around the others grow.
+        // One at a time: each removal extends the intervals of the other barriers.
         while let Some(position) = redundant(program, &effects, block) {
             program.block_mut(block).insts.remove(position);
             changed = true;
@@ -41,17 +41,17 @@ fn redundant(program: &Program, effects: &Effects, block: BlockId) -> Option<usi
     let insts = &program.block(block).insts;
     insts.iter().enumerate().find_map(|(position, &id)| {
         let Op::Barrier(barrier) = program.inst(id).op else { return None };
-        if program.workgroup_size() == [1, 1, 1] || orders(program, barrier).is_empty() {
+        if program.workgroup_size() == [1, 1, 1] || ordered_objects(program, barrier).is_empty() {
             return Some(position);
         }
-        let before = stretch(program, effects, insts[..position].iter().rev(), barrier, block == program.body())?;
-        let after = stretch(program, effects, insts[position + 1..].iter(), barrier, block == program.body())?;
-        independent(program, &before, &after).then_some(position)
+        let before = interval(program, effects, insts[..position].iter().rev(), barrier, block == program.body())?;
+        let after = interval(program, effects, insts[position + 1..].iter(), barrier, block == program.body())?;
+        has_no_conflict(program, &before, &after).then_some(position)
     })
 }
 
-/// The objects whose accesses a barrier orders.
-fn orders(program: &Program, barrier: Barrier) -> Objects {
+/// Objects whose accesses a barrier orders.
+fn ordered_objects(program: &Program, barrier: Barrier) -> Objects {
     let ordered = |space| match barrier {
         Barrier::Workgroup => space == Space::Workgroup,
         Barrier::Storage => matches!(space, Space::Storage(_)),
@@ -60,15 +60,15 @@ fn orders(program: &Program, barrier: Barrier) -> Objects {
     objects.fold(Objects::NONE, |set, (object, _)| set.union(Objects::of(object)))
 }
 
-/// The accesses that a barrier orders on the way to the next of its kind, or `None` if it is not known what comes.
-fn stretch<'i>(
+/// Accesses ordered by a barrier in the interval up to the next barrier, or `None` if the interval is unknown.
+fn interval<'i>(
     program: &Program,
     effects: &Effects,
     insts: impl Iterator<Item = &'i InstId>,
     barrier: Barrier,
     ends_here: bool,
 ) -> Option<Vec<InstId>> {
-    let objects = orders(program, barrier);
+    let objects = ordered_objects(program, barrier);
     let mut accesses = Vec::new();
     for &id in insts {
         let op = &program.inst(id).op;
@@ -77,7 +77,7 @@ fn stretch<'i>(
             return Some(accesses);
         }
         if !program.inst(id).blocks.is_empty() {
-            // Beyond a jump other code follows, with a barrier or without.
+            // After a jump, execution continues elsewhere, possibly without a barrier.
             if summary.collective || summary.jumps {
                 return None;
             }
@@ -100,8 +100,8 @@ fn collect(program: &Program, id: InstId, objects: Objects, accesses: &mut Vec<I
     }
 }
 
-/// Whether no invocation can tell in which order the accesses of another come.
-fn independent(program: &Program, before: &[InstId], after: &[InstId]) -> bool {
+/// Returns true if no two invocations have conflicting accesses in the two intervals.
+fn has_no_conflict(program: &Program, before: &[InstId], after: &[InstId]) -> bool {
     let of = |accesses: &[InstId], object| -> Vec<(bool, Location)> {
         let is_load = |id| matches!(program.inst(id).op, Op::Load(_));
         let locations = accesses.iter().filter_map(|&id| Some((is_load(id), Location::of(program, id)?)));
@@ -117,7 +117,7 @@ fn independent(program: &Program, before: &[InstId], after: &[InstId]) -> bool {
     })
 }
 
-/// Returns true for one element whose index is different for every invocation of the workgroup.
+/// Returns true for a single element whose index is unique to each invocation of the workgroup.
 fn is_exclusive(program: &Program, location: Location) -> bool {
     let AffineIndex { base: Some(base), offset: 0 } = location.index else { return false };
     let Def::Result(definition, 0) = program.def(base) else { return false };

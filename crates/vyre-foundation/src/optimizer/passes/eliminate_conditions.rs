@@ -1,7 +1,7 @@
-//! Replaces what the ranges of values decide: comparisons and branches that always go one way, values that are always the
-//! same, and operations that change nothing because their operand is already in range.
+//! Range-based simplification: folds comparisons, branches and values that range analysis decides, and removes
+//! operations whose operand is already in range (`min`, `max`, `rem`, `and` with a mask).
 //!
-//! Sound by the range analysis, which knows at each place under which conditions it is reached.
+//! The [range analysis](crate::analysis::Ranges) is flow-sensitive: in an arm, the condition of its branch holds.
 
 use crate::analysis::{Analyses, Ranges};
 use crate::ir::{Control, Def, InstId, Literal, Op, Program, Pure, Renaming, Type, ValueId};
@@ -32,7 +32,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
             if let Some(literal) = constant(program, &ranges, id) {
                 let literal = program.literal(literal);
                 renaming.replace(result, literal);
-            } else if let Some(operand) = unchanged(program, &ranges, id) {
+            } else if let Some(operand) = identity_operand(program, &ranges, id) {
                 renaming.replace(result, operand);
             }
         }
@@ -41,7 +41,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         return changed;
     }
     renaming.apply(program);
-    // What is replaced goes at once, so that the pass has nothing to do the next time.
+    // Replaced instructions are removed at once, so that the pass is idempotent.
     for block in program.reachable_blocks() {
         program.retain_insts(block, |program, id| match program.inst(id).results[..] {
             [result] => renaming.get(result) == result || !program.inst(id).blocks.is_empty(),
@@ -51,7 +51,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     true
 }
 
-/// What an instruction without effects always gives.
+/// The constant value of an instruction without effects.
 fn constant(program: &Program, ranges: &Ranges, id: InstId) -> Option<Literal> {
     use crate::ir::ops::Kind;
     let inst = program.inst(id);
@@ -66,8 +66,8 @@ fn constant(program: &Program, ranges: &Ranges, id: InstId) -> Option<Literal> {
     }
 }
 
-/// The operand that an operation gives unchanged, because of what it can be.
-fn unchanged(program: &Program, ranges: &Ranges, id: InstId) -> Option<ValueId> {
+/// The operand that an operation returns unchanged, by the ranges of its operands.
+fn identity_operand(program: &Program, ranges: &Ranges, id: InstId) -> Option<ValueId> {
     let inst = program.inst(id);
     let &[a, b] = &inst.operands[..] else { return None };
     if !matches!(program.ty(a), Type::U32 | Type::I32) {
@@ -80,7 +80,7 @@ fn unchanged(program: &Program, ranges: &Ranges, id: InstId) -> Option<ValueId> 
         Op::Pure(Pure::Max) if of_a.low >= of_b.high => Some(a),
         Op::Pure(Pure::Max) if of_b.low >= of_a.high => Some(b),
         Op::Pure(Pure::Rem) if of_a.low >= 0 && of_b.low > of_a.high => Some(a),
-        // All ones from the lowest bit up, as far as the other operand reaches.
+        // The mask is 2ⁿ − 1 and covers the range of the other operand.
         Op::Pure(Pure::And) => match of_b.single() {
             Some(mask) if mask >= 0 && mask & (mask + 1) == 0 && of_a.low >= 0 && of_a.high <= mask => Some(a),
             _ => None,

@@ -1,10 +1,8 @@
-//! Removes instructions of which nothing comes: no result that is used, and no effect.
+//! Dead-code elimination: a mark phase backwards from effects, then a sweep.
 //!
-//! A load has no effect, so it goes when its result is unused. A loop goes only if it is known to end, because one that never ends
-//! must go on to run out of fuel. Results that nobody uses are dropped from branches and loops, together with what was
-//! computed for them only: a value that a loop carries just to compute its next self is dead.
-//!
-//! Sound, because what is removed is exactly what no effect, condition or bound depends on.
+//! A load has no effect, so it is dead if its result is unused. A loop is dead only if its trip count is known, because
+//! an infinite loop must run out of fuel. Unused results of branches and loops are dropped with the code that computes
+//! them, including loop-carried values that are used only to compute their own next value.
 
 use crate::analysis::{Analyses, Effects, const_trip_count};
 use crate::ir::entity::SecondaryMap;
@@ -32,15 +30,15 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     sweep(program, program.body(), &live, &kept, None)
 }
 
-/// Finds what is needed, from the effects backwards.
+/// Mark phase: the values and instructions that effects depend on.
 struct Marks<'p> {
     program: &'p Program,
     effects: &'p Effects,
     live: SecondaryMap<ValueId, bool>,
     kept: SecondaryMap<InstId, bool>,
-    /// The instruction that a block is nested in.
+    /// Owner of each block.
     target: SecondaryMap<BlockId, Option<InstId>>,
-    /// The terminators that give the results of an instruction; for a loop, also those that give its parameters.
+    /// Terminators that define the results of an instruction; for a loop, also those that define its parameters.
     exits: SecondaryMap<InstId, Vec<InstId>>,
     pending: Vec<ValueId>,
 }
@@ -65,16 +63,16 @@ impl Marks<'_> {
         }
     }
 
-    /// Keeps the instructions of a block that do something, and its terminator.
+    /// Marks the roots of a block (instructions with an effect) and its terminator.
     fn keep_block(&mut self, block: BlockId) {
         for &id in &self.program.block(block).insts {
-            if self.program.inst(id).op.is_terminator() || self.does_something(id) {
+            if self.program.inst(id).op.is_terminator() || self.is_root(id) {
                 self.keep(id);
             }
         }
     }
 
-    fn does_something(&self, id: InstId) -> bool {
+    fn is_root(&self, id: InstId) -> bool {
         let summary = self.effects.inst(id);
         let may_not_end = summary.loops && self.has_uncounted_loop(id);
         !summary.only_computes() || may_not_end
@@ -87,16 +85,16 @@ impl Marks<'_> {
         here || blocks.into_iter().any(|&nested| self.effects.inst(nested).loops && self.has_uncounted_loop(nested))
     }
 
-    /// An instruction stays. What it needs unconditionally is needed.
+    /// Marks an instruction, and the operands it needs unconditionally.
     fn keep(&mut self, id: InstId) {
         if std::mem::replace(&mut self.kept[id], true) {
             return;
         }
         let inst = self.program.inst(id);
         match inst.op {
-            // What they give is needed where it is used.
+            // Their operands are live only if the matching result or parameter is.
             Op::Terminator(Terminator::Yield | Terminator::Break | Terminator::Continue) => {}
-            // What it starts with is needed for the parameters that are used.
+            // Initial values are live only if the parameter is.
             Op::Control(Control::Loop) => {}
             _ => inst.operands.iter().for_each(|&operand| self.need(operand)),
         }
@@ -117,37 +115,37 @@ impl Marks<'_> {
                 Def::Literal(_) | Def::Constant(_) => {}
                 Def::Result(id, position) => {
                     self.keep(id);
-                    self.need_given(id, position, |op| {
+                    self.need_exit_operands(id, position, |op| {
                         matches!(op, Op::Terminator(Terminator::Yield | Terminator::Break))
                     });
                 }
                 Def::Param(block, position) => {
                     let Some(owner) = self.target[block] else { continue };
                     self.need(self.program.inst(owner).operands[position as usize]);
-                    self.need_given(owner, position, |op| *op == Terminator::Continue);
+                    self.need_exit_operands(owner, position, |op| *op == Terminator::Continue);
                 }
             }
         }
     }
 
-    /// What the exits of an instruction give at a position is needed.
-    fn need_given(&mut self, id: InstId, position: u32, gives: impl Fn(&Op) -> bool) {
+    /// Marks operand `position` of each exit of an instruction.
+    fn need_exit_operands(&mut self, id: InstId, position: u32, defines: impl Fn(&Op) -> bool) {
         for at in 0..self.exits[id].len() {
             let exit = self.program.inst(self.exits[id][at]);
-            if gives(&exit.op) {
+            if defines(&exit.op) {
                 self.need(exit.operands[position as usize]);
             }
         }
     }
 }
 
-/// What a loop or branch keeps of its results and parameters; one bool for each.
+/// Results and parameters that a loop or branch keeps, one bool for each.
 struct Kept {
     results: Vec<bool>,
     params: Vec<bool>,
 }
 
-/// Removes what is not kept, and says whether that was anything.
+/// Removes everything that is not marked. Returns true if anything was removed.
 fn sweep(
     program: &mut Program,
     block: BlockId,
@@ -159,7 +157,7 @@ fn sweep(
     program.retain_insts(block, |_, id| kept[id]);
     let mut changed = program.block(block).insts.len() < count;
     for id in program.block(block).insts.clone() {
-        // What the terminators give to what they end, or to the loop they are about.
+        // Operands of a terminator correspond to results of the owner, or to results or parameters of the loop.
         if let Some((owner, enclosing_loop)) = enclosing {
             let of_loop = enclosing_loop.unwrap_or(owner);
             match program.inst(id).op {

@@ -1,7 +1,7 @@
-//! Drops workgroup and private arrays that nothing accesses.
+//! Removes workgroup and private objects that are never accessed.
 //!
-//! Nobody outside the program can see them, and they take memory that limits how many workgroups a device runs at once.
-//! Storage and uniforms are what the caller binds; they stay.
+//! They use memory that limits occupancy, and are invisible outside the program. Storage objects and uniforms are part
+//! of the interface and stay.
 
 use crate::analysis::Analyses;
 use crate::ir::entity::SecondaryMap;

@@ -1,10 +1,10 @@
 //! Dead-store elimination.
 //!
-//! A store is dead if the same invocation stores to the same bytes later in the same block, and in between nothing loads
-//! from the object, no barrier makes the store visible, and nothing ends the invocation or leaves the block. A load that races
-//! with both stores is allowed to see either, so it may see the later one.
+//! A store is dead if the same invocation overwrites the same bytes later in the same block, and between the two there
+//! is no load from the object, no barrier, and no jump or end of the invocation. A load that races with both stores may
+//! see either, so it may see the later one.
 //!
-//! Stores to workgroup and private objects that nothing loads from are dead wherever they are.
+//! Stores to workgroup and private objects that are never loaded are dead everywhere.
 
 use rustc_hash::FxHashSet;
 
@@ -31,7 +31,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     changed
 }
 
-/// Walks a block backwards with the elements that will be overwritten.
+/// Walks a block backwards with the set of elements that are overwritten later.
 fn sweep(program: &mut Program, block: BlockId, effects: &Effects, read: Objects) -> bool {
     let mut overwritten: FxHashSet<Location> = FxHashSet::default();
     let mut dead: FxHashSet<InstId> = FxHashSet::default();
@@ -46,7 +46,7 @@ fn sweep(program: &mut Program, block: BlockId, effects: &Effects, read: Objects
             {
                 dead.insert(id);
             } else if location.elements == 1 && !at.atomic {
-                // The elements of a wide store do not wrap around as an affine index does, so their locations are not certain.
+                // Element indices of a wide store do not wrap around, affine indices do, so their locations may differ.
                 overwritten.insert(location);
             }
         } else if summary.ends || summary.jumps {

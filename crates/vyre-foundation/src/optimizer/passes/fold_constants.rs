@@ -1,13 +1,10 @@
-//! Computes what is known before the program runs.
+//! Constant folding, including accesses at constant indices out of bounds.
 //!
-//! An operation that is a function of its operands, all of which are literals, is replaced by the literal that its
-//! evaluator in the op table gives: the same evaluator that the oracle uses, so the bits are those that would have been
-//! computed. The exception are NaNs, which are equal by the meaning of programs but may differ in their bits; they are
-//! folded only where no operation can look at the bits, which is not known here, so they are not folded at all.
+//! A pure operation on literals is replaced by the result of its evaluator in the op table. The oracle uses the same
+//! evaluator, so the bits are equal. NaN results are not folded: all NaNs are equal by the semantics but may differ in
+//! their bits, which a later operation may observe.
 //!
-//! Accesses whose index is known to be outside their object are known, too.
-//!
-//! Specialization constants are not folded: `specialize` makes literals of them.
+//! Specialization constants are not folded; `specialize` replaces them by literals.
 
 use crate::analysis::Analyses;
 use crate::ir::{Def, Literal, Program, Renaming, Type, ValueId};

@@ -1,8 +1,8 @@
-//! Merges regions.
+//! Region merging: fuses adjacent regions and flattens nested ones.
 //!
-//! A region says which operation its instructions came from; it means nothing else. But its values are invisible outside,
-//! so what one region computed, the next computes again. Neighbouring regions become one, named after both, and a region
-//! inside another is dissolved, so that the other passes see one block.
+//! A region records the operation that its instructions came from and has no other meaning. But the values in it are
+//! not visible outside, which hides common subexpressions from other passes. Adjacent regions become one, with both
+//! names joined by `+`; a region nested in another is replaced by its body.
 
 use crate::analysis::Analyses;
 use crate::ir::{BlockId, Control, InstId, Op, Program, Renaming};
@@ -15,24 +15,24 @@ fn run(program: &mut Program, _: &mut Analyses) -> bool {
     let mut renaming = Renaming::default();
     let mut changed = false;
     for block in program.reachable_blocks() {
-        changed |= dissolve_nested(program, block, &mut renaming);
+        changed |= flatten_nested(program, block, &mut renaming);
     }
     renaming.apply(program);
     for block in program.reachable_blocks() {
-        changed |= fuse_neighbours(program, block);
+        changed |= fuse_adjacent(program, block);
     }
     changed
 }
 
-/// Replaces regions that stand directly in a region by their contents.
-fn dissolve_nested(program: &mut Program, block: BlockId, renaming: &mut Renaming) -> bool {
+/// Replaces regions directly inside a region by their bodies.
+fn flatten_nested(program: &mut Program, block: BlockId, renaming: &mut Renaming) -> bool {
     let mut changed = false;
     for id in program.block(block).insts.clone() {
         if !matches!(program.inst(id).op, Op::Control(Control::Region(_))) {
             continue;
         }
         let outer = program.inst(id).blocks[0];
-        while let Some(at) = program.block(outer).insts.iter().position(|&inner| can_dissolve(program, inner)) {
+        while let Some(at) = program.block(outer).insts.iter().position(|&inner| can_flatten(program, inner)) {
             let inner = program.block(outer).insts[at];
             let (contents, end) = program.take_body(program.inst(inner).blocks[0]);
             renaming.replace_all(&program.inst(inner).results, &program.inst(end).operands);
@@ -43,12 +43,12 @@ fn dissolve_nested(program: &mut Program, block: BlockId, renaming: &mut Renamin
     changed
 }
 
-fn can_dissolve(program: &Program, id: InstId) -> bool {
+fn can_flatten(program: &Program, id: InstId) -> bool {
     matches!(program.inst(id).op, Op::Control(Control::Region(_))) && program.falls_through(id)
 }
 
-/// Makes one region of each two that stand next to each other.
-fn fuse_neighbours(program: &mut Program, block: BlockId) -> bool {
+/// Fuses each pair of adjacent regions.
+fn fuse_adjacent(program: &mut Program, block: BlockId) -> bool {
     let mut changed = false;
     let mut at = 0;
     while at + 1 < program.block(block).insts.len() {

@@ -1,18 +1,20 @@
 //! Guards idempotent atomics by a load: an atomic that would change nothing is not executed.
 //!
-//! In programs over frontiers many edges lead to one node, and whoever comes after the first finds the bit set and the distance short.
-//! An atomic `or`, `and`, `min` or `max` of an element that already is what it would become is a read-modify-write only by name, and keeps
-//! all others from the cache line. So the element is loaded, and the atomic is executed only if it would change it.
+//! In graph programs many edges lead to one node: all updates of its bit or distance but the first few change nothing.
+//! An atomic `or`, `and`, `min` or `max` that leaves its element unchanged still acquires the cache line exclusively.
+//! The pass loads the element first and executes the atomic only if it would change the value (test and test-and-set).
 //!
-//! Atomics are relaxed, and so are loads of an atomic object. One that changes nothing can stand anywhere in the order of changes of its element
-//! without anybody noticing; it may as well stand right behind the change that the load saw, and what it gives is what was loaded.
-//! Outside of its object a load gives 0, and an atomic does nothing and gives 0, so it makes no difference there whether it is executed.
+//! Atomics, and loads of atomic objects, are relaxed. An atomic that changes nothing may be placed anywhere in the
+//! modification order of its element, so it may follow the write that the load observed, and its result is the loaded
+//! value. Out of bounds, a load returns 0, and an atomic does nothing and returns 0, so the guard does not matter
+//! there.
 //!
-//! Of two atomics of a block that do the same to one element, with nothing between them that looks at it, the second changes
-//! nothing, and goes if nobody takes its result.
+//! Repeated atomics: if two atomics in a block apply the same idempotent operation to one element, and nothing in
+//! between accesses it, the second is removed if its result is unused.
 //!
-//! An atomic is left alone where a branch around it, in the same trip of its loop, has looked at the element, as it has after this pass; and
-//! where a workgroup has agreed on an operand before, because then there is only one in each.
+//! Skipped are atomics already guarded by a branch in the same loop iteration that depends on the element (as after
+//! this pass), and atomics whose operand was reduced in workgroup memory, because each workgroup executes only one of
+//! those.
 
 use rustc_hash::FxHashSet;
 
@@ -33,8 +35,8 @@ pub(super) const PASS: Pass = Pass {
     run,
 };
 
-/// Values that a condition is computed from that are looked at, so that the search stays linear.
-const LOOKED_AT: usize = 64;
+/// Limit of the values visited in the dependence search of a condition.
+const MAX_VISITED: usize = 64;
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let (structure, effects) = (analyses.structure(program), analyses.effects(program));
@@ -43,7 +45,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let mut changed = false;
     for block in program.reachable_blocks() {
         changed |= drop_repeated(program, &effects, &uses, block);
-        // There must be room for one more `if`.
+        // The inserted `if` must not exceed the nesting limit.
         if structure.depth(block) as usize >= limits::NESTING {
             continue;
         }
@@ -51,7 +53,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         while let Some(id) = cursor.next() {
             let inst = program.inst(id);
             let is_open = |_: &(Idempotent, MemOperand)| {
-                !has_agreed(program, &uniformity, inst) && !is_guarded(program, &structure, block, id)
+                !is_reduced(program, &uniformity, inst) && !is_guarded(program, &structure, block, id)
             };
             match target(program, inst).filter(is_open) {
                 Some((function, at)) => {
@@ -67,7 +69,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     changed
 }
 
-/// Function of an atomic that does the same if it is done twice.
+/// Idempotent function of an atomic: applying it twice is applying it once.
 #[derive(Clone, Copy)]
 enum Idempotent {
     Min,
@@ -76,7 +78,7 @@ enum Idempotent {
     Or,
 }
 
-/// The function and the memory operand of an idempotent atomic in storage.
+/// Function and memory operand of an idempotent atomic in storage.
 fn target(program: &Program, inst: &Inst) -> Option<(Idempotent, MemOperand)> {
     let Op::Atomic(op, at) = inst.op else { return None };
     let function = match op {
@@ -89,10 +91,10 @@ fn target(program: &Program, inst: &Inst) -> Option<(Idempotent, MemOperand)> {
     (program.memory(at.memory).space == Space::Storage(Access::ReadWrite)).then_some((function, at))
 }
 
-/// Drops atomics of a block that have just been done.
+/// Removes repeated atomics of a block.
 fn drop_repeated(program: &mut Program, effects: &Effects, uses: &Uses, block: BlockId) -> bool {
     let before = program.block(block).insts.len();
-    // Those that nothing has looked at since.
+    // Atomics whose element was not accessed since.
     let mut done: Vec<(MemId, InstId)> = Vec::new();
     program.retain_insts(block, |program, id| {
         let (inst, summary) = (program.inst(id), effects.inst(id));
@@ -107,7 +109,7 @@ fn drop_repeated(program: &mut Program, effects: &Effects, uses: &Uses, block: B
         if found.is_some() && unused && done.iter().any(is_like) {
             return false;
         }
-        // A loop may wait for what others do, and a barrier shows it.
+        // Loops and barriers may observe writes of other invocations.
         let waits = summary.collective || summary.loops;
         done.retain(|&(object, _)| !waits && !summary.writes.contains(object) && !summary.reads.contains(object));
         done.extend(found.map(|(_, at)| (at.memory, id)));
@@ -116,21 +118,21 @@ fn drop_repeated(program: &mut Program, effects: &Effects, uses: &Uses, block: B
     program.block(block).insts.len() < before
 }
 
-/// Whether a workgroup has put together what an atomic does to one element.
-fn has_agreed(program: &Program, uniformity: &Uniformity, inst: &Inst) -> bool {
+/// Returns true if the operand of an atomic was reduced in workgroup memory, so that one invocation executes it.
+fn is_reduced(program: &Program, uniformity: &Uniformity, inst: &Inst) -> bool {
     let Def::Result(operand, _) = program.def(inst.operands[1]) else { return false };
     let together = program.inst(operand).op.memory().map(|object| program.memory(object).space);
     uniformity.is_uniform(inst.operands[0], Scope::Workgroup) && together == Some(Space::Workgroup)
 }
 
-/// Returns true if a branch around an access, within the innermost loop, depends on the element that is accessed.
+/// Returns true if a branch around an access, inside the innermost loop, depends on the accessed element.
 fn is_guarded(program: &Program, structure: &Structure, mut block: BlockId, access: InstId) -> bool {
     let Some(location) = Location::of(program, access) else { return false };
     while let Some(owner) = structure.owner(block) {
         let inst = program.inst(owner);
         match inst.op {
             Op::Control(Control::Loop) => return false,
-            Op::Control(Control::If | Control::Switch(_)) if depends(program, inst.operands[0], location) => {
+            Op::Control(Control::If | Control::Switch(_)) if depends_on(program, inst.operands[0], location) => {
                 return true;
             }
             _ => {}
@@ -144,11 +146,11 @@ fn is_guarded(program: &Program, structure: &Structure, mut block: BlockId, acce
 }
 
 /// Returns true if a value depends on a load or atomic of an element.
-fn depends(program: &Program, value: ValueId, element: Location) -> bool {
+fn depends_on(program: &Program, value: ValueId, element: Location) -> bool {
     let (mut pending, mut seen) = (vec![value], FxHashSet::default());
     while let Some(value) = pending.pop() {
         let Def::Result(id, position) = program.def(value) else { continue };
-        if seen.len() >= LOOKED_AT || !seen.insert(value) {
+        if seen.len() >= MAX_VISITED || !seen.insert(value) {
             continue;
         }
         let inst = program.inst(id);
@@ -159,7 +161,7 @@ fn depends(program: &Program, value: ValueId, element: Location) -> bool {
             pending.extend_from_slice(&inst.operands);
         }
         if inst.op != Control::Loop {
-            // What an arm gives.
+            // Values that the arms yield.
             let ends = inst.blocks.iter().filter_map(|&arm| program.block(arm).insts.last());
             pending.extend(ends.filter_map(|&end| program.inst(end).operands.get(position as usize)));
         }
@@ -167,7 +169,7 @@ fn depends(program: &Program, value: ValueId, element: Location) -> bool {
     false
 }
 
-/// Appends what replaces an atomic: a load, a test, and the atomic in a branch.
+/// Appends the replacement of an atomic: a load, a comparison, and the atomic in a branch.
 fn guard(
     program: &mut Program,
     id: InstId,
@@ -178,8 +180,8 @@ fn guard(
     renaming: &mut Renaming,
 ) {
     let Inst { op, operands, results, span, .. } = program.inst(id).clone();
-    let (index, given) = (operands[0], operands[1]);
-    let ty = program.ty(given);
+    let (index, operand) = (operands[0], operands[1]);
+    let ty = program.ty(operand);
     let mut compute = |program: &mut Program, op, operands: &[ValueId], ty| {
         let (inst, value) = program.make_value(op, operands, ty, span);
         cursor.insert(inst);
@@ -187,13 +189,13 @@ fn guard(
     };
     let found = compute(program, Op::Load(at), &[index], ty);
     let (test, value) = match function {
-        Idempotent::Min => (Pure::Lt, given),
-        Idempotent::Max => (Pure::Gt, given),
-        Idempotent::And | Idempotent::Or => (Pure::Ne, compute(program, Op::Pure(Pure::And), &[found, given], ty)),
+        Idempotent::Min => (Pure::Lt, operand),
+        Idempotent::Max => (Pure::Gt, operand),
+        Idempotent::And | Idempotent::Or => (Pure::Ne, compute(program, Op::Pure(Pure::And), &[found, operand], ty)),
     };
     let old = match function {
         Idempotent::Min | Idempotent::Max | Idempotent::And => found,
-        Idempotent::Or => given,
+        Idempotent::Or => operand,
     };
     let changes = compute(program, Op::Pure(test), &[value, old], Type::Bool);
     if uses.is_unused(results[0]) {

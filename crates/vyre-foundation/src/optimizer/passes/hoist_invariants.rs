@@ -1,12 +1,10 @@
-//! Moves what does not change out of loops.
+//! Loop-invariant code motion.
 //!
-//! An operation without effects whose operands are defined outside a loop gives the same in every trip; it is computed
-//! before the loop instead. It moves out of as many loops as its operands allow. If no trip would have computed it, the
-//! result is not used, and since operations are total, computing it does no harm.
+//! An operation without effects is invariant if its operands are defined outside the loop. It moves out of as many
+//! loops as its operands allow. Operations are total, so it may execute even if no iteration would have executed it.
 //!
-//! A load moves if nothing in the loop writes its object, no barrier in the loop could show what others have written, and
-//! every trip executes it: an invocation sees memory that is not written as it was before the loop. An access outside its
-//! object gives 0 wherever it stands.
+//! A load moves if nothing in the loop writes its object, no barrier in the loop makes writes of other invocations
+//! visible, and every iteration executes it. An out-of-bounds load returns 0 at either position.
 
 use rustc_hash::FxHashMap;
 
@@ -37,16 +35,16 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 
 struct Hoist<'e> {
     effects: &'e Effects,
-    /// How many loops are around the place where a value is computed.
+    /// Loop depth of the definition of each value.
     level: SecondaryMap<ValueId, usize>,
-    /// The loops around the walk.
+    /// Loops that enclose the current position.
     loops: Vec<InstId>,
-    /// What is to be computed before a loop, in order.
+    /// Instructions to insert before each loop, in order.
     hoisted: FxHashMap<InstId, Vec<InstId>>,
 }
 
 impl Hoist<'_> {
-    /// Walks a block that every trip of the innermost loops, from level `always` on, executes.
+    /// Walks a block that every iteration executes, of the innermost loops from depth `always` on.
     fn block(&mut self, program: &mut Program, block: BlockId, always: usize) {
         let depth = self.loops.len();
         for &param in &program.block(block).params {
@@ -74,8 +72,8 @@ impl Hoist<'_> {
                     self.block(program, nested, usize::MAX);
                 }
             }
-            // What follows something that may leave the trip is not executed in every trip. The test at which a loop ends
-            // does not count: all trips but the last pass it, which is as good as all.
+            // Code after a conditional exit is not executed in every iteration. The loop test itself does not count:
+            // all iterations but the last pass it.
             let summary = self.effects.inst(id);
             if summary.ends {
                 certain = usize::MAX;
@@ -86,7 +84,7 @@ impl Hoist<'_> {
         });
     }
 
-    /// The lowest level, from `needed` up, to which an instruction may move.
+    /// The lowest loop depth, at least `needed`, to which an instruction may move.
     fn allowed(&self, program: &Program, id: InstId, needed: usize, certain: usize) -> usize {
         let depth = self.loops.len();
         let op = &program.inst(id).op;
@@ -108,7 +106,7 @@ impl Hoist<'_> {
     }
 }
 
-/// Puts what was hoisted before its loops.
+/// Inserts hoisted instructions before their loops.
 fn place(program: &mut Program, block: BlockId, hoisted: &mut FxHashMap<InstId, Vec<InstId>>) {
     let mut cursor = Cursor::at_start(program, block);
     while let Some(id) = cursor.next() {

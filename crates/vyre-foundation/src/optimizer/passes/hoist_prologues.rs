@@ -1,8 +1,8 @@
-//! Computes once, before a switch, what its arms have in common.
+//! Hoists common subexpressions of switch arms to before the switch.
 //!
-//! An operation that stands directly in an arm, and whose operands are defined before the switch, may as well be computed there.
-//! It moves if every arm that does anything has it; a cheap one also if most have it. Operations are total, so computing one in
-//! vain does no harm. A load moves only if nothing before it in its arm changes what it sees.
+//! A candidate stands directly in an arm, and its operands are defined before the switch. It is hoisted if every
+//! non-empty arm has it; a cheap one also if more than half have it. Operations are total, so speculation is safe. A
+//! load is hoisted only if nothing before it in its arm may write what it reads (RAW).
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -33,21 +33,23 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     changed
 }
 
-/// Takes what arms have in common out of them.
+/// Removes the common instructions from the arms, and returns them.
 fn hoist(program: &mut Program, effects: &Effects, switch: InstId) -> Vec<InstId> {
     let mut hoisted = Vec::new();
-    // What needs something that is hoisted can be hoisted then.
+    // Hoisting an instruction may make those that use it candidates.
     loop {
         let common = common(program, effects, switch);
         if common.is_empty() {
             return hoisted;
         }
         let mut renaming = Renaming::default();
-        for twins in &common {
-            hoisted.push(twins[0]);
-            for position in 0..program.inst(twins[0]).results.len() {
-                let stays = program.inst(twins[0]).results[position];
-                twins[1..].iter().for_each(|&twin| renaming.replace(program.inst(twin).results[position], stays));
+        for duplicates in &common {
+            hoisted.push(duplicates[0]);
+            for position in 0..program.inst(duplicates[0]).results.len() {
+                let kept = program.inst(duplicates[0]).results[position];
+                duplicates[1..]
+                    .iter()
+                    .for_each(|&duplicate| renaming.replace(program.inst(duplicate).results[position], kept));
             }
         }
         let moved: FxHashSet<InstId> = common.into_iter().flatten().collect();
@@ -58,7 +60,7 @@ fn hoist(program: &mut Program, effects: &Effects, switch: InstId) -> Vec<InstId
     }
 }
 
-/// The instructions that compute the same in enough arms, in the order in which the first arm has them.
+/// Instructions that compute the same in enough arms, in the order of the first arm that has them.
 fn common(program: &Program, effects: &Effects, switch: InstId) -> Vec<Vec<InstId>> {
     let arms: Vec<&[InstId]> = program
         .inst(switch)
@@ -69,7 +71,7 @@ fn common(program: &Program, effects: &Effects, switch: InstId) -> Vec<Vec<InstI
         .collect();
     let own: FxHashSet<ValueId> =
         arms.iter().copied().flatten().flat_map(|&inst| program.inst(inst).results.iter().copied()).collect();
-    let mut twins: Vec<(usize, usize, Vec<InstId>)> = Vec::new();
+    let mut duplicates: Vec<(usize, usize, Vec<InstId>)> = Vec::new();
     let mut known: FxHashMap<(Op, Values, ResultTypes), usize> = FxHashMap::default();
     for (number, &arm) in arms.iter().enumerate() {
         let mut before = Summary::default();
@@ -86,11 +88,11 @@ fn common(program: &Program, effects: &Effects, switch: InstId) -> Vec<Vec<InstI
                 continue;
             }
             let types = inst.results.iter().map(|&result| program.ty(result)).collect();
-            let at = *known.entry((inst.op.clone(), inst.operands.clone(), types)).or_insert(twins.len());
-            if at == twins.len() {
-                twins.push((0, usize::MAX, Vec::new()));
+            let at = *known.entry((inst.op.clone(), inst.operands.clone(), types)).or_insert(duplicates.len());
+            if at == duplicates.len() {
+                duplicates.push((0, usize::MAX, Vec::new()));
             }
-            let (count, last, insts) = &mut twins[at];
+            let (count, last, insts) = &mut duplicates[at];
             *count += usize::from(*last != number);
             *last = number;
             insts.push(id);
@@ -100,5 +102,5 @@ fn common(program: &Program, effects: &Effects, switch: InstId) -> Vec<Vec<InstI
         let is_cheap = cost::is_cheap(program, program.inst(insts[0]));
         *count > 1 && (*count == arms.len() || is_cheap && 2 * *count > arms.len())
     };
-    twins.into_iter().filter(enough).map(|(.., insts)| insts).collect()
+    duplicates.into_iter().filter(enough).map(|(.., insts)| insts).collect()
 }

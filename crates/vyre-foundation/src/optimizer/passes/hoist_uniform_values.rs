@@ -1,9 +1,9 @@
-//! Computes once, where the whole workgroup comes by, what several branches compute of it.
+//! Hoists uniform expressions repeated across divergent branches.
 //!
-//! An operation on uniform operands, in a branch that only some invocations take, is moved before the branch if another
-//! branch has the same operation: all invocations get the same from it, whichever way they go. Value numbering then merges
-//! the two. Operations are total, so computing one in vain does no harm, and only cheap ones move. An operation without a twin
-//! stays where it is, because there it is computed only if it is needed.
+//! An operation on uniform operands in a divergent branch is moved to before the branch if another branch contains the
+//! same operation: its value is the same for all invocations. Value numbering then merges the two. Operations are
+//! total, so speculation is safe, and only cheap operations move. An operation that occurs once stays where it is, and
+//! executes only if needed.
 
 use rustc_hash::FxHashMap;
 
@@ -22,12 +22,12 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         uniformity: &uniformity,
         depth: SecondaryMap::with_capacity(program.values().len(), 0),
         around: Vec::new(),
-        twins: FxHashMap::default(),
+        occurrences: FxHashMap::default(),
         changed: false,
     };
     for id in program.reachable_insts() {
         if is_candidate(program, &uniformity, id) {
-            *hoist.twins.entry(key(program, id)).or_default() += 1;
+            *hoist.occurrences.entry(key(program, id)).or_default() += 1;
         }
     }
     let body = program.body();
@@ -37,16 +37,16 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
 
 struct Hoist<'u> {
     uniformity: &'u Uniformity,
-    /// How many blocks are around the place where a value is computed.
+    /// Nesting depth of the definition of each value.
     depth: SecondaryMap<ValueId, usize>,
-    /// For each block around the walk, whether all invocations come by.
+    /// For each block around the walk, whether control flow is uniform in it.
     around: Vec<bool>,
-    /// How often an operation is applied to the same operands.
-    twins: FxHashMap<(Op, Values), u32>,
+    /// Number of occurrences of an operation with the same operands.
+    occurrences: FxHashMap<(Op, Values), u32>,
     changed: bool,
 }
 
-/// Whether an instruction gives the same to all invocations, cheaply and without effects.
+/// Returns true if an instruction is uniform, cheap, and without effects.
 fn is_candidate(program: &Program, uniformity: &Uniformity, id: InstId) -> bool {
     let inst = program.inst(id);
     let is_value = match inst.op.kind() {
@@ -62,8 +62,8 @@ fn key(program: &Program, id: InstId) -> (Op, Values) {
 }
 
 impl Hoist<'_> {
-    /// Walks a block; `pending` has, for each block around it, what is to be computed there before the instruction in which
-    /// the walk is.
+    /// Walks a block. For each enclosing block, `pending` has the instructions to insert before the enclosing
+    /// instruction there.
     fn block(&mut self, program: &mut Program, block: BlockId, pending: &mut Vec<Vec<InstId>>) {
         let depth = pending.len();
         self.around.push(self.uniformity.is_together(block, Scope::Workgroup));
@@ -92,14 +92,14 @@ impl Hoist<'_> {
         self.around.pop();
     }
 
-    /// The depth of the block to which an instruction moves.
+    /// Depth of the block to which an instruction moves.
     fn target(&self, program: &Program, id: InstId, depth: usize) -> usize {
-        let has_twin = || self.twins.get(&key(program, id)).is_some_and(|&count| count > 1);
-        if self.around[depth] || !is_candidate(program, self.uniformity, id) || !has_twin() {
+        let is_repeated = || self.occurrences.get(&key(program, id)).is_some_and(|&count| count > 1);
+        if self.around[depth] || !is_candidate(program, self.uniformity, id) || !is_repeated() {
             return depth;
         }
         let needed = program.inst(id).operands.iter().map(|&operand| self.depth[operand]).max().unwrap_or(0);
-        // The innermost block that all invocations come by, if what it needs is there.
+        // The innermost block with uniform control flow, if the operands are defined there.
         (needed..depth).rev().find(|&at| self.around[at]).unwrap_or(depth)
     }
 }

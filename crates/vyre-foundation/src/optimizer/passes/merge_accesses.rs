@@ -1,9 +1,9 @@
-//! Merges accesses to neighbouring elements into wide ones.
+//! Access vectorization: merges adjacent loads or stores into wide accesses.
 //!
-//! Loads of `m[i]`, `m[i + 1]`, … in one block become one load of up to four elements at the place of the first, if nothing
-//! in between writes the object or is a barrier; stores become one at the place of the last, if nothing in between touches
-//! the object. An index that wraps around is the only difference between the two: elements of a wide access do not wrap. So
-//! the lowest index must be known to leave room, by its range or because it is a multiple of four.
+//! Loads of `m[i]`, `m[i + 1]`, … in one block become one load of up to four elements at the position of the first, if
+//! nothing in between writes the object or is a barrier. Stores become one store at the position of the last, if
+//! nothing in between accesses the object. Element indices of a wide access do not wrap around, so the lowest index
+//! must be known not to overflow, by its range or because it is a multiple of four.
 
 use crate::analysis::{Alias, Analyses, Effects, Location, Ranges, alias};
 use crate::ir::ops::Kind;
@@ -13,10 +13,10 @@ use crate::optimizer::{Family, Metadata, Pass, Phase};
 pub(super) const PASS: Pass =
     Pass { metadata: Metadata::new("merge_accesses", Phase::Memory, Family::Memory), speculative: false, run };
 
-/// The most elements of an access.
+/// Limit of elements in an access.
 const WIDEST: u32 = 4;
-/// Accesses that are looked at together. More would make the search among them slow.
-const OPEN: usize = 64;
+/// Limit of open candidates; bounds the search.
+const MAX_OPEN: usize = 64;
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let (effects, ranges) = (analyses.effects(program), analyses.ranges(program));
@@ -32,7 +32,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     changed
 }
 
-/// An access that may become part of a wide one.
+/// Candidate for a wide access.
 #[derive(Clone)]
 struct Access {
     id: InstId,
@@ -49,25 +49,25 @@ fn access(program: &Program, id: InstId, is_load: bool) -> Option<Access> {
     Some(Access { id, at })
 }
 
-/// Groups of accesses that together touch neighbouring elements, each in the order of its elements.
+/// Groups of adjacent accesses, each in the order of its elements.
 fn groups(program: &Program, block: BlockId, effects: &Effects, ranges: &Ranges, is_load: bool) -> Vec<Vec<Access>> {
     let mut groups = Vec::new();
     let mut open: Vec<Access> = Vec::new();
     let mut close = |open: &mut Vec<Access>, closed: &dyn Fn(&Access) -> bool| {
         let (closing, staying): (Vec<Access>, Vec<Access>) = open.drain(..).partition(closed);
         *open = staying;
-        groups.extend(neighbours(program, ranges, closing));
+        groups.extend(adjacent_runs(program, ranges, closing));
     };
     for &id in &program.block(block).insts {
         let found = access(program, id, is_load);
         let summary = effects.inst(id);
         match found {
             Some(found) => {
-                // A store closes what it may overwrite; it must come after that.
+                // A store closes the candidates that it may alias: it must not move before them.
                 if !is_load {
                     close(&mut open, &|other| alias(other.at, found.at) != Alias::No);
                 }
-                if open.len() >= OPEN {
+                if open.len() >= MAX_OPEN {
                     close(&mut open, &|_| true);
                 }
                 open.push(found);
@@ -83,9 +83,9 @@ fn groups(program: &Program, block: BlockId, effects: &Effects, ranges: &Ranges,
     groups
 }
 
-/// Splits accesses into runs of neighbours that are at most four elements together.
-fn neighbours(program: &Program, ranges: &Ranges, mut accesses: Vec<Access>) -> Vec<Vec<Access>> {
-    // The order of accesses to one base, by offset, is that of their elements; the order between bases does not matter.
+/// Splits accesses into runs of adjacent elements, of at most four.
+fn adjacent_runs(program: &Program, ranges: &Ranges, mut accesses: Vec<Access>) -> Vec<Vec<Access>> {
+    // Accesses to one base are ordered by offset; the order between bases does not matter.
     accesses.sort_by_key(|access| (access.at.object, access.at.element, access.at.index));
     let mut groups: Vec<Vec<Access>> = Vec::new();
     for access in accesses {
@@ -95,7 +95,7 @@ fn neighbours(program: &Program, ranges: &Ranges, mut accesses: Vec<Access>) -> 
             if last.at.element == access.at.element
                 && last.at.is_followed_by(access.at)
                 && width <= WIDEST
-                && has_room(program, ranges, first, width)
+                && cannot_wrap(program, ranges, first, width)
             {
                 group.push(access);
                 continue;
@@ -107,8 +107,8 @@ fn neighbours(program: &Program, ranges: &Ranges, mut accesses: Vec<Access>) -> 
     groups
 }
 
-/// Whether the last of `width` elements has an index that does not wrap around.
-fn has_room(program: &Program, ranges: &Ranges, first: &Access, width: u32) -> bool {
+/// Returns true if the indices of `width` elements do not wrap around.
+fn cannot_wrap(program: &Program, ranges: &Ranges, first: &Access, width: u32) -> bool {
     let index = program.inst(first.id).operands[0];
     let room = u32::MAX - width + 1;
     ranges.of_value(index).high <= i64::from(room) || is_multiple_of_four(program, index)
@@ -153,7 +153,7 @@ fn merge_loads(program: &mut Program, block: BlockId, groups: Vec<Vec<Access>>, 
     changed
 }
 
-/// Whether a value is defined before a position of a block.
+/// Returns true if a value is defined before a position of a block.
 fn available(program: &Program, block: BlockId, value: ValueId, position: usize) -> bool {
     match program.def(value) {
         Def::Result(inst, _) => !program.block(block).insts[position..].contains(&inst),

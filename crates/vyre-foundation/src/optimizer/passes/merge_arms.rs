@@ -1,10 +1,11 @@
-//! Merges arms of a switch that do the same, or the same with a few other literals.
+//! Merges switch arms that are equal, or equal up to a few literals (function merging).
 //!
-//! A kernel that drains a queue has an arm for each operation, and operations are often variants of one another. One arm stays;
-//! the selector names its case also for those that it stands for, and literals that differ are chosen at its beginning by what
-//! the selector was. What is merged with the default needs no case at all.
+//! The interpreter kernel of a megakernel has an arm for each operation, and operations are often variants of one
+//! another. One arm is kept. The selector is mapped from the merged cases to the kept one, and each differing literal
+//! becomes a `select` on the original selector at the start of the arm. An arm merged with the default needs no case.
 //!
-//! A literal stays where being known is what makes an operation cheap: as a divisor, as an index, and where a loop ends by it.
+//! Arms are not merged if a differing literal makes its use cheap: as a divisor, as an index, or as the bound of a
+//! loop.
 
 use crate::analysis::Analyses;
 use crate::ir::ops::Kind;
@@ -17,8 +18,8 @@ use crate::optimizer::{Family, Metadata, Pass, Phase, cost};
 pub(super) const PASS: Pass =
     Pass { metadata: Metadata::new("merge_arms", Phase::Megakernel, Family::Megakernel), speculative: true, run };
 
-/// Literals in which an arm may differ from the one that it is merged with.
-const FEW: usize = 4;
+/// Limit of literals in which merged arms may differ.
+const MAX_LITERALS: usize = 4;
 
 fn run(program: &mut Program, _: &mut Analyses) -> bool {
     let mut changed = false;
@@ -33,7 +34,7 @@ fn run(program: &mut Program, _: &mut Analyses) -> bool {
     changed
 }
 
-/// An arm that stays, and the cases that are merged with it.
+/// Kept arm, and the cases merged with it.
 struct Arm {
     /// `None` for the default.
     case: Option<u32>,
@@ -47,8 +48,8 @@ fn merge(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
     let arm = |case, block| Arm { case, block, merged: Vec::new() };
     let mut arms = vec![arm(None, blocks[cases.len()])];
     for (&case, &block) in cases.iter().zip(&blocks) {
-        let like = |(at, arm): (usize, &Arm)| Some((at, alike(program, arm.block, block)?));
-        match arms.iter().enumerate().find_map(like) {
+        let mergeable_with = |(at, arm): (usize, &Arm)| Some((at, mergeable(program, arm.block, block)?));
+        match arms.iter().enumerate().find_map(mergeable_with) {
             Some((at, differences)) => arms[at].merged.push((case, differences)),
             None => arms.push(arm(Some(case), block)),
         }
@@ -89,7 +90,7 @@ fn merge(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
         }
         program.block_mut(arm.block).insts.splice(0..0, chosen);
     }
-    // The default is the last one of a switch.
+    // The default is the last block of a switch.
     arms.rotate_left(1);
     let inst = program.inst_mut(id);
     inst.op = Op::Control(Control::Switch(arms.iter().filter_map(|arm| arm.case).collect()));
@@ -98,17 +99,17 @@ fn merge(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
     true
 }
 
-/// What tells an arm from another one, if they can be merged and that pays.
-fn alike(program: &Program, kept: BlockId, dropped: BlockId) -> Option<Differences> {
+/// Differences between two arms, if they can be merged and the estimate says it pays.
+fn mergeable(program: &Program, kept: BlockId, dropped: BlockId) -> Option<Differences> {
     let found = compare(program, kept, program, dropped)?;
     let literals = &found.literals;
-    // A comparison and the new case, and the choice of each literal; an arm is executed every other time.
+    // A comparison, a `select` of the case, and one of each literal; an arm is estimated to execute half the time.
     let price = (2 + literals.len() as u64) * cost::ONCE;
     let pays = price < cost::of_block(program, dropped) / 2;
-    (literals.len() <= FEW && literals.iter().all(|other| may_differ(program, other)) && pays).then_some(found)
+    (literals.len() <= MAX_LITERALS && literals.iter().all(|other| may_differ(program, other)) && pays).then_some(found)
 }
 
-/// Whether a literal may become a value without making what it is used for dearer.
+/// Returns true if a literal can become a variable without making its use more expensive.
 fn may_differ(program: &Program, other: &OtherLiteral) -> bool {
     let inst = program.inst(other.inst);
     let ends_loop = |(id, user): (InstId, &Inst)| {

@@ -1,4 +1,4 @@
-//! The passes, one file each, and the one list of them.
+//! The optimizer passes, one per file, and the list of all of them.
 
 mod aggregate_atomics;
 mod canonicalize;
@@ -27,7 +27,7 @@ mod value_numbering;
 
 use super::Pass;
 
-/// Every pass. Among passes of one phase that do not require each other, this is the order in which they run.
+/// All passes. Passes of one phase that do not require each other run in this order.
 pub const ALL: &[&Pass] = &[
     &simplify_control_flow::PASS,
     &canonicalize::PASS,

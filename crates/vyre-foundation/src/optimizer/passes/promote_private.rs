@@ -1,8 +1,8 @@
-//! Turns private arrays whose indices are known into values.
+//! Scalar replacement of private arrays (mem2reg).
 //!
-//! If every access to a private array is to an element of its type at a literal index inside it, its elements are variables of the invocation, and
-//! nobody else can see them. Each becomes a value: a store gives it another one, a load is the value it has, branches give
-//! as results what they changed, and loops carry it. It starts as 0, as private memory does.
+//! Applies to arrays of which every access has the element type and a constant index in bounds. Each element becomes an
+//! SSA value: stores redefine it, loads use it, branches return the elements that they change as results, and loops
+//! carry them as parameters. The initial value is 0, as in private memory.
 
 use crate::analysis::{Analyses, Effects, Location};
 use crate::ir::entity::SecondaryMap;
@@ -14,8 +14,8 @@ use crate::optimizer::{Family, Metadata, Pass, Phase};
 pub(super) const PASS: Pass =
     Pass { metadata: Metadata::new("promote_private", Phase::Memory, Family::Memory), speculative: false, run };
 
-/// Elements that are worth being values, of all arrays together: there are not many more registers.
-const ELEMENTS: u32 = 64;
+/// Limit of promoted elements in all arrays together, near the number of registers.
+const MAX_ELEMENTS: u32 = 64;
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let effects = analyses.effects(program);
@@ -39,7 +39,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     true
 }
 
-/// Private arrays of which every access has a literal index inside, as many as are worth it.
+/// Private arrays whose accesses all have a constant index in bounds, up to the limit.
 fn promotable(program: &Program) -> Vec<MemId> {
     if program.memories().values().all(|memory| memory.space != Space::Private) {
         return Vec::new();
@@ -51,16 +51,16 @@ fn promotable(program: &Program) -> Vec<MemId> {
         let Some(object) = inst.op.memory().filter(|object| program.memory(*object).space == Space::Private) else {
             continue;
         };
-        // The length has no location; it is a literal, and folded elsewhere.
+        // `length` has no location; it is a constant, and folded elsewhere.
         let bytes = Location::of(program, id).and_then(Location::constant_range);
         known[object] &= bytes.is_some_and(|bytes| bytes.end <= program.memory(object).static_bytes().unwrap_or(0));
     }
-    let mut room = ELEMENTS;
+    let mut room = MAX_ELEMENTS;
     let fits = |object: &MemId| {
         let memory = program.memory(*object);
         let length = memory.length.unwrap_or(u32::MAX);
         let alike = types[*object] != AccessTypes::default() && types[*object].are_all(memory.element, false);
-        // A narrow element drops bits when it is stored; a value does not.
+        // A store to a narrow element truncates; a value does not.
         let whole = !matches!(memory.element, Element::I8 | Element::U8 | Element::I16 | Element::U16);
         let fits = memory.space == Space::Private && known[*object] && alike && whole && length <= room;
         room -= if fits { length } else { 0 };
@@ -71,16 +71,16 @@ fn promotable(program: &Program) -> Vec<MemId> {
 
 struct Promotion<'e> {
     effects: &'e Effects,
-    /// Where the elements of an object begin among the variables.
+    /// Position of the first element of an object in `current`.
     first: SecondaryMap<MemId, Option<usize>>,
-    /// The value that each variable has where the walk is.
+    /// Current value of each element.
     current: Vec<(MemId, ValueId)>,
     renaming: Renaming,
 }
 
 impl Promotion<'_> {
-    /// Walks a block. What its terminators give is followed by the variables that their targets changed: `yields` for the
-    /// owner of the block, `carried` for the innermost loop.
+    /// Walks a block. The changed elements are appended to the operands of its terminators: `yields` for the owner of
+    /// the block, `carried` for the innermost loop.
     fn block(&mut self, program: &mut Program, block: BlockId, yields: &[usize], carried: &[usize]) {
         program.retain_insts(block, |program, id| {
             self.renaming.apply_to(program.inst_mut(id));
@@ -90,8 +90,8 @@ impl Promotion<'_> {
                     self.access(program, id, at.memory);
                     return false;
                 }
-                Op::Terminator(Terminator::Yield) => self.give(program, id, yields),
-                Op::Terminator(Terminator::Break | Terminator::Continue) => self.give(program, id, carried),
+                Op::Terminator(Terminator::Yield) => self.append_operands(program, id, yields),
+                Op::Terminator(Terminator::Break | Terminator::Continue) => self.append_operands(program, id, carried),
                 Op::Control(Control::If | Control::Switch(_) | Control::Region(_)) => {
                     let changed = self.changed(id);
                     let before = self.current.clone();
@@ -100,12 +100,12 @@ impl Promotion<'_> {
                         self.block(program, nested, &changed, carried);
                     }
                     self.current = before;
-                    self.take_results(program, id, &changed);
+                    self.append_results(program, id, &changed);
                 }
                 Op::Control(Control::Loop) => {
                     let changed = self.changed(id);
                     let body = inst.blocks[0];
-                    self.give(program, id, &changed);
+                    self.append_operands(program, id, &changed);
                     for &variable in &changed {
                         let ty = program.ty(self.current[variable].1);
                         self.current[variable].1 = program.add_param(body, ty);
@@ -113,7 +113,7 @@ impl Promotion<'_> {
                     let inside = self.current.clone();
                     self.block(program, body, &[], &changed);
                     self.current = inside;
-                    self.take_results(program, id, &changed);
+                    self.append_results(program, id, &changed);
                 }
                 _ => {}
             }
@@ -139,17 +139,17 @@ impl Promotion<'_> {
         }
     }
 
-    /// The variables that may be another value after an instruction.
+    /// Elements that an instruction may change.
     fn changed(&self, id: InstId) -> Vec<usize> {
         let written = self.effects.inst(id).writes;
         (0..self.current.len()).filter(|&variable| written.contains(self.current[variable].0)).collect()
     }
 
-    fn give(&self, program: &mut Program, id: InstId, variables: &[usize]) {
+    fn append_operands(&self, program: &mut Program, id: InstId, variables: &[usize]) {
         program.inst_mut(id).operands.extend(variables.iter().map(|&variable| self.current[variable].1));
     }
 
-    fn take_results(&mut self, program: &mut Program, id: InstId, variables: &[usize]) {
+    fn append_results(&mut self, program: &mut Program, id: InstId, variables: &[usize]) {
         for &variable in variables {
             let ty = program.ty(self.current[variable].1);
             self.current[variable].1 = program.add_result(id, ty);

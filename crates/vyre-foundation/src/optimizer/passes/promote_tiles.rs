@@ -1,14 +1,15 @@
-//! Reads what neighbours share from workgroup memory.
+//! Shared-memory tiling: stages overlapping loads of a workgroup through workgroup memory.
 //!
-//! Where every invocation of a workgroup loads several elements around its own index, each element is loaded from storage
-//! several times. Instead, the workgroup loads the stretch that it needs once, into a workgroup array, and takes it from there
-//! after a barrier. Invocation `l` of `n` loads the element `l` of the stretch, and the first few also one of those beyond `n`.
+//! In a stencil, each invocation loads several elements around its own index, so each element is loaded several times.
+//! Instead, the workgroup loads a tile, its own elements and a halo, into a workgroup array once, and reads it after a
+//! barrier. With `n` invocations, invocation `l` loads element `l` of the tile, and the first invocations also element
+//! `n + l` of the halo.
 //!
-//! Sound, because the object is never written, so it does not matter when it is loaded; because the barrier stands directly in
-//! the body, where all invocations come by; and because the pass leaves programs alone in which an invocation may end before it
-//! has loaded its part. Indices wrap around in the stretch as they do in the program.
+//! The object is never written, so the time of a load does not matter. The barrier stands in the body of the program,
+//! so control flow is uniform there; programs with early exits are skipped. Indices in a tile wrap around like those of
+//! the original loads.
 //!
-//! It pays where workgroup memory is nearer than storage: the target must have [`Capability::Scratchpad`].
+//! Requires [`Capability::Scratchpad`]: workgroup memory must be faster than cached storage.
 
 use crate::analysis::{Analyses, Location, Uses};
 use crate::ir::{
@@ -28,10 +29,10 @@ pub(super) const PASS: Pass = Pass {
     run,
 };
 
-/// Elements beyond those of the invocations that a workgroup may load.
-const FARTHEST: u32 = 64;
-/// Loads of neighbouring elements from which it can pay.
-const LOADS: usize = 3;
+/// Limit of the halo, in elements.
+const MAX_HALO: u32 = 64;
+/// Least number of loads for which a tile can pay.
+const MIN_LOADS: usize = 3;
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     if program.may_end_early() {
@@ -55,15 +56,15 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     renaming.apply(program)
 }
 
-/// Loads of one object from around the index of the invocation.
+/// Tile of one object, indexed relative to the global index.
 struct Tile {
-    /// The loads, each with how far it is from the first element of the stretch.
+    /// Loads, with their offsets from the first element of the tile.
     loads: Vec<(InstId, u32)>,
-    /// The index of the invocation.
+    /// Global index of the invocation.
     base: ValueId,
-    /// What is added to it for the first element.
+    /// Offset of the first element of the tile from `base`.
     first: u32,
-    /// How far the last element is from the first.
+    /// Size of the halo: the distance from the first element loaded by an invocation to the last.
     span: u32,
 }
 
@@ -83,9 +84,9 @@ fn tile(program: &Program, object: MemId, invocations: u32) -> Option<Tile> {
     }
     let (least, most) = (loads.iter().map(|load| load.1).min()?, loads.iter().map(|load| load.1).max()?);
     let span = u32::try_from(i64::from(most) - i64::from(least)).ok()?;
-    let bytes = u64::from(invocations + span.min(FARTHEST)) * program.memory(object).element.size() as u64;
+    let bytes = u64::from(invocations + span.min(MAX_HALO)) * program.memory(object).element.size() as u64;
     let fits = program.static_bytes_in(Space::Workgroup) + bytes <= limits::WORKGROUP_BYTES;
-    if loads.len() < LOADS || span == 0 || span > FARTHEST.min(invocations) || !fits {
+    if loads.len() < MIN_LOADS || span == 0 || span > MAX_HALO.min(invocations) || !fits {
         return None;
     }
     let from_first = |offset: i32| offset.wrapping_sub(least) as u32;
@@ -139,7 +140,7 @@ fn promote(program: &mut Program, object: MemId, tile: &Tile, invocations: u32, 
             cursor.insert(id);
             continue;
         };
-        // Before the first of them; it is empty from then on.
+        // Inserts the fill before the first load; `fill` is empty from then on.
         cursor.insert_all(fill.drain(..));
         let from_first = program.literal(from_first);
         let (sum, slot) = program.make_value(Pure::Add, &[local, from_first], Type::U32, span);
@@ -148,7 +149,7 @@ fn promote(program: &mut Program, object: MemId, tile: &Tile, invocations: u32, 
         renaming.replace(program.inst(id).results[0], value);
     }
     cursor.finish(program);
-    // The sums that only these loads used would make the result look more expensive than it is.
+    // Removes indices that only these loads used, which would count in the cost estimate.
     let indices = tile.loads.iter().map(|(load, _)| program.inst(*load).operands[0]);
     let unused: Vec<ValueId> = indices.filter(|&index| index != tile.base && uses.count(index) == 1).collect();
     program.retain_insts(body, |program, id| !program.inst(id).results.iter().any(|result| unused.contains(result)));

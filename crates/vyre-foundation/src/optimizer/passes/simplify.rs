@@ -1,9 +1,9 @@
-//! Replaces what is computed by something cheaper that gives the same.
+//! Algebraic simplification (peephole optimization) by the rewrite rules in
+//! [`simplifying`](crate::optimizer::rules::simplifying).
 //!
-//! The rules are data: [`simplifying`](crate::optimizer::rules::simplifying). Each is proved for all operands and for every
-//! type that it matches, against the terms of the op table, and the tests hold those against the evaluators; so an
-//! expression that is replaced gives the same bits, and NaN where it was NaN. Rules see literals on the right and
-//! comparisons in the forms that `canonicalize` leaves.
+//! An SMT solver proved each rule for all operands and every type that it matches, from the SMT terms of the op table,
+//! and tests compare those terms with the evaluators. A rewritten expression has the same bits, or is NaN where the
+//! original was. Patterns assume the operand order and comparisons that `canonicalize` leaves.
 
 use crate::analysis::Analyses;
 use crate::ir::Program;

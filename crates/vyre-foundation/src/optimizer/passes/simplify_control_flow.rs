@@ -1,15 +1,15 @@
-//! Simplifies branches, switches and loops whose course is known.
+//! Control-flow simplification: constant branches, if-conversion, branch merging, and single-iteration loops.
 //!
-//! * A branch whose condition is known is replaced by the arm that is taken; if that leaves the block, what follows is never
-//!   reached and goes, too.
-//! * Two branches on one condition become one, if what stands between them can stand before both.
-//! * A branch that only guards another one is a branch on both conditions.
-//! * A branch on a negation is the branch with its arms swapped.
-//! * A branch whose arms do the same is replaced by one of them, and one whose arms only compute a little by the computation
-//!   of both and a `select` for each result. Operations are total, so computing both is safe.
-//! * Cases of a switch that do what the default does are dropped; a switch with one case is a branch, and one without
-//!   cases is its default.
-//! * A loop whose body ends in its only exit is executed once, so it is replaced by its body.
+//! * A branch on a constant is replaced by the taken arm; if the arm leaves the block, the code after the branch is
+//!   unreachable and removed.
+//! * Two branches on the same condition become one, if the code between them can be hoisted above the first.
+//! * Nested guards, `if a { if b { … } }`, become one branch on `a & b`.
+//! * A branch on a negation is inverted.
+//! * A branch with equal arms is replaced by one of them. If-conversion replaces a branch with small arms by both
+//!   computations and a `select` for each result. Operations are total, so speculation is safe.
+//! * Switch cases equal to the default are removed; a switch with one case becomes a branch, and one without cases its
+//!   default.
+//! * A loop whose body ends in its only exit executes once and is replaced by its body.
 
 use crate::analysis::Analyses;
 use crate::ir::ops::Kind;
@@ -24,11 +24,11 @@ pub(super) const PASS: Pass = Pass {
     run,
 };
 
-/// Instructions of both arms together that are worth computing to get rid of a branch.
-const FEW: usize = 6;
+/// Limit of instructions in both arms for if-conversion.
+const MAX_SELECTED: usize = 6;
 
-/// Instructions between two branches that are looked at, so that the search stays linear.
-const BETWEEN: usize = 32;
+/// Limit of instructions between two branches that are merged; bounds the search.
+const MAX_BETWEEN: usize = 32;
 
 fn run(program: &mut Program, _: &mut Analyses) -> bool {
     let mut simplifier = Simplifier { renaming: Renaming::default(), changed: false };
@@ -46,8 +46,8 @@ impl Simplifier {
         let mut cursor = Cursor::at_start(program, block);
         while let Some(id) = cursor.next() {
             self.inst(program, id, &mut cursor);
-            // What was put in place of a branch may leave the block; then nothing after it is reached.
-            if leaves(program, cursor.before()) {
+            // If the replacement of a branch leaves the block, the rest is unreachable.
+            if ends_in_terminator(program, cursor.before()) {
                 cursor.truncate();
             }
         }
@@ -56,8 +56,8 @@ impl Simplifier {
 
     fn inst(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) {
         self.renaming.apply_to(program.inst_mut(id));
-        // Before the branches in its arms are looked at: they may have their like in the arms of the other.
-        if program.inst(id).op == Control::If && self.follows_its_like(program, id, cursor.before()) {
+        // Before the arms are simplified: their branches may merge with those in the arms of the earlier branch.
+        if program.inst(id).op == Control::If && self.merge_with_earlier(program, id, cursor.before()) {
             self.changed = true;
             return;
         }
@@ -67,7 +67,7 @@ impl Simplifier {
         let done = match program.inst(id).op {
             Op::Control(Control::If) => self.branch(program, id, cursor),
             Op::Control(Control::Switch(_)) => self.switch(program, id, cursor),
-            Op::Control(Control::Loop) => self.once(program, id, cursor),
+            Op::Control(Control::Loop) => self.inline_single_iteration(program, id, cursor),
             _ => false,
         };
         self.changed |= done;
@@ -76,7 +76,7 @@ impl Simplifier {
         }
     }
 
-    /// Puts the contents of a block in place of the instruction that owns it.
+    /// Replaces an instruction by the contents of one of its blocks.
     fn splice(&mut self, program: &mut Program, id: InstId, block: BlockId, cursor: &mut Cursor) {
         let (insts, last) = program.take_body(block);
         cursor.insert_all(insts);
@@ -106,20 +106,20 @@ impl Simplifier {
             }
             _ => {}
         }
-        if same(program, then, otherwise) {
+        if equal(program, then, otherwise) {
             self.splice(program, id, then, cursor);
             return true;
         }
-        self.changed |= guard_both(program, id, cursor);
-        self.select(program, id, cursor)
+        self.changed |= merge_nested_guards(program, id, cursor);
+        self.if_convert(program, id, cursor)
     }
 
-    /// Replaces a branch that only computes a little.
-    fn select(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
+    /// If-conversion: replaces a branch with small arms by `select`.
+    fn if_convert(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
         let (then, otherwise) = (program.inst(id).blocks[0], program.inst(id).blocks[1]);
         let arms = [then, otherwise];
         let is_cheap = |inst: &InstId| cost::is_cheap(program, program.inst(*inst));
-        let few = arms.iter().map(|&arm| program.block(arm).insts.len()).sum::<usize>() <= FEW + 2;
+        let few = arms.iter().map(|&arm| program.block(arm).insts.len()).sum::<usize>() <= MAX_SELECTED + 2;
         let only_computes = |&arm: &BlockId| match program.block(arm).insts.split_last() {
             Some((last, rest)) => program.inst(*last).op == Terminator::Yield && rest.iter().all(is_cheap),
             None => false,
@@ -127,15 +127,15 @@ impl Simplifier {
         if program.inst(id).results.is_empty() || !few || !arms.iter().all(only_computes) {
             return false;
         }
-        let mut given = Vec::new();
+        let mut yielded = Vec::new();
         for arm in arms {
             let (insts, last) = program.take_body(arm);
             cursor.insert_all(insts);
-            given.push(program.inst(last).operands.clone());
+            yielded.push(program.inst(last).operands.clone());
         }
         let (condition, span) = (program.inst(id).operands[0], program.inst(id).span);
         for (position, result) in program.inst(id).results.clone().into_iter().enumerate() {
-            let (a, b) = (given[0][position], given[1][position]);
+            let (a, b) = (yielded[0][position], yielded[1][position]);
             let new = if a == b {
                 a
             } else {
@@ -159,7 +159,7 @@ impl Simplifier {
             self.splice(program, id, taken, cursor);
             return true;
         }
-        let differs = |position: &usize| !same(program, blocks[*position], default);
+        let differs = |position: &usize| !equal(program, blocks[*position], default);
         let kept: Vec<usize> = (0..cases.len()).filter(differs).collect();
         match kept[..] {
             [] => self.splice(program, id, default, cursor),
@@ -188,21 +188,21 @@ impl Simplifier {
         true
     }
 
-    /// Replaces a loop that is executed once.
-    fn once(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
+    /// Replaces a loop that executes once by its body.
+    fn inline_single_iteration(&mut self, program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
         let body = program.inst(id).blocks[0];
         let Some((&last, rest)) = program.block(body).insts.split_last() else { return false };
-        let goes_on =
+        let may_repeat =
             !matches!(program.inst(last).op, Op::Terminator(Terminator::Break | Terminator::Return | Terminator::Trap));
-        if goes_on || rest.iter().any(|&inst| program.jumps_out(inst)) {
+        if may_repeat || rest.iter().any(|&inst| program.jumps_out(inst)) {
             return false;
         }
         self.renaming.replace_all(&program.block(body).params, &program.inst(id).operands);
         let (insts, _) = program.take_body(body);
-        // The body was simplified before it was known what its parameters are.
+        // The body was simplified before the values of its parameters were known.
         for inst in insts {
             self.inst(program, inst, cursor);
-            if leaves(program, cursor.before()) {
+            if ends_in_terminator(program, cursor.before()) {
                 return true;
             }
         }
@@ -215,11 +215,11 @@ impl Simplifier {
         true
     }
 
-    /// Joins a branch with one before it, if that is on the same condition, leads here, and what stands between them can stand
-    /// before both: it takes nothing from the first, and always gives the same.
-    fn follows_its_like(&self, program: &mut Program, id: InstId, before: &mut [InstId]) -> bool {
+    /// Merges a branch with an earlier one on the same condition, if the code between them can be hoisted above both:
+    /// it has no effects, and does not use results of the earlier branch.
+    fn merge_with_earlier(&self, program: &mut Program, id: InstId, before: &mut [InstId]) -> bool {
         let is_like = |other: &Inst| other.op == Control::If && other.operands == program.inst(id).operands;
-        let moves = before.iter().rev().take(BETWEEN).take_while(|&&inst| can_move(program, inst)).count();
+        let moves = before.iter().rev().take(MAX_BETWEEN).take_while(|&&inst| is_speculatable(program, inst)).count();
         let Some(at) = before.len().checked_sub(moves + 1) else { return false };
         let earlier = before[at];
         let takes = |&inst: &InstId| {
@@ -236,13 +236,13 @@ impl Simplifier {
     }
 }
 
-/// Makes a branch whose only purpose is to guard another one a branch on both conditions. What the second condition needs goes
-/// before it, if that is little, and the rest into the inner arm.
-fn guard_both(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
-    let Some((outer, outer_holds)) = guarded(program, id) else { return false };
+/// Merges nested guards into one branch on both conditions. What the inner condition needs is hoisted before the
+/// branch, if it is cheap; the rest moves into the inner arm.
+fn merge_nested_guards(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
+    let Some((outer, outer_holds)) = guarded_arm(program, id) else { return false };
     let [between @ .., inner, _] = &program.block(outer).insts[..] else { return false };
-    let Some((arm, inner_holds)) = guarded(program, *inner) else { return false };
-    if !between.iter().all(|&inst| can_move(program, inst)) {
+    let Some((arm, inner_holds)) = guarded_arm(program, *inner) else { return false };
+    if !between.iter().all(|&inst| is_speculatable(program, inst)) {
         return false;
     }
     let mut needed = vec![program.inst(*inner).operands[0]];
@@ -255,8 +255,8 @@ fn guard_both(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
             inside.push(inst);
         }
     }
-    // A load that is guarded needs no check.
-    let costs_little = |&inst: &InstId| {
+    // Loads stay guarded, so that they need no bounds check of their own.
+    let is_cheap = |&inst: &InstId| {
         let inst = program.inst(inst);
         match inst.op.kind() {
             Kind::Access => inst.op.memory().is_some_and(|memory| program.memory(memory).space == Space::Uniform),
@@ -264,7 +264,7 @@ fn guard_both(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
             _ => cost::is_cheap(program, inst),
         }
     };
-    if before.len() > FEW || !before.iter().all(costs_little) {
+    if before.len() > MAX_SELECTED || !before.iter().all(is_cheap) {
         return false;
     }
     cursor.insert_all(before.into_iter().rev());
@@ -290,8 +290,8 @@ fn guard_both(program: &mut Program, id: InstId, cursor: &mut Cursor) -> bool {
     true
 }
 
-/// The arm of a branch that only guards it, and for which value of the condition it is executed.
-fn guarded(program: &Program, id: InstId) -> Option<(BlockId, bool)> {
+/// The only non-empty arm of a branch, and the value of the condition for which it executes.
+fn guarded_arm(program: &Program, id: InstId) -> Option<(BlockId, bool)> {
     let inst = program.inst(id);
     if inst.op != Control::If || !inst.results.is_empty() || !program.falls_through(id) {
         return None;
@@ -303,8 +303,8 @@ fn guarded(program: &Program, id: InstId) -> Option<(BlockId, bool)> {
     }
 }
 
-/// Whether an instruction may be executed earlier, and for nothing: it has no effects, and gives the same wherever it stands.
-fn can_move(program: &Program, id: InstId) -> bool {
+/// Returns true if an instruction can be speculated: it has no effects and does not depend on its position.
+fn is_speculatable(program: &Program, id: InstId) -> bool {
     let inst = program.inst(id);
     match inst.op.kind() {
         Kind::Pure | Kind::PerInvocation | Kind::PerGroup => true,
@@ -313,12 +313,12 @@ fn can_move(program: &Program, id: InstId) -> bool {
     }
 }
 
-/// Whether nothing that is added to these instructions would be reached.
-fn leaves(program: &Program, insts: &[InstId]) -> bool {
+/// Returns true if instructions appended to these are unreachable.
+fn ends_in_terminator(program: &Program, insts: &[InstId]) -> bool {
     insts.last().is_some_and(|&last| program.inst(last).op.is_terminator())
 }
 
-/// Whether two blocks do the same.
-fn same(program: &Program, a: BlockId, b: BlockId) -> bool {
+/// Returns true if two blocks are equal.
+fn equal(program: &Program, a: BlockId, b: BlockId) -> bool {
     compare(program, a, program, b).is_some_and(|found| found.literals.is_empty() && found.regions.is_empty())
 }

@@ -1,8 +1,8 @@
-//! Lets loops add where they multiplied.
+//! Strength reduction of induction variables.
 //!
-//! In a loop that steps a parameter by the same amount in every trip, a product of that parameter and something that does
-//! not change steps, too. It becomes a parameter of its own: what it is in the first trip is computed before the loop, and
-//! every `continue` adds the step. Integers wrap, so the sums have the same bits as the products.
+//! The product of an induction variable and a loop-invariant factor is itself an induction variable. It becomes a loop
+//! parameter: the initial product is computed before the loop, and every `continue` adds the product of step and
+//! factor. Integers wrap, so sums and products have the same bits.
 
 use crate::analysis::{Analyses, Structure, counted};
 use crate::ir::{BlockId, Control, Def, InstId, Op, Program, Pure, Renaming, Terminator, Type, ValueId};
@@ -17,8 +17,8 @@ pub(super) const PASS: Pass = Pass {
     run,
 };
 
-/// Products of one loop that become parameters: each takes a register.
-const MOST: usize = 4;
+/// Limit of products per loop that become parameters, since each occupies a register.
+const MAX_REDUCED: usize = 4;
 
 fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     let structure = analyses.structure(program);
@@ -29,7 +29,7 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
         let Some(counted) = counted(program, id) else { continue };
         let body = program.inst(id).blocks[0];
         let mut prelude = Vec::new();
-        for product in products(program, &structure, body, counted.param).into_iter().take(MOST) {
+        for product in products(program, &structure, body, counted.param).into_iter().take(MAX_REDUCED) {
             let span = program.inst(product.inst).span;
             let ty = program.ty(counted.param);
             let mut emit = |program: &mut Program, op: Op, operands: &[ValueId]| {
@@ -65,14 +65,14 @@ fn run(program: &mut Program, analyses: &mut Analyses) -> bool {
     renaming.apply(program)
 }
 
-/// A product of a parameter with something that does not change in the loop.
+/// Product of a loop parameter and a loop-invariant factor.
 struct Product {
     inst: InstId,
     factor: ValueId,
 }
 
-/// The products of a parameter in the instructions of a loop, nested branches included; those whose factor is a power of two
-/// are as cheap as a sum and stay.
+/// Products of a parameter in a loop, including nested branches. Powers of two are skipped: a shift is as cheap as an
+/// addition.
 fn products(program: &Program, structure: &Structure, body: BlockId, param: ValueId) -> Vec<Product> {
     let mut found = Vec::new();
     let mut pending = vec![body];
@@ -96,7 +96,7 @@ fn products(program: &Program, structure: &Structure, body: BlockId, param: Valu
     found
 }
 
-/// Lets every `continue` of a loop add a step to its last parameter.
+/// Appends `param + step` to the operands of every `continue` of a loop.
 fn add_step(program: &mut Program, block: BlockId, param: ValueId, step: ValueId, span: crate::ir::Span) {
     for id in program.block(block).insts.clone() {
         match program.inst(id).op {

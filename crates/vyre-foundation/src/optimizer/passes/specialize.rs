@@ -1,7 +1,6 @@
-//! Replaces specialization constants by the values that they have when the program is compiled.
+//! Replaces specialization constants by their values at compile time.
 //!
-//! The constants stay declared, so that the program is called as before. From here on they are literals for every other
-//! pass.
+//! The declarations stay, so the interface of the program does not change. Later passes see literals.
 
 use crate::analysis::Analyses;
 use crate::ir::{Def, Program, Renaming};

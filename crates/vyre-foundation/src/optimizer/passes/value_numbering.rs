@@ -1,11 +1,10 @@
-//! Computes each value once.
+//! Dominator-scoped value numbering (common-subexpression elimination).
 //!
-//! Two instructions without effects that apply the same operation to the same operands give the same value, if what they
-//! read was not written in between. The later one is replaced by the earlier wherever the earlier has been executed: in the
-//! same block, or in a block around it.
+//! Two instructions without effects that apply the same operation to the same operands have the same value. The later
+//! one is replaced if the earlier one dominates it: it precedes it in the same block or in an enclosing one.
 //!
-//! Loads of objects that the program never writes are values like any other; so are those of uniforms. Other loads are left
-//! to `forward_stores`. What says where an invocation stands is the same wherever it is asked.
+//! Loads of uniforms, and of objects that the program never writes, are numbered; other loads are left to
+//! `forward_stores`. Built-in indices and ids are values too.
 
 use rustc_hash::FxHashMap;
 
@@ -29,9 +28,9 @@ type Key = (Op, Values, ResultTypes);
 
 struct Numbering<'e> {
     effects: &'e Effects,
-    /// The results of an instruction that has been executed wherever the walk is.
+    /// Results of instructions that dominate the current position.
     known: FxHashMap<Key, Values>,
-    /// What to forget when the blocks that are being walked end.
+    /// Keys to remove at the end of the blocks being walked.
     added: Vec<Key>,
     renaming: Renaming,
 }
