@@ -1,4 +1,4 @@
-//! A photograph made soft: a blur along the rows and one along the columns, made brighter, as one fused pipeline, in `blur.png`.
+//! Separable blur and brightening of an image as one fused pipeline; writes `blur.png`.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -9,7 +9,7 @@ const WIDTH: usize = 1024;
 const HEIGHT: usize = 768;
 const RADIUS: usize = 8;
 
-/// A sum of neighbours along an axis, weighted by how near they are; outside of the image there is the edge.
+/// Triangle filter along one axis; indices are clamped to the edge of the image.
 #[kernel(workgroup = 256)]
 fn blur<const STEP: usize, const COUNT: usize>(x: &[f32], y: &mut [f32]) {
     let i = global_index();
@@ -50,7 +50,7 @@ fn to_bytes(x: &[f32], y: &mut [u8]) {
     }
 }
 
-/// What plain Rust makes of a pixel with a whole neighbourhood.
+/// Reference value of an interior pixel, in plain Rust.
 fn expected(dots: impl Fn(usize) -> u8, row: usize, column: usize) -> f32 {
     let weight = |k: usize| (k.min(2 * RADIUS - k) + 1) as f32 / ((RADIUS + 1) * (RADIUS + 1)) as f32;
     let linear = |r, c| (f32::from(dots((row + r - RADIUS) * WIDTH + column + c - RADIUS)) / 255.0).powf(2.2);

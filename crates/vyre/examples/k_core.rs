@@ -1,12 +1,12 @@
-//! The cores of a random graph, with frontiers: the k-core is what is left when nodes with fewer than k neighbours are taken away until there
-//! are none.
+//! k-core decomposition of a random graph, with frontiers: the k-core is the subgraph that remains when nodes with fewer than k
+//! neighbours are removed repeatedly.
 
 use vyre::build::Kernel;
 use vyre::frontier::{Config, Engine, Needs, Step, Test, Visitor};
 use vyre::graph::{Edges, Family, Graph};
 use vyre::{Device, Error, ir};
 
-/// A node that is taken away leaves its neighbours with one neighbour less; who falls below k goes next.
+/// Removing a node decrements the degrees of its neighbours, and admits those that fall below k to the next frontier.
 const PEEL: Step = Step { name: "peel", visit: peel, until_admitted: false };
 
 fn peel(k: &Kernel) -> Visitor<'_> {
@@ -24,7 +24,7 @@ fn is_inside(k: &Kernel) -> Test<'_> {
     Box::new(move |node| left.load(node).ge(core))
 }
 
-/// How many nodes each core has, from the 0-core to the last that has any.
+/// Number of nodes of each core, from the 0-core to the last non-empty one.
 fn core_sizes(engine: &Engine<'_>) -> Result<Vec<u32>, Error> {
     let graph = engine.graph();
     let degrees = (0..graph.nodes()).flat_map(|node| (graph.outgoing().of(node).len() as u32).to_le_bytes());
@@ -44,8 +44,8 @@ fn core_sizes(engine: &Engine<'_>) -> Result<Vec<u32>, Error> {
     Ok(sizes)
 }
 
-/// The same, one node after the other.
-fn plainly(graph: &Graph) -> Vec<u32> {
+/// Sequential reference implementation.
+fn sequential(graph: &Graph) -> Vec<u32> {
     let mut left: Vec<usize> = (0..graph.nodes()).map(|node| graph.outgoing().of(node).len()).collect();
     let mut gone = vec![false; left.len()];
     let mut sizes = Vec::new();
@@ -75,7 +75,7 @@ fn main() -> Result<(), Error> {
     let needs = Needs { frontiers: 2, ..Needs::traversal(&graph, 1) };
     let engine = Engine::new(device.driver(), &graph, Config::default(), needs)?;
     let sizes = core_sizes(&engine)?;
-    assert_eq!(sizes, plainly(&graph));
+    assert_eq!(sizes, sequential(&graph));
     println!("{} nodes, {} edges", graph.nodes(), graph.edges());
     for (k, size) in sizes.iter().enumerate().step_by(10) {
         println!("the {k}-core has {size} nodes");

@@ -1,4 +1,4 @@
-//! Conway's game of life on a torus, animated in the terminal. Where there is no terminal, only the last generation is shown.
+//! Conway's game of life on a torus, animated in a terminal. If the output is not a terminal, only the last generation is printed.
 
 use std::io::{IsTerminal as _, Write as _, stdout};
 use std::time::Duration;
@@ -9,8 +9,8 @@ const WIDTH: usize = 160;
 const HEIGHT: usize = 88;
 const GENERATIONS: usize = 400;
 
-/// What a cell becomes follows from the nine cells of its neighbourhood, to which it belongs itself: three of them give or keep life,
-/// and with four it stays as it is.
+/// Counts the living cells of the 3 × 3 neighbourhood, including the cell itself: with three, the cell is alive in the next generation;
+/// with four, it keeps its state; otherwise, it is dead.
 #[kernel(workgroup = (16, 8))]
 fn step(cells: &[u8], next: &mut [u8]) {
     let x = global_id().x;
@@ -33,7 +33,7 @@ fn step(cells: &[u8], next: &mut [u8]) {
     }
 }
 
-/// Eight cells are a character of braille: two columns of four dots.
+/// Renders 2 × 4 cells per braille character.
 fn picture(cells: &[u8]) -> String {
     const DOTS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
     let mut picture = String::new();
@@ -53,7 +53,7 @@ fn picture(cells: &[u8]) -> String {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // One cell of four is alive, at random.
+    // Each cell is alive with probability 1/4.
     let mut state = 1u32;
     let mut random = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             assert_eq!(cells.download()?, expected);
         }
         if animated {
-            // The cursor goes home, and the picture covers the one before.
+            // Moves the cursor home, so that the picture overwrites the previous one.
             write!(out, "\x1b[H{}generation {generation}", picture(&cells.download()?))?;
             out.flush()?;
             std::thread::sleep(Duration::from_millis(15));

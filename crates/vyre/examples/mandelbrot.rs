@@ -1,4 +1,4 @@
-//! How fast points of the plane escape under z = z² + c, as shades of grey in `mandelbrot.png`.
+//! Mandelbrot set: escape times of z = z² + c as shades of grey, in `mandelbrot.png`.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -8,7 +8,7 @@ use vyre::{Device, kernel};
 const WIDTH: usize = 1024;
 const HEIGHT: usize = 1024;
 
-/// The square of side `span` around a point; what is still bounded after `TRIPS` steps is black.
+/// Renders the square of side `span` around a centre; points still bounded after `TRIPS` steps are black.
 #[kernel(workgroup = (16, 16))]
 fn mandelbrot<const TRIPS: u32>(center_x: f32, center_y: f32, span: f32, image: &mut [u8]) {
     let px = global_id().x;

@@ -1,4 +1,4 @@
-//! 200 000 small pieces of work, in chains and side by side, on memory of 64 bytes to 64 KiB: one queue, few launches.
+//! Megakernel: 200 000 work items on 64 bytes to 64 KiB each, with dependencies, drained from one queue in few launches.
 
 use vyre::megakernel::ring::Pushed;
 use vyre::megakernel::{Config, Handle, Segment, Session, WorkItem, op};
@@ -10,21 +10,21 @@ fn scale(input: &[u32], output: &mut [u32], param: u32) {
     output[i] = input[i] * param;
 }
 
-/// Has three handles: `param` is one, too.
+/// An op with three handles: `param` is one too.
 #[kernel(workgroup = 64)]
 fn sum(input: &[u32], output: &mut [u32], param: &[u32]) {
     let i = global_index();
     output[i] = input[i] + param[i];
 }
 
-/// Works in place.
+/// An op that reads and writes its output.
 #[kernel(workgroup = 64)]
 fn accumulate(input: &[u32], output: &mut [u32]) {
     let i = global_index();
     output[i] += input[i];
 }
 
-/// Invocations of a workgroup work together: each gets the sum of its workgroup.
+/// An op with a barrier: each element becomes the sum over its workgroup.
 #[kernel(workgroup = 64)]
 fn group_sum(input: &[u32], output: &mut [u32]) {
     #[shared]
@@ -49,7 +49,7 @@ fn main() -> Result<(), vyre::Error> {
     let accumulate = session.register(op(&accumulate::program()?)?);
     let group_sum = session.register(op(&group_sum::program()?)?);
 
-    // Four parts of memory each for 1000 chains, of 16 to 16 384 words.
+    // Four allocations of 16 to 16 384 words for each of 1000 chains.
     let mut chains: Vec<[Handle; 4]> = Vec::new();
     for chain in 0..1000u32 {
         let words = if chain % 100 == 0 { 16_384 } else { 16 << (chain % 4) };
@@ -67,7 +67,7 @@ fn main() -> Result<(), vyre::Error> {
     let mut items = Vec::new();
     for _ in 0..50 {
         for [a, b, c, d] in &chains {
-            // `b` and `c` both wait for `a`, `d` waits for both, and the next round waits for `a`.
+            // Dependencies: `b` and `c` read `a`, `d` reads both, and `a` is updated at the end of the round.
             let round = [item(scale, *a, *b, 2), item(group_sum, *a, *c, 0), item(sum, *b, *d, c.0)];
             items.extend(round);
             items.push(item(accumulate, *b, *a, 0));
@@ -80,7 +80,7 @@ fn main() -> Result<(), vyre::Error> {
     let (launches, groups) = (report.launches, report.groups);
     println!("{} items in {launches} launches between {groups} barriers: {:?}", report.items, report.elapsed);
     println!("{} were interpreted until kernels were compiled", report.interpreted);
-    // In each round, `a` becomes three times what it was.
+    // Each round triples `a`.
     let first = session.read(chains[1][0])?[0];
     assert_eq!(first, 3u32.wrapping_pow(50));
     Ok(())

@@ -1,4 +1,4 @@
-//! A disc of bodies that attract each other and circle a heavy one. Their energy should stay as it is.
+//! N-body simulation: a disc of bodies around a heavy one; checks that the energy is conserved.
 
 use bytemuck::{Pod, Zeroable};
 use vyre::{Device, Record, kernel};
@@ -22,8 +22,8 @@ struct Velocity {
 
 const SOFTENING: f32 = 0.05;
 
-/// Velocities change first, and places change by the new velocities, which keeps orbits stable. Every invocation reads all
-/// bodies, so they move to a slice of their own.
+/// One step of symplectic Euler integration: velocities first, then positions by the new velocities. Every invocation reads all bodies, so
+/// new positions go to a separate slice.
 #[kernel(workgroup = 64)]
 fn step(dt: f32, bodies: &[Body], velocities: &mut [Velocity], moved: &mut [Body]) {
     let i = global_index();
@@ -62,7 +62,7 @@ fn main() -> Result<(), vyre::Error> {
     let mut bodies = vec![Body { x: 0.0, y: 0.0, z: 0.0, mass: 1.0 }];
     let mut velocities = vec![Velocity { x: 0.0, y: 0.0, z: 0.0 }];
     for i in 1..n {
-        // The golden angle spreads them evenly; 1 / √radius is the speed of a circle around a mass of 1.
+        // The golden angle distributes bodies evenly; 1 / √radius is the speed of a circular orbit around a mass of 1.
         let (radius, angle) = (0.4 + i as f32 / n as f32, i as f32 * 2.399_963);
         let ((sin, cos), speed) = (angle.sin_cos(), radius.sqrt().recip());
         bodies.push(Body { x: radius * cos, y: radius * sin, z: 0.05 * (i as f32).sin(), mass: 1e-5 });
@@ -78,7 +78,7 @@ fn main() -> Result<(), vyre::Error> {
     step(dt, &here, &mut speeds, &mut there).run(&device, n)?;
     for (found, expected) in there.download()?.iter().zip(&expected) {
         let wrong = (found.x - expected.x).abs() + (found.y - expected.y).abs() + (found.z - expected.z).abs();
-        assert!(wrong < 1e-5, "a body is {wrong} from where it should be");
+        assert!(wrong < 1e-5, "the position of a body is off by {wrong}");
     }
 
     for _ in 1..steps {
@@ -88,6 +88,6 @@ fn main() -> Result<(), vyre::Error> {
     let (before, after) = (energy(&bodies, &velocities), energy(&there.download()?, &speeds.download()?));
     let drift = (after / before - 1.0).abs();
     println!("{n} bodies, {steps} steps: the energy {before:.6} became {after:.6}, a drift of {drift:.0e}");
-    assert!(drift < 1e-3, "bodies do not gain or lose energy");
+    assert!(drift < 1e-3, "the energy drifts by {drift}");
     Ok(())
 }

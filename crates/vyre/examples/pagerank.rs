@@ -1,5 +1,4 @@
-//! The ten nodes of a graph that are most important, by PageRank: of a file (Matrix Market, or lines `SOURCE TARGET`), or else of a random
-//! graph.
+//! PageRank: prints the ten highest-ranked nodes of a graph file (Matrix Market, or lines `SOURCE TARGET`), or of a random graph.
 
 use std::path::Path;
 
@@ -7,7 +6,7 @@ use vyre::frontier::{Config, Engine};
 use vyre::graph::{self, Edges, Family, Graph};
 use vyre::{Device, Error};
 
-/// Ranks are good enough when they change by no more than this, all together.
+/// Convergence threshold: maximum sum of changes of all ranks in an iteration.
 const TOLERANCE: f64 = 1e-4;
 
 fn main() -> Result<(), Error> {
@@ -21,7 +20,7 @@ fn main() -> Result<(), Error> {
     let engine = Engine::new(device.driver(), &graph, Config::default(), graph::pagerank::needs(&graph)?)?;
     let found = graph::pagerank(&engine, TOLERANCE, 100)?;
     found.verify(&graph, TOLERANCE)?;
-    println!("{} iterations, the last of which changed ranks by {:.1e}", found.iterations, found.change);
+    println!("{} iterations; the last changed the ranks by {:.1e}", found.iterations, found.change);
 
     let mut nodes: Vec<u32> = (0..graph.nodes()).collect();
     nodes.sort_by(|a, b| found.ranks[*b as usize].total_cmp(&found.ranks[*a as usize]));

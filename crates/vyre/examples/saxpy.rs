@@ -1,4 +1,4 @@
-//! `y = a * x + y` on the best device of this machine.
+//! `y = a * x + y` on the fastest device of this machine.
 
 use vyre::{Device, kernel};
 
@@ -23,6 +23,6 @@ fn main() -> Result<(), vyre::Error> {
     let mut expected = ones;
     saxpy::host(n, 2.0, &counted, &mut expected);
     assert_eq!(y.download()?, expected);
-    println!("{n} elements, the last of which is {}", expected[n - 1]);
+    println!("{n} elements; the last is {}", expected[n - 1]);
     Ok(())
 }

@@ -1,16 +1,16 @@
-//! Which words a text has most often: that of a file, or else of a licence.
+//! Word frequencies of a text file (or of the Apache license), with a concurrent hash table.
 
 use std::collections::HashMap;
 
 use vyre::{Atomic, Device, kernel};
 
-/// More different words than this are too many; half of it is a good load.
+/// Slots of the hash table: the maximum number of distinct words.
 const SLOTS: usize = 1 << 20;
 
-/// The code of the trap when there are too many.
+/// Trap code of a full table.
 const FULL: u32 = 1;
 
-/// A letter in lower case, or 0. What is not ASCII counts as letters.
+/// Returns a letter in lower case, or 0 for other characters. Non-ASCII bytes count as letters.
 #[kernel(inline)]
 fn letter(text: &[u8], i: usize) -> u32 {
     let byte = text[i] as u32;
@@ -24,7 +24,7 @@ fn letter(text: &[u8], i: usize) -> u32 {
     }
 }
 
-/// Whether two words are the same. Neither ends at the end of the text.
+/// Compares two words. Both end before the end of the text.
 #[kernel(inline)]
 fn same(text: &[u8], a: usize, b: usize) -> bool {
     let mut i = 0;
@@ -34,8 +34,8 @@ fn same(text: &[u8], a: usize, b: usize) -> bool {
     letter(text, a + i) == letter(text, b + i)
 }
 
-/// Who is at the beginning of a word looks for its slot in a hash table: one where the word already is, or an empty one. A slot has the
-/// place of a word in the text, so that words with the same hash are told apart; 0 is empty.
+/// Each invocation at the start of a word inserts it into a hash table with linear probing. A slot holds the position of a word in the
+/// text, so that words with equal hashes are distinguished; 0 is empty.
 #[kernel(workgroup = 256)]
 fn count(text: &[u8], words: &[Atomic<u32>], counts: &[Atomic<u32>]) {
     let start = global_index() + 1;
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(file) => std::fs::read(file)?,
         None => include_bytes!("../LICENSE-APACHE").to_vec(),
     };
-    // Every word stands between others of which it is none.
+    // Spaces at both ends delimit the first and the last word.
     let text = [b" ", &text[..], b" "].concat();
 
     let device = Device::auto()?;
@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         *expected.entry(word.to_ascii_lowercase()).or_default() += 1;
     }
     assert_eq!(found.iter().map(|(count, word)| (word.clone(), *count)).collect::<HashMap<_, _>>(), expected);
-    println!("{} words, {} of them different", found.iter().map(|(count, _)| count).sum::<u32>(), found.len());
+    println!("{} words, {} distinct", found.iter().map(|(count, _)| count).sum::<u32>(), found.len());
     for (count, word) in found.iter().take(10) {
         println!("{count:>8}  {}", String::from_utf8_lossy(word));
     }

@@ -1,4 +1,4 @@
-//! Typed buffers, and parts of them.
+//! Typed device buffers and slices of them.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,23 +9,23 @@ use vyre_foundation::build::Stored;
 use crate::Error;
 use crate::pipeline::Transient;
 
-/// A type that buffers are made of: a number, or a struct with `#[derive(vyre::Record)]`.
+/// Element type of buffers: a number, or a struct with `#[derive(vyre::Record)]`.
 #[diagnostic::on_unimplemented(
-    message = "there are no buffers of `{Self}`",
+    message = "`{Self}` cannot be an element of a buffer",
     label = "neither a number nor a record",
-    note = "a buffer is of numbers, or of structs of numbers with `#[derive(bytemuck::Pod, bytemuck::Zeroable, vyre::Record)]`"
+    note = "elements are numbers, or `#[repr(C)]` structs of numbers that derive `Clone, Copy, bytemuck::Pod, bytemuck::Zeroable, vyre::Record`"
 )]
 pub trait Element: Stored + bytemuck::Pod {}
 impl<T: Stored + bytemuck::Pod> Element for T {}
 
-/// Memory of a device, of elements of one type. A kernel takes `&Buffer<T>` for `&[T]`, and `&mut Buffer<T>` for `&mut [T]` and
-/// `&[Atomic<T>]`: like slices, buffers that are written are borrowed by nobody else.
+/// Typed device memory. A kernel takes `&Buffer<T>` for `&[T]`, and `&mut Buffer<T>` for `&mut [T]` and `&[Atomic<T>]`: like a slice, a
+/// written buffer is borrowed exclusively.
 pub struct Buffer<T> {
     pub(crate) memory: Memory,
     element: PhantomData<T>,
 }
 
-/// Where the elements of a buffer are.
+/// Storage of a buffer.
 #[derive(Debug)]
 pub(crate) enum Memory {
     Device(vyre_driver::Buffer),
@@ -44,7 +44,7 @@ impl<T: Element> Buffer<T> {
         }
     }
 
-    /// How many elements it has.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         let numbers = match &self.memory {
             Memory::Device(memory) => memory.len(),
@@ -53,15 +53,15 @@ impl<T: Element> Buffer<T> {
         (numbers / T::WIDTH) as usize
     }
 
-    /// Whether it has none.
+    /// Returns whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Replaces the contents.
+    /// Overwrites the contents.
     ///
     /// # Errors
-    /// There are not as many elements as the buffer has, or the device was lost.
+    /// `elements` and the buffer differ in length, or the device was lost.
     pub fn write(&mut self, elements: &[T]) -> Result<(), Error> {
         let memory = self.on_device()?;
         if elements.len() != self.len() {
@@ -70,7 +70,7 @@ impl<T: Element> Buffer<T> {
         Ok(memory.write(bytemuck::cast_slice(elements))?)
     }
 
-    /// Reads the contents, after all launches before.
+    /// Copies the contents to the host, after all earlier launches.
     ///
     /// # Errors
     /// The device was lost.
@@ -78,26 +78,26 @@ impl<T: Element> Buffer<T> {
         Ok(self.on_device()?.elements()?)
     }
 
-    /// A part of the buffer, to be read.
+    /// Borrows a range of elements.
     ///
     /// # Errors
-    /// The part is not inside.
+    /// The range is out of bounds.
     pub fn slice(&self, elements: Range<usize>) -> Result<Slice<'_, T>, Error> {
         Ok(Slice { part: self.part(elements)?, whole: PhantomData })
     }
 
-    /// A part of the buffer, to be written.
+    /// Mutably borrows a range of elements.
     ///
     /// # Errors
-    /// The part is not inside.
+    /// The range is out of bounds.
     pub fn slice_mut(&mut self, elements: Range<usize>) -> Result<SliceMut<'_, T>, Error> {
         Ok(SliceMut { part: self.part(elements)?, whole: PhantomData })
     }
 
-    /// Two parts that can be written at once: the elements before `at`, and the others.
+    /// Splits the buffer into two disjoint mutable slices: the elements before `at`, and the rest.
     ///
     /// # Errors
-    /// `at` is not inside.
+    /// `at` is out of bounds.
     pub fn split_at_mut(&mut self, at: usize) -> Result<(SliceMut<'_, T>, SliceMut<'_, T>), Error> {
         let (first, second) = (self.part(0..at)?, self.part(at..self.len())?);
         Ok((SliceMut { part: first, whole: PhantomData }, SliceMut { part: second, whole: PhantomData }))
@@ -120,14 +120,14 @@ impl<T> fmt::Debug for Buffer<T> {
     }
 }
 
-/// A part of a buffer. It can be used as the `&Buffer` of its elements.
+/// Shared slice of a buffer; dereferences to a `Buffer` of the slice's elements.
 #[derive(Debug)]
 pub struct Slice<'a, T> {
     part: Buffer<T>,
     whole: PhantomData<&'a Buffer<T>>,
 }
 
-/// A part of a buffer that is to be written. It can be used as the `&mut Buffer` of its elements.
+/// Mutable slice of a buffer; dereferences to a `Buffer` of the slice's elements.
 #[derive(Debug)]
 pub struct SliceMut<'a, T> {
     part: Buffer<T>,
@@ -135,7 +135,7 @@ pub struct SliceMut<'a, T> {
 }
 
 impl<T> SliceMut<'_, T> {
-    /// All of a buffer of a pipeline.
+    /// The whole of a transient buffer.
     pub(crate) fn transient(transient: Transient) -> Self {
         let part = Buffer { memory: Memory::Transient(transient), element: PhantomData };
         SliceMut { part, whole: PhantomData }

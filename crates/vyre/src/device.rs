@@ -1,4 +1,4 @@
-//! Devices, and launches on them.
+//! Devices, typed launches, and the per-device kernel cache.
 
 use std::any::TypeId;
 use std::hash::BuildHasher as _;
@@ -17,14 +17,14 @@ use crate::buffer::Memory;
 use crate::pipeline::{Recorder, Transient};
 use crate::{Buffer, Element, Error, Finding};
 
-/// An open device. Clones are the same device; several threads may use it at once.
+/// An open device. A clone is a handle to the same device; threads may share it.
 #[derive(Clone)]
 pub struct Device {
     driver: vyre_driver::Device,
     kernels: Arc<Kernels>,
 }
 
-/// What was used on a device, by the type that a kernel is. Nothing ever leaves it, so that a launch finds its kernel without a lock.
+/// Kernel cache of a device, keyed by the kernel's type: a hash table of append-only linked lists, so that lookups take no lock.
 struct Kernels([Link; 64]);
 
 type Link = OnceLock<Box<Node>>;
@@ -36,7 +36,7 @@ struct Node {
 }
 
 impl Kernels {
-    /// Follows a list to the node of a key, or to its end.
+    /// Returns the entry of a key, or the end of the list that it belongs to.
     fn find(&self, key: TypeId) -> Result<&Prepared, &Link> {
         let mut link = &self.0[FxBuildHasher.hash_one(key) as usize % self.0.len()];
         while let Some(node) = link.get() {
@@ -48,7 +48,7 @@ impl Kernels {
         Err(link)
     }
 
-    /// Puts something there, unless somebody else did.
+    /// Inserts an entry unless another thread has inserted one for the key.
     fn insert(&self, key: TypeId, prepared: Prepared) -> &Prepared {
         let mut node = Some(Box::new(Node { key, prepared, next: Link::new() }));
         loop {
@@ -56,52 +56,52 @@ impl Kernels {
                 Ok(prepared) => return prepared,
                 Err(end) => end,
             };
-            // Who was faster may have put another kernel there.
+            // Another thread may have appended a different kernel first.
             node = node.and_then(|node| link.set(node).err());
         }
     }
 }
 
-/// The program of a kernel as it was written, which knows the lines of the source, and what was compiled of it once it ran by itself.
+/// The unoptimized program of a kernel, which has the source lines, and its compiled kernel after the first launch outside of a pipeline.
 struct Prepared {
     program: Validated<Program>,
     kernel: OnceLock<Kernel>,
 }
 
 impl Device {
-    /// The fastest device of this machine, or the one that the environment variable `VYRE_DEVICE` names.
+    /// Opens the device with the highest measured throughput, or the one that the environment variable `VYRE_DEVICE` names.
     ///
     /// # Errors
-    /// There is none, or it cannot be opened.
+    /// There is no such device, or it cannot be opened.
     pub fn auto() -> Result<Device, Error> {
         Ok(Device::from(registry().choose(None, None)?.device))
     }
 
-    /// The device of this name: `cpu`, `wgpu` or `reference`, as far as the features of this crate are on.
+    /// Opens the device of a name: `cpu`, `wgpu` or `reference`, if the feature of the same name is enabled.
     ///
     /// # Errors
-    /// There is none, or it cannot be opened.
+    /// There is no such device, or it cannot be opened.
     pub fn named(name: &str) -> Result<Device, Error> {
         Ok(Device::from(registry().open(name)?))
     }
 
-    /// The device of the driver, for what this crate has no words for.
+    /// The underlying driver device, for operations that this crate does not wrap.
     pub fn driver(&self) -> &vyre_driver::Device {
         &self.driver
     }
 
-    /// A buffer with these elements.
+    /// Allocates a buffer and copies the elements into it.
     ///
     /// # Errors
-    /// There is not that much memory.
+    /// The device is out of memory.
     pub fn upload<T: Element>(&self, elements: &[T]) -> Result<Buffer<T>, Error> {
         Ok(Buffer::new(self.driver.upload(T::ELEMENT, bytemuck::cast_slice(elements))?))
     }
 
-    /// A buffer of zeros.
+    /// Allocates a zero-filled buffer.
     ///
     /// # Errors
-    /// There is not that much memory.
+    /// The device is out of memory.
     pub fn zeros<T: Element>(&self, length: usize) -> Result<Buffer<T>, Error> {
         Ok(Buffer::new(self.driver.allocate(T::ELEMENT, (length as u64).saturating_mul(T::WIDTH.into()))?))
     }
@@ -123,7 +123,7 @@ pub(crate) fn validated(program: Program) -> Result<Validated<Program>, Error> {
 impl Prepared {
     fn kernel(&self, device: &Device) -> Result<&Kernel, Error> {
         if self.kernel.get().is_none() {
-            // Whoever else compiled it meanwhile compiled the same.
+            // If another thread compiled it meanwhile, its kernel is equal.
             let _ = self.kernel.set(device.driver.compile(&self.program)?);
         }
         Ok(self.kernel.get().expect("it was set"))
@@ -136,7 +136,7 @@ impl From<vyre_driver::Device> for Device {
     }
 }
 
-/// The devices that this crate was built with. They remember what they learn in the folder of the user, as the command `vyre` does.
+/// The backends that this crate was built with. Their caches persist in the user's cache folder, which the command `vyre` shares.
 pub(crate) fn registry() -> Registry {
     let registry = Registry::default();
     #[cfg(feature = "cpu")]
@@ -156,10 +156,10 @@ pub(crate) fn registry() -> Registry {
     }
 }
 
-/// Conversion into a [`Grid`]: `n`, `[x, y]` or `[x, y, z]` invocations, which are rounded up to whole workgroups, so that a kernel asks
-/// whether its index is inside; or a grid.
+/// Conversion into a [`Grid`]: `n`, `[x, y]` or `[x, y, z]` invocations, rounded up to whole workgroups (so kernels check their index
+/// against the length), or a grid.
 pub trait IntoGrid {
-    /// The grid.
+    /// Returns the grid.
     ///
     /// # Errors
     /// [`Error::TooLarge`] if a dimension does not fit into 32 bits.
@@ -196,10 +196,10 @@ impl IntoGrid for [usize; 3] {
     }
 }
 
-/// Makes the program of a kernel. What captures nothing takes no memory, so that nothing is allocated for a launch.
+/// Builds the program of a kernel. A box of a closure without captures does not allocate, so neither does a launch.
 type Build<'a> = Box<dyn Fn() -> Result<Program, Error> + 'a>;
 
-/// A kernel with its arguments.
+/// A kernel bound to its arguments.
 #[must_use = "a launch does nothing until it is `run`"]
 pub struct Launch<'a> {
     key: TypeId,
@@ -207,22 +207,22 @@ pub struct Launch<'a> {
     arguments: Vec<(&'static str, Argument)>,
     transients: Vec<(&'static str, Transient)>,
     limits: Limits,
-    /// The first argument that cannot be given.
+    /// Error of the first argument that cannot be bound.
     problem: Option<Box<Error>>,
     borrowed: PhantomData<&'a mut ()>,
 }
 
 impl<'a> Launch<'a> {
-    /// What the launch may use up: loop trips, time, lines of the trace.
+    /// Sets the limits of the launch: fuel, deadline, and lines of the print trace.
     pub fn limits(mut self, limits: Limits) -> Launch<'a> {
         self.limits = limits;
         self
     }
 
-    /// Runs the kernel and waits for it. A kernel is compiled on its first launch on a device.
+    /// Runs the kernel and blocks until it completes. A kernel is compiled on its first launch on a device.
     ///
     /// # Errors
-    /// The kernel or its arguments do not fit the device, an invocation trapped, or a limit was reached.
+    /// The device does not support the kernel, an argument is invalid, an invocation trapped, or a limit was reached.
     pub fn run(self, device: &Device, grid: impl IntoGrid) -> Result<Report, Error> {
         let (dispatch, program) = self.dispatch(device, grid)?;
         let report = device.driver.run(&dispatch)?;
@@ -230,7 +230,7 @@ impl<'a> Launch<'a> {
         Ok(report)
     }
 
-    /// What the driver is to run, and the program as it was written.
+    /// The driver's dispatch, and the unoptimized program for source locations.
     fn dispatch(self, device: &Device, grid: impl IntoGrid) -> Result<(Dispatch, &Validated<Program>), Error> {
         if let Some(problem) = self.problem {
             return Err(*problem);
@@ -244,12 +244,12 @@ impl<'a> Launch<'a> {
         Ok((dispatch.limits(self.limits), &prepared.program))
     }
 
-    /// Runs the kernel on copies of its buffers, in the interpreter that defines what kernels mean, and reports what it does that is
-    /// defined but hardly meant: races between invocations, accesses outside of slices, reads of arrays that nobody wrote. It is
-    /// slow, and made for tests: `assert_eq!(saxpy(2.0, &x, &mut y).sanitize(n)?, [])`.
+    /// Runs the kernel in the oracle with sanitizers, on copies of its buffers, and reports what is well-defined but almost always a bug:
+    /// data races, out-of-bounds accesses, and reads of uninitialized arrays. It is slow and meant for tests:
+    /// `assert_eq!(saxpy(2.0, &x, &mut y).sanitize(n)?, [])`.
     ///
     /// # Errors
-    /// As for [`run`](Launch::run).
+    /// Same as [`run`](Launch::run).
     pub fn sanitize(self, grid: impl IntoGrid) -> Result<Vec<Finding>, Error> {
         if let Some(problem) = self.problem {
             return Err(*problem);
@@ -274,10 +274,10 @@ impl<'a> Launch<'a> {
         Ok(found.iter().map(|found| Finding::new(&program, found)).collect())
     }
 
-    /// Records the kernel in a [pipeline](crate::Pipeline). It runs under the limits of the pipeline.
+    /// Records the launch in a [pipeline](crate::Pipeline), whose limits apply to it.
     ///
     /// # Errors
-    /// The kernel or its arguments cannot be used.
+    /// The kernel or an argument is invalid.
     pub fn record(self, recorder: &mut Recorder<'_>, grid: impl IntoGrid) -> Result<(), Error> {
         if let Some(problem) = self.problem {
             return Err(*problem);
@@ -333,7 +333,7 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// Launches that are submitted together, and run one after the other.
+/// Launches that are submitted together and execute in order.
 pub(crate) struct Batch<'d> {
     device: &'d Device,
     cleared: Vec<vyre_driver::Buffer>,
@@ -350,13 +350,13 @@ impl<'d> Batch<'d> {
         self.device
     }
 
-    /// Fills a buffer with zeros before the first launch.
+    /// Zero-fills a buffer before the first launch.
     pub(crate) fn clear<T: Element>(&mut self, buffer: &Buffer<T>) -> Result<(), Error> {
         self.cleared.push(buffer.on_device()?.clone());
         Ok(())
     }
 
-    /// Whether launches use the same memory in a way that fits is for the caller: their borrows end here.
+    /// Appends a launch. The launch's borrows end here, so the caller makes sure that launches share buffers correctly.
     pub(crate) fn push(&mut self, launch: Launch<'_>, grid: impl IntoGrid) -> Result<(), Error> {
         let (dispatch, program) = launch.dispatch(self.device, grid)?;
         self.dispatches.push(dispatch);
@@ -364,7 +364,7 @@ impl<'d> Batch<'d> {
         Ok(())
     }
 
-    /// Runs all launches, and waits for them.
+    /// Submits all launches and blocks until they complete.
     pub(crate) fn run(self) -> Result<(), Error> {
         let cleared: Vec<_> = self.cleared.iter().collect();
         let reports = self.device.driver.clear_and_submit(&cleared, &self.dispatches)?.wait()?;
@@ -372,10 +372,10 @@ impl<'d> Batch<'d> {
     }
 }
 
-/// What the host gives for a scalar parameter.
+/// Host type of a scalar parameter.
 #[doc(hidden)]
 pub trait HostScalar {
-    /// The scalar on the device, or what does not fit.
+    /// Returns the device scalar, or the value if it is out of range.
     fn literal(self) -> Result<Literal, i128>;
 }
 

@@ -1,6 +1,6 @@
-//! Programs in other languages: WGSL, and the machine code of the device `cpu`.
+//! Code emission: WGSL, and listings of the machine code of the device `cpu`.
 //!
-//! A kernel has these functions itself: `saxpy::wgsl()` and `saxpy::asm()`.
+//! Kernels have the same as associated functions: `saxpy::wgsl()` and `saxpy::asm()`.
 
 use vyre_foundation::Validated;
 use vyre_foundation::ir::Program;
@@ -8,7 +8,7 @@ use vyre_foundation::ir::Program;
 use crate::Error;
 use crate::device::validated;
 
-/// A program in WGSL, the shader language of WebGPU: the program as it is written, for no particular device.
+/// Emits a program as WGSL, the shader language of WebGPU, without optimization and for no particular device.
 ///
 /// ```
 /// use vyre::build;
@@ -26,13 +26,13 @@ use crate::device::validated;
 /// ```
 ///
 /// # Errors
-/// The program is not valid or has an operation that WGSL does not have, or the feature `wgpu` is off.
+/// The program is invalid or uses an operation that WGSL lacks, or the feature `wgpu` is off.
 pub fn wgsl(program: &Program) -> Result<String, Error> {
     shader(&validated(program.clone())?)
 }
 
-/// A listing of the machine code that the device `cpu` executes, generated from the optimized program for this processor. The
-/// instructions of the program stand before those of the processor that they became.
+/// Lists the machine code that the device `cpu` executes, generated from the optimized program for this processor. Each IR instruction
+/// precedes the machine instructions that it was lowered to.
 ///
 /// ```
 /// use vyre::{Error, build};
@@ -53,8 +53,8 @@ pub fn wgsl(program: &Program) -> Result<String, Error> {
 /// ```
 ///
 /// # Errors
-/// The program is not valid, there is no code generator for this processor, the portable executor runs the program, or the feature
-/// `cpu` is off.
+/// The program is invalid, there is no code generator for this processor, the portable executor runs the program, or the feature `cpu` is
+/// off.
 pub fn asm(program: &Program) -> Result<String, Error> {
     let program = validated(program.clone())?;
     #[cfg(feature = "cpu")]
@@ -69,7 +69,7 @@ pub fn asm(program: &Program) -> Result<String, Error> {
     }
 }
 
-/// A validated program in WGSL.
+/// Emits a validated program as WGSL.
 #[cfg(feature = "wgpu")]
 pub(crate) fn shader(program: &Validated<Program>) -> Result<String, Error> {
     match vyre_wgpu::emit(program, vyre_wgpu::Target::Wgsl)? {
@@ -83,7 +83,7 @@ fn shader(_: &Validated<Program>) -> Result<String, Error> {
     Err(Error::MissingFeature { what: "WGSL", feature: "wgpu" })
 }
 
-/// The machine code of a program, as it is.
+/// Lists the machine code of a program without optimizing it.
 #[cfg(feature = "cpu")]
 pub(crate) fn listing(program: &Validated<Program>, execution: vyre_cpu::Execution) -> Result<String, Error> {
     let none = |reason: String| Error::NoMachineCode { kernel: program.name().to_owned(), reason };

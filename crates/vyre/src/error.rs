@@ -1,4 +1,4 @@
-//! The one error of this crate.
+//! Error type of this crate, and findings of the sanitizers.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,103 +8,100 @@ use vyre_foundation::error_table;
 use vyre_foundation::ir::{Program, SourceLoc, SourceMap, Span};
 use vyre_foundation::launch::Outcome;
 
-/// A line of source, `file:line:column`.
-pub type Place = SourceLoc;
-
 error_table! {
-    /// Errors between a kernel and its results.
+    /// Errors of kernels, launches and buffers.
     ///
-    /// `Debug` is for people, too: an error that `main` returns is shown with its code, the line of the kernel and the help.
+    /// `Debug` prints the code, the line of the kernel and the help, because Rust prints an error that `main` returns by `Debug`.
     #[derive(Clone, PartialEq)]
     pub enum Error wraps {
-        /// A device, a buffer, an argument or a grid that cannot be used.
+        /// Error of a device, a buffer, an argument or a grid.
         Driver(#[from] error: vyre_driver::Error) message("{0}"), code error.code(), help error.help();
-        /// A plan, a megakernel or a graph that cannot be used.
+        /// Error of a plan, a megakernel or a graph.
         Runtime(error: vyre_runtime::Error) message("{0}"), code error.code(), help error.help();
     };
 
-    /// The kernel breaks rules that rustc does not know.
+    /// The validator rejects the kernel.
     K001 Invalid {
         /// The kernel.
         kernel: String,
-        /// What is wrong, and where.
-        mistakes: Vec<(Option<Place>, String)>,
-    } ("`{kernel}` cannot be run:{}", mistakes.iter().map(|(place, mistake)| format!("\n  {}{mistake}", prefix(place.as_ref()))).collect::<String>()),
-    help "change the kernel at these lines";
+        /// Location and message of each fault.
+        mistakes: Vec<(Option<SourceLoc>, String)>,
+    } ("`{kernel}` is not valid:{}", mistakes.iter().map(|(place, mistake)| format!("\n  {}{mistake}", prefix(place.as_ref()))).collect::<String>()),
+    help "each line names the statement to change and, in parentheses, the change";
 
     /// An invocation called `trap`.
     K002 Trapped {
         /// The kernel.
         kernel: String,
-        /// What was given to `trap`.
+        /// Operand of `trap`.
         code: u32,
         /// The lowest invocation that trapped.
         invocation: u32,
-        /// How many invocations trapped.
+        /// Number of invocations that trapped.
         count: u64,
-        /// The `trap`.
-        place: Option<Place>,
+        /// Location of the `trap`.
+        place: Option<SourceLoc>,
     } ("{}`{kernel}` trapped with code {code} in invocation {invocation} ({count} in all)", prefix(place.as_ref())),
-    help "look at what leads to this `trap`";
+    help "the kernel defines this code: check the condition that leads to this `trap`";
 
-    /// A loop took more trips than the launch may.
+    /// A loop ran out of fuel.
     K003 OutOfFuel {
         /// The kernel.
         kernel: String,
-        /// The loop.
-        place: Option<Place>,
+        /// Location of the loop.
+        place: Option<SourceLoc>,
     } ("{}`{kernel}` ran out of fuel in this loop", prefix(place.as_ref())),
-    help "make sure that the loop ends, or give more fuel with `Launch::limits`";
+    help "check that the loop ends, or raise the limit: `.limits(Limits { fuel: 1 << 44, ..Limits::default() })`";
 
-    /// The launch took longer than it may.
+    /// The launch missed its deadline.
     K004 DeadlinePassed {
         /// The kernel.
         kernel: String,
-        /// The loop that was running, if it was one.
-        place: Option<Place>,
+        /// Location of the loop that was running, if one was.
+        place: Option<SourceLoc>,
     } ("{}`{kernel}` did not end before its deadline", prefix(place.as_ref())),
-    help "launch less at a time, or give more time with `Launch::limits`";
+    help "launch fewer invocations at a time, or raise `deadline` of the `Limits` given to `Launch::limits`";
 
-    /// An index or a size for which 32 bits are not enough.
+    /// A size or index that does not fit into 32 bits.
     K005 TooLarge {
         /// The argument.
         name: &'static str,
         /// Its value.
         value: i128,
-    } ("`{name}` is {value}, but indices of devices have 32 bits"), help "work in smaller pieces";
+    } ("`{name}` is {value}, but sizes and indices on devices have 32 bits"), help "split the work into smaller launches";
 
-    /// A transient buffer where it has no memory: outside of the launches of its pipeline.
+    /// A transient buffer outside of its pipeline.
     K006 Transient ("a transient buffer has no memory outside of the launches of its pipeline"),
-    help "record what uses it, or take a buffer of the device: `device.zeros(n)`";
+    help "record the launch in the buffer's pipeline, or allocate a buffer on the device: `device.zeros(n)`";
 
-    /// A buffer that is too short or too long for what else was given.
+    /// A buffer of the wrong length.
     K007 Length {
         /// The buffer.
         name: &'static str,
-        /// How many elements it should have.
+        /// The required number of elements.
         expected: usize,
-        /// How many it has.
+        /// The number of elements of the buffer.
         found: usize,
     } ("`{name}` has {found} elements instead of {expected}"),
-    help format!("give {expected} elements; `Buffer::slice` is a part of a buffer");
+    help format!("pass {expected} elements; `buffer.slice(0..n)` borrows a part of a longer buffer");
 
-    /// Something that a feature of this crate is needed for, which is off.
+    /// An output that needs a disabled feature of this crate.
     K008 MissingFeature {
         /// The requested output.
         what: &'static str,
         /// The feature.
         feature: &'static str,
     } ("{what} needs the feature `{feature}` of the crate `vyre`, which is off"),
-    help format!("turn it on in Cargo.toml: `vyre = {{ …, features = [\"{feature}\"] }}`");
+    help format!("enable it in Cargo.toml: `vyre = {{ …, features = [\"{feature}\"] }}`");
 
-    /// The device `cpu` runs a kernel without machine code.
+    /// The device `cpu` has no machine code for a kernel.
     K009 NoMachineCode {
         /// The kernel.
         kernel: String,
         /// The reason.
         reason: String,
-    } ("there is no machine code of `{kernel}`: {reason}"),
-    help "code is generated for AVX2 and AVX-512 on Unix systems; the portable executor runs the kernel elsewhere";
+    } ("there is no machine code for `{kernel}`: {reason}"),
+    help "code is generated for AVX2 and AVX-512 on Unix systems; elsewhere the portable executor runs the kernel";
 
     /// A file that cannot be written.
     K010 Write {
@@ -112,11 +109,11 @@ error_table! {
         path: PathBuf,
         /// Error of the operating system.
         reason: String,
-    } ("cannot write `{}`: {reason}", path.display()), help "name a file in a folder that exists and can be written to";
+    } ("cannot write `{}`: {reason}", path.display()), help "name a file in an existing, writable folder";
 }
 
 impl From<vyre_runtime::Error> for Error {
-    /// Errors of the driver stay what they are, whichever call gave them.
+    /// Unwraps driver errors, so that they match the same variant whichever call returned them.
     fn from(error: vyre_runtime::Error) -> Error {
         match error {
             vyre_runtime::Error::Driver(error) => Error::Driver(error),
@@ -137,12 +134,12 @@ impl fmt::Debug for Error {
     }
 }
 
-fn prefix(place: Option<&Place>) -> String {
+fn prefix(place: Option<&SourceLoc>) -> String {
     place.map_or_else(String::new, |place| format!("{place}: "))
 }
 
 impl Error {
-    /// What is wrong with a program, by lines of the kernel.
+    /// Converts the validator's diagnostics, with locations in the kernel's source.
     pub(crate) fn invalid(kernel: &str, sources: &SourceMap, error: vyre_foundation::Error) -> Error {
         let vyre_foundation::Error::Invalid(diagnostics) = &error else { return error.into() };
         let mistakes = diagnostics.iter();
@@ -151,7 +148,7 @@ impl Error {
         Error::Invalid { kernel: kernel.to_owned(), mistakes: mistakes.collect() }
     }
 
-    /// What an outcome says went wrong.
+    /// Converts the outcome of a launch into an error, with the location in the kernel's source.
     pub(crate) fn check(program: &Program, outcome: &Outcome) -> Result<(), Error> {
         let kernel = || program.name().to_owned();
         let place = |span: Span| program.locate(span);
@@ -166,20 +163,20 @@ impl Error {
     }
 }
 
-/// A report of a sanitizer: something that is well-defined, but almost always a bug.
+/// Report of a sanitizer: behaviour that is well-defined, but almost always a bug.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// The stable code of its kind.
+    /// Stable code of the rule.
     pub code: &'static str,
-    /// The line of the kernel.
-    pub place: Option<Place>,
-    /// Other lines that take part, such as the first access of a data race, and how.
-    pub related: Vec<(Place, String)>,
-    /// What it does.
+    /// Location in the kernel's source.
+    pub place: Option<SourceLoc>,
+    /// Related locations, such as the other access of a data race, each with its role.
+    pub related: Vec<(SourceLoc, String)>,
+    /// Description with values.
     pub message: String,
-    /// How to fix it.
+    /// Suggested fix.
     pub help: String,
-    /// Whether it may be harmless, such as invocations that store the same value.
+    /// Possibly harmless, such as invocations that race to store the same value.
     pub is_warning: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Kernels as plain Rust.
+//! Host versions of the functions that kernels call.
 //!
-//! What a kernel calls has a plain version here, so that rustc can check its body, and `host` can run it. What invocations do
-//! together has no meaning for one of them alone, so kernels that do have no `host`; where they do it in a function that they call,
-//! a use of `host` does not compile.
+//! rustc type-checks kernel bodies against these functions, and `saxpy::host(…)` runs the body with them, one invocation at a time.
+//! Barriers, subgroup operations and workgroup memory need several invocations at once: kernels that use them directly have no `host`,
+//! and if an inline function uses them, a call of `host` does not compile.
 //!
 //! ```compile_fail
 //! #[vyre::kernel(inline)]
@@ -27,7 +27,7 @@ use vyre_foundation::ir::{Pure, Scalar};
 
 use crate::IntoGrid;
 
-/// A position or a size in three dimensions.
+/// An index or a size in three dimensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Id {
@@ -46,9 +46,9 @@ impl Id {
     }
 }
 
-/// Where the invocation stands that is being run.
+/// Ids of the invocation that `host` is running.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct InvocationIds {
     group: Id,
     local: Id,
     count: Id,
@@ -56,159 +56,160 @@ struct Place {
 }
 
 thread_local! {
-    static PLACE: Cell<Place> = Cell::new(Place::default());
+    static CURRENT: Cell<InvocationIds> = Cell::new(InvocationIds::default());
 }
 
-/// Runs a body for every invocation of a grid, as a device would number them.
+/// Runs a body for every invocation of a grid, in the order of their global indices.
 #[doc(hidden)]
 pub fn run(grid: impl IntoGrid, size: [u32; 3], mut body: impl FnMut()) {
     let groups = grid.into_grid().and_then(|grid| Ok(grid.groups(size)?));
     let count = groups.unwrap_or_else(|error| panic!("{error}")).map(|count| count as usize);
     let size = size.map(|side| side as usize);
-    let place = Place { count: Id::of(count), size: Id::of(size), ..Place::default() };
+    let shape = InvocationIds { count: Id::of(count), size: Id::of(size), ..InvocationIds::default() };
     for group in ids(count) {
         for local in ids(size) {
-            PLACE.set(Place { group, local, ..place });
+            CURRENT.set(InvocationIds { group, local, ..shape });
             body();
         }
     }
 }
 
-/// All positions in a box, in the order of their indices.
+/// Iterates over all ids of a box, x fastest.
 fn ids([x, y, z]: [usize; 3]) -> impl Iterator<Item = Id> {
     (0..z).flat_map(move |z| (0..y).flat_map(move |y| (0..x).map(move |x| Id::of([x, y, z]))))
 }
 
-/// The position of the invocation among all, workgroup by workgroup.
+/// Linear index of the invocation in the dispatch; workgroups are consecutive.
 pub fn global_index() -> usize {
-    let Place { size, .. } = PLACE.get();
+    let InvocationIds { size, .. } = CURRENT.get();
     group_index() * size.x * size.y * size.z + local_index()
 }
 
-/// The position of the invocation in the grid.
+/// Three-dimensional id of the invocation in the grid.
 pub fn global_id() -> Id {
-    let Place { group, local, size, .. } = PLACE.get();
+    let InvocationIds { group, local, size, .. } = CURRENT.get();
     Id { x: group.x * size.x + local.x, y: group.y * size.y + local.y, z: group.z * size.z + local.z }
 }
 
-/// The position of the invocation among those of its workgroup.
+/// Linear index of the invocation in its workgroup.
 pub fn local_index() -> usize {
-    let Place { local, size, .. } = PLACE.get();
+    let InvocationIds { local, size, .. } = CURRENT.get();
     local.index(size)
 }
 
-/// The position of the invocation in its workgroup.
+/// Three-dimensional id of the invocation in its workgroup.
 pub fn local_id() -> Id {
-    PLACE.get().local
+    CURRENT.get().local
 }
 
-/// The position of the workgroup among all.
+/// Linear index of the workgroup in the grid.
 pub fn group_index() -> usize {
-    let Place { group, count, .. } = PLACE.get();
+    let InvocationIds { group, count, .. } = CURRENT.get();
     group.index(count)
 }
 
-/// The position of the workgroup in the grid.
+/// Three-dimensional id of the workgroup in the grid.
 pub fn group_id() -> Id {
-    PLACE.get().group
+    CURRENT.get().group
 }
 
-/// How many workgroups there are.
+/// Number of workgroups of the grid, per dimension.
 pub fn group_count() -> Id {
-    PLACE.get().count
+    CURRENT.get().count
 }
 
-/// How many invocations a workgroup has.
+/// Number of invocations of a workgroup, per dimension.
 pub fn group_size() -> Id {
-    PLACE.get().size
+    CURRENT.get().size
 }
 
-/// Ends the invocation, and makes the launch fail with a code.
+/// Ends the invocation and makes the launch fail with `code`.
 pub fn trap(code: u32) -> ! {
     panic!("trap with code {code}");
 }
 
-/// Up to four neighbours in one access: `let [a, b] = load_wide(x, i);`.
+/// Loads up to four consecutive elements in one access: `let [a, b] = load_wide(x, i);`.
 pub fn load_wide<T: Copy, const N: usize>(slice: &[T], first: usize) -> [T; N] {
     std::array::from_fn(|position| slice[first + position])
 }
 
-/// Stores up to four neighbours in one access: `store_wide(y, i, [a, b]);`.
+/// Stores up to four consecutive elements in one access: `store_wide(y, i, [a, b]);`.
 pub fn store_wide<T: Copy, const N: usize>(slice: &mut [T], first: usize, values: [T; N]) {
     slice[first..first + N].copy_from_slice(&values);
 }
 
-/// What a workgroup shares.
+/// An array in workgroup memory.
 #[doc(hidden)]
 pub fn shared<T, const N: usize>() -> [T; N] {
-    panic!("a workgroup's memory has no meaning for one invocation alone");
+    panic!("workgroup memory is not available on the host: run the kernel on a device");
 }
 
-macro_rules! together {
+macro_rules! collectives {
     ($($(#[doc = $doc:literal])+ $name:ident $(<$generic:ident>)? ($($argument:ident: $ty:ty),*) $(-> $result:ty)?;)*) => { $(
         $(#[doc = $doc])+
         pub fn $name $(<$generic>)? ($($argument: $ty),*) $(-> $result)? {
             $( let _ = $argument; )*
-            panic!("`{}` has no meaning for one invocation alone: run the kernel on a device", stringify!($name));
+            panic!("`{}` needs several invocations, but `host` runs one at a time: run the kernel on a device", stringify!($name));
         }
     )* };
 }
-together! {
-    /// Waits for the workgroup; what was stored to shared memory before is seen after it.
+collectives! {
+    /// Workgroup barrier that orders workgroup memory: stores before it are visible to the workgroup after it.
     workgroup_barrier();
-    /// Waits for the workgroup; what was stored to slices before is seen by it after it.
+    /// Workgroup barrier that orders storage: stores to slices before it are visible to the workgroup after it.
     storage_barrier();
-    /// The value of the first invocation of the workgroup.
+    /// Broadcasts the value of invocation 0 to the workgroup.
     broadcast<T>(value: T) -> T;
-    /// How many invocations a subgroup has.
+    /// Number of lanes of a subgroup.
     subgroup_size() -> usize;
-    /// The position of the subgroup in its workgroup.
+    /// Index of the subgroup in its workgroup.
     subgroup_id() -> usize;
-    /// The position of the invocation in its subgroup.
+    /// Lane of the invocation in its subgroup.
     subgroup_lane() -> usize;
-    /// The sum of the subgroup's values.
+    /// Sum over the active lanes.
     subgroup_add<T>(value: T) -> T;
-    /// The product of the subgroup's values.
+    /// Product over the active lanes.
     subgroup_mul<T>(value: T) -> T;
-    /// The least of the subgroup's values.
+    /// Minimum over the active lanes.
     subgroup_min<T>(value: T) -> T;
-    /// The greatest of the subgroup's values.
+    /// Maximum over the active lanes.
     subgroup_max<T>(value: T) -> T;
-    /// The bits that all of the subgroup's values have.
+    /// Bitwise and over the active lanes.
     subgroup_and<T>(value: T) -> T;
-    /// The bits that one of the subgroup's values has.
+    /// Bitwise or over the active lanes.
     subgroup_or<T>(value: T) -> T;
-    /// The bits that an odd number of the subgroup's values have.
+    /// Bitwise exclusive or over the active lanes.
     subgroup_xor<T>(value: T) -> T;
-    /// The sum of the values up to this invocation's.
+    /// Inclusive prefix sum over the active lanes.
     subgroup_inclusive_add<T>(value: T) -> T;
-    /// The sum of the values before this invocation's.
+    /// Exclusive prefix sum over the active lanes.
     subgroup_exclusive_add<T>(value: T) -> T;
-    /// The product of the values up to this invocation's.
+    /// Inclusive prefix product over the active lanes.
     subgroup_inclusive_mul<T>(value: T) -> T;
-    /// The product of the values before this invocation's.
+    /// Exclusive prefix product over the active lanes.
     subgroup_exclusive_mul<T>(value: T) -> T;
-    /// A bit for each invocation of the subgroup, which says whether its value is true.
+    /// Ballot: a bit per lane that is set if the lane is active and its value is true.
     subgroup_ballot(value: bool) -> [u32; 4];
-    /// The value of another invocation of the subgroup.
+    /// Value of lane `lane`.
     subgroup_shuffle<T>(value: T, lane: usize) -> T;
-    /// The value of the invocation `distance` lanes below; 0 if there is none.
+    /// Value of the lane `distance` below; 0 if there is none.
     subgroup_shuffle_up<T>(value: T, distance: usize) -> T;
-    /// The value of the invocation `distance` lanes above; 0 if there is none.
+    /// Value of the lane `distance` above; 0 if there is none.
     subgroup_shuffle_down<T>(value: T, distance: usize) -> T;
-    /// The value of the invocation whose lane differs in the bits of `mask`; 0 if there is none.
+    /// Value of the lane whose number is this lane's number xor `mask`; 0 if there is none.
     subgroup_shuffle_xor<T>(value: T, mask: usize) -> T;
-    /// The value of the subgroup's first invocation that has not ended.
+    /// Value of the lowest active lane.
     subgroup_broadcast_first<T>(value: T) -> T;
-    /// Whether the value is true for all of the subgroup.
+    /// Vote: true if the value is true in all active lanes.
     subgroup_all(value: bool) -> bool;
-    /// Whether the value is true for one of the subgroup.
+    /// Vote: true if the value is true in any active lane.
     subgroup_any(value: bool) -> bool;
-    /// Moves the values for which `keep` is true to the first lanes, in their order; the others get 0. Also returns how many there are.
+    /// Stream compaction: moves the values with `keep` to the lowest lanes, in lane order, and zero to the others. Also returns their
+    /// number.
     subgroup_compact<T>(value: T, keep: bool) -> (T, u32);
 }
 
-/// Methods of numbers that devices have and Rust has not, by the evaluators of the op table.
+/// Defines methods for operations that Rust's numbers lack, by the evaluators of the op table.
 macro_rules! methods {
     ($(
         $(#[doc = $doc:literal])+
@@ -220,7 +221,7 @@ macro_rules! methods {
             #[must_use]
             fn $name(self $(, $argument: $argument_ty)*) -> $result {
                 let evaluator = Pure::$op.info().evaluator(Self::TYPE, <$result>::TYPE);
-                let evaluate = evaluator.expect("it is defined for all that have this method");
+                let evaluate = evaluator.expect("each type with this method has an evaluator");
                 Scalar::from_bits(evaluate(&[Scalar::to_bits(self) $(, Scalar::to_bits($argument))*]))
             }
         )* }
@@ -228,7 +229,7 @@ macro_rules! methods {
     )* };
 }
 methods! {
-    /// Words as four bytes, as two halves, or as normalized integers. The chapter on operations of the book defines these methods.
+    /// Operations on a `u32` as four bytes, as two halves, or as normalized integers; the book's chapter on operations defines them.
     Packed(u32) {
         unpack_f16_low() -> f32 = UnpackF16Low;
         unpack_f16_high() -> f32 = UnpackF16High;
@@ -249,11 +250,11 @@ methods! {
         lookup_u8x4(t0: u32, t1: u32, t2: u32, t3: u32) -> u32 = LookupU8x4;
         pack_u8_clamp(b: u32, c: u32, d: u32) -> u32 = PackU8Clamp;
     }
-    /// Signed integers as bytes of a word.
+    /// Packing of signed integers into the bytes of a word.
     PackSigned(i32) {
         pack_i8_clamp(b: i32, c: i32, d: i32) -> u32 = PackI8Clamp;
     }
-    /// Floats rounded to fewer bits, and packed into words. The chapter on operations of the book defines these methods.
+    /// Quantization of floats and packing into words; the book's chapter on operations defines these methods.
     PackFloats(f32) {
         pack_f16(high: f32) -> u32 = PackF16;
         quantize_f16() -> f32 = QuantizeF16;
@@ -262,7 +263,7 @@ methods! {
         pack_snorm8(b: f32, c: f32, d: f32) -> u32 = PackSnorm8;
         pack_unorm8(b: f32, c: f32, d: f32) -> u32 = PackUnorm8;
     }
-    /// Fraction and exponent of floats, and what is after the point.
+    /// Decomposition of floats into fraction and exponent (`frexp`), or integral and fractional part (`modf`).
     FloatParts(f16, f32, f64) {
         frexp_fraction() -> Self = FrexpFraction;
         frexp_exponent() -> i32 = FrexpExponent;
@@ -270,7 +271,7 @@ methods! {
     }
 }
 
-/// An integer that all invocations may change at once. All of its operations are relaxed.
+/// Atomic integer. All operations have relaxed ordering.
 #[derive(Clone, Debug, Default)]
 pub struct Atomic<T: Copy>(Cell<T>);
 
@@ -286,41 +287,41 @@ macro_rules! fetch {
 }
 
 impl<T: Word> Atomic<T> {
-    /// An integer with this value.
+    /// Creates an atomic with an initial value.
     pub fn new(value: T) -> Atomic<T> {
         Atomic(Cell::new(value))
     }
 
-    /// What it is.
+    /// Loads the value.
     pub fn load(&self) -> T {
         self.0.get()
     }
 
-    /// Changes it.
+    /// Stores a value.
     pub fn store(&self, value: T) {
         self.0.set(value);
     }
 
     fetch! {
-        /// Adds, wrapping; gives what was there before.
+        /// Wrapping addition; returns the previous value.
         fetch_add(old, value) = old.plus(value);
-        /// Subtracts, wrapping; gives what was there before.
+        /// Wrapping subtraction; returns the previous value.
         fetch_sub(old, value) = old.minus(value);
-        /// Takes the lesser; gives what was there before.
+        /// Minimum; returns the previous value.
         fetch_min(old, value) = old.min(value);
-        /// Takes the greater; gives what was there before.
+        /// Maximum; returns the previous value.
         fetch_max(old, value) = old.max(value);
-        /// Keeps the bits that both have; gives what was there before.
+        /// Bitwise and; returns the previous value.
         fetch_and(old, value) = old & value;
-        /// Takes the bits that one of them has; gives what was there before.
+        /// Bitwise or; returns the previous value.
         fetch_or(old, value) = old | value;
-        /// Flips bits; gives what was there before.
+        /// Bitwise exclusive or; returns the previous value.
         fetch_xor(old, value) = old ^ value;
-        /// Changes it; gives what was there before.
+        /// Exchange; returns the previous value.
         swap(old, value) = value;
     }
 
-    /// Changes it if it is as expected; gives what was there before, and whether it was changed.
+    /// Compare and exchange; returns the previous value, and whether the exchange happened.
     pub fn compare_exchange(&self, expected: T, new: T) -> (T, bool) {
         let old = self.0.get();
         if old == expected {
@@ -330,7 +331,7 @@ impl<T: Word> Atomic<T> {
     }
 }
 
-/// Integers that can be atomic.
+/// Integer types with atomic operations.
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub trait Word:

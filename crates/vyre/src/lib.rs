@@ -21,45 +21,47 @@
 //! # }
 //! ```
 //!
-//! `saxpy` is now a function that takes the kernel's arguments, with a [`Buffer`] for each slice, and gives a [`Launch`]. rustc
-//! checks types, and that what is written is borrowed by nobody else. A kernel is compiled when it first runs on a device.
-//! For unit tests, `saxpy::host(3, 2.0, &x, &mut y)` runs the same body as plain Rust, on slices; kernels whose invocations work
-//! together, also in functions that they call, have no `host`.
+//! `saxpy` is now a function that takes the kernel's arguments, with a [`Buffer`] for each slice, and returns a [`Launch`]. rustc
+//! checks types and borrows: a written buffer is borrowed exclusively. A kernel is compiled on its first launch on a device.
+//! For unit tests, `saxpy::host(3, 2.0, &x, &mut y)` runs the same body as plain Rust, on slices. Kernels with barriers or subgroup
+//! operations, also in functions that they call, have no `host`.
+//!
+//! The terms of this documentation (invocation, workgroup, subgroup, dispatch, launch, …) are defined in the book's
+//! [glossary](https://github.com/vyre-project/vyre/blob/main/docs/src/glossary.md).
 //!
 //! # Features
 //!
-//! | feature | default | brings |
+//! | feature | default | provides |
 //! |---|---|---|
 //! | `cpu` | yes | the device `cpu`: machine code on x86-64 Linux and macOS, a portable executor elsewhere |
 //! | `wgpu` | yes | the device `wgpu`: GPUs through Vulkan, Metal and DirectX 12 |
-//! | `reference` | no | the device `reference`: the interpreter that defines what programs mean, for tests |
-//! | `gz` | no | graphs in files that gzip has compressed |
+//! | `reference` | no | the device `reference`: the oracle, an interpreter that defines the semantics of programs, for tests |
+//! | `gz` | no | graph files compressed with gzip |
 //!
 //! Features are additive. The public items of this crate follow semantic versioning; the minimum supported Rust version is
 //! `rust-version` in its manifest, and changes only with a minor version.
 //!
-//! # What can stand in a kernel
+//! # Supported Rust
 //!
-//! - Parameters are scalars, `&[T]`, `&mut [T]` and `&[Atomic<T>]`. `usize` is a 32-bit index on the device. Elements of slices may
-//!   also be integers of 8 and 16 bits, which are cast where they are loaded and stored: `x[i] as u32`, `y[i] = sum as u8`; and
-//!   [records](#records).
-//! - `let`, `let mut`, arithmetic, comparisons, `&&`, `||`, casts, assignments, `if` and `match` on integers (also for their
-//!   value), `while`, `loop`, `for i in a..b`, `for i in (a..b).step_by(n)`, `break`, `continue`, `return`, labels of loops, tuples
-//!   whose parts are named at once: `let (a, b) = if c { (1, 2) } else { (3, 4) };`.
-//! - Local arrays, `let mut a: [f32; 16] = [0.0; 16];`, and arrays that a workgroup shares, `#[shared] let tile: [f32; 256];`.
-//! - The functions of [`host`]: positions such as `global_index()` and `global_id().x`, barriers, subgroup operations, wide accesses,
+//! - Parameters: scalars, `&[T]`, `&mut [T]` and `&[Atomic<T>]`. `usize` is a 32-bit index on the device. Slice elements may also be
+//!   integers of 8 and 16 bits, with a cast at each load and store (`x[i] as u32`, `y[i] = sum as u8`), and [records](#records).
+//! - Statements and expressions: `let`, `let mut`, arithmetic, comparisons, `&&`, `||`, casts, assignments, `if` and `match` on
+//!   integers (also as expressions), `while`, `loop`, `for i in a..b`, `for i in (a..b).step_by(n)`, `break`, `continue`, `return`, loop
+//!   labels, and tuples that are destructured at once: `let (a, b) = if c { (1, 2) } else { (3, 4) };`.
+//! - Local arrays, `let mut a: [f32; 16] = [0.0; 16];`, and arrays in workgroup memory, `#[shared] let tile: [f32; 256];`.
+//! - The functions of [`host`]: invocation ids such as `global_index()` and `global_id().x`, barriers, subgroup operations, wide accesses,
 //!   `trap(code)`; and `print!`, whose lines are in the [`Report`].
 //! - Methods of numbers such as `sqrt`, `mul_add`, `ln`, `powf`, `clamp` and `to_bits`, with the same bits on all devices with exact
 //!   floats; and those of the traits in [`host`], such as `dot4_i8`, `pack_unorm8` and `frexp_fraction`.
-//! - Calls of functions with `#[kernel(inline)]` (of another one, rustc says that it is not a type), type parameters that are a
-//!   [`Number`], and const parameters.
-//! - Blocks with a label, `'scale: { … }`, which are regions of that name in the program: reports speak of them.
+//! - Calls of functions marked `#[kernel(inline)]` (without the attribute, rustc reports `expected type, found function`), type
+//!   parameters bounded by [`Number`], and const parameters.
+//! - Labeled blocks, `'scale: { … }`: each becomes a region of that name in the program, which reports refer to.
 //!
-//! Everything else is an error of the compiler that says what to write instead.
+//! Everything else is a compile error that shows what to write instead.
 //!
 //! # Records
 //!
-//! Slices and buffers can be made of structs whose fields are numbers, or arrays of numbers, of one type, or of any types of 32 bits.
+//! Elements of slices and buffers can be structs. Fields are numbers or arrays of numbers, either all of one type or all of 32 bits.
 //!
 //! ```
 //! use vyre::{Device, Record, kernel};
@@ -91,20 +93,20 @@
 //! # }
 //! ```
 //!
-//! A pattern without `..` loads the whole struct, and a struct stores it, up to four fields in one access.
+//! A pattern without `..` loads the whole struct and a struct expression stores it, with up to four fields per access.
 //!
-//! # What it means
+//! # Semantics
 //!
-//! Nothing is undefined on a device. Integers wrap, `x / 0` is `x` and `x % 0` is 0, a load outside of its slice gives 0 and a store
-//! there does nothing, and floats become integers as by `as`. Plain Rust panics in the first four cases, and so does `host`. A
-//! `step_by` that would go past the end of its type wraps, and so does the index of a record times the size of it.
+//! There is no undefined behaviour on a device. Integers wrap, `x / 0` is `x`, `x % 0` is 0, an out-of-bounds load returns 0, an
+//! out-of-bounds store is dropped, and float-to-integer casts saturate like `as`. Plain Rust panics on overflow, division by zero and
+//! out-of-bounds accesses, and so does `host`. A `step_by` that passes the end of its type wraps, and so does the byte offset of a record.
 //!
-//! A launch fails with an [`Error`] that names the line: where an invocation calls `trap`, or in a loop that takes more than its
-//! [`Limits`]. [`Launch::sanitize`] finds races and accesses outside of slices, by line, too.
+//! A failed launch returns an [`Error`] with the source line: of the `trap`, or of the loop that exceeded its [`Limits`].
+//! [`Launch::sanitize`] reports data races and out-of-bounds accesses, also with their lines.
 //!
 //! # Inspection
 //!
-//! A kernel prints the program that it becomes, and the code that devices execute. Values have the names of the Rust variables.
+//! A kernel prints its program and the code that devices execute. Values keep the names of the Rust variables.
 //!
 //! ```
 //! use vyre::{Error, kernel};
@@ -132,27 +134,27 @@
 //! # }
 //! ```
 //!
-//! `text` is what the command `vyre` reads. `wgsl` needs the feature `wgpu`, and `asm` needs `cpu`. `explain_html` writes the page of
-//! `vyre explain --html`: the source, the program after each pass and the reason of each pass, its cost, and the code that comes out. Of a
-//! generic kernel, each instance has these functions: `dilate::<i32, 2>::text()`. [`emit`] and [`explain`] do the same for programs of
-//! the builder.
+//! `text` returns the `.vyre` text that the command `vyre` reads. `wgsl` needs the feature `wgpu`, and `asm` needs `cpu`. `explain_html`
+//! writes the page of `vyre explain --html`: the source, the program after each pass with the reason for the pass, the cost estimate, and
+//! the emitted code. Each instance of a generic kernel has these functions: `dilate::<i32, 2>::text()`. [`emit`] and [`explain`] do the
+//! same for programs made with the builder.
 //!
 //! # Standard kernels
 //!
-//! [`kernels`] has what most programs need: maps, reductions, scans, sorting, matrices, random numbers.
+//! [`kernels`]: maps, reductions, scans, compaction, histograms, sorts, matrix products, random numbers.
 //!
 //! # Pipelines
 //!
-//! Launches that belong together are recorded in a [`Pipeline`]. They are planned once, fused where that is possible, and run often.
+//! A [`Pipeline`] records a sequence of launches, plans it once, fuses launches where that is legal, and runs any number of times.
 //!
 //! # Megakernels
 //!
-//! Work that comes in thousands of small pieces goes into the queue of a [`megakernel::Session`], which few launches drain.
+//! A [`megakernel::Session`] drains a queue of thousands of small work items in few launches.
 //!
 //! # Graphs
 //!
-//! [`graph`] has breadth-first search, shortest paths, PageRank, components and triangles of graphs from files; other algorithms are written
-//! with the frontiers of [`frontier`]: what is done with one edge is a function that builds a part of a kernel.
+//! [`graph`] has breadth-first search, shortest paths, PageRank, connected components and triangle counting. Other algorithms are
+//! frontier steps of [`frontier`]: a function builds the part of the kernel that visits one edge.
 //!
 //! ```
 //! use vyre::frontier::{Config, Engine, Needs};
@@ -170,10 +172,10 @@
 //!
 //! # Devices
 //!
-//! [`Device::auto`] takes the fastest one. The features `cpu` and `wgpu`, which are on, and `reference`, the interpreter that defines
-//! what kernels mean, decide which there are.
+//! [`Device::auto`] selects the device with the highest measured throughput among those that the features `cpu`, `wgpu` and `reference`
+//! enable.
 
-// Kernels of this crate name it as those of others do.
+// The expansion of `#[kernel]` refers to this crate by name, also inside of it.
 extern crate self as vyre;
 
 mod buffer;
@@ -187,34 +189,35 @@ mod pipeline;
 
 pub use buffer::{Buffer, Element, Slice, SliceMut};
 pub use device::{Device, IntoGrid, Launch};
-pub use error::{Error, Finding, Place};
+pub use error::{Error, Finding};
 pub use half::f16;
 pub use host::Atomic;
 pub use pipeline::{Pipeline, Recorder};
+pub use vyre_foundation::ir::SourceLoc;
 pub use vyre_foundation::launch::{Grid, Limits, Outcome, Report};
 pub use vyre_foundation::{build, ir};
 pub use vyre_macros::{Record, kernel};
 pub use vyre_runtime::pipeline::{Plan, Run};
 pub use vyre_runtime::{frontier, graph};
 
-/// Queues of small work items that are drained by few launches.
+/// Megakernels: queues of small work items, drained in few launches.
 ///
-/// An operation is a kernel whose parameters are called `input`, `output` and `param`; see [`Op`](megakernel::Op).
+/// An op is a kernel whose parameters are named `input`, `output` and `param`; see [`Op`](megakernel::Op).
 pub mod megakernel {
     pub use vyre_runtime::megakernel::*;
 
     use crate::Error;
 
-    /// An operation that does what a kernel does: `op(&scale::program()?)?`.
+    /// Makes an op of a kernel: `op(&scale::program()?)?`.
     ///
     /// # Errors
-    /// The kernel is not valid, or no operation.
+    /// The kernel is invalid, or its parameters are not those of an op.
     pub fn op(program: &crate::ir::Program) -> Result<Op, Error> {
         Ok(Op::new(crate::device::validated(program.clone())?)?)
     }
 }
 
-/// A number that kernels can be generic over.
+/// Numeric type that kernels can be generic over.
 pub trait Number:
     build::Number
     + build::Single<Value = Self>
@@ -258,13 +261,13 @@ numbers! {
     f16 = a b c a.fma(b, c);
 }
 
-/// What the code of `#[kernel]` calls.
+/// Support code for the expansion of `#[kernel]`.
 #[doc(hidden)]
 pub mod __private {
     use vyre_foundation::build::{Integer, Val};
     use vyre_foundation::ir::Scalar;
 
-    /// A constant of the host, as one of the device.
+    /// Conversion of a host constant to a device scalar.
     pub trait Constant {
         type Scalar: Scalar;
         fn scalar(self) -> Self::Scalar;
@@ -300,7 +303,8 @@ pub mod __private {
         }
     }
 
-    /// The type of the kernel that is built, if there is a number.
+    /// The kernel builder, as a type that is unknown if the constant does not compile: then rustc reports only the errors of the plain
+    /// version of a kernel, and none of its builder version.
     pub type Builder<const UNDERSTOOD: usize> = <Understood<UNDERSTOOD> as Builds>::Kernel;
 
     pub struct Understood<const NUMBER: usize>;
@@ -313,13 +317,13 @@ pub mod __private {
         type Kernel = vyre_foundation::build::Kernel;
     }
 
-    /// Only integers keep their low bits when they are stored to elements of 8 and 16 bits.
+    /// Restricts truncating stores to elements of 8 and 16 bits to integers.
     pub fn integer<T: Integer>(value: Val<'_, T>) -> Val<'_, T> {
         value
     }
 }
 
-/// The chapters of the book that show Rust, which is tested with the documentation of this crate.
+/// Book chapters with Rust code, which is tested with the documentation of this crate.
 #[cfg(doctest)]
 mod book {
     #[doc = include_str!("../../../docs/src/quick_start.md")]

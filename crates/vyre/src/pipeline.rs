@@ -1,4 +1,4 @@
-//! Pipelines: launches that are recorded once, planned together, and run often.
+//! Pipelines: recorded sequences of launches, planned and fused once and run any number of times.
 
 use vyre_foundation::ir::pipeline::Role;
 use vyre_foundation::launch::Limits;
@@ -6,8 +6,8 @@ use vyre_runtime::pipeline::{BufferRef, Compiled, Plan, Run};
 
 use crate::{Device, Element, Error, SliceMut};
 
-/// Launches in an order, which are recorded once and run as often as somebody wants. Neighbours that can be are fused into one
-/// kernel, and what is only handed from one to the next never reaches memory.
+/// A recorded sequence of launches. Adjacent launches are fused into one kernel where that is legal; values that only pass between fused
+/// launches stay in registers or workgroup memory.
 ///
 /// ```
 /// use vyre::{Device, Pipeline, kernel};
@@ -41,25 +41,25 @@ pub struct Pipeline {
     device: Device,
     recorded: vyre_runtime::pipeline::Pipeline,
     limits: Limits,
-    /// What was made of all that is recorded.
+    /// Compiled plan of everything recorded so far.
     compiled: Option<Compiled>,
 }
 
 impl Pipeline {
-    /// A pipeline in which nothing is recorded.
+    /// Creates an empty pipeline.
     pub fn new(device: &Device) -> Pipeline {
         let recorded = vyre_runtime::pipeline::Pipeline::new("pipeline");
         Pipeline { device: device.clone(), recorded, limits: Limits::default(), compiled: None }
     }
 
-    /// The most memory, in bytes, that all buffers together may take. Without this, it is what the device has.
+    /// Sets the budget for all buffers together, in bytes. The default is the memory of the device.
     pub fn budget(&mut self, bytes: u64) {
         self.recorded.budget(bytes);
         self.compiled = None;
     }
 
-    /// Sets what each recorded launch may use up: loop trips, time, lines of the trace. Launches that may reach a limit are not fused
-    /// where that would stop others, too.
+    /// Sets the limits of each recorded launch: fuel, deadline, and lines of the print trace. A launch that may reach a limit is not fused
+    /// with launches that the limit would stop too.
     pub fn limits(&mut self, limits: Limits) {
         if limits != self.limits {
             self.limits = limits;
@@ -68,11 +68,11 @@ impl Pipeline {
         }
     }
 
-    /// Records launches after those that there are, all of them or, if one cannot be recorded, none. They use the memory of the
-    /// buffers that they are given, whatever is in it when the pipeline runs.
+    /// Appends launches: all of them or, if one cannot be recorded, none. Launches refer to their buffers, and read the contents at the
+    /// time of each run.
     ///
     /// # Errors
-    /// A kernel or its arguments cannot be used, or the closure fails otherwise.
+    /// A kernel or an argument is invalid, or the closure returns another error.
     pub fn record(&mut self, launches: impl FnOnce(&mut Recorder<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let mut recorded = self.recorded.clone();
         launches(&mut Recorder { device: &self.device, recorded: &mut recorded })?;
@@ -81,7 +81,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// What a run does, and why: which launches are fused, in which order they run, and the memory that this takes.
+    /// Plans a run: order, fused launches, barrier groups and memory, with reasons.
     ///
     /// # Errors
     /// The pipeline does not fit its budget.
@@ -89,10 +89,10 @@ impl Pipeline {
         Ok(self.recorded.plan(self.device.driver().capabilities())?)
     }
 
-    /// Runs everything that is recorded, and waits for it. The first run plans and compiles.
+    /// Runs all recorded launches and blocks until they complete. The first run plans and compiles.
     ///
     /// # Errors
-    /// The pipeline does not fit its budget or the device, an invocation trapped, or a limit was reached.
+    /// The pipeline exceeds its budget or the device, an invocation trapped, or a limit was reached.
     pub fn run(&mut self) -> Result<Run, Error> {
         let compiled = match self.compiled.take() {
             Some(compiled) => compiled,
@@ -109,18 +109,18 @@ impl Pipeline {
     }
 }
 
-/// Takes launches for a [pipeline](Pipeline::record).
+/// Records launches into a [pipeline](Pipeline::record).
 pub struct Recorder<'p> {
     pub(crate) device: &'p Device,
     pub(crate) recorded: &'p mut vyre_runtime::pipeline::Pipeline,
 }
 
 impl<'p> Recorder<'p> {
-    /// A buffer of zeros that only launches of this pipeline see. It can be used as a `&mut Buffer`; it has no memory of its own,
-    /// and none at all if it is only handed on from a launch to those it is fused with.
+    /// Declares a transient buffer, which is zero-filled at the start of each run and visible to the launches of this pipeline only. It
+    /// is allocated only while live, and not at all if fusion keeps its values in registers or workgroup memory.
     ///
     /// # Errors
-    /// There are more elements than indices.
+    /// The length does not fit into 32 bits.
     pub fn transient<T: Element>(&mut self, length: usize) -> Result<SliceMut<'p, T>, Error> {
         let numbers = u32::try_from(length).ok().and_then(|length| length.checked_mul(T::WIDTH));
         let numbers = numbers.ok_or(Error::TooLarge { name: "transient", value: length as i128 })?;
@@ -130,10 +130,10 @@ impl<'p> Recorder<'p> {
     }
 }
 
-/// A buffer of a pipeline that nobody else sees.
+/// A transient buffer of a pipeline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transient {
     pub(crate) buffer: BufferRef,
-    /// Elements of a record count one by one.
+    /// Length in numbers: a record counts as the number of its fields.
     pub(crate) numbers: u32,
 }

@@ -293,7 +293,7 @@ fn errors_of_main_are_readable() {
     let error = traps(&mut y).run(&device, 1).unwrap_err();
     let Error::Trapped { place: Some(place), .. } = &error else { panic!("{error}") };
     let expected = format!(
-        "[K002] {place}: `traps` trapped with code 7 in invocation 0 (64 in all)\nhelp: look at what leads to this `trap`"
+        "[K002] {place}: `traps` trapped with code 7 in invocation 0 (64 in all)\nhelp: the kernel defines this code: check the condition that leads to this `trap`"
     );
     assert_eq!(format!("{error:?}"), expected);
     assert!(error.source().is_none());

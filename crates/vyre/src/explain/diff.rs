@@ -1,22 +1,22 @@
-//! What changed between two lists of lines.
+//! Line diff by unique common lines (patience diff).
 //!
-//! Lines that occur once in both are the fixed points; between them, it is looked for such lines again. Most lines of a program are
-//! unlike all others, because they define a value, so this takes time for each line and not for each pair.
+//! Lines that occur exactly once in both lists are anchors, and the ranges between anchors are compared recursively. Most lines of a
+//! program are unique, because they define a value, so the time is linear in the number of lines.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// A part of the old list and what replaced it.
+/// A range of the old list, and the range of the new list that replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hunk {
     pub(super) old: Range<usize>,
     pub(super) new: Range<usize>,
 }
 
-/// Parts nested deeper than this are replaced as a whole.
+/// Ranges at a greater recursion depth are replaced as a whole.
 const MAX_DEPTH: usize = 64;
 
-/// The parts that differ, in order. There are equal lines between any two.
+/// Returns the differing ranges in order, separated by equal lines.
 pub(super) fn diff(old: &[u32], new: &[u32]) -> Vec<Hunk> {
     let mut hunks = Vec::new();
     compare(old, new, Hunk { old: 0..old.len(), new: 0..new.len() }, 0, &mut hunks);
@@ -45,9 +45,9 @@ fn compare(old: &[u32], new: &[u32], within: Hunk, depth: usize, hunks: &mut Vec
     }
 }
 
-/// Positions of lines that occur once in both lists: as many as there are in the same order in both.
+/// Returns the anchors: positions of lines that occur once in both lists, as a longest subsequence of the same order in both.
 fn fixed(old: &[u32], new: &[u32]) -> Vec<(usize, usize)> {
-    // How often a line occurs in each list, and where it did last.
+    // Number of occurrences of a line in each list, and its last position.
     let mut lines: HashMap<u32, [(u32, usize); 2]> = HashMap::new();
     for (side, list) in [old, new].into_iter().enumerate() {
         for (position, line) in list.iter().enumerate() {
@@ -59,7 +59,7 @@ fn fixed(old: &[u32], new: &[u32]) -> Vec<(usize, usize)> {
         [(1, x), (1, y)] => Some((x, y)),
         _ => None,
     };
-    // The longest increasing sequence: for each length, the best pair that ends one, and for each pair the one before it.
+    // Longest increasing subsequence: the best last pair of each length, and the predecessor of each pair.
     let pairs: Vec<(usize, usize)> = old.iter().filter_map(unique).collect();
     let mut ends: Vec<usize> = Vec::new();
     let mut before = Vec::with_capacity(pairs.len());
@@ -98,22 +98,22 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_replaced() {
+    fn only_differing_ranges_are_replaced() {
         check("", "", &[]);
         check("abc", "abc", &[]);
         check("", "abc", &[("", "abc")]);
         check("abc", "", &[("abc", "")]);
         check("abcdef", "abXdef", &[("c", "X")]);
         check("abcdef", "bcdXef", &[("a", ""), ("", "X")]);
-        // What is not unique is told apart by what is around it.
+        // Repeated lines are matched by their context.
         check("a}b}c}d", "a}b}c}e}d", &[("", "e}")]);
         check("}}a}}b}}", "}}b}}", &[("a}}", "")]);
-        // Of what changed places, the longer part stays.
+        // Of two swapped ranges, the longer one is kept.
         check("abcdXYef", "efabcd", &[("", "ef"), ("XYef", "")]);
     }
 
     #[test]
-    fn large_lists_are_quick() {
+    fn large_lists_take_linear_time() {
         let old: Vec<u32> = (0..200_000).collect();
         let new: Vec<u32> = old.iter().map(|line| if line % 3 == 0 { line + 1_000_000 } else { *line }).collect();
         assert_eq!(diff(&old, &new).len(), 66_667);

@@ -1,4 +1,4 @@
-//! A program after each of its passes.
+//! Texts of a program after each optimizer pass, stored as line diffs.
 
 use std::collections::HashMap;
 
@@ -11,23 +11,23 @@ use vyre_foundation::text;
 use super::Source;
 use super::diff::{Hunk, diff};
 
-/// The texts that a program has had.
+/// Sequence of texts of a program.
 pub(super) struct History<'s> {
     source: &'s Source,
     /// Number of lines of the source.
     lines_of_source: usize,
-    /// What values without a name are called. A value is called the same in all texts, so that only what changed differs.
+    /// Names of unnamed values. A value has the same name in all texts, so that diffs show changes only.
     numbers: HashMap<ValueId, Box<str>>,
-    /// A number for each different line and the line of the source that it was made from.
+    /// Interned lines: a number for each pair of text and source line.
     known: HashMap<(String, usize), u32>,
     lines: Vec<(String, usize)>,
     now: Vec<u32>,
-    /// What each change replaced, and by which lines.
+    /// Hunks of each change, with their new lines.
     changes: Vec<Vec<(Hunk, Vec<u32>)>>,
 }
 
 impl<'s> History<'s> {
-    /// Begins with the program as it is written.
+    /// Starts with the unoptimized program.
     pub(super) fn new(source: &'s Source, program: &Program) -> History<'s> {
         let mut history = History {
             source,
@@ -42,7 +42,7 @@ impl<'s> History<'s> {
         history
     }
 
-    /// Adds the program after a pass.
+    /// Appends the program after a pass.
     pub(super) fn add(&mut self, program: &Program) {
         let mut named = program.clone();
         for value in program.values().keys() {
@@ -68,13 +68,13 @@ impl<'s> History<'s> {
 
     /// The line of the source, from 1, or 0 if there is none.
     fn place(&self, program: &Program, span: Span) -> usize {
-        // Functions that the kernel calls stand elsewhere.
+        // Inlined functions may be in other files.
         let loc = program.locate(span).filter(|loc| loc.file().is_empty() || loc.file() == self.source.file);
         let line = loc.and_then(|loc| (loc.line() + 1).checked_sub(self.source.first_line));
         line.map(|line| line as usize).filter(|line| *line <= self.lines_of_source).unwrap_or(0)
     }
 
-    /// The texts, and what else is known of each pass that ran.
+    /// Returns the view of the page: the texts, and verdict, time, cost and measures of each pass that ran.
     pub(super) fn object(&self, report: &Report, explained: &Value) -> Value {
         let change = |at: usize| -> Value {
             let hunk = |(hunk, lines): &(Hunk, Vec<u32>)| json!([hunk.old.start, hunk.old.len(), lines]);
@@ -112,7 +112,7 @@ impl<'s> History<'s> {
     }
 }
 
-/// The numbers that values without a name have in the text of a program.
+/// Returns the numbers that the printer gives to unnamed values.
 fn numbers(program: &Program) -> HashMap<ValueId, Box<str>> {
     let mut values = Vec::new();
     program.walk(|inst, _| {

@@ -1,8 +1,7 @@
-//! Explanations of how programs are compiled: selected passes with reasons, the program after each pass, its cost, and the code
-//! that comes out.
+//! Optimization reports: selected passes with reasons, the program after each pass, its estimated cost, and the emitted code.
 //!
-//! A kernel writes the page about itself by `saxpy::explain_html("saxpy.html")`; [`html`] is for programs of the builder. The command
-//! `vyre explain` prints an [`Explanation`] of a file.
+//! `saxpy::explain_html("saxpy.html")` writes the page of a kernel; [`html`] is for programs made with the builder. The command `vyre
+//! explain` prints an [`Explanation`] of a file.
 
 mod diff;
 mod history;
@@ -27,8 +26,7 @@ use history::History;
 
 pub use page::page;
 
-/// A page about a program for a browser: the program after each pass, its cost along the passes, and the code that comes out. It is
-/// one HTML text that needs nothing else.
+/// Renders a self-contained HTML page about a program: the program after each pass, the cost along the passes, and the emitted code.
 ///
 /// ```
 /// use vyre::{build, explain};
@@ -45,13 +43,13 @@ pub use page::page;
 /// ```
 ///
 /// # Errors
-/// The program is not valid, or the device `cpu` cannot be opened.
+/// The program is invalid, or the device `cpu` cannot be opened.
 pub fn html(program: &Program) -> Result<String, Error> {
     let (source, program) = Source::printed(&validated(program.clone())?)?;
     html_of(&program, &source)
 }
 
-/// Writes the page about a Rust kernel.
+/// Writes the page of a Rust kernel.
 #[doc(hidden)]
 pub fn __kernel(program: &Program, source: Option<Source>, path: &Path) -> Result<(), Error> {
     let html = match source {
@@ -69,43 +67,43 @@ fn html_of(program: &Validated<Program>, source: &Source) -> Result<String, Erro
     Ok(page(program.name(), &source.subtitle(request.profile.name()), views))
 }
 
-/// The text that a program was made from.
+/// Source text of a program.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The file.
     pub file: String,
-    /// The text, or the part of it that the program was made from.
+    /// The text, or the relevant part of it.
     pub text: String,
-    /// Line of the file that the text begins at, from 1.
+    /// Line of the file at which the text begins, from 1.
     pub first_line: u32,
 }
 
 impl Source {
-    /// The text that a program prints, and the program that this text says, whose spans are positions in it.
+    /// Prints a program and parses the text again, so that the spans of the returned program are positions in the printed text.
     ///
     /// # Errors
-    /// The program is nested deeper than can be read back.
+    /// The program is nested deeper than the parser accepts.
     pub fn printed(program: &Validated<Program>) -> Result<(Source, Validated<Program>), Error> {
         let text = program.to_string();
         let program = validate::module(text::parse(&text)?)?.programs[0].clone();
         Ok((Source { file: "generated kernel".into(), text, first_line: 1 }, program))
     }
 
-    /// The line below the title of a page: the file, the purpose of the program, and the version.
+    /// Subtitle of a page: the file, the purpose of the program, and the version.
     pub fn subtitle(&self, purpose: &str) -> String {
         let line = if self.first_line > 1 { format!(":{}", self.first_line) } else { String::new() };
         format!("{}{line} · {purpose} · vyre {}", self.file, env!("CARGO_PKG_VERSION"))
     }
 }
 
-/// Conditions that a program is compiled under.
+/// Inputs of the optimizer.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// The profile that passes are selected for.
+    /// Optimization profile.
     pub profile: Profile,
     /// Device that the program is optimized for.
     pub target: Target,
-    /// Lengths of memory objects. Those of unknown length count as empty.
+    /// Lengths of memory objects. Objects of unknown length count as empty.
     pub lengths: &'a [(MemId, u64)],
     /// Records of earlier dispatches.
     pub telemetry: &'a Telemetry,
@@ -115,7 +113,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The conditions of release builds, with objects of unknown length, for this processor.
+    /// Creates a request of the profile `release` for this processor, with objects of unknown length.
     pub fn new(telemetry: &'a Telemetry) -> Request<'a> {
         Request {
             profile: Profile::Release,
@@ -128,7 +126,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Compiles an optimized program for the device cpu, and returns the reason if that leaves it without machine code.
+/// Compiles an optimized program for the device `cpu`, and returns the reason if there is no machine code.
 #[cfg(feature = "cpu")]
 fn fallback(program: &Validated<Program>, request: &Request<'_>) -> Result<Option<String>, Error> {
     let execution = Some(request.execution);
@@ -137,31 +135,31 @@ fn fallback(program: &Validated<Program>, request: &Request<'_>) -> Result<Optio
     Ok(kernel.compilation().fallback.clone())
 }
 
-/// Totals of a pass over all its executions.
+/// Totals of a pass over all rounds.
 #[derive(Clone, Copy, Default)]
 struct Pass {
     runs: usize,
     changes: usize,
     refusals: usize,
-    /// The measure that it reduced most in one execution, and by how much.
+    /// The largest reduction of a measure in one round.
     saved: Option<(&'static str, u64)>,
 }
 
-/// The passes that a program was compiled by, with reasons and effects. Its `Display` is the text of `vyre explain`.
+/// Pass selection with reasons, and the effects of each pass. Its `Display` is the output of `vyre explain`.
 pub struct Explanation<'a> {
     profile: Profile,
     before: &'a Program,
     optimized: Optimized,
     telemetry: &'a Telemetry,
     history: Option<History<'a>>,
-    /// The reason why the device cpu has no machine code for the optimized program.
+    /// Reason why the device `cpu` has no machine code for the optimized program.
     fallback: Option<String>,
     #[cfg(feature = "cpu")]
     execution: vyre_cpu::Execution,
 }
 
 impl<'a> Explanation<'a> {
-    /// Optimizes a program. With a source, the texts after the passes are kept for a [view](Explanation::view).
+    /// Optimizes a program. With a source, records the text after each pass for the [view](Explanation::view).
     ///
     /// # Errors
     /// A pass fails, which is a bug in vyre, or the device `cpu` cannot be opened.
@@ -196,7 +194,7 @@ impl<'a> Explanation<'a> {
         })
     }
 
-    /// The view of a [page]: the program after each pass, and the code that comes out. Without a source it is `null`.
+    /// Returns the view of a [page], with the program after each pass and the emitted code; `null` without a source.
     pub fn view(&self) -> Value {
         let Some(history) = &self.history else { return Value::Null };
         let mut view = history.object(&self.optimized.report, &self.json());
@@ -225,7 +223,7 @@ impl<'a> Explanation<'a> {
         passes
     }
 
-    /// Recorded dispatches of the program, and whether it is hot.
+    /// Describes the recorded dispatches of the program: count, times, and whether they make it hot.
     fn hot(&self) -> String {
         let hints = self.telemetry.hints();
         let threshold = micros(hints.hot_ns());
@@ -243,7 +241,7 @@ impl<'a> Explanation<'a> {
         }
     }
 
-    /// The object that `vyre explain --json` prints.
+    /// Returns the object that `vyre explain --json` prints.
     pub fn json(&self) -> Value {
         let report = &self.optimized.report;
         let passes = self.passes();
@@ -316,7 +314,7 @@ impl fmt::Display for Explanation<'_> {
         writeln!(f, "{}, profile {}\n{}\n", self.before.name(), self.profile.name(), self.hot())?;
 
         let passes = self.passes();
-        writeln!(f, "{:<24}{:<9}{:<24}decision", "pass", "changes", "most saved at once")?;
+        writeln!(f, "{:<24}{:<9}{:<24}decision", "pass", "changes", "largest reduction")?;
         for decision in &self.optimized.decisions {
             let pass = passes.get(decision.metadata.name).copied().unwrap_or_default();
             let changes = match (decision.selected, pass.changes, pass.refusals) {
@@ -336,14 +334,14 @@ impl fmt::Display for Explanation<'_> {
         }
         writeln!(f, "{}", totals(report))?;
 
-        writeln!(f, "\n{:<22}{:>10}{:>14}{:>22}", "of one invocation", "bytes", "operations", "operations per byte")?;
+        writeln!(f, "\n{:<22}{:>10}{:>14}{:>22}", "per invocation", "bytes", "operations", "operations per byte")?;
         for (name, program) in [("as written", self.before), ("optimized", &self.optimized.program)] {
             let roofline = Roofline::of(program);
             let intensity = roofline.intensity().map_or("-".into(), |intensity| format!("{intensity:.2}"));
             writeln!(f, "{name:<22}{:>10.1}{:>14.1}{intensity:>22}", roofline.bytes, roofline.operations)?;
         }
         if let Some(reason) = &self.fallback {
-            writeln!(f, "\non the device cpu, the portable executor runs it: {reason}")?;
+            writeln!(f, "\nno machine code: the device cpu uses the portable executor: {reason}")?;
         }
         Ok(())
     }
@@ -358,7 +356,7 @@ fn micros(ns: u64) -> String {
     format!("{} µs", (ns as f64 / 1e3).round())
 }
 
-/// Cost, changes and rounds of a run of the optimizer, in one line.
+/// Formats cost, changes and rounds of an optimizer run in one line.
 pub fn totals(report: &Report) -> String {
     let (before, after) = (report.cost_before, report.cost_after);
     let share = if before == 0 { 0.0 } else { (after as f64 - before as f64) / before as f64 * 100.0 };
@@ -371,7 +369,7 @@ pub fn totals(report: &Report) -> String {
     )
 }
 
-/// Measures of a program, by their names.
+/// Returns the measures of a program as a JSON object.
 pub fn measures(measures: &Measures) -> Map<String, Value> {
     let names = Measures::NAMES.into_iter().map(str::to_owned);
     names.zip(measures.values().map(Value::from)).collect()

@@ -1,4 +1,4 @@
-//! The page for a browser: one HTML file, which asks for nothing else.
+//! Self-contained HTML page: all data, styles and scripts are embedded.
 //!
 //! ```text
 //! Explanation::json ┐
@@ -6,7 +6,7 @@
 //! events of a trace ┘
 //! ```
 //!
-//! A program is shown after each pass that changed it. Texts of large programs are kept as the lines that differ.
+//! Program texts after each pass are stored as line diffs.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub fn page(title: &str, subtitle: &str, mut views: Value) -> String {
 
 fn assemble(title: &str, data: &Value) -> String {
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
-    // Inside of a script, only this could end it; in JSON it stands in strings only.
+    // Only `<` can end a script element, and in JSON it occurs only inside of strings.
     let data = data.to_string().replace('<', "\\u003c");
     let mut page = String::new();
     let mut rest = include_str!("page.html");
@@ -37,7 +37,7 @@ fn assemble(title: &str, data: &Value) -> String {
     page + rest
 }
 
-/// A language that a program was printed in, or why it cannot be.
+/// A tab of emitted code, or of the error as comments.
 #[cfg(any(feature = "cpu", feature = "wgpu"))]
 pub(super) fn emitted(name: &str, result: Result<String, crate::Error>) -> Value {
     let text = result.unwrap_or_else(|error| format!("// {error}\n// {}", error.help()));

@@ -1,13 +1,13 @@
-//! What is done with each element on its own.
+//! Elementwise kernels.
 
 use super::{built, expect, length};
 use crate::build::{Single, Stored, Val};
 use crate::{Buffer, Device, Element, Error, Launch, Number};
 
-/// The workgroup of kernels whose invocations have nothing to do with each other.
+/// Workgroup of kernels with independent invocations.
 const GROUP: [u32; 3] = [256, 1, 1];
 
-/// `y[i] = f(x[i])`. Elements of 8 and 16 bits are seen as those of 32, and cut off where they are stored.
+/// `y[i] = f(x[i])`. Elements of 8 and 16 bits are extended to 32 bits by loads and truncated by stores.
 ///
 /// - Work: n, in one launch.
 /// - Memory: none.
@@ -72,7 +72,7 @@ where
 ///
 /// - Work: n, in one launch.
 /// - Memory: none.
-/// - Exactness: bits stay as they are, also those of a NaN.
+/// - Exactness: bits are preserved, including NaN payloads.
 ///
 /// # Errors
 /// The launch fails.
@@ -90,7 +90,7 @@ pub fn fill<T: Number + 'static>(device: &Device, y: &mut Buffer<T>, value: T) -
 ///
 /// - Work: n, in one launch.
 /// - Memory: none.
-/// - Exactness: bits stay as they are, also those of a NaN.
+/// - Exactness: bits are preserved, including NaN payloads.
 ///
 /// # Errors
 /// The lengths differ, or the launch fails.
@@ -98,11 +98,11 @@ pub fn copy<T: Element + Single + 'static>(device: &Device, x: &Buffer<T>, y: &m
     map(device, x, y, |v| v)
 }
 
-/// `y[i] = table[index[i]]`; 0 where an index is outside of the table.
+/// Gather: `y[i] = table[index[i]]`; 0 where an index is out of bounds.
 ///
 /// - Work: n, the number of indices, in one launch.
 /// - Memory: none.
-/// - Exactness: bits stay as they are, also those of a NaN.
+/// - Exactness: bits are preserved, including NaN payloads.
 ///
 /// # Errors
 /// The lengths of the indices and of `y` differ, or the launch fails.
@@ -128,12 +128,12 @@ where
     launch.__buffer("table", table).__buffer("index", index).__buffer("y", y)
 }
 
-/// `y[index[i]] = x[i]`; nothing where an index is outside of `y`. Elements that are not indexed stay as they are.
+/// Scatter: `y[index[i]] = x[i]`; stores with an out-of-bounds index are dropped. Other elements of `y` are unchanged.
 ///
 /// - Work: n, the number of indices, in one launch.
 /// - Memory: none.
-/// - Exactness: bits stay as they are, also those of a NaN. Of several values for one element, any may end up there: only then, results
-///   may differ from run to run.
+/// - Exactness: bits are preserved, including NaN payloads. If indices repeat, any of the values is stored, and results may differ from run
+///   to run.
 ///
 /// # Errors
 /// The lengths of the indices and of `x` differ, or the launch fails.

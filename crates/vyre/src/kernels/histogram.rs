@@ -1,4 +1,4 @@
-//! How often values occur.
+//! Histograms.
 
 use super::reduce::{LANES, bounds, grid};
 use super::{built, length};
@@ -6,13 +6,14 @@ use crate::build::Single;
 use crate::device::Batch;
 use crate::{Buffer, Device, Element, Error};
 
-/// Elements of a workgroup: enough to make up for the bins that it has to itself.
+/// Elements of a workgroup: long enough to amortize clearing and merging its private bins.
 const CHUNK: u32 = 1 << 17;
 
-/// `bins[v]` is how often `v` occurs; values without a bin are not counted. They are u8, u16 or u32.
+/// Counts values: `bins[v]` becomes the number of elements equal to `v`. Values of `bins.len()` or more are ignored. Elements are u8, u16
+/// or u32.
 ///
-/// - Work: n, in one launch; every element is read once. Up to 4096 bins are counted by each workgroup for itself, and more of them in
-///   memory that all share.
+/// - Work: n, in one launch; every element is read once. Up to 4096 bins are privatized in workgroup memory; more are counted by atomics
+///   in storage.
 /// - Memory: none.
 /// - Exactness: exact.
 ///
@@ -36,7 +37,7 @@ where
     let groups = length("x", x)?.div_ceil(CHUNK as usize);
     let mut batch = Batch::new(device);
     batch.clear(bins)?;
-    // Bytes need no more, and are always inside.
+    // Bytes need at most 256 bins.
     let launch = if size_of::<T>() == 1 && bins.len() <= 256 {
         counted::<T, 256>()
     } else if bins.len() <= 4096 {
@@ -48,7 +49,7 @@ where
     batch.run()
 }
 
-/// Counts in so many bins of each workgroup first, if there are some.
+/// The histogram kernel, with `OWN` privatized bins per workgroup; 0 counts in storage directly.
 fn counted<'a, T: Element + Single<Value = u32> + 'static, const OWN: u32>() -> crate::Launch<'a> {
     built("histogram", [LANES, 1, 1], |k| {
         let (x, bins) = (k.read::<T>("x"), k.atomic::<u32>("bins"));
@@ -66,7 +67,7 @@ fn counted<'a, T: Element + Single<Value = u32> + 'static, const OWN: u32>() -> 
             k.workgroup_barrier();
             k.for_range_step(lane, OWN, LANES, |bin| {
                 let count = own.load(bin);
-                // Most bins of a small or uneven input are empty: others need not be disturbed for them.
+                // Skips the atomic for empty bins, which are frequent with small or skewed inputs.
                 k.if_(count.ne(0), || {
                     bins.add(bin, count);
                 });

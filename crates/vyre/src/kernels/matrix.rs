@@ -1,19 +1,19 @@
-//! Matrices, stored row by row, and sparse ones.
+//! Dense row-major and sparse CSR matrices.
 
 use super::{built, expect, length};
 use crate::build::Var;
 use crate::ir::Axis;
 use crate::{Buffer, Device, Error, Number};
 
-/// The transpose of a matrix of `rows` × `columns`: `y[c * rows + r] = x[r * columns + c]`.
+/// Transposes a matrix of `rows` × `columns`: `y[c * rows + r] = x[r * columns + c]`.
 ///
-/// - Work: n = `rows` × `columns`, in one launch, by tiles that a workgroup shares, so that neighbours read and write neighbours.
+/// - Work: n = `rows` × `columns`, in one launch, through tiles in workgroup memory, so that loads and stores are coalesced.
 /// - Memory: none.
-/// - Exactness: bits stay as they are, also those of a NaN.
+/// - Exactness: bits are preserved, including NaN payloads.
 ///
 /// # Errors
-/// A length is not that of a matrix of this size, or the launch fails: also because sides, rounded up to multiples of 16, make 2³² elements
-/// or more (`GridTooLarge`), as a single row or column of 2²⁸ elements does.
+/// A length does not match the size, or the launch fails: for example, if the sides, rounded up to multiples of 16, have a product of
+/// 2³² or more (`GridTooLarge`), as for a single row or column of 2²⁸ elements.
 pub fn transpose<T: Number + 'static>(
     device: &Device,
     [rows, columns]: [usize; 2],
@@ -26,7 +26,7 @@ pub fn transpose<T: Number + 'static>(
     let launch = built("transpose", [SIDE, SIDE, 1], |k| {
         let (rows, columns) = (k.uniform::<u32>("rows").load(), k.uniform::<u32>("columns").load());
         let (x, y) = (k.read::<T>("x"), k.write::<T>("y"));
-        // One more than a row has, so that neighbours in a column are in different banks.
+        // Rows are padded by one element, to avoid bank conflicts in column accesses.
         let tile = k.workgroup::<T>("tile", SIDE * (SIDE + 1));
         let [left, top] = [Axis::X, Axis::Y].map(|axis| k.group_id(axis) * SIDE);
         let [across, down] = [Axis::X, Axis::Y].map(|axis| k.local_id(axis));
@@ -43,20 +43,21 @@ pub fn transpose<T: Number + 'static>(
     Ok(())
 }
 
-/// The workgroup of a product, and how many elements of it each invocation computes, in both directions.
+/// Workgroup of a matrix product.
 const GROUP: [u32; 2] = [16, 16];
+/// Elements of the product per invocation.
 const OWN: [u32; 2] = [1, 1];
-/// The part of a product that a workgroup computes.
+/// Tile of the product that a workgroup computes.
 const TILE: [u32; 2] = [GROUP[0] * OWN[0], GROUP[1] * OWN[1]];
-/// Columns of A, and rows of B, that are in memory of the workgroup at once: a multiple of both sides of the workgroup.
+/// Columns of A and rows of B per tile in workgroup memory: a multiple of both sides of the workgroup.
 const DEPTH: u32 = 16;
 
-/// The matrix product C = A × B, of sizes `[m, n, k]`: A has m rows of k, B has k rows of n, C has m rows of n.
+/// Matrix product C = A × B of sizes `[m, n, k]`: A has m rows of k, B has k rows of n, C has m rows of n.
 ///
-/// - Work: m n k, in one launch, by tiles that a workgroup shares: A is read n ÷ 16 times and B m ÷ 16 times.
+/// - Work: m n k, in one launch, through tiles in workgroup memory: A is read n ÷ 16 times and B m ÷ 16 times.
 /// - Memory: none.
-/// - Exactness: each element of C starts with 0 and takes the products in the order of k, of floats with one rounding each (`mul_add`), of
-///   integers wrapping.
+/// - Exactness: each element of C accumulates its products from 0 in the order of k; floats are rounded once per product (`mul_add`), and
+///   integers wrap.
 ///
 /// ```
 /// # use vyre::{Device, kernels};
@@ -72,8 +73,8 @@ const DEPTH: u32 = 16;
 /// ```
 ///
 /// # Errors
-/// A length is not that of a matrix of its size, or the launch fails: also because m and n, rounded up to multiples of 16, make 2³² elements
-/// or more (`GridTooLarge`), as a single row or column of 2²⁸ elements does.
+/// A length does not match its matrix, or the launch fails: for example, if m and n, rounded up to multiples of 16, have a product of
+/// 2³² or more (`GridTooLarge`), as for a single row or column of 2²⁸ elements.
 pub fn matmul<T: Number + 'static>(
     device: &Device,
     [m, n, k]: [usize; 3],
@@ -98,8 +99,8 @@ pub fn matmul<T: Number + 'static>(
         let negative_zero = T::from_bits(if T::TYPE.is_float() { 1 << (8 * size_of::<T>() - 1) } else { 0 });
         let sums: Vec<Var<'_, T>> = (0..OWN[0] * OWN[1]).map(|_| k.unset()).collect();
         k.for_range_step(0, depth, DEPTH, |start| {
-            // What is beyond the last row or column is never stored. Beyond the depth, A is 0 and B is −0: their product, −0, leaves every sum
-            // as it is.
+            // Elements beyond the last row or column are never stored. Beyond the depth, A is padded with 0 and B with −0: their product,
+            // −0, is the additive identity.
             for row in (0..TILE[1]).step_by(GROUP[1] as usize) {
                 for column in (0..DEPTH).step_by(GROUP[0] as usize) {
                     let loaded = a.load((top + y + row) * depth + start + column + x);
@@ -138,14 +139,14 @@ pub fn matmul<T: Number + 'static>(
     Ok(())
 }
 
-/// y = A × x, for a sparse matrix A in compressed rows: those elements of row r that are not zero are `values[i]`, in column `columns[i]`, for i
-/// from `starts[r]` to below `starts[r + 1]`. In columns that it does not have, x counts as 0, and infinity times 0 is NaN. Starts beyond the
-/// last element count as its end, and a row that ends before it starts is empty.
+/// Sparse matrix-vector product y = A × x, for A in compressed sparse rows (CSR): row r has the elements `values[i]` in columns `columns[i]`
+/// for i in `starts[r]..starts[r + 1]`. In columns beyond its length, x is 0 (and infinity × 0 is NaN). Starts are clamped to the number of
+/// values, and a row that ends before it starts is empty.
 ///
-/// - Work: the elements that are stored, in one launch. An invocation has a row, and neighbours wait for the longest of theirs.
+/// - Work: the stored elements, in one launch. Each invocation computes a row, so the lanes of a subgroup take as long as the longest row.
 /// - Memory: none.
-/// - Exactness: each element of y starts with 0 and takes the products in the order in which they are stored, of floats with one rounding
-///   each (`mul_add`), of integers wrapping.
+/// - Exactness: each element of y accumulates its products from 0 in storage order; floats are rounded once per product (`mul_add`), and
+///   integers wrap.
 ///
 /// ```
 /// # use vyre::{Device, kernels};
@@ -163,7 +164,7 @@ pub fn matmul<T: Number + 'static>(
 /// ```
 ///
 /// # Errors
-/// There is not one start more than y has elements, or not a column for each value, or the launch fails.
+/// `starts.len()` is not `y.len() + 1`, `columns.len()` is not `values.len()`, or the launch fails.
 pub fn spmv<T: Number + 'static>(
     device: &Device,
     starts: &Buffer<u32>,
@@ -180,10 +181,10 @@ pub fn spmv<T: Number + 'static>(
         let (values, x, y) = (k.read::<T>("values"), k.read::<T>("x"), k.write::<T>("y"));
         let row = k.global_index();
         k.if_(row.lt(y.len()), || {
-            // A loop that ends beyond the last element would take up to 2³² trips, or wrap around and not end at all.
+            // Clamped, because a loop to a wrong end could take 2³² trips, or wrap and never end.
             let (sum, end) = (k.unset::<T>(), starts.load(row + 1).min(values.len()));
             if size_of::<T>() == 4 {
-                // One access for four neighbours of each row is better than four.
+                // Wide loads of four consecutive elements per row.
                 k.for_range_step(starts.load(row), end, 4, |i| {
                     let (values, columns) = (values.load_wide::<4>(i), columns.load_wide::<4>(i));
                     for (step, (value, column)) in (0..).zip(values.into_iter().zip(columns)) {

@@ -1,4 +1,4 @@
-//! Standard kernels: what most programs need, on every device.
+//! Standard kernels: maps, reductions, scans, compaction, histograms, radix sorts, matrix products and random numbers, on every device.
 //!
 //! ```
 //! use vyre::{Device, kernels};
@@ -19,23 +19,23 @@
 //!
 //! | | | work | memory besides the arguments |
 //! |---|---|---|---|
-//! | [`map`] [`zip`] [`fill`] [`copy`] [`gather`] [`scatter`] | element by element | n | none |
-//! | [`reduce`] [`sum`] [`min`] [`max`] | one value of all | n | n ÷ 65 536 |
-//! | [`inclusive_scan`] [`exclusive_scan`] | one value of all up to each | n | n ÷ 65 536 |
-//! | [`compact`] | those that meet a condition | n | n ÷ 32 768 words |
-//! | [`histogram`] | how often each value occurs | n | none |
-//! | [`sort`] [`sort_by_key`] [`argsort`] [`top_k`] | by 8 bits at a time | n × bytes of a key | n, 2 n (4 n if values have not 32 bits), 3 n, 4 n |
-//! | [`transpose`] [`matmul`] [`spmv`] | matrices | m n, m n k, elements that are stored | none |
-//! | [`random`] [`uniform`] [`normal`] | numbers by their position | n | none |
+//! | [`map`] [`zip`] [`fill`] [`copy`] [`gather`] [`scatter`] | elementwise | n | none |
+//! | [`reduce`] [`sum`] [`min`] [`max`] | reduction | n | n ÷ 65 536 |
+//! | [`inclusive_scan`] [`exclusive_scan`] | prefix scan | n | n ÷ 65 536 |
+//! | [`compact`] | stream compaction | n | n ÷ 32 768 words |
+//! | [`histogram`] | histogram | n | none |
+//! | [`sort`] [`sort_by_key`] [`argsort`] [`top_k`] | LSD radix sort, 8 bits per pass | n × bytes per key | n, 2 n (4 n unless values have 32 bits), 3 n, 4 n |
+//! | [`transpose`] [`matmul`] [`spmv`] | dense and sparse matrices | m n, m n k, stored elements | none |
+//! | [`random`] [`uniform`] [`normal`] | counter-based random numbers | n | none |
 //!
-//! n is the number of elements, and memory is counted in elements, too. Sorts need n ÷ 32 words besides.
+//! n is the number of elements. Memory is temporary device memory, in elements; sorts need n ÷ 32 words more.
 //!
 //! # Operations
 //!
 //! An operation is a closure over values of a kernel, with the operators and methods of [`Val`]. It is called once, when
-//! the kernel is built, and each closure is a kernel of its own: it must not capture anything, which is an error of the compiler. What changes
-//! from call to call is given in a buffer, or to a [`kernel`](crate::kernel) of one's own. Loops and branches are made with
-//! [`Val::kernel`], and functions with `#[kernel(inline)]` are called by their `build`:
+//! the kernel is built. The kernel is cached by the type of the closure, so a closure with captures is a compile error: pass
+//! varying values in a buffer, or write a [`kernel`](crate::kernel) with a parameter. Loops and branches are made with
+//! [`Val::kernel`], and functions marked `#[kernel(inline)]` are called through their `build`:
 //!
 //! ```
 //! # use vyre::{Device, kernel, kernels};
@@ -70,14 +70,14 @@
 //!
 //! # Exactness
 //!
-//! Results depend on the arguments alone: how work is divided follows from lengths, not from the device or its threads. So floats, too, have
-//! the same bits in every run, and on all devices with exact floats. The launches of a call are one submission, after which
-//! it waits; nothing is read back in between.
+//! Results depend on the arguments only: the division of work depends on lengths, not on the device or its threads. Float results
+//! therefore have the same bits in every run and on all devices with exact floats. A call makes one submission and waits for it; nothing
+//! is read back in between.
 //!
 //! # Errors
 //!
-//! Besides what any launch can fail with, buffers whose lengths do not fit each other are an [`Error::Length`], and those of more than 2³¹ elements,
-//! or 2³⁰ keys of 64 bits, an [`Error::TooLarge`]. Both name the argument.
+//! In addition to the errors of a launch, mismatched lengths are an [`Error::Length`], and buffers of more than 2³¹ elements (of 2³⁰
+//! 64-bit keys) an [`Error::TooLarge`]. Both name the argument.
 
 mod elementwise;
 mod histogram;
@@ -100,23 +100,23 @@ use crate::build::Val;
 use crate::build::{self, Kernel};
 use crate::{Buffer, Element, Error, Launch};
 
-/// A launch of what a closure builds, still without arguments. Each type of closure is built once for a device.
+/// Makes a launch, without arguments, of the kernel that a closure builds. Kernels are cached per device by the closure's type.
 fn built<'a, B: Fn(&Kernel) + 'static>(name: &'static str, workgroup: [u32; 3], body: B) -> Launch<'a> {
-    const { assert!(size_of::<B>() == 0, "an operation must not capture anything: it is built once, and then kept") };
+    const { assert!(size_of::<B>() == 0, "the closure must not capture variables: its kernel is built once and cached") };
     Launch::__new::<B>(move || Ok(build::kernel(name, workgroup, &body)?))
 }
 
-/// The number of elements, if indices and sums of them fit into 32 bits.
+/// Returns the length of a buffer if indices and sums of indices fit into 32 bits.
 fn length<T: Element>(name: &'static str, buffer: &Buffer<T>) -> Result<usize, Error> {
     limited(name, buffer.len(), 1)
 }
 
-/// A number of elements that take so many words, if indices of words and sums of them fit into 32 bits.
+/// Returns a length if indices of words, `words` per element, and sums of them fit into 32 bits.
 fn limited(name: &'static str, length: usize, words: usize) -> Result<usize, Error> {
     if length <= (1 << 31) / words { Ok(length) } else { Err(Error::TooLarge { name, value: length as i128 }) }
 }
 
-/// Whether a buffer has as many elements as it should.
+/// Checks the length of a buffer.
 fn expect<T: Element>(name: &'static str, buffer: &Buffer<T>, expected: usize) -> Result<(), Error> {
     let found = buffer.len();
     if found == expected { Ok(()) } else { Err(Error::Length { name, expected, found }) }

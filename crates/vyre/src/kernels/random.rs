@@ -1,10 +1,10 @@
-//! Random numbers by their position: Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011).
+//! Counter-based random numbers: Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011).
 
 use super::{built, length};
 use crate::build::{Kernel, Val};
 use crate::{Buffer, Device, Element, Error, Launch};
 
-/// Random words: `y[i]` depends on the seed and on i only.
+/// Fills `y` with random words; `y[i]` depends on the seed and on i only.
 ///
 /// Word i is word i mod 4 of the block with the counter (i ÷ 4, 0, 0, 0), under the seed as the key.
 ///
@@ -18,11 +18,11 @@ pub fn random(device: &Device, seed: u64, y: &mut Buffer<u32>) -> Result<(), Err
     run(device, seed, y, built("random", GROUP, |k| generated(k, |bits| bits)))
 }
 
-/// Random floats from 0 up to, but not including, 1: multiples of 2⁻²⁴, made of the words of [`random`].
+/// Fills `y` with random floats in [0, 1): multiples of 2⁻²⁴, from the words of [`random`].
 ///
 /// - Work: n, in one launch.
 /// - Memory: none.
-/// - Exactness: the same bits everywhere; nothing is rounded.
+/// - Exactness: the same bits everywhere; no operation rounds.
 ///
 /// # Errors
 /// The launch fails.
@@ -30,8 +30,8 @@ pub fn uniform(device: &Device, seed: u64, y: &mut Buffer<f32>) -> Result<(), Er
     run(device, seed, y, built("uniform", GROUP, |k| generated(k, |bits| bits.map(fraction))))
 }
 
-/// Random floats with the normal distribution of mean 0 and variance 1, made of pairs of those of [`uniform`] by the method of Box and
-/// Muller. None is further away than 5.8.
+/// Fills `y` with normally distributed floats of mean 0 and variance 1, from pairs of values of [`uniform`] by the Box–Muller transform.
+/// Magnitudes are at most 5.8.
 ///
 /// - Work: n, in one launch.
 /// - Memory: none.
@@ -43,7 +43,7 @@ pub fn normal(device: &Device, seed: u64, y: &mut Buffer<f32>) -> Result<(), Err
     let launch = built("normal", GROUP, |k| {
         generated(k, |[a, b, c, d]| {
             let pair = |radius, angle| {
-                // Above 0, so that there is a logarithm.
+                // In (0, 1], where the logarithm is finite.
                 let radius = ((1.0 - fraction(radius)).log() * -2.0f32).sqrt();
                 let angle = fraction(angle) * std::f32::consts::TAU;
                 (radius * angle.cos(), radius * angle.sin())
@@ -64,12 +64,12 @@ fn run<T: Element>(device: &Device, seed: u64, y: &mut Buffer<T>, launch: Launch
     Ok(())
 }
 
-/// The highest 24 bits as a fraction.
+/// Converts the highest 24 bits to a float in [0, 1).
 fn fraction(bits: Val<'_, u32>) -> Val<'_, f32> {
     (bits >> 8).cast::<f32>() * (1.0 / (1 << 24) as f32)
 }
 
-/// Stores what is made of a block of four words.
+/// Generates a block of four random words, converts and stores it.
 fn generated<'k, T>(k: &'k Kernel, convert: impl Fn([Val<'k, u32>; 4]) -> [Val<'k, T>; 4])
 where
     T: crate::Number,

@@ -1,7 +1,7 @@
-//! Reductions: one value of all elements.
+//! Tree reductions.
 //!
-//! A workgroup has a chunk of the elements, through which its lanes go side by side; then what they have is reduced in a tree. What chunks
-//! gave is reduced in the same way, until there is one value.
+//! A workgroup reduces a chunk of the elements: its invocations stride through the chunk, then reduce their partial results in a tree
+//! in workgroup memory. The results of the chunks are reduced in the same way until one value is left.
 
 use std::ops::Range;
 
@@ -11,21 +11,21 @@ use crate::build::Val;
 use crate::device::Batch;
 use crate::{Buffer, Device, Error, Number};
 
-/// Invocations of a workgroup. So many are in registers of a processor at once.
+/// Invocations of a workgroup: the CPU keeps the accumulators of 64 in registers.
 pub(super) const LANES: u32 = 64;
 
-/// Elements of a workgroup: few enough for the second cache, enough to make up for the tree.
+/// Elements of a workgroup: a chunk fits into the L2 cache, and is long enough to amortize the tree.
 pub(super) const CHUNK: u32 = 1 << 16;
 
-/// `op` of all elements, in some order; `identity` if there are none.
+/// Reduces all elements with `op`; returns `identity` for an empty buffer.
 ///
-/// `op` is associative and commutative, or nearly so, as sums of floats are, and `op(identity, v)` is `v`.
+/// `op` must be associative and commutative, exactly or approximately (as float addition is), and `op(identity, v)` must be `v`.
 ///
 /// - Work: n, in one launch for up to 65 536 elements and two for more. Every element is read once.
 /// - Memory: n ÷ 65 536 elements.
-/// - Exactness: which element meets which depends on the length alone. Element i belongs to chunk i ÷ 65 536 and lane i mod 64: each lane
-///   starts with the identity and takes its elements in their order, then lane l takes what l + 32 has, then l + 16, and so on; and the
-///   same with what chunks have.
+/// - Exactness: the order depends on the length only. Element i belongs to chunk i ÷ 65 536 and invocation i mod 64. Each invocation
+///   folds its elements in ascending order, from the identity; then invocation l combines its result with that of l + 32, then of
+///   l + 16, and so on. The results of the chunks are reduced in the same order.
 ///
 /// # Errors
 /// A launch fails.
@@ -49,7 +49,7 @@ where
     Ok(totals.download()?[0])
 }
 
-/// The sum of all elements.
+/// Sums all elements.
 ///
 /// - Work: n, in launches as [`reduce`].
 /// - Memory: n ÷ 65 536 elements.
@@ -61,7 +61,7 @@ pub fn sum<T: Number + 'static>(device: &Device, x: &Buffer<T>) -> Result<T, Err
     reduce(device, x, bytemuck::Zeroable::zeroed(), |a, b| a + b)
 }
 
-/// The least element, if there is one. NaNs count only where there is nothing else, and then as infinity.
+/// Returns the minimum, or `None` for an empty buffer. NaNs are ignored; if all elements are NaN, the result is infinity.
 ///
 /// - Work: n, in launches as [`reduce`].
 /// - Memory: n ÷ 65 536 elements.
@@ -73,7 +73,7 @@ pub fn min<T: Key>(device: &Device, x: &Buffer<T>) -> Result<Option<T>, Error> {
     if x.is_empty() { Ok(None) } else { reduce(device, x, T::GREATEST, |a, b| a.min(b)).map(Some) }
 }
 
-/// The greatest element, if there is one. NaNs count only where there is nothing else, and then as negative infinity.
+/// Returns the maximum, or `None` for an empty buffer. NaNs are ignored; if all elements are NaN, the result is negative infinity.
 ///
 /// - Work: n, in launches as [`reduce`].
 /// - Memory: n ÷ 65 536 elements.
@@ -85,23 +85,23 @@ pub fn max<T: Key>(device: &Device, x: &Buffer<T>) -> Result<Option<T>, Error> {
     if x.is_empty() { Ok(None) } else { reduce(device, x, T::LEAST, |a, b| a.max(b)).map(Some) }
 }
 
-/// How many chunks so many elements are.
+/// Number of chunks that `elements` elements form.
 pub(super) fn chunks(elements: usize) -> usize {
     elements.div_ceil(CHUNK as usize)
 }
 
-/// Invocations for so many chunks.
+/// Number of invocations for `chunks` chunks.
 pub(super) fn grid(chunks: usize) -> usize {
     chunks * LANES as usize
 }
 
-/// Where a chunk of so many elements begins and ends.
+/// Start and end of a chunk of `size` elements.
 pub(super) fn bounds<'k>(chunk: Val<'k, u32>, size: u32, length: Val<'k, u32>) -> [Val<'k, u32>; 2] {
     let start = chunk * size;
     [start, (start + size).min(length)]
 }
 
-/// Reduces some chunks, to one total each.
+/// Records the reduction of a range of chunks, to one total each.
 pub(super) fn record<T, F>(
     batch: &mut Batch<'_>,
     x: &Buffer<T>,

@@ -1,13 +1,13 @@
-//! Scans, and what is made of them.
+//! Prefix scans and stream compaction.
 //!
-//! A lane has some neighbours, and eight lanes are a block: what is before an element in its block is found in steps between lanes, and
-//! what is before the block is handed on from one to the next. Elements are scanned by the chunks of [`reduce`](super::reduce),
-//! since what all chunks before make must be known.
+//! An invocation scans a few consecutive elements, and eight lanes form a block: prefixes inside of a block are computed by log-step
+//! exchanges between lanes, and the carry passes from block to block. Each chunk is scanned from its carry-in, the reduction of all
+//! earlier chunks, in the order of [`reduce`](super::reduce).
 //!
-//! Where workgroups can wait for each other and lanes can read each other's registers, that is one launch: a workgroup of one
-//! subgroup reduces a chunk, waits for what is before it, and finds the chunk in a cache when it scans it. Elsewhere, workgroups
-//! of more lanes reduce chunks in one launch and scan them in another, and some chunks at a time go through both, so that they are
-//! still in a cache. All do the same operations in the same order.
+//! Where workgroups make forward progress independently and subgroups can shuffle, a scan is one launch (a chained scan): a workgroup of
+//! one subgroup reduces a chunk, waits for the carry of its predecessor, publishes its own, and scans the chunk, which is still in a cache.
+//! Elsewhere it is reduce-then-scan: one launch reduces chunks and another scans them, a few chunks at a time, so that these are still in a
+//! cache. Both apply the same operations in the same order.
 
 use super::reduce::{self, CHUNK, LANES, bounds, chunks, grid};
 use super::{built, expect, length};
@@ -15,14 +15,14 @@ use crate::build::{Kernel, Object, Read, ReadWrite, Single, Stored, Val, Write};
 use crate::device::Batch;
 use crate::{Buffer, Device, Element, Error, Number};
 
-/// `y[i]` is `op` of `x[0]` to `x[i]`.
+/// Inclusive scan: `y[i]` becomes the reduction of `x[0]` to `x[i]` by `op`.
 ///
-/// `op` is associative and commutative, or nearly so, as sums of floats are, and `op(identity, v)` is `v`.
+/// `op` must be associative and commutative, exactly or approximately (as float addition is), and `op(identity, v)` must be `v`.
 ///
-/// - Work: n, in one launch where workgroups can wait for each other and elements have 32 bits, and elsewhere in two for each 262 144
-///   elements. Every element is read twice, the second time most likely from a cache.
-/// - Memory: n ÷ 65 536 elements, and at most a quarter more.
-/// - Exactness: in which order `op` is applied depends on the length alone.
+/// - Work: n, in one launch where workgroups make forward progress independently and elements have 32 bits, and elsewhere in two for each
+///   262 144 elements. Every element is read twice, the second time most likely from a cache.
+/// - Memory: at most 1.25 × n ÷ 65 536 elements.
+/// - Exactness: the order in which `op` is applied depends on the length only.
 ///
 /// # Errors
 /// The lengths differ, or a launch fails.
@@ -36,11 +36,11 @@ where
     batch.run()
 }
 
-/// `y[i]` is `op` of all elements before `x[i]`, and `y[0]` the identity; otherwise as [`inclusive_scan`].
+/// Exclusive scan: `y[i]` becomes the reduction of all elements before `x[i]`, and `y[0]` the identity; otherwise as [`inclusive_scan`].
 ///
 /// - Work: n, in launches as [`inclusive_scan`].
-/// - Memory: n ÷ 65 536 elements, and at most a quarter more.
-/// - Exactness: in which order `op` is applied depends on the length alone.
+/// - Memory: at most 1.25 × n ÷ 65 536 elements.
+/// - Exactness: the order in which `op` is applied depends on the length only.
 ///
 /// # Errors
 /// The lengths differ, or a launch fails.
@@ -54,12 +54,12 @@ where
     batch.run()
 }
 
-/// Puts the elements that meet a condition next to each other, in their order, at the beginning of `y`, and gives how many there
-/// are. The rest of `y` stays as it is; elements for which it is too short are left out.
+/// Stream compaction: copies the elements that satisfy `condition` to the start of `y`, in order, and returns their number. The rest of
+/// `y` is unchanged; elements beyond the end of `y` are counted, but not stored.
 ///
-/// - Work: n, in three launches where scans are one, and elsewhere in four. Every element is read twice.
+/// - Work: n, in three launches where a scan is one, and elsewhere in four. Every element is read twice.
 /// - Memory: n ÷ 32 768 words.
-/// - Exactness: bits and order stay as they are.
+/// - Exactness: bits and order are preserved.
 ///
 /// ```
 /// # use vyre::{Device, kernels};
@@ -120,13 +120,12 @@ where
     Ok(ends.slice(groups - 1..groups)?.download()?[0] as usize)
 }
 
-/// Lanes between which there are steps. Every device has subgroups of as many, or does without subgroups.
+/// Lanes of a block, whose prefixes are computed by log-step exchanges: at most the subgroup size of every device that has subgroups.
 const BLOCK: u32 = 8;
 
-/// Scans a value of each lane, from what is before all of them on. Gives what is before each lane, and what is before the lanes that
-/// follow.
+/// Scans one value per lane, from a carry-in. Returns the exclusive prefix of each lane, and the carry-out.
 ///
-/// `lower` gives lanes what the lane so much below has, if that is in the same block, and `lane` gives all what one lane has.
+/// `lower(value, d)` returns the value of the lane `d` below, if that is in the same block; `lane(value, l)` broadcasts that of lane `l`.
 fn scan_lanes<'k, T: Number>(
     [own, before, identity]: [Val<'k, T>; 3],
     lanes: u32,
@@ -152,38 +151,38 @@ fn scan_lanes<'k, T: Number>(
     [op(before_block, before_in_block), after]
 }
 
-/// Two arrays through which the lanes of a workgroup see each other's values.
+/// Lane exchange through workgroup memory, double-buffered, so that one barrier per step is enough.
 struct Steps<'k, T> {
     arrays: [Object<'k, T, ReadWrite>; 2],
 }
 
 impl<'k, T: Number> Steps<'k, T> {
-    /// So many elements are before that of the first lane.
+    /// Padding in front of the element of the first lane.
     const BEFORE: u32 = BLOCK / 2;
 
     fn new(k: &'k Kernel) -> Steps<'k, T> {
         Steps { arrays: ["partial", "partial_next"].map(|name| k.workgroup::<T>(name, Self::BEFORE + LANES)) }
     }
 
-    /// [`scan_lanes`], for all lanes of a workgroup.
+    /// [`scan_lanes`] over all invocations of a workgroup.
     fn run(&self, values: [Val<'k, T>; 3], op: impl Fn(Val<'k, T>, Val<'k, T>) -> Val<'k, T>) -> [Val<'k, T>; 2] {
         let k = values[0].kernel();
         let at = k.local_index() + Self::BEFORE;
         let [mut to, mut next] = self.arrays;
         let lower = |value, distance| {
-            // All have read this array when they met to read the other one.
+            // Every lane read this array before the barrier of the previous step.
             std::mem::swap(&mut to, &mut next);
             to.store(at, value);
             k.workgroup_barrier();
             to.load(at - distance)
         };
-        // The last thing that was stored is what lanes have at the end; that was the fourth.
+        // The fourth and last step stored the final values, in the first array.
         let last = self.arrays[0];
         scan_lanes(values, LANES, lower, |_, lane| last.load(lane + Self::BEFORE), op)
     }
 }
 
-/// A scan of `x` into `y`, which are different buffers.
+/// A scan of `x` into `y`, which must not alias.
 pub(super) struct Scan<'a, T, F> {
     x: &'a Buffer<T>,
     y: &'a Buffer<T>,
@@ -200,12 +199,12 @@ where
         Scan { x, y, identity, op }
     }
 
-    /// Adds its launches.
+    /// Records the launches of the scan.
     pub(super) fn record<const INCLUSIVE: bool>(&self, batch: &mut Batch<'_>) -> Result<(), Error> {
         let groups = chunks(length("x", self.x)?);
         expect("y", self.y, self.x.len())?;
         let capabilities = batch.device().driver().capabilities();
-        // Subgroups exchange 32 bits at once.
+        // Subgroup shuffles move 32 bits.
         match capabilities.subgroup_size.filter(|_| capabilities.independent_groups && size_of::<T>() == 4) {
             Some(8) if groups > 0 => self.record_chain::<INCLUSIVE, 8>(batch, groups),
             Some(16) if groups > 0 => self.record_chain::<INCLUSIVE, 16>(batch, groups),
@@ -213,13 +212,13 @@ where
         }
     }
 
-    /// One launch, of workgroups that are subgroups and wait for each other.
+    /// Chained scan: one launch, whose workgroups are single subgroups and wait for their predecessors.
     fn record_chain<const INCLUSIVE: bool, const SUBGROUP: u32>(
         &self,
         batch: &mut Batch<'_>,
         groups: usize,
     ) -> Result<(), Error> {
-        // How many chunks were taken, and how many have handed on what they and those before them make.
+        // Indices of two counters: chunks that workgroups have taken, and chunks whose carry is published.
         const TAKEN: u32 = 0;
         const HANDED_ON: u32 = 1;
 
@@ -229,13 +228,13 @@ where
             let (identity, x, y) = (k.uniform::<T>("identity"), k.read::<T>("x"), k.write::<T>("y"));
             let (counts, carries) = (k.atomic::<u32>("counts"), k.read_write::<T>("carries"));
             let (identity, lane) = (identity.load(), k.local_index());
-            // Who comes first takes the first chunk, so that those before it are at least begun.
+            // Workgroups take chunks in the order in which they start, so that every predecessor of a chunk has started.
             let taken = k.var(0u32);
             k.if_(lane.eq(0), || taken.set(counts.add(TAKEN, 1)));
             let chunk = taken.get().broadcast();
             let [start, end] = bounds(chunk, CHUNK, x.len());
 
-            // What the lanes of `reduce` have, side by side, and their tree.
+            // The accumulators of the invocations of `reduce`, several per lane, and its tree.
             let own: Vec<_> = (0..LANES / SUBGROUP).map(|_| k.var(identity)).collect();
             let rest = end - ((end - start) & (LANES - 1));
             k.for_range_step(start, rest, LANES, |row| {
@@ -261,7 +260,7 @@ where
             let handed_on = k.var(0u32);
             k.if_(lane.eq(0), || {
                 let look = || {
-                    // This changes nothing, but is not the same as the look before.
+                    // An atomic or with 0 is a load that is not hoisted out of the loop.
                     handed_on.set(counts.or(HANDED_ON, 0));
                     handed_on.get().ne(chunk)
                 };
@@ -289,11 +288,11 @@ where
         batch.push(launch.__buffer("counts", &counts).__buffer("carries", &carries), groups * SUBGROUP as usize)
     }
 
-    /// Launches that reduce some chunks, and launches that scan them.
+    /// Reduce-then-scan: alternating launches that reduce a few chunks and scan them.
     fn record_steps<const INCLUSIVE: bool>(&self, batch: &mut Batch<'_>, groups: usize) -> Result<(), Error> {
         let Scan { x, y, identity, op } = *self;
         let totals = batch.device().zeros::<T>(groups)?;
-        // One for those at a time, and one more that nobody reads.
+        // A carry-in for each pair of launches, and the carry-out of the last, which is not read.
         let carries = batch.device().zeros::<T>(groups.div_ceil(AT_A_TIME) + 1)?;
         for (part, first) in (0..groups).step_by(AT_A_TIME).enumerate() {
             let some = first..(first + AT_A_TIME).min(groups);
@@ -306,7 +305,7 @@ where
                 let chunk = first + k.group_index();
                 let before = k.var(part.gt(0).select(carries.load(part), identity));
                 k.for_range(first, chunk, |earlier| before.set(op(before.get(), totals.load(earlier))));
-                // The last of these workgroups hands on what all of them make.
+                // The last workgroup stores the carry-out of the launch.
                 let is_last = k.local_index().eq(0) & (k.group_index() + 1).eq(k.group_count(crate::ir::Axis::X));
                 k.if_(is_last, || carries.store(part + 1, op(before.get(), totals.load(chunk))));
                 let steps = Steps::new(k);
@@ -323,10 +322,10 @@ where
     }
 }
 
-/// Chunks that go through both steps together: what they read stays in a cache.
+/// Chunks per pair of launches: few enough for the second launch to read them from a cache.
 const AT_A_TIME: usize = (1 << 18) / CHUNK as usize;
 
-/// Scans a chunk, from what is before it on.
+/// Scans a chunk, from its carry-in.
 fn scan_chunk<'k, T, F, const INCLUSIVE: bool>(
     [start, end]: [Val<'k, u32>; 2],
     [before, identity]: [Val<'k, T>; 2],
@@ -339,11 +338,11 @@ fn scan_chunk<'k, T, F, const INCLUSIVE: bool>(
     F: Fn(Val<'k, T>, Val<'k, T>) -> Val<'k, T>,
 {
     let k = start.kernel();
-    // A lane takes some neighbours, so that steps between lanes are needed once for all of them.
+    // An invocation scans `wide` consecutive elements, which amortizes the exchange between lanes.
     let wide = if size_of::<T>() == 4 { 4 } else { 1 };
     let before = k.var(before);
     k.for_range_step(start, end, lanes * wide, |row| {
-        // What is beyond the end is not stored.
+        // Elements beyond the end read as 0, and their stores are dropped.
         let at = row + k.local_index() * wide;
         let mut sums = if wide == 4 { x.load_wide::<4>(at).to_vec() } else { vec![x.load(at)] };
         for i in 1..sums.len() {

@@ -1,9 +1,9 @@
-//! Radix sorts.
+//! LSD radix sorts.
 //!
-//! Keys are words whose order as unsigned numbers is the order that is wanted. A pass moves them by 8 of their bits, from the lowest
-//! upwards, and keeps the order of those that are equal in these: blocks count their digits, a scan says where the keys with
-//! each digit of each block go, and blocks move them there. Where the last block is not full, it has keys with the highest digit, which
-//! end up beyond the end and are not stored.
+//! Keys are first mapped to unsigned words with the same order. Each pass is a stable counting sort by 8 bits, from the lowest up: blocks
+//! count their digits (histogram), an exclusive scan of the counts gives the destination of each block's keys per digit, and blocks
+//! scatter their keys. The last block is padded with keys of the highest digit, whose destinations are out of bounds, so their stores
+//! are dropped.
 
 use super::elementwise::{gathered, mapped};
 use super::scan::Scan;
@@ -13,13 +13,13 @@ use crate::device::Batch;
 use crate::ir::{self, Axis};
 use crate::{Buffer, Device, Element, Error, Launch, Number, kernel};
 
-/// Numbers that can be sorted. Floats are in their total order: −NaN, −∞, …, −0, +0, …, ∞, NaN.
+/// Sortable numbers. Floats are sorted in their total order: −NaN, −∞, …, −0, +0, …, ∞, NaN.
 pub trait Key: Number + 'static {
     #[doc(hidden)]
     const LEAST: Self;
     #[doc(hidden)]
     const GREATEST: Self;
-    /// The bit of the highest word that is changed in all keys; in negative floats, all others are as well.
+    /// Sign bit of the highest word, which is flipped in all keys; in negative floats, all other bits are flipped too.
     #[doc(hidden)]
     const SIGN: u32;
     #[doc(hidden)]
@@ -47,16 +47,16 @@ keys! {
 
 /// Keys of a block.
 const BLOCK: u32 = 16384;
-/// Keys of a lane that moves them.
+/// Consecutive keys that one invocation scatters.
 const RUN: u32 = 1024;
 const DIGITS: u32 = 256;
 
-/// Sorts, from the least to the greatest. There are at most 2³¹ keys, and of those with 64 bits 2³⁰.
+/// Sorts keys in ascending order. The maximum is 2³¹ keys, or 2³⁰ of 64 bits.
 ///
 /// - Work: n for each byte of a key, in three launches where [scans](super::inclusive_scan) are one, and elsewhere in four for up to 2²⁴
-///   keys; signed keys and floats take two launches more in all.
+///   keys; signed keys and floats take two more launches in total.
 /// - Memory: n keys and n ÷ 32 words.
-/// - Exactness: the same bits everywhere, also those of a NaN.
+/// - Exactness: the same bits everywhere, including NaN payloads.
 ///
 /// ```
 /// # use vyre::{Device, kernels};
@@ -77,11 +77,11 @@ pub fn sort<K: Key>(device: &Device, keys: &mut Buffer<K>) -> Result<(), Error> 
     batch.run()
 }
 
-/// Sorts keys, and values along with them. Of equal keys, the value that came first stays first.
+/// Sorts key-value pairs by key. The sort is stable: values of equal keys keep their order.
 ///
-/// - Work: as [`sort`]; values that have not 32 bits are copied first and moved at the end, in three launches more.
-/// - Memory: n keys and n values; for values that have not 32 bits, n words twice more; and n ÷ 32 words.
-/// - Exactness: the same bits everywhere, also those of a NaN.
+/// - Work: as [`sort`]; values of a width other than 32 bits are copied first and permuted at the end, in three more launches.
+/// - Memory: n keys and n values; for values of another width, 2 n words more; and n ÷ 32 words.
+/// - Exactness: the same bits everywhere, including NaN payloads.
 ///
 /// # Errors
 /// The lengths differ, or a launch fails.
@@ -105,11 +105,10 @@ where
     batch.run()
 }
 
-/// Which key is the first, the second, and so on, from the least to the greatest: `order[0]` is where the least is. Of equal keys, the
-/// first comes first.
+/// Computes the permutation that sorts the keys in ascending order: `order[0]` is the index of the least key. The sort is stable.
 ///
-/// - Work: as [`sort`], in two launches more.
-/// - Memory: n keys twice, n words and n ÷ 32 words.
+/// - Work: as [`sort`], in two more launches.
+/// - Memory: 2 n keys, n words and n ÷ 32 words.
 /// - Exactness: the same everywhere.
 ///
 /// # Errors
@@ -121,12 +120,12 @@ pub fn argsort<K: Key>(device: &Device, keys: &Buffer<K>, order: &mut Buffer<u32
     batch.run()
 }
 
-/// The greatest keys, as many as `values` has room for, from the greatest downwards, and where they are. Of equal keys, the first comes
-/// first.
+/// Finds the k greatest keys, where k is the length of `values`, in descending order, and their indices. Equal keys are in the order of
+/// their indices.
 ///
-/// - Work: as [`argsort`] of all keys, in two launches more; unsigned keys are changed like others.
-/// - Memory: n keys twice, n words twice and n ÷ 32 words.
-/// - Exactness: the same bits everywhere, also those of a NaN.
+/// - Work: as [`argsort`] of all keys, in two more launches; unsigned keys are mapped like signed ones.
+/// - Memory: 2 n keys, 2 n words and n ÷ 32 words.
+/// - Exactness: the same bits everywhere, including NaN payloads.
 ///
 /// # Errors
 /// `values` is longer than `keys`, `indices` has another length, or a launch fails.
@@ -149,22 +148,22 @@ pub fn top_k<K: Key>(
     batch.run()
 }
 
-/// The order of keys with these bits changed.
+/// Records the permutation that sorts keys whose bits `change` are flipped.
 fn ordered<K: Key>(batch: &mut Batch<'_>, keys: &Buffer<K>, order: &mut Buffer<u32>, change: u32) -> Result<(), Error> {
     let n = count_of(keys)?;
     let copied = batch.device().zeros(n)?;
-    // As words, so that it does not matter whether the device computes with such numbers.
+    // Copied as words, so that the device need not support the key type.
     batch.push(mapped(&words(keys)?, &words::<K>(&copied)?, |word| word), n * (size_of::<K>() / 4))?;
     batch.push(number(order), n)?;
     sorted::<K>(batch, &copied, Some(order), change)
 }
 
-/// The number of keys, if indices of their words fit into 32 bits.
+/// Number of keys, if indices of their words fit into 32 bits.
 fn count_of<K: Key>(keys: &Buffer<K>) -> Result<usize, Error> {
     limited("keys", keys.len(), size_of::<K>() / 4)
 }
 
-/// A buffer as words, as many as [`count_of`] lets through.
+/// Views a buffer, whose length [`count_of`] has checked, as words.
 fn words<T: Element>(buffer: &Buffer<T>) -> Result<Buffer<u32>, Error> {
     let count = buffer.len() * (size_of::<T>() / 4);
     Ok(Buffer::new(buffer.on_device()?.view(ir::Element::U32, count as u32)?))
@@ -180,13 +179,13 @@ fn number(order: &mut [u32]) {
 
 const ALL_BITS: u32 = u32::MAX;
 
-/// Makes words of keys, whose order is that of the keys, or keys of them again (`back` is 1). Orders that go downwards change all bits.
+/// Maps keys to unsigned words of the same order, or back (`back` = 1). Descending orders flip all bits.
 #[kernel(workgroup = 256)]
 fn flip<const WORDS: usize>(sign: u32, is_float: u32, change: u32, back: u32, keys: &mut [u32]) {
     let first = global_index() * WORDS;
     let last = first + WORDS - 1;
     if last < keys.len() {
-        // Negative floats have the sign as keys, and do not have it as words.
+        // Negative floats have the sign bit set as keys and clear as words.
         let highest = keys[last] ^ (change * back);
         let is_negative = is_float != 0 && highest >> 31 != back;
         keys[last] ^= change ^ if is_negative { ALL_BITS } else { sign };
@@ -196,7 +195,7 @@ fn flip<const WORDS: usize>(sign: u32, is_float: u32, change: u32, back: u32, ke
     }
 }
 
-/// Sorts keys, and words along with them, by the order of keys with these bits changed.
+/// Records a sort of keys, with 32-bit values, by keys whose bits `change` are flipped.
 fn sorted<K: Key>(
     batch: &mut Batch<'_>,
     keys: &Buffer<K>,
@@ -227,7 +226,7 @@ fn in_words<K: Key, const WORDS: usize>(
     Ok(())
 }
 
-/// Sorts keys of so many words, and words along with them.
+/// Records the passes over unsigned keys of `WORDS` words, with 32-bit values.
 fn passes<const WORDS: usize>(
     batch: &mut Batch<'_>,
     keys: &Buffer<u32>,
@@ -239,7 +238,7 @@ fn passes<const WORDS: usize>(
     let other = (device.zeros(keys.len())?, values.map(|values| device.zeros(values.len())).transpose()?);
     let mut from = (keys, values);
     let mut to = (&other.0, other.1.as_ref());
-    // There is an even number of passes, so that everything ends where it began.
+    // The number of passes is even, so the result ends up in the original buffers.
     for pass in 0..4 * WORDS as u32 {
         let place = |launch: Launch<'static>| launch.__scalar("word", pass / 4).__scalar("shift", 8 * (pass % 4));
         let count = place(count::<WORDS>()).__buffer("keys", from.0).__buffer("counts", &counts);
@@ -258,7 +257,7 @@ fn passes<const WORDS: usize>(
     Ok(())
 }
 
-/// The keys of a program, and which of their bits are the digit.
+/// The key buffer of a program, and the position of the digit.
 struct Keys<'k, const WORDS: usize> {
     keys: Object<'k, u32, Read>,
     word: Val<'k, u32>,
@@ -266,7 +265,7 @@ struct Keys<'k, const WORDS: usize> {
 }
 
 impl<'k, const WORDS: usize> Keys<'k, WORDS> {
-    /// Keys of one access.
+    /// Keys per wide access.
     const WIDE: u32 = 4 / WORDS as u32;
 
     fn new(k: &'k Kernel) -> Self {
@@ -274,7 +273,7 @@ impl<'k, const WORDS: usize> Keys<'k, WORDS> {
         Keys { keys: k.read::<u32>("keys"), word: word.load(), shift: shift.load() }
     }
 
-    /// The keys at the word `at`, each as its words and its digit.
+    /// Loads the keys at word `at`, and returns the words and the digit of each.
     fn load(&self, at: Val<'k, u32>) -> impl Iterator<Item = (Vec<Val<'k, u32>>, Val<'k, u32>)> {
         let words: [Val<'k, u32>; 4] = self.keys.load_wide(at);
         let (word, shift, length) = (self.word, self.shift, self.keys.len());
@@ -287,7 +286,7 @@ impl<'k, const WORDS: usize> Keys<'k, WORDS> {
     }
 }
 
-/// Counts the digits of each block: those of all blocks with digit 0, then those with digit 1, and so on.
+/// Digit histogram of each block, stored digit-major: the counts of digit 0 of all blocks, then those of digit 1, and so on.
 fn count<const WORDS: usize>() -> Launch<'static> {
     built("count_digits", [DIGITS, 1, 1], |k| {
         let (keys, counts) = (Keys::<WORDS>::new(k), k.write::<u32>("counts"));
@@ -307,16 +306,16 @@ fn count<const WORDS: usize>() -> Launch<'static> {
     })
 }
 
-/// Moves the keys of each block to where those with their digits begin, in their order.
+/// Stable scatter of the keys of each block to the destinations of their digits.
 ///
-/// A lane takes a run of neighbours. It counts their digits; then each lane takes some digits, and finds out where the keys of all runs go; and
-/// then it moves its own.
+/// Each invocation has a run of consecutive keys and counts their digits. A scan over the runs, per digit, gives the destinations; then
+/// each invocation scatters its run.
 fn spread<const WORDS: usize, const PAIRS: bool>() -> Launch<'static> {
     const LANES: u32 = BLOCK / RUN;
     built("spread_digits", [LANES, 1, 1], |k| {
         let (keys, starts, sorted) = (Keys::<WORDS>::new(k), k.read::<u32>("starts"), k.write::<u32>("sorted"));
         let values = PAIRS.then(|| (k.read::<u32>("values"), k.write::<u32>("sorted_values")));
-        // For each lane and digit, how many keys there are, and then where the next one goes.
+        // Per invocation and digit: first the number of keys, then the destination of the next one.
         let places = k.workgroup_atomic::<u32>("places", LANES * DIGITS);
         let (lane, block) = (k.local_index(), k.group_index());
         k.for_range_step(lane, LANES * DIGITS, LANES, |place| places.store(place, 0));
